@@ -1,0 +1,1 @@
+//! Holds our block layer and schedulers against traces of the real kernel

@@ -1,0 +1,97 @@
+//! Models of drives.
+//!
+//! A drive is a state machine behind [`Device`]: it takes commands, says when
+//! it next has something to do, and hands completions back. It knows neither
+//! who submits nor what time it is until it is told.
+
+use blklab_blk::{Nanos, Op, Sector};
+
+/// One command as it crosses the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The host's handle; the drive gives it back with the completion.
+    pub tag: u32,
+    /// The hardware queue it arrives on.
+    pub queue: u16,
+    /// What to do.
+    pub op: Op,
+    /// Where it starts.
+    pub sector: Sector,
+    /// How much, in sectors of 512 bytes; zero for a flush.
+    pub sectors: u32,
+    /// Complete a write only when it is on stable storage.
+    pub fua: bool,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandStatus {
+    /// It did what it said.
+    Ok,
+    /// The range is not on the drive, or the drive could not carry it out.
+    IoError,
+    /// No space could be reclaimed for a write.
+    NoSpace,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The tag of the [`Command`].
+    pub tag: u32,
+    /// When the drive raised it.
+    pub at: Nanos,
+    /// How it ended.
+    pub status: CommandStatus,
+}
+
+/// What the host learns when it identifies the drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Size in sectors of 512 bytes.
+    pub capacity_sectors: u64,
+    /// The unit it addresses, in bytes.
+    pub logical_block_bytes: u32,
+    /// The unit it writes without reading first, in bytes.
+    pub physical_block_bytes: u32,
+    /// Largest transfer of one command, in sectors.
+    pub max_transfer_sectors: u32,
+    /// Most memory segments of one command.
+    pub max_segments: u16,
+    /// Commands it takes at once on one queue.
+    pub queue_depth: u32,
+    /// How many queues it offers.
+    pub max_queues: u16,
+    /// It acknowledges writes that are not on stable storage yet.
+    pub volatile_write_cache: bool,
+    /// It honours force-unit-access on writes.
+    pub fua: bool,
+    /// It takes discards.
+    pub discard: bool,
+    /// It has moving parts.
+    pub rotational: bool,
+}
+
+/// A drive.
+pub trait Device {
+    /// What it is.
+    fn identify(&self) -> &Identity;
+
+    /// Takes a command at `now`. The driver never has more in flight than
+    /// [`Identity::queue_depth`] on a queue.
+    fn submit(&mut self, now: Nanos, command: Command);
+
+    /// When [`Device::advance`] should be called next; [`Nanos::MAX`] while
+    /// nothing is going on inside.
+    fn next_event(&self) -> Nanos;
+
+    /// Lets time pass up to `now` and appends what completed, in order of time.
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
+
+    /// What happened inside so far.
+    fn stats(&self) -> blklab_stats::DeviceStats;
+
+    /// Forgets what [`Device::stats`] counted (at the end of a ramp), not what
+    /// is on the drive.
+    fn reset_stats(&mut self);
+}

@@ -1,0 +1,1 @@
+//! Results as tables, fio's JSON and HTML

@@ -1,0 +1,1 @@
+//! Virtual time: runs a job on a modelled machine

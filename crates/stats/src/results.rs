@@ -1,0 +1,364 @@
+//! `Results`: what a run of a job produced, in whatever world it ran.
+
+use crate::histogram::Histogram;
+
+/// Where a job ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    /// Virtual time, modelled drive.
+    Sim,
+    /// Real time, served block device.
+    Serve,
+    /// A real kernel.
+    Host,
+}
+
+/// One run of a job under one scheduler.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// The world.
+    pub world: World,
+    /// The scheduler's name.
+    pub scheduler: String,
+    /// The drive description's name.
+    pub drive: String,
+    /// The machine description's name.
+    pub machine: String,
+    /// The seed that repeats the run.
+    pub seed: u64,
+    /// The job file's name as the user gave it.
+    pub job: String,
+    /// How long it took, ramp included, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// One entry a job process, or a group where the job asks for that.
+    pub jobs: Vec<JobResults>,
+    /// One entry a reporting group (fio's "Run status").
+    pub groups: Vec<GroupResults>,
+    /// One entry a drive.
+    pub disks: Vec<DiskStats>,
+    /// Things the reader must know about this run.
+    pub notes: Vec<String>,
+}
+
+/// What fio reports of a job.
+#[derive(Clone, Debug, Default)]
+pub struct JobResults {
+    /// Its `name`.
+    pub name: String,
+    /// Its `description`.
+    pub description: Option<String>,
+    /// fio's `groupid`.
+    pub group_id: u32,
+    /// Index of the first process counted here, from zero over all jobs.
+    pub process: u32,
+    /// How many processes are summed here (`group_reporting`).
+    pub members: u32,
+    /// The options of its section as written, in order, for fio's JSON.
+    pub options: Vec<(String, String)>,
+    /// Reads.
+    pub read: DirResults,
+    /// Writes.
+    pub write: DirResults,
+    /// Trims.
+    pub trim: DirResults,
+    /// `fsync`/`fdatasync` latency.
+    pub sync_ns: Histogram,
+    /// `fsync`/`fdatasync` calls.
+    pub syncs: u64,
+    /// Running time of the job in nanoseconds, ramp left out.
+    pub runtime_ns: u64,
+    /// CPU of its processes.
+    pub cpu: CpuStats,
+    /// In-flight depth at submission (1, 2, 4, ... 64+).
+    pub depth: DepthBuckets,
+    /// Requests a submit call (1, 2, 4, ... 64+).
+    pub submit: DepthBuckets,
+    /// Completions a reap (1, 2, 4, ... 64+).
+    pub complete: DepthBuckets,
+    /// The highest error (errno) a unit of I/O ended with; zero for none.
+    pub error: i32,
+    /// Units of I/O that ended in an error.
+    pub total_errors: u64,
+    /// `iodepth` as given.
+    pub iodepth: u32,
+    /// `percentile_list` as given or fio's default.
+    pub percentiles: Vec<f64>,
+    /// `latency_target` and friends: the target in nanoseconds, zero for none.
+    pub latency_target_ns: u64,
+}
+
+/// fio's depth histogram: shares over powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DepthBuckets {
+    /// Counts at 0, 1, 2, 4, 8, 16, 32, 64 and more.
+    pub counts: [u64; 8],
+}
+
+impl DepthBuckets {
+    /// Counts a depth.
+    #[inline]
+    pub fn record(&mut self, depth: u32) {
+        let slot = match depth {
+            0 => 0,
+            d => (1 + (31 - d.leading_zeros()) as usize).min(7),
+        };
+        self.counts[slot] += 1;
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &DepthBuckets) {
+        self.counts
+            .iter_mut()
+            .zip(other.counts)
+            .for_each(|(a, b)| *a += b);
+    }
+}
+
+/// One direction of a job.
+#[derive(Clone, Debug, Default)]
+pub struct DirResults {
+    /// Units of I/O done.
+    pub ios: u64,
+    /// Bytes done.
+    pub bytes: u64,
+    /// Units that ended short or in error.
+    pub short_ios: u64,
+    /// Submission latency: from when the engine is told to when the kernel has it.
+    pub slat_ns: Histogram,
+    /// Completion latency: from then to the completion.
+    pub clat_ns: Histogram,
+    /// Both.
+    pub lat_ns: Histogram,
+    /// Running time of this direction in nanoseconds.
+    pub runtime_ns: u64,
+    /// Bandwidth in bytes a second, sampled every half second as fio does.
+    pub bw_samples: Sample,
+    /// IOPS, sampled likewise.
+    pub iops_samples: Sample,
+}
+
+impl DirResults {
+    /// Mean bandwidth in bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        rate(self.bytes, self.runtime_ns)
+    }
+
+    /// Mean IOPS.
+    pub fn iops(&self) -> f64 {
+        rate(self.ios, self.runtime_ns)
+    }
+
+    /// Adds a process's figures (for `group_reporting` and totals).
+    pub fn merge(&mut self, other: &DirResults) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.short_ios += other.short_ios;
+        self.slat_ns.merge(&other.slat_ns);
+        self.clat_ns.merge(&other.clat_ns);
+        self.lat_ns.merge(&other.lat_ns);
+        self.runtime_ns = self.runtime_ns.max(other.runtime_ns);
+        self.bw_samples.merge(&other.bw_samples);
+        self.iops_samples.merge(&other.iops_samples);
+    }
+}
+
+fn rate(amount: u64, ns: u64) -> f64 {
+    if ns == 0 {
+        return 0.0;
+    }
+    amount as f64 * 1e9 / ns as f64
+}
+
+/// A running sample: count, mean, deviation, extremes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Number of samples.
+    pub count: u64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    sum: f64,
+    sum_squares: f64,
+}
+
+impl Sample {
+    /// Counts a value.
+    pub fn record(&mut self, value: f64) {
+        self.min = if self.count == 0 {
+            value
+        } else {
+            self.min.min(value)
+        };
+        self.max = if self.count == 0 {
+            value
+        } else {
+            self.max.max(value)
+        };
+        self.count += 1;
+        self.sum += value;
+        self.sum_squares += value * value;
+    }
+
+    /// The mean; zero without samples.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 {
+            0.0
+        } else {
+            self.sum / self.count as f64
+        }
+    }
+
+    /// The population's standard deviation.
+    pub fn stddev(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        (self.sum_squares / self.count as f64 - self.mean().powi(2))
+            .max(0.0)
+            .sqrt()
+    }
+
+    /// Adds another's values.
+    pub fn merge(&mut self, other: &Sample) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 {
+            other.min
+        } else {
+            self.min.min(other.min)
+        };
+        self.max = if self.count == 0 {
+            other.max
+        } else {
+            self.max.max(other.max)
+        };
+        self.count += other.count;
+        self.sum += other.sum;
+        self.sum_squares += other.sum_squares;
+    }
+}
+
+/// CPU use of a job's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuStats {
+    /// User time in nanoseconds.
+    pub user_ns: u64,
+    /// System time in nanoseconds.
+    pub system_ns: u64,
+    /// Context switches.
+    pub context_switches: u64,
+}
+
+/// fio's per-group summary.
+#[derive(Clone, Debug, Default)]
+pub struct GroupResults {
+    /// fio's `groupid`.
+    pub group_id: u32,
+    /// Reads, summed over its jobs.
+    pub read: DirResults,
+    /// Writes, likewise.
+    pub write: DirResults,
+    /// Trims, likewise.
+    pub trim: DirResults,
+}
+
+/// A drive and the queue before it.
+#[derive(Clone, Debug, Default)]
+pub struct DiskStats {
+    /// The `filename` it stands for.
+    pub name: String,
+    /// `/sys/block/NAME/stat` and blk-mq's debugfs.
+    pub queue: QueueStats,
+    /// What the scheduler decided and why.
+    pub scheduler: SchedulerStats,
+    /// What happened inside the drive.
+    pub device: DeviceStats,
+}
+
+/// The block layer's counters as the kernel shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Completed requests: reads, writes, discards, flushes.
+    pub ios: [u64; 4],
+    /// Bios merged into queued requests, and requests into each other.
+    pub merges: [u64; 4],
+    /// Sectors completed.
+    pub sectors: [u64; 4],
+    /// Time requests took in nanoseconds, summed.
+    pub ticks_ns: [u64; 4],
+    /// Time with at least one request in flight, in nanoseconds.
+    pub io_ticks_ns: u64,
+    /// In-flight requests times time, in nanoseconds.
+    pub time_in_queue_ns: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests put back by the driver.
+    pub requeues: u64,
+    /// One entry a hardware context.
+    pub hctx: Vec<HwQueueStats>,
+}
+
+/// One hardware context's counters (debugfs `hctxN`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HwQueueStats {
+    /// Times the queue was run.
+    pub run: u64,
+    /// Requests a dispatch: 0, 1, 2-3, 4-7, 8-15, 16-31, 32 and more.
+    pub dispatched: [u64; 7],
+    /// The busy average at the end.
+    pub dispatch_busy: u32,
+}
+
+/// What a scheduler tells of its decisions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SchedulerStats {
+    /// Named counts, in the order they should be shown.
+    pub counters: Vec<Counter>,
+}
+
+/// A named count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counter {
+    /// What is counted, in words fit for a table head.
+    pub name: &'static str,
+    /// How many.
+    pub value: u64,
+}
+
+/// What happened inside a drive.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceStats {
+    /// One entry a channel.
+    pub channels: Vec<ChannelStats>,
+    /// Reads whose die or channel was held by a write when they came.
+    pub reads_behind_writes: u64,
+    /// Time those reads lost to it, in nanoseconds.
+    pub reads_behind_writes_ns: u64,
+    /// Commands that waited because their channel's bus was taken.
+    pub channel_conflicts: u64,
+    /// Commands that waited because their die was busy.
+    pub die_conflicts: u64,
+    /// Pages read from flash.
+    pub flash_reads: u64,
+    /// Pages programmed.
+    pub flash_programs: u64,
+    /// Blocks erased.
+    pub flash_erases: u64,
+    /// Sectors the host wrote.
+    pub host_sectors_written: u64,
+}
+
+/// One channel of a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelStats {
+    /// Reads and writes of pages it carried.
+    pub reads: u64,
+    /// Page programs it carried.
+    pub writes: u64,
+    /// Time its bus was taken, in nanoseconds.
+    pub bus_busy_ns: u64,
+    /// Time at least one of its dies was busy, in nanoseconds.
+    pub die_busy_ns: u64,
+}

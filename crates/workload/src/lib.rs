@@ -1,0 +1,1 @@
+//! fio job files, traces, and generators of addresses and arrivals
