@@ -1,19 +1,51 @@
 //! Latency histograms: exact to three digits, and able to speak fio's bins.
 
-use hdrhistogram::Histogram as Hdr;
-
 /// Longest latency told apart, in nanoseconds (about 18 minutes); longer ones
 /// are counted there.
 const MAX_NS: u64 = 1 << 40;
 
+/// Bits of a value that are kept: 1024 slots to an octave, so that a slot is
+/// never wider than a thousandth of its values. fio keeps [`FIO_BITS`], so a
+/// slot never straddles two of fio's bins.
+const SLOT_BITS: u32 = 10;
+
+/// fio's `FIO_IO_U_PLAT_BITS`: 64 bins to an octave.
+const FIO_BITS: u32 = 6;
+
+/// The last of fio's bins (`FIO_IO_U_PLAT_NR` of them): it takes all that is
+/// longer than 17 s, and its scripts know no value beyond it.
+const FIO_LAST_BIN_NS: u64 = 17_112_760_320;
+
 /// A histogram of nanoseconds with a relative error below 0.1 %.
+///
+/// Its counts are allocated when the first value comes and grow with the
+/// longest value: a job has ten histograms and most stay empty. The layout is
+/// HdrHistogram's; the crate of that name costs twice as much a value here.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    counts: Hdr<u64>,
+    /// Counts by [`slot_of`].
+    counts: Vec<u64>,
+    count: u64,
     sum_ns: u128,
-    sum_squares: f64,
+    /// In integers, so that the order of merging cannot show in the deviation.
+    sum_squares: u128,
     min_ns: u64,
     max_ns: u64,
+}
+
+/// The slot of a value: the value itself up to 2047, then its top eleven bits
+/// and how far they were shifted.
+#[inline]
+fn slot_of(ns: u64) -> usize {
+    let shift = (63 - (ns | ((2 << SLOT_BITS) - 1)).leading_zeros()) - SLOT_BITS;
+    ((shift as usize) << SLOT_BITS) + (ns >> shift) as usize
+}
+
+/// The largest value that falls into a slot.
+fn slot_end(slot: usize) -> u64 {
+    let shift = ((slot >> SLOT_BITS) as u32).saturating_sub(1);
+    let top = slot as u64 - ((shift as u64) << SLOT_BITS);
+    ((top + 1) << shift) - 1
 }
 
 /// The usual figures of a histogram, in nanoseconds.
@@ -47,13 +79,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
-    pub fn new() -> Histogram {
-        let counts = Hdr::new_with_bounds(1, MAX_NS, 3).expect("constant bounds are legal");
+    /// An empty histogram; allocates nothing.
+    pub const fn new() -> Histogram {
         Histogram {
-            counts,
+            counts: Vec::new(),
+            count: 0,
             sum_ns: 0,
-            sum_squares: 0.0,
+            sum_squares: 0,
             min_ns: u64::MAX,
             max_ns: 0,
         }
@@ -62,63 +94,92 @@ impl Histogram {
     /// Counts one value.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.counts.saturating_record(ns);
+        let slot = slot_of(ns.min(MAX_NS));
+        match self.counts.get_mut(slot) {
+            Some(count) => *count += 1,
+            None => self.grow_and_count(slot),
+        }
+        self.count += 1;
         self.sum_ns += ns as u128;
-        self.sum_squares += ns as f64 * ns as f64;
+        self.sum_squares = self.sum_squares.saturating_add(ns as u128 * ns as u128);
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Makes room up to the end of the slot's octave: values seldom come in
+    /// ascending order, so this happens a few times in a histogram's life.
+    #[cold]
+    fn grow_and_count(&mut self, slot: usize) {
+        self.counts.resize((slot | ((1 << SLOT_BITS) - 1)) + 1, 0);
+        self.counts[slot] += 1;
+    }
+
     /// Adds another histogram's values.
     pub fn merge(&mut self, other: &Histogram) {
-        self.counts
-            .add(&other.counts)
-            .expect("all histograms have the same bounds");
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.count += other.count;
         self.sum_ns += other.sum_ns;
-        self.sum_squares += other.sum_squares;
+        self.sum_squares = self.sum_squares.saturating_add(other.sum_squares);
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets every value.
+    /// Forgets every value; keeps the room for new ones.
     pub fn clear(&mut self) {
-        self.counts.clear();
-        self.sum_ns = 0;
-        self.sum_squares = 0.0;
-        self.min_ns = u64::MAX;
-        self.max_ns = 0;
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.fill(0);
+        *self = Histogram {
+            counts,
+            ..Histogram::new()
+        };
     }
 
     /// Number of values.
     pub fn count(&self) -> u64 {
-        self.counts.len()
+        self.count
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The value that `percent` (0-100) of all values do not exceed; zero when
     /// there is none.
     pub fn percentile(&self, percent: f64) -> u64 {
-        if self.count() == 0 {
+        if self.count == 0 {
             return 0;
         }
-        self.counts
-            .value_at_quantile(percent / 100.0)
-            .clamp(self.min_ns, self.max_ns)
+        let wanted = rank(percent, self.count);
+        let mut seen = 0;
+        for (end_ns, count) in self.bars() {
+            seen += count;
+            if seen >= wanted {
+                return end_ns.clamp(self.min_ns, self.max_ns);
+            }
+        }
+        self.max_ns
     }
 
     /// Mean, deviation, extremes and count.
     pub fn summary(&self) -> Summary {
-        let count = self.count();
-        if count == 0 {
+        if self.count == 0 {
             return Summary::default();
         }
-        let mean = self.sum_ns as f64 / count as f64;
-        let variance = (self.sum_squares / count as f64 - mean * mean).max(0.0);
+        let count = self.count as f64;
+        let mean = self.sum_ns as f64 / count;
+        let variance = (self.sum_squares as f64 / count - mean * mean).max(0.0);
         Summary {
             min_ns: self.min_ns,
             max_ns: self.max_ns,
             mean_ns: mean,
             stddev_ns: variance.sqrt(),
-            count,
+            count: self.count,
         }
     }
 
@@ -126,8 +187,10 @@ impl Histogram {
     /// ascending order.
     pub fn bars(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts
-            .iter_recorded()
-            .map(|bar| (bar.value_iterated_to(), bar.count_since_last_iteration()))
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(slot, count)| (slot_end(slot), *count))
     }
 
     /// The same values in fio's bins (`stat.c`: 64 to an octave).
@@ -142,18 +205,54 @@ impl Histogram {
         }
         bins
     }
+
+    /// Percentiles as fio prints them: each the value of one of its bins. The
+    /// answers are in the order of `percents`; all zero when there is no value.
+    pub fn fio_percentiles(&self, percents: &[f64]) -> Vec<u64> {
+        let mut cumulated = self.fio_bins();
+        let mut seen = 0;
+        for bin in &mut cumulated {
+            seen += bin.count;
+            bin.count = seen;
+        }
+        let value_of = |percent: &f64| {
+            let wanted = rank(*percent, self.count);
+            let at = cumulated.partition_point(|bin| bin.count < wanted);
+            let bin = cumulated.get(at).or(cumulated.last());
+            bin.map_or(0, |bin| bin.value_ns)
+        };
+        percents.iter().map(value_of).collect()
+    }
+}
+
+impl Summary {
+    /// The standard deviation as fio reckons it: of a sample, over `n - 1`.
+    pub fn sample_stddev_ns(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        let n = self.count as f64;
+        self.stddev_ns * (n / (n - 1.0)).sqrt()
+    }
+}
+
+/// How many of `count` values are at or below the `percent`-th percentile; at
+/// least one.
+fn rank(percent: f64, count: u64) -> u64 {
+    let share = percent.clamp(0.0, 100.0) / 100.0;
+    ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
 }
 
 /// fio keeps the top seven bits of a value (`FIO_IO_U_PLAT_BITS` 6) and names a
 /// bin by its middle.
 fn fio_bin_value(ns: u64) -> u64 {
-    const PLAT_BITS: u32 = 6;
     let msb = 63 - ns.max(1).leading_zeros();
-    if msb <= PLAT_BITS {
+    if msb <= FIO_BITS {
         return ns;
     }
-    let error_bits = msb - PLAT_BITS;
-    ((ns >> error_bits) << error_bits) + (1 << (error_bits - 1))
+    let error_bits = msb - FIO_BITS;
+    let middle = ((ns >> error_bits) << error_bits) + (1 << (error_bits - 1));
+    middle.min(FIO_LAST_BIN_NS)
 }
 
 #[cfg(test)]
@@ -199,7 +298,66 @@ mod tests {
         assert_eq!(fio_bin_value(127), 127);
         assert_eq!(fio_bin_value(128), 129);
         assert_eq!(fio_bin_value(131), 131);
-        assert_eq!(fio_bin_value(1_000_000), 999_424);
+        // A bin of the example in fio_jsonplus_clat2csv.
+        assert_eq!(fio_bin_value(1_000_000), 1_003_520);
+        assert_eq!(fio_bin_value(u64::MAX), FIO_LAST_BIN_NS);
+    }
+
+    #[test]
+    fn slots_tile_the_line() {
+        let mut next = 0;
+        for slot in 0..=slot_of(MAX_NS) {
+            assert_eq!(slot_of(next), slot);
+            assert_eq!(slot_of(slot_end(slot)), slot);
+            assert!(slot_end(slot) - next <= next / 1024);
+            next = slot_end(slot) + 1;
+        }
+    }
+
+    #[test]
+    fn agrees_with_hdrhistogram() {
+        let mut ours = Histogram::new();
+        let mut theirs = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        let mut x = 1u64;
+        for _ in 0..50_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let ns = (x >> 33) % (1 << (x >> 59));
+            ours.record(ns);
+            theirs.record(ns).unwrap();
+        }
+        for p in [0.0, 0.1, 10.0, 50.0, 75.0, 99.0, 99.9, 99.999, 100.0] {
+            let want = theirs.value_at_quantile(p / 100.0).min(ours.max_ns);
+            assert_eq!(ours.percentile(p), want, "p{p}");
+        }
+    }
+
+    #[test]
+    fn fio_percentiles_are_bins() {
+        let mut h = Histogram::new();
+        (1..=1000u64).for_each(|us| h.record(us * 1000));
+        let bins = h.fio_bins();
+        for value in h.fio_percentiles(&[1.0, 50.0, 99.0, 99.99]) {
+            assert!(bins.iter().any(|bin| bin.value_ns == value), "{value}");
+        }
+        assert_eq!(h.fio_percentiles(&[50.0]), vec![fio_bin_value(500_000)]);
+        assert_eq!(Histogram::new().fio_percentiles(&[50.0]), vec![0]);
+    }
+
+    #[test]
+    fn an_empty_histogram_owns_no_memory() {
+        assert_eq!(Histogram::new().counts.capacity(), 0);
+        let mut h = Histogram::new();
+        h.merge(&Histogram::new());
+        assert_eq!(h.counts.capacity(), 0);
+    }
+
+    #[test]
+    fn clearing_forgets_all() {
+        let mut h = Histogram::new();
+        h.record(u64::MAX);
+        h.clear();
+        assert_eq!(h.summary(), Summary::default());
+        assert_eq!(h.bars().count(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod results;
 
 pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
-    ChannelStats, Counter, CpuStats, DepthBuckets, DeviceStats, DirResults, DiskStats,
-    GroupResults, HwQueueStats, JobResults, QueueStats, Results, Sample, SchedulerStats, World,
+    BatchBuckets, ChannelStats, Counter, CpuStats, DepthBuckets, DeviceStats, DirResults,
+    DiskStats, GroupResults, HwQueueStats, JobResults, JobSetup, QueueStats, Results, Sample,
+    SchedulerStats, World,
 };

@@ -3,9 +3,10 @@
 use crate::histogram::Histogram;
 
 /// Where a job ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum World {
     /// Virtual time, modelled drive.
+    #[default]
     Sim,
     /// Real time, served block device.
     Serve,
@@ -13,8 +14,19 @@ pub enum World {
     Host,
 }
 
+impl World {
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            World::Sim => "sim",
+            World::Serve => "serve",
+            World::Host => "host",
+        }
+    }
+}
+
 /// One run of a job under one scheduler.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The world.
     pub world: World,
@@ -38,6 +50,8 @@ pub struct Results {
     pub disks: Vec<DiskStats>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
+    /// The options of `[global]` as written, in order, for fio's JSON.
+    pub global_options: Vec<(String, String)>,
 }
 
 /// What fio reports of a job.
@@ -71,10 +85,10 @@ pub struct JobResults {
     pub cpu: CpuStats,
     /// In-flight depth at submission (1, 2, 4, ... 64+).
     pub depth: DepthBuckets,
-    /// Requests a submit call (1, 2, 4, ... 64+).
-    pub submit: DepthBuckets,
-    /// Completions a reap (1, 2, 4, ... 64+).
-    pub complete: DepthBuckets,
+    /// Requests a submit call.
+    pub submit: BatchBuckets,
+    /// Completions a reap.
+    pub complete: BatchBuckets,
     /// The highest error (errno) a unit of I/O ended with; zero for none.
     pub error: i32,
     /// Units of I/O that ended in an error.
@@ -85,6 +99,19 @@ pub struct JobResults {
     pub percentiles: Vec<f64>,
     /// `latency_target` and friends: the target in nanoseconds, zero for none.
     pub latency_target_ns: u64,
+    /// What fio's first line on a job tells; no line where `rw` is empty.
+    pub setup: JobSetup,
+}
+
+/// What fio's first line on a job tells of its options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobSetup {
+    /// `rw` by fio's name for it.
+    pub rw: String,
+    /// Smallest and largest block in bytes: reads, writes, trims.
+    pub block_bytes: [(u64, u64); 3],
+    /// `ioengine`.
+    pub ioengine: String,
 }
 
 /// fio's depth histogram: shares over powers of two.
@@ -107,6 +134,39 @@ impl DepthBuckets {
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &DepthBuckets) {
+        self.counts
+            .iter_mut()
+            .zip(other.counts)
+            .for_each(|(a, b)| *a += b);
+    }
+}
+
+/// fio's batch histogram (`io_u_mark_submit`, `io_u_mark_complete`): its
+/// borders are not those of the depths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchBuckets {
+    /// Counts at 0, 1-4, 5-8, 9-16, 17-32, 33-64 and more.
+    pub counts: [u64; 7],
+}
+
+impl BatchBuckets {
+    /// Counts a batch of `size`.
+    #[inline]
+    pub fn record(&mut self, size: u32) {
+        let slot = match size {
+            0 => 0,
+            1..=4 => 1,
+            5..=8 => 2,
+            9..=16 => 3,
+            17..=32 => 4,
+            33..=64 => 5,
+            _ => 6,
+        };
+        self.counts[slot] += 1;
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &BatchBuckets) {
         self.counts
             .iter_mut()
             .zip(other.counts)
@@ -217,6 +277,15 @@ impl Sample {
         (self.sum_squares / self.count as f64 - self.mean().powi(2))
             .max(0.0)
             .sqrt()
+    }
+
+    /// The standard deviation as fio reckons it: of a sample, over `n - 1`.
+    pub fn sample_stddev(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        let n = self.count as f64;
+        self.stddev() * (n / (n - 1.0)).sqrt()
     }
 
     /// Adds another's values.
@@ -361,4 +430,44 @@ pub struct ChannelStats {
     pub bus_busy_ns: u64,
     /// Time at least one of its dies was busy, in nanoseconds.
     pub die_busy_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_fall_where_fio_puts_them() {
+        let mut depths = DepthBuckets::default();
+        [0, 1, 2, 3, 4, 31, 32, 63, 64, u32::MAX]
+            .into_iter()
+            .for_each(|d| depths.record(d));
+        assert_eq!(depths.counts, [1, 1, 2, 1, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn batches_fall_where_fio_puts_them() {
+        let mut batches = BatchBuckets::default();
+        [0, 1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65]
+            .into_iter()
+            .for_each(|n| batches.record(n));
+        assert_eq!(batches.counts, [1, 2, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn merged_samples_are_as_recorded_together() {
+        let (mut a, mut b, mut both) = (Sample::default(), Sample::default(), Sample::default());
+        for (i, v) in [3.0, -1.0, 4.0, 1.0, 5.0].into_iter().enumerate() {
+            if i < 2 {
+                a.record(v)
+            } else {
+                b.record(v)
+            }
+            both.record(v);
+        }
+        a.merge(&b);
+        assert_eq!(a, both);
+        assert_eq!((a.min, a.max, a.mean()), (-1.0, 5.0, 2.4));
+        assert!((a.sample_stddev() - 5.8f64.sqrt()).abs() < 1e-12);
+    }
 }
