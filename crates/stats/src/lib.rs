@@ -1,8 +1,10 @@
 //! Histograms, counters and the one [`Results`] type that every world fills.
 
+mod estimate;
 mod histogram;
 mod results;
 
+pub use estimate::{Estimate, Significance, student_t95};
 pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
     BatchBuckets, ChannelStats, Counter, CpuStats, DepthBuckets, DeviceStats, DirResults,

@@ -1,0 +1,201 @@
+//! What repeats of a run tell: a mean, how sure it is, and whether two of them
+//! differ.
+//!
+//! Intervals are two-sided and hold with 95 % (Student's t). Two schedulers
+//! that ran with the same seeds met the same work run by run, so their
+//! differences are compared pair by pair, which takes the work's own spread
+//! out; otherwise Welch's interval is used, which does not assume that both
+//! spread alike.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// A mean over repeats and half the width of its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The true mean lies within `mean ± half_width`; `None` where there are
+    /// fewer than two repeats and so nothing to reckon from.
+    pub half_width: Option<f64>,
+    /// How many repeats.
+    pub repeats: u32,
+}
+
+/// What a difference between two schedulers is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Significance {
+    /// Zero lies outside the interval: they differ.
+    Differs,
+    /// Zero lies inside: the difference is within the noise.
+    WithinNoise,
+    /// Fewer than two repeats: nobody can tell.
+    Unknown,
+}
+
+impl Estimate {
+    /// The mean of `values` and its interval.
+    pub fn of(values: &[f64]) -> Estimate {
+        let n = values.len();
+        if n == 0 {
+            return Estimate::default();
+        }
+        let mean = mean(values);
+        let half_width = (n > 1).then(|| {
+            let error = (variance(values, mean) / n as f64).sqrt();
+            margin(error, (n - 1) as f64)
+        });
+        Estimate {
+            mean,
+            half_width,
+            repeats: n as u32,
+        }
+    }
+
+    /// The difference `b - a` of repeats that met the same work pair by pair.
+    /// Repeats without a partner are left out.
+    pub fn paired_difference(a: &[f64], b: &[f64]) -> Estimate {
+        let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+        Estimate::of(&differences)
+    }
+
+    /// The difference `b - a` of repeats that have nothing in common (Welch).
+    pub fn welch_difference(a: &[f64], b: &[f64]) -> Estimate {
+        if a.is_empty() || b.is_empty() {
+            return Estimate::default();
+        }
+        let (mean_a, mean_b) = (mean(a), mean(b));
+        let half_width = (a.len() > 1 && b.len() > 1).then(|| {
+            let error_a = variance(a, mean_a) / a.len() as f64;
+            let error_b = variance(b, mean_b) / b.len() as f64;
+            let error = error_a + error_b;
+            // Welch and Satterthwaite's degrees of freedom.
+            let freedom = error * error
+                / (error_a * error_a / (a.len() - 1) as f64
+                    + error_b * error_b / (b.len() - 1) as f64);
+            margin(error.sqrt(), freedom)
+        });
+        Estimate {
+            mean: mean_b - mean_a,
+            half_width,
+            repeats: a.len().min(b.len()) as u32,
+        }
+    }
+
+    /// Whether this difference is more than noise.
+    pub fn significance(&self) -> Significance {
+        match self.half_width {
+            None => Significance::Unknown,
+            Some(half_width) if self.mean.abs() > half_width => Significance::Differs,
+            Some(_) => Significance::WithinNoise,
+        }
+    }
+
+    /// The same with another unit: mean and interval times `factor`.
+    pub fn scaled(&self, factor: f64) -> Estimate {
+        Estimate {
+            mean: self.mean * factor,
+            half_width: self.half_width.map(|h| h * factor.abs()),
+            repeats: self.repeats,
+        }
+    }
+}
+
+/// Student's t for a two-sided 95 % interval.
+pub fn student_t95(degrees_of_freedom: f64) -> f64 {
+    // Fails only for parameters that are not positive.
+    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
+}
+
+/// Half an interval's width from the mean's standard error. Repeats that do
+/// not spread at all (the seed did not matter) have none, whatever t is.
+fn margin(standard_error: f64, degrees_of_freedom: f64) -> f64 {
+    if standard_error == 0.0 {
+        return 0.0;
+    }
+    student_t95(degrees_of_freedom) * standard_error
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The unbiased variance of at least two values.
+fn variance(values: &[f64], mean: f64) -> f64 {
+    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(got: f64, want: f64, tolerance: f64) {
+        assert!((got - want).abs() <= tolerance, "{got} is not {want}");
+    }
+
+    #[test]
+    fn t_is_as_in_the_tables() {
+        let table = [
+            (1.0, 12.706),
+            (2.0, 4.303),
+            (3.0, 3.182),
+            (4.0, 2.776),
+            (5.0, 2.571),
+            (9.0, 2.262),
+            (10.0, 2.228),
+            (30.0, 2.042),
+            (120.0, 1.980),
+        ];
+        for (freedom, t) in table {
+            close(student_t95(freedom), t, 0.0005);
+        }
+    }
+
+    #[test]
+    fn an_interval_by_hand() {
+        // Mean 3, deviation sqrt(2.5), five values: 2.776 * sqrt(2.5 / 5).
+        let e = Estimate::of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(e.mean, 3.0);
+        close(e.half_width.unwrap(), 1.9632, 0.0005);
+        assert_eq!(e.repeats, 5);
+    }
+
+    #[test]
+    fn one_value_has_no_interval() {
+        assert_eq!(Estimate::of(&[7.0]).half_width, None);
+        assert_eq!(Estimate::of(&[7.0]).significance(), Significance::Unknown);
+        assert_eq!(Estimate::of(&[]), Estimate::default());
+    }
+
+    #[test]
+    fn welch_is_as_r_prints_it() {
+        // R's documentation of t.test: the `sleep` data, extra ~ group, gives
+        // t = -1.8608, df = 17.776, interval -3.3654832 to 0.2054832.
+        let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+        let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+        let d = Estimate::welch_difference(&two, &one);
+        close(d.mean, -1.58, 1e-9);
+        close(d.mean - d.half_width.unwrap(), -3.3654832, 1e-5);
+        close(d.mean + d.half_width.unwrap(), 0.2054832, 1e-5);
+        assert_eq!(d.significance(), Significance::WithinNoise);
+    }
+
+    #[test]
+    fn pairing_finds_what_welch_cannot() {
+        // The same data paired: interval -2.4598858 to -0.7001142.
+        let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+        let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+        let d = Estimate::paired_difference(&two, &one);
+        close(d.mean - d.half_width.unwrap(), -2.4598858, 1e-5);
+        close(d.mean + d.half_width.unwrap(), -0.7001142, 1e-5);
+        assert_eq!(d.significance(), Significance::Differs);
+    }
+
+    #[test]
+    fn repeats_that_do_not_spread_differ_exactly() {
+        let d = Estimate::welch_difference(&[5.0, 5.0], &[6.0, 6.0]);
+        assert_eq!(d.half_width, Some(0.0));
+        assert_eq!(d.significance(), Significance::Differs);
+        let same = Estimate::paired_difference(&[5.0, 5.0], &[5.0, 5.0]);
+        assert_eq!(same.significance(), Significance::WithinNoise);
+    }
+}
