@@ -1,1 +1,3 @@
 //! fio job files, traces, and generators of addresses and arrivals
+
+pub mod trace;

@@ -1,0 +1,118 @@
+//! Walks over the fields of one line and knows the column it is at.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use super::error::Fault;
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    line: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The start of `line`.
+    pub(crate) fn new(line: &'a str) -> Cursor<'a> {
+        Cursor { line, at: 0 }
+    }
+
+    /// Byte `at` of `line`, which is the start of a character.
+    pub(crate) fn at(line: &'a str, at: usize) -> Cursor<'a> {
+        Cursor { line, at }
+    }
+
+    /// The byte of the line that comes next, from 0.
+    pub(crate) fn column(&self) -> usize {
+        self.at
+    }
+
+    /// Passes over `bytes`, which end at a character's end.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// What is left of the line.
+    pub(crate) fn rest(&self) -> &'a str {
+        &self.line[self.at..]
+    }
+
+    /// Passes over spaces and tabs.
+    pub(crate) fn skip_blanks(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
+    }
+
+    /// Passes over `literal` if it stands here.
+    pub(crate) fn eat(&mut self, literal: &str) -> bool {
+        let here = self.rest().starts_with(literal);
+        if here {
+            self.at += literal.len();
+        }
+        here
+    }
+
+    /// Passes over `literal`, which must stand here.
+    pub(crate) fn expect(&mut self, literal: &str, field: &'static str) -> Result<(), Fault> {
+        if self.eat(literal) {
+            Ok(())
+        } else {
+            Err(self.fault(field, format!("{literal:?}")))
+        }
+    }
+
+    /// The next word: blanks before it are passed over, one ends it.
+    pub(crate) fn word(&mut self) -> &'a str {
+        self.skip_blanks();
+        let rest = self.rest();
+        let word = &rest[..rest.find([' ', '\t']).unwrap_or(rest.len())];
+        self.at += word.len();
+        word
+    }
+
+    /// What stands before `end`, which is passed over too.
+    pub(crate) fn until(&mut self, end: char, field: &'static str) -> Result<&'a str, Fault> {
+        let rest = self.rest();
+        match rest.find(end) {
+            Some(len) => {
+                self.at += len + end.len_utf8();
+                Ok(&rest[..len])
+            }
+            None => Err(self.fault(field, format!("text that ends with {end:?}"))),
+        }
+    }
+
+    /// A decimal number, with its sign where `T` has one, after any blanks.
+    pub(crate) fn number<T: FromStr>(
+        &mut self,
+        field: &'static str,
+        expected: &'static str,
+    ) -> Result<T, Fault> {
+        self.skip_blanks();
+        let rest = self.rest();
+        let bytes = rest.as_bytes();
+        let sign = usize::from(bytes.first() == Some(&b'-'));
+        let digits = bytes[sign..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let value = rest[..sign + digits]
+            .parse()
+            .map_err(|_| self.fault(field, expected))?;
+        self.at += sign + digits;
+        Ok(value)
+    }
+
+    /// The fault that `field` is wrong here.
+    pub(crate) fn fault(
+        &self,
+        field: &'static str,
+        expected: impl Into<Cow<'static, str>>,
+    ) -> Fault {
+        let rest = self.rest();
+        let found = rest.trim_start_matches([' ', '\t']);
+        let word = &found[..found.find([' ', '\t']).unwrap_or(found.len())];
+        Fault::new(self.at + rest.len() - found.len(), field, word, expected)
+    }
+}

@@ -1,0 +1,131 @@
+//! A trace's lines, one at a time, from a plain or a gzipped file.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::error::{Fault, TraceError};
+
+/// No trace has lines this long; a file that does is something else, and is
+/// not read into memory.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The first two bytes of a gzip stream.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Walks over lines and remembers where they came from.
+pub(crate) struct Lines {
+    file: String,
+    source: Box<dyn BufRead + Send>,
+    number: u64,
+    bytes: Vec<u8>,
+    text: String,
+}
+
+impl Lines {
+    /// Opens the file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Lines, TraceError> {
+        let file = path.display().to_string();
+        match File::open(path) {
+            Ok(source) => Lines::new(source, file),
+            Err(source) => Err(TraceError::Io {
+                file,
+                line: 0,
+                source,
+            }),
+        }
+    }
+
+    /// Reads from `source`, which messages call `file`; unpacks what starts
+    /// like a gzip stream.
+    pub(crate) fn new(
+        source: impl Read + Send + 'static,
+        file: String,
+    ) -> Result<Lines, TraceError> {
+        match plain_text(source) {
+            Ok(source) => Ok(Lines {
+                file,
+                source,
+                number: 0,
+                bytes: Vec::new(),
+                text: String::new(),
+            }),
+            Err(source) => Err(TraceError::Io {
+                file,
+                line: 0,
+                source,
+            }),
+        }
+    }
+
+    /// Moves to the next line, which [`Lines::current`] gives; `false` after
+    /// the last.
+    pub(crate) fn advance(&mut self) -> Result<bool, TraceError> {
+        self.bytes.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        let read = (&mut self.source)
+            .take(limit)
+            .read_until(b'\n', &mut self.bytes);
+        match read {
+            Err(source) => {
+                return Err(TraceError::Io {
+                    file: self.file.clone(),
+                    line: self.number,
+                    source,
+                });
+            }
+            Ok(0) => return Ok(false),
+            Ok(_) => self.number += 1,
+        }
+        let line = without_line_end(&self.bytes);
+        if line.len() > LINE_BYTES_MAX {
+            let found = String::from_utf8_lossy(line);
+            let expected = format!("at most {LINE_BYTES_MAX} bytes before the line's end");
+            return Err(self.malformed(Fault::new(0, "line", &found, expected)));
+        }
+        self.text.clear();
+        self.text.push_str(&String::from_utf8_lossy(line));
+        Ok(true)
+    }
+
+    /// The line moved to last, without its end. Bytes that are no UTF-8 (a
+    /// process may name itself so) have become U+FFFD.
+    pub(crate) fn current(&self) -> &str {
+        &self.text
+    }
+
+    /// `fault` in the line moved to last.
+    pub(crate) fn malformed(&self, fault: Fault) -> TraceError {
+        TraceError::Malformed {
+            file: self.file.clone(),
+            line: self.number,
+            fault,
+        }
+    }
+}
+
+/// `source` with its gzip coat taken off, where it wears one.
+fn plain_text(source: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut magic = Vec::new();
+    let mut source = BufReader::with_capacity(64 << 10, source);
+    (&mut source)
+        .take(GZIP_MAGIC.len() as u64)
+        .read_to_end(&mut magic)?;
+    let gzipped = magic == GZIP_MAGIC;
+    let whole = io::Cursor::new(magic).chain(source);
+    if gzipped {
+        Ok(Box::new(BufReader::with_capacity(
+            64 << 10,
+            MultiGzDecoder::new(whole),
+        )))
+    } else {
+        Ok(Box::new(whole))
+    }
+}
+
+fn without_line_end(bytes: &[u8]) -> &[u8] {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}

@@ -1,0 +1,705 @@
+//! One line of tracefs text into one event. The formats are those of Linux
+//! 6.12's `block` and `kyber` trace events, and of probes that print
+//! `(place) name=value ...`.
+
+use std::str::FromStr;
+
+use blklab_blk::{IoClass, Sector};
+
+use super::event::*;
+use crate::trace::cursor::Cursor;
+use crate::trace::error::Fault;
+use crate::trace::rwbs::Rwbs;
+
+const NUMBER_EXPECTED: &str = "a decimal number that fits the field";
+const HEADER_EXPECTED: &str = "\"task-pid [cpu] flags time: event: arguments\"";
+
+/// What a line of a trace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineKind {
+    /// An event.
+    Event,
+    /// A comment or an empty line.
+    Skip,
+    /// The ring buffer was overrun; this many events are missing.
+    Lost(u64),
+}
+
+/// Tells events from what else is in a trace.
+pub(super) fn line_kind(line: &str) -> LineKind {
+    let start = line.trim_start();
+    if start.is_empty() || start.starts_with('#') {
+        return LineKind::Skip;
+    }
+    lost_events(start).map_or(LineKind::Event, LineKind::Lost)
+}
+
+/// The count in `CPU:0 [LOST 12 EVENTS]`.
+fn lost_events(line: &str) -> Option<u64> {
+    let (cpu, lost) = line.strip_prefix("CPU:")?.split_once(" [LOST ")?;
+    cpu.parse::<u32>().ok()?;
+    let count = lost.strip_suffix(" EVENTS]")?;
+    // The kernel may know that events are lost and not how many.
+    Some(if count.is_empty() {
+        1
+    } else {
+        count.parse().ok()?
+    })
+}
+
+/// Reads the line of an event.
+pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
+    let (task_pid, mut at, cpu) = cpu_column(text)?;
+    let (task, pid) = task_and_pid(text, task_pid)?;
+    let before_flags = at;
+    let flags = at.word();
+    // With the option `irq-info` off there are no flags: this is the time.
+    let (flags, mut at) = if flags.ends_with(':') {
+        ("", before_flags)
+    } else {
+        (flags, at)
+    };
+    let irq = matches!(
+        flags.as_bytes().get(2),
+        Some(b'h' | b'H' | b's' | b'z' | b'Z')
+    );
+    at.skip_blanks();
+    let at_ns = timestamp(&mut at)?;
+    at.expect(": ", "timestamp")?;
+    let name = at.until(':', "event")?;
+    let kind = kind(name, Args { at })?;
+    Ok(Event {
+        task,
+        pid,
+        cpu,
+        irq,
+        at_ns,
+        kind,
+    })
+}
+
+/// Finds ` [cpu] `, the first column that a task's name cannot be mistaken
+/// for: before it stands a pid. Gives what is before, what is after, the CPU.
+fn cpu_column(text: &str) -> Result<(&str, Cursor<'_>, u32), Fault> {
+    for (open, _) in text.match_indices(" [") {
+        let digits = &text[open + 2..];
+        let Some(len) = digits.find(']') else { break };
+        let Ok(cpu) = digits[..len].parse() else {
+            continue;
+        };
+        let before = without_tgid(text[..open].trim_end());
+        if before.ends_with(|last: char| last.is_ascii_digit()) {
+            return Ok((before, Cursor::at(text, open + 2 + len + 1), cpu));
+        }
+    }
+    Err(Cursor::new(text).fault("line", HEADER_EXPECTED))
+}
+
+/// Drops the column that the option `record-tgid` adds: `( 123)` or `(-----)`.
+fn without_tgid(before: &str) -> &str {
+    match before
+        .strip_suffix(')')
+        .and_then(|inner| inner.rsplit_once('('))
+    {
+        Some((task_pid, tgid))
+            if tgid
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b' ' | b'-')) =>
+        {
+            task_pid.trim_end()
+        }
+        _ => before,
+    }
+}
+
+fn task_and_pid<'a>(text: &str, column: &'a str) -> Result<(&'a str, u32), Fault> {
+    let column = column.trim_start();
+    column
+        .rsplit_once('-')
+        .and_then(|(task, pid)| Some((task, pid.parse().ok()?)))
+        .ok_or_else(|| {
+            let at = text.len() - text.trim_start().len();
+            Fault::new(at, "task", column, "a task's name, '-' and its pid")
+        })
+}
+
+/// Seconds with 6 fractional digits as the kernel prints them, or up to 9.
+fn timestamp(at: &mut Cursor<'_>) -> Result<u64, Fault> {
+    const EXPECTED: &str = "seconds with 1 to 9 fractional digits";
+    let start = *at;
+    let seconds: u64 = at.number("timestamp", EXPECTED)?;
+    at.expect(".", "timestamp")?;
+    let rest = at.rest();
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let fraction: u64 = at.number("timestamp", EXPECTED)?;
+    if digits > 9 {
+        return Err(start.fault("timestamp", EXPECTED));
+    }
+    seconds
+        .checked_mul(1_000_000_000)
+        .and_then(|ns| ns.checked_add(fraction * 10_u64.pow(9 - digits as u32)))
+        .ok_or_else(|| start.fault("timestamp", "a time of less than 2^64 ns (584 years)"))
+}
+
+/// The arguments of event `name`.
+fn kind<'a>(name: &'a str, mut args: Args<'a>) -> Result<EventKind<'a>, Fault> {
+    use EventKind::*;
+    Ok(match name {
+        "block_bio_queue" => BioQueue(args.bio()?),
+        "block_bio_backmerge" => BioBackmerge(args.bio()?),
+        "block_bio_frontmerge" => BioFrontmerge(args.bio()?),
+        "block_getrq" => GetRq(args.bio()?),
+        "block_bio_complete" => args.bio_complete()?,
+        "block_bio_remap" => BioRemap(args.remap()?),
+        "block_rq_remap" => RqRemap(args.remap()?),
+        "block_split" => args.split()?,
+        "block_plug" => Plug { comm: args.comm()? },
+        "block_unplug" => args.unplug()?,
+        "block_rq_insert" => RqInsert(args.rq()?),
+        "block_rq_issue" => RqIssue(args.rq()?),
+        "block_rq_merge" => RqMerge(args.rq()?),
+        "block_rq_requeue" => RqRequeue(args.rq_end()?),
+        "block_rq_complete" => RqComplete(args.rq_end()?),
+        "block_rq_error" => RqError(args.rq_end()?),
+        "kyber_latency" => args.kyber_latency()?,
+        "kyber_adjust" => KyberAdjust {
+            dev: args.dev()?,
+            domain: args.domain()?,
+            depth: args.number("depth")?,
+        },
+        "kyber_throttled" => KyberThrottled {
+            dev: args.dev()?,
+            domain: args.domain()?,
+        },
+        _ => return probe(name, args),
+    })
+}
+
+/// The arguments of a probe.
+fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
+    use EventKind::*;
+    let mut args = Values { at: args.at };
+    Ok(match name {
+        "rq_ins" => RqIns {
+            rq: args.hex("rq")?,
+            sector: args.sector("sector")?,
+            jif: args.decimal("jif")?,
+        },
+        "dd_ins" => DdIns(args.insert_call()?),
+        "ky_ins" => KyIns(args.insert_call()?),
+        "bfq_ins" => BfqIns(args.insert_call()?),
+        "dd_disp" => DdDisp(args.dd_disp()?),
+        "ky_disp" => KyDisp(args.ky_disp()?),
+        "bfq_disp" => BfqDisp(args.bfq_disp()?),
+        "dd_disp_ret" => DdDispRet(args.dd_disp_ret()?),
+        "ky_disp_ret" => KyDispRet(args.ky_disp_ret()?),
+        "bfq_disp_ret" => BfqDispRet(args.bfq_disp_ret()?),
+        "dd_fin" => {
+            let (rq, sector) = args.request()?;
+            DdFin {
+                rq,
+                sector,
+                per_prio: args.pointer("pp")?,
+            }
+        }
+        "ky_fin" => {
+            let (rq, sector) = args.request()?;
+            KyFin {
+                rq,
+                sector,
+                token: args.decimal("token")?,
+            }
+        }
+        "bfq_fin" => {
+            let (rq, sector) = args.request()?;
+            BfqFin { rq, sector }
+        }
+        "ky_done" => {
+            let (rq, sector) = args.request()?;
+            let now_ns = args.decimal("now")?;
+            let start_ns = args.decimal("start")?;
+            KyDone {
+                rq,
+                sector,
+                now_ns,
+                start_ns,
+                io_start_ns: args.decimal("iostart")?,
+            }
+        }
+        "dd_bmerged" => {
+            let (rq, sector) = args.request()?;
+            DdBmerged {
+                rq,
+                sector,
+                len_bytes: args.decimal("len")?,
+                side: args.merge_side()?,
+            }
+        }
+        "dd_rqmerged" => {
+            let (rq, sector) = args.request()?;
+            DdRqmerged {
+                rq,
+                sector,
+                next: args.hex("next")?,
+                next_sector: args.sector("nsector")?,
+            }
+        }
+        _ => Other(name),
+    })
+}
+
+/// Arguments as the kernel's own events print them: by place.
+struct Args<'a> {
+    at: Cursor<'a>,
+}
+
+impl<'a> Args<'a> {
+    fn number<T: FromStr>(&mut self, field: &'static str) -> Result<T, Fault> {
+        self.at.number(field, NUMBER_EXPECTED)
+    }
+
+    fn dev(&mut self) -> Result<Dev, Fault> {
+        let major = self.at.number("device", "major,minor")?;
+        self.at.expect(",", "device")?;
+        Ok(Dev {
+            major,
+            minor: self.at.number("device", "major,minor")?,
+        })
+    }
+
+    fn rwbs(&mut self) -> Result<Rwbs, Fault> {
+        self.at.skip_blanks();
+        let at = self.at;
+        let letters = self.at.word();
+        Rwbs::parse(letters, at.column())
+    }
+
+    fn domain(&mut self) -> Result<&'a str, Fault> {
+        match self.at.word() {
+            "" => Err(self.at.fault("domain", "READ, WRITE, DISCARD or OTHER")),
+            domain => Ok(domain),
+        }
+    }
+
+    fn sector(&mut self) -> Result<Sector, Fault> {
+        Ok(Sector(self.number("sector")?))
+    }
+
+    /// `sector + sectors`.
+    fn extent(&mut self) -> Result<(Sector, u32), Fault> {
+        let sector = self.sector()?;
+        self.at.expect(" +", "extent")?;
+        Ok((sector, self.number("sectors")?))
+    }
+
+    /// `[comm]`, up to the end of the line: a name may hold brackets.
+    fn comm(&mut self) -> Result<&'a str, Fault> {
+        const EXPECTED: &str = "a task's name in brackets at the line's end";
+        self.at.skip_blanks();
+        let rest = self.at.rest();
+        rest.strip_prefix('[')
+            .and_then(|inner| inner.strip_suffix(']'))
+            .ok_or_else(|| self.at.fault("comm", EXPECTED))
+    }
+
+    /// `[error]`.
+    fn error(&mut self) -> Result<i32, Fault> {
+        self.at.skip_blanks();
+        self.at.expect("[", "error")?;
+        let error = self.at.number("error", "0 or a negative error number")?;
+        self.at.expect("]", "error")?;
+        Ok(error)
+    }
+
+    /// `(hex bytes)`.
+    fn cmd(&mut self) -> Result<&'a str, Fault> {
+        self.at.skip_blanks();
+        self.at.expect("(", "cmd")?;
+        self.at.until(')', "cmd")
+    }
+
+    /// `class,hint,level`, where the kernel is new enough to print it.
+    fn prio(&mut self) -> Result<RqPrio, Fault> {
+        self.at.skip_blanks();
+        if self.at.rest().starts_with('[') {
+            return Ok(RqPrio::default());
+        }
+        let start = self.at;
+        let class = match self.at.until(',', "priority")? {
+            "none" => IoClass::None,
+            "rt" => IoClass::Rt,
+            "be" => IoClass::Be,
+            "idle" => IoClass::Idle,
+            _ => return Err(start.fault("priority", "rt, be, idle or none, then \",hint,level\"")),
+        };
+        let hint = self.number("priority hint")?;
+        self.at.expect(",", "priority")?;
+        Ok(RqPrio {
+            class,
+            hint,
+            level: self.number("priority level")?,
+        })
+    }
+
+    fn extent_of_bio(&mut self) -> Result<BioEvent<'a>, Fault> {
+        let dev = self.dev()?;
+        let rwbs = self.rwbs()?;
+        let (sector, sectors) = self.extent()?;
+        Ok(BioEvent {
+            dev,
+            rwbs,
+            sector,
+            sectors,
+            comm: "",
+        })
+    }
+
+    fn bio(&mut self) -> Result<BioEvent<'a>, Fault> {
+        let bio = self.extent_of_bio()?;
+        Ok(BioEvent {
+            comm: self.comm()?,
+            ..bio
+        })
+    }
+
+    fn bio_complete(&mut self) -> Result<EventKind<'a>, Fault> {
+        let bio = self.extent_of_bio()?;
+        Ok(EventKind::BioComplete {
+            bio,
+            error: self.error()?,
+        })
+    }
+
+    fn rq(&mut self) -> Result<RqEvent<'a>, Fault> {
+        let dev = self.dev()?;
+        let rwbs = self.rwbs()?;
+        let bytes = self.number("bytes")?;
+        let cmd = self.cmd()?;
+        let (sector, sectors) = self.extent()?;
+        let prio = self.prio()?;
+        Ok(RqEvent {
+            dev,
+            rwbs,
+            bytes,
+            cmd,
+            sector,
+            sectors,
+            prio,
+            comm: self.comm()?,
+        })
+    }
+
+    fn rq_end(&mut self) -> Result<RqEnd, Fault> {
+        let dev = self.dev()?;
+        let rwbs = self.rwbs()?;
+        self.cmd()?;
+        let (sector, sectors) = self.extent()?;
+        let prio = self.prio()?;
+        Ok(RqEnd {
+            dev,
+            rwbs,
+            sector,
+            sectors,
+            prio,
+            error: self.error()?,
+        })
+    }
+
+    /// `... <- (major,minor) sector`.
+    fn remap(&mut self) -> Result<Remap, Fault> {
+        let BioEvent {
+            dev,
+            rwbs,
+            sector,
+            sectors,
+            ..
+        } = self.extent_of_bio()?;
+        self.at.expect(" <- (", "remap")?;
+        let from_dev = self.dev()?;
+        self.at.expect(")", "remap")?;
+        Ok(Remap {
+            dev,
+            rwbs,
+            sector,
+            sectors,
+            from_dev,
+            from_sector: self.sector()?,
+        })
+    }
+
+    /// `sector / new_sector [comm]`.
+    fn split(&mut self) -> Result<EventKind<'a>, Fault> {
+        let dev = self.dev()?;
+        let rwbs = self.rwbs()?;
+        let sector = self.sector()?;
+        self.at.expect(" /", "split")?;
+        let new_sector = self.sector()?;
+        Ok(EventKind::Split {
+            dev,
+            rwbs,
+            sector,
+            new_sector,
+            comm: self.comm()?,
+        })
+    }
+
+    /// `[comm] requests`.
+    fn unplug(&mut self) -> Result<EventKind<'a>, Fault> {
+        self.at.skip_blanks();
+        let rest = self.at.rest();
+        rest.strip_prefix('[')
+            .and_then(|inner| inner.rsplit_once("] "))
+            .and_then(|(comm, count)| {
+                Some(EventKind::Unplug {
+                    comm,
+                    requests: count.parse().ok()?,
+                })
+            })
+            .ok_or_else(|| {
+                self.at.fault(
+                    "unplug",
+                    "a task's name in brackets, then a number of requests",
+                )
+            })
+    }
+
+    /// `dev domain type pPERCENTILE numerator/denominator samples=N`.
+    fn kyber_latency(&mut self) -> Result<EventKind<'a>, Fault> {
+        let dev = self.dev()?;
+        let domain = self.domain()?;
+        let latency_type = self.at.word();
+        self.at.expect(" p", "percentile")?;
+        let percentile = self.number("percentile")?;
+        let numerator = self.number("latency")?;
+        self.at.expect("/", "latency")?;
+        let denominator = self.number("latency")?;
+        self.at.expect(" samples=", "samples")?;
+        let samples = self.number("samples")?;
+        Ok(EventKind::KyberLatency {
+            dev,
+            domain,
+            latency_type,
+            percentile,
+            numerator,
+            denominator,
+            samples,
+        })
+    }
+}
+
+/// Arguments as probes print them: ` name=value`, after the place in
+/// parentheses. They are asked for in the order in which they stand, so each
+/// is found at once; one that stands elsewhere is found by looking further.
+struct Values<'a> {
+    at: Cursor<'a>,
+}
+
+impl<'a> Values<'a> {
+    /// Moves to the value of `name`.
+    fn find(&mut self, name: &'static str) -> Result<(), Fault> {
+        let line = self.at.rest();
+        let mut from = 0;
+        while let Some(found) = line[from..].find(name) {
+            let start = from + found;
+            let end = start + name.len();
+            let after_blank = start == 0 || line.as_bytes()[start - 1] == b' ';
+            if after_blank && line.as_bytes().get(end) == Some(&b'=') {
+                self.at.advance(end + 1);
+                return Ok(());
+            }
+            from = end;
+        }
+        Err(Fault::new(
+            self.at.column(),
+            name,
+            line.trim_start(),
+            format!("\" {name}=\""),
+        ))
+    }
+
+    fn decimal<T: FromStr>(&mut self, name: &'static str) -> Result<T, Fault> {
+        self.find(name)?;
+        self.at.number(name, NUMBER_EXPECTED)
+    }
+
+    fn hex(&mut self, name: &'static str) -> Result<u64, Fault> {
+        self.find(name)?;
+        let start = self.at;
+        self.at
+            .word()
+            .strip_prefix("0x")
+            .filter(|digits| !digits.starts_with('+'))
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .ok_or_else(|| start.fault(name, "0x and a hexadecimal number of up to 64 bits"))
+    }
+
+    /// An address; 0 is none.
+    fn pointer(&mut self, name: &'static str) -> Result<Option<u64>, Fault> {
+        Ok(Some(self.hex(name)?).filter(|address| *address != 0))
+    }
+
+    fn sector(&mut self, name: &'static str) -> Result<Sector, Fault> {
+        Ok(Sector(self.decimal(name)?))
+    }
+
+    fn request(&mut self) -> Result<(u64, Sector), Fault> {
+        Ok((self.hex("rq")?, self.sector("sector")?))
+    }
+
+    fn insert_call(&mut self) -> Result<InsertCall, Fault> {
+        let hctx = self.hex("hctx")?;
+        let flags = self.decimal("flags")?;
+        Ok(InsertCall {
+            hctx,
+            flags,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn dd_disp(&mut self) -> Result<DdDisp, Fault> {
+        let hctx = self.hex("hctx")?;
+        let busy = self.decimal("busy")?;
+        Ok(DdDisp {
+            hctx,
+            busy,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn ky_disp(&mut self) -> Result<KyDisp, Fault> {
+        let hctx = self.hex("hctx")?;
+        let busy = self.decimal("busy")?;
+        let domain = self.decimal("dom")?;
+        let batching = self.decimal("batching")?;
+        Ok(KyDisp {
+            hctx,
+            busy,
+            domain,
+            batching,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn bfq_disp(&mut self) -> Result<BfqDisp, Fault> {
+        let hctx = self.hex("hctx")?;
+        let busy = self.decimal("busy")?;
+        let in_service = self.pointer("insv")?;
+        let queued = self.decimal("queued")?;
+        let in_driver = self.decimal("drv")?;
+        Ok(BfqDisp {
+            hctx,
+            busy,
+            in_service,
+            queued,
+            in_driver,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn dd_disp_ret(&mut self) -> Result<DdDispRet, Fault> {
+        let picked = match self.pointer("rq")? {
+            Some(rq) => {
+                let sector = self.sector("sector")?;
+                Some(DdPicked {
+                    rq,
+                    sector,
+                    fifo_time: self.decimal("fifo")?,
+                })
+            }
+            None => None,
+        };
+        let last_dir_is_write = self.direction("last_dir")?;
+        let batching = self.decimal("batching")?;
+        let starved = self.decimal("starved")?;
+        Ok(DdDispRet {
+            picked,
+            last_dir_is_write,
+            batching,
+            starved,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn ky_disp_ret(&mut self) -> Result<KyDispRet, Fault> {
+        let picked = match self.pointer("rq")? {
+            Some(rq) => Some(KyPicked {
+                rq,
+                sector: self.sector("sector")?,
+            }),
+            None => None,
+        };
+        let domain = self.decimal("dom")?;
+        let batching = self.decimal("batching")?;
+        Ok(KyDispRet {
+            picked,
+            domain,
+            batching,
+            jif: self.decimal("jif")?,
+        })
+    }
+
+    fn bfq_disp_ret(&mut self) -> Result<BfqDispRet, Fault> {
+        let picked = match self.pointer("rq")? {
+            Some(rq) => {
+                let sector = self.sector("sector")?;
+                let fifo_time = self.decimal("fifo")?;
+                Some(BfqPicked {
+                    rq,
+                    sector,
+                    fifo_time,
+                    queue: self.bfq_queue()?,
+                })
+            }
+            None => None,
+        };
+        let in_service = self.pointer("insv")?;
+        let queued = self.decimal("queued")?;
+        let in_driver = self.decimal("drv")?;
+        let peak_rate = self.decimal("peak")?;
+        let jif = self.decimal("jif")?;
+        Ok(BfqDispRet {
+            picked,
+            in_service,
+            queued,
+            in_driver,
+            peak_rate,
+            jif,
+        })
+    }
+
+    fn bfq_queue(&mut self) -> Result<Option<BfqQueue>, Fault> {
+        let Some(bfqq) = self.pointer("bfqq")? else {
+            return Ok(None);
+        };
+        let pid = self.decimal("bpid")?;
+        let service = self.decimal("service")?;
+        let budget = self.decimal("budget")?;
+        Ok(Some(BfqQueue {
+            bfqq,
+            pid,
+            service,
+            budget,
+            wr_coeff: self.decimal("wrc")?,
+        }))
+    }
+
+    fn direction(&mut self, name: &'static str) -> Result<bool, Fault> {
+        self.find(name)?;
+        let start = self.at;
+        match self.at.word() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(start.fault(name, "0 (reads) or 1 (writes)")),
+        }
+    }
+
+    fn merge_side(&mut self) -> Result<MergeSide, Fault> {
+        self.find("type")?;
+        let start = self.at;
+        match self.at.word() {
+            "1" => Ok(MergeSide::Front),
+            "2" => Ok(MergeSide::Back),
+            _ => Err(start.fault("type", "1 (front) or 2 (back)")),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The JSON file beside a recorded trace: on what it was recorded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+
+use crate::trace::error::TraceError;
+
+/// On what a trace was recorded. Keys that are not named here are passed over.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RunInfo {
+    /// The run's name, the file's less its extension.
+    pub name: String,
+    /// The I/O scheduler.
+    pub scheduler: String,
+    /// The kernel's version.
+    #[serde(default)]
+    pub kernel: String,
+    /// CPUs.
+    #[serde(default = "one")]
+    pub smp: u32,
+    /// The drive traced, as `major,minor`.
+    #[serde(default)]
+    pub dev: String,
+    /// The queue's attributes at the start.
+    pub queue: QueueAttributes,
+    /// What was written to the queue's attributes, in this order.
+    #[serde(default, deserialize_with = "pairs_in_order")]
+    pub queue_set: Vec<(String, String)>,
+    /// The parameters of the null_blk module.
+    #[serde(default)]
+    pub null_blk_parameters: BTreeMap<String, String>,
+    /// The tag sets as debugfs shows them, `name=value` a line: the
+    /// scheduler's first, if it has one, then the driver's.
+    #[serde(default)]
+    pub hctx_debugfs: Vec<String>,
+    /// How often the scheduler was asked.
+    #[serde(default)]
+    pub dispatch_calls: DispatchCalls,
+    /// The fio job that ran.
+    #[serde(default)]
+    pub fio_job: String,
+}
+
+/// How often the scheduler was asked for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct DispatchCalls {
+    /// Calls.
+    pub entry: u64,
+    /// Returns.
+    #[serde(rename = "return")]
+    pub returned: u64,
+    /// Returns without a request.
+    pub null: u64,
+}
+
+/// A queue's sysfs attributes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
+pub struct QueueAttributes {
+    /// Requests the scheduler may hold; without one, driver tags.
+    pub nr_requests: u32,
+    /// The largest request.
+    pub max_sectors_kb: u32,
+    /// The most pieces of memory of a request.
+    pub max_segments: u32,
+    /// The largest piece of memory, in bytes.
+    pub max_segment_size: u32,
+    /// Whether the drive has a volatile cache (`write back`).
+    pub write_cache: bool,
+    /// Whether the drive knows FUA.
+    pub fua: bool,
+    /// 0: all merges, 1: only simple ones, 2: none.
+    pub nomerges: u32,
+    /// What discards are aligned to, in bytes; 0: the drive knows none.
+    pub discard_granularity: u64,
+    /// The largest discard, in bytes.
+    pub discard_max_bytes: u64,
+    /// The most ranges of a discard.
+    pub max_discard_segments: u32,
+    /// The drive's block, in bytes.
+    pub logical_block_size: u32,
+    /// The scheduler's tunables.
+    pub iosched: BTreeMap<String, String>,
+    /// All attributes as they read, those above included.
+    pub all: BTreeMap<String, String>,
+}
+
+/// A tag set's size and how it is spread over words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagGeometry {
+    /// Tags.
+    pub nr_tags: u32,
+    /// Tags in a word of the bitmap: what `async_depth` limits.
+    pub bits_per_word: u32,
+    /// Words.
+    pub map_nr: u32,
+    /// The least depth anyone may be limited to.
+    pub min_shallow_depth: u32,
+}
+
+impl RunInfo {
+    /// Reads the JSON file at `path`.
+    pub fn open(path: &Path) -> Result<RunInfo, TraceError> {
+        let file = path.display().to_string();
+        match fs::read_to_string(path) {
+            Ok(json) => RunInfo::parse(&json, file),
+            Err(source) => Err(TraceError::Io {
+                file,
+                line: 0,
+                source,
+            }),
+        }
+    }
+
+    /// Reads the JSON text of a file that messages call `file`.
+    pub fn parse(json: &str, file: impl Into<String>) -> Result<RunInfo, TraceError> {
+        serde_json::from_str(json).map_err(|error| TraceError::Description {
+            file: file.into(),
+            message: error.to_string(),
+        })
+    }
+
+    /// The scheduler's tags; `None` for the scheduler `none`, and where
+    /// nothing was recorded.
+    pub fn scheduler_tags(&self) -> Option<TagGeometry> {
+        let sets = self.tag_sets();
+        if sets.len() >= 2 {
+            sets.first().copied()
+        } else {
+            None
+        }
+    }
+
+    /// The driver's tags; `None` where nothing was recorded.
+    pub fn driver_tags(&self) -> Option<TagGeometry> {
+        self.tag_sets().last().copied()
+    }
+
+    /// The sets in `hctx_debugfs`: each begins with its `nr_tags`.
+    fn tag_sets(&self) -> Vec<TagGeometry> {
+        let mut sets: Vec<TagGeometry> = Vec::new();
+        for line in &self.hctx_debugfs {
+            let Some((name, value)) = line.split_once('=') else {
+                continue;
+            };
+            let Ok(value) = value.trim().parse() else {
+                continue;
+            };
+            if name == "nr_tags" {
+                let empty = TagGeometry {
+                    nr_tags: value,
+                    bits_per_word: 0,
+                    map_nr: 0,
+                    min_shallow_depth: 0,
+                };
+                sets.push(empty);
+            }
+            let Some(set) = sets.last_mut() else { continue };
+            match name {
+                "bits_per_word" => set.bits_per_word = value,
+                "map_nr" => set.map_nr = value,
+                "min_shallow_depth" => set.min_shallow_depth = value,
+                _ => {}
+            }
+        }
+        sets
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for QueueAttributes {
+    type Error = String;
+
+    fn try_from(all: BTreeMap<String, String>) -> Result<QueueAttributes, String> {
+        let write_cache = match text(&all, "write_cache")? {
+            "write back" => true,
+            "write through" => false,
+            other => {
+                return Err(format!(
+                    "queue/write_cache: found {other:?}, expected \"write back\" or \"write through\""
+                ));
+            }
+        };
+        let iosched = all
+            .iter()
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix("iosched/")?.to_owned(), value.clone()))
+            })
+            .collect();
+        Ok(QueueAttributes {
+            nr_requests: number(&all, "nr_requests")?,
+            max_sectors_kb: number(&all, "max_sectors_kb")?,
+            max_segments: number(&all, "max_segments")?,
+            max_segment_size: number(&all, "max_segment_size")?,
+            write_cache,
+            fua: number::<u8>(&all, "fua")? != 0,
+            nomerges: number(&all, "nomerges")?,
+            discard_granularity: number(&all, "discard_granularity")?,
+            discard_max_bytes: number(&all, "discard_max_bytes")?,
+            max_discard_segments: number(&all, "max_discard_segments")?,
+            logical_block_size: number(&all, "logical_block_size")?,
+            iosched,
+            all,
+        })
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn text<'a>(all: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, String> {
+    all.get(name)
+        .map(String::as_str)
+        .ok_or_else(|| format!("queue/{name}: missing"))
+}
+
+fn number<T: std::str::FromStr>(all: &BTreeMap<String, String>, name: &str) -> Result<T, String> {
+    let value = text(all, name)?;
+    let message = || format!("queue/{name}: found {value:?}, expected a number that fits");
+    value.trim().parse().map_err(|_| message())
+}
+
+/// A JSON object as pairs, in the order of the text: a map would sort them.
+fn pairs_in_order<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, String)>, D::Error> {
+    struct Pairs;
+
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = Vec<(String, String)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of attributes and the numbers or texts written to them")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut pairs = Vec::new();
+            while let Some((name, value)) = map.next_entry::<String, serde_json::Value>()? {
+                let value = match value {
+                    serde_json::Value::String(text) => text,
+                    serde_json::Value::Number(number) => number.to_string(),
+                    _ => {
+                        return Err(A::Error::custom(format!(
+                            "queue_set/{name}: expected a number or a text"
+                        )));
+                    }
+                };
+                pairs.push((name, value));
+            }
+            Ok(pairs)
+        }
+    }
+
+    deserializer.deserialize_map(Pairs)
+}
