@@ -208,7 +208,8 @@ impl DirResults {
         rate(self.ios, self.runtime_ns)
     }
 
-    /// Adds a process's figures (for `group_reporting` and totals).
+    /// Adds the figures of a process that ran beside this one (for
+    /// `group_reporting` and totals).
     pub fn merge(&mut self, other: &DirResults) {
         self.ios += other.ios;
         self.bytes += other.bytes;
@@ -217,8 +218,8 @@ impl DirResults {
         self.clat_ns.merge(&other.clat_ns);
         self.lat_ns.merge(&other.lat_ns);
         self.runtime_ns = self.runtime_ns.max(other.runtime_ns);
-        self.bw_samples.merge(&other.bw_samples);
-        self.iops_samples.merge(&other.iops_samples);
+        self.bw_samples.sum_rates(&other.bw_samples);
+        self.iops_samples.sum_rates(&other.iops_samples);
     }
 }
 
@@ -286,6 +287,23 @@ impl Sample {
         }
         let n = self.count as f64;
         self.stddev() * (n / (n - 1.0)).sqrt()
+    }
+
+    /// Adds a rate sampled over the same time in another process: rates of
+    /// processes side by side add up, where [`Sample::merge`] would average
+    /// them. Extremes and deviations are reckoned as fio's `sum_stat` does.
+    pub fn sum_rates(&mut self, other: &Sample) {
+        if self.count == 0 || other.count == 0 {
+            return self.merge(other);
+        }
+        let spread = |s: &Sample| s.sum_squares - s.sum * s.sum / s.count as f64;
+        let spread_of_both = spread(self) + spread(other);
+        let mean = self.mean() + other.mean();
+        self.count += other.count;
+        self.min += other.min;
+        self.max += other.max;
+        self.sum = mean * self.count as f64;
+        self.sum_squares = spread_of_both + mean * self.sum;
     }
 
     /// Adds another's values.
@@ -452,6 +470,21 @@ mod tests {
             .into_iter()
             .for_each(|n| batches.record(n));
         assert_eq!(batches.counts, [1, 2, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn rates_side_by_side_add_up() {
+        let mut a = Sample::default();
+        let mut b = Sample::default();
+        [10.0, 20.0].into_iter().for_each(|v| a.record(v));
+        [100.0, 300.0].into_iter().for_each(|v| b.record(v));
+        a.sum_rates(&b);
+        assert_eq!((a.count, a.min, a.max, a.mean()), (4, 110.0, 320.0, 215.0));
+        // S of 50 and 20000, over n - 1.
+        assert!((a.sample_stddev() - (20_050.0f64 / 3.0).sqrt()).abs() < 1e-9);
+        let mut fresh = Sample::default();
+        fresh.sum_rates(&a);
+        assert_eq!(fresh, a);
     }
 
     #[test]
