@@ -1,7 +1,43 @@
 //! Linux's block layer as a state machine.
+//!
+//! [`RequestQueue`] takes bios and drives a driver's queues through an
+//! [`Elevator`]. It owns no clock, thread or file: every call is given `now`,
+//! and [`RequestQueue::next_event`] says when it wants to be called again.
 
 mod bio;
+mod complete;
+mod dispatch;
+mod elevator;
+mod flush;
+mod hctx;
+mod limits;
+mod list;
+mod merge;
+mod plug;
+mod queue;
+mod request;
+mod slab;
+mod sort_list;
+mod submit;
+mod tags;
+mod trace;
+mod tunable;
 mod units;
 
 pub use bio::{Bio, BioFlags, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
+pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
+pub use hctx::{DISPATCH_BUCKETS, HctxStats};
+pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};
+pub use list::RqList;
+pub use merge::{MergeKind, MergeState, elv_bio_merge_ok, sched_try_insert_merge, sched_try_merge};
+pub use plug::Plug;
+pub use queue::{
+    BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, Submit, Waiter,
+};
+pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags};
+pub use slab::{Id, Slab};
+pub use sort_list::SortList;
+pub use tags::Tags;
+pub use trace::{Trace, TraceEvent, TraceKind};
+pub use tunable::{Tunable, TunableError, Tunables, Unit};
 pub use units::{Nanos, SECTOR_SIZE, Sector};

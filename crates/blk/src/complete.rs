@@ -1,0 +1,152 @@
+//! The way out: `blk_mq_end_request` and what it sets going.
+
+use crate::queue::{BioEnd, BlkDriver, RequestQueue};
+use crate::request::{BioId, IoStatus, RequestId, RqFlags};
+use crate::trace::TraceKind;
+use crate::units::Nanos;
+
+impl RequestQueue {
+    /// The drive finished a request.
+    pub fn complete<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        status: IoStatus,
+        driver: &mut D,
+    ) {
+        self.trace
+            .request(now, TraceKind::RqComplete, &self.rqs, id);
+        self.put_budget(id, driver);
+        let flags = self.rqs[id].rq_flags;
+        if flags.has(RqFlags::FLUSH_RQ) {
+            self.flush_rq_ended(now, id, status);
+        } else if flags.has(RqFlags::FLUSH_SEQ) {
+            self.flush_data_ended(now, id, status);
+        } else {
+            self.end_request(now, id, status);
+        }
+    }
+
+    /// The driver gives a request back that it had taken: it is inserted again
+    /// (`blk_mq_requeue_request`). `started` ones go past the scheduler.
+    pub fn requeue_request<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        started: bool,
+        driver: &mut D,
+    ) {
+        self.requeued_by_driver(now, id, driver);
+        self.rqs[id].rq_flags.clear(RqFlags::IN_FLIGHT);
+        if started {
+            self.rqs[id].rq_flags.set(RqFlags::DONTPREP);
+        }
+        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED)
+            && let Some((elevator, mut ctx)) = self.sched(now)
+        {
+            elevator.requeue_request(&mut ctx, id);
+        }
+        self.requeue_list.push_back(&mut self.rqs, id);
+        self.kick_requeue_list(now);
+    }
+
+    /// Ends a request: its bios, its accounting, the scheduler's view, its tags.
+    pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
+        self.end_bios(id, status);
+        self.account_done(now, id, status);
+        if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS)
+            && let Some((elevator, mut ctx)) = self.sched(now)
+        {
+            elevator.completed_request(&mut ctx, id);
+        }
+        self.free_request(now, id);
+    }
+
+    fn end_bios(&mut self, id: RequestId, status: IoStatus) {
+        let mut at = self.rqs[id].bios.take().map(|(first, _)| first);
+        while let Some(bio) = at {
+            at = self.rqs.bios[bio].next;
+            self.end_bio(bio, status);
+        }
+    }
+
+    /// One part of a bio ended; the last one ends the whole.
+    pub(crate) fn end_bio(&mut self, id: BioId, status: IoStatus) {
+        let node = &mut self.rqs.bios[id];
+        node.pending -= 1;
+        if node.status == IoStatus::Ok {
+            node.status = status;
+        }
+        if node.pending > 0 {
+            return;
+        }
+        let (bio, parent, status) = (node.bio, node.parent, node.status);
+        self.rqs.bios.remove(id);
+        match parent {
+            Some(parent) => self.end_bio(parent, status),
+            None => self.ended.push(BioEnd {
+                user_data: bio.user_data,
+                submitter: bio.submitter,
+                op: bio.op,
+                sector: bio.sector,
+                sectors: bio.sectors,
+                status,
+            }),
+        }
+    }
+
+    fn account_done(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
+        let rq = &self.rqs[id];
+        let (group, is_write) = (rq.op.stat_group(), rq.is_write());
+        let (sectors, start) = (rq.sectors as u64, rq.start);
+        self.counters.ios[group] += 1;
+        self.counters.sectors[group] += sectors;
+        self.counters.ticks_ns[group] += now.saturating_sub(start).0;
+        if status != IoStatus::Ok {
+            self.counters.errors += 1;
+        }
+        self.count_in_flight(now, is_write, -1);
+    }
+
+    /// `blk_mq_free_request`: the scheduler lets go, tags come free, waiters
+    /// wake, and a marked queue is run again.
+    pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
+        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED)
+            && let Some((elevator, mut ctx)) = self.sched(now)
+        {
+            elevator.finish_request(&mut ctx, id);
+        }
+        let hctx = self.rqs[id].hctx as usize;
+        if let Some(tag) = self.rqs[id].tag.take() {
+            self.hctxs[hctx].tags.put(tag);
+        }
+        if let Some(tag) = self.rqs[id].internal_tag.take()
+            && let Some(tags) = &mut self.hctxs[hctx].sched_tags
+        {
+            tags.put(tag);
+        }
+        self.wake_waiters(hctx);
+        self.rqs.remove(id);
+        self.restart(now, hctx);
+    }
+
+    fn wake_waiters(&mut self, hctx: usize) {
+        if self.waiting[hctx].is_empty() {
+            return;
+        }
+        for _ in 0..self.hctxs[hctx].alloc_tags().freed_with_waiters() {
+            match self.waiting[hctx].pop_front() {
+                Some(ticket) => self.woken.push(ticket),
+                None => break,
+            }
+        }
+    }
+
+    /// `blk_mq_sched_restart`.
+    pub(crate) fn restart(&mut self, now: Nanos, hctx: usize) {
+        if self.hctxs[hctx].restart {
+            self.hctxs[hctx].restart = false;
+            self.run_hw_queue_async(now, hctx);
+        }
+    }
+}

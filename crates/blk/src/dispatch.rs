@@ -1,0 +1,644 @@
+//! Running the hardware queues (`block/blk-mq-sched.c`,
+//! `blk_mq_dispatch_rq_list`).
+
+use crate::elevator::InsertAt;
+use crate::list::RqList;
+use crate::queue::{BlkDriver, BlkStatus, RequestQueue};
+use crate::request::{RequestId, RqFlags};
+use crate::trace::TraceKind;
+use crate::units::Nanos;
+
+/// Pause after the driver lacked something, and after no budget could be had
+/// (`BLK_MQ_RESOURCE_DELAY`, `BLK_MQ_BUDGET_DELAY`).
+const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
+
+/// What a run of a list came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    /// All of it went; there may be more to do.
+    Dispatched,
+    /// Nothing to do, or the driver is busy.
+    Stopped,
+    /// The driver holds the thread; it goes on in `driver_unblocked`.
+    Suspended,
+}
+
+/// Where a run goes on after its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// Back to the caller.
+    Return,
+    /// To the scheduler for more.
+    Scheduler,
+    /// To the software queues, one request at a time.
+    Contexts,
+}
+
+/// A thread that sleeps inside the driver in the middle of a run.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    rq: RequestId,
+    hctx: usize,
+    list: RqList,
+    budgets: u32,
+    queued: u32,
+    then: Then,
+}
+
+/// A list on its way to the driver.
+struct Batch {
+    hctx: usize,
+    list: RqList,
+    /// Requests of it that hold budget already.
+    budgets: u32,
+    queued: u32,
+    then: Then,
+}
+
+/// `-EAGAIN`: something came onto the dispatch list meanwhile; run again.
+struct Again;
+
+/// Why a request was not given to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    Tag,
+    Budget,
+}
+
+impl RequestQueue {
+    /// Does the work that is due: hardware queues to be run again, requeues,
+    /// the scheduler's timer.
+    pub fn process<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
+        if self.work_hint <= now {
+            if self.requeue_work.take_due(now) {
+                self.requeue(now, driver);
+            }
+            for hctx in 0..self.hctxs.len() {
+                if self.hctxs[hctx].run_work.take_due(now) {
+                    self.dispatch_requests(now, hctx, driver);
+                }
+            }
+            let works = self.hctxs.iter().map(|h| h.run_work.at());
+            self.work_hint = works
+                .min()
+                .unwrap_or(Nanos::MAX)
+                .min(self.requeue_work.at());
+        }
+        if let Some((elevator, mut ctx)) = self.sched(now)
+            && elevator.next_timer().is_some_and(|at| at <= now)
+            && elevator.timer(&mut ctx)
+        {
+            self.run_hw_queues_async(now);
+        }
+    }
+
+    /// The driver lets the thread go that gave it this request.
+    pub fn driver_unblocked<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        driver: &mut D,
+    ) {
+        let Some(at) = self.suspended.iter().position(|s| s.rq == id) else {
+            return;
+        };
+        let s = self.suspended.remove(at);
+        let batch = Batch {
+            hctx: s.hctx,
+            list: s.list,
+            budgets: s.budgets,
+            queued: s.queued,
+            then: s.then,
+        };
+        let (hctx, then) = (s.hctx, s.then);
+        let run = if batch.list.is_empty() {
+            self.hctxs[hctx].update_busy(false);
+            self.hctxs[hctx].count_dispatched(batch.queued);
+            Run::Dispatched
+        } else {
+            self.dispatch_rq_list(now, batch, driver)
+        };
+        if run != Run::Dispatched {
+            return;
+        }
+        let again = match then {
+            Then::Return => Ok(()),
+            Then::Scheduler => self.dispatch_sched(now, hctx, driver),
+            Then::Contexts => self.dispatch_ctxs(now, hctx, driver),
+        };
+        if again.is_err() {
+            self.run_hw_queue_async(now, hctx);
+        }
+    }
+
+    /// Runs a hardware queue in the caller's own thread.
+    pub(crate) fn run_hw_queue<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) {
+        if self.needs_run(hctx) {
+            self.dispatch_requests(now, hctx, driver);
+        }
+    }
+
+    /// Has kblockd run a hardware queue.
+    pub(crate) fn run_hw_queue_async(&mut self, now: Nanos, hctx: usize) {
+        if self.needs_run(hctx) {
+            self.delay_run(now, hctx, Nanos::ZERO);
+        }
+    }
+
+    /// Has kblockd run all hardware queues, or the first and those with
+    /// requests past the scheduler where that has one state for all.
+    pub(crate) fn run_hw_queues_async(&mut self, now: Nanos) {
+        let single = self
+            .elevator
+            .as_deref()
+            .is_some_and(|e| e.is_single_queue());
+        for hctx in 0..self.hctxs.len() {
+            if !single || hctx == 0 || !self.hctxs[hctx].dispatch.is_empty() {
+                self.run_hw_queue_async(now, hctx);
+            }
+        }
+    }
+
+    fn needs_run(&self, hctx: usize) -> bool {
+        let h = &self.hctxs[hctx];
+        !self.quiesced
+            && (!h.dispatch.is_empty()
+                || h.any_ctx_pending()
+                || self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)))
+    }
+
+    fn delay_run(&mut self, now: Nanos, hctx: usize, delay: Nanos) {
+        if self.hctxs[hctx].stopped {
+            return;
+        }
+        let at = now + delay;
+        self.hctxs[hctx].run_work.schedule(at);
+        self.work_hint = self.work_hint.min(at);
+    }
+
+    /// Runs them all after a while, but leaves an earlier appointment alone.
+    fn delay_run_all(&mut self, now: Nanos, this: usize, delay: Nanos) {
+        let single = self
+            .elevator
+            .as_deref()
+            .is_some_and(|e| e.is_single_queue());
+        for hctx in 0..self.hctxs.len() {
+            let h = &self.hctxs[hctx];
+            let wanted = !single || hctx == this || !h.dispatch.is_empty();
+            if wanted && !h.run_work.is_pending() {
+                self.delay_run(now, hctx, delay);
+            }
+        }
+    }
+
+    pub(crate) fn kick_requeue_list(&mut self, now: Nanos) {
+        self.requeue_work.schedule(now);
+        self.work_hint = self.work_hint.min(now);
+    }
+
+    /// `blk_mq_requeue_work`: data of flush sequences and requests that came
+    /// back go in at the head, flushes past the scheduler.
+    fn requeue<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
+        let mut requests = std::mem::take(&mut self.requeue_list);
+        let mut flushes = std::mem::take(&mut self.flush_list);
+        while let Some(id) = requests.pop_front(&mut self.rqs) {
+            if self.rqs[id].rq_flags.has(RqFlags::DONTPREP) {
+                self.bypass_insert(id, InsertAt::Tail);
+            } else {
+                self.insert_request(now, id, InsertAt::Head);
+            }
+        }
+        while let Some(id) = flushes.pop_front(&mut self.rqs) {
+            self.insert_request(now, id, InsertAt::Tail);
+        }
+        for hctx in 0..self.hctxs.len() {
+            self.run_hw_queue(now, hctx, driver);
+        }
+    }
+
+    /// `blk_mq_sched_dispatch_requests`: twice at most, then kblockd goes on.
+    fn dispatch_requests<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) {
+        if self.hctxs[hctx].stopped || self.quiesced {
+            return;
+        }
+        self.hctxs[hctx].stats.run += 1;
+        if self.dispatch_once(now, hctx, driver).is_err()
+            && self.dispatch_once(now, hctx, driver).is_err()
+        {
+            self.run_hw_queue_async(now, hctx);
+        }
+    }
+
+    /// What is on the dispatch list goes first; only when that is gone is the
+    /// scheduler asked, so that requests stay there, where they can be merged
+    /// and sorted, for as long as the driver is busy.
+    fn dispatch_once<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) -> Result<(), Again> {
+        let has_sched = self.elevator.is_some();
+        let then = if has_sched {
+            Then::Scheduler
+        } else {
+            Then::Contexts
+        };
+        let list = std::mem::take(&mut self.hctxs[hctx].dispatch);
+        let one_by_one = if list.is_empty() {
+            self.hctxs[hctx].dispatch_busy > 0
+        } else {
+            self.hctxs[hctx].restart = true;
+            let batch = Batch {
+                hctx,
+                list,
+                budgets: 0,
+                queued: 0,
+                then,
+            };
+            if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
+                return Ok(());
+            }
+            true
+        };
+        if has_sched {
+            return self.dispatch_sched(now, hctx, driver);
+        }
+        if one_by_one {
+            return self.dispatch_ctxs(now, hctx, driver);
+        }
+        let list = self.flush_busy_ctxs(hctx);
+        let batch = Batch {
+            hctx,
+            list,
+            budgets: 0,
+            queued: 0,
+            then: Then::Return,
+        };
+        self.dispatch_rq_list(now, batch, driver);
+        Ok(())
+    }
+
+    fn flush_busy_ctxs(&mut self, hctx: usize) -> RqList {
+        let mut list = RqList::new();
+        while let Some(place) = self.hctxs[hctx].next_pending(0) {
+            let cpu = self.hctxs[hctx].ctxs[place] as usize;
+            list.append(&mut self.rqs, &mut self.ctxs[cpu]);
+            self.hctxs[hctx].clear_pending(place);
+        }
+        list
+    }
+
+    /// `blk_mq_do_dispatch_sched`: as long as whole batches go.
+    fn dispatch_sched<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) -> Result<(), Again> {
+        while self.dispatch_sched_batch(now, hctx, driver)? == Run::Dispatched {}
+        Ok(())
+    }
+
+    /// `__blk_mq_do_dispatch_sched`: takes requests until the scheduler has no
+    /// more or a driver tag cannot be had (that last one is held, and goes
+    /// first next time), and only then gives them to the driver. While the
+    /// driver is busy, one at a time.
+    fn dispatch_sched_batch<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) -> Result<Run, Again> {
+        let max = match self.hctxs[hctx].dispatch_busy {
+            0 => self.nr_requests,
+            _ => 1,
+        };
+        let (mut list, mut several_hctxs) = (RqList::new(), false);
+        let (mut busy, mut nothing_may_go) = (false, false);
+        while list.len() < max {
+            if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
+                break;
+            }
+            if !self.hctxs[hctx].dispatch.is_empty() {
+                busy = true;
+                break;
+            }
+            if !driver.get_budget() {
+                break;
+            }
+            let Some(id) = self.ask_scheduler(now, hctx) else {
+                driver.put_budget();
+                nothing_may_go = true;
+                break;
+            };
+            self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+            several_hctxs |= self.rqs[id].hctx as usize != hctx;
+            list.push_back(&mut self.rqs, id);
+            if !self.get_driver_tag(id) {
+                break;
+            }
+        }
+        let run = if list.is_empty() {
+            if nothing_may_go {
+                self.delay_run_all(now, hctx, RESOURCE_DELAY);
+            }
+            Run::Stopped
+        } else if several_hctxs {
+            self.dispatch_by_hctx(now, list, driver)
+        } else {
+            let batch = Batch {
+                hctx,
+                budgets: list.len(),
+                list,
+                queued: 0,
+                then: Then::Scheduler,
+            };
+            self.dispatch_rq_list(now, batch, driver)
+        };
+        if busy { Err(Again) } else { Ok(run) }
+    }
+
+    fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {
+        let (elevator, mut ctx) = self.sched(now)?;
+        let id = elevator.dispatch_request(&mut ctx, hctx);
+        match id {
+            Some(id) => self.trace.request(now, TraceKind::Dispatch, &self.rqs, id),
+            None => self.trace.mark(now, TraceKind::DispatchNone),
+        }
+        id
+    }
+
+    /// A scheduler with one state for all may name requests of several hardware
+    /// contexts; each gets its own in one go.
+    fn dispatch_by_hctx<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut list: RqList,
+        driver: &mut D,
+    ) -> Run {
+        let mut any = Run::Stopped;
+        for hctx in 0..self.hctxs.len() {
+            let (mut own, mut others) = (RqList::new(), RqList::new());
+            while let Some(id) = list.pop_front(&mut self.rqs) {
+                let mine = self.rqs[id].hctx as usize == hctx;
+                let to = if mine { &mut own } else { &mut others };
+                to.push_back(&mut self.rqs, id);
+            }
+            list = others;
+            if own.is_empty() {
+                continue;
+            }
+            let batch = Batch {
+                hctx,
+                budgets: own.len(),
+                list: own,
+                queued: 0,
+                then: Then::Scheduler,
+            };
+            if self.dispatch_rq_list(now, batch, driver) == Run::Dispatched {
+                any = Run::Dispatched;
+            }
+        }
+        any
+    }
+
+    /// `blk_mq_do_dispatch_ctx`: one request of each software queue in turn.
+    fn dispatch_ctxs<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) -> Result<(), Again> {
+        loop {
+            if !self.hctxs[hctx].dispatch.is_empty() {
+                return Err(Again);
+            }
+            let from = self.hctxs[hctx].dispatch_from;
+            let Some(place) = self.hctxs[hctx].next_pending(from) else {
+                return Ok(());
+            };
+            if !driver.get_budget() {
+                return Ok(());
+            }
+            let Some(id) = self.dequeue_from_ctx(hctx, place) else {
+                driver.put_budget();
+                self.delay_run_all(now, hctx, RESOURCE_DELAY);
+                return Ok(());
+            };
+            self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+            self.hctxs[hctx].dispatch_from = (place + 1) % self.hctxs[hctx].ctxs.len();
+            let mut list = RqList::new();
+            list.push_back(&mut self.rqs, id);
+            let batch = Batch {
+                hctx,
+                list,
+                budgets: 1,
+                queued: 0,
+                then: Then::Contexts,
+            };
+            if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
+                return Ok(());
+            }
+        }
+    }
+
+    fn dequeue_from_ctx(&mut self, hctx: usize, place: usize) -> Option<RequestId> {
+        let cpu = self.hctxs[hctx].ctxs[place] as usize;
+        let id = self.ctxs[cpu].pop_front(&mut self.rqs);
+        if self.ctxs[cpu].is_empty() {
+            self.hctxs[hctx].clear_pending(place);
+        }
+        id
+    }
+
+    /// `blk_mq_dispatch_rq_list`.
+    fn dispatch_rq_list<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut batch: Batch,
+        driver: &mut D,
+    ) -> Run {
+        if batch.list.is_empty() {
+            return Run::Stopped;
+        }
+        let mut zone_list = RqList::new();
+        let (mut lack, mut needs_resource, mut failed) = (None, false, false);
+        while let Some(id) = batch.list.front() {
+            if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
+                lack = Some(why);
+                break;
+            }
+            batch.list.remove(&mut self.rqs, id);
+            batch.budgets = batch.budgets.saturating_sub(1);
+            let last = batch.list.is_empty();
+            match self.queue_rq(now, id, last, driver) {
+                BlkStatus::Ok => batch.queued += 1,
+                BlkStatus::OkBlocking => {
+                    batch.queued += 1;
+                    return self.suspend(id, batch);
+                }
+                status @ (BlkStatus::Resource | BlkStatus::DevResource) => {
+                    needs_resource |= status == BlkStatus::Resource;
+                    self.requeued_by_driver(now, id, driver);
+                    batch.list.push_front(&mut self.rqs, id);
+                    failed = true;
+                    break;
+                }
+                BlkStatus::ZoneResource => {
+                    // Its zone is taken, but others need not wait for it.
+                    self.requeued_by_driver(now, id, driver);
+                    zone_list.push_back(&mut self.rqs, id);
+                    needs_resource = true;
+                    failed = true;
+                }
+                BlkStatus::Failed(error) => {
+                    failed = true;
+                    self.end_request(now, id, error);
+                }
+            }
+        }
+        batch.list.append(&mut self.rqs, &mut zone_list);
+        self.hctxs[batch.hctx].count_dispatched(batch.queued);
+        if (!batch.list.is_empty() || failed) && batch.queued > 0 {
+            driver.commit_rqs(now, batch.hctx);
+        }
+        if batch.list.is_empty() {
+            self.hctxs[batch.hctx].update_busy(false);
+            return Run::Dispatched;
+        }
+        needs_resource |= lack == Some(Lack::Budget);
+        self.put_aside(now, batch, needs_resource, driver);
+        Run::Stopped
+    }
+
+    fn suspend(&mut self, rq: RequestId, batch: Batch) -> Run {
+        self.suspended.push(Suspended {
+            rq,
+            hctx: batch.hctx,
+            list: batch.list,
+            budgets: batch.budgets,
+            queued: batch.queued,
+            then: batch.then,
+        });
+        Run::Suspended
+    }
+
+    /// What the driver did not take waits on the dispatch list. A request that
+    /// ends runs the queue again where the restart mark is set; where it is
+    /// not, somebody must do so now.
+    fn put_aside<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut batch: Batch,
+        needs_resource: bool,
+        driver: &mut D,
+    ) {
+        let hctx = batch.hctx;
+        let mut at = batch.list.front();
+        while let Some(id) = at {
+            at = batch.list.next(&self.rqs, id);
+            self.put_budget(id, driver);
+        }
+        let mut list = std::mem::take(&mut batch.list);
+        self.hctxs[hctx].dispatch.append(&mut self.rqs, &mut list);
+        if !self.hctxs[hctx].restart {
+            self.run_hw_queue_async(now, hctx);
+        } else if needs_resource {
+            self.delay_run(now, hctx, RESOURCE_DELAY);
+        }
+        self.hctxs[hctx].update_busy(true);
+    }
+
+    /// `blk_mq_prep_dispatch_rq`: budget and tag.
+    fn prepare<D: BlkDriver + ?Sized>(
+        &mut self,
+        id: RequestId,
+        need_budget: bool,
+        driver: &mut D,
+    ) -> Result<(), Lack> {
+        if need_budget {
+            if !driver.get_budget() {
+                self.put_driver_tag(id);
+                return Err(Lack::Budget);
+            }
+            self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+        }
+        if self.get_driver_tag(id) {
+            return Ok(());
+        }
+        // The end of any request of this context will bring a tag.
+        self.hctxs[self.rqs[id].hctx as usize].restart = true;
+        if need_budget {
+            self.put_budget(id, driver);
+        }
+        Err(Lack::Tag)
+    }
+
+    pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
+        let rq = &mut self.rqs[id];
+        if rq.tag.is_none() {
+            rq.tag = self.hctxs[rq.hctx as usize].tags.get(None);
+        }
+        rq.tag.is_some()
+    }
+
+    pub(crate) fn put_driver_tag(&mut self, id: RequestId) {
+        // Without a scheduler the driver tag is the request's own for life.
+        let rq = &mut self.rqs[id];
+        if !rq.rq_flags.has(RqFlags::SCHED_TAGS) {
+            return;
+        }
+        if let Some(tag) = rq.tag.take() {
+            self.hctxs[rq.hctx as usize].tags.put(tag);
+        }
+    }
+
+    pub(crate) fn put_budget<D: BlkDriver + ?Sized>(&mut self, id: RequestId, driver: &mut D) {
+        if self.rqs[id].rq_flags.has(RqFlags::BUDGET) {
+            self.rqs[id].rq_flags.clear(RqFlags::BUDGET);
+            driver.put_budget();
+        }
+    }
+
+    /// Gives a request to the driver.
+    pub(crate) fn queue_rq<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        last: bool,
+        driver: &mut D,
+    ) -> BlkStatus {
+        let rq = &mut self.rqs[id];
+        rq.io_start = now;
+        let status = driver.queue_rq(now, rq.hctx as usize, id, rq, last);
+        if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
+            self.rqs[id].rq_flags.set(RqFlags::IN_FLIGHT);
+            self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
+        }
+        status
+    }
+
+    /// The driver refused a request (`__blk_mq_requeue_request`).
+    pub(crate) fn requeued_by_driver<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        driver: &mut D,
+    ) {
+        self.put_driver_tag(id);
+        self.put_budget(id, driver);
+        self.counters.requeues += 1;
+        self.trace.request(now, TraceKind::RqRequeue, &self.rqs, id);
+    }
+}

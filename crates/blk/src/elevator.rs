@@ -1,0 +1,177 @@
+//! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
+
+use crate::bio::{Bio, BioFlags, Op};
+use crate::list::RqList;
+use crate::merge::{MergeKind, MergeState};
+use crate::request::{RequestId, Requests};
+use crate::trace::{Trace, TraceKind};
+use crate::tunable::{TunableError, Tunables};
+use crate::units::Nanos;
+
+/// What a scheduler learns of its queue when it is put on it, and again when
+/// that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Scheduler tags a hardware context (`nr_requests`).
+    pub nr_requests: u32,
+    /// Hardware contexts.
+    pub nr_hw_queues: u32,
+    /// Commands the drive takes at once on one of them.
+    pub queue_depth: u32,
+    /// Software queues.
+    pub nr_cpus: u32,
+    /// Size of the drive.
+    pub capacity_sectors: u64,
+    /// The drive has moving parts.
+    pub rotational: bool,
+    /// Requests of a tag bitmap's word, for schedulers that count depth by word.
+    pub tags_per_word: u32,
+}
+
+/// What a hook sees of its queue.
+pub struct SchedCtx<'a> {
+    /// The present.
+    pub now: Nanos,
+    /// All requests of the queue.
+    pub rqs: &'a mut Requests,
+    /// Limits, the merge hash and the last merge.
+    pub merge: &'a mut MergeState,
+    /// The tracepoints.
+    pub trace: &'a mut Trace,
+}
+
+impl SchedCtx<'_> {
+    /// The kernel's `trace_block_rq_insert`: a scheduler calls it for each
+    /// request it takes into its queues.
+    #[inline]
+    pub fn trace_insert(&mut self, id: RequestId) {
+        let now = self.now;
+        self.rqs[id].inserted = now;
+        self.trace.request(now, TraceKind::RqInsert, self.rqs, id);
+    }
+}
+
+/// Where requests go in (`BLK_MQ_INSERT_AT_HEAD` or not).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertAt {
+    /// In their turn.
+    Tail,
+    /// Before everything else: the data of a flush sequence, and requeues.
+    Head,
+}
+
+/// An I/O scheduler. The default of a hook is what the kernel does where a
+/// scheduler has none.
+pub trait Elevator: Send {
+    /// Its name, as `queue/scheduler` shows it.
+    fn name(&self) -> &'static str;
+
+    /// The queue's shape changed: `nr_requests` was written, or the scheduler
+    /// was just put on the queue (`depth_updated`, `init_hctx`).
+    fn depth_updated(&mut self, _info: &QueueInfo) {}
+
+    /// How many tags of each bitmap word a request of this kind may use;
+    /// `None` for all.
+    fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
+        None
+    }
+
+    /// Tries to merge a bio into a queued request; the request it went into.
+    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
+        crate::merge::sched_try_merge(self, ctx, bio)
+    }
+
+    /// A queued request that `bio` could be put in front of.
+    fn request_merge(
+        &mut self,
+        _ctx: &mut SchedCtx<'_>,
+        _bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        None
+    }
+
+    /// Whether `bio` may become part of this request.
+    fn allow_merge(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _bio: &Bio) -> bool {
+        true
+    }
+
+    /// A bio became part of this request.
+    fn request_merged(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _kind: MergeKind) {}
+
+    /// `next` became part of `id` and is about to be freed.
+    fn requests_merged(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _next: RequestId) {}
+
+    /// The queued request that starts before this one.
+    fn former_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) -> Option<RequestId> {
+        None
+    }
+
+    /// The queued request that starts behind this one.
+    fn next_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) -> Option<RequestId> {
+        None
+    }
+
+    /// A request was made that will be inserted later.
+    fn prepare_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// Takes requests of one software queue, in order.
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    );
+
+    /// The next request for the drive, if one may go now.
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId>;
+
+    /// Whether there is anything queued for this hardware context.
+    fn has_work(&self, hctx: usize) -> bool;
+
+    /// The drive finished a request.
+    fn completed_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// The driver put a dispatched request back; it will be inserted again.
+    fn requeue_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// A request is about to be freed, whether or not it was ever inserted.
+    fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// When [`Elevator::timer`] should be called.
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Its timer ran out. Returns whether the hardware queues should be run.
+    fn timer(&mut self, _ctx: &mut SchedCtx<'_>) -> bool {
+        false
+    }
+
+    /// Its tunables.
+    fn tunables(&self) -> &Tunables;
+
+    /// Sets a tunable.
+    ///
+    /// # Errors
+    /// Where it has none of that name, or the value is out of range.
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError>;
+
+    /// What it decided so far, for tables: a name and a count each.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Whether one state serves all hardware contexts, so that running the
+    /// submitter's own is enough (`QUEUE_FLAG_SQ_SCHED`).
+    fn is_single_queue(&self) -> bool {
+        true
+    }
+
+    /// The smallest depth [`Elevator::limit_depth`] may name
+    /// (`sbitmap_queue_min_shallow_depth`): it decides how many waiters are
+    /// woken together.
+    fn min_shallow_depth(&self) -> Option<u32> {
+        None
+    }
+}

@@ -1,0 +1,129 @@
+//! A hardware context: one of the driver's queues as blk-mq sees it.
+
+use crate::flush::FlushQueue;
+use crate::list::RqList;
+use crate::tags::{Tags, Work};
+
+/// Buckets of the `dispatched` histogram: 0, 1, 2, 4, 8, 16, 32 and more.
+pub const DISPATCH_BUCKETS: usize = 7;
+
+/// The busy average's weight and factor (`BLK_MQ_DISPATCH_BUSY_EWMA_*`).
+const BUSY_WEIGHT: u32 = 8;
+const BUSY_FACTOR: u32 = 4;
+
+/// What debugfs shows of a hardware context.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HctxStats {
+    /// Times it was run.
+    pub run: u64,
+    /// Requests the driver took at a run: 0, 1, 2, 4, 8, 16, 32 and more.
+    pub dispatched: [u64; DISPATCH_BUCKETS],
+}
+
+#[derive(Debug)]
+pub(crate) struct Hctx {
+    /// Requests that left the scheduler but not for the driver.
+    pub(crate) dispatch: RqList,
+    /// Software queues mapped to it.
+    pub(crate) ctxs: Vec<u16>,
+    /// Which of them hold requests, by place in `ctxs`.
+    pub(crate) ctx_map: Vec<u64>,
+    /// Place in `ctxs` that goes next when queues are served in turn.
+    pub(crate) dispatch_from: usize,
+    pub(crate) dispatch_busy: u32,
+    /// Run it again when a request ends (`BLK_MQ_S_SCHED_RESTART`).
+    pub(crate) restart: bool,
+    pub(crate) stopped: bool,
+    pub(crate) run_work: Work,
+    pub(crate) tags: Tags,
+    pub(crate) sched_tags: Option<Tags>,
+    pub(crate) flush: FlushQueue,
+    pub(crate) stats: HctxStats,
+}
+
+impl Hctx {
+    pub(crate) fn new(depth: u32, ctxs: Vec<u16>) -> Hctx {
+        let map_words = ctxs.len().div_ceil(64);
+        Hctx {
+            dispatch: RqList::new(),
+            ctxs,
+            ctx_map: vec![0; map_words],
+            dispatch_from: 0,
+            dispatch_busy: 0,
+            restart: false,
+            stopped: false,
+            run_work: Work::default(),
+            tags: Tags::new(depth),
+            sched_tags: None,
+            flush: FlushQueue::default(),
+            stats: HctxStats::default(),
+        }
+    }
+
+    /// `blk_mq_update_dispatch_busy`: seven parts old, one part new.
+    pub(crate) fn update_busy(&mut self, busy: bool) {
+        if self.dispatch_busy == 0 && !busy {
+            return;
+        }
+        let new = if busy { 1 << BUSY_FACTOR } else { 0 };
+        self.dispatch_busy = (self.dispatch_busy * (BUSY_WEIGHT - 1) + new) / BUSY_WEIGHT;
+    }
+
+    pub(crate) fn count_dispatched(&mut self, queued: u32) {
+        let bucket = match queued {
+            0 => 0,
+            n => (n.ilog2() as usize + 1).min(DISPATCH_BUCKETS - 1),
+        };
+        self.stats.dispatched[bucket] += 1;
+    }
+
+    pub(crate) fn mark_pending(&mut self, place: usize) {
+        self.ctx_map[place / 64] |= 1 << (place % 64);
+    }
+
+    pub(crate) fn clear_pending(&mut self, place: usize) {
+        self.ctx_map[place / 64] &= !(1 << (place % 64));
+    }
+
+    pub(crate) fn any_ctx_pending(&self) -> bool {
+        self.ctx_map.iter().any(|&word| word != 0)
+    }
+
+    /// The first pending software queue at or behind `from`, in turn.
+    pub(crate) fn next_pending(&self, from: usize) -> Option<usize> {
+        let pending = |&place: &usize| self.ctx_map[place / 64] & (1 << (place % 64)) != 0;
+        (from..self.ctxs.len())
+            .find(pending)
+            .or_else(|| (0..from.min(self.ctxs.len())).find(pending))
+    }
+
+    /// The tags a new request takes: the scheduler's where there is one.
+    pub(crate) fn alloc_tags(&mut self) -> &mut Tags {
+        self.sched_tags.as_mut().unwrap_or(&mut self.tags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_average_is_the_kernels() {
+        let mut hctx = Hctx::new(4, vec![0]);
+        let mut seen = Vec::new();
+        for busy in [true, true, true, false, false, false] {
+            hctx.update_busy(busy);
+            seen.push(hctx.dispatch_busy);
+        }
+        assert_eq!(seen, [2, 3, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn dispatched_buckets_are_powers_of_two() {
+        let mut hctx = Hctx::new(4, vec![0]);
+        for n in [0, 1, 2, 3, 4, 31, 32, 500] {
+            hctx.count_dispatched(n);
+        }
+        assert_eq!(hctx.stats.dispatched, [1, 1, 2, 1, 0, 1, 2]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Lists of requests, linked through the requests themselves.
+
+use crate::request::{Link, RequestId, Requests};
+
+/// A list linked by a request's `L`-th link. A request is in at most one list
+/// a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RqList<const L: usize = 0> {
+    head: Option<RequestId>,
+    tail: Option<RequestId>,
+    len: u32,
+}
+
+impl<const L: usize> RqList<L> {
+    /// An empty list.
+    pub const fn new() -> Self {
+        RqList {
+            head: None,
+            tail: None,
+            len: 0,
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// How many requests are in it.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The first request.
+    #[inline]
+    pub fn front(&self) -> Option<RequestId> {
+        self.head
+    }
+
+    /// The last request.
+    #[inline]
+    pub fn back(&self) -> Option<RequestId> {
+        self.tail
+    }
+
+    /// The request behind `id`.
+    #[inline]
+    pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        rqs[id].links[L].next
+    }
+
+    /// The request before `id`.
+    #[inline]
+    pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        rqs[id].links[L].prev
+    }
+
+    /// Appends a request.
+    #[inline]
+    pub fn push_back(&mut self, rqs: &mut Requests, id: RequestId) {
+        rqs[id].links[L] = Link {
+            prev: self.tail,
+            next: None,
+        };
+        match self.tail {
+            Some(tail) => rqs[tail].links[L].next = Some(id),
+            None => self.head = Some(id),
+        }
+        self.tail = Some(id);
+        self.len += 1;
+    }
+
+    /// Puts a request first.
+    #[inline]
+    pub fn push_front(&mut self, rqs: &mut Requests, id: RequestId) {
+        rqs[id].links[L] = Link {
+            prev: None,
+            next: self.head,
+        };
+        match self.head {
+            Some(head) => rqs[head].links[L].prev = Some(id),
+            None => self.tail = Some(id),
+        }
+        self.head = Some(id);
+        self.len += 1;
+    }
+
+    /// Puts a request right before `place`, which is in the list.
+    pub fn insert_before(&mut self, rqs: &mut Requests, id: RequestId, place: RequestId) {
+        let Some(prev) = rqs[place].links[L].prev else {
+            return self.push_front(rqs, id);
+        };
+        rqs[id].links[L] = Link {
+            prev: Some(prev),
+            next: Some(place),
+        };
+        rqs[prev].links[L].next = Some(id);
+        rqs[place].links[L].prev = Some(id);
+        self.len += 1;
+    }
+
+    /// Takes a request out, which is in the list.
+    #[inline]
+    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
+        let Link { prev, next } = rqs[id].links[L];
+        debug_assert!(self.len > 0, "request {id:?} is in no list");
+        match prev {
+            Some(prev) => rqs[prev].links[L].next = next,
+            None => {
+                debug_assert!(self.head == Some(id), "request {id:?} is not in this list");
+                self.head = next;
+            }
+        }
+        match next {
+            Some(next) => rqs[next].links[L].prev = prev,
+            None => self.tail = prev,
+        }
+        rqs[id].links[L] = Link::default();
+        self.len -= 1;
+    }
+
+    /// Takes the first request out.
+    #[inline]
+    pub fn pop_front(&mut self, rqs: &mut Requests) -> Option<RequestId> {
+        let id = self.head?;
+        self.remove(rqs, id);
+        Some(id)
+    }
+
+    /// Moves everything of `other` to the end, in order.
+    pub fn append(&mut self, rqs: &mut Requests, other: &mut RqList<L>) {
+        let moved = std::mem::take(other);
+        let (Some(head), Some(_)) = (moved.head, moved.tail) else {
+            return;
+        };
+        match self.tail {
+            Some(tail) => {
+                rqs[tail].links[L].next = Some(head);
+                rqs[head].links[L].prev = Some(tail);
+            }
+            None => self.head = Some(head),
+        }
+        self.tail = moved.tail;
+        self.len += moved.len;
+    }
+
+    /// The requests in order.
+    pub fn iter<'a>(&self, rqs: &'a Requests) -> impl Iterator<Item = RequestId> + 'a {
+        std::iter::successors(self.head, move |&id| rqs[id].links[L].next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::units::Nanos;
+    use crate::{Bio, Op, Sector};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn request(rqs: &mut Requests) -> RequestId {
+        rqs.insert(Request::for_bio(
+            &Bio::new(Op::Read, Sector(0), 8),
+            Nanos::ZERO,
+        ))
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_deque(ops in prop::collection::vec((0u8..5, any::<prop::sample::Index>()), 0..200)) {
+            let mut rqs = Requests::default();
+            let (mut list, mut model) = (RqList::<1>::new(), VecDeque::new());
+            for (op, pick) in ops {
+                match op {
+                    0 => { let id = request(&mut rqs); list.push_back(&mut rqs, id); model.push_back(id); }
+                    1 => { let id = request(&mut rqs); list.push_front(&mut rqs, id); model.push_front(id); }
+                    2 if !model.is_empty() => {
+                        let at = pick.index(model.len());
+                        let id = request(&mut rqs);
+                        list.insert_before(&mut rqs, id, model[at]);
+                        model.insert(at, id);
+                    }
+                    3 if !model.is_empty() => {
+                        let id = model.remove(pick.index(model.len())).unwrap();
+                        list.remove(&mut rqs, id);
+                        rqs.remove(id);
+                    }
+                    _ => {
+                        let id = list.pop_front(&mut rqs);
+                        prop_assert_eq!(id, model.pop_front());
+                    }
+                }
+                prop_assert_eq!(list.iter(&rqs).collect::<Vec<_>>(), Vec::from(model.clone()));
+                prop_assert_eq!(list.len() as usize, model.len());
+                prop_assert_eq!(list.back(), model.back().copied());
+            }
+        }
+    }
+}

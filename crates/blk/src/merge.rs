@@ -1,0 +1,457 @@
+//! Merging: bios into requests, and requests into each other
+//! (`block/blk-merge.c`, `block/elevator.c`).
+
+use crate::bio::{Bio, Op};
+use crate::elevator::{Elevator, SchedCtx};
+use crate::limits::{NoMerges, QueueLimits};
+use crate::request::{Link, NOMERGE_FLAGS, RequestId, Requests, RqFlags};
+use crate::trace::{Trace, TraceKind};
+use crate::units::{Nanos, Sector};
+
+/// How a bio fits a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeKind {
+    /// Behind it.
+    Back,
+    /// Before it.
+    Front,
+    /// Beside it: discards of several ranges need not touch.
+    Discard,
+}
+
+/// Buckets of the hash of end sectors. A power of two.
+const HASH_BUCKETS: usize = 256;
+
+/// Requests by their end sector (`elv_rqhash_*`): finds what a bio continues.
+#[derive(Debug)]
+struct EndHash {
+    heads: Box<[Option<RequestId>; HASH_BUCKETS]>,
+}
+
+impl EndHash {
+    fn bucket(end: Sector) -> usize {
+        // Fibonacci hashing, as the kernel's hash_64.
+        (end.0.wrapping_mul(0x61c8_8646_80b5_83eb) >> (64 - HASH_BUCKETS.trailing_zeros())) as usize
+    }
+
+    /// A new one goes first, so that of two with one end the younger is found.
+    fn add(&mut self, rqs: &mut Requests, id: RequestId) {
+        let head = &mut self.heads[Self::bucket(rqs[id].end())];
+        rqs[id].hash = Link {
+            prev: None,
+            next: *head,
+        };
+        if let Some(old) = *head {
+            rqs[old].hash.prev = Some(id);
+        }
+        *head = Some(id);
+        rqs[id].rq_flags.set(RqFlags::HASHED);
+    }
+
+    /// `hashed_end` is where it ended when it was added.
+    fn remove(&mut self, rqs: &mut Requests, id: RequestId, hashed_end: Sector) {
+        let Link { prev, next } = rqs[id].hash;
+        match prev {
+            Some(prev) => rqs[prev].hash.next = next,
+            None => self.heads[Self::bucket(hashed_end)] = next,
+        }
+        if let Some(next) = next {
+            rqs[next].hash.prev = prev;
+        }
+        rqs[id].hash = Link::default();
+        rqs[id].rq_flags.clear(RqFlags::HASHED);
+    }
+
+    fn find(&self, rqs: &Requests, end: Sector) -> Option<RequestId> {
+        let mut at = self.heads[Self::bucket(end)];
+        while let Some(id) = at {
+            if rqs[id].end() == end && rqs[id].is_mergeable() {
+                return Some(id);
+            }
+            at = rqs[id].hash.next;
+        }
+        None
+    }
+}
+
+/// What merging needs to know and keeps: the queue's limits, the request
+/// merged last, and the hash of end sectors.
+#[derive(Debug)]
+pub struct MergeState {
+    /// The queue's limits.
+    pub limits: QueueLimits,
+    hash: EndHash,
+    last_merge: Option<RequestId>,
+    /// Requests that became part of another; the queue frees them.
+    pub(crate) swallowed: Vec<RequestId>,
+    /// Merges by kind of operation, as `stat` counts them.
+    pub(crate) merges: [u64; 4],
+}
+
+impl MergeState {
+    /// Nothing merged yet.
+    pub fn new(limits: QueueLimits) -> MergeState {
+        MergeState {
+            limits,
+            hash: EndHash {
+                heads: Box::new([None; HASH_BUCKETS]),
+            },
+            last_merge: None,
+            swallowed: Vec::with_capacity(64),
+            merges: [0; 4],
+        }
+    }
+
+    /// Starts afresh with another scheduler.
+    pub(crate) fn forget_requests(&mut self) {
+        self.hash.heads.fill(None);
+        self.last_merge = None;
+    }
+
+    /// Makes a queued request findable for back merges, as schedulers do on
+    /// insert: it goes into the hash, and is the last merge where there is none.
+    #[inline]
+    pub fn add(&mut self, rqs: &mut Requests, id: RequestId) {
+        if rqs[id].is_mergeable() {
+            self.hash.add(rqs, id);
+            if self.last_merge.is_none() {
+                self.last_merge = Some(id);
+            }
+        }
+    }
+
+    /// Forgets a request that leaves the scheduler.
+    #[inline]
+    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
+        if rqs[id].rq_flags.has(RqFlags::HASHED) {
+            let end = rqs[id].end();
+            self.hash.remove(rqs, id, end);
+        }
+        if self.last_merge == Some(id) {
+            self.last_merge = None;
+        }
+    }
+
+    /// The request that ends where something starts.
+    pub fn find_end(&self, rqs: &Requests, end: Sector) -> Option<RequestId> {
+        self.hash.find(rqs, end)
+    }
+
+    /// The request merged last, if it is still queued.
+    pub fn last_merge(&self) -> Option<RequestId> {
+        self.last_merge
+    }
+
+    /// Requests swallowed since the last call, for whoever frees them where
+    /// there is no queue (checkers of a scheduler alone).
+    pub fn take_swallowed(&mut self, out: &mut Vec<RequestId>) {
+        out.append(&mut self.swallowed);
+    }
+
+    /// Discards of several ranges share a command where the drive takes more
+    /// than one range (`blk_discard_mergable`).
+    fn discards_mergeable(&self, op: Op) -> bool {
+        op == Op::Discard && self.limits.max_discard_segments > 1
+    }
+
+    fn max_sectors(&self, op: Op) -> u32 {
+        match op {
+            Op::Discard => self.limits.max_discard_sectors,
+            Op::WriteZeroes => self.limits.max_write_zeroes_sectors,
+            _ => self.limits.max_sectors,
+        }
+    }
+
+    fn max_segments(&self, op: Op) -> u16 {
+        match op {
+            Op::Discard => self.limits.max_discard_segments,
+            _ => self.limits.max_segments,
+        }
+    }
+
+    /// Too large once is too large for good (`req_set_nomerge`).
+    fn set_nomerge(&mut self, rqs: &mut Requests, id: RequestId) {
+        let rq = &mut rqs[id];
+        rq.flags = rq.flags.with(crate::bio::BioFlags::NOMERGE);
+        if self.last_merge == Some(id) {
+            self.last_merge = None;
+        }
+    }
+
+    /// Whether they are of one kind (`blk_rq_merge_ok`).
+    fn merge_ok(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
+        let rq = &rqs[id];
+        rq.is_mergeable() && !bio.flags.has(NOMERGE_FLAGS) && rq.op == bio.op && rq.prio == bio.prio
+    }
+
+    /// How the bio fits (`blk_try_merge`).
+    fn fit(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> Option<MergeKind> {
+        let rq = &rqs[id];
+        if self.discards_mergeable(rq.op) {
+            Some(MergeKind::Discard)
+        } else if rq.end() == bio.sector {
+            Some(MergeKind::Back)
+        } else if bio.end() == rq.sector {
+            Some(MergeKind::Front)
+        } else {
+            None
+        }
+    }
+
+    /// Makes room for `bio` in the request's limits, or marks it full.
+    fn grow(&mut self, rqs: &mut Requests, id: RequestId, bio: &Bio) -> bool {
+        let (op, sectors, segments) = (rqs[id].op, rqs[id].sectors, rqs[id].segments);
+        let added = match op {
+            Op::Discard if self.discards_mergeable(op) => 1,
+            Op::Discard => 0,
+            _ => self.limits.segments_of(bio.sectors),
+        };
+        if sectors.saturating_add(bio.sectors) > self.max_sectors(op)
+            || (added > 0 && segments.saturating_add(added) > self.max_segments(op))
+        {
+            self.set_nomerge(rqs, id);
+            return false;
+        }
+        rqs[id].segments += added;
+        true
+    }
+
+    /// Makes the bio part of the request. Returns false where limits forbid it.
+    fn attach(
+        &mut self,
+        now: Nanos,
+        rqs: &mut Requests,
+        trace: &mut Trace,
+        id: RequestId,
+        bio: &Bio,
+        kind: MergeKind,
+    ) -> bool {
+        let hashed_end = rqs[id].end();
+        if !self.grow(rqs, id, bio) {
+            return false;
+        }
+        let hashed = rqs[id].rq_flags.has(RqFlags::HASHED);
+        if hashed && kind != MergeKind::Front {
+            self.hash.remove(rqs, id, hashed_end);
+        }
+        let rq = &mut rqs[id];
+        rq.sectors += bio.sectors;
+        if kind == MergeKind::Front {
+            rq.sector = bio.sector;
+        }
+        if hashed && kind != MergeKind::Front {
+            self.hash.add(rqs, id);
+        }
+        let event = match kind {
+            MergeKind::Front => TraceKind::BioFrontMerge,
+            _ => TraceKind::BioBackMerge,
+        };
+        trace.bio(now, event, bio);
+        self.merges[bio.op.stat_group()] += 1;
+        true
+    }
+}
+
+/// Tries to merge a bio with one request without asking a scheduler: for plug
+/// lists and software queues (`blk_attempt_bio_merge`).
+pub(crate) fn attempt_bio_merge(
+    now: Nanos,
+    rqs: &mut Requests,
+    state: &mut MergeState,
+    trace: &mut Trace,
+    id: RequestId,
+    bio: &Bio,
+) -> Option<MergeKind> {
+    if !state.merge_ok(rqs, id, bio) {
+        return None;
+    }
+    let kind = state.fit(rqs, id, bio)?;
+    state.attach(now, rqs, trace, id, bio, kind).then_some(kind)
+}
+
+/// Whether request and bio may merge as far as queue and scheduler see
+/// (`elv_bio_merge_ok`).
+pub fn elv_bio_merge_ok<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    bio: &Bio,
+) -> bool {
+    ctx.merge.merge_ok(ctx.rqs, id, bio) && elevator.allow_merge(ctx, id, bio)
+}
+
+/// Finds a queued request for a bio (`elv_merge`): the last merge, then the
+/// hash, then whatever the scheduler finds.
+fn elv_merge<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    bio: &Bio,
+) -> Option<(RequestId, MergeKind)> {
+    if ctx.merge.limits.nomerges == NoMerges::Never || bio.flags.has(NOMERGE_FLAGS) {
+        return None;
+    }
+    if let Some(last) = ctx.merge.last_merge
+        && elv_bio_merge_ok(elevator, ctx, last, bio)
+        && let Some(kind) = ctx.merge.fit(ctx.rqs, last, bio)
+    {
+        return Some((last, kind));
+    }
+    if ctx.merge.limits.nomerges == NoMerges::OneHit {
+        return None;
+    }
+    if let Some(found) = ctx.merge.find_end(ctx.rqs, bio.sector)
+        && elv_bio_merge_ok(elevator, ctx, found, bio)
+    {
+        let discard = ctx.merge.discards_mergeable(bio.op);
+        let kind = if discard {
+            MergeKind::Discard
+        } else {
+            MergeKind::Back
+        };
+        return Some((found, kind));
+    }
+    elevator.request_merge(ctx, bio)
+}
+
+/// Tries to merge a bio into a queued request, and then that request with its
+/// new neighbour (`blk_mq_sched_try_merge`). Returns the request that holds
+/// the bio. The caller appends the bio to the request's bios.
+pub fn sched_try_merge<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    bio: &Bio,
+) -> Option<RequestId> {
+    let (id, kind) = elv_merge(elevator, ctx, bio)?;
+    if kind != MergeKind::Discard && !elevator.allow_merge(ctx, id, bio) {
+        return None;
+    }
+    let SchedCtx { now, rqs, .. } = ctx;
+    if !ctx.merge.attach(*now, rqs, ctx.trace, id, bio, kind) {
+        return None;
+    }
+    if kind == MergeKind::Discard {
+        return Some(id);
+    }
+    Some(merge_with_neighbour(elevator, ctx, id, kind))
+}
+
+/// The hole between two requests may just have been filled. Returns the
+/// request that is left.
+fn merge_with_neighbour<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    kind: MergeKind,
+) -> RequestId {
+    let pair = match kind {
+        MergeKind::Front => elevator.former_request(ctx, id).map(|prev| (prev, id)),
+        _ => elevator.next_request(ctx, id).map(|next| (id, next)),
+    };
+    if let Some((first, second)) = pair
+        && attempt_merge(elevator, ctx, first, second)
+    {
+        ctx.merge.swallowed.push(second);
+        return first;
+    }
+    elevator.request_merged(ctx, id, kind);
+    ctx.merge.last_merge = Some(id);
+    id
+}
+
+/// Makes `next` part of `id` (`attempt_merge`).
+fn attempt_merge<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    next: RequestId,
+) -> bool {
+    let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
+    if !rq.is_mergeable() || !nx.is_mergeable() || rq.op != nx.op || rq.prio != nx.prio {
+        return false;
+    }
+    let discard = ctx.merge.discards_mergeable(rq.op);
+    if !discard && rq.end() != nx.sector {
+        return false;
+    }
+    let sectors = rq.sectors.saturating_add(nx.sectors);
+    let segments = rq.segments.saturating_add(nx.segments);
+    let too_many = !discard && segments > ctx.merge.max_segments(rq.op);
+    let full = discard && rq.segments >= ctx.merge.limits.max_discard_segments;
+    if sectors > ctx.merge.max_sectors(rq.op) || too_many || full {
+        if discard {
+            ctx.merge.set_nomerge(ctx.rqs, id);
+        }
+        return false;
+    }
+    swallow(elevator, ctx, id, next, discard);
+    true
+}
+
+fn swallow<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    next: RequestId,
+    discard: bool,
+) {
+    let hashed_end = ctx.rqs[id].end();
+    let was_hashed = ctx.rqs[id].rq_flags.has(RqFlags::HASHED);
+    if was_hashed {
+        ctx.merge.hash.remove(ctx.rqs, id, hashed_end);
+    }
+    let (start, sectors, segments) = {
+        let nx = &ctx.rqs[next];
+        (nx.start, nx.sectors, nx.segments)
+    };
+    let rq = &mut ctx.rqs[id];
+    rq.start = rq.start.min(start);
+    rq.segments += segments;
+    rq.sectors += sectors;
+    ctx.rqs.append_bios(id, next);
+    if !discard {
+        // The scheduler takes `next` out of its own lists and of the hash.
+        elevator.requests_merged(ctx, id, next);
+    }
+    if was_hashed || !discard {
+        ctx.merge.hash.add(ctx.rqs, id);
+    }
+    if !discard {
+        ctx.merge.last_merge = Some(id);
+    }
+    ctx.merge.merges[ctx.rqs[next].op.stat_group()] += 1;
+    ctx.trace
+        .request(ctx.now, TraceKind::RqMerge, ctx.rqs, next);
+}
+
+/// Tries to make a request that is being inserted part of one that is queued
+/// (`blk_mq_sched_try_insert_merge`). Where that works the request is gone
+/// from the scheduler's point of view.
+pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+) -> bool {
+    if !ctx.rqs[id].is_mergeable() || ctx.merge.limits.nomerges == NoMerges::Never {
+        return false;
+    }
+    if let Some(last) = ctx.merge.last_merge
+        && attempt_merge(elevator, ctx, last, id)
+    {
+        ctx.merge.swallowed.push(id);
+        return true;
+    }
+    if ctx.merge.limits.nomerges == NoMerges::OneHit {
+        return false;
+    }
+    let (mut id, mut merged) = (id, false);
+    // The merged request may now be what another one waited for.
+    while let Some(found) = ctx.merge.find_end(ctx.rqs, ctx.rqs[id].sector) {
+        if found == id || !attempt_merge(elevator, ctx, found, id) {
+            break;
+        }
+        ctx.merge.swallowed.push(id);
+        merged = true;
+        id = found;
+    }
+    merged
+}

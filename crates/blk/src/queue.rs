@@ -1,0 +1,474 @@
+//! `RequestQueue`: blk-mq's state, and its face to whoever owns the clock.
+//!
+//! The parts are one file each: [`crate::submit`] takes bios in,
+//! [`crate::dispatch`] runs the hardware queues, [`crate::complete`] ends
+//! requests, [`crate::flush`] sequences PREFLUSH and FUA.
+
+use std::collections::VecDeque;
+
+use crate::bio::{Bio, Op, SubmitterId};
+use crate::dispatch::Suspended;
+use crate::elevator::{Elevator, QueueInfo, SchedCtx};
+use crate::hctx::{Hctx, HctxStats};
+use crate::limits::QueueLimits;
+use crate::list::RqList;
+use crate::merge::MergeState;
+use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
+use crate::tags::{Tags, Work};
+use crate::trace::{Trace, TraceEvent};
+use crate::units::{Nanos, Sector};
+
+/// `BLKDEV_DEFAULT_RQ`: where nobody says otherwise a scheduler gets twice the
+/// drive's depth, or twice this where the drive is deeper.
+const DEFAULT_RQ: u32 = 128;
+
+/// The driver's answer to a request (`blk_status_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlkStatus {
+    /// It has it.
+    Ok,
+    /// It has it, and holds the thread that gave it until
+    /// [`RequestQueue::driver_unblocked`]: a driver that sleeps.
+    OkBlocking,
+    /// Something the whole system lacks; try again in a while.
+    Resource,
+    /// Something of the device's own; a completion will bring it.
+    DevResource,
+    /// This request's zone is taken; others may go.
+    ZoneResource,
+    /// It failed.
+    Failed(IoStatus),
+}
+
+/// A driver as the block layer sees it (`blk_mq_ops`).
+pub trait BlkDriver {
+    /// Takes a request. `last` says that no other follows at once.
+    fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        last: bool,
+    ) -> BlkStatus;
+
+    /// Something said more would follow, and nothing does.
+    fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
+
+    /// Reserves a place for one request, where the driver counts them beside
+    /// its tags (SCSI).
+    fn get_budget(&mut self) -> bool {
+        true
+    }
+
+    /// Gives a place back.
+    fn put_budget(&mut self) {}
+}
+
+/// The shape of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Software queues: one a CPU.
+    pub nr_cpus: usize,
+    /// Hardware contexts.
+    pub nr_hw_queues: usize,
+    /// Driver tags of each.
+    pub queue_depth: u32,
+    /// What the drive allows.
+    pub limits: QueueLimits,
+}
+
+/// A bio's end, as its submitter hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BioEnd {
+    /// The submitter's handle.
+    pub user_data: u64,
+    /// The submitter.
+    pub submitter: SubmitterId,
+    /// What was asked.
+    pub op: Op,
+    /// Where.
+    pub sector: Sector,
+    /// How much, in sectors.
+    pub sectors: u32,
+    /// How it ended.
+    pub status: IoStatus,
+}
+
+/// What became of a submission.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Submit {
+    /// The block layer has all of it.
+    Done,
+    /// The submitter sleeps; [`RequestQueue::take_woken`] names the waiter when
+    /// [`RequestQueue::resume`] should be called.
+    Blocked(Waiter),
+}
+
+/// A submitter that sleeps in the block layer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Its name in [`RequestQueue::take_woken`].
+    pub ticket: u64,
+    pub(crate) cpu: usize,
+    pub(crate) state: WaitFor,
+}
+
+/// What a sleeping submitter waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// The queue to be thawed.
+    Thaw(Bio),
+    /// A tag for `part`; `rest` comes after it.
+    Tag { part: BioId, rest: Option<Rest> },
+}
+
+/// What is left of a bio that was too large for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) bio: Bio,
+    pub(crate) parent: BioId,
+}
+
+/// The counters of `/sys/block/*/stat`, with times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Requests ended: reads, writes, discards, flushes.
+    pub ios: [u64; 4],
+    /// Merges: of bios into requests, and of requests.
+    pub merges: [u64; 4],
+    /// Sectors moved.
+    pub sectors: [u64; 4],
+    /// Time from being made to their end, summed over requests.
+    pub ticks_ns: [u64; 4],
+    /// Time with at least one request in flight.
+    pub io_ticks_ns: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that the driver put back.
+    pub requeues: u64,
+}
+
+/// blk-mq's request queue.
+pub struct RequestQueue {
+    pub(crate) rqs: Requests,
+    pub(crate) merge: MergeState,
+    pub(crate) trace: Trace,
+    pub(crate) elevator: Option<Box<dyn Elevator>>,
+    pub(crate) hctxs: Vec<Hctx>,
+    /// Software queues.
+    pub(crate) ctxs: Vec<RqList>,
+    /// Hardware context of a CPU, and its place among that one's software queues.
+    pub(crate) cpu_map: Vec<(u16, u16)>,
+    pub(crate) queue_depth: u32,
+    pub(crate) nr_requests: u32,
+    pub(crate) frozen: bool,
+    pub(crate) quiesced: bool,
+    pub(crate) requeue_list: RqList,
+    pub(crate) flush_list: RqList,
+    pub(crate) requeue_work: Work,
+    /// No later than the first piece of work that is pending.
+    pub(crate) work_hint: Nanos,
+    pub(crate) ended: Vec<BioEnd>,
+    /// Sleeping submitters by hardware context, and those that wait for a thaw.
+    pub(crate) waiting: Vec<VecDeque<u64>>,
+    pub(crate) entering: VecDeque<u64>,
+    pub(crate) woken: Vec<u64>,
+    pub(crate) next_ticket: u64,
+    pub(crate) suspended: Vec<Suspended>,
+    pub(crate) counters: QueueCounters,
+    pub(crate) in_flight: [u32; 2],
+    pub(crate) in_flight_since: Nanos,
+    pub(crate) scratch: Vec<RequestId>,
+}
+
+impl RequestQueue {
+    /// A queue without a scheduler.
+    ///
+    /// # Panics
+    /// Without a CPU, a hardware context or a tag.
+    pub fn new(config: &QueueConfig) -> RequestQueue {
+        assert!(config.nr_cpus > 0 && config.nr_hw_queues > 0 && config.queue_depth > 0);
+        let nr_hw_queues = config.nr_hw_queues.min(config.nr_cpus);
+        let mut maps = vec![Vec::new(); nr_hw_queues];
+        let mut cpu_map = Vec::with_capacity(config.nr_cpus);
+        for cpu in 0..config.nr_cpus {
+            // Neighbouring CPUs share a queue, as group_cpus_evenly() spreads them.
+            let hctx = cpu * nr_hw_queues / config.nr_cpus;
+            cpu_map.push((hctx as u16, maps[hctx].len() as u16));
+            maps[hctx].push(cpu as u16);
+        }
+        let hctxs = maps
+            .into_iter()
+            .map(|ctxs| Hctx::new(config.queue_depth, ctxs));
+        RequestQueue {
+            rqs: Requests::default(),
+            merge: MergeState::new(config.limits.clone()),
+            trace: Trace::default(),
+            elevator: None,
+            hctxs: hctxs.collect(),
+            ctxs: vec![RqList::new(); config.nr_cpus],
+            cpu_map,
+            queue_depth: config.queue_depth,
+            nr_requests: config.queue_depth,
+            frozen: false,
+            quiesced: false,
+            requeue_list: RqList::new(),
+            flush_list: RqList::new(),
+            requeue_work: Work::default(),
+            work_hint: Nanos::MAX,
+            ended: Vec::new(),
+            waiting: vec![VecDeque::new(); nr_hw_queues],
+            entering: VecDeque::new(),
+            woken: Vec::new(),
+            next_ticket: 0,
+            suspended: Vec::new(),
+            counters: QueueCounters::default(),
+            in_flight: [0; 2],
+            in_flight_since: Nanos::ZERO,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Puts a scheduler on the queue, or none, and sets `nr_requests` to the
+    /// kernel's default for it.
+    ///
+    /// # Panics
+    /// While requests are in the queue: freeze it and let it run dry first.
+    pub fn set_elevator(&mut self, elevator: Option<Box<dyn Elevator>>) {
+        assert!(
+            self.is_idle(),
+            "the scheduler is changed on a queue in use; freeze it first"
+        );
+        self.merge.forget_requests();
+        self.nr_requests = match elevator {
+            Some(_) => 2 * self.queue_depth.min(DEFAULT_RQ),
+            None => self.queue_depth,
+        };
+        self.elevator = elevator;
+        self.resize_sched_tags();
+    }
+
+    /// Writes `queue/nr_requests`.
+    ///
+    /// # Errors
+    /// Where the value is out of range; the message says what is in it.
+    pub fn set_nr_requests(&mut self, nr: u32) -> Result<(), String> {
+        let max = match self.elevator {
+            Some(_) => 16 * DEFAULT_RQ,
+            None => self.queue_depth,
+        };
+        // BLKDEV_MIN_RQ is 4, but a drive may be shallower.
+        let min = 4.min(max);
+        if !(min..=max).contains(&nr) {
+            return Err(format!("nr_requests takes {min} to {max} here, not {nr}"));
+        }
+        assert!(self.is_idle(), "nr_requests is changed on a queue in use");
+        self.nr_requests = nr;
+        if self.elevator.is_some() {
+            self.resize_sched_tags();
+        } else {
+            self.hctxs.iter_mut().for_each(|h| h.tags = Tags::new(nr));
+        }
+        Ok(())
+    }
+
+    fn resize_sched_tags(&mut self) {
+        let (nr, info) = (self.nr_requests, self.info());
+        let min_shallow = match self.elevator.as_deref_mut() {
+            Some(elevator) => {
+                elevator.depth_updated(&info);
+                elevator.min_shallow_depth()
+            }
+            None => None,
+        };
+        for hctx in &mut self.hctxs {
+            hctx.sched_tags = self.elevator.is_some().then(|| {
+                let mut tags = Tags::new(nr);
+                tags.set_min_shallow_depth(min_shallow);
+                tags
+            });
+            if self.elevator.is_none() {
+                hctx.tags = Tags::new(nr);
+            } else if hctx.tags.depth() != self.queue_depth {
+                hctx.tags = Tags::new(self.queue_depth);
+            }
+        }
+    }
+
+    /// What a scheduler learns of this queue.
+    pub fn info(&self) -> QueueInfo {
+        QueueInfo {
+            nr_requests: self.nr_requests,
+            nr_hw_queues: self.hctxs.len() as u32,
+            queue_depth: self.queue_depth,
+            nr_cpus: self.ctxs.len() as u32,
+            capacity_sectors: self.merge.limits.capacity_sectors,
+            rotational: self.merge.limits.rotational,
+            tags_per_word: Tags::new(self.nr_requests).per_word(),
+        }
+    }
+
+    /// The scheduler.
+    pub fn elevator(&self) -> Option<&dyn Elevator> {
+        self.elevator.as_deref()
+    }
+
+    /// The scheduler, to set a tunable.
+    pub fn elevator_mut(&mut self) -> Option<&mut (dyn Elevator + 'static)> {
+        self.elevator.as_deref_mut()
+    }
+
+    /// Limits of the queue.
+    pub fn limits(&self) -> &QueueLimits {
+        &self.merge.limits
+    }
+
+    /// Limits, to change them.
+    pub fn limits_mut(&mut self) -> &mut QueueLimits {
+        &mut self.merge.limits
+    }
+
+    /// `queue/nr_requests`.
+    pub fn nr_requests(&self) -> u32 {
+        self.nr_requests
+    }
+
+    /// A request by its name.
+    pub fn request(&self, id: RequestId) -> &Request {
+        &self.rqs[id]
+    }
+
+    /// Whether no bio is anywhere in the queue.
+    pub fn is_idle(&self) -> bool {
+        self.rqs.bios_in_use() == 0 && self.rqs.in_use() == 0
+    }
+
+    /// When [`RequestQueue::process`] should be called next.
+    pub fn next_event(&self) -> Nanos {
+        let timer = self.elevator.as_deref().and_then(Elevator::next_timer);
+        self.work_hint.min(timer.unwrap_or(Nanos::MAX))
+    }
+
+    /// Appends the bios that ended to `out`.
+    pub fn take_ended(&mut self, out: &mut Vec<BioEnd>) {
+        out.append(&mut self.ended);
+    }
+
+    /// Whether some bio ended that nobody has taken yet.
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Appends the tickets of waiters that may go on to `out`.
+    pub fn take_woken(&mut self, out: &mut Vec<u64>) {
+        out.append(&mut self.woken);
+    }
+
+    /// Starts or stops recording tracepoints.
+    pub fn enable_trace(&mut self, on: bool) {
+        self.trace.enable(on);
+    }
+
+    /// Appends recorded tracepoints to `out`.
+    pub fn take_trace(&mut self, out: &mut Vec<TraceEvent>) {
+        self.trace.drain_into(out);
+    }
+
+    /// Counters as the kernel shows them.
+    pub fn counters(&self, now: Nanos) -> QueueCounters {
+        let mut counters = self.counters.clone();
+        counters.merges = self.merge.merges;
+        if self.in_flight != [0; 2] {
+            counters.io_ticks_ns += now.saturating_sub(self.in_flight_since).0;
+        }
+        counters
+    }
+
+    /// Sets all counters to zero, at the end of a ramp.
+    pub fn reset_counters(&mut self, now: Nanos) {
+        self.counters = QueueCounters::default();
+        self.merge.merges = [0; 4];
+        self.in_flight_since = now;
+        self.hctxs
+            .iter_mut()
+            .for_each(|h| h.stats = HctxStats::default());
+    }
+
+    /// Reads and writes in flight (`inflight`).
+    pub fn in_flight(&self) -> [u32; 2] {
+        self.in_flight
+    }
+
+    /// A hardware context's counters and its busy average.
+    pub fn hctx_stats(&self, hctx: usize) -> (&HctxStats, u32) {
+        let h = &self.hctxs[hctx];
+        (&h.stats, h.dispatch_busy)
+    }
+
+    /// Hardware contexts.
+    pub fn nr_hw_queues(&self) -> usize {
+        self.hctxs.len()
+    }
+
+    /// Stops a hardware context: nothing reaches the driver through it
+    /// (`blk_mq_stop_hw_queue`).
+    pub fn stop_hw_queue(&mut self, hctx: usize) {
+        self.hctxs[hctx].stopped = true;
+        self.hctxs[hctx].run_work.cancel();
+    }
+
+    /// Starts a stopped hardware context again and runs it.
+    pub fn start_hw_queue(&mut self, now: Nanos, hctx: usize) {
+        self.hctxs[hctx].stopped = false;
+        self.run_hw_queue_async(now, hctx);
+    }
+
+    /// Stops all dispatch (`blk_mq_quiesce_queue`).
+    pub fn quiesce(&mut self) {
+        self.quiesced = true;
+    }
+
+    /// Lets dispatch go on and runs what waited.
+    pub fn unquiesce(&mut self, now: Nanos) {
+        self.quiesced = false;
+        self.run_hw_queues_async(now);
+    }
+
+    /// Lets no new bio in (`blk_freeze_queue_start`). The queue is frozen when
+    /// [`RequestQueue::is_idle`].
+    pub fn freeze(&mut self) {
+        self.frozen = true;
+    }
+
+    /// Lets bios in again and wakes who waited.
+    pub fn unfreeze(&mut self) {
+        self.frozen = false;
+        self.woken.extend(self.entering.drain(..));
+    }
+
+    /// The scheduler with what its hooks see.
+    pub(crate) fn sched(
+        &mut self,
+        now: Nanos,
+    ) -> Option<(&mut (dyn Elevator + 'static), SchedCtx<'_>)> {
+        let elevator = self.elevator.as_deref_mut()?;
+        let ctx = SchedCtx {
+            now,
+            rqs: &mut self.rqs,
+            merge: &mut self.merge,
+            trace: &mut self.trace,
+        };
+        Some((elevator, ctx))
+    }
+
+    pub(crate) fn count_in_flight(&mut self, now: Nanos, is_write: bool, change: i32) {
+        if self.in_flight != [0; 2] {
+            self.counters.io_ticks_ns += now.saturating_sub(self.in_flight_since).0;
+        }
+        self.in_flight_since = now;
+        let count = &mut self.in_flight[is_write as usize];
+        *count = count.wrapping_add_signed(change);
+    }
+}

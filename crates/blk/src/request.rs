@@ -1,0 +1,306 @@
+//! `Request`: one or more bios on their way to the drive as one command.
+
+use crate::bio::{Bio, BioFlags, IoPrio, Op, SubmitterId, op_is_sync};
+use crate::slab::{Id, Slab};
+use crate::units::{Nanos, Sector};
+
+/// The name of a request.
+pub type RequestId = Id<Request>;
+/// The name of a bio inside the block layer.
+pub type BioId = Id<BioNode>;
+
+/// What the block layer knows of a request beside what it does (`RQF_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RqFlags(u16);
+
+impl RqFlags {
+    /// A scheduler chose it; it cannot be merged with any more.
+    pub const STARTED: RqFlags = RqFlags(1 << 0);
+    /// It is in the merge hash.
+    pub const HASHED: RqFlags = RqFlags(1 << 1);
+    /// It is the data or the flush of a flush sequence.
+    pub const FLUSH_SEQ: RqFlags = RqFlags(1 << 2);
+    /// The scheduler's hooks apply to it.
+    pub const USE_SCHED: RqFlags = RqFlags(1 << 3);
+    /// It holds a scheduler tag.
+    pub const SCHED_TAGS: RqFlags = RqFlags(1 << 4);
+    /// The driver had started it before it came back.
+    pub const DONTPREP: RqFlags = RqFlags(1 << 5);
+    /// It holds dispatch budget.
+    pub const BUDGET: RqFlags = RqFlags(1 << 6);
+    /// The driver has it.
+    pub const IN_FLIGHT: RqFlags = RqFlags(1 << 7);
+    /// The drive's flush command that serves a flush sequence.
+    pub const FLUSH_RQ: RqFlags = RqFlags(1 << 8);
+
+    /// Whether `flag` is set.
+    #[inline]
+    pub const fn has(self, flag: RqFlags) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    /// Sets `flag`.
+    #[inline]
+    pub fn set(&mut self, flag: RqFlags) {
+        self.0 |= flag.0;
+    }
+
+    /// Clears `flag`.
+    #[inline]
+    pub fn clear(&mut self, flag: RqFlags) {
+        self.0 &= !flag.0;
+    }
+}
+
+/// A place in a list of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) prev: Option<RequestId>,
+    pub(crate) next: Option<RequestId>,
+}
+
+/// How many lists a request can be in at once: the block layer's or the
+/// scheduler's FIFO (`queuelist`), and one more for schedulers that keep two.
+pub(crate) const LINKS: usize = 2;
+
+/// One command on its way to the drive.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What it does.
+    pub op: Op,
+    /// The modifiers of its first bio.
+    pub flags: BioFlags,
+    /// Where it starts.
+    pub sector: Sector,
+    /// How much, in sectors.
+    pub sectors: u32,
+    /// The priority of its bios.
+    pub prio: IoPrio,
+    /// Who submitted its first bio.
+    pub submitter: SubmitterId,
+    /// State in the block layer.
+    pub rq_flags: RqFlags,
+    /// Memory segments.
+    pub segments: u16,
+    /// The software queue (CPU) it was submitted on.
+    pub ctx: u16,
+    /// The hardware context it belongs to.
+    pub hctx: u16,
+    /// Driver tag.
+    pub tag: Option<u32>,
+    /// Scheduler tag.
+    pub internal_tag: Option<u32>,
+    /// When it was made.
+    pub start: Nanos,
+    /// When the scheduler or a software queue took it.
+    pub inserted: Nanos,
+    /// When the driver took it.
+    pub io_start: Nanos,
+    /// The scheduler's own time: a deadline, mostly.
+    pub fifo_time: Nanos,
+    /// The scheduler's own words (`elv.priv`).
+    pub elv: [u32; 2],
+    /// Steps of the flush sequence that are done (`REQ_FSEQ_*`).
+    pub(crate) flush_seq: u8,
+    /// First and last bio.
+    pub(crate) bios: Option<(BioId, BioId)>,
+    pub(crate) links: [Link; LINKS],
+    pub(crate) hash: Link,
+    /// The sector by which a scheduler's sort list holds it.
+    pub(crate) sorted_at: Option<Sector>,
+    /// How many requests came before it on this queue: a name that is never
+    /// used twice, for traces.
+    pub serial: u64,
+}
+
+impl Request {
+    /// The sector after its last.
+    #[inline]
+    pub fn end(&self) -> Sector {
+        self.sector + self.sectors
+    }
+
+    /// Whether schedulers treat it as a write (`rq_data_dir`).
+    #[inline]
+    pub fn is_write(&self) -> bool {
+        self.op.is_write()
+    }
+
+    /// Whether somebody waits for it (`rq_is_sync`).
+    #[inline]
+    pub fn is_sync(&self) -> bool {
+        op_is_sync(self.op, self.flags)
+    }
+
+    /// Whether a scheduler's sort list holds it.
+    #[inline]
+    pub fn is_sorted(&self) -> bool {
+        self.sorted_at.is_some()
+    }
+
+    /// Whether anything may be merged into it (`rq_mergeable`).
+    pub fn is_mergeable(&self) -> bool {
+        !matches!(self.op, Op::Flush | Op::WriteZeroes)
+            && !self.flags.has(NOMERGE_FLAGS)
+            && !self.rq_flags.has(RqFlags::STARTED)
+            && !self.rq_flags.has(RqFlags::FLUSH_SEQ)
+    }
+}
+
+/// Modifiers that keep a bio or request out of merging (`REQ_NOMERGE_FLAGS`).
+pub(crate) const NOMERGE_FLAGS: BioFlags = BioFlags::NOMERGE
+    .with(BioFlags::PREFLUSH)
+    .with(BioFlags::FUA);
+
+/// How a bio or request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoStatus {
+    /// It did what it said.
+    Ok,
+    /// EIO.
+    IoError,
+    /// ENOSPC.
+    NoSpace,
+    /// EAGAIN: it would have had to wait and was told not to.
+    WouldBlock,
+    /// EOPNOTSUPP.
+    NotSupported,
+}
+
+impl IoStatus {
+    /// The errno the submitter sees; zero for success.
+    pub const fn errno(self) -> i32 {
+        match self {
+            IoStatus::Ok => 0,
+            IoStatus::IoError => 5,
+            IoStatus::WouldBlock => 11,
+            IoStatus::NoSpace => 28,
+            IoStatus::NotSupported => 95,
+        }
+    }
+}
+
+/// A bio inside the block layer.
+#[derive(Clone, Debug)]
+pub struct BioNode {
+    /// What was submitted, or a part of it.
+    pub bio: Bio,
+    /// The next bio of the same request.
+    pub(crate) next: Option<BioId>,
+    /// The bio this one was split from.
+    pub(crate) parent: Option<BioId>,
+    /// Parts that have not ended yet, itself included.
+    pub(crate) pending: u32,
+    /// The first error of its parts.
+    pub(crate) status: IoStatus,
+}
+
+/// All requests and bios of a queue.
+#[derive(Debug, Default)]
+pub struct Requests {
+    requests: Slab<Request>,
+    pub(crate) bios: Slab<BioNode>,
+    serial: u64,
+}
+
+impl Requests {
+    /// Puts a request in, as the block layer does for a bio. Schedulers get
+    /// theirs ready-made; this is for tests and checkers.
+    pub fn insert(&mut self, mut request: Request) -> RequestId {
+        request.serial = self.serial;
+        self.serial += 1;
+        self.requests.insert(request)
+    }
+
+    /// Frees a request.
+    pub fn remove(&mut self, id: RequestId) {
+        self.requests.remove(id);
+    }
+
+    /// Requests in use.
+    pub fn in_use(&self) -> usize {
+        self.requests.in_use()
+    }
+
+    /// Bios in use.
+    pub fn bios_in_use(&self) -> usize {
+        self.bios.in_use()
+    }
+
+    /// Stores a bio.
+    pub(crate) fn insert_bio(&mut self, bio: Bio, parent: Option<BioId>) -> BioId {
+        self.bios.insert(BioNode {
+            bio,
+            next: None,
+            parent,
+            pending: 1,
+            status: IoStatus::Ok,
+        })
+    }
+
+    /// Appends `tail`'s bios behind those of `head`.
+    pub(crate) fn append_bios(&mut self, head: RequestId, tail: RequestId) {
+        let Some((first, last)) = self[tail].bios.take() else {
+            return;
+        };
+        match self[head].bios {
+            Some((start, end)) => {
+                self.bios[end].next = Some(first);
+                self[head].bios = Some((start, last));
+            }
+            None => self[head].bios = Some((first, last)),
+        }
+    }
+}
+
+impl std::ops::Index<RequestId> for Requests {
+    type Output = Request;
+    #[inline]
+    fn index(&self, id: RequestId) -> &Request {
+        &self.requests[id]
+    }
+}
+
+impl std::ops::IndexMut<RequestId> for Requests {
+    #[inline]
+    fn index_mut(&mut self, id: RequestId) -> &mut Request {
+        &mut self.requests[id]
+    }
+}
+
+/// A request of one bio, before it has tags.
+pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
+    Request {
+        op: bio.op,
+        flags: bio.flags,
+        sector: bio.sector,
+        sectors: bio.sectors,
+        prio: bio.prio,
+        submitter: bio.submitter,
+        rq_flags: RqFlags::default(),
+        segments,
+        ctx: 0,
+        hctx: 0,
+        tag: None,
+        internal_tag: None,
+        start: now,
+        inserted: Nanos::ZERO,
+        io_start: Nanos::ZERO,
+        fifo_time: Nanos::ZERO,
+        elv: [0; 2],
+        flush_seq: 0,
+        bios: None,
+        links: [Link::default(); LINKS],
+        hash: Link::default(),
+        sorted_at: None,
+        serial: 0,
+    }
+}
+
+impl Request {
+    /// A request as the block layer would make it of `bio`, without tags or
+    /// bios: for tests and checkers of schedulers.
+    pub fn for_bio(bio: &Bio, now: Nanos) -> Request {
+        request_of(bio, 1, now)
+    }
+}

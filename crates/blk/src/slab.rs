@@ -1,0 +1,104 @@
+//! A slab: objects in one array, named by index, reused without allocation.
+
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
+
+/// The name of an object in a [`Slab`] of `T`.
+pub struct Id<T>(NonZeroU32, PhantomData<fn() -> T>);
+
+impl<T> Id<T> {
+    /// The `index`-th object.
+    ///
+    /// # Panics
+    /// At index `u32::MAX`.
+    pub fn from_index(index: usize) -> Id<T> {
+        let raw = NonZeroU32::new(index as u32 + 1).expect("slab index below u32::MAX");
+        Id(raw, PhantomData)
+    }
+
+    /// Where in the array it lives.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl<T> Clone for Id<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Id<T> {}
+impl<T> PartialEq for Id<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<T> Eq for Id<T> {}
+impl<T> std::fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}", self.index())
+    }
+}
+
+/// Objects in one array. The most recently freed place is used first, so a
+/// warm slab stays in cache and never allocates.
+#[derive(Debug)]
+pub struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Slab {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Puts `item` in and names it.
+    #[inline]
+    pub fn insert(&mut self, item: T) -> Id<T> {
+        match self.free.pop() {
+            Some(index) => {
+                self.items[index as usize] = item;
+                Id::from_index(index as usize)
+            }
+            None => {
+                self.items.push(item);
+                Id::from_index(self.items.len() - 1)
+            }
+        }
+    }
+
+    /// Gives the place of `id` back. The name must not be used again.
+    #[inline]
+    pub fn remove(&mut self, id: Id<T>) {
+        debug_assert!(!self.free.contains(&(id.index() as u32)), "freed twice");
+        self.free.push(id.index() as u32);
+    }
+
+    /// How many objects are in use.
+    pub fn in_use(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+}
+
+impl<T> Index<Id<T>> for Slab<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, id: Id<T>) -> &T {
+        &self.items[id.index()]
+    }
+}
+
+impl<T> IndexMut<Id<T>> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+        &mut self.items[id.index()]
+    }
+}

@@ -1,0 +1,661 @@
+//! The way in: `blk_mq_submit_bio`, plugging, and what happens when there is
+//! no tag.
+
+use crate::bio::{Bio, BioFlags, Op};
+use crate::elevator::InsertAt;
+use crate::limits::NoMerges;
+use crate::list::RqList;
+use crate::merge::attempt_bio_merge;
+use crate::plug::{FLUSH_SIZE_BYTES, Plug};
+use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
+use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, request_of};
+use crate::trace::TraceKind;
+use crate::units::{Nanos, SECTOR_SIZE};
+
+/// Requests of a software queue that are looked at for a merge.
+const CTX_MERGE_LOOKS: usize = 8;
+
+/// A flush or FUA needs the flush machinery (`op_is_flush`).
+const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
+
+impl RequestQueue {
+    /// Takes a bio from a process that runs on `cpu`. With a plug its request
+    /// is held back there until the plug is full or flushed.
+    pub fn submit_bio<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        bio: Bio,
+        driver: &mut D,
+    ) -> Submit {
+        if self.frozen {
+            return self.wait_for_thaw(cpu, bio);
+        }
+        let whole = self.rqs.insert_bio(bio, None);
+        let Some(work) = self.admit(whole, bio) else {
+            return Submit::Done;
+        };
+        self.trace.bio(now, TraceKind::BioQueue, &work);
+        let limit = self.part_limit(work.op);
+        if work.sectors <= limit {
+            self.rqs.bios[whole].bio = work;
+            return self.submit_part(now, cpu, plug, whole, None, driver);
+        }
+        let rest = Rest {
+            bio: work,
+            parent: whole,
+        };
+        self.submit_rest(now, cpu, plug, rest, driver)
+    }
+
+    /// Goes on with a submission that slept.
+    pub fn resume<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: Option<&mut Plug>,
+        waiter: Waiter,
+        driver: &mut D,
+    ) -> Submit {
+        match waiter.state {
+            WaitFor::Thaw(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
+            WaitFor::Tag { part, rest } => {
+                let bio = self.rqs.bios[part].bio;
+                match self.alloc_request(now, waiter.cpu, &bio) {
+                    Some(id) => {
+                        let mut plug = plug;
+                        self.start_request(now, plug.as_deref_mut(), part, id, driver);
+                        match rest {
+                            Some(rest) => self.submit_rest(now, waiter.cpu, plug, rest, driver),
+                            None => Submit::Done,
+                        }
+                    }
+                    None => self.wait_for_tag(waiter.cpu, part, rest),
+                }
+            }
+        }
+    }
+
+    /// Lets go what a plug holds (`blk_finish_plug`).
+    pub fn flush_plug<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        driver: &mut D,
+    ) {
+        self.flush_plug_list(now, plug, false, driver);
+    }
+
+    /// Lets go what a plug holds because its process goes to sleep: the queue is
+    /// then run from another thread.
+    pub fn flush_plug_from_schedule<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        driver: &mut D,
+    ) {
+        self.flush_plug_list(now, plug, true, driver);
+    }
+
+    /// Checks a bio (`submit_bio_noacct`) and brings a flush into the form the
+    /// rest works with: an empty write with PREFLUSH. `None` where it ended here.
+    fn admit(&mut self, id: BioId, bio: Bio) -> Option<Bio> {
+        let mut bio = bio;
+        if bio.op == Op::Flush {
+            bio.op = Op::Write;
+            bio.flags = bio.flags.with(BioFlags::PREFLUSH);
+            bio.sectors = 0;
+        }
+        let limits = &self.merge.limits;
+        let is_flush = bio.flags.has(FLUSH_FLAGS);
+        if is_flush && !limits.write_cache {
+            bio.flags = bio.flags.without(FLUSH_FLAGS);
+            if bio.sectors == 0 {
+                self.end_bio(id, IoStatus::Ok);
+                return None;
+            }
+        }
+        let unit = limits.logical_block_sectors as u64;
+        let aligned =
+            bio.sector.0.is_multiple_of(unit) && (bio.sectors as u64).is_multiple_of(unit);
+        let end = bio.sector.0.checked_add(bio.sectors as u64);
+        let inside = end.is_some_and(|end| end <= limits.capacity_sectors);
+        let supported = match bio.op {
+            Op::Discard => limits.max_discard_sectors > 0,
+            Op::WriteZeroes => limits.max_write_zeroes_sectors > 0,
+            _ => true,
+        };
+        let empty = bio.sectors == 0 && !is_flush;
+        if !supported {
+            self.end_bio(id, IoStatus::NotSupported);
+        } else if !inside || !aligned || empty {
+            self.end_bio(id, IoStatus::IoError);
+        } else {
+            return Some(bio);
+        }
+        None
+    }
+
+    /// The largest request of an operation, in whole blocks.
+    fn part_limit(&self, op: Op) -> u32 {
+        let limits = &self.merge.limits;
+        let max = match op {
+            Op::Discard => limits.max_discard_sectors,
+            Op::WriteZeroes => limits.max_write_zeroes_sectors,
+            _ => limits.max_rw_sectors(),
+        };
+        (max - max % limits.logical_block_sectors).max(limits.logical_block_sectors)
+    }
+
+    /// Submits a large bio part by part.
+    fn submit_rest<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        mut plug: Option<&mut Plug>,
+        rest: Rest,
+        driver: &mut D,
+    ) -> Submit {
+        let Rest {
+            bio: mut left,
+            parent,
+        } = rest;
+        let limit = self.part_limit(left.op);
+        while left.sectors > 0 {
+            let mut part = left;
+            part.sectors = left.sectors.min(limit);
+            left.sector = part.end();
+            left.sectors -= part.sectors;
+            self.rqs.bios[parent].pending += 1;
+            let id = self.rqs.insert_bio(part, Some(parent));
+            let rest = Some(Rest { bio: left, parent });
+            match self.submit_part(now, cpu, plug.as_deref_mut(), id, rest, driver) {
+                Submit::Done => {}
+                blocked => return blocked,
+            }
+        }
+        // The submission itself held the parent open.
+        self.end_bio(parent, IoStatus::Ok);
+        Submit::Done
+    }
+
+    /// Merges a bio that fits one request, or makes one of it.
+    fn submit_part<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        mut plug: Option<&mut Plug>,
+        part: BioId,
+        rest: Option<Rest>,
+        driver: &mut D,
+    ) -> Submit {
+        let bio = self.rqs.bios[part].bio;
+        if self.try_merge(now, cpu, plug.as_deref_mut(), part, &bio) {
+            return Submit::Done;
+        }
+        match self.alloc_or_run(now, cpu, &bio, driver) {
+            Some(id) => {
+                self.start_request(now, plug, part, id, driver);
+                Submit::Done
+            }
+            None if bio.flags.has(BioFlags::NOWAIT) => {
+                self.end_bio(part, IoStatus::WouldBlock);
+                Submit::Done
+            }
+            None => {
+                // Whoever sleeps lets its plug go first (io_schedule).
+                if let Some(plug) = plug {
+                    self.flush_plug_list(now, plug, true, driver);
+                }
+                self.wait_for_tag(cpu, part, rest)
+            }
+        }
+    }
+
+    /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
+    /// is queued.
+    fn try_merge(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        part: BioId,
+        bio: &Bio,
+    ) -> bool {
+        if self.merge.limits.nomerges == NoMerges::Never || bio.flags.has(NOMERGE_FLAGS) {
+            return false;
+        }
+        let held = plug.and_then(|plug| plug.list.back());
+        let merged = held
+            .filter(|&id| self.attempt_merge_with(now, id, bio))
+            .or_else(|| self.merge_into_queue(now, cpu, bio));
+        let Some(id) = merged else {
+            return false;
+        };
+        self.append_bio(id, part);
+        self.free_swallowed(now);
+        true
+    }
+
+    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> bool {
+        attempt_bio_merge(
+            now,
+            &mut self.rqs,
+            &mut self.merge,
+            &mut self.trace,
+            id,
+            bio,
+        )
+        .is_some()
+    }
+
+    fn merge_into_queue(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            return elevator.bio_merge(&mut ctx, cpu, bio);
+        }
+        // Without a scheduler: the youngest few of the own software queue.
+        let mut at = self.ctxs[cpu].back();
+        for _ in 0..CTX_MERGE_LOOKS {
+            let id = at?;
+            if self.attempt_merge_with(now, id, bio) {
+                return Some(id);
+            }
+            at = self.ctxs[cpu].prev(&self.rqs, id);
+        }
+        None
+    }
+
+    fn append_bio(&mut self, id: RequestId, bio: BioId) {
+        match self.rqs[id].bios {
+            Some((first, last)) => {
+                self.rqs.bios[last].next = Some(bio);
+                self.rqs[id].bios = Some((first, bio));
+            }
+            None => self.rqs[id].bios = Some((bio, bio)),
+        }
+    }
+
+    /// Frees requests that became part of others.
+    pub(crate) fn free_swallowed(&mut self, now: Nanos) {
+        if self.merge.swallowed.is_empty() {
+            return;
+        }
+        let mut gone = std::mem::take(&mut self.scratch);
+        gone.append(&mut self.merge.swallowed);
+        for &id in &gone {
+            let is_write = self.rqs[id].is_write();
+            self.count_in_flight(now, is_write, -1);
+            self.free_request(now, id);
+        }
+        gone.clear();
+        self.scratch = gone;
+    }
+
+    /// A tag may be had by running the queue (`blk_mq_get_tag`).
+    fn alloc_or_run<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        bio: &Bio,
+        driver: &mut D,
+    ) -> Option<RequestId> {
+        if let Some(id) = self.alloc_request(now, cpu, bio) {
+            return Some(id);
+        }
+        if bio.flags.has(BioFlags::NOWAIT) {
+            return None;
+        }
+        let hctx = self.cpu_map[cpu].0 as usize;
+        self.run_hw_queue(now, hctx, driver);
+        self.alloc_request(now, cpu, bio)
+    }
+
+    /// A request with a tag, if there is one.
+    fn alloc_request(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
+        let hctx = self.cpu_map[cpu].0;
+        let has_sched = self.elevator.is_some();
+        let shallow = match self.elevator.as_deref_mut() {
+            Some(elevator) => elevator.limit_depth(bio.op, bio.flags),
+            None => None,
+        };
+        let tag = self.hctxs[hctx as usize].alloc_tags().get(shallow)?;
+        let segments = match bio.op {
+            Op::Discard => 1,
+            _ => self.merge.limits.segments_of(bio.sectors),
+        };
+        let mut rq = request_of(bio, segments, now);
+        rq.ctx = cpu as u16;
+        rq.hctx = hctx;
+        if has_sched {
+            rq.internal_tag = Some(tag);
+            rq.rq_flags.set(RqFlags::SCHED_TAGS);
+            rq.rq_flags.set(RqFlags::USE_SCHED);
+        } else {
+            rq.tag = Some(tag);
+        }
+        let id = self.rqs.insert(rq);
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            elevator.prepare_request(&mut ctx, id);
+        }
+        Some(id)
+    }
+
+    /// Sends a new request on its way: to the flush machinery, the plug, the
+    /// scheduler or the driver.
+    fn start_request<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: Option<&mut Plug>,
+        part: BioId,
+        id: RequestId,
+        driver: &mut D,
+    ) {
+        self.trace.request(now, TraceKind::GetRq, &self.rqs, id);
+        self.rqs[id].bios = Some((part, part));
+        let is_write = self.rqs[id].is_write();
+        self.count_in_flight(now, is_write, 1);
+        if self.rqs[id].flags.has(FLUSH_FLAGS) && self.insert_flush(now, id) {
+            return;
+        }
+        if let Some(plug) = plug {
+            return self.add_to_plug(now, plug, id, driver);
+        }
+        let rq = &self.rqs[id];
+        let (hctx, use_sched) = (rq.hctx as usize, rq.rq_flags.has(RqFlags::USE_SCHED));
+        let busy = self.hctxs[hctx].dispatch_busy > 0 && (self.hctxs.len() == 1 || !rq.is_sync());
+        if use_sched || busy {
+            self.insert_request(now, id, InsertAt::Tail);
+            self.run_hw_queue_async(now, hctx);
+        } else {
+            self.try_issue_directly(now, hctx, id, driver);
+        }
+    }
+
+    fn add_to_plug<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        id: RequestId,
+        driver: &mut D,
+    ) {
+        let large = plug.list.back().is_some_and(|last| {
+            self.merge.limits.nomerges == NoMerges::All
+                && self.rqs[last].sectors as u64 * SECTOR_SIZE >= FLUSH_SIZE_BYTES
+        });
+        if plug.list.len() >= plug.limit() || large {
+            self.flush_plug_list(now, plug, false, driver);
+        }
+        if plug.list.is_empty() {
+            self.trace.mark(now, TraceKind::Plug);
+        }
+        plug.list.push_back(&mut self.rqs, id);
+    }
+
+    /// `blk_mq_flush_plug_list`.
+    fn flush_plug_list<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        from_schedule: bool,
+        driver: &mut D,
+    ) {
+        if plug.is_empty() {
+            return;
+        }
+        if self.elevator.is_none() && !from_schedule && !plug.several_queues {
+            self.trace.mark(now, TraceKind::Unplug(plug.list.len()));
+            self.issue_plug_directly(now, plug, driver);
+        }
+        while let Some(first) = plug.list.front() {
+            self.dispatch_plug_list(now, plug, first, from_schedule, driver);
+        }
+    }
+
+    /// Inserts the plug's requests of one software queue together
+    /// (`blk_mq_dispatch_plug_list`).
+    fn dispatch_plug_list<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        first: RequestId,
+        from_schedule: bool,
+        driver: &mut D,
+    ) {
+        let (cpu, hctx) = (self.rqs[first].ctx, self.rqs[first].hctx as usize);
+        let (mut list, mut others) = (RqList::new(), RqList::new());
+        while let Some(id) = plug.list.pop_front(&mut self.rqs) {
+            let same = self.rqs[id].ctx == cpu && self.rqs[id].hctx as usize == hctx;
+            let to = if same { &mut list } else { &mut others };
+            to.push_back(&mut self.rqs, id);
+        }
+        plug.list = others;
+        self.trace.mark(now, TraceKind::Unplug(list.len()));
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
+            self.free_swallowed(now);
+        } else {
+            self.insert_into_ctx(now, hctx, cpu as usize, list, from_schedule, driver);
+        }
+        if from_schedule {
+            self.run_hw_queue_async(now, hctx);
+        } else {
+            self.run_hw_queue(now, hctx, driver);
+        }
+    }
+
+    /// `blk_mq_insert_requests`: without a scheduler, first try the driver.
+    fn insert_into_ctx<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        cpu: usize,
+        mut list: RqList,
+        from_schedule: bool,
+        driver: &mut D,
+    ) {
+        if self.hctxs[hctx].dispatch_busy == 0 && !from_schedule {
+            self.issue_list_directly(now, hctx, &mut list, driver);
+        }
+        if list.is_empty() {
+            return;
+        }
+        let mut at = list.front();
+        while let Some(id) = at {
+            self.rqs[id].inserted = now;
+            self.trace.request(now, TraceKind::RqInsert, &self.rqs, id);
+            at = list.next(&self.rqs, id);
+        }
+        self.ctxs[cpu].append(&mut self.rqs, &mut list);
+        let place = self.cpu_map[cpu].1 as usize;
+        self.hctxs[hctx].mark_pending(place);
+    }
+
+    /// `blk_mq_insert_request`: one request, without a plug.
+    pub(crate) fn insert_request(&mut self, now: Nanos, id: RequestId, at: InsertAt) {
+        let (hctx, cpu) = (self.rqs[id].hctx as usize, self.rqs[id].ctx as usize);
+        if self.rqs[id].op == Op::Flush {
+            // At most one flush is under way, and NCQ cannot mix it with others:
+            // first means it waits least and gathers most.
+            return self.bypass_insert(id, InsertAt::Head);
+        }
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            let mut list = RqList::new();
+            list.push_back(ctx.rqs, id);
+            elevator.insert_requests(&mut ctx, hctx, &mut list, at);
+            return self.free_swallowed(now);
+        }
+        self.rqs[id].inserted = now;
+        self.trace.request(now, TraceKind::RqInsert, &self.rqs, id);
+        match at {
+            InsertAt::Head => self.ctxs[cpu].push_front(&mut self.rqs, id),
+            InsertAt::Tail => self.ctxs[cpu].push_back(&mut self.rqs, id),
+        }
+        let place = self.cpu_map[cpu].1 as usize;
+        self.hctxs[hctx].mark_pending(place);
+    }
+
+    /// Past the scheduler, onto the dispatch list (`blk_mq_request_bypass_insert`).
+    pub(crate) fn bypass_insert(&mut self, id: RequestId, at: InsertAt) {
+        let hctx = self.rqs[id].hctx as usize;
+        let dispatch = &mut self.hctxs[hctx].dispatch;
+        match at {
+            InsertAt::Head => dispatch.push_front(&mut self.rqs, id),
+            InsertAt::Tail => dispatch.push_back(&mut self.rqs, id),
+        }
+    }
+
+    /// `blk_mq_try_issue_directly`: one request, no scheduler, no plug.
+    fn try_issue_directly<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        driver: &mut D,
+    ) {
+        match self.issue_directly(now, id, true, driver) {
+            Issue::Issued => {}
+            Issue::NotNow => {
+                self.insert_request(now, id, InsertAt::Tail);
+                self.run_hw_queue(now, hctx, driver);
+            }
+            Issue::Busy => {
+                self.bypass_insert(id, InsertAt::Tail);
+                self.run_hw_queue(now, hctx, driver);
+            }
+        }
+    }
+
+    fn issue_plug_directly<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        driver: &mut D,
+    ) {
+        let Some(first) = plug.list.front() else {
+            return;
+        };
+        let mut hctx = self.rqs[first].hctx as usize;
+        let mut list = std::mem::take(&mut plug.list);
+        while let Some(id) = list.front() {
+            let this = self.rqs[id].hctx as usize;
+            if this != hctx {
+                driver.commit_rqs(now, hctx);
+                hctx = this;
+            }
+            let before = list.len();
+            self.issue_first_directly(now, hctx, &mut list, driver);
+            if list.len() == before {
+                break;
+            }
+        }
+        plug.list = list;
+    }
+
+    /// Issues from the front of a list until the driver is busy.
+    fn issue_list_directly<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        list: &mut RqList,
+        driver: &mut D,
+    ) {
+        while !list.is_empty() && self.issue_first_directly(now, hctx, list, driver) {}
+    }
+
+    /// Issues the first of a list. Returns whether the driver may take more.
+    fn issue_first_directly<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        list: &mut RqList,
+        driver: &mut D,
+    ) -> bool {
+        let Some(id) = list.pop_front(&mut self.rqs) else {
+            return false;
+        };
+        match self.issue_directly(now, id, list.is_empty(), driver) {
+            Issue::Issued => true,
+            Issue::NotNow => {
+                self.insert_request(now, id, InsertAt::Tail);
+                true
+            }
+            Issue::Busy => {
+                driver.commit_rqs(now, hctx);
+                self.bypass_insert(id, InsertAt::Tail);
+                self.run_hw_queue(now, hctx, driver);
+                false
+            }
+        }
+    }
+
+    /// Gives a request to the driver without queueing it anywhere.
+    fn issue_directly<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        last: bool,
+        driver: &mut D,
+    ) -> Issue {
+        let hctx = self.rqs[id].hctx as usize;
+        if self.hctxs[hctx].stopped || self.quiesced {
+            return Issue::NotNow;
+        }
+        if !driver.get_budget() {
+            return Issue::NotNow;
+        }
+        self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+        if !self.get_driver_tag(id) {
+            self.put_budget(id, driver);
+            return Issue::NotNow;
+        }
+        let status = self.queue_rq(now, id, last, driver);
+        let busy = matches!(
+            status,
+            BlkStatus::Resource | BlkStatus::DevResource | BlkStatus::ZoneResource
+        );
+        self.hctxs[hctx].update_busy(busy);
+        match status {
+            BlkStatus::Failed(error) => self.end_request(now, id, error),
+            _ if busy => {
+                self.requeued_by_driver(now, id, driver);
+                return Issue::Busy;
+            }
+            _ => {}
+        }
+        Issue::Issued
+    }
+
+    fn wait_for_thaw(&mut self, cpu: usize, bio: Bio) -> Submit {
+        let ticket = self.new_ticket();
+        self.entering.push_back(ticket);
+        Submit::Blocked(Waiter {
+            ticket,
+            cpu,
+            state: WaitFor::Thaw(bio),
+        })
+    }
+
+    fn wait_for_tag(&mut self, cpu: usize, part: BioId, rest: Option<Rest>) -> Submit {
+        let ticket = self.new_ticket();
+        let hctx = self.cpu_map[cpu].0 as usize;
+        self.waiting[hctx].push_back(ticket);
+        let state = WaitFor::Tag { part, rest };
+        Submit::Blocked(Waiter { ticket, cpu, state })
+    }
+
+    fn new_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+}
+
+/// What became of a request offered to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Issue {
+    /// It has it, or it failed.
+    Issued,
+    /// The queue is stopped, or there is no budget or tag: queue it.
+    NotNow,
+    /// The driver is busy: it goes first next time.
+    Busy,
+}

@@ -1,0 +1,214 @@
+//! Tags: which of a fixed number of slots are taken (`lib/sbitmap.c`).
+//!
+//! The bitmap is cut into words as the kernel cuts it, since a scheduler's
+//! depth limit counts per word, not in total.
+
+use crate::units::Nanos;
+
+/// Wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and most waiters woken together.
+const WAIT_QUEUES: u32 = 8;
+const WAKE_BATCH: u32 = 8;
+
+/// A set of tags.
+#[derive(Clone, Debug)]
+pub struct Tags {
+    words: Vec<u64>,
+    depth: u32,
+    shift: u32,
+    /// The word tried first: where the last tag was found.
+    hint: usize,
+    in_use: u32,
+    wake_batch: u32,
+    freed: u32,
+}
+
+impl Tags {
+    /// `depth` free tags.
+    pub fn new(depth: u32) -> Tags {
+        let shift = word_shift(depth);
+        let words = (depth as usize).div_ceil(1 << shift);
+        Tags {
+            words: vec![0; words],
+            depth,
+            shift,
+            hint: 0,
+            in_use: 0,
+            wake_batch: wake_batch(depth, shift, None),
+            freed: 0,
+        }
+    }
+
+    /// How many there are.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// How many are taken.
+    pub fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    /// Tags in a word.
+    pub fn per_word(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// Takes a free tag; with `shallow`, only of the first so many of each word.
+    #[inline]
+    pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
+        let nr_words = self.words.len();
+        for step in 0..nr_words {
+            let mut word = self.hint + step;
+            if word >= nr_words {
+                word -= nr_words;
+            }
+            let usable = self.word_depth(word).min(shallow.unwrap_or(u32::MAX));
+            let bit = self.words[word].trailing_ones();
+            if bit < usable {
+                self.words[word] |= 1 << bit;
+                self.hint = word;
+                self.in_use += 1;
+                return Some(((word as u32) << self.shift) + bit);
+            }
+        }
+        None
+    }
+
+    /// Gives a tag back.
+    #[inline]
+    pub fn put(&mut self, tag: u32) {
+        let (word, bit) = ((tag >> self.shift) as usize, tag & ((1 << self.shift) - 1));
+        debug_assert!(self.words[word] & (1 << bit) != 0, "tag {tag} is not taken");
+        self.words[word] &= !(1 << bit);
+        self.in_use -= 1;
+    }
+
+    /// Declares the smallest depth that `get` will be called with, which makes
+    /// the wake batch smaller (`sbitmap_queue_min_shallow_depth`).
+    pub fn set_min_shallow_depth(&mut self, shallow: Option<u32>) {
+        self.wake_batch = wake_batch(self.depth, self.shift, shallow);
+    }
+
+    /// Counts a tag freed while somebody waits; how many waiters to wake now
+    /// (`sbitmap_queue_wake_up`).
+    pub fn freed_with_waiters(&mut self) -> u32 {
+        self.freed += 1;
+        if self.freed < self.wake_batch {
+            return 0;
+        }
+        self.freed = 0;
+        self.wake_batch
+    }
+
+    fn word_depth(&self, word: usize) -> u32 {
+        let full = 1u32 << self.shift;
+        (self.depth - ((word as u32) << self.shift)).min(full)
+    }
+}
+
+/// The kernel aims at four words or more (`sbitmap_calculate_shift`).
+fn word_shift(depth: u32) -> u32 {
+    let mut shift = 6;
+    if depth >= 4 {
+        while (4u64 << shift) > depth as u64 && shift > 0 {
+            shift -= 1;
+        }
+    }
+    shift
+}
+
+fn wake_batch(depth: u32, shift: u32, min_shallow: Option<u32>) -> u32 {
+    let shallow = min_shallow.unwrap_or(u32::MAX).min(1 << shift);
+    let usable = (depth >> shift) * shallow + (depth & ((1 << shift) - 1)).min(shallow);
+    (usable / WAIT_QUEUES).clamp(1, WAKE_BATCH)
+}
+
+/// A delay after which work of the block layer runs (`delayed_work`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work(Option<Nanos>);
+
+impl Work {
+    /// Sets when it runs, whatever was set before (`mod_delayed_work`).
+    pub(crate) fn schedule(&mut self, at: Nanos) {
+        self.0 = Some(at);
+    }
+
+    /// Whether it is waiting to run.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// When it runs.
+    pub(crate) fn at(&self) -> Nanos {
+        self.0.unwrap_or(Nanos::MAX)
+    }
+
+    /// Whether it is due; then it is no longer pending.
+    pub(crate) fn take_due(&mut self, now: Nanos) -> bool {
+        let due = self.0.is_some_and(|at| at <= now);
+        if due {
+            self.0 = None;
+        }
+        due
+    }
+
+    /// Forgets it.
+    pub(crate) fn cancel(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_are_cut_as_the_kernel_cuts_them() {
+        // hctx0/sched_tags_bitmap and tags_bitmap of the recorded runs:
+        // 128 tags are 4 words of 32, 4 tags 4 words of 1.
+        assert_eq!(Tags::new(128).per_word(), 32);
+        assert_eq!(Tags::new(4).per_word(), 1);
+        assert_eq!(Tags::new(1023).per_word(), 64);
+    }
+
+    #[test]
+    fn shallow_depth_counts_per_word() {
+        let mut tags = Tags::new(128);
+        let taken = std::iter::from_fn(|| tags.get(Some(8))).count();
+        assert_eq!(taken, 4 * 8);
+        assert!(tags.get(None).is_some());
+    }
+
+    #[test]
+    fn min_shallow_depth_makes_wake_ups_prompt() {
+        let mut tags = Tags::new(128);
+        assert_eq!((0..8).map(|_| tags.freed_with_waiters()).sum::<u32>(), 8);
+        tags.set_min_shallow_depth(Some(1));
+        assert_eq!(tags.freed_with_waiters(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_tag_is_taken_once(depth in 1u32..300, ops in prop::collection::vec(any::<Option<u8>>(), 0..600)) {
+            let mut tags = Tags::new(depth);
+            let mut taken = Vec::new();
+            for op in ops {
+                match op {
+                    Some(pick) if !taken.is_empty() => {
+                        let tag = taken.swap_remove(pick as usize % taken.len());
+                        tags.put(tag);
+                    }
+                    _ => match tags.get(None) {
+                        Some(tag) => {
+                            prop_assert!(tag < depth && !taken.contains(&tag));
+                            taken.push(tag);
+                        }
+                        None => prop_assert_eq!(taken.len() as u32, depth),
+                    },
+                }
+                prop_assert_eq!(tags.in_use() as usize, taken.len());
+            }
+        }
+    }
+}

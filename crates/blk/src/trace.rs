@@ -1,0 +1,126 @@
+//! The kernel's block tracepoints, for checkers and trace files.
+
+use crate::bio::{Bio, BioFlags, Op};
+use crate::request::{RequestId, Requests};
+use crate::units::{Nanos, Sector};
+
+/// Which tracepoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceKind {
+    /// `block_bio_queue`.
+    BioQueue,
+    /// `block_bio_backmerge`.
+    BioBackMerge,
+    /// `block_bio_frontmerge`.
+    BioFrontMerge,
+    /// `block_getrq`.
+    GetRq,
+    /// `block_plug`.
+    Plug,
+    /// `block_unplug`, with the number of requests.
+    Unplug(u32),
+    /// `block_rq_insert`.
+    RqInsert,
+    /// `block_rq_merge`: the request swallowed.
+    RqMerge,
+    /// The scheduler was asked, and named this request.
+    Dispatch,
+    /// The scheduler was asked and named none.
+    DispatchNone,
+    /// `block_rq_issue`.
+    RqIssue,
+    /// `block_rq_requeue`.
+    RqRequeue,
+    /// `block_rq_complete`.
+    RqComplete,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// When.
+    pub at: Nanos,
+    /// What happened.
+    pub kind: TraceKind,
+    /// The request's serial number; `u64::MAX` for an event of a bio or a plug.
+    pub serial: u64,
+    /// Operation of the request or bio.
+    pub op: Op,
+    /// Modifiers.
+    pub flags: BioFlags,
+    /// Start.
+    pub sector: Sector,
+    /// Length in sectors.
+    pub sectors: u32,
+    /// Software queue for a request.
+    pub cpu: u16,
+    /// Submitter.
+    pub submitter: u32,
+}
+
+/// A recorder of events; off by default, when it costs a test of a flag.
+#[derive(Debug, Default)]
+pub struct Trace {
+    on: bool,
+    events: Vec<TraceEvent>,
+}
+
+impl Trace {
+    /// Starts or stops recording.
+    pub fn enable(&mut self, on: bool) {
+        self.on = on;
+    }
+
+    /// Moves what was recorded to the end of `out`.
+    pub fn drain_into(&mut self, out: &mut Vec<TraceEvent>) {
+        out.append(&mut self.events);
+    }
+
+    /// Records an event of a request.
+    #[inline]
+    pub fn request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
+        if !self.on {
+            return;
+        }
+        let rq = &rqs[id];
+        self.events.push(TraceEvent {
+            at,
+            kind,
+            serial: rq.serial,
+            op: rq.op,
+            flags: rq.flags,
+            sector: rq.sector,
+            sectors: rq.sectors,
+            cpu: rq.ctx,
+            submitter: rq.submitter.0,
+        });
+    }
+
+    /// Records an event of a bio.
+    #[inline]
+    pub fn bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
+        if !self.on {
+            return;
+        }
+        self.events.push(TraceEvent {
+            at,
+            kind,
+            serial: u64::MAX,
+            op: bio.op,
+            flags: bio.flags,
+            sector: bio.sector,
+            sectors: bio.sectors,
+            cpu: 0,
+            submitter: bio.submitter.0,
+        });
+    }
+
+    /// Records an event of neither.
+    #[inline]
+    pub fn mark(&mut self, at: Nanos, kind: TraceKind) {
+        if self.on {
+            let bio = Bio::new(Op::Read, Sector(0), 0);
+            self.bio(at, kind, &bio);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a user can set on a scheduler. Declared once, with name, unit, range
+//! and default; the command line, job files, sysfs and docs all read that.
+
+use std::fmt;
+
+/// The unit of a tunable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number.
+    Count,
+    /// 0 or 1.
+    Bool,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Sectors of 512 bytes.
+    Sectors,
+    /// KiB.
+    Kib,
+    /// Hundredths.
+    Percent,
+}
+
+impl Unit {
+    /// As tables show it.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Unit::Count => "",
+            Unit::Bool => "0/1",
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "us",
+            Unit::Nanoseconds => "ns",
+            Unit::Sectors => "sectors",
+            Unit::Kib => "KiB",
+            Unit::Percent => "%",
+        }
+    }
+}
+
+/// One tunable's declaration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunable {
+    /// The kernel's name where it has one.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// Smallest legal value.
+    pub min: i64,
+    /// Largest legal value.
+    pub max: i64,
+    /// The value without anybody's doing.
+    pub default: i64,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// Why a tunable could not be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunableError {
+    /// The scheduler has none of that name; these it has.
+    Unknown {
+        /// Names it does have.
+        known: Vec<&'static str>,
+    },
+    /// Out of its range.
+    Range(Tunable, i64),
+}
+
+impl fmt::Display for TunableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TunableError::Unknown { known } if known.is_empty() => write!(f, "it has no tunables"),
+            TunableError::Unknown { known } => write!(f, "its tunables are {}", known.join(", ")),
+            TunableError::Range(t, value) => write!(
+                f,
+                "{value} is out of range; {} takes {} to {} {}",
+                t.name,
+                t.min,
+                t.max,
+                t.unit.symbol()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TunableError {}
+
+/// A scheduler's tunables and their present values.
+#[derive(Clone, Debug)]
+pub struct Tunables {
+    declared: &'static [Tunable],
+    values: Vec<i64>,
+}
+
+impl Tunables {
+    /// All at their defaults.
+    pub fn new(declared: &'static [Tunable]) -> Tunables {
+        Tunables {
+            declared,
+            values: declared.iter().map(|t| t.default).collect(),
+        }
+    }
+
+    /// The declarations.
+    pub fn declared(&self) -> &'static [Tunable] {
+        self.declared
+    }
+
+    /// The value of the `index`-th.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    pub fn at(&self, index: usize) -> i64 {
+        self.values[index]
+    }
+
+    /// The value of the one called `name`.
+    pub fn get(&self, name: &str) -> Option<i64> {
+        let index = self.declared.iter().position(|t| t.name == name)?;
+        Some(self.values[index])
+    }
+
+    /// Sets one by name.
+    ///
+    /// # Errors
+    /// Where there is none of that name, or the value is out of its range.
+    pub fn set(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        let Some(index) = self.declared.iter().position(|t| t.name == name) else {
+            return Err(TunableError::Unknown {
+                known: self.declared.iter().map(|t| t.name).collect(),
+            });
+        };
+        let tunable = self.declared[index];
+        if !(tunable.min..=tunable.max).contains(&value) {
+            return Err(TunableError::Range(tunable, value));
+        }
+        self.values[index] = value;
+        Ok(())
+    }
+}

@@ -1,0 +1,450 @@
+//! mq-deadline, as Linux 6.12 has it (`block/mq-deadline.c`).
+//!
+//! Requests of each priority class and direction are kept twice: sorted by
+//! sector, and in order of arrival. Dispatch runs along the sorted list in
+//! batches of one direction; between batches a request whose deadline has
+//! passed is where the next batch starts. Reads go before writes until writes
+//! have been passed over `writes_starved` times. A lower class goes only while
+//! nothing of a higher one is queued or in flight, or when its head has waited
+//! longer than `prio_aging_expire`.
+//!
+//! Time is in jiffies of 4 ms (HZ=250, as Debian's kernel): a deadline is
+//! compared with the tick, not with the exact time, and the kernel's decisions
+//! follow from that.
+
+use blklab_blk::{
+    Bio, BioFlags, Elevator, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo, RequestId,
+    RqFlags, RqList, SchedCtx, SortList, Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
+    op_is_sync, sched_try_insert_merge,
+};
+
+const READ_EXPIRE: usize = 0;
+const WRITE_EXPIRE: usize = 1;
+const WRITES_STARVED: usize = 2;
+const FIFO_BATCH: usize = 3;
+const FRONT_MERGES: usize = 4;
+const ASYNC_DEPTH: usize = 5;
+const PRIO_AGING_EXPIRE: usize = 6;
+
+/// What a user can set, in sysfs's order of names and units.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "read_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 500,
+        help: "a read's deadline",
+    },
+    Tunable {
+        name: "write_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 5000,
+        help: "a write's deadline",
+    },
+    Tunable {
+        name: "writes_starved",
+        unit: Unit::Count,
+        min: i32::MIN as i64,
+        max: i32::MAX as i64,
+        default: 2,
+        help: "batches of reads that may pass writes over",
+    },
+    Tunable {
+        name: "fifo_batch",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 16,
+        help: "requests of a batch",
+    },
+    Tunable {
+        name: "front_merges",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 1,
+        help: "look for requests that a bio goes in front of",
+    },
+    Tunable {
+        name: "async_depth",
+        unit: Unit::Count,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 0,
+        help: "tags of each bitmap word that writes and asynchronous reads may use; nr_requests unless set",
+    },
+    Tunable {
+        name: "prio_aging_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 10_000,
+        help: "how long a lower priority class waits at most",
+    },
+];
+
+/// Nanoseconds of a jiffy at HZ=250.
+const JIFFY_NS: u64 = 4_000_000;
+
+/// The tick the time is in, as the kernel counts.
+fn jiffies(now: Nanos) -> i64 {
+    (now.0 / JIFFY_NS) as i64
+}
+
+/// `msecs_to_jiffies`: rounded up.
+fn msecs_to_jiffies(ms: i64) -> i64 {
+    (ms as u64 * 1_000_000).div_ceil(JIFFY_NS) as i64
+}
+
+/// Real time, best effort, idle.
+const CLASSES: usize = 3;
+
+fn class_of(class: IoClass) -> usize {
+    match class {
+        IoClass::Rt => 0,
+        IoClass::None | IoClass::Be => 1,
+        IoClass::Idle => 2,
+    }
+}
+
+/// `elv[0]` of a request that was inserted: its class, and one more so that
+/// zero says it never was.
+const ELV_CLASS: usize = 0;
+
+#[derive(Default)]
+struct PerPrio {
+    sorted: [SortList; 2],
+    fifo: [RqList; 2],
+    /// Where the last request of each direction started.
+    latest_pos: [u64; 2],
+    inserted: u64,
+    merged: u64,
+    dispatched: u64,
+    completed: u64,
+}
+
+/// The scheduler's state.
+pub struct MqDeadline {
+    tunables: Tunables,
+    classes: [PerPrio; CLASSES],
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    last_dir: usize,
+    batching: i64,
+    starved: i64,
+    batches: u64,
+    switches: u64,
+    expired: u64,
+    aged: u64,
+}
+
+impl MqDeadline {
+    /// A fresh one.
+    pub fn new(info: &QueueInfo) -> MqDeadline {
+        let mut new = MqDeadline {
+            tunables: Tunables::new(TUNABLES),
+            classes: Default::default(),
+            dispatch: RqList::new(),
+            last_dir: 1,
+            batching: 0,
+            starved: 0,
+            batches: 0,
+            switches: 0,
+            expired: 0,
+            aged: 0,
+        };
+        new.depth_updated(info);
+        new
+    }
+
+    /// Direction of the last batch (0 read, 1 write), how long it is by now,
+    /// and how often reads have passed writes over: what the kernel's probes
+    /// recorded after each call.
+    pub fn state(&self) -> (usize, i64, i64) {
+        (self.last_dir, self.batching, self.starved)
+    }
+
+    fn expire(&self, dir: usize) -> i64 {
+        msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]))
+    }
+
+    /// Requests of a class that are queued or in the drive.
+    fn queued(&self, class: usize) -> u64 {
+        let c = &self.classes[class];
+        c.inserted - c.completed
+    }
+
+    fn class_of_rq(&self, ctx: &SchedCtx<'_>, id: RequestId) -> usize {
+        class_of(ctx.rqs[id].prio.class)
+    }
+
+    /// Takes a request out of everything it is in.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+        // One that merges while it is being inserted is in no list yet.
+        if ctx.rqs[id].is_sorted() {
+            let c = &mut self.classes[class];
+            c.fifo[dir].remove(ctx.rqs, id);
+            c.sorted[dir].remove(ctx.rqs, id);
+        }
+        ctx.merge.remove(ctx.rqs, id);
+    }
+
+    /// Books a request as the one served last.
+    fn start(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+        let c = &mut self.classes[class];
+        c.latest_pos[dir] = ctx.rqs[id].sector.0;
+        c.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+    }
+
+    /// Which direction the next batch has; `None` where the class is empty.
+    /// Counts, also when nothing comes of it, how often writes were passed over.
+    fn choose_direction(&mut self, class: usize) -> Option<usize> {
+        let fifo = &self.classes[class].fifo;
+        let (reads, writes) = (!fifo[0].is_empty(), !fifo[1].is_empty());
+        if reads {
+            if writes {
+                let passed_over = self.starved;
+                self.starved += 1;
+                if passed_over >= self.tunables.at(WRITES_STARVED) {
+                    self.starved = 0;
+                    return Some(1);
+                }
+            }
+            return Some(0);
+        }
+        if writes {
+            self.starved = 0;
+            return Some(1);
+        }
+        None
+    }
+
+    /// The request that starts a batch: the oldest where its deadline has
+    /// passed or nothing lies ahead, else the next ahead.
+    fn batch_start(&mut self, ctx: &SchedCtx<'_>, class: usize, dir: usize) -> Option<RequestId> {
+        let c = &self.classes[class];
+        let oldest = c.fifo[dir].front()?;
+        if ctx.rqs[oldest].fifo_time.0 as i64 <= jiffies(ctx.now) {
+            self.expired += 1;
+            return Some(oldest);
+        }
+        let ahead = c.sorted[dir].from_sector(blklab_blk::Sector(c.latest_pos[dir]));
+        Some(ahead.unwrap_or(oldest))
+    }
+
+    /// The best request of a class that was inserted no later than
+    /// `latest_start`, in jiffies.
+    fn dispatch_class(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        class: usize,
+        latest_start: i64,
+    ) -> Option<RequestId> {
+        let c = &self.classes[class];
+        let pos = blklab_blk::Sector(c.latest_pos[self.last_dir]);
+        let ahead = c.sorted[self.last_dir].from_sector(pos);
+        let id = match ahead {
+            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
+            _ => {
+                let dir = self.choose_direction(class)?;
+                let id = self.batch_start(ctx, class, dir)?;
+                self.batches += 1;
+                self.switches += (dir != self.last_dir) as u64;
+                self.last_dir = dir;
+                self.batching = 0;
+                id
+            }
+        };
+        let rq = &ctx.rqs[id];
+        let started = rq.fifo_time.0 as i64 - self.expire(rq.is_write() as usize);
+        if started > latest_start {
+            return None;
+        }
+        self.batching += 1;
+        self.remove(ctx, id);
+        self.start(ctx, id);
+        Some(id)
+    }
+
+    /// A request of a lower class that has waited too long.
+    fn dispatch_aged(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let busy = (0..CLASSES).filter(|&c| self.queued(c) > 0).count();
+        if busy < 2 {
+            return None;
+        }
+        let aging = msecs_to_jiffies(self.tunables.at(PRIO_AGING_EXPIRE));
+        let latest_start = jiffies(ctx.now) - aging;
+        let id = (1..CLASSES).find_map(|class| self.dispatch_class(ctx, class, latest_start))?;
+        self.aged += 1;
+        Some(id)
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        let class = self.class_of_rq(ctx, id);
+        if ctx.rqs[id].elv[ELV_CLASS] == 0 {
+            self.classes[class].inserted += 1;
+        }
+        ctx.rqs[id].elv[ELV_CLASS] = class as u32 + 1;
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        if at == InsertAt::Head {
+            ctx.rqs[id].fifo_time = Nanos(jiffies(ctx.now) as u64);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        let dir = ctx.rqs[id].is_write() as usize;
+        let deadline = jiffies(ctx.now) + self.expire(dir);
+        ctx.rqs[id].fifo_time = Nanos(deadline as u64);
+        let c = &mut self.classes[class];
+        c.sorted[dir].insert(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        c.fifo[dir].push_back(ctx.rqs, id);
+    }
+}
+
+impl Elevator for MqDeadline {
+    fn name(&self) -> &'static str {
+        "mq-deadline"
+    }
+
+    /// A new `nr_requests` sets `async_depth` to all of it. In the recorded
+    /// runs async_depth kept its old value when nr_requests was written; the
+    /// value of a queue being set up is the new one.
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        let depth = info.nr_requests.max(1) as i64;
+        // In range by construction.
+        let _ = self.tunables.set("async_depth", depth);
+    }
+
+    fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
+        let sync_read = !op.is_write() && op_is_sync(op, flags);
+        (!sync_read).then(|| self.tunables.at(ASYNC_DEPTH) as u32)
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        if self.tunables.at(FRONT_MERGES) == 0 {
+            return None;
+        }
+        let sorted = &self.classes[class_of(bio.prio.class)].sorted[bio.op.is_write() as usize];
+        let id = sorted.find(bio.end())?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        if kind == MergeKind::Front && ctx.rqs[id].is_sorted() {
+            let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+            let sorted = &mut self.classes[class].sorted[dir];
+            sorted.remove(ctx.rqs, id);
+            sorted.insert(ctx.rqs, id);
+        }
+    }
+
+    /// The survivor takes over the earlier deadline together with its place.
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        let class = self.class_of_rq(ctx, next);
+        self.classes[class].merged += 1;
+        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
+        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+            let fifo = &mut self.classes[class].fifo[ctx.rqs[id].is_write() as usize];
+            fifo.remove(ctx.rqs, id);
+            fifo.insert_before(ctx.rqs, id, next);
+            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        }
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+        self.classes[class].sorted[dir].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+        self.classes[class].sorted[dir].next(ctx.rqs, id)
+    }
+
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        ctx.rqs[id].elv[ELV_CLASS] = 0;
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+            self.start(ctx, id);
+            return Some(id);
+        }
+        if let Some(id) = self.dispatch_aged(ctx) {
+            return Some(id);
+        }
+        let now = jiffies(ctx.now);
+        for class in 0..CLASSES {
+            let id = self.dispatch_class(ctx, class, now);
+            // A lower class waits also for what the drive still has of this one.
+            if id.is_some() || self.queued(class) > 0 {
+                return id;
+            }
+        }
+        None
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty()
+            || self
+                .classes
+                .iter()
+                .any(|c| c.fifo.iter().any(|fifo| !fifo.is_empty()))
+    }
+
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        // Zero: it never came in here, as a flush without data.
+        if let Some(class) = ctx.rqs[id].elv[ELV_CLASS].checked_sub(1) {
+            self.classes[class as usize].completed += 1;
+        }
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let sum = |f: fn(&PerPrio) -> u64| self.classes.iter().map(f).sum();
+        vec![
+            ("batches", self.batches),
+            ("direction switches", self.switches),
+            ("expired deadlines", self.expired),
+            ("requests merged", sum(|c| c.merged)),
+            ("dispatched", sum(|c| c.dispatched)),
+            ("aged out of priority", self.aged),
+        ]
+    }
+}

@@ -1,0 +1,53 @@
+//! The schedulers by name.
+
+use blklab_blk::{Elevator, QueueInfo, Tunable};
+
+use crate::mq_deadline;
+
+/// A kind of scheduler.
+#[derive(Clone, Copy)]
+pub struct ElevatorType {
+    /// As `queue/scheduler` shows it.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// Where its decisions come from.
+    pub source: &'static str,
+    /// Its tunables.
+    pub tunables: &'static [Tunable],
+    build: Option<fn(&QueueInfo) -> Box<dyn Elevator>>,
+}
+
+impl ElevatorType {
+    /// A scheduler of this kind for a queue; `None` for `none`.
+    pub fn build(&self, info: &QueueInfo) -> Option<Box<dyn Elevator>> {
+        self.build.map(|build| build(info))
+    }
+}
+
+/// All schedulers, in the order in which lists show them.
+pub fn all() -> &'static [ElevatorType] {
+    ALL
+}
+
+/// The scheduler called `name`.
+pub fn find(name: &str) -> Option<&'static ElevatorType> {
+    ALL.iter().find(|t| t.name == name)
+}
+
+const ALL: &[ElevatorType] = &[
+    ElevatorType {
+        name: "none",
+        help: "no scheduler: software queues straight to the driver",
+        source: "Linux 6.12, block/blk-mq.c",
+        tunables: &[],
+        build: None,
+    },
+    ElevatorType {
+        name: "mq-deadline",
+        help: "sorted batches with a deadline a request, three priority classes",
+        source: "Linux 6.12, block/mq-deadline.c",
+        tunables: mq_deadline::TUNABLES,
+        build: Some(|info| Box::new(mq_deadline::MqDeadline::new(info))),
+    },
+];
