@@ -162,6 +162,11 @@ pub trait Elevator: Send {
         Vec::new()
     }
 
+    /// Its state as debugfs shows it, by the kernel's names: for checkers.
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        Vec::new()
+    }
+
     /// Whether one state serves all hardware contexts, so that running the
     /// submitter's own is enough (`QUEUE_FLAG_SQ_SCHED`).
     fn is_single_queue(&self) -> bool {

@@ -6,6 +6,16 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
+mod null;
+pub mod registry;
+mod rings;
+mod spec;
+mod ssd;
+
+pub use null::{NullDrive, NullSpec};
+pub use spec::{DriveSpec, Interface, Model, SpecError};
+pub use ssd::{Ssd, SsdSpec};
+
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -21,6 +31,24 @@ pub struct Command {
     pub sectors: u32,
     /// Complete a write only when it is on stable storage.
     pub fua: bool,
+}
+
+impl Command {
+    /// Whether its range lies on a drive of `capacity_sectors`, and is empty
+    /// only where that makes sense.
+    pub fn fits(&self, capacity_sectors: u64) -> bool {
+        match self.op {
+            Op::Flush => true,
+            _ => {
+                self.sectors > 0
+                    && self
+                        .sector
+                        .0
+                        .checked_add(self.sectors as u64)
+                        .is_some_and(|end| end <= capacity_sectors)
+            }
+        }
+    }
 }
 
 /// How a command ended.
@@ -73,7 +101,7 @@ pub struct Identity {
 }
 
 /// A drive.
-pub trait Device {
+pub trait Device: Send {
     /// What it is.
     fn identify(&self) -> &Identity;
 
@@ -87,6 +115,26 @@ pub trait Device {
 
     /// Lets time pass up to `now` and appends what completed, in order of time.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
+
+    /// Lets time pass until something completes, at most up to `limit`, and
+    /// returns the time reached.
+    ///
+    /// A caller that will submit nothing before `limit` saves a call for every
+    /// step inside the drive this way. Every completion at the time returned
+    /// is in `done`, and nothing later.
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        let before = done.len();
+        loop {
+            let next = self.next_event();
+            if next > limit {
+                return limit;
+            }
+            self.advance(next, done);
+            if done.len() > before {
+                return next;
+            }
+        }
+    }
 
     /// What happened inside so far.
     fn stats(&self) -> blklab_stats::DeviceStats;

@@ -160,13 +160,6 @@ impl MqDeadline {
         new
     }
 
-    /// Direction of the last batch (0 read, 1 write), how long it is by now,
-    /// and how often reads have passed writes over: what the kernel's probes
-    /// recorded after each call.
-    pub fn state(&self) -> (usize, i64, i64) {
-        (self.last_dir, self.batching, self.starved)
-    }
-
     fn expire(&self, dir: usize) -> i64 {
         msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]))
     }
@@ -434,6 +427,14 @@ impl Elevator for MqDeadline {
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.tunables.set(name, value)
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        vec![
+            ("last_dir", self.last_dir as i64),
+            ("batching", self.batching),
+            ("starved", self.starved),
+        ]
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

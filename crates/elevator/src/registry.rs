@@ -15,8 +15,11 @@ pub struct ElevatorType {
     pub source: &'static str,
     /// Its tunables.
     pub tunables: &'static [Tunable],
-    build: Option<fn(&QueueInfo) -> Box<dyn Elevator>>,
+    build: Option<Build>,
 }
+
+/// Makes a scheduler for a queue.
+type Build = fn(&QueueInfo) -> Box<dyn Elevator>;
 
 impl ElevatorType {
     /// A scheduler of this kind for a queue; `None` for `none`.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blklab_workload::trace::tracefs::{EventKind, Reader, RunInfo};
+use blklab_workload::trace::tracefs::{EventKind, Reader, RunInfo, events};
+use blklab_workload::trace::{device_number, open, read_text};
 
 /// The traces below `directory`, in order.
 fn traces_below(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -41,53 +42,18 @@ fn run_info(trace: &Path) -> RunInfo {
     .unwrap()
 }
 
-/// The events that count towards a name in the JSON file's `event_counts`.
-fn trace_name(kind: &EventKind<'_>) -> &'static str {
-    match kind {
-        EventKind::BioQueue(_) => "block_bio_queue",
-        EventKind::BioBackmerge(_) => "block_bio_backmerge",
-        EventKind::BioFrontmerge(_) => "block_bio_frontmerge",
-        EventKind::GetRq(_) => "block_getrq",
-        EventKind::Plug { .. } => "block_plug",
-        EventKind::Unplug { .. } => "block_unplug",
-        EventKind::RqInsert(_) => "block_rq_insert",
-        EventKind::RqIssue(_) => "block_rq_issue",
-        EventKind::RqMerge(_) => "block_rq_merge",
-        EventKind::RqComplete(_) => "block_rq_complete",
-        EventKind::RqIns { .. } => "rq_ins",
-        EventKind::DdIns(_) => "dd_ins",
-        EventKind::KyIns(_) => "ky_ins",
-        EventKind::BfqIns(_) => "bfq_ins",
-        EventKind::DdDisp(_) => "dd_disp",
-        EventKind::KyDisp(_) => "ky_disp",
-        EventKind::BfqDisp(_) => "bfq_disp",
-        EventKind::DdDispRet(_) => "dd_disp_ret",
-        EventKind::KyDispRet(_) => "ky_disp_ret",
-        EventKind::BfqDispRet(_) => "bfq_disp_ret",
-        EventKind::DdFin { .. } => "dd_fin",
-        EventKind::KyFin { .. } => "ky_fin",
-        EventKind::BfqFin { .. } => "bfq_fin",
-        EventKind::KyDone { .. } => "ky_done",
-        EventKind::DdBmerged { .. } => "dd_bmerged",
-        EventKind::DdRqmerged { .. } => "dd_rqmerged",
-        EventKind::KyberLatency { .. } => "kyber_latency",
-        EventKind::KyberAdjust { .. } => "kyber_adjust",
-        EventKind::KyberThrottled { .. } => "kyber_throttled",
-        other => panic!("not in any recorded trace: {other:?}"),
-    }
-}
-
 /// Every line parses, and there are as many events of each kind as the
 /// recording counted; NULL answers too.
 #[test]
 fn every_event_of_every_trace_is_known() {
     for path in all_traces() {
-        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         let mut nulls = 0;
         let mut reader = Reader::open(&path).unwrap();
         let mut before_ns = 0;
         while let Some(event) = reader.next_event().unwrap() {
-            *counts.entry(trace_name(&event.kind)).or_default() += 1;
+            *counts.entry(event.kind.name().to_owned()).or_default() += 1;
+            assert!(!matches!(event.kind, EventKind::Other(_)), "{event}");
             nulls += match event.kind {
                 EventKind::DdDispRet(ret) => u64::from(ret.picked.is_none()),
                 EventKind::KyDispRet(ret) => u64::from(ret.picked.is_none()),
@@ -107,11 +73,11 @@ fn every_event_of_every_trace_is_known() {
         let json =
             fs::read_to_string(path.to_string_lossy().replace(".trace.gz", ".json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let counted: BTreeMap<&str, u64> = json["event_counts"]
+        let counted: BTreeMap<String, u64> = json["event_counts"]
             .as_object()
             .unwrap()
             .iter()
-            .map(|(name, count)| (name.as_str(), count.as_u64().unwrap()))
+            .map(|(name, count)| (name.clone(), count.as_u64().unwrap()))
             .collect();
         assert_eq!(counts, counted, "{}", path.display());
         assert_eq!(nulls, info.dispatch_calls.null, "{}", path.display());
@@ -121,4 +87,62 @@ fn every_event_of_every_trace_is_known() {
 
 fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// Nothing of a line is lost: written again it is the same, but for the flags
+/// of which only the irq context is kept, and the place of a probe.
+#[test]
+fn events_written_again_are_the_recorded_lines() {
+    for path in all_traces() {
+        let text = read_text(&path).unwrap();
+        let recorded = text.lines().filter(|line| !line.starts_with('#'));
+        for (event, line) in events(&text, "trace").zip(recorded) {
+            let event = event.unwrap();
+            let written = event.to_string();
+            let kept: Vec<&str> = written.split_whitespace().collect();
+            assert_eq!(
+                kept,
+                without_flags_and_place(line, kept[2]),
+                "{}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// The words of `line`, with `flags` for its flags and no `(place)`.
+fn without_flags_and_place<'a>(line: &'a str, flags: &'a str) -> Vec<&'a str> {
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    words[2] = flags;
+    if words[5].starts_with('(') && words[5] != "()" {
+        let end = words
+            .iter()
+            .position(|word| word.ends_with(')') || word.ends_with("])"));
+        words.drain(5..=end.unwrap());
+    }
+    words
+}
+
+/// The same trace read as one to replay: its queued bios, in order.
+#[test]
+fn queued_bios_are_what_is_replayed() {
+    for path in all_traces() {
+        let queued = info_count(&path, "block_bio_queue");
+        let mut before_ns = 0;
+        let mut records = 0;
+        for record in open(&path, None).unwrap() {
+            let record = record.unwrap();
+            assert!(record.at_ns >= before_ns);
+            assert_eq!(Some(record.device), device_number(253, 0));
+            before_ns = record.at_ns;
+            records += 1;
+        }
+        assert_eq!(records, queued, "{}", path.display());
+    }
+}
+
+fn info_count(trace: &Path, event: &str) -> u64 {
+    let json = fs::read_to_string(trace.to_string_lossy().replace(".trace.gz", ".json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    json["event_counts"][event].as_u64().unwrap()
 }

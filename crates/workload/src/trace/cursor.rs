@@ -104,6 +104,23 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
+    /// Seconds with 1 to 9 fractional digits, in nanoseconds.
+    pub(crate) fn seconds(&mut self, field: &'static str) -> Result<u64, Fault> {
+        const EXPECTED: &str = "seconds with 1 to 9 fractional digits";
+        let start = *self;
+        let seconds: u64 = self.number(field, EXPECTED)?;
+        self.expect(".", field)?;
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        if !(1..=9).contains(&digits) {
+            return Err(start.fault(field, EXPECTED));
+        }
+        let fraction: u64 = self.number(field, EXPECTED)?;
+        seconds
+            .checked_mul(1_000_000_000)
+            .and_then(|ns| ns.checked_add(fraction * 10_u64.pow(9 - digits as u32)))
+            .ok_or_else(|| start.fault(field, "a time of less than 2^64 ns (584 years)"))
+    }
+
     /// The fault that `field` is wrong here.
     pub(crate) fn fault(
         &self,

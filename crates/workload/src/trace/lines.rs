@@ -90,6 +90,27 @@ impl Lines {
         Ok(true)
     }
 
+    /// The first `limit` bytes of what comes, as text. They stay to be read.
+    pub(crate) fn look_ahead(&mut self, limit: u64) -> Result<String, TraceError> {
+        let mut start = Vec::new();
+        if let Err(source) = (&mut self.source).take(limit).read_to_end(&mut start) {
+            return Err(TraceError::Io {
+                file: self.file.clone(),
+                line: self.number,
+                source,
+            });
+        }
+        let text = String::from_utf8_lossy(&start).into_owned();
+        let rest = std::mem::replace(&mut self.source, Box::new(io::empty()));
+        self.source = Box::new(io::Cursor::new(start).chain(rest));
+        Ok(text)
+    }
+
+    /// What messages call the file.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
     /// The line moved to last, without its end. Bytes that are no UTF-8 (a
     /// process may name itself so) have become U+FFFD.
     pub(crate) fn current(&self) -> &str {

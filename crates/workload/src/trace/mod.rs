@@ -1,15 +1,26 @@
 //! Recorded I/O: traces of blocks to replay, and the kernel's own trace of
 //! its block layer.
+//!
+//! [`open`] reads a trace to replay: DiskSim ASCII, MSR Cambridge CSV,
+//! blkparse text or tracefs text, gzipped or not. [`tracefs`] reads every event of the
+//! kernel's block layer, to compare ours with.
 
+pub mod blkparse;
 mod cursor;
+pub mod disksim;
 mod error;
 mod lines;
+pub mod msr;
+mod reader;
+mod record;
 mod rwbs;
 pub mod tracefs;
 
 use std::path::Path;
 
 pub use error::{Fault, TraceError};
+pub use reader::{Format, Reader, open};
+pub use record::{TraceRecord, device_number};
 pub use rwbs::Rwbs;
 
 use lines::Lines;

@@ -8,6 +8,7 @@
 mod event;
 mod parse;
 mod run_info;
+mod write;
 
 use std::io::Read;
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::path::Path;
 pub use event::*;
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
 
-use super::error::TraceError;
+use super::error::{Fault, TraceError};
 use super::lines::Lines;
 use parse::LineKind;
 
@@ -67,6 +68,31 @@ impl Reader {
     }
 }
 
+/// A line of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Line<'a> {
+    /// An event.
+    Event(Event<'a>),
+    /// A comment or an empty line.
+    Skip,
+    /// The ring buffer was overrun; this many events are missing.
+    Lost(u64),
+}
+
+/// Reads one line, without its end.
+pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
+    match parse::line_kind(line) {
+        LineKind::Event => parse::event(line).map(Line::Event),
+        LineKind::Skip => Ok(Line::Skip),
+        LineKind::Lost(count) => Ok(Line::Lost(count)),
+    }
+}
+
+/// Whether `line` could be an event's.
+pub(super) fn looks_like(line: &str) -> bool {
+    parse::event(line).is_ok()
+}
+
 /// The events of a whole trace that is in memory already, and outlives them.
 ///
 /// ```
@@ -93,3 +119,6 @@ pub fn events<'a>(
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,7 +64,7 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
         Some(b'h' | b'H' | b's' | b'z' | b'Z')
     );
     at.skip_blanks();
-    let at_ns = timestamp(&mut at)?;
+    let at_ns = at.seconds("timestamp")?;
     at.expect(": ", "timestamp")?;
     let name = at.until(':', "event")?;
     let kind = kind(name, Args { at })?;
@@ -121,24 +121,6 @@ fn task_and_pid<'a>(text: &str, column: &'a str) -> Result<(&'a str, u32), Fault
             let at = text.len() - text.trim_start().len();
             Fault::new(at, "task", column, "a task's name, '-' and its pid")
         })
-}
-
-/// Seconds with 6 fractional digits as the kernel prints them, or up to 9.
-fn timestamp(at: &mut Cursor<'_>) -> Result<u64, Fault> {
-    const EXPECTED: &str = "seconds with 1 to 9 fractional digits";
-    let start = *at;
-    let seconds: u64 = at.number("timestamp", EXPECTED)?;
-    at.expect(".", "timestamp")?;
-    let rest = at.rest();
-    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    let fraction: u64 = at.number("timestamp", EXPECTED)?;
-    if digits > 9 {
-        return Err(start.fault("timestamp", EXPECTED));
-    }
-    seconds
-        .checked_mul(1_000_000_000)
-        .and_then(|ns| ns.checked_add(fraction * 10_u64.pow(9 - digits as u32)))
-        .ok_or_else(|| start.fault("timestamp", "a time of less than 2^64 ns (584 years)"))
 }
 
 /// The arguments of event `name`.
