@@ -36,3 +36,6 @@ pub fn read_text(path: &Path) -> Result<String, TraceError> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests;

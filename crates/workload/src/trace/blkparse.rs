@@ -1,0 +1,235 @@
+//! blkparse's text in its default format, a line an event:
+//! `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
+//!
+//! An I/O arrives when it is queued (action Q). A trace that was recorded or
+//! filtered without Q is taken at its issues (D); the other actions say what
+//! became of an I/O and are passed over, as are messages and the summary that
+//! blkparse prints at the end.
+
+use std::fmt;
+
+use blklab_blk::{BioFlags, Op, Sector};
+
+use super::cursor::Cursor;
+use super::error::Fault;
+use super::record::{Parsed, TraceRecord, checked_extent, device_number};
+use super::rwbs::Rwbs;
+
+const LINE_EXPECTED: &str =
+    "blkparse's \"major,minor cpu sequence time pid action rwbs sector + sectors [process]\"";
+
+/// Whether `line` could be of this format: it begins with `major,minor cpu
+/// sequence seconds.fraction`.
+pub(super) fn looks_like(line: &str) -> bool {
+    let mut at = Cursor::new(line);
+    prefix(&mut at).is_ok()
+}
+
+/// Which action stands for an I/O in a trace that begins with `text`: `Q` if
+/// there is one, else `D`.
+pub(super) fn arrival_action(text: &str) -> &'static str {
+    let is_queue = |line: &str| {
+        let mut at = Cursor::new(line);
+        prefix(&mut at).is_ok() && at.number::<u32>("pid", "").is_ok() && at.word() == "Q"
+    };
+    if text.lines().any(is_queue) { "Q" } else { "D" }
+}
+
+/// Reads lines.
+pub(super) struct Parser {
+    /// The action that stands for an I/O.
+    pub(super) arrival: &'static str,
+}
+
+impl Parser {
+    /// Reads one line.
+    pub(super) fn parse(&self, line: &str) -> Result<Parsed, Fault> {
+        let start = line.trim();
+        if start.is_empty() || start.starts_with("Input file ") {
+            return Ok(Parsed::Nothing);
+        }
+        if begins_summary(start) {
+            return Ok(Parsed::End);
+        }
+        let mut at = Cursor::new(line);
+        let (device, at_ns) = prefix(&mut at)?;
+        let pid = at.number("pid", "a process id")?;
+        let action = at.word();
+        if action.is_empty() {
+            return Err(at.fault("action", LINE_EXPECTED));
+        }
+        if action != self.arrival {
+            // A Q that the start of the trace gave no reason to expect.
+            let is_late_queue = action == "Q";
+            let late = Parsed::Skipped("queued I/Os (Q) after a start with only issues (D)");
+            return Ok(if is_late_queue { late } else { Parsed::Nothing });
+        }
+        arrival(
+            &mut at,
+            TraceRecord {
+                at_ns,
+                device,
+                op: Op::Flush,
+                sector: Sector(0),
+                sectors: 0,
+                pid,
+                flags: BioFlags::NONE,
+            },
+        )
+    }
+}
+
+/// The summary begins with each CPU's, or with that of the only one.
+fn begins_summary(line: &str) -> bool {
+    let has_cpu = line.strip_prefix("CPU").is_some_and(|rest| {
+        rest.trim_start_matches(|digit: char| digit.is_ascii_digit())
+            .starts_with(" (")
+    });
+    has_cpu || line.starts_with("Total (")
+}
+
+/// `major,minor cpu sequence time`: the device and the time in nanoseconds.
+fn prefix(at: &mut Cursor<'_>) -> Result<(u32, u64), Fault> {
+    const DEVICE: &str = "major,minor (up to 4095,1048575)";
+    at.skip_blanks();
+    let start = *at;
+    let major = at.number("device", LINE_EXPECTED)?;
+    at.expect(",", "device")?;
+    let minor = at.number("device", DEVICE)?;
+    let device = device_number(major, minor).ok_or_else(|| start.fault("device", DEVICE))?;
+    at.number::<u32>("cpu", "a CPU's number")?;
+    at.number::<u64>("sequence", "a sequence number")?;
+    at.skip_blanks();
+    Ok((device, at.seconds("time")?))
+}
+
+/// What follows an arrival's action: `record` with what it says.
+fn arrival(at: &mut Cursor<'_>, record: TraceRecord) -> Result<Parsed, Fault> {
+    at.skip_blanks();
+    let column = at.column();
+    let Rwbs { op, flags } = Rwbs::parse(at.word(), column)?;
+    at.skip_blanks();
+    if at.rest().is_empty() || at.rest().starts_with('[') {
+        // No extent: this carries no data, only what comes before data.
+        let is_flush = flags.has(BioFlags::PREFLUSH) || op == Some(Op::Flush);
+        let flush = TraceRecord {
+            op: Op::Flush,
+            flags: flags.without(BioFlags::PREFLUSH),
+            ..record
+        };
+        return Ok(if is_flush {
+            Parsed::Record(flush)
+        } else {
+            Parsed::Skipped(WITHOUT_DATA)
+        });
+    }
+    let sector = at.number(
+        "sector",
+        "a sector number, or [process] on an I/O without data",
+    )?;
+    at.skip_blanks();
+    if at.eat("(") {
+        return Ok(Parsed::Skipped("passthrough commands"));
+    }
+    at.expect("+", "extent")?;
+    at.skip_blanks();
+    let size = *at;
+    let sectors = at.number("size", "a number of sectors")?;
+    let Some(op) = op else {
+        return Ok(Parsed::Skipped(WITHOUT_LETTER));
+    };
+    let sectors = checked_extent(sector, sectors, size)?;
+    Ok(Parsed::Record(TraceRecord {
+        op,
+        sector: Sector(sector),
+        sectors,
+        flags,
+        ..record
+    }))
+}
+
+/// Why an I/O was skipped.
+const WITHOUT_DATA: &str = "I/Os with neither data nor a flush";
+/// Why an I/O was skipped.
+pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
+
+/// Who does something in a trace, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventContext<'a> {
+    /// The drive's major number.
+    pub major: u32,
+    /// The drive's minor number.
+    pub minor: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// Counts a CPU's events.
+    pub sequence: u64,
+    /// From the trace's start.
+    pub at_ns: u64,
+    /// The process that runs.
+    pub pid: u32,
+    /// Its name.
+    pub process: &'a str,
+}
+
+/// What happens to an extent. The letters are blkparse's actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Q: a bio enters the block layer.
+    Queue,
+    /// G: it gets a request.
+    GetRequest,
+    /// I: the request goes to the scheduler.
+    Insert,
+    /// M: a bio joins the end of a request.
+    BackMerge,
+    /// F: a bio joins the start of a request.
+    FrontMerge,
+    /// R: the driver gives a request back.
+    Requeue,
+    /// D: the request goes to the driver.
+    Issue,
+    /// C: it is done, with this error or 0.
+    Complete(i32),
+}
+
+/// Writes an event as blkparse does in its default format.
+pub fn write_event(
+    out: &mut impl fmt::Write,
+    context: &EventContext<'_>,
+    action: Action,
+    rwbs: Rwbs,
+    sector: Sector,
+    sectors: u32,
+) -> fmt::Result {
+    let EventContext {
+        major,
+        minor,
+        cpu,
+        sequence,
+        at_ns,
+        pid,
+        process,
+    } = *context;
+    let (seconds, ns) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
+    let letter = match action {
+        Action::Queue => "Q",
+        Action::GetRequest => "G",
+        Action::Insert => "I",
+        Action::BackMerge => "M",
+        Action::FrontMerge => "F",
+        Action::Requeue => "R",
+        Action::Issue => "D",
+        Action::Complete(_) => "C",
+    };
+    write!(
+        out,
+        "{major:>3},{minor:<3} {cpu:>2} {sequence:>8} {seconds:>5}.{ns:09} {pid:>5} "
+    )?;
+    write!(out, "{letter:>2} {:>3} ", rwbs.to_string())?;
+    match action {
+        Action::Complete(error) => writeln!(out, "{sector} + {sectors} [{error}]"),
+        _ if sectors == 0 => writeln!(out, "[{process}]"),
+        _ => writeln!(out, "{sector} + {sectors} [{process}]"),
+    }
+}

@@ -1,0 +1,87 @@
+//! DiskSim's ASCII traces in the form that MQSim reads: a request a line,
+//! `arrival device sector sectors type`, with the arrival in whole
+//! nanoseconds, sectors of 512 bytes, and the type 1 for a read, 0 for a
+//! write.
+
+use std::fmt;
+
+use blklab_blk::{BioFlags, Op, Sector};
+
+use super::cursor::Cursor;
+use super::error::Fault;
+use super::record::{Parsed, TraceRecord, checked_extent};
+
+/// Whether `line` could be of this format: five numbers.
+pub(super) fn looks_like(line: &str) -> bool {
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    line.split_whitespace().count() == 5 && line.split_whitespace().all(is_number)
+}
+
+/// Reads one line.
+pub(super) fn parse(line: &str) -> Result<Parsed, Fault> {
+    let mut at = Cursor::new(line);
+    at.skip_blanks();
+    if at.rest().is_empty() {
+        return Ok(Parsed::Nothing);
+    }
+    let at_ns = field(
+        &mut at,
+        "arrival time",
+        "whole nanoseconds (DiskSim's own ms times 10^6)",
+    )?;
+    let device = field(&mut at, "device", "a device number")?;
+    let sector = field(&mut at, "start sector", "a sector number")?;
+    at.skip_blanks();
+    let size = at;
+    let sectors = field(&mut at, "size", "a number of sectors")?;
+    let sectors = checked_extent(sector, sectors, size)?;
+    at.skip_blanks();
+    let op = match at.rest().trim_end() {
+        "0" => Op::Write,
+        "1" => Op::Read,
+        _ => return Err(at.fault("type", "1 (read) or 0 (write) at the line's end")),
+    };
+    Ok(Parsed::Record(TraceRecord {
+        at_ns,
+        device,
+        op,
+        sector: Sector(sector),
+        sectors,
+        pid: 0,
+        flags: BioFlags::NONE,
+    }))
+}
+
+/// A number that a blank ends, or the line.
+fn field<T: std::str::FromStr>(
+    at: &mut Cursor<'_>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<T, Fault> {
+    at.skip_blanks();
+    let start = *at;
+    let value = at.number(name, expected)?;
+    match at.rest().chars().next() {
+        None | Some(' ' | '\t') => Ok(value),
+        Some(_) => Err(start.fault(name, expected)),
+    }
+}
+
+/// Writes `record` as a line. The format has only reads and writes: `false`
+/// if it is something else, and nothing was written.
+pub fn write_record(out: &mut impl fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
+    let kind = match record.op {
+        Op::Read => 1,
+        Op::Write => 0,
+        _ => return Ok(false),
+    };
+    let TraceRecord {
+        at_ns,
+        device,
+        sector,
+        sectors,
+        ..
+    } = record;
+    writeln!(out, "{at_ns} {device} {sector} {sectors} {kind}")?;
+    Ok(true)
+}

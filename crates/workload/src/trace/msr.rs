@@ -1,0 +1,167 @@
+//! The traces of Microsoft Research Cambridge, as SNIA hands them out: CSV
+//! with `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
+//!
+//! The time stamp is a Windows file time (100 ns since 1601), offset and size
+//! are bytes. The response time of the recorded machine is not read: the
+//! replay makes its own. A first line with the columns' names is passed over.
+//! Disks are told apart by their number alone, so a file may hold one host's.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
+
+use super::cursor::Cursor;
+use super::error::Fault;
+use super::record::{Parsed, TraceRecord, checked_extent};
+
+/// A Windows file time counts in these.
+const TICK_NS: u64 = 100;
+
+/// The columns, as a header names them.
+const HEADER: &str = "Timestamp,";
+
+/// Whether `line` could be of this format.
+pub(super) fn looks_like(line: &str) -> bool {
+    line.starts_with(HEADER)
+        || line.split(',').nth(3).is_some_and(|kind| {
+            let kind = kind.trim();
+            kind.eq_ignore_ascii_case("read") || kind.eq_ignore_ascii_case("write")
+        })
+}
+
+/// Reads lines; remembers the host they are of.
+#[derive(Default)]
+pub(super) struct Parser {
+    host: Option<String>,
+    past_first_line: bool,
+}
+
+impl Parser {
+    /// Reads one line.
+    pub(super) fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+        let is_first = !std::mem::replace(&mut self.past_first_line, true);
+        if line.trim().is_empty() || (is_first && line.starts_with(HEADER)) {
+            return Ok(Parsed::Nothing);
+        }
+        let mut at = Cursor::new(line);
+        let start = at;
+        let ticks: u64 = number(
+            &mut at,
+            "Timestamp",
+            "a Windows file time in units of 100 ns",
+        )?;
+        let at_ns = ticks.checked_mul(TICK_NS).ok_or_else(|| {
+            cell_fault(
+                start,
+                "Timestamp",
+                "a Windows file time before the year 2185",
+            )
+        })?;
+        self.check_host(&mut at)?;
+        let device = number(&mut at, "DiskNumber", "a disk's number")?;
+        let op = operation(&mut at)?;
+        let sector = whole_sectors(&mut at, "Offset")?;
+        let size = at;
+        let sectors = whole_sectors(&mut at, "Size")?;
+        let sectors = checked_extent(sector, sectors, size)?;
+        Ok(Parsed::Record(TraceRecord {
+            at_ns,
+            device,
+            op,
+            sector: Sector(sector),
+            sectors,
+            pid: 0,
+            flags: BioFlags::NONE,
+        }))
+    }
+
+    fn check_host(&mut self, at: &mut Cursor<'_>) -> Result<(), Fault> {
+        let start = *at;
+        let host = at.until(',', "Hostname")?;
+        match &self.host {
+            Some(known) if known == host => Ok(()),
+            Some(known) => {
+                let expected = format!("{known:?} as before: a file may hold one host's disks");
+                Err(cell_fault(start, "Hostname", expected))
+            }
+            None => {
+                self.host = Some(host.to_owned());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The fault that the cell at `at` is wrong.
+fn cell_fault(
+    at: Cursor<'_>,
+    field: &'static str,
+    expected: impl Into<Cow<'static, str>>,
+) -> Fault {
+    let cell = at.rest().split(',').next().unwrap_or_default();
+    Fault::new(at.column(), field, cell, expected)
+}
+
+/// A number up to the next comma, or the line's end.
+fn number<T: std::str::FromStr>(
+    at: &mut Cursor<'_>,
+    field: &'static str,
+    expected: &'static str,
+) -> Result<T, Fault> {
+    let start = *at;
+    let value = at
+        .number(field, expected)
+        .map_err(|_| cell_fault(start, field, expected))?;
+    at.skip_blanks();
+    if at.eat(",") || at.rest().is_empty() {
+        Ok(value)
+    } else {
+        Err(cell_fault(start, field, expected))
+    }
+}
+
+fn operation(at: &mut Cursor<'_>) -> Result<Op, Fault> {
+    let start = *at;
+    let kind = at.until(',', "Type")?.trim();
+    if kind.eq_ignore_ascii_case("read") {
+        Ok(Op::Read)
+    } else if kind.eq_ignore_ascii_case("write") {
+        Ok(Op::Write)
+    } else {
+        Err(cell_fault(start, "Type", "Read or Write"))
+    }
+}
+
+fn whole_sectors(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault> {
+    let start = *at;
+    let bytes: u64 = number(at, field, "a number of bytes")?;
+    if bytes % SECTOR_SIZE != 0 {
+        return Err(cell_fault(start, field, "bytes that are a multiple of 512"));
+    }
+    Ok(bytes / SECTOR_SIZE)
+}
+
+/// Writes `record` as a line of host `host`, with time stamps from 1601 on
+/// and a response time of 0. The format has only reads and writes: `false` if
+/// it is something else, and nothing was written.
+pub fn write_record(
+    out: &mut impl fmt::Write,
+    host: &str,
+    record: &TraceRecord,
+) -> Result<bool, fmt::Error> {
+    let kind = match record.op {
+        Op::Read => "Read",
+        Op::Write => "Write",
+        _ => return Ok(false),
+    };
+    let ticks = record.at_ns / TICK_NS;
+    let size = u64::from(record.sectors) * SECTOR_SIZE;
+    writeln!(
+        out,
+        "{ticks},{host},{},{kind},{},{size},0",
+        record.device,
+        record.sector.bytes()
+    )?;
+    Ok(true)
+}
