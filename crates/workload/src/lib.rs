@@ -1,3 +1,7 @@
 //! fio job files, traces, and generators of addresses and arrivals
 
+pub mod fio;
+mod nearest;
 pub mod trace;
+
+pub use nearest::nearest;

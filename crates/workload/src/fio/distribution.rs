@@ -1,0 +1,141 @@
+//! `random_distribution` and `file_service_type`: a word and its numbers.
+
+use super::error::Fault;
+use super::spec::{ByDirection, Distribution, FileService};
+use super::{splits, units};
+
+/// fio's defaults where no number is given.
+const ZIPF_THETA: f64 = 1.1;
+const PARETO_H: f64 = 0.2;
+
+/// The numbers of a word such as `zipf:1.2:0.5`: the first, and the center.
+fn numbers(rest: Option<&str>, default: f64) -> Result<(f64, Option<f64>), Fault> {
+    let Some(rest) = rest else {
+        return Ok((default, None));
+    };
+    let (value, center) = match rest.split_once(':') {
+        Some((value, center)) => (value, Some(units::fraction(center)?)),
+        None => (rest, None),
+    };
+    match center {
+        // fio's own mark for "none given".
+        Some(-1.0) => Ok((units::fraction(value)?, None)),
+        Some(center) if !(0.0..=1.0).contains(&center) => {
+            Err(Fault::new("the center is out of range").help("0 to 1"))
+        }
+        center => Ok((units::fraction(value)?, center)),
+    }
+}
+
+fn zipf(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
+    let (theta, center) = numbers(rest, ZIPF_THETA)?;
+    if theta == 1.0 || theta < 0.0 {
+        return Err(Fault::new("no such zipf theta").help("0 or more, but not 1"));
+    }
+    Ok((theta, center))
+}
+
+fn pareto(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
+    let (h, center) = numbers(rest, PARETO_H)?;
+    if h <= 0.0 || h >= 1.0 {
+        return Err(Fault::new("no such pareto power").help("between 0 and 1"));
+    }
+    Ok((h, center))
+}
+
+fn normal(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
+    let (deviation, center) = numbers(rest, 0.0)?;
+    if !(0.0..100.0).contains(&deviation) {
+        return Err(Fault::new("no such deviation").help("0 to less than 100 percent"));
+    }
+    Ok((deviation, center))
+}
+
+/// `random_distribution`; `previous` holds the zones of directions left out.
+pub(crate) fn offsets(
+    word: &str,
+    rest: Option<&str>,
+    previous: &Distribution,
+    kb_base: u32,
+) -> Result<Distribution, Fault> {
+    Ok(match word {
+        "zipf" => {
+            let (theta, center) = zipf(rest)?;
+            Distribution::Zipf { theta, center }
+        }
+        "pareto" => {
+            let (h, center) = pareto(rest)?;
+            Distribution::Pareto { h, center }
+        }
+        "normal" => {
+            let (deviation_percent, center) = normal(rest)?;
+            Distribution::Normal {
+                deviation_percent,
+                center,
+            }
+        }
+        "zoned" | "zoned_abs" => {
+            let absolute = word == "zoned_abs";
+            let mut zones = match previous {
+                Distribution::Zoned(zones) if !absolute => zones.clone(),
+                Distribution::ZonedAbsolute(zones) if absolute => zones.clone(),
+                _ => ByDirection::default(),
+            };
+            let rest = rest.ok_or_else(|| {
+                Fault::new("the zones are missing").help("such as zoned:60/10:40/90")
+            })?;
+            let lists = splits::directions(rest)?;
+            for direction in super::spec::Direction::ALL {
+                let list = splits::zones(lists[direction], absolute, kb_base)?;
+                if !list.is_empty() {
+                    zones[direction] = list;
+                }
+            }
+            match absolute {
+                true => Distribution::ZonedAbsolute(zones),
+                false => Distribution::Zoned(zones),
+            }
+        }
+        _ => match rest {
+            None => Distribution::Random,
+            Some(_) => return Err(Fault::new("random takes no number")),
+        },
+    })
+}
+
+/// `file_service_type`: the choice, and how many I/Os a file gets at a time.
+pub(crate) fn files(word: &str, rest: Option<&str>) -> Result<(FileService, u32), Fault> {
+    let service = match word {
+        "zipf" => {
+            let (theta, center) = zipf(rest)?;
+            return Ok((FileService::Zipf { theta, center }, 1));
+        }
+        "pareto" => {
+            let (h, center) = pareto(rest)?;
+            return Ok((FileService::Pareto { h, center }, 1));
+        }
+        "normal" | "gauss" => {
+            let (deviation_percent, center) = normal(rest)?;
+            return Ok((
+                FileService::Normal {
+                    deviation_percent,
+                    center,
+                },
+                1,
+            ));
+        }
+        "random" => FileService::Random,
+        "sequential" => FileService::Sequential,
+        _ => FileService::RoundRobin,
+    };
+    let count = match rest.map(str::parse::<u32>) {
+        None => 1,
+        Some(Ok(count)) if count > 0 => count,
+        Some(_) => {
+            return Err(
+                Fault::new("the number of I/Os per file is wrong").help("such as random:16")
+            );
+        }
+    };
+    Ok((service, count))
+}

@@ -1,0 +1,108 @@
+//! What is wrong with a job, and where.
+
+use std::fmt;
+
+/// Where an option was written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// The job file as it was named, or `command line`.
+    pub file: String,
+    /// The line in it, counted from 1; 0 where lines mean nothing.
+    pub line: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}", self.file),
+            line => write!(f, "{}:{line}", self.file),
+        }
+    }
+}
+
+/// A mistake in a job: one message with the place, what was found, and what
+/// would have been right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobError {
+    /// The job file as it was named, or `command line`.
+    pub file: String,
+    /// The line in it, counted from 1; 0 where lines mean nothing.
+    pub line: u32,
+    /// The option as it was written (`rw=randred`); empty where the mistake
+    /// is not in one option.
+    pub option: String,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right; may be empty.
+    pub help: String,
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.option.is_empty() {
+            write!(f, ": {}", self.option)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if !self.help.is_empty() {
+            write!(f, "; {}", self.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for JobError {}
+
+impl JobError {
+    pub(crate) fn at(position: &Position, option: impl Into<String>, fault: Fault) -> JobError {
+        JobError {
+            file: position.file.clone(),
+            line: position.line,
+            option: option.into(),
+            message: fault.message,
+            help: fault.help,
+        }
+    }
+}
+
+/// A mistake whose place the caller knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub message: String,
+    pub help: String,
+}
+
+impl Fault {
+    pub fn new(message: impl Into<String>) -> Fault {
+        Fault {
+            message: message.into(),
+            help: String::new(),
+        }
+    }
+
+    pub fn help(mut self, help: impl Into<String>) -> Fault {
+        self.help = help.into();
+        self
+    }
+}
+
+/// Something the user should know about a job that is no mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The job it is about; `None` where it is about the whole file.
+    pub job: Option<String>,
+    /// What to know.
+    pub text: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.job {
+            Some(job) => write!(f, "{job}: {}", self.text),
+            None => write!(f, "{}", self.text),
+        }
+    }
+}

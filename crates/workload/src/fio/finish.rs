@@ -1,0 +1,320 @@
+//! From options as given to a job that can run: what fio adjusts so that
+//! options fit one another, and what it refuses.
+
+use super::draft::Draft;
+use super::error::{Fault, JobError};
+use super::spec::*;
+use super::splits;
+
+/// What a job's user should know, for the notes of the whole file.
+#[derive(Default)]
+pub(crate) struct Remarks {
+    pub buffered: bool,
+    pub depth_capped: bool,
+    pub not_time_based: bool,
+}
+
+/// The adjustments of fio's `fixup_options`, and its checks.
+pub(crate) fn finish(mut draft: Draft) -> Result<(JobSpec, Remarks), JobError> {
+    fit_blocks(&mut draft);
+    fit_depths(&mut draft.spec);
+    fit_files(&mut draft);
+    fit_priorities(&mut draft)?;
+    let remarks = fit_rest(&mut draft);
+    check_sizes(&draft)?;
+    check_rates(&draft)?;
+    check_zones(&draft)?;
+    check_counts(&draft)?;
+    Ok((draft.spec, remarks))
+}
+
+/// A mistake in `option`, or in the job where the option was not given.
+pub(crate) fn refuse(draft: &Draft, option: &str, fault: Fault) -> JobError {
+    match draft.written(option) {
+        Some((position, written)) => JobError::at(position, written, fault),
+        None => JobError::at(
+            &draft.spec.position,
+            format!("[{}]", draft.spec.name),
+            fault,
+        ),
+    }
+}
+
+fn fit_blocks(draft: &mut Draft) {
+    let spec = &mut draft.spec;
+    for direction in Direction::ALL {
+        let sizes = &mut spec.block_sizes[direction];
+        let plain = draft.block_bytes[direction];
+        (sizes.min_bytes, sizes.max_bytes) = draft.block_range[direction].unwrap_or((plain, plain));
+        let align = draft.align_bytes[direction].filter(|_| spec.pattern.is_random());
+        spec.align_bytes[direction] = align.unwrap_or(sizes.min_bytes);
+        if spec.align_bytes[direction] != sizes.min_bytes {
+            spec.no_random_map = true;
+        }
+    }
+    if spec.distribution != Distribution::Random {
+        spec.no_random_map = true;
+    }
+}
+
+fn fit_depths(spec: &mut JobSpec) {
+    let depth = spec.io_depth;
+    if spec.io_depth_low == 0 || spec.io_depth_low > depth {
+        spec.io_depth_low = depth;
+    }
+    if spec.batch_submit == 0 || spec.batch_submit > depth {
+        spec.batch_submit = depth;
+    }
+    spec.batch_complete_max = spec.batch_complete_max.max(spec.batch_complete_min);
+    let changes = spec.pattern.does(Direction::Write) || spec.pattern.does(Direction::Trim);
+    if !spec.offload && (!changes || depth == 1) {
+        spec.serialize_overlap = false;
+    }
+}
+
+fn fit_files(draft: &mut Draft) {
+    let spec = &mut draft.spec;
+    if !spec.files.is_empty() {
+        spec.file_count = spec.file_count.min(spec.files.len() as u32);
+    }
+    if spec.open_files == 0 || spec.open_files > spec.file_count {
+        spec.open_files = spec.file_count;
+    }
+}
+
+/// fio's `ioprio_value` and `fio_cmdprio_init`.
+fn fit_priorities(draft: &mut Draft) -> Result<(), JobError> {
+    const REAL_TIME: u8 = 1;
+    const BEST_EFFORT: u8 = 2;
+    if let Some(priority) = &mut draft.spec.priority
+        && priority.class == 0
+    {
+        priority.class = BEST_EFFORT;
+    }
+    let engine = draft.engine.clone();
+    let percents = engine.command_percent;
+    let some_percent = percents.read > 0 || percents.write > 0;
+    if some_percent && !engine.command_split.is_empty() {
+        return Err(refuse(
+            draft,
+            "cmdprio_bssplit",
+            Fault::new("cmdprio_percentage is also given").help("one or the other"),
+        ));
+    }
+    for direction in [Direction::Read, Direction::Write] {
+        let priority = Priority {
+            class: match engine.command_class[direction] as u8 {
+                0 => REAL_TIME,
+                class => class,
+            },
+            level: engine.command_level[direction] as u8,
+        };
+        let list = splits::directions(&engine.command_split)
+            .and_then(|lists| {
+                splits::command_priorities(lists[direction], priority, draft.spec.kb_base)
+            })
+            .map_err(|fault| refuse(draft, "cmdprio_bssplit", fault))?;
+        draft.spec.command_priority[direction] = match percents[direction] {
+            0 => list,
+            percent => vec![CommandPrioritySplit {
+                block_bytes: None,
+                percent,
+                priority,
+            }],
+        };
+    }
+    Ok(())
+}
+
+fn fit_rest(draft: &mut Draft) -> Remarks {
+    let given = &draft.given;
+    let spec = &mut draft.spec;
+    let engine = &draft.engine;
+    spec.polled = engine.polled;
+    spec.polled_percent = engine.polled_percent.unwrap_or(100);
+    spec.fixed_buffers = engine.fixed_buffers;
+    spec.registered_files = engine.registered_files;
+    spec.submission_thread = engine.submission_thread;
+    spec.submission_thread_cpu = engine.submission_thread_cpu;
+    spec.nowait = engine.nowait;
+    spec.force_async_every = engine.force_async_every;
+    spec.direct |= spec.atomic;
+    spec.random_repeatable &= spec.random_seed.is_none();
+    spec.think.spin_us = spec.think.spin_us.min(spec.think.pause_us);
+    spec.think.blocks_given = given.contains("thinktime_blocks");
+    spec.loops = spec.loops.max(1);
+    spec.latency_target = spec.latency_target.filter(|target| target.target_us > 0);
+    let not_time_based = spec.time_based && spec.runtime_us == 0;
+    spec.time_based &= !not_time_based;
+    Remarks {
+        buffered: !spec.direct && spec.engine != Engine::Null,
+        depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1,
+        not_time_based,
+    }
+}
+
+fn smallest_block(spec: &JobSpec) -> u64 {
+    Direction::ALL
+        .into_iter()
+        .map(|direction| spec.block_sizes[direction].min_bytes)
+        .min()
+        .unwrap_or(0)
+}
+
+fn check_sizes(draft: &Draft) -> Result<(), JobError> {
+    let spec = &draft.spec;
+    if let Some(Extent::Bytes(size)) = spec.size {
+        let block = smallest_block(spec);
+        if size < block {
+            return Err(refuse(
+                draft,
+                "size",
+                Fault::new(format!("smaller than one block of {block} bytes"))
+                    .help("at least one block"),
+            ));
+        }
+    }
+    for direction in Direction::ALL {
+        if spec.pattern.does(direction) {
+            check_sectors(draft, &spec.block_sizes[direction])?;
+        }
+    }
+    if spec.unaligned {
+        return Err(refuse(
+            draft,
+            "bs_unaligned",
+            Fault::new(
+                "blocks that are not whole sectors need the page cache, which is not modelled yet",
+            )
+            .help("leave it out"),
+        ));
+    }
+    for (option, extent) in [
+        ("offset", spec.offset),
+        ("offset_increment", spec.offset_increment),
+    ] {
+        if matches!(extent, Extent::Bytes(bytes) if bytes % SECTOR_BYTES != 0) {
+            return Err(refuse(draft, option, not_sectors()));
+        }
+    }
+    Ok(())
+}
+
+const SECTOR_BYTES: u64 = 512;
+
+fn not_sectors() -> Fault {
+    Fault::new("not whole sectors").help("a multiple of 512 bytes, as direct I/O needs")
+}
+
+fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
+    let split = sizes.split.iter().map(|(bytes, _)| *bytes);
+    let all = [sizes.min_bytes, sizes.max_bytes].into_iter().chain(split);
+    let option = ["bssplit", "bsrange", "bs"]
+        .into_iter()
+        .find(|option| draft.given.contains(option))
+        .unwrap_or("bs");
+    for bytes in all {
+        if bytes % SECTOR_BYTES != 0 {
+            return Err(refuse(draft, option, not_sectors()));
+        }
+        if u32::try_from(bytes).is_err() {
+            return Err(refuse(
+                draft,
+                option,
+                Fault::new("too large a block").help("less than 4 GiB"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_rates(draft: &Draft) -> Result<(), JobError> {
+    let spec = &draft.spec;
+    let any = |rates: &ByDirection<u64>| Direction::ALL.into_iter().any(|d| rates[d] > 0);
+    let any_iops = |rates: &ByDirection<u32>| Direction::ALL.into_iter().any(|d| rates[d] > 0);
+    let exclusive = Fault::new("rate and rate_iops are both given").help("one or the other");
+    if any(&spec.rate_bytes) && any_iops(&spec.rate_iops) {
+        return Err(refuse(draft, "rate_iops", exclusive));
+    }
+    if any(&spec.rate_min_bytes) && any_iops(&spec.rate_iops_min) {
+        return Err(refuse(draft, "rate_iops_min", exclusive));
+    }
+    for d in Direction::ALL {
+        let too_low = Fault::new("the minimum is above the rate");
+        if spec.rate_bytes[d] > 0 && spec.rate_bytes[d] < spec.rate_min_bytes[d] {
+            return Err(refuse(draft, "rate_min", too_low));
+        }
+        if spec.rate_iops[d] > 0 && spec.rate_iops[d] < spec.rate_iops_min[d] {
+            return Err(refuse(draft, "rate_iops_min", too_low));
+        }
+    }
+    Ok(())
+}
+
+/// Zones are not carried out here, but fio's refusals still hold.
+fn check_zones(draft: &Draft) -> Result<(), JobError> {
+    let mode = draft.written("zonemode").map(|(_, text)| text);
+    let strided = mode.is_some_and(|text| text.ends_with("=strided"));
+    let zoned = mode.is_some_and(|text| !text.ends_with("=none"));
+    let sized = draft
+        .written("zonesize")
+        .is_some_and(|(_, text)| !text.ends_with("=0"));
+    if sized && !zoned {
+        return Err(refuse(
+            draft,
+            "zonesize",
+            Fault::new("needs a zonemode").help("zonemode=strided or zonemode=zbd"),
+        ));
+    }
+    if strided && !sized {
+        return Err(refuse(
+            draft,
+            "zonemode",
+            Fault::new("needs zonesize").help("such as zonesize=1m"),
+        ));
+    }
+    let in_zones = |extent: Option<Extent>| matches!(extent, Some(Extent::Zones(_)));
+    for (option, extent) in [
+        ("size", draft.spec.size),
+        ("io_size", draft.spec.io_size),
+        ("offset", Some(draft.spec.offset)),
+        ("offset_increment", Some(draft.spec.offset_increment)),
+    ] {
+        if in_zones(extent) {
+            return Err(refuse(
+                draft,
+                option,
+                Fault::new("zones are not modelled yet").help("bytes or percent"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_counts(draft: &Draft) -> Result<(), JobError> {
+    /// fio's own limit (`REAL_MAX_JOBS`).
+    const JOB_LIMIT: u32 = 4096;
+    let spec = &draft.spec;
+    if !(1..=JOB_LIMIT).contains(&spec.processes) {
+        return Err(refuse(
+            draft,
+            "numjobs",
+            Fault::new("not a number of processes").help(format!("1 to {JOB_LIMIT}")),
+        ));
+    }
+    if spec.file_count == 0 {
+        return Err(refuse(
+            draft,
+            "nrfiles",
+            Fault::new("a job needs a file").help("at least 1"),
+        ));
+    }
+    if spec.io_depth > 1 << 20 {
+        return Err(refuse(
+            draft,
+            "iodepth",
+            Fault::new("too deep").help(format!("at most {}", 1 << 20)),
+        ));
+    }
+    Ok(())
+}

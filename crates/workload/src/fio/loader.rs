@@ -1,0 +1,352 @@
+//! Sections to jobs: what `[global]` hands down, in which order options
+//! apply, which group a job is in, and the notes about the whole.
+
+use super::draft::Draft;
+use super::error::{Fault, JobError, Note, Position};
+use super::finish::{self, Remarks, refuse};
+use super::sections::{self, Entry, Includes, Section};
+use super::spec::*;
+use super::substitute::{Environment, substitute};
+use super::table::{self, Kind, Outcome};
+use crate::nearest;
+
+/// What is read so far.
+pub(crate) struct Loader<'a> {
+    environment: Environment<'a>,
+    /// Only these sections, where any are named (`--section`).
+    pub only: Vec<String>,
+    /// Refuse jobs that write (`--readonly`).
+    pub read_only: bool,
+    global: Draft,
+    global_options: Vec<(String, String)>,
+    jobs: Vec<JobSpec>,
+    files: u32,
+    group: u32,
+    jobs_in_group: u32,
+    meaningless: Vec<&'static str>,
+    not_modelled: Vec<&'static str>,
+    obsolete: Vec<&'static str>,
+    buffered: Vec<String>,
+    pub notes: Vec<Note>,
+}
+
+/// An option ready to be applied.
+struct Given<'a> {
+    entry: &'a Entry,
+    name: String,
+    value: Option<String>,
+}
+
+/// When fio applies an option among those of its section: units first, since
+/// others are read by them; names of files last, since they need the rest.
+fn precedence(name: &str) -> u8 {
+    match name {
+        "kb_base" | "unit_base" | "lockfile" | "cpus_allowed_policy" => 0,
+        "filename" | "filename_format" => 2,
+        _ => 1,
+    }
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(environment: Environment<'a>) -> Loader<'a> {
+        Loader {
+            environment,
+            only: Vec::new(),
+            read_only: false,
+            global: Draft::new(nowhere()),
+            global_options: Vec::new(),
+            jobs: Vec::new(),
+            files: 0,
+            group: 0,
+            jobs_in_group: 0,
+            meaningless: Vec::new(),
+            not_modelled: Vec::new(),
+            obsolete: Vec::new(),
+            buffered: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads a job file. The first job of a second file waits for those of
+    /// the first, and global options end with their file, as in fio.
+    pub fn add_file(
+        &mut self,
+        name: &str,
+        text: &str,
+        includes: Includes<'_>,
+    ) -> Result<(), JobError> {
+        if self.files > 0 {
+            self.global = Draft::new(nowhere());
+        }
+        let mut stonewall = self.files > 0;
+        self.files += 1;
+        for section in sections::split(name, text, includes)? {
+            let skipped = !self.only.is_empty() && !self.only.contains(&section.name);
+            if section.is_global() {
+                self.add_global(&section.entries, true)?;
+            } else if !skipped {
+                self.add_job(&section, true, std::mem::take(&mut stonewall))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds options for all jobs that follow.
+    pub fn add_global(&mut self, entries: &[Entry], from_file: bool) -> Result<(), JobError> {
+        let mut draft = self.global.clone();
+        let options = self.apply(&mut draft, entries, from_file)?;
+        self.global = draft;
+        self.global_options.extend(options);
+        Ok(())
+    }
+
+    /// Adds a job.
+    pub fn add_job(
+        &mut self,
+        section: &Section,
+        from_file: bool,
+        stonewall: bool,
+    ) -> Result<(), JobError> {
+        let mut draft = self.global.clone();
+        draft.spec.name = section.name.clone();
+        draft.spec.section = section.name.clone();
+        draft.spec.position = section.position.clone();
+        draft.spec.stonewall |= stonewall;
+        draft.spec.options = self.apply(&mut draft, &section.entries, from_file)?;
+        self.check_wait_for(&draft)?;
+        if self.read_only && draft.spec.pattern != Pattern::Read {
+            let writes = [Direction::Write, Direction::Trim]
+                .into_iter()
+                .any(|direction| draft.spec.pattern.does(direction));
+            if writes {
+                return Err(refuse(
+                    &draft,
+                    "rw",
+                    Fault::new("the job writes, and --readonly is given").help("leave one out"),
+                ));
+            }
+        }
+        let (mut spec, remarks) = finish::finish(draft)?;
+        self.remark(&spec, remarks);
+        self.assign_group(&mut spec)?;
+        self.jobs.push(spec);
+        Ok(())
+    }
+
+    /// Applies options in fio's order, and returns them as its JSON shows them.
+    fn apply(
+        &mut self,
+        draft: &mut Draft,
+        entries: &[Entry],
+        from_file: bool,
+    ) -> Result<Vec<(String, String)>, JobError> {
+        let mut given = Vec::with_capacity(entries.len());
+        for entry in entries {
+            given.push(self.prepare(entry, from_file)?);
+        }
+        if from_file {
+            given.sort_by_key(|option| precedence(&option.name));
+        }
+        let mut options = Vec::new();
+        // The engine must be known before its own options are.
+        for engine_options in [false, true] {
+            for option in &given {
+                let is_engines =
+                    table::find(&option.name).is_none_or(|info| !info.engines.is_empty());
+                if is_engines == engine_options {
+                    options.push(self.apply_one(draft, option)?);
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn prepare<'e>(&self, entry: &'e Entry, from_file: bool) -> Result<Given<'e>, JobError> {
+        let text = match from_file {
+            true => substitute(&entry.text, self.environment)
+                .map_err(|fault| JobError::at(&entry.position, &entry.text, fault))?,
+            false => entry.text.clone(),
+        };
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.trim().to_string(), Some(value.to_string())),
+            None => (text, None),
+        };
+        Ok(Given { entry, name, value })
+    }
+
+    fn apply_one(
+        &mut self,
+        draft: &mut Draft,
+        option: &Given<'_>,
+    ) -> Result<(String, String), JobError> {
+        let Entry { position, text } = option.entry;
+        let fail = |fault| JobError::at(position, text, fault);
+        let info = table::find(&option.name).ok_or_else(|| fail(unknown(&option.name)))?;
+        let engine = draft.spec.engine.name();
+        if !info.engines.is_empty() && !info.engines.contains(&engine) {
+            return Err(fail(
+                Fault::new(format!("ioengine={engine} has no such option")).help(format!(
+                    "{} is an option of {}",
+                    info.name,
+                    info.engines.join(", ")
+                )),
+            ));
+        }
+        let value = option.value.as_deref();
+        draft.set(info, value, position, text).map_err(fail)?;
+        let neutral = matches!(value, Some("0" | "none"));
+        match (info.kind, info.outcome) {
+            (Kind::Obsolete, _) => remember(&mut self.obsolete, info.name),
+            (_, Outcome::Meaningless) => remember(&mut self.meaningless, info.name),
+            (_, Outcome::NotModelled) if !neutral => {
+                remember(&mut self.not_modelled, info.name);
+            }
+            _ => {}
+        }
+        Ok((info.name.to_string(), value.unwrap_or_default().to_string()))
+    }
+
+    fn check_wait_for(&self, draft: &Draft) -> Result<(), JobError> {
+        let Some(awaited) = &draft.spec.wait_for else {
+            return Ok(());
+        };
+        let refuse = |fault| Err(refuse(draft, "wait_for", fault));
+        if *awaited == draft.spec.section {
+            return refuse(Fault::new("a job cannot wait for itself"));
+        }
+        let names = || self.jobs.iter().map(|job| job.name.as_str());
+        match names().filter(|name| name == awaited).count() {
+            1 => Ok(()),
+            0 => {
+                let mut help = "name a job that comes before this one".to_string();
+                if let Some(close) = nearest(awaited, names()) {
+                    help.push_str(&format!("; did you mean {close}?"));
+                }
+                refuse(Fault::new("no such job so far").help(help))
+            }
+            _ => {
+                refuse(Fault::new("several jobs have this name").help("give them different names"))
+            }
+        }
+    }
+
+    fn assign_group(&mut self, spec: &mut JobSpec) -> Result<(), JobError> {
+        if (spec.stonewall || spec.new_group) && self.jobs_in_group > 0 {
+            self.group += 1;
+            self.jobs_in_group = 0;
+        }
+        self.jobs_in_group += 1;
+        spec.group = self.group;
+        let differs =
+            |job: &JobSpec| job.group == spec.group && job.lat_percentiles != spec.lat_percentiles;
+        if spec.group_reporting && spec.stats && self.jobs.iter().any(differs) {
+            return Err(JobError::at(
+                &spec.position,
+                format!("[{}]", spec.name),
+                Fault::new("lat_percentiles differs within a group that is reported as one")
+                    .help("give all its jobs the same"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn remark(&mut self, spec: &JobSpec, remarks: Remarks) {
+        let mut note = |text: String| {
+            self.notes.push(Note {
+                job: Some(spec.name.clone()),
+                text,
+            });
+        };
+        if remarks.depth_capped {
+            note(format!(
+                "ioengine={} is synchronous: iodepth={} has the effect of 1",
+                spec.engine.name(),
+                spec.io_depth
+            ));
+        }
+        if remarks.not_time_based {
+            note("time_based needs runtime: it is left out".to_string());
+        }
+        if remarks.buffered {
+            self.buffered.push(spec.name.clone());
+        }
+    }
+
+    /// The whole, under the name it is reported by.
+    pub fn finish(mut self, name: &str) -> Result<JobFile, JobError> {
+        if self.jobs.is_empty() {
+            let position = Position {
+                file: name.to_string(),
+                line: 0,
+            };
+            let help = "a section such as [job1], or --name=job1";
+            return Err(JobError::at(
+                &position,
+                "",
+                Fault::new("no job in it").help(help),
+            ));
+        }
+        if self.jobs.iter().any(|job| job.exit_all) {
+            for job in &mut self.jobs {
+                job.exit_all = true;
+            }
+        }
+        self.note_whole();
+        Ok(JobFile {
+            name: name.to_string(),
+            jobs: self.jobs,
+            notes: self.notes,
+            global_options: self.global_options,
+        })
+    }
+
+    fn note_whole(&mut self) {
+        let mut note = |text: String| self.notes.push(Note { job: None, text });
+        if !self.buffered.is_empty() {
+            note(format!(
+                "buffered I/O runs as if direct=1, the page cache is not modelled yet: {}",
+                self.buffered.join(", ")
+            ));
+        }
+        if !self.not_modelled.is_empty() {
+            note(format!(
+                "options that are not modelled yet and have no effect: {}",
+                self.not_modelled.join(", ")
+            ));
+        }
+        if !self.meaningless.is_empty() {
+            note(format!(
+                "options that mean nothing in a simulation: {}",
+                self.meaningless.join(", ")
+            ));
+        }
+        if !self.obsolete.is_empty() {
+            note(format!(
+                "options that fio itself ignores: {}",
+                self.obsolete.join(", ")
+            ));
+        }
+    }
+}
+
+fn nowhere() -> Position {
+    Position {
+        file: String::new(),
+        line: 0,
+    }
+}
+
+fn remember(list: &mut Vec<&'static str>, name: &'static str) {
+    if !list.contains(&name) {
+        list.push(name);
+    }
+}
+
+/// What to say about an option fio does not know.
+pub(crate) fn unknown(name: &str) -> Fault {
+    let fault = Fault::new("fio has no such option");
+    match nearest(name, table::names()) {
+        Some(close) => fault.help(format!("did you mean {close}?")),
+        None => fault.help("fio --cmdhelp lists them"),
+    }
+}

@@ -1,0 +1,210 @@
+//! A job file's lines: sections, options, comments, includes.
+
+use super::error::{Fault, JobError, Position};
+
+/// How deep job files may include one another; fio has no limit and would run
+/// out of stack on a file that includes itself.
+const INCLUDE_DEPTH_LIMIT: u32 = 16;
+
+/// Longest line fio reads in one piece.
+const LINE_LIMIT: usize = 4096;
+
+/// Finds an included file: given the file that includes and the name it gives,
+/// the name to report and the text, or what is wrong.
+pub type Includes<'a> = &'a dyn Fn(&str, &str) -> Result<(String, String), String>;
+
+/// An option as it stands in a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub position: Position,
+    /// `name=value` or `name`, without comment and surrounding blanks.
+    pub text: String,
+}
+
+/// A section and its options.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Section {
+    pub name: String,
+    pub position: Position,
+    pub entries: Vec<Entry>,
+}
+
+impl Section {
+    /// fio takes every section whose name begins like this for a global one.
+    pub fn is_global(&self) -> bool {
+        self.name.starts_with("global")
+    }
+}
+
+/// Splits a job file into its sections.
+pub(crate) fn split(
+    file: &str,
+    text: &str,
+    includes: Includes<'_>,
+) -> Result<Vec<Section>, JobError> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (position, line) in lines(file, text)? {
+        if line.starts_with('[') {
+            sections.push(Section {
+                name: section_name(&position, line)?,
+                position,
+                entries: Vec::new(),
+            });
+            continue;
+        }
+        let Some(section) = sections.last_mut() else {
+            return Err(JobError::at(
+                &position,
+                line,
+                Fault::new("an option outside of a section")
+                    .help("begin with a section such as [global] or [job1]"),
+            ));
+        };
+        add_line(position, line, includes, 0, &mut section.entries)?;
+    }
+    Ok(sections)
+}
+
+fn add_line(
+    position: Position,
+    line: &str,
+    includes: Includes<'_>,
+    depth: u32,
+    entries: &mut Vec<Entry>,
+) -> Result<(), JobError> {
+    let Some(rest) = line.strip_prefix("include") else {
+        entries.push(Entry {
+            position,
+            text: line.to_string(),
+        });
+        return Ok(());
+    };
+    let fail = |fault| JobError::at(&position, line, fault);
+    // fio skips one character after the word, whichever it is.
+    let name = rest.strip_prefix([' ', '\t', '=']).unwrap_or("").trim();
+    if name.is_empty() {
+        return Err(fail(
+            Fault::new("needs the name of a file").help("such as include common.fio"),
+        ));
+    }
+    if depth == INCLUDE_DEPTH_LIMIT {
+        return Err(fail(
+            Fault::new("files include one another too deeply").help("does a file include itself?"),
+        ));
+    }
+    let (file, text) = includes(&position.file, name).map_err(|reason| fail(Fault::new(reason)))?;
+    for (position, line) in lines(&file, &text)? {
+        if line.starts_with('[') {
+            return Err(JobError::at(
+                &position,
+                line,
+                Fault::new("an included file has no sections of its own")
+                    .help("put the options there without a section"),
+            ));
+        }
+        add_line(position, line, includes, depth + 1, entries)?;
+    }
+    Ok(())
+}
+
+/// The lines that say something, without comments and surrounding blanks.
+fn lines<'a>(file: &str, text: &'a str) -> Result<Vec<(Position, &'a str)>, JobError> {
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let position = Position {
+            file: file.to_string(),
+            line: number,
+        };
+        // A comment begins anywhere, as in fio: also inside a value.
+        let line = line.split([';', '#']).next().unwrap_or("");
+        let line = line.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+        if line.len() >= LINE_LIMIT {
+            return Err(JobError::at(
+                &position,
+                "",
+                Fault::new("the line is too long").help("at most 4095 bytes"),
+            ));
+        }
+        if !line.is_empty() {
+            lines.push((position, line));
+        }
+    }
+    Ok(lines)
+}
+
+fn section_name(position: &Position, line: &str) -> Result<String, JobError> {
+    let name = line
+        .strip_prefix('[')
+        .and_then(|line| line.strip_suffix(']'))
+        .unwrap_or("");
+    if name.is_empty() || name.len() > 254 {
+        return Err(JobError::at(
+            position,
+            line,
+            Fault::new("not a section")
+                .help("a name of 1 to 254 bytes in brackets, such as [job1]"),
+        ));
+    }
+    Ok(name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str, name: &str) -> Result<(String, String), String> {
+        Err(format!("no file {name}"))
+    }
+
+    #[test]
+    fn sections_comments_and_blanks() {
+        let text = "; c\n[global]\n  bs=4k # c\n\n[a]\t\nrw=read;c\nthread\n#x\n[b]\n";
+        let sections = split("t", text, &none).unwrap();
+        let names: Vec<_> = sections.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["global", "a", "b"]);
+        assert!(sections[0].is_global() && !sections[1].is_global());
+        assert_eq!(sections[0].entries[0].text, "bs=4k");
+        assert_eq!(sections[0].entries[0].position.line, 3);
+        assert_eq!(sections[1].entries[0].text, "rw=read");
+        assert_eq!(sections[1].entries[1].text, "thread");
+        assert!(sections[2].entries.is_empty());
+    }
+
+    #[test]
+    fn includes_keep_their_own_lines() {
+        let includes = |from: &str, name: &str| match name {
+            "one" => Ok(("dir/one".into(), "bs=8k\ninclude two\n".into())),
+            "two" => Ok((format!("{from}-two"), "\n\nrw=write\n".into())),
+            "sections" => Ok(("s".into(), "[x]\n".into())),
+            _ => Ok(("loop".into(), "include loop\n".into())),
+        };
+        let sections = split("t", "[a]\ninclude one\niodepth=2\n", &includes).unwrap();
+        let entries: Vec<_> = sections[0]
+            .entries
+            .iter()
+            .map(|e| format!("{} {}", e.position, e.text))
+            .collect();
+        assert_eq!(
+            entries,
+            ["dir/one:1 bs=8k", "dir/one-two:3 rw=write", "t:3 iodepth=2"]
+        );
+        let error = split("t", "[a]\ninclude loop\n", &includes).unwrap_err();
+        assert!(error.message.contains("too deeply"), "{error}");
+        let error = split("t", "[a]\ninclude=sections\n", &includes).unwrap_err();
+        assert_eq!(error.file, "s");
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        for (text, line) in [
+            ("bs=4k\n", 1),
+            ("[a]\nbs=1\n[b\n", 3),
+            ("\n[]\n", 2),
+            ("[a]\ninclude\n", 2),
+            ("[a]\ninclude x\n", 2),
+        ] {
+            let error = split("t", text, &none).unwrap_err();
+            assert_eq!(error.line, line, "{error}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Whole jobs, from text to [`JobFile`].
+
+use super::*;
+
+fn environment(name: &str) -> Option<String> {
+    (name == "DEPTH").then(|| "16".to_string())
+}
+
+fn no_includes(_: &str, name: &str) -> Result<(String, String), String> {
+    Err(format!("{name} cannot be read"))
+}
+
+fn parse(text: &str) -> Result<JobFile, JobError> {
+    parse_str("t.fio", text, &environment, &no_includes)
+}
+
+fn one(options: &str) -> JobSpec {
+    match parse(&format!("[a]\n{options}\n")) {
+        Ok(mut file) => file.jobs.remove(0),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn refused(options: &str) -> String {
+    match parse(&format!("[a]\n{options}\n")) {
+        Ok(file) => panic!("accepted {options}: {:?}", file.jobs),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn fios_defaults() {
+    let job = one("");
+    assert_eq!(job.name, "a");
+    assert_eq!(job.pattern, Pattern::Read);
+    assert_eq!(job.engine, Engine::Psync);
+    assert_eq!(job.block_sizes.write.max_bytes, 4096);
+    assert_eq!(
+        (job.io_depth, job.batch_submit, job.io_depth_low),
+        (1, 1, 1)
+    );
+    assert_eq!(job.file_names(0), ["a.0.0"]);
+    assert_eq!(job.percentiles.len(), 17);
+    assert!(!job.direct && job.random_repeatable && !job.no_random_map);
+}
+
+#[test]
+fn globals_hand_down_and_jobs_override() {
+    let file = parse(
+        "[global]\nbs=8k\niodepth=${DEPTH}\nioengine=libaio\ndirect=1\n\
+         [a]\nrw=randread\n[global]\nbs=16k\n[b]\nrw=write\niodepth=2\n",
+    )
+    .unwrap();
+    let [a, b] = &file.jobs[..] else { panic!() };
+    assert_eq!((a.block_sizes.read.min_bytes, a.io_depth), (8192, 16));
+    assert_eq!((b.block_sizes.read.min_bytes, b.io_depth), (16384, 2));
+    assert_eq!(a.engine, Engine::Libaio);
+    assert_eq!(a.options, [("rw".to_string(), "randread".to_string())]);
+    assert_eq!(file.global_options[1], ("iodepth".into(), "16".into()));
+    assert!(file.notes.is_empty(), "{:?}", file.notes);
+}
+
+#[test]
+fn units_first_and_names_last() {
+    let job = one("filename=x\nsize=1k\nbs=512\ndirectory=/d\nkb_base=1000");
+    assert_eq!(job.size, Some(Extent::Bytes(1000)));
+    assert_eq!(job.file_names(3), ["/d/x"]);
+}
+
+#[test]
+fn patterns_and_their_suffixes() {
+    let job = one("rw=randread:8");
+    assert_eq!((job.pattern, job.random_every), (Pattern::RandRead, 8));
+    let job = one("readwrite=write:-4k");
+    assert_eq!(job.sequential_step_bytes, -4096);
+    assert_eq!(one("rw=randrw\nrwmixwrite=30").read_percent, 70);
+    assert!(refused("rw=randread:0").contains("such as rw=randread:8"));
+    let error = refused("rw=randred");
+    assert_eq!(
+        error,
+        "t.fio:2: rw=randred: `randred` is not one of its values; fio knows read, write, trim, \
+         randread, randwrite, randtrim, rw, readwrite, randrw, trimwrite, randtrimwrite; \
+         did you mean randread?"
+    );
+}
+
+#[test]
+fn blocks() {
+    let job = one("bs=4k,8k,");
+    assert_eq!(job.block_sizes.read.min_bytes, 4096);
+    assert_eq!(job.block_sizes.write.min_bytes, 8192);
+    assert_eq!(job.block_sizes.trim.min_bytes, 4096);
+    let job = one("bsrange=4k-64k,512-1k");
+    assert_eq!(job.block_sizes.read.max_bytes, 65536);
+    assert_eq!(job.block_sizes.trim.max_bytes, 1024);
+    let job = one("bssplit=4k/60:64k/40,8k");
+    assert_eq!(job.block_sizes.read.split, [(65536, 40), (4096, 60)]);
+    assert_eq!(job.block_sizes.read.min_bytes, 4096);
+    assert_eq!(job.block_sizes.write.max_bytes, 8192);
+    let job = one("rw=randread\nba=512");
+    assert!(job.no_random_map && job.align_bytes.read == 512);
+    assert!(!one("rw=read\nba=512").no_random_map);
+}
+
+#[test]
+fn depths_fit_one_another() {
+    let job = one(
+        "ioengine=libaio\niodepth=8\niodepth_batch=16\niodepth_low=99\niodepth_batch_complete=4",
+    );
+    assert_eq!((job.batch_submit, job.io_depth_low), (8, 8));
+    assert_eq!((job.batch_complete_min, job.batch_complete_max), (4, 4));
+}
+
+#[test]
+fn files() {
+    let job = one("filename=/dev/sda:/dev/sdb\nnrfiles=5");
+    assert_eq!(job.file_names(0), ["/dev/sda", "/dev/sdb"]);
+    let job = one(r"filename=a\:b");
+    assert_eq!(job.file_names(0), ["a:b"]);
+    let job = one("nrfiles=2\nfilename_format=$jobname-$filenum\nname=other");
+    assert_eq!(job.file_names(1), ["a-0", "a-1"]);
+    assert_eq!(job.name, "other");
+    // Names add up, as fio's do.
+    let file = parse("[global]\nfilename=A\n[x]\nfilename=B:C\n").unwrap();
+    assert_eq!(file.jobs[0].file_names(0), ["A", "B", "C"]);
+}
+
+#[test]
+fn distributions() {
+    let zipf = |text: &str| one(&format!("rw=randread\nrandom_distribution={text}"));
+    assert_eq!(
+        zipf("zipf").distribution,
+        Distribution::Zipf {
+            theta: 1.1,
+            center: None
+        }
+    );
+    assert_eq!(
+        zipf("pareto:0.9:0.5").distribution,
+        Distribution::Pareto {
+            h: 0.9,
+            center: Some(0.5)
+        }
+    );
+    assert!(zipf("normal:20").no_random_map);
+    let Distribution::Zoned(zones) = zipf("zoned:60/10:40/90,100/5").distribution else {
+        panic!()
+    };
+    assert_eq!(zones.read.len(), 2);
+    assert_eq!(zones.write[0].size, 5);
+    for text in [
+        "zipf:1",
+        "zipf:x",
+        "pareto:1.5",
+        "normal:100",
+        "zoned",
+        "zoned:50/5",
+        "random:3",
+        "zipf:1.2:2",
+    ] {
+        refused(&format!("random_distribution={text}"));
+    }
+}
+
+#[test]
+fn engine_options_need_their_engine() {
+    let job = one("cmdprio_percentage=20,30\ncmdprio=3\nioengine=io_uring\nhipri\nrw=randrw");
+    assert!(job.polled);
+    assert_eq!(
+        job.command_priority.write,
+        [CommandPrioritySplit {
+            block_bytes: None,
+            percent: 30,
+            priority: Priority { class: 1, level: 3 }
+        }]
+    );
+    assert!(refused("cmdprio=3").contains("an option of libaio, io_uring"));
+    assert!(refused("ioengine=libaoi").contains("did you mean libaio?"));
+    // Another engine's options are not handed down.
+    let file =
+        parse("[global]\nioengine=libaio\ncmdprio_percentage=10\n[a]\nioengine=io_uring\n[b]\n")
+            .unwrap();
+    assert!(file.jobs[0].command_priority.read.is_empty());
+    assert_eq!(file.jobs[1].command_priority.read.len(), 1);
+}
+
+#[test]
+fn priorities_without_a_class_are_best_effort() {
+    assert_eq!(
+        one("prio=4").priority,
+        Some(Priority { class: 2, level: 4 })
+    );
+    assert_eq!(
+        one("prioclass=3").priority,
+        Some(Priority { class: 3, level: 0 })
+    );
+    assert_eq!(one("").priority, None);
+}
+
+#[test]
+fn times() {
+    let job = one("runtime=10\nramp_time=500ms\nstartdelay=2-4\nthinktime=1ms\nthinktime_spin=2ms");
+    assert_eq!((job.runtime_us, job.ramp_us), (10_000_000, 500_000));
+    assert_eq!(job.start_delay_us, (2_000_000, 4_000_000));
+    assert_eq!((job.think.pause_us, job.think.spin_us), (1000, 1000));
+    assert!(!job.think.blocks_given);
+}
+
+#[test]
+fn groups_and_waiting() {
+    let file = parse("[a]\n[b]\n[c]\nstonewall\n[d]\nnew_group=1\nwait_for=a\n").unwrap();
+    let groups: Vec<_> = file.jobs.iter().map(|job| job.group).collect();
+    assert_eq!(groups, [0, 0, 1, 2]);
+    assert!(parse("[a]\nwait_for=b\n[b]\n").is_err());
+    assert!(parse("[a]\nwait_for=a\n").is_err());
+    assert!(parse("[a]\n[a]\n[c]\nwait_for=a\n").is_err());
+}
+
+#[test]
+fn notes_list_each_option_once() {
+    let file = parse(
+        "[a]\nverify=md5\ninvalidate=1\nwrite_barrier=8\nbuffered=1\n[b]\nverify=md5\niodepth=4\n",
+    )
+    .unwrap();
+    let notes: Vec<_> = file.notes.iter().map(Note::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "b: ioengine=psync is synchronous: iodepth=4 has the effect of 1",
+            "buffered I/O runs as if direct=1, the page cache is not modelled yet: a, b",
+            "options that are not modelled yet and have no effect: write_barrier",
+            "options that mean nothing in a simulation: verify, invalidate",
+        ]
+    );
+}
+
+#[test]
+fn what_fio_refuses_is_refused() {
+    for (options, about) in [
+        ("size=2k", "one block"),
+        ("rate=1m\nrate_iops=100", "rate_iops=100"),
+        ("rate=1m\nrate_min=2m", "minimum"),
+        ("numjobs=0", "numjobs"),
+        ("zonesize=1m", "zonemode"),
+        ("bs=1000", "512"),
+        ("rwmixcycle=5", "no longer"),
+        ("iodepht=4", "did you mean iodepth?"),
+        ("size", "needs a value"),
+        ("direct=", "needs a value"),
+        ("percentile_list=1:101", "out of range"),
+        ("steadystate=iops", "threshold"),
+        ("bssplit=4k/x", "share"),
+        ("cpus_allowed=3-1", "backwards"),
+        ("include nofile", "nofile"),
+    ] {
+        let error = refused(options);
+        assert!(error.contains(about), "{error}");
+        assert!(error.starts_with("t.fio:"), "{error}");
+    }
+    assert!(parse("[global]\nbs=4k\n").is_err());
+    assert!(parse("").is_err());
+}
+
+fn args(line: &str) -> Result<JobFile, JobError> {
+    let words: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+    parse_args(&words, &environment)
+}
+
+#[test]
+fn the_command_line() {
+    let file =
+        args("--direct=1 --bs 8k --name=a --rw=randread --norandommap -name b --runt=3").unwrap();
+    let [a, b] = &file.jobs[..] else { panic!() };
+    assert!(a.direct && b.direct && a.no_random_map && !b.no_random_map);
+    assert_eq!(b.block_sizes.read.min_bytes, 8192);
+    assert_eq!(b.runtime_us, 3_000_000);
+    assert_eq!(file.global_options.len(), 2);
+    for (line, about) in [
+        ("--name=a --rand=3", "several options"),
+        ("--name=a --iodpeth=3", "did you mean iodepth?"),
+        ("--name=a --rw", "needs a value"),
+        ("--name=a --rw=rnadread", "--rw"),
+        ("--bs=4k", "no job"),
+        ("--name=a --readonly --rw=write", "readonly"),
+        ("/no/such/file.fio", "/no/such/file.fio: cannot be read"),
+    ] {
+        let error = args(line).unwrap_err().to_string();
+        assert!(error.contains(about) || about == "--rw", "{error}");
+    }
+}
