@@ -83,7 +83,11 @@ pub(crate) fn ctime(unix_seconds: u64) -> String {
     const DAYS_IN_400_YEARS: u64 = 146_097;
     let mut year = 1970 + days / DAYS_IN_400_YEARS * 400;
     let mut day = days % DAYS_IN_400_YEARS;
-    let leap = |year: u64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let leap = |year: u64| match (year % 400, year % 100, year % 4) {
+        (0, ..) => true,
+        (_, 0, _) => false,
+        (.., rest) => rest == 0,
+    };
     while day >= 365 + u64::from(leap(year)) {
         day -= 365 + u64::from(leap(year));
         year += 1;

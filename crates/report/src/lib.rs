@@ -1,8 +1,25 @@
-//! Results as tables, fio's JSON and HTML
+//! Results as tables, fio's JSON and HTML.
+//!
+//! One run is printed as fio prints it: [`fio_text`] and [`fio_json`].
+//! Several schedulers' runs become a [`Comparison`] by [`compare`], which
+//! [`text`], [`html`] and [`json`] show.
 
+mod comparison;
 pub mod fio_json;
 mod fio_number;
 mod fio_stat;
 pub mod fio_text;
+pub mod json;
+mod quantity;
 #[cfg(test)]
 mod sample_run;
+pub mod text;
+mod verdict;
+mod why;
+
+pub use comparison::{
+    Cell, Change, Comparison, CurvePoint, Direction, DirectionTable, Metric, Origin, Row,
+    SchedulerRuns, Section, compare,
+};
+pub use verdict::{Contest, Outcome, Verdict};
+pub use why::{Channels, Fact, FactUnit, Place};

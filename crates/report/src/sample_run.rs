@@ -1,6 +1,8 @@
 //! Made-up results for this crate's tests: a run as the simulator fills it,
 //! from a small generator instead of a drive.
 
+use crate::comparison::SchedulerRuns;
+
 use blklab_stats::{
     ChannelStats, Counter, CpuStats, DeviceStats, DirResults, DiskStats, HwQueueStats, JobResults,
     JobSetup, QueueStats, Results, SchedulerStats, World,
@@ -25,7 +27,7 @@ pub(crate) struct Recipe {
     pub writes: u64,
     /// What a read takes when nothing is in its way, in nanoseconds.
     pub base_ns: u64,
-    /// One read of a hundred takes this many times as long.
+    /// One I/O of fifty takes this many times as long.
     pub tail: u64,
 }
 
@@ -97,7 +99,7 @@ fn direction(random: &mut Random, ios: u64, base_ns: u64, tail: u64) -> DirResul
     };
     for _ in 0..ios {
         let slat_ns = 900 + random.below(400);
-        let factor = if random.below(100) == 0 { tail } else { 1 };
+        let factor = if random.below(50) == 0 { tail } else { 1 };
         let clat_ns = (base_ns + random.below(base_ns)) * factor;
         dir.slat_ns.record(slat_ns);
         dir.clat_ns.record(clat_ns);
@@ -173,4 +175,28 @@ impl Random {
         self.0 = next.wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit.max(1)
     }
+}
+
+/// Three schedulers of which `ac` reads faster and has the shorter tail.
+pub(crate) fn three_schedulers(repeats: u64) -> Vec<SchedulerRuns> {
+    let runs = |scheduler: &'static str, reads, tail| SchedulerRuns {
+        name: scheduler.to_string(),
+        runs: (1..=repeats)
+            .map(|seed| {
+                mixed(Recipe {
+                    scheduler,
+                    seed,
+                    reads: reads + seed * 13 % 50,
+                    writes: reads / 9 + seed * 7 % 11,
+                    base_ns: 60_000,
+                    tail,
+                })
+            })
+            .collect(),
+    };
+    vec![
+        runs("noop", 9000, 30),
+        runs("mq-deadline", 9010, 28),
+        runs("ac", 9400, 12),
+    ]
 }

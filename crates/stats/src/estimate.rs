@@ -7,13 +7,15 @@
 //! out; otherwise Welch's interval is used, which does not assume that both
 //! spread alike.
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// A mean over repeats and half the width of its 95 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
+    #[serde(rename = "half_width_95")]
     /// The true mean lies within `mean ± half_width`; `None` where there are
     /// fewer than two repeats and so nothing to reckon from.
     pub half_width: Option<f64>,
@@ -22,7 +24,8 @@ pub struct Estimate {
 }
 
 /// What a difference between two schedulers is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Significance {
     /// Zero lies outside the interval: they differ.
     Differs,

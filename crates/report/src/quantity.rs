@@ -1,0 +1,186 @@
+//! Quantities as the comparison's reports show them: few digits, one unit a
+//! column.
+
+use blklab_stats::Estimate;
+
+use crate::why::FactUnit;
+
+/// A unit that a column of figures is shown in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    /// Its symbol.
+    pub unit: &'static str,
+    /// How many of the base unit (bytes a second, nanoseconds) it is.
+    pub factor: f64,
+}
+
+const LATENCY: [Scale; 4] = [
+    scale("ns", 1.0),
+    scale("us", 1e3),
+    scale("ms", 1e6),
+    scale("s", 1e9),
+];
+
+const BANDWIDTH: [Scale; 4] = [
+    scale("B/s", 1.0),
+    scale("kB/s", 1e3),
+    scale("MB/s", 1e6),
+    scale("GB/s", 1e9),
+];
+
+const COUNT: [Scale; 3] = [scale("", 1.0), scale("k", 1e3), scale("M", 1e6)];
+
+const fn scale(unit: &'static str, factor: f64) -> Scale {
+    Scale { unit, factor }
+}
+
+impl Scale {
+    /// The unit in which a typical latency of `ns` has one to four digits.
+    pub fn for_latency(ns: f64) -> Scale {
+        largest_within(&LATENCY, ns)
+    }
+
+    /// Likewise for a bandwidth in bytes a second.
+    pub fn for_bandwidth(bytes_per_s: f64) -> Scale {
+        largest_within(&BANDWIDTH, bytes_per_s)
+    }
+
+    /// Likewise for a plain number.
+    pub fn for_count(count: f64) -> Scale {
+        match count < 10_000.0 {
+            true => COUNT[0],
+            false => largest_within(&COUNT, count),
+        }
+    }
+
+    /// A value in this unit, without the unit's symbol.
+    pub fn show(&self, value: f64) -> String {
+        short(value / self.factor)
+    }
+}
+
+fn largest_within(scales: &[Scale], value: f64) -> Scale {
+    // Two digits before the point at least: 9000 ns reads better than 9 us.
+    let fits = |s: &&Scale| value >= 10.0 * s.factor;
+    *scales.iter().rev().find(fits).unwrap_or(&scales[0])
+}
+
+/// A number with about four digits.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_string(),
+        size if size < 0.01 => format!("{value:.1e}"),
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 999.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A latency with its unit.
+pub(crate) fn latency(ns: f64) -> String {
+    let scale = Scale::for_latency(ns);
+    format!("{} {}", scale.show(ns), scale.unit)
+}
+
+/// A signed share in percent: `+4.1 %`.
+pub(crate) fn signed_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    // Rounded first, so that nothing shows as `-0.0`.
+    let tenths = (percent * 10.0).round() / 10.0 + 0.0;
+    match tenths.abs() < 100.0 {
+        true => format!("{tenths:+.1} %"),
+        false => format!("{percent:+.0} %"),
+    }
+}
+
+/// Half an interval in percent: `± 0.3 %`; nothing where there is none.
+pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
+    let percent = half_width? * 100.0;
+    Some(match percent < 10.0 {
+        true => format!("±{percent:.1} %"),
+        false => format!("±{percent:.0} %"),
+    })
+}
+
+/// A fact about schedulers, in its unit.
+pub(crate) fn fact(unit: FactUnit, value: Option<f64>) -> String {
+    let Some(value) = value else {
+        return "-".to_string();
+    };
+    match unit {
+        FactUnit::Count => {
+            let scale = Scale::for_count(value);
+            format!("{}{}", count_in(scale, value), scale.unit)
+        }
+        FactUnit::Bytes => format!("{} KiB", short(value / 1024.0)),
+        FactUnit::Nanoseconds => latency(value),
+        FactUnit::Share => format!("{:.1} %", value * 100.0),
+        FactUnit::Ratio => format!("{value:.2}"),
+    }
+}
+
+/// Counts are whole unless a mean over repeats makes them otherwise.
+fn count_in(scale: Scale, count: f64) -> String {
+    match scale.factor == 1.0 && count.fract() == 0.0 {
+        true => format!("{count:.0}"),
+        false => scale.show(count),
+    }
+}
+
+/// A change and its interval: `+4.1 % ±0.3 %`.
+pub(crate) fn change(relative: &Estimate) -> String {
+    let mean = signed_percent(relative.mean);
+    match plus_minus_percent(relative.half_width) {
+        Some(interval) => format!("{mean} {interval}"),
+        None => mean,
+    }
+}
+
+/// Half an interval as a share of its mean; `None` where either is missing.
+pub(crate) fn relative_half_width(value: &Estimate) -> Option<f64> {
+    let half_width = value.half_width?;
+    (value.mean != 0.0).then(|| half_width / value.mean.abs())
+}
+
+/// Words as a list: `a`, `a and b`, `a, b and c`.
+pub(crate) fn and_list(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_leave_two_to_five_digits() {
+        assert_eq!(latency(9_000.0), "9000 ns");
+        assert_eq!(latency(85_340.0), "85.3 us");
+        assert_eq!(latency(12_345_678.0), "12.3 ms");
+        assert_eq!(latency(0.0), "0 ns");
+        assert_eq!(Scale::for_bandwidth(512.4e6).show(512.4e6), "512.4");
+        assert_eq!(Scale::for_count(9_999.0).show(9_999.0), "9999");
+        assert_eq!(Scale::for_count(123_456.0).unit, "k");
+    }
+
+    #[test]
+    fn changes_carry_their_sign() {
+        assert_eq!(signed_percent(0.0412), "+4.1 %");
+        assert_eq!(signed_percent(-0.0001), "+0.0 %");
+        assert_eq!(signed_percent(-0.152), "-15.2 %");
+        assert_eq!(signed_percent(12.3), "+1230 %");
+        assert_eq!(plus_minus_percent(Some(0.0031)).as_deref(), Some("±0.3 %"));
+        assert_eq!(plus_minus_percent(None), None);
+    }
+
+    #[test]
+    fn lists_read_as_english() {
+        let words = ["a", "b", "c"].map(String::from);
+        assert_eq!(and_list(&words), "a, b and c");
+        assert_eq!(and_list(&words[..2]), "a and b");
+        assert_eq!(and_list(&words[..1]), "a");
+    }
+}
