@@ -1,6 +1,6 @@
 //! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
 
-use crate::bio::{Bio, BioFlags, Op};
+use crate::bio::{Bio, BioFlags, Op, SubmitterId};
 use crate::list::RqList;
 use crate::merge::{MergeKind, MergeState};
 use crate::request::{RequestId, Requests};
@@ -76,6 +76,11 @@ pub trait Elevator: Send {
         None
     }
 
+    /// As [`Elevator::limit_depth`], for schedulers that also look at who asks.
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        self.limit_depth(bio.op, bio.flags)
+    }
+
     /// Tries to merge a bio into a queued request; the request it went into.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         crate::merge::sched_try_merge(self, ctx, bio)
@@ -138,7 +143,12 @@ pub trait Elevator: Send {
     /// A request is about to be freed, whether or not it was ever inserted.
     fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// When [`Elevator::timer`] should be called.
+    /// A submitter is gone and will not come back (`exit_icq`).
+    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}
+
+    /// When [`Elevator::timer`] should be called. A scheduler that wants the
+    /// hardware queues run after one of its other hooks names the present here
+    /// and answers `true` then.
     fn next_timer(&self) -> Option<Nanos> {
         None
     }

@@ -29,7 +29,10 @@ pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};
 pub use list::RqList;
-pub use merge::{MergeKind, MergeState, elv_bio_merge_ok, sched_try_insert_merge, sched_try_merge};
+pub use merge::{
+    MergeKind, MergeState, bio_list_merge, elv_bio_merge_ok, sched_try_insert_merge,
+    sched_try_merge,
+};
 pub use plug::Plug;
 pub use queue::{
     BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, Submit, Waiter,

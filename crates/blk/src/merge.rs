@@ -269,6 +269,32 @@ pub(crate) fn attempt_bio_merge(
     state.attach(now, rqs, trace, id, bio, kind).then_some(kind)
 }
 
+/// Requests at the end of a list that [`bio_list_merge`] looks at.
+const LIST_LOOKS: usize = 8;
+
+/// Tries to merge a bio into one of the youngest few requests of a list, for
+/// schedulers that keep plain lists (`blk_bio_list_merge`). Where one fits and
+/// is full, the search ends. Returns the request that took the bio.
+pub fn bio_list_merge<const L: usize>(
+    ctx: &mut SchedCtx<'_>,
+    list: &crate::list::RqList<L>,
+    bio: &Bio,
+) -> Option<RequestId> {
+    let mut at = list.back();
+    for _ in 0..LIST_LOOKS {
+        let id = at?;
+        if ctx.merge.merge_ok(ctx.rqs, id, bio)
+            && let Some(kind) = ctx.merge.fit(ctx.rqs, id, bio)
+        {
+            let (now, merge) = (ctx.now, &mut *ctx.merge);
+            let took = merge.attach(now, ctx.rqs, ctx.trace, id, bio, kind);
+            return took.then_some(id);
+        }
+        at = list.prev(ctx.rqs, id);
+    }
+    None
+}
+
 /// Whether request and bio may merge as far as queue and scheduler see
 /// (`elv_bio_merge_ok`).
 pub fn elv_bio_merge_ok<E: Elevator + ?Sized>(

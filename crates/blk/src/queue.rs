@@ -320,6 +320,13 @@ impl RequestQueue {
         self.elevator.as_deref_mut()
     }
 
+    /// A submitter is gone (`exit_io_context`): the scheduler forgets it.
+    pub fn exit_submitter(&mut self, now: Nanos, submitter: SubmitterId) {
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            elevator.exit_submitter(&mut ctx, submitter);
+        }
+    }
+
     /// Limits of the queue.
     pub fn limits(&self) -> &QueueLimits {
         &self.merge.limits

@@ -315,7 +315,7 @@ impl RequestQueue {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
         let shallow = match self.elevator.as_deref_mut() {
-            Some(elevator) => elevator.limit_depth(bio.op, bio.flags),
+            Some(elevator) => elevator.limit_depth_for(bio),
             None => None,
         };
         let tag = self.hctxs[hctx as usize].alloc_tags().get(shallow)?;

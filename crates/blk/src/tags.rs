@@ -48,6 +48,17 @@ impl Tags {
         self.in_use
     }
 
+    /// Changes how many there are (`sbitmap_queue_resize`). Words keep their
+    /// size. Tags beyond the new depth that are taken stay so until they are put.
+    pub fn resize(&mut self, depth: u32) {
+        let words = (depth as usize).div_ceil(1 << self.shift);
+        if words > self.words.len() {
+            self.words.resize(words, 0);
+        }
+        self.depth = depth;
+        self.wake_batch = wake_batch(depth, self.shift, None);
+    }
+
     /// Tags in a word.
     pub fn per_word(&self) -> u32 {
         1 << self.shift
@@ -56,9 +67,11 @@ impl Tags {
     /// Takes a free tag; with `shallow`, only of the first so many of each word.
     #[inline]
     pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
-        let nr_words = self.words.len();
+        // After a shrink there may be more words than depth needs.
+        let nr_words = (self.depth as usize).div_ceil(1 << self.shift);
+        let hint = if self.hint < nr_words { self.hint } else { 0 };
         for step in 0..nr_words {
-            let mut word = self.hint + step;
+            let mut word = hint + step;
             if word >= nr_words {
                 word -= nr_words;
             }
@@ -186,6 +199,21 @@ mod tests {
         assert_eq!((0..8).map(|_| tags.freed_with_waiters()).sum::<u32>(), 8);
         tags.set_min_shallow_depth(Some(1));
         assert_eq!(tags.freed_with_waiters(), 1);
+    }
+
+    #[test]
+    fn a_shrunk_bitmap_waits_for_the_tags_beyond_its_end() {
+        let mut tags = Tags::new(128);
+        let taken: Vec<u32> = (0..40).filter_map(|_| tags.get(None)).collect();
+        tags.resize(8);
+        assert_eq!(tags.get(None), None);
+        tags.put(taken[39]);
+        assert_eq!(tags.get(None), None);
+        tags.put(taken[3]);
+        assert_eq!(tags.get(None), Some(3));
+        tags.resize(128);
+        assert_eq!(tags.in_use(), 39);
+        assert!(tags.get(None).is_some());
     }
 
     proptest! {
