@@ -136,7 +136,7 @@ fn operation(at: &mut Cursor<'_>) -> Result<Op, Fault> {
 fn whole_sectors(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault> {
     let start = *at;
     let bytes: u64 = number(at, field, "a number of bytes")?;
-    if bytes % SECTOR_SIZE != 0 {
+    if !bytes.is_multiple_of(SECTOR_SIZE) {
         return Err(cell_fault(start, field, "bytes that are a multiple of 512"));
     }
     Ok(bytes / SECTOR_SIZE)
