@@ -4,7 +4,13 @@
 //! time and knows no drive. Each file names the paper or kernel source whose
 //! decisions it makes.
 
+mod ac;
+mod deadline;
+mod jiffies;
 mod mq_deadline;
+mod noop;
 mod registry;
+#[cfg(test)]
+mod rig;
 
 pub use registry::{ElevatorType, all, find};

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::mq_deadline;
+use crate::{ac, deadline, mq_deadline, noop};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -47,10 +47,31 @@ const ALL: &[ElevatorType] = &[
         build: None,
     },
     ElevatorType {
+        name: "noop",
+        help: "order of arrival, with merging",
+        source: "Linux 4.x, block/noop-iosched.c",
+        tunables: noop::TUNABLES,
+        build: Some(|_| Box::new(noop::Noop::new())),
+    },
+    ElevatorType {
+        name: "deadline",
+        help: "sorted batches with a deadline a request, one queue",
+        source: "Linux 4.x, block/deadline-iosched.c",
+        tunables: deadline::TUNABLES,
+        build: Some(|_| Box::new(deadline::Deadline::new())),
+    },
+    ElevatorType {
         name: "mq-deadline",
         help: "sorted batches with a deadline a request, three priority classes",
         source: "Linux 6.12, block/mq-deadline.c",
         tunables: mq_deadline::TUNABLES,
         build: Some(|info| Box::new(mq_deadline::MqDeadline::new(info))),
+    },
+    ElevatorType {
+        name: "ac",
+        help: "reads spread over an SSD's channels, writes gathered by channel, deadlines",
+        source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
+        tunables: ac::TUNABLES,
+        build: Some(|info| Box::new(ac::Ac::new(info))),
     },
 ];

@@ -1,0 +1,723 @@
+//! AC, the Alleviate Conflict scheduler: K. Okumura's master's thesis (Tokyo
+//! Institute of Technology, January 2016), chapter 4.
+//!
+//! The drive's address space is cut into one sub-group a channel. Reads are
+//! spread: the sub-group served last is passed over (END) until each that has
+//! reads was served. Writes are gathered: the sub-group served last (PROC) is
+//! served until it is empty, and reads keep away from it, since a channel that
+//! writes is slow to read. Every request has a deadline by its kind, and stands
+//! in two queues: its sub-group's sub-queue for its kind, and one deadline
+//! queue a kind for the whole drive, whose head is the oldest.
+//!
+//! Requests are counted and flagged per sub-group in a read and a write matrix
+//! (section 4.5.3). Here a matrix is a few words with one bit a sub-group, so a
+//! decision is a mask and a count of trailing zeroes, whatever is queued.
+//!
+//! What the thesis leaves open, and what is done here. The author's module for
+//! Linux 4.1 is public; where it answers a question, its answer is taken.
+//!
+//! - *Which sub-group of several that are PEND?* Algorithm 3 walks all indices
+//!   and dispatches as it goes. A call here dispatches one request, so the walk
+//!   is kept between calls: the search for reads starts behind the sub-group
+//!   that was served last. That also keeps two reads of one sub-group apart
+//!   where the flags alone would not (section 4.7.2.1).
+//! - *Which sub-group becomes PROC?* The example in 4.7.2.2 allows any. The
+//!   search starts at the one that wrote last. Algorithm 1 sets PEND on every
+//!   insert, PROC or not; starting there, the sub-group still drains before
+//!   another is chosen, as 4.7.2.2 wants.
+//! - *What if all reads that are PEND are where writes are PROC?* Algorithm 3
+//!   finds none then, and the flags never fall back to PEND by its rule. A read
+//!   of such a sub-group goes all the same, as in the author's module: PROC
+//!   lowers a priority, it does not forbid, and reads go over writes.
+//! - *What if the preferred direction has nothing?* The other one is served.
+//! - *Sync and async share a sub-group's flag.* Algorithm 3 is run for sync
+//!   first: a sync read waits where only its flag is END and an async read of
+//!   a PEND sub-group goes. Several sub-groups may be PROC, where the one that
+//!   drains has no write of the kind that is asked for.
+//! - *How many is "a certain number"?* The limits have the module's values, 8
+//!   and 4. The count of dispatches starts anew at each check, whatever it
+//!   finds ("each time a certain number was dispatched", 4.7.1), so one late
+//!   request goes a batch. A write ends a run of reads (4.7.2); section 4.1
+//!   would switch for longer, which `write_run` allows.
+//! - *A late request taken from the middle* changes the matrices as any other.
+//! - *A request swallowed by a merge* is taken out of them; the flag stays
+//!   unless the sub-group is empty. The survivor takes over an earlier deadline
+//!   and its place where both are of one kind.
+//! - *Merging*: behind a request through the block layer's hash, and joining
+//!   with the neighbour in the sub-queue, as noop. No request is looked for that
+//!   a bio goes in front of: the module says so, and it would need a sorted list.
+//! - *Flush data and requeues* go first, outside the matrices.
+//! - *The last sub-group* also gets what the division of the capacity leaves.
+
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, QueueInfo, RequestId, RqFlags, RqList, SchedCtx, Tunable,
+    TunableError, Tunables, Unit, sched_try_insert_merge,
+};
+
+use crate::jiffies::{jiffies, msecs_to_jiffies};
+
+const CHANNELS: usize = 0;
+const STRIPE_KB: usize = 1;
+const BATCH_LIMIT: usize = 2;
+const WRITES_STARVED: usize = 3;
+const WRITE_RUN: usize = 4;
+const SYNC_FIRST: usize = 5;
+/// The first of four, in the order of [`kind_of`].
+const EXPIRE: usize = 6;
+
+/// Sub-groups at most: one bit each.
+const GROUPS: usize = 64;
+
+const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable {
+    Tunable {
+        name,
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default,
+        help,
+    }
+}
+
+/// What a user can set. Table 4.3's deadlines are multiples of HZ, a second.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "channels",
+        unit: Unit::Count,
+        min: 1,
+        max: GROUPS as i64,
+        default: 8,
+        help: "the drive's channels: sub-groups that requests are sorted into",
+    },
+    Tunable {
+        name: "stripe_kb",
+        unit: Unit::Kib,
+        min: 0,
+        max: 1 << 30,
+        default: 0,
+        help: "KiB after which the next channel follows; 0: one contiguous range a channel, as the thesis has it",
+    },
+    Tunable {
+        name: "batch_limit",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 8,
+        help: "dispatches between two looks for requests that are late",
+    },
+    Tunable {
+        name: "writes_starved",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 4,
+        help: "reads in a row after which writes go first",
+    },
+    Tunable {
+        name: "write_run",
+        unit: Unit::Count,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 1,
+        help: "writes in a row after which reads go first again",
+    },
+    Tunable {
+        name: "sync_first",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 1,
+        help: "of one direction, synchronous requests go before asynchronous ones",
+    },
+    expire("sync_read_expire", 500, "a synchronous read's deadline"),
+    expire(
+        "async_read_expire",
+        4_000,
+        "an asynchronous read's deadline",
+    ),
+    expire("sync_write_expire", 2_000, "a synchronous write's deadline"),
+    expire(
+        "async_write_expire",
+        16_000,
+        "an asynchronous write's deadline",
+    ),
+];
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+/// Sync read, async read, sync write, async write.
+const KINDS: usize = 4;
+
+fn kind_of(dir: usize, sync: bool) -> usize {
+    2 * dir + !sync as usize
+}
+
+/// `elv[0]`: sub-group and kind, and one more so that zero says not queued.
+const ELV_PLACE: usize = 0;
+
+/// The lowest sub-group of `set` at or behind `from`, around the end.
+fn first_from(set: u64, from: usize) -> Option<usize> {
+    if set == 0 {
+        return None;
+    }
+    let ahead = set & (u64::MAX << from);
+    let group = if ahead != 0 { ahead } else { set }.trailing_zeros();
+    Some(group as usize)
+}
+
+/// Where sub-groups lie on the drive.
+#[derive(Clone, Copy)]
+struct Layout {
+    channels: u64,
+    /// Sectors a sub-group has before the next follows.
+    span: u64,
+    striped: bool,
+}
+
+impl Layout {
+    fn new(tunables: &Tunables, capacity_sectors: u64) -> Layout {
+        let channels = tunables.at(CHANNELS) as u64;
+        let stripe = tunables.at(STRIPE_KB) as u64 * 2;
+        Layout {
+            channels,
+            span: if stripe > 0 {
+                stripe
+            } else {
+                (capacity_sectors / channels).max(1)
+            },
+            striped: stripe > 0,
+        }
+    }
+
+    fn group_of(&self, sector: u64) -> usize {
+        let index = sector / self.span;
+        let group = if self.striped {
+            index % self.channels
+        } else {
+            index.min(self.channels - 1)
+        };
+        group as usize
+    }
+}
+
+/// The scheduler's state.
+pub struct Ac {
+    tunables: Tunables,
+    capacity_sectors: u64,
+    layout: Layout,
+    sub_queues: Box<[[RqList; KINDS]; GROUPS]>,
+    /// All requests of a kind in order of their deadlines.
+    deadlines: [RqList<1>; KINDS],
+    /// Sub-groups that have requests of a kind: those that have none of either
+    /// kind of a direction are ZERO in its matrix.
+    held: [u64; KINDS],
+    /// Sub-groups that are PEND. In the read matrix the others are END.
+    pend: [u64; 2],
+    /// Sub-groups that are PROC in the write matrix.
+    proc: u64,
+    /// Sub-group served last in each direction.
+    last_group: [usize; 2],
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    /// Dispatches since the last look at the deadlines.
+    batched: i64,
+    /// Reads in a row, and writes in a row.
+    run: [i64; 2],
+    last_dir: usize,
+    switches: u64,
+    starvation_switches: u64,
+    expired: u64,
+    rounds: u64,
+    collisions: u64,
+    drained: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Ac {
+    /// A fresh one.
+    pub fn new(info: &QueueInfo) -> Ac {
+        let tunables = Tunables::new(TUNABLES);
+        let layout = Layout::new(&tunables, info.capacity_sectors);
+        Ac {
+            tunables,
+            capacity_sectors: info.capacity_sectors,
+            layout,
+            sub_queues: Box::new([[RqList::new(); KINDS]; GROUPS]),
+            deadlines: [RqList::new(); KINDS],
+            held: [0; KINDS],
+            pend: [0; 2],
+            proc: 0,
+            last_group: [0; 2],
+            dispatch: RqList::new(),
+            batched: 0,
+            run: [0; 2],
+            last_dir: READ,
+            switches: 0,
+            starvation_switches: 0,
+            expired: 0,
+            rounds: 0,
+            collisions: 0,
+            drained: 0,
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    /// Sub-groups with any request of a direction.
+    fn groups_held(&self, dir: usize) -> u64 {
+        self.held[kind_of(dir, true)] | self.held[kind_of(dir, false)]
+    }
+
+    /// Algorithm 1.
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        let rq = &mut ctx.rqs[id];
+        let group = self.layout.group_of(rq.sector.0);
+        let dir = rq.is_write() as usize;
+        let kind = kind_of(dir, rq.is_sync());
+        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        rq.elv[ELV_PLACE] = (group * KINDS + kind) as u32 + 1;
+        self.deadlines[kind].push_back(ctx.rqs, id);
+        self.sub_queues[group][kind].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        let bit = 1 << group;
+        self.held[kind] |= bit;
+        self.pend[dir] |= bit;
+        if dir == WRITE {
+            self.proc &= !bit;
+        }
+    }
+
+    /// Takes a request out of its queues and counts; where it was.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<(usize, usize)> {
+        let place = ctx.rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
+        ctx.rqs[id].elv[ELV_PLACE] = 0;
+        let (group, kind) = (place / KINDS, place % KINDS);
+        self.deadlines[kind].remove(ctx.rqs, id);
+        self.sub_queues[group][kind].remove(ctx.rqs, id);
+        ctx.merge.remove(ctx.rqs, id);
+        if self.sub_queues[group][kind].is_empty() {
+            let bit = 1 << group;
+            self.held[kind] &= !bit;
+            let dir = kind / 2;
+            if self.groups_held(dir) & bit == 0 {
+                self.pend[dir] &= !bit;
+                if dir == WRITE {
+                    self.drained += (self.proc & bit != 0) as u64;
+                    self.proc &= !bit;
+                }
+            }
+        }
+        Some((group, kind))
+    }
+
+    /// The read matrix after a read left it (4.7.2.1): where none is PEND, all
+    /// that are END are PEND again.
+    fn start_round_if_done(&mut self) {
+        let reads = self.groups_held(READ);
+        if self.pend[READ] == 0 && reads != 0 {
+            self.pend[READ] = reads;
+            self.rounds += 1;
+        }
+    }
+
+    /// The update of a matrix when a request is dispatched.
+    fn flag_served(&mut self, group: usize, dir: usize) {
+        let bit = 1 << group;
+        self.last_group[dir] = group;
+        self.pend[dir] &= !bit;
+        if dir == WRITE {
+            self.proc |= bit & self.groups_held(WRITE);
+        } else {
+            self.start_round_if_done();
+        }
+    }
+
+    fn serve(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some((group, kind)) = self.remove(ctx, id) {
+            let dir = kind / 2;
+            self.flag_served(group, dir);
+            self.run[dir] += 1;
+            self.run[1 - dir] = 0;
+            self.switches += (dir != self.last_dir) as u64;
+            self.last_dir = dir;
+        }
+        self.batched += 1;
+    }
+
+    /// The kinds of a direction in the order in which they are asked.
+    fn kinds(&self, dir: usize) -> [usize; 2] {
+        let sync_first = self.tunables.at(SYNC_FIRST) == 1;
+        [kind_of(dir, sync_first), kind_of(dir, !sync_first)]
+    }
+
+    /// Algorithm 3.
+    fn choose_read(&mut self, kind: usize) -> Option<usize> {
+        let candidates = self.pend[READ] & self.held[kind];
+        let from = (self.last_group[READ] + 1) % GROUPS;
+        first_from(candidates & !self.proc, from).or_else(|| {
+            let group = first_from(candidates, from)?;
+            self.collisions += 1;
+            Some(group)
+        })
+    }
+
+    /// Algorithm 4.
+    fn choose_write(&self, kind: usize) -> Option<usize> {
+        let from = self.last_group[WRITE];
+        let held = self.held[kind];
+        first_from(held & self.proc, from).or_else(|| first_from(held & self.pend[WRITE], from))
+    }
+
+    /// The head of the sub-queue that the matrices point to.
+    fn choose(&mut self, dir: usize) -> Option<RequestId> {
+        self.kinds(dir).into_iter().find_map(|kind| {
+            let group = match dir {
+                READ => self.choose_read(kind),
+                _ => self.choose_write(kind),
+            }?;
+            self.sub_queues[group][kind].front()
+        })
+    }
+
+    /// The first request that is late, among the heads of the deadline queues.
+    fn find_late(&self, ctx: &SchedCtx<'_>, first_dir: usize) -> Option<RequestId> {
+        let now = jiffies(ctx.now);
+        [first_dir, 1 - first_dir]
+            .into_iter()
+            .flat_map(|dir| self.kinds(dir))
+            .find_map(|kind| {
+                let oldest = self.deadlines[kind].front()?;
+                (ctx.rqs[oldest].fifo_time.0 as i64 <= now).then_some(oldest)
+            })
+    }
+
+    /// Which direction goes first: reads, unless they have starved writes, or
+    /// writes that took over have not had their run.
+    fn first_direction(&self) -> usize {
+        let reads_ran = self.run[READ] >= self.tunables.at(WRITES_STARVED);
+        let writes_run = self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN);
+        if (reads_ran && self.run[WRITE] == 0) || writes_run {
+            WRITE
+        } else {
+            READ
+        }
+    }
+}
+
+impl Elevator for Ac {
+    fn name(&self) -> &'static str {
+        "ac"
+    }
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.capacity_sectors = info.capacity_sectors;
+        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        let (place, gone) = (ctx.rqs[id].elv[ELV_PLACE], ctx.rqs[next].elv[ELV_PLACE]);
+        // One that merges while it is being inserted is not queued yet.
+        if place == 0 || gone == 0 {
+            return;
+        }
+        let (place, gone) = (place as usize - 1, gone as usize - 1);
+        let (kind, same_kind) = (place % KINDS, place % KINDS == gone % KINDS);
+        if same_kind && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+            self.deadlines[kind].remove(ctx.rqs, id);
+            self.deadlines[kind].insert_before(ctx.rqs, id, next);
+            if place == gone {
+                let sub_queue = &mut self.sub_queues[place / KINDS][kind];
+                sub_queue.remove(ctx.rqs, id);
+                sub_queue.insert_before(ctx.rqs, id, next);
+            }
+        }
+        self.remove(ctx, next);
+        self.start_round_if_done();
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sub_queues[0][0].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sub_queues[0][0].next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    /// Algorithm 2.
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+            return Some(id);
+        }
+        let first_dir = self.first_direction();
+        let mut late = None;
+        if self.batched >= self.tunables.at(BATCH_LIMIT) {
+            self.batched = 0;
+            late = self.find_late(ctx, first_dir);
+            self.expired += late.is_some() as u64;
+        }
+        let id = late
+            .or_else(|| self.choose(first_dir))
+            .or_else(|| self.choose(1 - first_dir))?;
+        let overtaken = first_dir == WRITE && self.groups_held(READ) != 0;
+        self.starvation_switches += (overtaken && ctx.rqs[id].is_write()) as u64;
+        self.serve(ctx, id);
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.held.iter().any(|&groups| groups != 0)
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    /// Requests stay in the sub-group that they were put in.
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)?;
+        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
+        Ok(())
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        vec![
+            ("read_pend", self.pend[READ] as i64),
+            ("read_held", self.groups_held(READ) as i64),
+            ("write_proc", self.proc as i64),
+            ("write_held", self.groups_held(WRITE) as i64),
+            ("batched", self.batched),
+            ("starved", self.run[READ]),
+        ]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("direction switches", self.switches),
+            ("writes put first", self.starvation_switches),
+            ("expired deadlines", self.expired),
+            ("rounds of reads", self.rounds),
+            ("reads beside writes", self.collisions),
+            ("write groups drained", self.drained),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{Rig, queue_info};
+    use blklab_blk::{Bio, BioFlags, Op, Sector};
+
+    /// Eight sub-groups of 1000 sectors.
+    fn rig() -> Rig {
+        Rig::new(Box::new(Ac::new(&QueueInfo {
+            capacity_sectors: 8_000,
+            ..queue_info()
+        })))
+    }
+
+    fn bio(op: Op, group: u64, place: u64) -> Bio {
+        Bio::new(op, Sector(group * 1000 + place * 20), 8)
+    }
+
+    fn add(rig: &mut Rig, op: Op, group: u64, place: u64) -> RequestId {
+        rig.insert(&bio(op, group, place)).expect("does not merge")
+    }
+
+    fn add_async(rig: &mut Rig, group: u64, place: u64) -> RequestId {
+        add(rig, Op::Write, group, place)
+    }
+
+    fn add_sync_write(rig: &mut Rig, group: u64, place: u64) -> RequestId {
+        let mut bio = bio(Op::Write, group, place);
+        bio.flags = BioFlags::SYNC;
+        rig.insert(&bio).expect("does not merge")
+    }
+
+    fn drain_groups(rig: &mut Rig) -> Vec<u64> {
+        let sectors = rig.drain_sectors();
+        sectors.into_iter().map(|s| s / 1000).collect()
+    }
+
+    #[test]
+    fn spreads_reads_as_section_4_7_2_1_says() {
+        let mut rig = rig();
+        for place in 0..2 {
+            for group in [3, 5, 6] {
+                add(&mut rig, Op::Read, group, place);
+            }
+        }
+        assert_eq!(drain_groups(&mut rig), [3, 5, 6, 3, 5, 6]);
+    }
+
+    #[test]
+    fn serves_one_sub_group_in_a_row_where_only_it_has_reads() {
+        let mut rig = rig();
+        (0..3).for_each(|place| {
+            add(&mut rig, Op::Read, 2, place);
+        });
+        assert_eq!(drain_groups(&mut rig), [2, 2, 2]);
+    }
+
+    #[test]
+    fn drains_writes_sub_group_by_sub_group_as_section_4_7_2_2_says() {
+        let mut rig = rig();
+        for place in 0..2 {
+            for group in [3, 5, 7] {
+                add_async(&mut rig, group, place);
+            }
+        }
+        assert_eq!(drain_groups(&mut rig), [3, 3, 5, 5, 7, 7]);
+    }
+
+    #[test]
+    fn a_write_that_arrives_where_writes_drain_is_drained_with_them() {
+        let mut rig = rig();
+        add_async(&mut rig, 3, 0);
+        add_async(&mut rig, 3, 1);
+        add_async(&mut rig, 1, 0);
+        rig.dispatch();
+        // Sub-group 1 drains first: the search starts at 0. Then 3 is PROC.
+        rig.dispatch();
+        add_async(&mut rig, 5, 0);
+        add_async(&mut rig, 3, 2);
+        assert_eq!(drain_groups(&mut rig), [3, 3, 5]);
+    }
+
+    #[test]
+    fn reads_keep_away_from_where_writes_proceed() {
+        let mut rig = rig();
+        add_async(&mut rig, 4, 0);
+        add_async(&mut rig, 4, 1);
+        rig.dispatch();
+        for group in [3, 4, 5] {
+            add(&mut rig, Op::Read, group, 0);
+        }
+        let mut order: Vec<_> = (0..2).filter_map(|_| rig.dispatch()).collect();
+        order.sort_by_key(|&id| rig.rq(id).sector);
+        let groups: Vec<_> = order.iter().map(|&id| rig.rq(id).sector.0 / 1000).collect();
+        assert_eq!(groups, [3, 5]);
+        assert_eq!(rig.count("reads beside writes"), 0);
+        // Nothing else is left: reads go over writes even there.
+        let last = rig.dispatch().unwrap();
+        assert!(!rig.rq(last).is_write());
+        assert_eq!(rig.count("reads beside writes"), 1);
+    }
+
+    #[test]
+    fn a_write_goes_after_four_reads_and_sync_before_async() {
+        let mut rig = rig();
+        let slow = add_async(&mut rig, 0, 10);
+        let sync = add_sync_write(&mut rig, 1, 10);
+        (0..10).for_each(|place| {
+            add(&mut rig, Op::Read, place % 8, place);
+        });
+        let ids = rig.drain();
+        let at = |id| ids.iter().position(|&x| x == id);
+        assert_eq!(at(sync), Some(4));
+        assert_eq!(at(slow), Some(9));
+    }
+
+    #[test]
+    fn write_run_lets_writes_stay() {
+        let mut rig = rig();
+        rig.set("write_run", 3);
+        (0..4).for_each(|place| {
+            add_async(&mut rig, 0, place);
+        });
+        (0..8).for_each(|place| {
+            add(&mut rig, Op::Read, 1 + place % 7, place);
+        });
+        let ids = rig.drain();
+        let writes: Vec<_> = (0..ids.len())
+            .filter(|&i| rig.rq(ids[i]).is_write())
+            .collect();
+        assert_eq!(writes, [4, 5, 6, 11]);
+    }
+
+    #[test]
+    fn a_late_request_waits_for_batch_limit_dispatches_at_most() {
+        let mut rig = rig();
+        rig.set("writes_starved", i32::MAX as i64);
+        let write = add_async(&mut rig, 7, 0);
+        rig.pass_ms(16_000);
+        (0..40).for_each(|place| {
+            add(&mut rig, Op::Read, place % 7, place);
+        });
+        let ids = rig.drain();
+        let at = ids.iter().position(|&id| id == write);
+        assert_eq!(at, Some(8));
+        assert_eq!(rig.count("expired deadlines"), 1);
+    }
+
+    #[test]
+    fn late_reads_come_first_unless_reads_starved_writes() {
+        let mut rig = rig();
+        rig.set("batch_limit", 0);
+        let write = add_sync_write(&mut rig, 0, 0);
+        let read = add(&mut rig, Op::Read, 1, 0);
+        rig.pass_ms(20_000);
+        assert_eq!(rig.dispatch(), Some(read));
+        assert_eq!(rig.dispatch(), Some(write));
+
+        rig.set("writes_starved", 1);
+        let write = add_sync_write(&mut rig, 0, 0);
+        let reads = [0, 1].map(|place| add(&mut rig, Op::Read, 1, place));
+        rig.pass_ms(20_000);
+        assert_eq!(rig.drain(), [reads[0], write, reads[1]]);
+    }
+
+    #[test]
+    fn a_striped_drive_is_told_by_a_tunable() {
+        let mut rig = rig();
+        rig.set("stripe_kb", 4);
+        rig.set("channels", 2);
+        // Sectors 0 and 16 are on the first channel, 8 and 24 on the other.
+        for sector in [0, 16, 40, 56] {
+            rig.insert(&Bio::new(Op::Read, Sector(sector), 4)).unwrap();
+        }
+        assert_eq!(rig.drain_sectors(), [40, 0, 56, 16]);
+    }
+
+    #[test]
+    fn merges_behind_and_with_the_neighbour() {
+        let mut rig = rig();
+        let other = rig.insert(&Bio::new(Op::Read, Sector(4000), 8)).unwrap();
+        let first = rig.insert(&Bio::new(Op::Read, Sector(100), 8)).unwrap();
+        let second = rig.insert(&Bio::new(Op::Read, Sector(116), 8)).unwrap();
+        assert_eq!(rig.merge(&Bio::new(Op::Read, Sector(92), 8)), None);
+        assert_eq!(rig.merge(&Bio::new(Op::Read, Sector(108), 8)), Some(first));
+        assert_eq!(rig.swallowed(), [second]);
+        assert_eq!(rig.drain(), [other, first]);
+        assert_eq!(rig.rq(first).sectors, 24);
+    }
+}

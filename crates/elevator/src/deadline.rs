@@ -1,0 +1,378 @@
+//! deadline, the single-queue scheduler of Linux 4.x
+//! (`block/deadline-iosched.c`).
+//!
+//! Each direction keeps its requests twice: sorted by sector, and in order of
+//! arrival. After a request was dispatched the one behind it in sort order is
+//! remembered; a batch follows those links for `fifo_batch` requests. Between
+//! batches reads are preferred until they have passed writes over
+//! `writes_starved` times, and a batch starts with the oldest request where
+//! that one's deadline has passed or where no link leads on in its direction.
+//!
+//! Against mq-deadline: there are no priority classes and no ageing, no limit
+//! on the tags of asynchronous requests, and a batch goes on from a link to a
+//! request rather than from a sector. So a request that arrives between the
+//! last one and the link is not taken in this pass, a switch of direction
+//! always starts at the oldest, and a batch of writes that was cut short is
+//! not continued after reads.
+//!
+//! The kernel's function moved one request a call to the queue from which the
+//! driver takes, and was called when that queue was empty: one call here.
+
+use blklab_blk::{
+    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqFlags, RqList, SchedCtx, SortList,
+    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok, sched_try_insert_merge,
+};
+
+use crate::jiffies::{jiffies, msecs_to_jiffies};
+
+const READ_EXPIRE: usize = 0;
+const WRITE_EXPIRE: usize = 1;
+const WRITES_STARVED: usize = 2;
+const FIFO_BATCH: usize = 3;
+const FRONT_MERGES: usize = 4;
+
+/// What a user can set, in sysfs's order of names and units.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "read_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 500,
+        help: "a read's deadline",
+    },
+    Tunable {
+        name: "write_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 5000,
+        help: "a write's deadline",
+    },
+    Tunable {
+        name: "writes_starved",
+        unit: Unit::Count,
+        min: i32::MIN as i64,
+        max: i32::MAX as i64,
+        default: 2,
+        help: "batches of reads that may pass writes over; a negative number is without limit",
+    },
+    Tunable {
+        name: "fifo_batch",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 16,
+        help: "requests of a batch",
+    },
+    Tunable {
+        name: "front_merges",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 1,
+        help: "look for requests that a bio goes in front of",
+    },
+];
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+/// The scheduler's state.
+pub struct Deadline {
+    tunables: Tunables,
+    sorted: [SortList; 2],
+    fifo: [RqList; 2],
+    /// The request behind the last one dispatched, in its direction only.
+    next_rq: [Option<RequestId>; 2],
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    last_dir: usize,
+    batching: i64,
+    starved: u32,
+    batches: u64,
+    switches: u64,
+    expired: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Deadline {
+    /// A fresh one.
+    pub fn new() -> Deadline {
+        Deadline {
+            tunables: Tunables::new(TUNABLES),
+            sorted: Default::default(),
+            fifo: Default::default(),
+            next_rq: [None; 2],
+            dispatch: RqList::new(),
+            last_dir: READ,
+            batching: 0,
+            starved: 0,
+            batches: 0,
+            switches: 0,
+            expired: 0,
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    /// Takes a request out of everything it is in; the link to it moves on.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        // One that merges while it is being inserted is in no list yet.
+        if ctx.rqs[id].is_sorted() {
+            if self.next_rq[dir] == Some(id) {
+                self.next_rq[dir] = self.sorted[dir].next(ctx.rqs, id);
+            }
+            self.sorted[dir].remove(ctx.rqs, id);
+            self.fifo[dir].remove(ctx.rqs, id);
+        }
+        ctx.merge.remove(ctx.rqs, id);
+    }
+
+    /// Whether the oldest request of a direction, which has one, is late.
+    fn oldest_is_late(&self, ctx: &SchedCtx<'_>, oldest: RequestId) -> bool {
+        ctx.rqs[oldest].fifo_time.0 as i64 <= jiffies(ctx.now)
+    }
+
+    /// The direction of the next batch; `None` where nothing is queued.
+    fn choose_direction(&mut self) -> Option<usize> {
+        let (reads, writes) = (!self.fifo[READ].is_empty(), !self.fifo[WRITE].is_empty());
+        if reads {
+            if writes {
+                let passed_over = self.starved;
+                self.starved = self.starved.wrapping_add(1);
+                // The kernel compares without sign, so a negative limit is never met.
+                if passed_over >= self.tunables.at(WRITES_STARVED) as u32 {
+                    self.starved = 0;
+                    return Some(WRITE);
+                }
+            }
+            return Some(READ);
+        }
+        if writes {
+            self.starved = 0;
+            return Some(WRITE);
+        }
+        None
+    }
+
+    /// The request that starts a batch.
+    fn start_batch(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let dir = self.choose_direction()?;
+        let oldest = self.fifo[dir].front()?;
+        let late = self.oldest_is_late(ctx, oldest);
+        self.expired += late as u64;
+        self.batches += 1;
+        self.switches += (dir != self.last_dir) as u64;
+        self.last_dir = dir;
+        self.batching = 0;
+        match self.next_rq[dir] {
+            Some(ahead) if !late => Some(ahead),
+            _ => Some(oldest),
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        let dir = ctx.rqs[id].is_write() as usize;
+        let expire = msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
+        ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        self.sorted[dir].insert(ctx.rqs, id);
+        self.fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+    }
+}
+
+impl Elevator for Deadline {
+    fn name(&self) -> &'static str {
+        "deadline"
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        if self.tunables.at(FRONT_MERGES) == 0 {
+            return None;
+        }
+        let id = self.sorted[bio.op.is_write() as usize].find(bio.end())?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        if kind == MergeKind::Front && ctx.rqs[id].is_sorted() {
+            let sorted = &mut self.sorted[ctx.rqs[id].is_write() as usize];
+            sorted.remove(ctx.rqs, id);
+            sorted.insert(ctx.rqs, id);
+        }
+    }
+
+    /// The survivor takes over the earlier deadline together with its place.
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
+        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+            let fifo = &mut self.fifo[ctx.rqs[id].is_write() as usize];
+            fifo.remove(ctx.rqs, id);
+            fifo.insert_before(ctx.rqs, id, next);
+            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        }
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sorted[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sorted[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+            return Some(id);
+        }
+        let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
+        let id = match ahead {
+            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
+            _ => self.start_batch(ctx)?,
+        };
+        self.batching += 1;
+        self.dispatched += 1;
+        let dir = ctx.rqs[id].is_write() as usize;
+        self.next_rq = [None; 2];
+        self.next_rq[dir] = Some(id);
+        self.remove(ctx, id);
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        vec![
+            ("batching", self.batching),
+            ("starved", self.starved as i64),
+        ]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("batches", self.batches),
+            ("direction switches", self.switches),
+            ("expired deadlines", self.expired),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use blklab_blk::{Op, Sector};
+
+    fn rig() -> Rig {
+        Rig::new(Box::new(Deadline::new()))
+    }
+
+    fn add(rig: &mut Rig, op: Op, sector: u64) -> RequestId {
+        rig.insert(&Bio::new(op, Sector(sector), 8))
+            .expect("nothing to merge with")
+    }
+
+    #[test]
+    fn starts_at_the_oldest_and_goes_up() {
+        let mut rig = rig();
+        for sector in [300, 100, 500, 400] {
+            add(&mut rig, Op::Read, sector);
+        }
+        assert_eq!(rig.drain_sectors(), [300, 400, 500, 100]);
+    }
+
+    #[test]
+    fn a_request_between_here_and_the_link_waits_for_the_next_pass() {
+        let mut rig = rig();
+        add(&mut rig, Op::Read, 100);
+        add(&mut rig, Op::Read, 500);
+        rig.dispatch();
+        add(&mut rig, Op::Read, 200);
+        assert_eq!(rig.drain_sectors(), [500, 200]);
+    }
+
+    #[test]
+    fn writes_wait_for_two_batches_of_reads() {
+        let mut rig = rig();
+        rig.set("fifo_batch", 2);
+        (0..8).for_each(|i| {
+            add(&mut rig, Op::Read, i * 100);
+        });
+        add(&mut rig, Op::Write, 10_000);
+        let ids = rig.drain();
+        let at = ids.iter().position(|&id| rig.rq(id).is_write());
+        assert_eq!(at, Some(4));
+    }
+
+    #[test]
+    fn keeps_batches_at_fifo_batch_when_a_deadline_passes() {
+        let mut rig = rig();
+        let late = add(&mut rig, Op::Read, 10);
+        add(&mut rig, Op::Read, 100_000);
+        rig.pass_ms(100);
+        // The head has moved past the late one.
+        assert_eq!(rig.dispatch(), Some(late));
+        let late = add(&mut rig, Op::Read, 20);
+        (0..100).for_each(|i| {
+            add(&mut rig, Op::Read, 200_000 + 100 * i);
+        });
+        rig.pass_ms(600);
+        let ids = rig.drain();
+        let at = ids.iter().position(|&id| id == late).unwrap();
+        assert!((1..=16).contains(&at), "the late one came {at} later");
+    }
+
+    #[test]
+    fn puts_a_bio_in_front() {
+        let mut rig = rig();
+        let id = add(&mut rig, Op::Write, 100);
+        add(&mut rig, Op::Write, 300);
+        assert_eq!(rig.merge(&Bio::new(Op::Write, Sector(92), 8)), Some(id));
+        rig.set("front_merges", 0);
+        assert_eq!(rig.merge(&Bio::new(Op::Write, Sector(292), 8)), None);
+        assert_eq!(rig.drain_sectors(), [92, 300]);
+    }
+}

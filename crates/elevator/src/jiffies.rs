@@ -1,0 +1,20 @@
+//! The kernel's tick. Schedulers that count in jiffies compare a deadline with
+//! the tick the present is in, not with the exact time, and what they decide
+//! follows from that.
+
+use blklab_blk::Nanos;
+
+/// Nanoseconds of a jiffy at HZ=250, as Debian's and Ubuntu's kernels have it.
+const JIFFY_NS: u64 = 4_000_000;
+
+/// The tick that `now` is in.
+pub fn jiffies(now: Nanos) -> i64 {
+    (now.0 / JIFFY_NS) as i64
+}
+
+/// `msecs_to_jiffies`: rounded up.
+pub fn msecs_to_jiffies(ms: i64) -> i64 {
+    (ms.max(0) as u64)
+        .saturating_mul(1_000_000)
+        .div_ceil(JIFFY_NS) as i64
+}

@@ -1,0 +1,172 @@
+//! noop, as Linux 4.x had it (`block/noop-iosched.c`).
+//!
+//! One queue in order of arrival. What a bio continues is found through the
+//! block layer's hash of end sectors, so back merges work as they do for any
+//! scheduler. There is no sorted list, so of requests that a bio could go in
+//! front of only the one merged last is seen. When a request has grown it is
+//! joined with its neighbour in the queue where the two touch, which sorted
+//! neighbours would do more often.
+//!
+//! The kernel moved each request through `elv_dispatch_sort` into the queue
+//! that the driver takes from. The driver asks only when that queue is empty,
+//! so the sort never had anything to sort, and there is none here.
+
+use blklab_blk::{
+    Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables,
+    sched_try_insert_merge,
+};
+
+/// It has none.
+pub const TUNABLES: &[Tunable] = &[];
+
+/// `elv[0]`: one while the request is in the queue.
+const ELV_QUEUED: usize = 0;
+
+/// The scheduler's state.
+pub struct Noop {
+    tunables: Tunables,
+    queue: RqList,
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Noop {
+    /// A fresh one.
+    pub fn new() -> Noop {
+        Noop {
+            tunables: Tunables::new(TUNABLES),
+            queue: RqList::new(),
+            dispatch: RqList::new(),
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        ctx.merge.add(ctx.rqs, id);
+        ctx.rqs[id].elv[ELV_QUEUED] = 1;
+        self.queue.push_back(ctx.rqs, id);
+    }
+}
+
+impl Elevator for Noop {
+    fn name(&self) -> &'static str {
+        "noop"
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.merged += 1;
+        // One that merges while it is being inserted is not queued yet.
+        if ctx.rqs[next].elv[ELV_QUEUED] == 1 {
+            ctx.rqs[next].elv[ELV_QUEUED] = 0;
+            self.queue.remove(ctx.rqs, next);
+            ctx.merge.remove(ctx.rqs, next);
+        }
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.queue.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.queue.next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        let id = match self.dispatch.pop_front(ctx.rqs) {
+            Some(id) => id,
+            None => {
+                let id = self.queue.pop_front(ctx.rqs)?;
+                ctx.rqs[id].elv[ELV_QUEUED] = 0;
+                ctx.merge.remove(ctx.rqs, id);
+                id
+            }
+        };
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || !self.queue.is_empty()
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use blklab_blk::{Bio, Op, Sector};
+
+    fn read(sector: u64) -> Bio {
+        Bio::new(Op::Read, Sector(sector), 8)
+    }
+
+    #[test]
+    fn goes_in_order_of_arrival() {
+        let mut rig = Rig::new(Box::new(Noop::new()));
+        let ids: Vec<_> = [800, 16, 400, 8]
+            .map(|s| rig.insert(&read(s)))
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!(rig.drain(), ids);
+    }
+
+    #[test]
+    fn joins_neighbours_in_the_queue_only() {
+        let mut rig = Rig::new(Box::new(Noop::new()));
+        let first = rig.insert(&read(0)).unwrap();
+        let hole_end = rig.insert(&read(16)).unwrap();
+        assert_eq!(rig.merge(&read(8)), Some(first));
+        assert_eq!(rig.swallowed(), vec![hole_end]);
+        assert_eq!(rig.drain(), vec![first]);
+        assert_eq!(rig.rq(first).sectors, 24);
+    }
+
+    #[test]
+    fn finds_nothing_to_put_a_bio_in_front_of() {
+        let mut rig = Rig::new(Box::new(Noop::new()));
+        rig.insert(&read(800)).unwrap();
+        rig.insert(&read(16)).unwrap();
+        // 16 was inserted last but not merged last, so only the hash is asked.
+        assert_eq!(rig.merge(&read(8)), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! A scheduler on a bench: the part of a queue that it sees, for unit tests,
+//! property tests and benchmarks. Time stands still unless it is moved.
+
+use blklab_blk::{
+    Bio, Elevator, InsertAt, MergeState, Nanos, QueueInfo, QueueLimits, Request, RequestId,
+    Requests, RqList, SchedCtx, Trace,
+};
+
+/// A scheduler and what its hooks are given.
+pub struct Rig {
+    /// The scheduler.
+    pub elevator: Box<dyn Elevator>,
+    /// The present.
+    pub now: Nanos,
+    rqs: Requests,
+    merge: MergeState,
+    trace: Trace,
+}
+
+#[allow(dead_code)] // Each user of this file needs its own part of it.
+impl Rig {
+    /// A rig with ordinary limits.
+    pub fn new(elevator: Box<dyn Elevator>) -> Rig {
+        Rig {
+            elevator,
+            now: Nanos::ZERO,
+            rqs: Requests::default(),
+            merge: MergeState::new(QueueLimits::default()),
+            trace: Trace::default(),
+        }
+    }
+
+    /// Calls `f` with the scheduler and its view of the queue.
+    pub fn with<T>(&mut self, f: impl FnOnce(&mut dyn Elevator, &mut SchedCtx<'_>) -> T) -> T {
+        let mut ctx = SchedCtx {
+            now: self.now,
+            rqs: &mut self.rqs,
+            merge: &mut self.merge,
+            trace: &mut self.trace,
+        };
+        f(&mut *self.elevator, &mut ctx)
+    }
+
+    /// Moves time on.
+    pub fn pass_ms(&mut self, ms: u64) {
+        self.now += Nanos::from_millis(ms);
+    }
+
+    /// Makes a request of a bio, as the block layer does before it inserts it.
+    pub fn make(&mut self, bio: &Bio) -> RequestId {
+        let id = self.rqs.insert(Request::for_bio(bio, self.now));
+        self.with(|e, ctx| e.prepare_request(ctx, id));
+        id
+    }
+
+    /// Inserts a request.
+    pub fn insert_request(&mut self, id: RequestId, at: InsertAt) {
+        self.with(|e, ctx| {
+            let mut list = RqList::new();
+            list.push_back(ctx.rqs, id);
+            e.insert_requests(ctx, 0, &mut list, at);
+        });
+    }
+
+    /// Inserts a bio as a request; `None` where it merged on its way.
+    pub fn insert(&mut self, bio: &Bio) -> Option<RequestId> {
+        let id = self.make(bio);
+        self.insert_request(id, InsertAt::Tail);
+        let gone = self.swallowed().contains(&id);
+        (!gone).then_some(id)
+    }
+
+    /// Tries to merge a bio into what is queued.
+    pub fn merge(&mut self, bio: &Bio) -> Option<RequestId> {
+        self.with(|e, ctx| e.bio_merge(ctx, 0, bio))
+    }
+
+    /// Requests swallowed since the last call; they are freed.
+    pub fn swallowed(&mut self) -> Vec<RequestId> {
+        let mut gone = Vec::new();
+        self.merge.take_swallowed(&mut gone);
+        for &id in &gone {
+            self.with(|e, ctx| e.finish_request(ctx, id));
+            self.rqs.remove(id);
+        }
+        gone
+    }
+
+    /// Asks for the next request.
+    pub fn dispatch(&mut self) -> Option<RequestId> {
+        self.with(|e, ctx| e.dispatch_request(ctx, 0))
+    }
+
+    /// The drive finished a request; it is freed.
+    pub fn complete(&mut self, id: RequestId) {
+        self.with(|e, ctx| {
+            e.completed_request(ctx, id);
+            e.finish_request(ctx, id);
+        });
+        self.rqs.remove(id);
+    }
+
+    /// The driver gave a request back; it is inserted again, first.
+    pub fn requeue(&mut self, id: RequestId) {
+        self.with(|e, ctx| e.requeue_request(ctx, id));
+        self.insert_request(id, InsertAt::Head);
+    }
+
+    /// Calls the scheduler's timer where it is due.
+    pub fn run_timer(&mut self) -> bool {
+        let due = self.elevator.next_timer().is_some_and(|at| at <= self.now);
+        due && self.with(|e, ctx| e.timer(ctx))
+    }
+
+    /// Dispatches until the scheduler names none.
+    pub fn drain(&mut self) -> Vec<RequestId> {
+        std::iter::from_fn(|| self.dispatch()).collect()
+    }
+
+    /// The start sectors of what [`Rig::drain`] gives.
+    pub fn drain_sectors(&mut self) -> Vec<u64> {
+        let ids = self.drain();
+        ids.into_iter().map(|id| self.rqs[id].sector.0).collect()
+    }
+
+    /// A request.
+    pub fn rq(&self, id: RequestId) -> &Request {
+        &self.rqs[id]
+    }
+
+    /// Requests that exist.
+    pub fn in_use(&self) -> usize {
+        self.rqs.in_use()
+    }
+
+    /// Sets a tunable that exists, in its range.
+    pub fn set(&mut self, name: &str, value: i64) {
+        self.elevator.set_tunable(name, value).expect(name);
+    }
+
+    /// A counter by name.
+    pub fn count(&self, name: &str) -> u64 {
+        let counters = self.elevator.counters();
+        counters.iter().find(|(n, _)| *n == name).expect(name).1
+    }
+}
+
+/// A queue of one hardware context with 256 tags.
+pub fn queue_info() -> QueueInfo {
+    QueueInfo {
+        nr_requests: 256,
+        nr_hw_queues: 1,
+        queue_depth: 256,
+        nr_cpus: 1,
+        capacity_sectors: 1 << 29,
+        rotational: false,
+        tags_per_word: 64,
+    }
+}
