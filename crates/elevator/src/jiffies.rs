@@ -12,6 +12,11 @@ pub fn jiffies(now: Nanos) -> i64 {
     (now.0 / JIFFY_NS) as i64
 }
 
+/// When a tick begins.
+pub fn start_of(jiffy: i64) -> Nanos {
+    Nanos((jiffy.max(0) as u64).saturating_mul(JIFFY_NS))
+}
+
 /// `msecs_to_jiffies`: rounded up.
 pub fn msecs_to_jiffies(ms: i64) -> i64 {
     (ms.max(0) as u64)

@@ -7,6 +7,7 @@
 mod ac;
 mod deadline;
 mod jiffies;
+mod kyber;
 mod mq_deadline;
 mod noop;
 mod registry;

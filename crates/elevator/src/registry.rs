@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, deadline, mq_deadline, noop};
+use crate::{ac, deadline, kyber, mq_deadline, noop};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -66,6 +66,13 @@ const ALL: &[ElevatorType] = &[
         source: "Linux 6.12, block/mq-deadline.c",
         tunables: mq_deadline::TUNABLES,
         build: Some(|info| Box::new(mq_deadline::MqDeadline::new(info))),
+    },
+    ElevatorType {
+        name: "kyber",
+        help: "few requests in the drive, so that reads and writes meet their latency targets",
+        source: "Linux 6.12, block/kyber-iosched.c",
+        tunables: kyber::TUNABLES,
+        build: Some(|info| Box::new(kyber::Kyber::new(info))),
     },
     ElevatorType {
         name: "ac",
