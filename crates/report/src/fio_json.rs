@@ -450,12 +450,12 @@ mod tests {
     }
 
     /// What the fio on this machine prints; `None` where there is no fio 3.33.
-    fn real_fio(format: &str) -> Option<Value> {
+    fn real_fio(format: &str, test: &str) -> Option<Value> {
         let version = Command::new("fio").arg("--version").output().ok()?;
         if version.stdout.trim_ascii() != FIO_VERSION.as_bytes() {
             return None;
         }
-        let scratch = Scratch::new(&format!("fio-{format}"));
+        let scratch = Scratch::new(&format!("{test}-{format}"));
         let job = scratch.0.join("job.fio");
         let text = "[global]\nsize=256k\nbs=4k\n[a]\nrw=randrw\nioengine=psync\nfsync=8\n";
         fs::write(&job, text).unwrap();
@@ -487,13 +487,13 @@ mod tests {
         let ours_plus = key_paths(&value(&with_syncs(), plus(true)));
         let stored: BTreeSet<String> = FIO_KEYS.lines().map(str::to_string).collect();
         assert_eq!(ours_plus, stored);
-        if let Some(theirs) = real_fio("json+") {
+        if let Some(theirs) = real_fio("json+", "keys") {
             // fio names a drive only where it finds one below the file.
             let mut theirs = key_paths(&theirs);
             theirs.extend(stored.into_iter().filter(|k| k.starts_with("/disk_util/")));
             assert_eq!(ours_plus, theirs);
         }
-        if let Some(theirs) = real_fio("json") {
+        if let Some(theirs) = real_fio("json", "keys") {
             let mut ours = key_paths(&value(&with_syncs(), plus(false)));
             ours.retain(|k| !k.starts_with("/disk_util/"));
             let mut theirs = key_paths(&theirs);
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn keys_come_in_fios_order() {
-        let Some(theirs) = real_fio("json") else {
+        let Some(theirs) = real_fio("json", "order") else {
             return;
         };
         let ours = value(&with_syncs(), Options::default());

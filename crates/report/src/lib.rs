@@ -9,6 +9,7 @@ pub mod fio_json;
 mod fio_number;
 mod fio_stat;
 pub mod fio_text;
+pub mod html;
 pub mod json;
 mod quantity;
 #[cfg(test)]
