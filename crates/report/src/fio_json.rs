@@ -386,10 +386,10 @@ impl Formatter for FioStyle {
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
-    use std::path::PathBuf;
     use std::process::Command;
 
     use super::*;
+    use crate::real_fio::{Scratch, real_fio};
     use crate::sample_run::{Recipe, mixed};
 
     const RECIPE: Recipe = Recipe {
@@ -431,47 +431,15 @@ mod tests {
         paths
     }
 
-    /// A directory of this test alone, gone when dropped.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let name = format!("blklab-report-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    /// What the fio on this machine prints; `None` where there is no fio 3.33.
-    fn real_fio(format: &str, test: &str) -> Option<Value> {
-        let version = Command::new("fio").arg("--version").output().ok()?;
-        if version.stdout.trim_ascii() != FIO_VERSION.as_bytes() {
-            return None;
-        }
-        let scratch = Scratch::new(&format!("{test}-{format}"));
-        let job = scratch.0.join("job.fio");
-        let text = "[global]\nsize=256k\nbs=4k\n[a]\nrw=randrw\nioengine=psync\nfsync=8\n";
-        fs::write(&job, text).unwrap();
-        let output = Command::new("fio")
-            .current_dir(&scratch.0)
-            .arg(&job)
-            .arg(format!("--output-format={format}"))
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
+    fn fio_value(format: &str, test: &str) -> Option<Value> {
+        let text = real_fio(format, test)?;
         let start = text.find('{').expect("fio prints JSON");
         Some(serde_json::from_str(&text[start..]).unwrap())
     }
 
     fn with_syncs() -> Results {
         let mut results = mixed(RECIPE);
+        results.jobs[0].description = Some("a mix".to_string());
         results.jobs[0].syncs = 2;
         results.jobs[0].sync_ns.record(700_000);
         results.jobs[0].sync_ns.record(900_000);
@@ -487,13 +455,13 @@ mod tests {
         let ours_plus = key_paths(&value(&with_syncs(), plus(true)));
         let stored: BTreeSet<String> = FIO_KEYS.lines().map(str::to_string).collect();
         assert_eq!(ours_plus, stored);
-        if let Some(theirs) = real_fio("json+", "keys") {
+        if let Some(theirs) = fio_value("json+", "keys") {
             // fio names a drive only where it finds one below the file.
             let mut theirs = key_paths(&theirs);
             theirs.extend(stored.into_iter().filter(|k| k.starts_with("/disk_util/")));
             assert_eq!(ours_plus, theirs);
         }
-        if let Some(theirs) = real_fio("json", "keys") {
+        if let Some(theirs) = fio_value("json", "keys") {
             let mut ours = key_paths(&value(&with_syncs(), plus(false)));
             ours.retain(|k| !k.starts_with("/disk_util/"));
             let mut theirs = key_paths(&theirs);
@@ -504,7 +472,7 @@ mod tests {
 
     #[test]
     fn keys_come_in_fios_order() {
-        let Some(theirs) = real_fio("json", "order") else {
+        let Some(theirs) = fio_value("json", "order") else {
             return;
         };
         let ours = value(&with_syncs(), Options::default());

@@ -404,6 +404,7 @@ fn rate(value: u64, base: Base) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::real_fio::real_fio;
     use crate::sample_run::{Recipe, mixed};
 
     const RECIPE: Recipe = Recipe {
@@ -418,6 +419,58 @@ mod tests {
     #[test]
     fn reads_as_fio_does() {
         insta::assert_snapshot!(render(&mixed(RECIPE), Some(1_795_219_841_124)));
+    }
+
+    /// A line with its figures, their units and what depends on their number
+    /// taken out.
+    fn shape(line: &str) -> String {
+        let mut shape = String::new();
+        let mut in_number = false;
+        for c in line.chars() {
+            let starts = c.is_ascii_digit();
+            in_number = starts || (in_number && (c.is_alphanumeric() || "./%".contains(c)));
+            match in_number {
+                true if shape.ends_with('#') => {}
+                true => shape.push('#'),
+                false if c == ' ' && shape.ends_with([' ', '=', '[']) => {}
+                false => shape.push(c),
+            }
+        }
+        for unit in ["(nsec)", "(msec)"] {
+            shape = shape.replace(unit, "(usec)");
+        }
+        // Dates, and lists that are longer or shorter by the figures in them.
+        let pid = shape.find(": pid=#").map(|at| at + ": pid=#".len());
+        shape.truncate(pid.unwrap_or(shape.len()));
+        let mut parts: Vec<&str> = shape.trim_end_matches(',').split(", ").collect();
+        let listed = shape.contains("lat (usec) : ") || shape.contains('|');
+        parts.truncate(if listed { 1 } else { parts.len() });
+        parts.join(", ")
+    }
+
+    #[test]
+    fn every_line_of_the_real_fio_has_its_like() {
+        let Some(theirs) = real_fio("normal", "lines") else {
+            return;
+        };
+        let mut results = mixed(RECIPE);
+        let job = &mut results.jobs[0];
+        job.description = Some("a mix".to_string());
+        job.setup.ioengine = "psync".to_string();
+        job.syncs = 2;
+        job.sync_ns.record(700_000);
+        let ours: Vec<String> = render(&results, None).lines().map(shape).collect();
+        let mut compared = 0;
+        for line in theirs.lines() {
+            let own_to_fio = line.starts_with("fio-") || line.contains("Laying out");
+            // Which drive is below the file is no matter of format.
+            let stacked = line.contains("aggrios=") || line.ends_with("util=0.00%");
+            if !own_to_fio && !stacked {
+                assert!(ours.contains(&shape(line)), "{line:?}: {:?}", shape(line));
+                compared += 1;
+            }
+        }
+        assert!(compared > 35, "fio printed only {compared} lines");
     }
 
     #[test]

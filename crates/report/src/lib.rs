@@ -13,6 +13,8 @@ pub mod html;
 pub mod json;
 mod quantity;
 #[cfg(test)]
+mod real_fio;
+#[cfg(test)]
 mod sample_run;
 pub mod text;
 mod verdict;
