@@ -435,6 +435,79 @@ pub struct DeviceStats {
     pub flash_erases: u64,
     /// Sectors the host wrote.
     pub host_sectors_written: u64,
+    /// Sectors programmed, for whatever reason.
+    pub flash_sectors_programmed: u64,
+    /// One entry a part that executes commands of its own: a die, mostly.
+    pub dies: Vec<DieStats>,
+    /// Commands that several planes executed as one.
+    pub multi_plane_commands: u64,
+    /// Programs and erases that were stopped for a read.
+    pub suspensions: u64,
+    /// What garbage collection did.
+    pub collection: CollectionStats,
+    /// How evenly blocks are worn.
+    pub wear: WearStats,
+    /// Map entries looked up and found in the map's cache; both zero where the
+    /// whole map is in DRAM.
+    pub map_lookups: u64,
+    /// Those found there.
+    pub map_hits: u64,
+    /// Pages of the map read from flash.
+    pub map_reads: u64,
+    /// Pages of the map programmed.
+    pub map_programs: u64,
+    /// Reads answered from the drive's DRAM.
+    pub cache_read_hits: u64,
+}
+
+impl DeviceStats {
+    /// What the flash wrote for every sector that the host wrote; `None`
+    /// before the first write.
+    pub fn write_amplification(&self) -> Option<f64> {
+        (self.host_sectors_written > 0)
+            .then(|| self.flash_sectors_programmed as f64 / self.host_sectors_written as f64)
+    }
+}
+
+/// A part of a drive that executes commands of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DieStats {
+    /// The channel it is on.
+    pub channel: u32,
+    /// Commands it executed.
+    pub commands: u64,
+    /// Time its array worked, in nanoseconds.
+    pub busy_ns: u64,
+    /// The same for each of its planes.
+    pub plane_busy_ns: Vec<u64>,
+}
+
+/// Garbage collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectionStats {
+    /// Blocks collected.
+    pub blocks: u64,
+    /// Sectors of valid data that had to be moved for it.
+    pub sectors_moved: u64,
+    /// Time from the choice of a block to its erasure, summed, in nanoseconds.
+    pub busy_ns: u64,
+    /// The longest of these.
+    pub longest_ns: u64,
+    /// Host reads whose die was at work for collection when they came.
+    pub reads_behind: u64,
+    /// Host writes that waited for a free block.
+    pub writes_stalled: u64,
+}
+
+/// Erase counts over all blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WearStats {
+    /// The least worn block.
+    pub min_erases: u32,
+    /// The most worn block.
+    pub max_erases: u32,
+    /// Mean over all blocks.
+    pub mean_erases: f64,
 }
 
 /// One channel of a drive.
