@@ -5,7 +5,7 @@
 use std::io;
 
 use blklab_stats::{
-    BatchBuckets, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, Results,
+    BatchBuckets, DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, Results,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -298,7 +298,39 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "flash_programs": device.flash_programs,
             "flash_erases": device.flash_erases,
             "host_sectors_written": device.host_sectors_written,
+            "flash_sectors_programmed": device.flash_sectors_programmed,
+            "write_amplification": device.write_amplification(),
+            "multi_plane_commands": device.multi_plane_commands,
+            "suspensions": device.suspensions,
+            "cache_read_hits": device.cache_read_hits,
+            "map_lookups": device.map_lookups,
+            "map_hits": device.map_hits,
+            "map_reads": device.map_reads,
+            "map_programs": device.map_programs,
+            "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
+            "collection": {
+                "blocks": device.collection.blocks,
+                "sectors_moved": device.collection.sectors_moved,
+                "busy_ns": device.collection.busy_ns,
+                "longest_ns": device.collection.longest_ns,
+                "reads_behind": device.collection.reads_behind,
+                "writes_stalled": device.collection.writes_stalled,
+            },
+            "wear": {
+                "min_erases": device.wear.min_erases,
+                "max_erases": device.wear.max_erases,
+                "mean_erases": device.wear.mean_erases,
+            },
         },
+    })
+}
+
+fn die_facts(die: &DieStats) -> Value {
+    json!({
+        "channel": die.channel,
+        "commands": die.commands,
+        "busy_ns": die.busy_ns,
+        "plane_busy_ns": die.plane_busy_ns,
     })
 }
 

@@ -24,6 +24,12 @@ impl Style {
         colour: false,
     };
 
+    /// The columns of the terminal on standard output; `None` where that is
+    /// none.
+    pub fn terminal_width() -> Option<usize> {
+        Table::new().width().map(usize::from)
+    }
+
     /// Columns that changes and their intervals need side by side.
     const WIDE: usize = 120;
 }

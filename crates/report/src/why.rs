@@ -16,6 +16,8 @@ pub enum Place {
     Scheduler,
     /// The drive.
     Drive,
+    /// The flash inside it.
+    Flash,
 }
 
 impl Place {
@@ -25,6 +27,7 @@ impl Place {
             Place::Queue => "queue",
             Place::Scheduler => "scheduler",
             Place::Drive => "drive",
+            Place::Flash => "flash",
         }
     }
 }
@@ -74,6 +77,7 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     let mut facts = queue_facts(schedulers);
     facts.extend(scheduler_facts(schedulers));
     facts.extend(drive_facts(schedulers));
+    facts.extend(flash_facts(schedulers));
     facts.retain(|fact| fact.values.iter().flatten().any(|value| *value != 0.0));
     facts
 }
@@ -215,6 +219,15 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             ),
             |run| variation(&channel_shares(run)),
         ),
+        fact(
+            schedulers,
+            (
+                Place::Drive,
+                "dies' unevenness (deviation over mean)",
+                FactUnit::Share,
+            ),
+            |run| variation(&die_shares(run)),
+        ),
         count("reads that waited behind writes", |d| d.reads_behind_writes),
         fact(
             schedulers,
@@ -244,9 +257,55 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         ),
         count("waits for a busy channel", |d| d.channel_conflicts),
         count("waits for a busy die", |d| d.die_conflicts),
-        count("flash pages read", |d| d.flash_reads),
-        count("flash pages programmed", |d| d.flash_programs),
-        count("flash blocks erased", |d| d.flash_erases),
+        count("reads answered from the drive's cache", |d| {
+            d.cache_read_hits
+        }),
+    ]
+}
+
+/// What the flash had to do for it.
+fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
+    let count = |name, of: fn(&DeviceStats) -> u64| {
+        let what = (Place::Flash, name, FactUnit::Count);
+        fact(schedulers, what, move |run| {
+            Some(total(run, |d| of(&d.device)))
+        })
+    };
+    vec![
+        count("pages read", |d| d.flash_reads),
+        count("pages programmed", |d| d.flash_programs),
+        count("commands on several planes", |d| d.multi_plane_commands),
+        count("programs and erases suspended", |d| d.suspensions),
+        count("blocks erased", |d| d.flash_erases),
+        fact(
+            schedulers,
+            (Place::Flash, "write amplification", FactUnit::Ratio),
+            |run| {
+                let programmed = total(run, |d| d.device.flash_sectors_programmed);
+                ratio(programmed, total(run, |d| d.device.host_sectors_written))
+            },
+        ),
+        count("blocks garbage-collected", |d| d.collection.blocks),
+        count("  reads that came in its way", |d| {
+            d.collection.reads_behind
+        }),
+        count("  writes that waited for it", |d| {
+            d.collection.writes_stalled
+        }),
+        fact(
+            schedulers,
+            (
+                Place::Flash,
+                "map entries found in the map's cache",
+                FactUnit::Share,
+            ),
+            |run| {
+                let lookups = total(run, |d| d.device.map_lookups);
+                ratio(total(run, |d| d.device.map_hits), lookups)
+            },
+        ),
+        count("pages of the map read", |d| d.map_reads),
+        count("pages of the map programmed", |d| d.map_programs),
     ]
 }
 
@@ -256,6 +315,13 @@ fn channel_shares(run: &Results) -> Vec<f64> {
     let busy_ns = |c: &ChannelStats| c.die_busy_ns.max(c.bus_busy_ns);
     let elapsed_ns = run.elapsed_ns.max(1) as f64;
     channels.map(|c| busy_ns(c) as f64 / elapsed_ns).collect()
+}
+
+/// How busy each die of the run's drives was.
+fn die_shares(run: &Results) -> Vec<f64> {
+    let dies = run.disks.iter().flat_map(|disk| &disk.device.dies);
+    let elapsed_ns = run.elapsed_ns.max(1) as f64;
+    dies.map(|die| die.busy_ns as f64 / elapsed_ns).collect()
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
