@@ -10,7 +10,7 @@ mod null;
 pub mod registry;
 mod rings;
 mod spec;
-mod ssd;
+pub mod ssd;
 
 pub use null::{NullDrive, NullSpec};
 pub use spec::{DriveSpec, Interface, Model, SpecError};

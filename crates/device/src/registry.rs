@@ -1,0 +1,49 @@
+//! The drives that come with the program, by name.
+
+use crate::spec::{DriveSpec, SpecError};
+
+/// Name and text of every description in `drives/`.
+const DRIVES: &[(&str, &str)] = &[
+    ("null", include_str!("../../../drives/null.toml")),
+    ("mx100-256", include_str!("../../../drives/mx100-256.toml")),
+    (
+        "mx100-256-ranges",
+        include_str!("../../../drives/mx100-256-ranges.toml"),
+    ),
+    ("nvme", include_str!("../../../drives/nvme.toml")),
+];
+
+/// Their names, in the order they should be listed.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    DRIVES.iter().map(|(name, _)| *name)
+}
+
+/// The text of a drive's description, for `show` and as a model for one's own.
+pub fn text(name: &str) -> Option<&'static str> {
+    DRIVES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, text)| *text)
+}
+
+/// The drive of that name; `None` where there is none.
+pub fn find(name: &str) -> Option<Result<DriveSpec, SpecError>> {
+    text(name).map(|text| DriveSpec::parse(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drive_parses_and_says_what_it_is() {
+        for name in names() {
+            let spec = find(name)
+                .expect("listed")
+                .unwrap_or_else(|e| panic!("{e}"));
+            assert!(!spec.description.is_empty() && !spec.description.contains('\n'));
+            assert!(spec.identity().capacity_sectors > 0);
+        }
+        assert!(find("no-such-drive").is_none());
+    }
+}

@@ -1,0 +1,280 @@
+//! Drive descriptions: TOML in, a drive out.
+
+pub(crate) mod reader;
+
+use thiserror::Error;
+use toml::de::DeTable;
+
+use crate::null::{NullDrive, NullSpec};
+use crate::ssd::{Ssd, SsdSpec};
+use crate::{Device, Identity};
+use reader::{ReadError, Table};
+
+/// A mistake in a drive description.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{file}:{line}: {}{problem}", if key.is_empty() { String::new() } else { format!("`{key}`: ") })]
+pub struct SpecError {
+    /// The file as the user named it.
+    pub file: String,
+    /// The line, from one.
+    pub line: usize,
+    /// The key with its table, empty where the text is no TOML at all.
+    pub key: String,
+    /// What was found and what would be legal.
+    pub problem: String,
+}
+
+/// How a drive is attached, for the choice of its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// SATA behind AHCI: one queue of at most 32 commands.
+    Ahci,
+    /// NVMe: many queues.
+    Nvme,
+    /// The kernel's `null_blk`: no bus at all.
+    Null,
+}
+
+/// A drive description, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriveSpec {
+    /// Its name: the registry's, or the file's.
+    pub name: String,
+    /// One line of help.
+    pub description: String,
+    /// How it is attached.
+    pub interface: Interface,
+    /// What it is made of.
+    pub model: Model,
+}
+
+/// The kinds of drives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Model {
+    /// Only takes time.
+    Null(NullSpec),
+    /// Flash behind a controller.
+    Ssd(Box<SsdSpec>),
+}
+
+impl DriveSpec {
+    /// Reads a description; `name` is the file as the user named it.
+    pub fn parse(name: &str, text: &str) -> Result<DriveSpec, SpecError> {
+        let at = |offset: usize, key: String, problem: String| SpecError {
+            file: name.to_string(),
+            line: line_of(text, offset),
+            key,
+            problem,
+        };
+        let parsed = DeTable::parse(text).map_err(|error| {
+            at(
+                error.span().map_or(0, |span| span.start),
+                String::new(),
+                error.message().to_string(),
+            )
+        })?;
+        Self::read(name, &Table::root(&parsed))
+            .map_err(|error| at(error.offset, error.key, error.problem))
+    }
+
+    fn read(name: &str, root: &Table<'_>) -> Result<DriveSpec, ReadError> {
+        #[derive(Clone, Copy)]
+        enum Kind {
+            Null,
+            Ssd,
+        }
+        let description = root.text("description")?;
+        let interface = root.choice(
+            "interface",
+            &[
+                ("ahci", Interface::Ahci),
+                ("nvme", Interface::Nvme),
+                ("null", Interface::Null),
+            ],
+        )?;
+        let model = match root.choice("model", &[("null", Kind::Null), ("ssd", Kind::Ssd)])? {
+            Kind::Null => Model::Null(NullSpec::read(root)?),
+            Kind::Ssd => Model::Ssd(Box::new(SsdSpec::read(root)?)),
+        };
+        root.finish()?;
+        let spec = DriveSpec {
+            name: name.to_string(),
+            description,
+            interface,
+            model,
+        };
+        if interface == Interface::Ahci && spec.identity().queue_depth > 32 {
+            return Err(root
+                .table("host")?
+                .wrong("queue_depth", "an ahci drive takes at most 32 commands"));
+        }
+        Ok(spec)
+    }
+
+    /// What the host will see.
+    pub fn identity(&self) -> &Identity {
+        match &self.model {
+            Model::Null(spec) => &spec.identity,
+            Model::Ssd(spec) => &spec.identity,
+        }
+    }
+
+    /// Channels inside, where the drive has any.
+    pub fn channels(&self) -> Option<u32> {
+        match &self.model {
+            Model::Null(_) => None,
+            Model::Ssd(spec) => Some(spec.geometry.channels),
+        }
+    }
+
+    /// A drive as described; `seed` decides whatever is left to chance inside.
+    pub fn build(&self, seed: u64) -> Box<dyn Device> {
+        match &self.model {
+            Model::Null(spec) => Box::new(NullDrive::new(spec.clone())),
+            Model::Ssd(spec) => Box::new(Ssd::new((**spec).clone(), seed)),
+        }
+    }
+}
+
+/// Reads `[host]`: what the host sees of a drive.
+pub(crate) fn read_identity(
+    root: &Table<'_>,
+    default_physical_bytes: u64,
+    volatile_write_cache: bool,
+) -> Result<Identity, ReadError> {
+    let host = root.table("host")?;
+    let logical = host.int_or("logical_block_bytes", 512..=65536, 512)?;
+    let physical = host.int_or(
+        "physical_block_bytes",
+        512..=1 << 20,
+        default_physical_bytes.max(logical),
+    )?;
+    for (key, bytes) in [
+        ("logical_block_bytes", logical),
+        ("physical_block_bytes", physical),
+    ] {
+        if !bytes.is_power_of_two() {
+            return Err(host.wrong(key, format!("found {bytes}, legal is a power of two")));
+        }
+    }
+    if physical < logical {
+        return Err(host.wrong(
+            "physical_block_bytes",
+            format!("found {physical}, legal is no less than the logical block ({logical})"),
+        ));
+    }
+    let capacity_bytes = host.int("capacity_bytes", 1 << 20..=1 << 54)?;
+    if capacity_bytes % logical != 0 {
+        return Err(host.wrong(
+            "capacity_bytes",
+            format!("found {capacity_bytes}, legal is a multiple of the logical block ({logical})"),
+        ));
+    }
+    let identity = Identity {
+        capacity_sectors: capacity_bytes / 512,
+        logical_block_bytes: logical as u32,
+        physical_block_bytes: physical as u32,
+        max_transfer_sectors: host.int_or("max_transfer_kb", 4..=1 << 20, 512)? as u32 * 2,
+        max_segments: host.int_or("max_segments", 1..=65535, 168)? as u16,
+        queue_depth: host.int("queue_depth", 1..=65535)? as u32,
+        max_queues: host.int_or("queues", 1..=65535, 1)? as u16,
+        volatile_write_cache,
+        fua: host.flag_or("fua", false)?,
+        discard: host.flag_or("discard", false)?,
+        rotational: false,
+    };
+    host.finish()?;
+    Ok(identity)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.as_bytes()[..offset.min(text.len())]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+
+    fn error_of(from: &str, to: &str) -> SpecError {
+        let text = registry::text("mx100-256").expect("listed");
+        assert!(text.contains(from), "{from}");
+        DriveSpec::parse("my.toml", &text.replacen(from, to, 1)).expect_err(to)
+    }
+
+    fn line_with(text: &str) -> usize {
+        let whole = registry::text("mx100-256").expect("listed");
+        1 + whole
+            .lines()
+            .position(|line| line.contains(text))
+            .expect(text)
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_shown_with_its_line_and_the_range() {
+        let error = error_of("channels = 8 ", "channels = 0 ");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "my.toml:{}: `geometry.channels`: found 0, legal is a whole number from 1 to 64",
+                line_with("channels = 8 ")
+            )
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_is_shown_with_the_legal_ones() {
+        let error = error_of("queue_depth = 32", "queue_depht = 3\nqueue_depth = 32");
+        assert_eq!(error.key, "host.queue_depht");
+        assert!(error.problem.contains("no such key") && error.problem.contains("queue_depth"));
+    }
+
+    #[test]
+    fn a_missing_key_names_its_table() {
+        let error = error_of("erase_us = 3800", "# ");
+        assert_eq!(error.key, "flash.erase_us");
+        assert_eq!(error.line, line_with("[flash]"));
+        assert!(error.problem.contains("is missing"));
+    }
+
+    #[test]
+    fn a_unit_left_out_is_called_that() {
+        let error = error_of("erase_us = 3800", "erase = 3800");
+        assert_eq!(error.key, "flash.erase_us");
+        assert!(error.problem.contains("found `erase`") && error.problem.contains("unit"));
+    }
+
+    #[test]
+    fn a_geometry_too_small_for_its_capacity_is_refused() {
+        let error = error_of("blocks_per_plane = 1048", "blocks_per_plane = 900");
+        assert_eq!(error.key, "geometry.blocks_per_plane");
+        assert_eq!(error.line, line_with("blocks_per_plane"));
+    }
+
+    #[test]
+    fn no_toml_at_all_is_an_error_with_its_line() {
+        let error = DriveSpec::parse("x.toml", "a = 1\nb = = 2\n").expect_err("no TOML");
+        assert_eq!((error.file.as_str(), error.line), ("x.toml", 2));
+    }
+
+    #[test]
+    fn ncq_has_32_tags() {
+        let error = error_of("queue_depth = 32", "queue_depth = 64");
+        assert_eq!(error.key, "host.queue_depth");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(
+            from in 0usize..4000, to in 0usize..4000, with in "\\PC{0,12}",
+        ) {
+            let text = registry::text("mx100-256").expect("listed");
+            let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
+            let changed = format!("{}{with}{}", &text[..from], &text[to..]);
+            let _ = DriveSpec::parse("x.toml", &changed);
+        }
+    }
+}

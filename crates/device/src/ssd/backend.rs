@@ -1,0 +1,778 @@
+//! The flash behind its channels: who gets which die and which bus when.
+//!
+//! A *unit* is the smallest part that executes a command of its own (a
+//! package, a die or a plane, as the drive says). A read takes its channel for
+//! the command, its unit for the array time, and the channel again for the
+//! data; a program takes the channel for command and data, then the unit. A
+//! bus that becomes free first carries data out that is ready, then commands to
+//! idle units in turn, as MQSim does (Tavakkol et al., FAST 2018, section 4).
+
+use std::collections::VecDeque;
+
+use blklab_stats::{ChannelStats, DeviceStats, DieStats};
+
+use super::events::{Event, Events};
+use super::op::{List, NONE, Op, OpKind, Ops, Source};
+use super::spec::{FlashSpec, Interleave, MultiPlane, Scheduling, SsdSpec};
+use super::timing::Timing;
+
+/// How far into a queue a multi-plane command looks for partners.
+const PARTNER_REACH: u32 = 64;
+
+/// What a unit is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// Command or data on their way, or the array at work.
+    Busy,
+    /// Data waits for the bus or is on it.
+    Output,
+}
+
+/// An operation that was stopped for a read.
+#[derive(Clone, Copy, Debug)]
+struct Suspended {
+    group: List,
+    kind: OpKind,
+    remaining_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Unit {
+    channel: u32,
+    /// Its bit in the channel's masks.
+    bit: u64,
+    phase: Phase,
+    kind: OpKind,
+    /// What is being executed; several under a multi-plane command.
+    group: List,
+    /// When the array will be done.
+    done_ns: u64,
+    reads: List,
+    programs: List,
+    erases: List,
+    background: List,
+    suspended: Option<Suspended>,
+    /// Time that programs and erases have held it.
+    write_clock_ns: u64,
+    /// Since when one holds it.
+    write_since_ns: u64,
+    writing: bool,
+    busy_ns: u64,
+    commands: u64,
+    /// What it is at work on serves collection.
+    collecting: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Channel {
+    free_ns: u64,
+    /// An event at `free_ns` is on its way.
+    scheduled: bool,
+    /// The read whose data is on the bus.
+    carrying: u32,
+    output: VecDeque<u32>,
+    /// Units that could start something.
+    ready: u64,
+    turn: u32,
+    units: u32,
+    first_unit: u32,
+    /// Units at work, and since when at least one is.
+    active: u32,
+    active_since_ns: u64,
+    stats: ChannelStats,
+}
+
+/// Counts of the whole flash.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    reads: u64,
+    programs: u64,
+    erases: u64,
+    behind_writes: u64,
+    behind_writes_ns: u64,
+    behind_collection: u64,
+    programmed_bytes: u64,
+    channel_conflicts: u64,
+    die_conflicts: u64,
+    multi_plane: u64,
+    suspensions: u64,
+}
+
+/// The flash and its channels.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    pub(crate) ops: Ops,
+    events: Events,
+    units: Vec<Unit>,
+    channels: Vec<Channel>,
+    unit_of_plane: Vec<u32>,
+    plane_busy_ns: Vec<u64>,
+    partners: Partners,
+    flash: FlashSpec,
+    timing: Timing,
+    scheduling: Scheduling,
+    /// Under strict first-come order: what has not started yet, oldest first.
+    in_order: VecDeque<u64>,
+    counts: Counts,
+    /// Operations that ended, for whoever started them.
+    pub(crate) finished: Vec<u32>,
+}
+
+impl Backend {
+    pub(crate) fn new(spec: &SsdSpec) -> Backend {
+        let geometry = &spec.geometry;
+        let planes_per_unit = match spec.flash.interleave {
+            Interleave::Package => geometry.dies_per_package * geometry.planes_per_die,
+            Interleave::Die => geometry.planes_per_die,
+            Interleave::Plane => 1,
+        };
+        let units_per_channel = geometry.planes_per_channel() / planes_per_unit;
+        let units = (0..geometry.channels * units_per_channel)
+            .map(|unit| Unit::new(unit / units_per_channel, 1 << (unit % units_per_channel)))
+            .collect();
+        let channels = (0..geometry.channels)
+            .map(|channel| Channel::new(channel * units_per_channel, units_per_channel))
+            .collect();
+        Backend {
+            ops: Ops::new(),
+            events: Events::default(),
+            units,
+            channels,
+            unit_of_plane: (0..geometry.planes())
+                .map(|p| p / planes_per_unit)
+                .collect(),
+            plane_busy_ns: vec![0; geometry.planes() as usize],
+            partners: Partners {
+                planes_per_unit,
+                planes_per_die: geometry.planes_per_die,
+                same_page: spec.flash.multi_plane == MultiPlane::SamePage,
+                reach: match spec.flash.multi_plane {
+                    MultiPlane::None => 0,
+                    _ => PARTNER_REACH,
+                },
+            },
+            flash: spec.flash.clone(),
+            timing: Timing::new(spec),
+            scheduling: spec.controller.scheduling,
+            in_order: VecDeque::new(),
+            counts: Counts::default(),
+            finished: Vec::with_capacity(64),
+        }
+    }
+
+    /// When something happens next.
+    #[inline]
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.events.head_ns()
+    }
+
+    /// Queues an operation.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, now_ns: u64, mut op: Op) -> u32 {
+        let unit_index = self.unit_of_plane[op.plane as usize];
+        let unit = &mut self.units[unit_index as usize];
+        op.write_clock_ns = unit.write_clock(now_ns);
+        if unit.phase != Phase::Idle {
+            self.counts.die_conflicts += 1;
+            let behind = unit.collecting && op.source == Source::Host;
+            self.counts.behind_collection += behind as u64;
+        }
+        let ready = op.ready;
+        let (kind, background) = (op.kind, op.background);
+        let index = self.ops.insert(op);
+        let list = match (background, kind) {
+            (true, _) => &mut unit.background,
+            (_, OpKind::Read) => &mut unit.reads,
+            (_, OpKind::Program) => &mut unit.programs,
+            (_, OpKind::Erase) => &mut unit.erases,
+        };
+        list.push(&mut self.ops, index);
+        if self.scheduling == Scheduling::Fcfs && !background {
+            self.in_order.push_back(self.ops[index].arrival);
+        }
+        if ready {
+            self.wake(now_ns, unit_index);
+        }
+        index
+    }
+
+    /// A program whose data is complete may start.
+    pub(crate) fn make_ready(&mut self, now_ns: u64, index: u32) {
+        self.ops[index].ready = true;
+        let unit = self.unit_of_plane[self.ops[index].plane as usize];
+        self.wake(now_ns, unit);
+    }
+
+    /// A unit may have something to start: now, or when its bus is free.
+    #[inline]
+    fn wake(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &self.units[unit_index as usize];
+        if !self.may_start(now_ns, unit) {
+            return;
+        }
+        let (channel_index, bit) = (unit.channel, unit.bit);
+        let channel = &mut self.channels[channel_index as usize];
+        channel.ready |= bit;
+        if channel.free_ns <= now_ns && !channel.scheduled {
+            self.arbitrate(now_ns, channel_index);
+        } else {
+            self.counts.channel_conflicts += 1;
+            self.schedule_bus(channel_index);
+        }
+    }
+
+    #[inline]
+    fn may_start(&self, now_ns: u64, unit: &Unit) -> bool {
+        match unit.phase {
+            Phase::Idle => unit.has_work(),
+            Phase::Busy => self.can_suspend(now_ns, unit),
+            Phase::Output => false,
+        }
+    }
+
+    /// Whether a read may stop what the unit is doing.
+    #[inline]
+    fn can_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
+        let cost_ns = match unit.kind {
+            OpKind::Read => None,
+            OpKind::Program => self.flash.program_suspend_ns,
+            OpKind::Erase => self.flash.erase_suspend_ns,
+        };
+        let Some(cost_ns) = cost_ns else {
+            return false;
+        };
+        let array_ns = self.timing.array_ns(unit.kind, 0);
+        !unit.reads.is_empty()
+            && unit.suspended.is_none()
+            // Still on the bus: the array has not begun.
+            && unit.done_ns.saturating_sub(now_ns) <= array_ns
+            && unit.done_ns.saturating_sub(now_ns) > cost_ns + self.flash.suspend_above_ns
+    }
+
+    #[inline]
+    fn schedule_bus(&mut self, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        if !channel.scheduled {
+            channel.scheduled = true;
+            self.events.push(channel.free_ns, Event::Bus(channel_index));
+        }
+    }
+
+    /// Takes one step; the caller has made sure that it is due.
+    pub(crate) fn step(&mut self) {
+        let Some((now_ns, event)) = self.events.pop() else {
+            return;
+        };
+        match event {
+            Event::Bus(channel) => self.bus_free(now_ns, channel),
+            Event::Array(unit) => self.array_done(now_ns, unit),
+        }
+    }
+
+    fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        channel.scheduled = false;
+        let carried = std::mem::replace(&mut channel.carrying, NONE);
+        if carried != NONE {
+            self.data_out_done(now_ns, carried);
+        }
+        self.arbitrate(now_ns, channel_index);
+    }
+
+    /// A read's data is in the controller.
+    fn data_out_done(&mut self, now_ns: u64, index: u32) {
+        let unit_index = self.unit_of_plane[self.ops[index].plane as usize];
+        self.finished.push(index);
+        let unit = &mut self.units[unit_index as usize];
+        // The group's reads leave in order: the head is the one that left.
+        unit.group.pop(&self.ops);
+        if unit.group.is_empty() {
+            self.release(now_ns, unit_index);
+        }
+    }
+
+    /// The unit has nothing in hand any more; it goes on with what was stopped
+    /// or says that it could start something.
+    fn release(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let channel_index = unit.channel;
+        unit.phase = Phase::Idle;
+        unit.end_write(now_ns);
+        if unit.suspended.is_some() && unit.reads.is_empty() {
+            self.resume(now_ns, unit_index);
+            return;
+        }
+        let channel = &mut self.channels[channel_index as usize];
+        channel.leave(now_ns);
+        if unit.has_work() {
+            channel.ready |= unit.bit;
+        }
+    }
+
+    fn resume(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let Some(stopped) = unit.suspended.take() else {
+            return;
+        };
+        unit.phase = Phase::Busy;
+        unit.kind = stopped.kind;
+        unit.group = stopped.group;
+        unit.done_ns = now_ns + stopped.remaining_ns;
+        unit.begin_write(now_ns);
+        self.events.push(unit.done_ns, Event::Array(unit_index));
+    }
+
+    fn array_done(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        if unit.phase != Phase::Busy || unit.done_ns != now_ns {
+            return; // It was stopped meanwhile.
+        }
+        let channel_index = unit.channel;
+        if unit.kind == OpKind::Read {
+            unit.phase = Phase::Output;
+            let channel = &mut self.channels[channel_index as usize];
+            let mut index = unit.group.head();
+            while index != NONE {
+                channel.output.push_back(index);
+                index = self.ops[index].next;
+            }
+        } else {
+            while let Some(index) = unit.group.pop(&self.ops) {
+                self.finished.push(index);
+            }
+            self.release(now_ns, unit_index);
+        }
+        let channel = &self.channels[channel_index as usize];
+        if channel.free_ns <= now_ns && !channel.scheduled {
+            self.arbitrate(now_ns, channel_index);
+        } else if !channel.output.is_empty() || channel.ready != 0 {
+            self.counts.channel_conflicts += 1;
+            self.schedule_bus(channel_index);
+        }
+    }
+
+    /// Gives the free bus to data that is ready, else to an idle unit.
+    fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        if let Some(index) = channel.output.pop_front() {
+            let ns = self.timing.data_ns(self.ops[index].bytes);
+            channel.carrying = index;
+            channel.occupy(now_ns, ns);
+            self.schedule_bus(channel_index);
+            return;
+        }
+        while self.channels[channel_index as usize].ready != 0 {
+            let unit_index = self.channels[channel_index as usize].next_ready();
+            let started = self.start(now_ns, unit_index);
+            let channel = &mut self.channels[channel_index as usize];
+            if !started {
+                continue;
+            }
+            channel.turn = unit_index - channel.first_unit + 1;
+            if channel.ready != 0 {
+                self.schedule_bus(channel_index);
+            }
+            return;
+        }
+    }
+
+    /// Starts the unit's next command if it has one that may start.
+    fn start(&mut self, now_ns: u64, unit_index: u32) -> bool {
+        let unit = &self.units[unit_index as usize];
+        let channel_index = unit.channel;
+        self.channels[channel_index as usize].ready &= !unit.bit;
+        if !self.may_start(now_ns, unit) {
+            return false;
+        }
+        let suspending = unit.phase == Phase::Busy;
+        let only_reads = suspending || unit.suspended.is_some();
+        let group = self.pick(unit_index, only_reads);
+        if group.is_empty() {
+            return false;
+        }
+        let delay_ns = if suspending {
+            self.suspend(now_ns, unit_index)
+        } else {
+            0
+        };
+        self.units[unit_index as usize].group = group;
+        self.execute(now_ns, unit_index, delay_ns);
+        true
+    }
+
+    /// Stops what the array is doing and returns what that costs.
+    fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
+        let unit = &mut self.units[unit_index as usize];
+        let cost_ns = match unit.kind {
+            OpKind::Erase => self.flash.erase_suspend_ns,
+            _ => self.flash.program_suspend_ns,
+        };
+        unit.end_write(now_ns);
+        unit.suspended = Some(Suspended {
+            group: unit.group,
+            kind: unit.kind,
+            remaining_ns: unit.done_ns.saturating_sub(now_ns),
+        });
+        self.counts.suspensions += 1;
+        self.channels[unit.channel as usize].leave(now_ns);
+        cost_ns.unwrap_or(0)
+    }
+
+    /// Takes the next command's operations out of their queue.
+    fn pick(&mut self, unit_index: u32, only_reads: bool) -> List {
+        let Some(choice) = self.choose(unit_index, only_reads) else {
+            return List::EMPTY;
+        };
+        let unit = &mut self.units[unit_index as usize];
+        let list = match choice {
+            Queue::Reads => &mut unit.reads,
+            Queue::Programs => &mut unit.programs,
+            Queue::Erases => &mut unit.erases,
+            Queue::Background => &mut unit.background,
+        };
+        let group = take_group(&mut self.ops, list, &self.partners);
+        if self.scheduling == Scheduling::Fcfs {
+            self.note_started(group);
+        }
+        group
+    }
+
+    /// Which queue is next, by the drive's scheduling.
+    #[inline]
+    fn choose(&self, unit_index: u32, only_reads: bool) -> Option<Queue> {
+        let unit = &self.units[unit_index as usize];
+        if only_reads {
+            // Only reads may run while something is stopped.
+            return (!unit.reads.is_empty()).then_some(Queue::Reads);
+        }
+        let heads = [
+            (Queue::Reads, unit.reads.head()),
+            (Queue::Programs, unit.programs.head()),
+            (Queue::Erases, unit.erases.head()),
+        ];
+        let startable = |(queue, head): &(Queue, u32)| {
+            *head != NONE && (*queue != Queue::Programs || self.any_ready(*head))
+        };
+        let mut waiting = heads.into_iter().filter(startable);
+        let chosen = match self.scheduling {
+            Scheduling::ReadPriority => waiting.next(),
+            Scheduling::OutOfOrder => waiting.min_by_key(|(_, head)| self.ops[*head].arrival),
+            Scheduling::Fcfs => waiting
+                .min_by_key(|(_, head)| self.ops[*head].arrival)
+                .filter(|(_, head)| self.in_order.front() == Some(&self.ops[*head].arrival)),
+        };
+        match chosen {
+            Some((queue, _)) => Some(queue),
+            None => (!unit.background.is_empty()).then_some(Queue::Background),
+        }
+    }
+
+    #[inline]
+    fn any_ready(&self, mut index: u32) -> bool {
+        while index != NONE {
+            if self.ops[index].ready {
+                return true;
+            }
+            index = self.ops[index].next;
+        }
+        false
+    }
+
+    /// Under first-come order: the group has started, others may follow.
+    fn note_started(&mut self, group: List) {
+        let mut index = group.head();
+        while index != NONE {
+            let arrival = self.ops[index].arrival;
+            if let Some(place) = self.in_order.iter().position(|a| *a == arrival) {
+                self.in_order.remove(place);
+            }
+            index = self.ops[index].next;
+        }
+    }
+
+    /// Puts the unit's group on the bus and sets the array's end.
+    fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
+        let unit = &mut self.units[unit_index as usize];
+        let kind = self.ops[unit.group.head()].kind;
+        let channel = &mut self.channels[unit.channel as usize];
+        let (mut bus_ns, mut array_ns) = (self.timing.command_ns(kind), 0);
+        let mut index = unit.group.head();
+        let (first, mut multi_plane) = (index, 0);
+        while index != NONE {
+            let op = &self.ops[index];
+            let op_ns = self.timing.array_ns(kind, op.page);
+            array_ns = op_ns.max(array_ns);
+            self.plane_busy_ns[op.plane as usize] += op_ns;
+            if index != first {
+                bus_ns += self.timing.plane_command_ns;
+                multi_plane = 1;
+            }
+            match kind {
+                OpKind::Read => {
+                    channel.stats.reads += 1;
+                    self.counts.reads += 1;
+                    if op.source == Source::Host {
+                        let lost_ns = unit.write_clock_ns - op.write_clock_ns;
+                        self.counts.behind_writes += (lost_ns > 0) as u64;
+                        self.counts.behind_writes_ns += lost_ns;
+                    }
+                }
+                OpKind::Program => {
+                    bus_ns += self.timing.data_ns(op.bytes);
+                    channel.stats.writes += 1;
+                    self.counts.programs += 1;
+                    self.counts.programmed_bytes += op.bytes as u64;
+                }
+                OpKind::Erase => self.counts.erases += 1,
+            }
+            index = op.next;
+        }
+        self.counts.multi_plane += multi_plane;
+        unit.collecting = self.ops[first].collects;
+        channel.occupy(now_ns, delay_ns + bus_ns);
+        channel.enter(now_ns);
+        unit.phase = Phase::Busy;
+        unit.kind = kind;
+        unit.done_ns = channel.free_ns + array_ns;
+        unit.busy_ns += array_ns;
+        unit.commands += 1;
+        if kind != OpKind::Read {
+            unit.begin_write(now_ns);
+        }
+        self.events.push(unit.done_ns, Event::Array(unit_index));
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+    }
+
+    /// Under first-come order: whoever holds the oldest operation may go.
+    fn wake_next_in_order(&mut self, now_ns: u64) {
+        let Some(&arrival) = self.in_order.front() else {
+            return;
+        };
+        let holder = self.units.iter().position(|unit| {
+            [&unit.reads, &unit.programs, &unit.erases]
+                .iter()
+                .any(|list| !list.is_empty() && self.ops[list.head()].arrival == arrival)
+        });
+        let Some(holder) = holder else { return };
+        let unit = &self.units[holder];
+        if unit.phase == Phase::Idle && unit.has_work() {
+            let channel_index = unit.channel;
+            let channel = &mut self.channels[channel_index as usize];
+            channel.ready |= unit.bit;
+            // Its bus may be free, but a start within a start would nest
+            // without bound: an event at once does the same.
+            channel.free_ns = channel.free_ns.max(now_ns);
+            self.schedule_bus(channel_index);
+        }
+    }
+
+    /// Adds what was counted to `stats`.
+    pub(crate) fn report(&self, stats: &mut DeviceStats) {
+        stats.channels = self.channels.iter().map(|c| c.stats.clone()).collect();
+        stats.flash_reads = self.counts.reads;
+        stats.flash_programs = self.counts.programs;
+        stats.flash_erases = self.counts.erases;
+        stats.reads_behind_writes = self.counts.behind_writes;
+        stats.reads_behind_writes_ns = self.counts.behind_writes_ns;
+        stats.channel_conflicts = self.counts.channel_conflicts;
+        stats.die_conflicts = self.counts.die_conflicts;
+        stats.flash_sectors_programmed = self.counts.programmed_bytes / 512;
+        stats.multi_plane_commands = self.counts.multi_plane;
+        stats.suspensions = self.counts.suspensions;
+        stats.collection.reads_behind = self.counts.behind_collection;
+        let planes = self.partners.planes_per_unit as usize;
+        stats.dies = self
+            .units
+            .iter()
+            .zip(self.plane_busy_ns.chunks(planes))
+            .map(|(unit, planes)| DieStats {
+                channel: unit.channel,
+                commands: unit.commands,
+                busy_ns: unit.busy_ns,
+                plane_busy_ns: planes.to_vec(),
+            })
+            .collect();
+    }
+
+    pub(crate) fn reset_stats(&mut self) {
+        self.counts = Counts::default();
+        self.plane_busy_ns.fill(0);
+        for channel in &mut self.channels {
+            channel.stats = ChannelStats::default();
+        }
+        for unit in &mut self.units {
+            unit.busy_ns = 0;
+            unit.commands = 0;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Reads,
+    Programs,
+    Erases,
+    Background,
+}
+
+/// Which operations may run as one command.
+#[derive(Clone, Copy, Debug)]
+struct Partners {
+    planes_per_unit: u32,
+    planes_per_die: u32,
+    same_page: bool,
+    /// How far behind the first partners are looked for.
+    reach: u32,
+}
+
+/// Takes the first operation that may start, and partners for it on other
+/// planes of its die. Programs of one plane keep their order, since the pages
+/// of a block are programmed in order.
+fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> List {
+    let mut group = List::EMPTY;
+    let (mut before, mut index) = (NONE, list.head());
+    // Planes of the unit that are taken, or where an older program must wait.
+    let mut closed = 0u64;
+    let (mut die, mut page, mut kind, mut taken) = (0, 0, OpKind::Read, 0);
+    let mut looked = 0;
+    while index != NONE {
+        let op = ops[index];
+        let bit = 1u64 << (op.plane % partners.planes_per_unit);
+        let fits = taken == 0
+            || (op.kind == kind
+                && op.plane / partners.planes_per_die == die
+                && (!partners.same_page || op.page == page));
+        if fits && op.ready && closed & bit == 0 {
+            (die, page, kind) = (op.plane / partners.planes_per_die, op.page, op.kind);
+            let next = list.unlink(ops, before, index);
+            if before != NONE {
+                ops[before].next = next;
+            }
+            group.push(ops, index);
+            taken += 1;
+            closed |= bit;
+            if partners.reach == 0 || taken == partners.planes_per_die {
+                break;
+            }
+            index = next;
+        } else {
+            if op.kind == OpKind::Program {
+                closed |= bit;
+            }
+            before = index;
+            index = op.next;
+        }
+        looked += 1;
+        if looked > partners.reach && taken > 0 {
+            break;
+        }
+    }
+    group
+}
+
+impl Unit {
+    fn new(channel: u32, bit: u64) -> Unit {
+        Unit {
+            channel,
+            bit,
+            phase: Phase::Idle,
+            kind: OpKind::Read,
+            group: List::EMPTY,
+            done_ns: 0,
+            reads: List::EMPTY,
+            programs: List::EMPTY,
+            erases: List::EMPTY,
+            background: List::EMPTY,
+            suspended: None,
+            write_clock_ns: 0,
+            write_since_ns: 0,
+            writing: false,
+            busy_ns: 0,
+            commands: 0,
+            collecting: false,
+        }
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        !(self.reads.is_empty()
+            && self.programs.is_empty()
+            && self.erases.is_empty()
+            && self.background.is_empty())
+    }
+
+    #[inline]
+    fn write_clock(&self, now_ns: u64) -> u64 {
+        match self.writing {
+            true => self.write_clock_ns + (now_ns - self.write_since_ns),
+            false => self.write_clock_ns,
+        }
+    }
+
+    #[inline]
+    fn begin_write(&mut self, now_ns: u64) {
+        self.writing = true;
+        self.write_since_ns = now_ns;
+    }
+
+    #[inline]
+    fn end_write(&mut self, now_ns: u64) {
+        self.write_clock_ns = self.write_clock(now_ns);
+        self.writing = false;
+    }
+}
+
+impl Channel {
+    fn new(first_unit: u32, units: u32) -> Channel {
+        Channel {
+            free_ns: 0,
+            scheduled: false,
+            carrying: NONE,
+            output: VecDeque::with_capacity(units as usize),
+            ready: 0,
+            turn: 0,
+            units,
+            first_unit,
+            active: 0,
+            active_since_ns: 0,
+            stats: ChannelStats::default(),
+        }
+    }
+
+    /// The next unit in turn among those that could start something.
+    #[inline]
+    fn next_ready(&self) -> u32 {
+        let turn = self.turn % self.units;
+        let later = self.ready >> turn;
+        let place = match later {
+            0 => self.ready.trailing_zeros(),
+            _ => turn + later.trailing_zeros(),
+        };
+        self.first_unit + place
+    }
+
+    #[inline]
+    fn occupy(&mut self, now_ns: u64, ns: u64) {
+        self.free_ns = now_ns + ns;
+        self.stats.bus_busy_ns += ns;
+    }
+
+    #[inline]
+    fn enter(&mut self, now_ns: u64) {
+        if self.active == 0 {
+            self.active_since_ns = now_ns;
+        }
+        self.active += 1;
+    }
+
+    #[inline]
+    fn leave(&mut self, now_ns: u64) {
+        self.active -= 1;
+        if self.active == 0 {
+            self.stats.die_busy_ns += now_ns - self.active_since_ns;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Garbage collection at work: its reads, programs and erases.
+
+use super::Ssd;
+use super::flash_op;
+use super::ftl::Stream;
+use super::gc::{Job, choose_victim};
+use super::op::{Op, OpKind, Source};
+
+impl Ssd {
+    /// Starts to collect a plane; `false` where nothing could be freed there.
+    pub(super) fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
+        if self.jobs[plane as usize].is_running() {
+            return true;
+        }
+        let Some(victim) = choose_victim(&self.ftl, plane, &self.spec.gc, &mut self.rng) else {
+            // Pages on their way will fill a block that can be collected.
+            return self.programs_queued > 0;
+        };
+        self.ftl.begin_collection(victim);
+        self.jobs[plane as usize] = Job {
+            victim,
+            since_ns: now_ns,
+            ..Job::NONE
+        };
+        self.continue_collection(now_ns, plane);
+        true
+    }
+
+    /// Whether collection in this plane lets the host go first.
+    pub(super) fn collection_yields(&self, plane: u32) -> bool {
+        self.spec.gc.preemptible && self.ftl.can_write(plane)
+    }
+
+    /// Takes the next steps of a plane's collection.
+    pub(super) fn continue_collection(&mut self, now_ns: u64, plane: u32) {
+        let mut job = self.jobs[plane as usize];
+        if !job.is_running() || job.erasing {
+            return;
+        }
+        while job.reads < self.spec.gc.depth && job.next_page < self.ftl.pages_per_block() {
+            let page = job.next_page;
+            job.next_page += 1;
+            let slots = self.current_slots(job.victim, page);
+            if slots > 0 {
+                let bytes = slots * self.spec.ftl.map_unit_bytes;
+                self.enqueue_collection(now_ns, OpKind::Read, plane, page, bytes);
+                job.reads += 1;
+            }
+        }
+        self.jobs[plane as usize] = job;
+        if job.next_page < self.ftl.pages_per_block() || job.reads > 0 {
+            return;
+        }
+        if let Some(record) = self.ftl.filling(plane, Stream::Collection) {
+            self.jobs[plane as usize].programs += 1;
+            self.program(now_ns, record);
+        } else if job.programs == 0 {
+            self.jobs[plane as usize].erasing = true;
+            self.enqueue_collection(now_ns, OpKind::Erase, plane, job.victim, 0);
+        }
+    }
+
+    fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, plane: u32, page: u32, bytes: u32) {
+        let mut op = flash_op(kind, Source::Gc, plane, plane, page, bytes);
+        op.background = self.collection_yields(plane);
+        self.backend.enqueue(now_ns, op);
+    }
+
+    fn current_slots(&self, block: u32, page: u32) -> u32 {
+        let first = self.ftl.page_start(block, page);
+        (first..first + self.ftl.slots_per_page())
+            .filter(|at| self.ftl.current_owner(*at).is_some())
+            .count() as u32
+    }
+
+    /// A read or the erase of a collection is over.
+    pub(super) fn collection_done(&mut self, now_ns: u64, op: &Op) {
+        let plane = op.plane;
+        let job = &mut self.jobs[plane as usize];
+        if op.kind == OpKind::Erase {
+            let (victim, took_ns) = (job.victim, now_ns - job.since_ns);
+            *job = Job::NONE;
+            let counts = &mut self.stats.collection;
+            counts.blocks += 1;
+            counts.busy_ns += took_ns;
+            counts.longest_ns = counts.longest_ns.max(took_ns);
+            self.ftl.erased(plane, victim);
+            if self.ftl.wants_collection(plane) {
+                self.collect(now_ns, plane);
+            }
+            self.admit(now_ns);
+            return;
+        }
+        job.reads -= 1;
+        let victim = job.victim;
+        self.move_page(now_ns, plane, victim, op.page);
+        self.continue_collection(now_ns, plane);
+    }
+
+    /// Gives what is still current of a page its new place.
+    fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32) {
+        let first = self.ftl.page_start(victim, page);
+        for at in first..first + self.ftl.slots_per_page() {
+            let Some(slot) = self.ftl.current_owner(at) else {
+                continue;
+            };
+            let record = self.ftl.write(plane, slot, Stream::Collection, 0);
+            self.stats.collection.sectors_moved += self.spec.ftl.map_unit_bytes as u64 / 512;
+            if self.ftl.is_full(record) {
+                self.jobs[plane as usize].programs += 1;
+                self.program(now_ns, record);
+            }
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! The flash translation layer: where logical slots are, and which page of
+//! which block is written next.
+//!
+//! Every plane has a block that takes the host's data and one that takes what
+//! garbage collection moves, so that the two do not mix. A page is a *record*
+//! from its first slot until it is programmed; until then its data is in DRAM.
+
+use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, Use};
+use super::geometry::{Home, Placement};
+use super::map::{Map, Place};
+use super::op::NONE;
+use super::spec::{GcSpec, InitialState, SsdSpec};
+
+/// Where a logical slot's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// Never written, or discarded.
+    Nowhere,
+    /// In DRAM, on its way to this physical slot.
+    Buffered(u32),
+    /// In this physical slot.
+    Flash(u32),
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Host,
+    Collection,
+}
+
+/// A page between its first slot and the end of its program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRecord {
+    pub(crate) plane: u32,
+    pub(crate) block: u32,
+    pub(crate) page: u32,
+    /// Slots handed out.
+    pub(crate) slots: u32,
+    pub(crate) stream: Stream,
+    /// No further slots: it is queued for its program.
+    pub(crate) closed: bool,
+    /// The program in the backend, once closed.
+    pub(crate) op: u32,
+    /// Reads that must end before the program starts.
+    pub(crate) reads: u32,
+    /// The flush epoch it belongs to.
+    pub(crate) epoch: u32,
+    /// First of the commands that wait for it.
+    pub(crate) waiters: u32,
+    next_free: u32,
+}
+
+/// Where a stream writes in a plane.
+#[derive(Clone, Copy, Debug)]
+struct Frontier {
+    block: u32,
+    page: u32,
+    /// The record of the page being filled.
+    record: u32,
+}
+
+const CLOSED: Frontier = Frontier {
+    block: NO_BLOCK,
+    page: 0,
+    record: NONE,
+};
+
+#[derive(Clone, Debug)]
+struct Plane {
+    free: Vec<u32>,
+    frontiers: [Frontier; 2],
+}
+
+/// The translation layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Ftl {
+    pub(crate) blocks: Blocks,
+    map: Map,
+    placement: Placement,
+    planes: Vec<Plane>,
+    records: Vec<PageRecord>,
+    free_record: u32,
+    state: InitialState,
+    gc: GcSpec,
+    slots_per_page: u32,
+    pages_per_block: u32,
+    slots_per_block: u32,
+    blocks_per_plane: u32,
+    logical_slots: u64,
+}
+
+impl Ftl {
+    pub(crate) fn new(spec: &SsdSpec) -> Ftl {
+        let geometry = &spec.geometry;
+        let slots_per_page = spec.slots_per_page();
+        let logical_slots = spec.logical_slots();
+        let pages = logical_slots.div_ceil(slots_per_page as u64) as u32;
+        let slots_per_block = slots_per_page * geometry.pages_per_block;
+        let mut ftl = Ftl {
+            blocks: Blocks::new(geometry.blocks(), slots_per_block),
+            map: Map::new(logical_slots),
+            placement: Placement::new(geometry, spec.ftl.layout, spec.ftl.order, pages),
+            planes: Vec::with_capacity(geometry.planes() as usize),
+            records: Vec::with_capacity(256),
+            free_record: NONE,
+            state: spec.state,
+            gc: spec.gc,
+            slots_per_page,
+            pages_per_block: geometry.pages_per_block,
+            slots_per_block,
+            blocks_per_plane: geometry.blocks_per_plane,
+            logical_slots,
+        };
+        for plane in 0..geometry.planes() {
+            ftl.lay_out(plane);
+        }
+        ftl
+    }
+
+    /// Puts a plane's blocks into the state at the start.
+    fn lay_out(&mut self, plane: u32) {
+        let pages = match self.state {
+            InitialState::Fresh => 0,
+            InitialState::Filled => self.placement.pages_of(plane),
+        };
+        let written = pages.div_ceil(self.pages_per_block);
+        let first = plane * self.blocks_per_plane;
+        for block in 0..written {
+            let held = (pages - block * self.pages_per_block).min(self.pages_per_block);
+            let index = (first + block) as usize;
+            self.blocks.valid[index] = (held * self.slots_per_page) as u16;
+            self.blocks.programmed[index] = self.pages_per_block as u16;
+            self.blocks.uses[index] = Use::Full;
+        }
+        self.trim_last_page(plane, pages);
+        self.planes.push(Plane {
+            free: (first + written..first + self.blocks_per_plane)
+                .rev()
+                .collect(),
+            frontiers: [CLOSED; 2],
+        });
+    }
+
+    /// The address space may end within a page.
+    fn trim_last_page(&mut self, plane: u32, pages: u32) {
+        let Some(rank) = pages.checked_sub(1) else {
+            return;
+        };
+        let Some(page) = self.placement.page_at(Home { plane, rank }) else {
+            return;
+        };
+        let end = (page as u64 + 1) * self.slots_per_page as u64;
+        let missing = end.saturating_sub(self.logical_slots) as u16;
+        let block = plane * self.blocks_per_plane + rank / self.pages_per_block;
+        self.blocks.valid[block as usize] -= missing;
+    }
+
+    /// The plane, block and page of a physical slot.
+    #[inline]
+    pub(crate) fn parts(&self, at: u32) -> (u32, u32, u32) {
+        let block = at / self.slots_per_block;
+        let page = at % self.slots_per_block / self.slots_per_page;
+        (block / self.blocks_per_plane, block, page)
+    }
+
+    /// Where a slot is.
+    #[inline]
+    pub(crate) fn locate(&self, slot: u32) -> Located {
+        match self.map.get(slot) {
+            Place::Discarded => Located::Nowhere,
+            Place::Initial => self.initial(slot),
+            Place::At(at) => {
+                let (_, block, page) = self.parts(at);
+                if page < self.blocks.programmed[block as usize] as u32 {
+                    Located::Flash(at)
+                } else {
+                    Located::Buffered(at)
+                }
+            }
+        }
+    }
+
+    /// Where the state at the start has a slot.
+    #[inline]
+    fn initial(&self, slot: u32) -> Located {
+        match self.state {
+            InitialState::Fresh => Located::Nowhere,
+            InitialState::Filled => {
+                let home = self.home(slot);
+                let first = home.plane * self.blocks_per_plane * self.slots_per_block;
+                Located::Flash(first + home.rank * self.slots_per_page + slot % self.slots_per_page)
+            }
+        }
+    }
+
+    #[inline]
+    fn home(&self, slot: u32) -> Home {
+        self.placement.home(slot / self.slots_per_page)
+    }
+
+    /// The plane that a write of `slot` goes to.
+    #[inline]
+    pub(crate) fn target(&self, slot: u32) -> u32 {
+        self.home(slot).plane
+    }
+
+    /// Whether the plane can take a slot of the host's now.
+    #[inline]
+    pub(crate) fn can_write(&self, plane: u32) -> bool {
+        let state = &self.planes[plane as usize];
+        state.frontiers[Stream::Host as usize].block != NO_BLOCK
+            || state.free.len() as u32 > self.gc.reserve_blocks
+    }
+
+    /// Whether the plane should be collected.
+    #[inline]
+    pub(crate) fn wants_collection(&self, plane: u32) -> bool {
+        (self.planes[plane as usize].free.len() as u32) < self.gc.start_blocks
+    }
+
+    /// Forgets where a slot was.
+    #[inline]
+    fn invalidate(&mut self, slot: u32) {
+        if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
+            let block = at / self.slots_per_block;
+            self.blocks.valid[block as usize] -= 1;
+        }
+    }
+
+    /// Gives a slot its next place in `plane` and returns the page's record.
+    ///
+    /// A slot that is in the page being filled already keeps its place: the
+    /// data in DRAM is overwritten. The caller has asked [`Ftl::can_write`].
+    pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
+        let record = self.open_record(plane, stream, epoch);
+        let page = self.records[record as usize];
+        let first = page.block * self.slots_per_block + page.page * self.slots_per_page;
+        if let Place::At(at) = self.map.get(slot)
+            && (first..first + page.slots).contains(&at)
+        {
+            return record;
+        }
+        self.invalidate(slot);
+        let at = first + page.slots;
+        self.map.set(slot, at);
+        self.blocks.valid[page.block as usize] += 1;
+        self.blocks
+            .set_owner(page.block, at % self.slots_per_block, slot);
+        self.records[record as usize].slots += 1;
+        record
+    }
+
+    /// The record of the page being filled, a new one if need be.
+    fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
+        let frontier = self.planes[plane as usize].frontiers[stream as usize];
+        if frontier.record != NONE {
+            return frontier.record;
+        }
+        let frontier = match frontier.block {
+            NO_BLOCK => Frontier {
+                block: self.open_block(plane),
+                page: 0,
+                record: NONE,
+            },
+            _ => frontier,
+        };
+        let record = self.new_record(PageRecord {
+            plane,
+            block: frontier.block,
+            page: frontier.page,
+            slots: 0,
+            stream,
+            closed: false,
+            op: NONE,
+            reads: 0,
+            epoch,
+            waiters: NONE,
+            next_free: NONE,
+        });
+        self.planes[plane as usize].frontiers[stream as usize] = Frontier { record, ..frontier };
+        record
+    }
+
+    /// The least worn free block: dynamic wear levelling.
+    fn open_block(&mut self, plane: u32) -> u32 {
+        let free = &mut self.planes[plane as usize].free;
+        let erases = &self.blocks.erases;
+        let place = (0..free.len())
+            .rev()
+            .min_by_key(|place| erases[free[*place] as usize]);
+        // The reserve keeps one for every stream (see `can_write`).
+        let block = free.swap_remove(place.expect("a free block is kept in reserve"));
+        self.blocks.open(block);
+        block
+    }
+
+    /// Ends the filling of a page; its place in the block is used up.
+    pub(crate) fn close(&mut self, record: u32) {
+        let page = &mut self.records[record as usize];
+        page.closed = true;
+        let frontier = &mut self.planes[page.plane as usize].frontiers[page.stream as usize];
+        frontier.record = NONE;
+        frontier.page += 1;
+        if frontier.page == self.pages_per_block {
+            self.blocks.fill(frontier.block);
+            *frontier = CLOSED;
+        }
+    }
+
+    /// The page that a stream is filling in a plane.
+    pub(crate) fn filling(&self, plane: u32, stream: Stream) -> Option<u32> {
+        let record = self.planes[plane as usize].frontiers[stream as usize].record;
+        (record != NONE).then_some(record)
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self, record: u32) -> bool {
+        self.records[record as usize].slots == self.slots_per_page
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, record: u32) -> &PageRecord {
+        &self.records[record as usize]
+    }
+
+    #[inline]
+    pub(crate) fn record_mut(&mut self, record: u32) -> &mut PageRecord {
+        &mut self.records[record as usize]
+    }
+
+    /// Its page is on the flash.
+    pub(crate) fn programmed(&mut self, record: u32) {
+        let page = self.records[record as usize];
+        self.blocks.programmed[page.block as usize] = page.page as u16 + 1;
+        self.records[record as usize].next_free = self.free_record;
+        self.free_record = record;
+    }
+
+    fn new_record(&mut self, record: PageRecord) -> u32 {
+        if self.free_record == NONE {
+            self.records.push(record);
+            return self.records.len() as u32 - 1;
+        }
+        let index = self.free_record;
+        self.free_record = self.records[index as usize].next_free;
+        self.records[index as usize] = record;
+        index
+    }
+
+    /// Discards slots from `start` up to `end`.
+    pub(crate) fn discard(&mut self, start: u32, end: u64) {
+        let mut slot = start as u64;
+        while slot < end {
+            match self.discardable_region(slot as u32, end) {
+                Some(region_end) => slot = region_end,
+                None => {
+                    self.invalidate(slot as u32);
+                    self.map.discard(slot as u32);
+                    slot += 1;
+                }
+            }
+        }
+    }
+
+    fn discardable_region(&mut self, slot: u32, end: u64) -> Option<u64> {
+        if !Map::is_region(slot, end) {
+            return None;
+        }
+        let region_end = Map::region_end(slot);
+        for slot in slot as u64..region_end {
+            self.invalidate(slot as u32);
+        }
+        self.map.discard_region(slot);
+        Some(region_end)
+    }
+
+    /// The slot that a physical place holds current data of.
+    pub(crate) fn current_owner(&self, at: u32) -> Option<u32> {
+        let block = at / self.slots_per_block;
+        let within = at % self.slots_per_block;
+        let slot = match self.blocks.owner(block, within) {
+            Some(NO_OWNER) => return None,
+            Some(slot) => slot,
+            None => {
+                let home = Home {
+                    plane: block / self.blocks_per_plane,
+                    rank: block % self.blocks_per_plane * self.pages_per_block
+                        + within / self.slots_per_page,
+                };
+                let page = self.placement.page_at(home)?;
+                let slot = page as u64 * self.slots_per_page as u64
+                    + (within % self.slots_per_page) as u64;
+                if slot >= self.logical_slots {
+                    return None;
+                }
+                slot as u32
+            }
+        };
+        let here = match self.locate(slot) {
+            Located::Flash(found) | Located::Buffered(found) => found == at,
+            Located::Nowhere => false,
+        };
+        here.then_some(slot)
+    }
+
+    /// First physical slot of a page.
+    pub(crate) fn page_start(&self, block: u32, page: u32) -> u32 {
+        block * self.slots_per_block + page * self.slots_per_page
+    }
+
+    /// Blocks of a plane.
+    pub(crate) fn plane_blocks(&self, plane: u32) -> std::ops::Range<u32> {
+        let first = plane * self.blocks_per_plane;
+        first..first + self.blocks_per_plane
+    }
+
+    /// A block will be emptied and erased.
+    pub(crate) fn begin_collection(&mut self, block: u32) {
+        self.blocks.uses[block as usize] = Use::Victim;
+    }
+
+    /// An erased block is free again.
+    pub(crate) fn erased(&mut self, plane: u32, block: u32) {
+        self.blocks.erase(block);
+        self.planes[plane as usize].free.push(block);
+    }
+
+    /// Erase counts over all blocks.
+    pub(crate) fn wear(&self) -> blklab_stats::WearStats {
+        let erases = &self.blocks.erases;
+        let sum: u64 = erases.iter().map(|count| *count as u64).sum();
+        blklab_stats::WearStats {
+            min_erases: erases.iter().copied().min().unwrap_or(0),
+            max_erases: erases.iter().copied().max().unwrap_or(0),
+            mean_erases: sum as f64 / erases.len().max(1) as f64,
+        }
+    }
+
+    /// Slots of a block.
+    pub(crate) fn slots_per_block(&self) -> u32 {
+        self.slots_per_block
+    }
+
+    /// Slots of a page.
+    pub(crate) fn slots_per_page(&self) -> u32 {
+        self.slots_per_page
+    }
+
+    /// Pages of a block.
+    pub(crate) fn pages_per_block(&self) -> u32 {
+        self.pages_per_block
+    }
+}

@@ -1,0 +1,89 @@
+//! Garbage collection: which block is emptied, and how far along that is.
+//!
+//! One block a plane is collected at a time: its valid slots are read, written
+//! to the plane's collection page, and when all of them are programmed the
+//! block is erased. Data stays in its plane.
+
+use super::blocks::{NO_BLOCK, Use};
+use super::ftl::Ftl;
+use super::rng::Rng;
+use super::spec::{GcPolicy, GcSpec};
+
+/// A plane's collection under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) victim: u32,
+    /// The next page of the victim to look at.
+    pub(crate) next_page: u32,
+    pub(crate) reads: u32,
+    pub(crate) programs: u32,
+    pub(crate) erasing: bool,
+    pub(crate) since_ns: u64,
+}
+
+impl Job {
+    pub(crate) const NONE: Job = Job {
+        victim: NO_BLOCK,
+        next_page: 0,
+        reads: 0,
+        programs: 0,
+        erasing: false,
+        since_ns: 0,
+    };
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.victim != NO_BLOCK
+    }
+}
+
+/// The block of `plane` to collect by the drive's policy; `None` where that
+/// would free nothing.
+///
+/// A collection may leave its last page partly empty. So that it still frees
+/// more than it takes, and an idle drive comes to rest, a victim must have at
+/// least a page's worth of slots without valid data.
+pub(crate) fn choose_victim(ftl: &Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> Option<u32> {
+    let blocks = ftl.plane_blocks(plane);
+    let collectable = |block: &u32| {
+        let block = *block as usize;
+        ftl.blocks.uses[block] == Use::Full
+            && ftl.blocks.programmed[block] as u32 == ftl.pages_per_block()
+    };
+    let valid = |block: &u32| ftl.blocks.valid[*block as usize];
+    let most = (ftl.slots_per_block() - ftl.slots_per_page()) as u16;
+    let pays = |block: &u32| valid(block) <= most;
+    let least_valid = || blocks.clone().filter(collectable).min_by_key(valid);
+    let chosen = match gc.policy {
+        GcPolicy::Greedy => least_valid(),
+        GcPolicy::Choices(count) => {
+            let draws = (0..count).map(|_| blocks.start + rng.below(blocks.len() as u32));
+            // Where chance finds nothing worth collecting, look everywhere.
+            draws
+                .filter(collectable)
+                .min_by_key(valid)
+                .filter(pays)
+                .or_else(least_valid)
+        }
+        GcPolicy::Fifo => blocks
+            .clone()
+            .filter(collectable)
+            .filter(pays)
+            .min_by_key(|block| ftl.blocks.filled[*block as usize]),
+        GcPolicy::CostBenefit => blocks
+            .clone()
+            .filter(collectable)
+            .filter(pays)
+            .max_by_key(|block| cost_benefit(ftl, *block)),
+    }?;
+    pays(&chosen).then_some(chosen)
+}
+
+/// Benefit over cost, (1 - u) * age / 2u, as Rosenblum and Ousterhout's log
+/// structured file system weighs segments (SOSP 1991, section 3.6), in
+/// fixed point.
+fn cost_benefit(ftl: &Ftl, block: u32) -> u64 {
+    let valid = ftl.blocks.valid[block as usize] as u64;
+    let freed = ftl.slots_per_block() as u64 - valid;
+    let age = (ftl.blocks.fills() - ftl.blocks.filled[block as usize]) as u64 + 1;
+    ((freed * age) << 16) / (2 * valid).max(1)
+}

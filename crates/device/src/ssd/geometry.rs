@@ -1,0 +1,283 @@
+//! How many of everything, and where an address lies among them.
+//!
+//! Planes are numbered physically: channel by channel, in it package by
+//! package, in it die by die.
+
+/// The parts of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Buses.
+    pub channels: u32,
+    /// Packages ("ways") on a bus.
+    pub packages_per_channel: u32,
+    /// Dies in a package.
+    pub dies_per_package: u32,
+    /// Planes in a die.
+    pub planes_per_die: u32,
+    /// Blocks in a plane, the least that is erased.
+    pub blocks_per_plane: u32,
+    /// Pages in a block, the least that is programmed.
+    pub pages_per_block: u32,
+    /// Bytes in a page.
+    pub page_bytes: u32,
+}
+
+impl Geometry {
+    /// Dies on a bus.
+    pub fn dies_per_channel(&self) -> u32 {
+        self.packages_per_channel * self.dies_per_package
+    }
+
+    /// Planes on a bus.
+    pub fn planes_per_channel(&self) -> u32 {
+        self.dies_per_channel() * self.planes_per_die
+    }
+
+    /// All planes.
+    pub fn planes(&self) -> u32 {
+        self.channels * self.planes_per_channel()
+    }
+
+    /// All blocks.
+    pub fn blocks(&self) -> u64 {
+        self.planes() as u64 * self.blocks_per_plane as u64
+    }
+
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> u64 {
+        self.blocks() * self.pages_per_block as u64 * self.page_bytes as u64
+    }
+
+    fn size(&self, axis: Axis) -> u32 {
+        match axis {
+            Axis::Channel => self.channels,
+            Axis::Way => self.packages_per_channel,
+            Axis::Die => self.dies_per_package,
+            Axis::Plane => self.planes_per_die,
+        }
+    }
+}
+
+/// A direction in which addresses can run over the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Over channels.
+    Channel,
+    /// Over the packages of a channel.
+    Way,
+    /// Over the dies of a package.
+    Die,
+    /// Over the planes of a die.
+    Plane,
+}
+
+impl Axis {
+    /// Reads `"CWDP"` and its permutations: the first letter runs fastest.
+    pub fn parse_order(text: &str) -> Option<[Axis; 4]> {
+        let mut order = [Axis::Channel; 4];
+        let mut seen = [false; 4];
+        if text.len() != 4 {
+            return None;
+        }
+        for (place, letter) in order.iter_mut().zip(text.chars()) {
+            *place = match letter {
+                'C' => Axis::Channel,
+                'W' => Axis::Way,
+                'D' => Axis::Die,
+                'P' => Axis::Plane,
+                _ => return None,
+            };
+            let first_time = !std::mem::replace(&mut seen[*place as usize], true);
+            if !first_time {
+                return None;
+            }
+        }
+        Some(order)
+    }
+}
+
+/// How logical addresses are spread over channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Page after page goes to the next place in the order, as real drives do.
+    Striped,
+    /// Every channel holds one contiguous range, as document 002 assumes.
+    Ranges,
+}
+
+/// Where a page of the address space belongs: which plane, and the how-many-th
+/// there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The plane.
+    pub plane: u32,
+    /// Its rank among the pages of that plane.
+    pub rank: u32,
+}
+
+/// Static allocation as a table: planes in the order in which pages visit them.
+#[derive(Clone, Debug)]
+pub(crate) struct Placement {
+    /// Pages of the address space that one channel holds under
+    /// [`Layout::Ranges`]; all of them under [`Layout::Striped`].
+    pages_per_range: u32,
+    planes_per_range: u32,
+    /// Planes of the first range in visiting order.
+    visits: Vec<u32>,
+    /// Place of every plane of the first range in `visits`.
+    places: Vec<u32>,
+    pages: u32,
+}
+
+impl Placement {
+    /// Lays `pages` over `geometry`.
+    pub(crate) fn new(
+        geometry: &Geometry,
+        layout: Layout,
+        order: [Axis; 4],
+        pages: u32,
+    ) -> Placement {
+        let ranges = match layout {
+            Layout::Striped => 1,
+            Layout::Ranges => geometry.channels,
+        };
+        let planes_per_range = geometry.planes() / ranges;
+        let mut visits = Vec::with_capacity(planes_per_range as usize);
+        for place in 0..planes_per_range {
+            visits.push(Self::visit(geometry, layout, order, place));
+        }
+        let mut places = vec![0; visits.len()];
+        for (place, plane) in visits.iter().enumerate() {
+            places[*plane as usize] = place as u32;
+        }
+        Placement {
+            pages_per_range: pages.div_ceil(ranges),
+            planes_per_range,
+            visits,
+            places,
+            pages,
+        }
+    }
+
+    /// The plane at a place of the order, the fastest axis being the first.
+    fn visit(geometry: &Geometry, layout: Layout, order: [Axis; 4], place: u32) -> u32 {
+        let mut rest = place;
+        let mut at = [0u32; 4];
+        for axis in order {
+            if layout == Layout::Ranges && axis == Axis::Channel {
+                continue;
+            }
+            let size = geometry.size(axis);
+            at[axis as usize] = rest % size;
+            rest /= size;
+        }
+        let [channel, way, die, plane] = at;
+        ((channel * geometry.packages_per_channel + way) * geometry.dies_per_package + die)
+            * geometry.planes_per_die
+            + plane
+    }
+
+    /// The home of a page of the address space.
+    #[inline]
+    pub(crate) fn home(&self, page: u32) -> Home {
+        if self.pages_per_range == self.pages {
+            return self.home_in_range(0, page);
+        }
+        let range = page / self.pages_per_range;
+        self.home_in_range(range * self.planes_per_range, page % self.pages_per_range)
+    }
+
+    #[inline]
+    fn home_in_range(&self, first_plane: u32, page: u32) -> Home {
+        Home {
+            plane: first_plane + self.visits[(page % self.planes_per_range) as usize],
+            rank: page / self.planes_per_range,
+        }
+    }
+
+    /// The page whose home that is; `None` where the address space ends before.
+    pub(crate) fn page_at(&self, home: Home) -> Option<u32> {
+        let range = home.plane / self.planes_per_range;
+        let place = self.places[(home.plane % self.planes_per_range) as usize];
+        let within = home.rank as u64 * self.planes_per_range as u64 + place as u64;
+        if within >= self.pages_per_range as u64 {
+            return None;
+        }
+        let page = range as u64 * self.pages_per_range as u64 + within;
+        (page < self.pages as u64).then_some(page as u32)
+    }
+
+    /// How many pages of the address space have their home in a plane.
+    pub(crate) fn pages_of(&self, plane: u32) -> u32 {
+        let range = plane / self.planes_per_range;
+        let place = self.places[(plane % self.planes_per_range) as usize];
+        let start = range as u64 * self.pages_per_range as u64;
+        let in_range = (self.pages as u64)
+            .saturating_sub(start)
+            .min(self.pages_per_range as u64);
+        in_range
+            .saturating_sub(place as u64)
+            .div_ceil(self.planes_per_range as u64) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Geometry = Geometry {
+        channels: 2,
+        packages_per_channel: 3,
+        dies_per_package: 2,
+        planes_per_die: 2,
+        blocks_per_plane: 8,
+        pages_per_block: 4,
+        page_bytes: 4096,
+    };
+
+    #[test]
+    fn orders_are_permutations() {
+        assert!(Axis::parse_order("CWDP").is_some());
+        for wrong in ["", "CWD", "CWDD", "CWDPP", "cwdp", "CWDX"] {
+            assert_eq!(Axis::parse_order(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cwdp_visits_channels_then_ways_then_dies_then_planes() {
+        let order = Axis::parse_order("CWDP").unwrap();
+        let placement = Placement::new(&SMALL, Layout::Striped, order, 1000);
+        let visits: Vec<u32> = (0..8).map(|page| placement.home(page).plane).collect();
+        // Plane numbers: ((channel * 3 + way) * 2 + die) * 2 + plane.
+        assert_eq!(visits, [0, 12, 4, 16, 8, 20, 2, 14]);
+    }
+
+    #[test]
+    fn ranges_keep_a_contiguous_part_on_each_channel() {
+        let order = Axis::parse_order("CWDP").unwrap();
+        let placement = Placement::new(&SMALL, Layout::Ranges, order, 1000);
+        assert!((0..500).all(|page| placement.home(page).plane < 12));
+        assert!((500..1000).all(|page| placement.home(page).plane >= 12));
+    }
+
+    #[test]
+    fn homes_and_pages_are_each_others_inverse() {
+        for layout in [Layout::Striped, Layout::Ranges] {
+            for order in ["CWDP", "PDWC", "WPCD"] {
+                let order = Axis::parse_order(order).unwrap();
+                let placement = Placement::new(&SMALL, layout, order, 997);
+                for page in 0..997 {
+                    assert_eq!(placement.page_at(placement.home(page)), Some(page));
+                }
+                let held: u32 = (0..SMALL.planes()).map(|p| placement.pages_of(p)).sum();
+                assert_eq!(held, 997);
+                for plane in 0..SMALL.planes() {
+                    let pages = placement.pages_of(plane);
+                    let at = |rank| placement.page_at(Home { plane, rank });
+                    assert!((0..pages).all(|rank| at(rank).is_some()));
+                    assert_eq!(at(pages), None);
+                }
+            }
+        }
+    }
+}

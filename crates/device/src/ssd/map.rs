@@ -1,0 +1,218 @@
+//! The table from logical to physical map units ("slots").
+//!
+//! A drive of 16 TB has 4 billion entries, of which a run touches few. So the
+//! table holds only what differs from the state at the start, region by
+//! region: a region nobody wrote to costs nothing, one with few writes is a
+//! small hash table, and one with many is an array.
+
+/// Slots of a region.
+const REGION: u32 = 4096;
+const REGION_BITS: u32 = REGION.trailing_zeros();
+/// A region becomes an array when a hash table of it would be as large.
+const DENSE_ABOVE: usize = REGION as usize / 4;
+
+/// An array's entry that nobody wrote to.
+const UNTOUCHED: u32 = u32::MAX;
+/// An entry that was discarded.
+const DISCARDED: u32 = u32::MAX - 1;
+
+/// Where a logical slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where the state at the start put it.
+    Initial,
+    /// Nowhere: discarded.
+    Discarded,
+    /// In this physical slot.
+    At(u32),
+}
+
+#[derive(Clone, Debug)]
+enum Region {
+    Untouched,
+    Discarded,
+    Few(Few),
+    Many(Box<[u32]>),
+}
+
+/// An open-addressing table from a slot within its region to an entry.
+#[derive(Clone, Debug)]
+struct Few {
+    /// `key + 1` above, entry below; zero is a free place.
+    places: Box<[u64]>,
+    used: u32,
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub(crate) struct Map {
+    regions: Vec<Region>,
+}
+
+impl Map {
+    pub(crate) fn new(slots: u64) -> Map {
+        Map {
+            regions: vec![Region::Untouched; slots.div_ceil(REGION as u64) as usize],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> Place {
+        let within = slot % REGION;
+        let entry = match &self.regions[(slot >> REGION_BITS) as usize] {
+            Region::Untouched => UNTOUCHED,
+            Region::Discarded => DISCARDED,
+            Region::Few(few) => few.get(within),
+            Region::Many(entries) => entries[within as usize],
+        };
+        match entry {
+            UNTOUCHED => Place::Initial,
+            DISCARDED => Place::Discarded,
+            at => Place::At(at),
+        }
+    }
+
+    /// Moves a slot to a physical place.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: u32, at: u32) {
+        self.put(slot, at);
+    }
+
+    /// Marks one slot discarded.
+    pub(crate) fn discard(&mut self, slot: u32) {
+        self.put(slot, DISCARDED);
+    }
+
+    /// Whether a region starts at `slot` and ends by `end`.
+    pub(crate) fn is_region(slot: u32, end: u64) -> bool {
+        slot.is_multiple_of(REGION) && Map::region_end(slot) <= end
+    }
+
+    /// Where the region that starts at `slot` ends.
+    pub(crate) fn region_end(slot: u32) -> u64 {
+        slot as u64 + REGION as u64
+    }
+
+    /// Marks the region that starts at `slot` discarded as a whole.
+    pub(crate) fn discard_region(&mut self, slot: u32) {
+        self.regions[(slot >> REGION_BITS) as usize] = Region::Discarded;
+    }
+
+    fn put(&mut self, slot: u32, entry: u32) {
+        let within = slot % REGION;
+        let region = &mut self.regions[(slot >> REGION_BITS) as usize];
+        match region {
+            Region::Many(entries) => entries[within as usize] = entry,
+            Region::Few(few) if (few.used as usize) < DENSE_ABOVE => few.put(within, entry),
+            Region::Few(few) => {
+                let mut entries = few.spread();
+                entries[within as usize] = entry;
+                *region = Region::Many(entries);
+            }
+            Region::Untouched => {
+                let mut few = Few::new(8);
+                few.put(within, entry);
+                *region = Region::Few(few);
+            }
+            Region::Discarded => {
+                let mut entries = vec![DISCARDED; REGION as usize].into_boxed_slice();
+                entries[within as usize] = entry;
+                *region = Region::Many(entries);
+            }
+        }
+    }
+}
+
+impl Few {
+    fn new(places: usize) -> Few {
+        Few {
+            places: vec![0; places].into_boxed_slice(),
+            used: 0,
+        }
+    }
+
+    /// Where the key is, or the free place where it would go.
+    #[inline]
+    fn place(&self, key: u32) -> usize {
+        let mask = self.places.len() - 1;
+        // Neighbours are often written together; a multiplicative hash keeps
+        // them from crowding.
+        let mut place = (key.wrapping_mul(0x9E37_79B1) >> 16) as usize & mask;
+        loop {
+            let found = (self.places[place] >> 32) as u32;
+            if found == 0 || found == key + 1 {
+                return place;
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    #[inline]
+    fn get(&self, key: u32) -> u32 {
+        match self.places[self.place(key)] {
+            0 => UNTOUCHED,
+            found => found as u32,
+        }
+    }
+
+    fn put(&mut self, key: u32, entry: u32) {
+        if (self.used as usize + 1) * 4 > self.places.len() * 3 {
+            let mut larger = Few::new(self.places.len() * 2);
+            for found in self.places.iter().filter(|found| **found != 0) {
+                let place = larger.place((found >> 32) as u32 - 1);
+                larger.places[place] = *found;
+            }
+            self.places = larger.places;
+        }
+        let place = self.place(key);
+        self.used += (self.places[place] == 0) as u32;
+        self.places[place] = (key as u64 + 1) << 32 | entry as u64;
+    }
+
+    fn spread(&self) -> Box<[u32]> {
+        let mut entries = vec![UNTOUCHED; REGION as usize].into_boxed_slice();
+        for found in self.places.iter().filter(|found| **found != 0) {
+            entries[(found >> 32) as usize - 1] = *found as u32;
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(
+            writes in prop::collection::vec((0u32..12_000, 0u32..1000, 0u8..40), 0..6000),
+        ) {
+            let mut map = Map::new(12_000);
+            let mut plain: BTreeMap<u32, Place> = BTreeMap::new();
+            for (slot, at, kind) in writes {
+                match kind {
+                    0 => {
+                        let start = slot / REGION * REGION;
+                        if Map::is_region(start, 12_000) {
+                            map.discard_region(start);
+                            (start..start + REGION).for_each(|s| { plain.insert(s, Place::Discarded); });
+                        }
+                    }
+                    1..=9 => {
+                        map.discard(slot);
+                        plain.insert(slot, Place::Discarded);
+                    }
+                    _ => {
+                        map.set(slot, at);
+                        plain.insert(slot, Place::At(at));
+                    }
+                }
+            }
+            for slot in 0..12_000 {
+                prop_assert_eq!(map.get(slot), plain.get(&slot).copied().unwrap_or(Place::Initial));
+            }
+        }
+    }
+}

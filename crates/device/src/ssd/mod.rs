@@ -1,0 +1,442 @@
+//! A solid state drive: commands in at the top, flash at the bottom.
+//!
+//! The way of a command: over the link into the controller, through the write
+//! cache and the translation layer to operations on the flash, and back over
+//! the link. Each of these is a file of its own; this one holds the commands.
+
+mod backend;
+mod blocks;
+mod collect;
+mod epochs;
+mod events;
+mod ftl;
+mod gc;
+mod geometry;
+mod link;
+mod map;
+mod op;
+mod rng;
+mod spec;
+mod timing;
+mod write;
+
+use std::collections::VecDeque;
+
+use blklab_blk::{Nanos, Op as HostOp};
+use blklab_stats::DeviceStats;
+
+use crate::rings::Ring;
+use crate::{Command, CommandStatus, Completion, Device, Identity};
+use backend::Backend;
+use epochs::Epochs;
+use ftl::{Ftl, Located};
+use gc::Job;
+use link::Link;
+use op::{NONE, Op, OpKind, Source};
+use rng::Rng;
+
+pub use geometry::{Axis, Geometry, Home, Layout};
+pub use spec::{
+    ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec, InitialState, Interleave,
+    LinkSpec, MultiPlane, Scheduling, SsdSpec, WriteCacheSpec,
+};
+
+/// A command inside the drive.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    tag: u32,
+    op: HostOp,
+    fua: bool,
+    first_byte: u64,
+    bytes: u64,
+    /// What must end before it does.
+    parts: u32,
+    /// The next map unit of a write to get its place.
+    next_slot: u32,
+    status: CommandStatus,
+    next_free: u32,
+}
+
+/// A solid state drive.
+#[derive(Clone, Debug)]
+pub struct Ssd {
+    spec: SsdSpec,
+    backend: Backend,
+    ftl: Ftl,
+    link: Link,
+    rng: Rng,
+    commands: Vec<Active>,
+    free_command: u32,
+    /// When the controller can take the next command.
+    controller_ns: u64,
+    /// Commands on their way through the controller.
+    arriving: Ring<u32>,
+    /// Writes whose data is on its way.
+    receiving: Ring<u32>,
+    /// DRAM transfers.
+    dram: Ring<u32>,
+    dram_ns: u64,
+    /// Ends on their way to the host.
+    leaving: Ring<u32>,
+    /// Writes that wait for room.
+    waiting: VecDeque<u32>,
+    /// Slots of the host's in DRAM that are not on the flash yet.
+    dirty_slots: u64,
+    cache_slots: u64,
+    /// Host pages queued for their program.
+    programs_queued: u32,
+    epochs: Epochs,
+    /// Pairs (command, next) of commands that wait for a page's program.
+    waiters: Vec<(u32, u32)>,
+    free_waiter: u32,
+    jobs: Vec<Job>,
+    stats: DeviceStats,
+}
+
+impl Ssd {
+    /// A drive as described; `seed` decides what is left to chance inside.
+    pub fn new(spec: SsdSpec, seed: u64) -> Ssd {
+        Ssd {
+            backend: Backend::new(&spec),
+            ftl: Ftl::new(&spec),
+            link: Link::new(spec.link),
+            rng: Rng::new(seed),
+            commands: Vec::with_capacity(64),
+            free_command: NONE,
+            controller_ns: 0,
+            arriving: Ring::new(),
+            receiving: Ring::new(),
+            dram: Ring::new(),
+            dram_ns: 0,
+            leaving: Ring::new(),
+            waiting: VecDeque::with_capacity(64),
+            dirty_slots: 0,
+            cache_slots: spec.write_cache.size_bytes / spec.ftl.map_unit_bytes as u64,
+            programs_queued: 0,
+            epochs: Epochs::new(),
+            waiters: Vec::new(),
+            free_waiter: NONE,
+            jobs: vec![Job::NONE; spec.geometry.planes() as usize],
+            stats: DeviceStats::default(),
+            spec,
+        }
+    }
+
+    #[inline]
+    fn keep(&mut self, command: &Command) -> u32 {
+        let active = Active {
+            tag: command.tag,
+            op: command.op,
+            fua: command.fua,
+            first_byte: command.sector.bytes(),
+            bytes: command.sectors as u64 * 512,
+            parts: 0,
+            next_slot: 0,
+            status: CommandStatus::Ok,
+            next_free: NONE,
+        };
+        if self.free_command == NONE {
+            self.commands.push(active);
+            return self.commands.len() as u32 - 1;
+        }
+        let index = self.free_command;
+        self.free_command = self.commands[index as usize].next_free;
+        self.commands[index as usize] = active;
+        index
+    }
+
+    /// The next time at which anything happens inside.
+    #[inline]
+    fn next_ns(&self) -> u64 {
+        self.backend
+            .next_ns()
+            .min(self.arriving.head_ns())
+            .min(self.receiving.head_ns())
+            .min(self.dram.head_ns())
+            .min(self.leaving.head_ns())
+    }
+
+    /// Takes the step that is due at `now_ns`.
+    #[inline]
+    fn step(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
+        if self.backend.next_ns() == now_ns {
+            self.backend.step();
+            self.settle(now_ns);
+        } else if self.leaving.head_ns() == now_ns {
+            self.leave(done);
+        } else if self.arriving.head_ns() == now_ns {
+            if let Some((_, command)) = self.arriving.pop() {
+                self.arrive(now_ns, command);
+            }
+        } else if self.dram.head_ns() == now_ns {
+            if let Some((_, command)) = self.dram.pop() {
+                self.part_done(now_ns, command);
+            }
+        } else if let Some((_, command)) = self.receiving.pop() {
+            self.start_write(now_ns, command);
+        }
+    }
+
+    /// A command has passed the controller.
+    fn arrive(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        if command.status != CommandStatus::Ok {
+            return self.finish(now_ns, index);
+        }
+        match command.op {
+            HostOp::Read => self.start_read(now_ns, index),
+            HostOp::Write => self.start_write(now_ns, index),
+            HostOp::Flush => self.start_flush(now_ns, index),
+            HostOp::Discard | HostOp::WriteZeroes => self.start_discard(now_ns, index),
+        }
+    }
+
+    /// Turns a read into one operation for every page it touches.
+    fn start_read(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        let end = command.first_byte + command.bytes;
+        let mut from_dram = 0;
+        let mut byte = command.first_byte;
+        // The run of slots that lie side by side in one page.
+        let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
+        let mut parts = 0;
+        while byte < end {
+            let slot = (byte / unit) as u32;
+            let stop = ((slot as u64 + 1) * unit).min(end);
+            let bytes = self.on_channel(byte, stop);
+            match self.ftl.locate(slot) {
+                Located::Nowhere => {}
+                Located::Buffered(_) => from_dram += stop - byte,
+                Located::Flash(at) => {
+                    if run_at != u32::MAX && !self.same_page(run_at, at) {
+                        self.read_page(now_ns, index, run_at, run_bytes);
+                        (parts, run_bytes) = (parts + 1, 0);
+                    }
+                    run_at = at;
+                    run_bytes += bytes;
+                }
+            }
+            byte = stop;
+        }
+        if run_at != u32::MAX {
+            self.read_page(now_ns, index, run_at, run_bytes);
+            parts += 1;
+        }
+        if from_dram > 0 {
+            self.use_dram(now_ns, index, from_dram);
+            parts += 1;
+        }
+        self.commands[index as usize].parts = parts;
+        if parts == 0 {
+            self.finish(now_ns, index);
+        }
+    }
+
+    /// Bytes of `from..to` on the channel: whole codewords.
+    #[inline]
+    fn on_channel(&self, from: u64, to: u64) -> u64 {
+        let mask = self.spec.channel.codeword_bytes as u64 - 1;
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        (((to + mask) & !mask) - (from & !mask)).min(unit.max(mask + 1))
+    }
+
+    #[inline]
+    fn same_page(&self, a: u32, b: u32) -> bool {
+        let slots = self.ftl.slots_per_page();
+        a / slots == b / slots
+    }
+
+    #[inline]
+    fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
+        let (plane, _, page) = self.ftl.parts(at);
+        let op = flash_op(OpKind::Read, Source::Host, owner, plane, page, bytes as u32);
+        self.backend.enqueue(now_ns, op);
+    }
+
+    /// A transfer between controller and DRAM; the command is told of its end.
+    fn use_dram(&mut self, now_ns: u64, index: u32, bytes: u64) {
+        let cache = &self.spec.write_cache;
+        let ns = cache.access_ns + bytes * cache.byte_ps / 1000;
+        self.dram_ns = self.dram_ns.max(now_ns) + ns;
+        self.dram.push(self.dram_ns, index);
+    }
+
+    fn start_discard(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        // Map units that are covered in part keep their data.
+        let start = command.first_byte.div_ceil(unit);
+        let end = (command.first_byte + command.bytes) / unit;
+        if start < end {
+            self.ftl.discard(start as u32, end);
+        }
+        self.finish(now_ns, index);
+    }
+
+    /// Handles what ended in the flash.
+    fn settle(&mut self, now_ns: u64) {
+        // Nothing new ends while these are handled: that takes another step.
+        for place in 0..self.backend.finished.len() {
+            let index = self.backend.finished[place];
+            let op = self.backend.ops[index];
+            self.backend.ops.remove(index);
+            match op.source {
+                Source::Host => self.host_read_done(now_ns, &op),
+                Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
+                Source::Program => self.program_done(now_ns, op.owner),
+                Source::Gc => self.collection_done(now_ns, &op),
+            }
+        }
+        self.backend.finished.clear();
+    }
+
+    /// A page of a read is in the controller: it goes on to the host at once.
+    #[inline]
+    fn host_read_done(&mut self, now_ns: u64, op: &Op) {
+        let command = &self.commands[op.owner as usize];
+        // What the host did not ask for stays behind.
+        let bytes = (op.bytes as u64).min(command.bytes);
+        let sent_ns = self.link.send(now_ns, bytes);
+        self.part_sent(sent_ns, op.owner);
+    }
+
+    /// Data of a command from or to DRAM is through.
+    fn part_done(&mut self, now_ns: u64, index: u32) {
+        let command = &self.commands[index as usize];
+        let sent_ns = match command.op {
+            HostOp::Read => self.link.send(now_ns, command.bytes),
+            _ => now_ns,
+        };
+        self.part_sent(sent_ns, index);
+    }
+
+    #[inline]
+    fn part_sent(&mut self, sent_ns: u64, index: u32) {
+        let command = &mut self.commands[index as usize];
+        command.parts -= 1;
+        if command.parts == 0 {
+            self.end(sent_ns, index);
+        }
+    }
+
+    /// Ends a command that has nothing (more) to send but its status.
+    fn finish(&mut self, now_ns: u64, index: u32) {
+        let command = &self.commands[index as usize];
+        let sent_ns = match (command.op, command.status) {
+            (HostOp::Read, CommandStatus::Ok) => self.link.send(now_ns, command.bytes),
+            _ => now_ns,
+        };
+        self.end(sent_ns, index);
+    }
+
+    #[inline]
+    fn end(&mut self, sent_ns: u64, index: u32) {
+        // Behind whatever the link is sending.
+        let at_ns = self.link.send(sent_ns, 0) + self.spec.link.complete_ns;
+        self.leaving.push(at_ns, index);
+    }
+
+    #[inline]
+    fn leave(&mut self, done: &mut Vec<Completion>) {
+        let Some((at_ns, index)) = self.leaving.pop() else {
+            return;
+        };
+        let command = &mut self.commands[index as usize];
+        done.push(Completion {
+            tag: command.tag,
+            at: Nanos(at_ns),
+            status: command.status,
+        });
+        command.next_free = self.free_command;
+        self.free_command = index;
+    }
+}
+
+/// An operation as it enters the backend.
+#[inline]
+fn flash_op(kind: OpKind, source: Source, owner: u32, plane: u32, page: u32, bytes: u32) -> Op {
+    Op {
+        next: NONE,
+        owner,
+        plane,
+        page,
+        bytes,
+        kind,
+        source,
+        background: false,
+        collects: source == Source::Gc,
+        ready: true,
+        arrival: 0,
+        write_clock_ns: 0,
+    }
+}
+
+impl Device for Ssd {
+    fn identify(&self) -> &Identity {
+        &self.spec.identity
+    }
+
+    fn submit(&mut self, now: Nanos, command: Command) {
+        let index = self.keep(&command);
+        let taken_ns = self.controller_ns.max(now.0 + self.spec.link.submit_ns);
+        self.controller_ns = taken_ns + self.spec.controller.interval_ns;
+        if !command.fits(self.spec.identity.capacity_sectors)
+            || (command.op == HostOp::Discard && !self.spec.identity.discard)
+        {
+            self.commands[index as usize].status = CommandStatus::IoError;
+        } else if command.op == HostOp::Write {
+            self.stats.host_sectors_written += command.sectors as u64;
+            let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
+            self.receiving
+                .push(received_ns + self.spec.controller.write_ns, index);
+            return;
+        }
+        self.arriving
+            .push(taken_ns + self.spec.controller.read_ns, index);
+    }
+
+    fn next_event(&self) -> Nanos {
+        Nanos(self.next_ns())
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        loop {
+            let next_ns = self.next_ns();
+            if next_ns > now.0 || next_ns == u64::MAX {
+                return;
+            }
+            self.step(next_ns, done);
+        }
+    }
+
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        let before = done.len();
+        let mut reached_ns = u64::MAX;
+        loop {
+            let next_ns = self.next_ns();
+            if next_ns > reached_ns {
+                return Nanos(reached_ns);
+            }
+            if next_ns > limit.0 || next_ns == u64::MAX {
+                return limit;
+            }
+            self.step(next_ns, done);
+            if done.len() > before {
+                reached_ns = next_ns;
+            }
+        }
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let mut stats = self.stats.clone();
+        self.backend.report(&mut stats);
+        stats.wear = self.ftl.wear();
+        stats
+    }
+
+    fn reset_stats(&mut self) {
+        self.stats = DeviceStats::default();
+        self.backend.reset_stats();
+    }
+}

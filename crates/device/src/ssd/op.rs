@@ -1,0 +1,165 @@
+//! One operation on the flash: a page read, a page program, a block erase.
+
+/// "No such operation" in a link.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What the array does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    Read,
+    Program,
+    Erase,
+}
+
+/// Who wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A host command; the owner is its index.
+    Host,
+    /// The rest of a map entry that a write covers in part; the owner is the
+    /// page program that waits for it.
+    Rewrite,
+    /// The page programmed; the owner is its record.
+    Program,
+    /// Garbage collection; the owner is the plane.
+    Gc,
+}
+
+/// An operation, from its queue to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    /// The next in whatever list holds it.
+    pub(crate) next: u32,
+    /// Who is told of the end; what it means depends on `source`.
+    pub(crate) owner: u32,
+    /// The global plane.
+    pub(crate) plane: u32,
+    /// The block, for erases, else the page within its block.
+    pub(crate) page: u32,
+    /// Bytes on the channel.
+    pub(crate) bytes: u32,
+    pub(crate) kind: OpKind,
+    pub(crate) source: Source,
+    /// Background work: it lets host operations go first.
+    pub(crate) background: bool,
+    /// It serves garbage collection.
+    pub(crate) collects: bool,
+    /// It may start; a program may have to wait for a read.
+    pub(crate) ready: bool,
+    /// Order of arrival, for first-come scheduling.
+    pub(crate) arrival: u64,
+    /// How long writes had held the die when it was queued.
+    pub(crate) write_clock_ns: u64,
+}
+
+/// All operations, linked by index.
+#[derive(Clone, Debug)]
+pub(crate) struct Ops {
+    slots: Vec<Op>,
+    free: u32,
+    arrivals: u64,
+}
+
+impl Ops {
+    pub(crate) fn new() -> Ops {
+        Ops {
+            slots: Vec::with_capacity(256),
+            free: NONE,
+            arrivals: 0,
+        }
+    }
+
+    /// Keeps an operation and numbers its arrival.
+    #[inline]
+    pub(crate) fn insert(&mut self, mut op: Op) -> u32 {
+        self.arrivals += 1;
+        op.arrival = self.arrivals;
+        op.next = NONE;
+        if self.free == NONE {
+            self.slots.push(op);
+            return self.slots.len() as u32 - 1;
+        }
+        let index = self.free;
+        self.free = self.slots[index as usize].next;
+        self.slots[index as usize] = op;
+        index
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.slots[index as usize].next = self.free;
+        self.free = index;
+    }
+}
+
+impl std::ops::Index<u32> for Ops {
+    type Output = Op;
+    #[inline]
+    fn index(&self, index: u32) -> &Op {
+        &self.slots[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Ops {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Op {
+        &mut self.slots[index as usize]
+    }
+}
+
+/// A queue of operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: List = List {
+        head: NONE,
+        tail: NONE,
+    };
+
+    #[inline]
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, ops: &mut Ops, index: u32) {
+        ops[index].next = NONE;
+        match self.tail {
+            NONE => self.head = index,
+            tail => ops[tail].next = index,
+        }
+        self.tail = index;
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self, ops: &Ops) -> Option<u32> {
+        let index = self.head;
+        if index == NONE {
+            return None;
+        }
+        self.unlink(ops, NONE, index);
+        Some(index)
+    }
+
+    /// Takes out `index`, which follows `before` ([`NONE`] at the head).
+    #[inline]
+    pub(crate) fn unlink(&mut self, ops: &Ops, before: u32, index: u32) -> u32 {
+        let next = ops[index].next;
+        if before == NONE {
+            self.head = next;
+        }
+        if next == NONE {
+            self.tail = before;
+        }
+        next
+    }
+}

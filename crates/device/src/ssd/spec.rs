@@ -1,0 +1,506 @@
+//! What an SSD is made of, read from its description and checked.
+
+use crate::Identity;
+use crate::spec::read_identity;
+use crate::spec::reader::{ReadError, Table};
+use crate::ssd::geometry::{Axis, Geometry, Layout};
+
+/// Longest time of any single step, in microseconds.
+const MAX_US: f64 = 10_000_000.0;
+
+/// An SSD, as described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SsdSpec {
+    /// What the host sees.
+    pub identity: Identity,
+    /// The cable.
+    pub link: LinkSpec,
+    /// The firmware's own time and its order of work.
+    pub controller: ControllerSpec,
+    /// How many of everything.
+    pub geometry: Geometry,
+    /// What the arrays do and how long it takes.
+    pub flash: FlashSpec,
+    /// The bus between controller and packages.
+    pub channel: ChannelSpec,
+    /// Where data goes.
+    pub ftl: FtlSpec,
+    /// DRAM before the flash.
+    pub write_cache: WriteCacheSpec,
+    /// Making room.
+    pub gc: GcSpec,
+    /// What is on the drive at the start.
+    pub state: InitialState,
+}
+
+/// `[link]`: between host and drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// Time of a byte, in picoseconds.
+    pub byte_ps: u64,
+    /// Data flows both ways at once.
+    pub full_duplex: bool,
+    /// From the host's doorbell to the command in the controller.
+    pub submit_ns: u64,
+    /// From the last byte to the host's notice of the end.
+    pub complete_ns: u64,
+}
+
+/// `[controller]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControllerSpec {
+    /// Firmware's latency of a read, flush or discard.
+    pub read_ns: u64,
+    /// Firmware's latency of a write.
+    pub write_ns: u64,
+    /// Least time between two commands; zero for no limit.
+    pub interval_ns: u64,
+    /// Who goes first.
+    pub scheduling: Scheduling,
+}
+
+/// In which order a drive serves what waits for its flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Strictly as it came: nothing starts before everything older has started.
+    Fcfs,
+    /// As it came on each die; dies do not wait for each other.
+    OutOfOrder,
+    /// Out of order, and reads before programs before erases on each die.
+    ReadPriority,
+}
+
+/// `[flash]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashSpec {
+    /// Array time of a read, one entry a page level (LSB, CSB, MSB, ...).
+    pub read_ns: Vec<u64>,
+    /// Array time of a program, likewise.
+    pub program_ns: Vec<u64>,
+    /// Time of an erase.
+    pub erase_ns: u64,
+    /// The smallest part that works on its own.
+    pub interleave: Interleave,
+    /// Which operations of planes of one die may run as one.
+    pub multi_plane: MultiPlane,
+    /// Time to stop a program for a read; `None` where it cannot be stopped.
+    pub program_suspend_ns: Option<u64>,
+    /// Likewise an erase.
+    pub erase_suspend_ns: Option<u64>,
+    /// Not stopped when it would end this soon anyway.
+    pub suspend_above_ns: u64,
+}
+
+/// The smallest part of the flash that executes a command of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interleave {
+    /// One command a package.
+    Package,
+    /// One a die (interleaved-die commands).
+    Die,
+    /// One a plane (asynchronous plane reads of 3D NAND).
+    Plane,
+}
+
+/// When planes of one die work as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiPlane {
+    /// Never.
+    None,
+    /// At the same page of their blocks, as ONFI demands.
+    SamePage,
+    /// At any pages.
+    Any,
+}
+
+/// `[channel]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelSpec {
+    /// Time of a byte of data, in picoseconds.
+    pub byte_ps: u64,
+    /// Command and address cycles of a read.
+    pub read_command_ns: u64,
+    /// Of a program.
+    pub program_command_ns: u64,
+    /// Of an erase.
+    pub erase_command_ns: u64,
+    /// Of every further plane of a multi-plane command.
+    pub plane_command_ns: u64,
+    /// Data is read from the page register in pieces of this size.
+    pub codeword_bytes: u32,
+}
+
+/// `[ftl]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct FtlSpec {
+    /// What one entry of the map covers.
+    pub map_unit_bytes: u32,
+    /// How logical addresses are laid over the flash.
+    pub layout: Layout,
+    /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
+    pub order: [Axis; 4],
+}
+
+/// `[write_cache]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriteCacheSpec {
+    /// A write ends when the data is in the cache.
+    pub enabled: bool,
+    /// Data that may wait for its program, in bytes.
+    pub size_bytes: u64,
+    /// Time of a byte into or out of DRAM, in picoseconds.
+    pub byte_ps: u64,
+    /// Time before the first byte.
+    pub access_ns: u64,
+    /// Capacitors: what is in the cache is safe.
+    pub power_loss_protection: bool,
+}
+
+/// `[gc]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GcSpec {
+    /// Which block is collected.
+    pub policy: GcPolicy,
+    /// Collection starts below this many free blocks in a plane.
+    pub start_blocks: u32,
+    /// The host waits below this many.
+    pub reserve_blocks: u32,
+    /// Collected pages under way at once in a plane.
+    pub depth: u32,
+    /// It steps aside for the host until free blocks run out.
+    pub preemptible: bool,
+}
+
+/// Which block garbage collection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcPolicy {
+    /// The one with the least valid data.
+    Greedy,
+    /// The least valid of so many drawn at random.
+    Choices(u32),
+    /// The one written longest ago.
+    Fifo,
+    /// Most freed for the copying, weighed by age.
+    CostBenefit,
+}
+
+/// What is on the drive at the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InitialState {
+    /// Nothing was ever written.
+    Fresh,
+    /// Written once from end to end.
+    Filled,
+}
+
+impl SsdSpec {
+    pub(crate) fn read(root: &Table<'_>) -> Result<SsdSpec, ReadError> {
+        let cache_table = root.table("write_cache")?;
+        let write_cache = read_write_cache(&cache_table)?;
+        let volatile = write_cache.enabled && !write_cache.power_loss_protection;
+        let identity = read_identity(root, 4096, volatile)?;
+        let geometry_table = root.table("geometry")?;
+        let geometry = read_geometry(&geometry_table)?;
+        let flash_table = root.table("flash")?;
+        let flash = read_flash(&flash_table)?;
+        let ftl_table = root.table("ftl")?;
+        let ftl = read_ftl(&ftl_table, &geometry, &identity)?;
+        let spec = SsdSpec {
+            link: read_link(&root.table("link")?)?,
+            controller: read_controller(&root.table("controller")?)?,
+            channel: read_channel(&root.table("channel")?)?,
+            gc: read_gc(&root.table("gc")?, &geometry)?,
+            state: root.choice(
+                "state",
+                &[
+                    ("fresh", InitialState::Fresh),
+                    ("filled", InitialState::Filled),
+                ],
+            )?,
+            identity,
+            geometry,
+            flash,
+            ftl,
+            write_cache,
+        };
+        spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
+        Ok(spec)
+    }
+
+    /// Map entries of a page.
+    pub fn slots_per_page(&self) -> u32 {
+        self.geometry.page_bytes / self.ftl.map_unit_bytes
+    }
+
+    /// Map entries of the host's address space.
+    pub fn logical_slots(&self) -> u64 {
+        (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
+    }
+
+    /// What several tables decide together.
+    fn check_sizes(
+        &self,
+        geometry: &Table<'_>,
+        ftl: &Table<'_>,
+        cache: &Table<'_>,
+        flash: &Table<'_>,
+    ) -> Result<(), ReadError> {
+        let per_channel = match self.flash.interleave {
+            Interleave::Package => self.geometry.packages_per_channel,
+            Interleave::Die => self.geometry.dies_per_channel(),
+            Interleave::Plane => self.geometry.dies_per_channel() * self.geometry.planes_per_die,
+        };
+        if per_channel > 64 {
+            return Err(flash.wrong(
+                "interleave",
+                format!("{per_channel} independent parts on a channel, legal is at most 64"),
+            ));
+        }
+        let slots_per_block = self.slots_per_page() as u64 * self.geometry.pages_per_block as u64;
+        if slots_per_block > u16::MAX as u64 {
+            return Err(ftl.wrong(
+                "map_unit_bytes",
+                format!("{slots_per_block} map entries a block, legal is at most 65535: use a larger map unit"),
+            ));
+        }
+        let physical = slots_per_block * self.geometry.blocks();
+        if physical >= u32::MAX as u64 {
+            return Err(ftl.wrong(
+                "map_unit_bytes",
+                format!(
+                    "{physical} map entries, legal is below {}: use a larger map unit",
+                    u32::MAX
+                ),
+            ));
+        }
+        let spare = self.gc.start_blocks as u64 + 2;
+        // A block with less than a page to gain is never collected.
+        let usable = (self.geometry.blocks_per_plane as u64).saturating_sub(spare)
+            * (slots_per_block - self.slots_per_page() as u64 + 1)
+            * self.geometry.planes() as u64;
+        let per_plane_rounding = self.geometry.planes() as u64 * self.slots_per_page() as u64;
+        if self.logical_slots() + per_plane_rounding > usable {
+            return Err(geometry.wrong(
+                "blocks_per_plane",
+                format!(
+                    "the flash holds {} bytes and the host sees {}: {} blocks a plane must be left for collection (gc.start_blocks + 2)",
+                    self.geometry.bytes(),
+                    self.identity.capacity_sectors * 512,
+                    spare
+                ),
+            ));
+        }
+        let page = self.geometry.page_bytes as u64;
+        let least = page * self.geometry.planes() as u64;
+        if self.write_cache.size_bytes < least.min(1 << 20) {
+            return Err(cache.wrong(
+                "size_kb",
+                format!(
+                    "found {}, legal is at least {} (a page for every plane, or 1024)",
+                    self.write_cache.size_bytes / 1024,
+                    least.min(1 << 20) / 1024
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Picoseconds a byte at so many decimal megabytes a second.
+fn byte_ps(mb_s: f64) -> u64 {
+    (1e6 / mb_s).round() as u64
+}
+
+fn read_link(table: &Table<'_>) -> Result<LinkSpec, ReadError> {
+    let link = LinkSpec {
+        byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
+        full_duplex: table.flag_or("full_duplex", false)?,
+        submit_ns: table.micros("submit_us", MAX_US)?,
+        complete_ns: table.micros("complete_us", MAX_US)?,
+    };
+    table.finish()?;
+    Ok(link)
+}
+
+fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
+    let controller = ControllerSpec {
+        read_ns: table.micros("read_us", MAX_US)?,
+        write_ns: table.micros("write_us", MAX_US)?,
+        interval_ns: table.micros_or("interval_us", MAX_US, 0)?,
+        scheduling: table.choice(
+            "scheduling",
+            &[
+                ("fcfs", Scheduling::Fcfs),
+                ("out_of_order", Scheduling::OutOfOrder),
+                ("read_priority", Scheduling::ReadPriority),
+            ],
+        )?,
+    };
+    table.finish()?;
+    Ok(controller)
+}
+
+fn read_geometry(table: &Table<'_>) -> Result<Geometry, ReadError> {
+    let geometry = Geometry {
+        channels: table.int("channels", 1..=64)? as u32,
+        packages_per_channel: table.int("packages_per_channel", 1..=64)? as u32,
+        dies_per_package: table.int("dies_per_package", 1..=32)? as u32,
+        planes_per_die: table.int("planes_per_die", 1..=8)? as u32,
+        blocks_per_plane: table.int("blocks_per_plane", 4..=1 << 20)? as u32,
+        pages_per_block: table.int("pages_per_block", 1..=16384)? as u32,
+        page_bytes: table.int("page_kb", 1..=64)? as u32 * 1024,
+    };
+    if !geometry.page_bytes.is_power_of_two() {
+        return Err(table.wrong("page_kb", "legal is a power of two from 1 to 64"));
+    }
+    table.finish()?;
+    Ok(geometry)
+}
+
+fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
+    let bits: usize = table.choice("cell", &[("slc", 1), ("mlc", 2), ("tlc", 3), ("qlc", 4)])?;
+    let suspend = |key: &'static str| -> Result<Option<u64>, ReadError> {
+        Ok(Some(table.micros_or(key, MAX_US, u64::MAX)?).filter(|ns| *ns != u64::MAX))
+    };
+    let flash = FlashSpec {
+        read_ns: table.micros_each("read_us", bits, MAX_US)?,
+        program_ns: table.micros_each("program_us", bits, MAX_US)?,
+        erase_ns: table.micros("erase_us", MAX_US)?,
+        interleave: table.choice(
+            "interleave",
+            &[
+                ("package", Interleave::Package),
+                ("die", Interleave::Die),
+                ("plane", Interleave::Plane),
+            ],
+        )?,
+        multi_plane: table.choice(
+            "multi_plane",
+            &[
+                ("none", MultiPlane::None),
+                ("same_page", MultiPlane::SamePage),
+                ("any", MultiPlane::Any),
+            ],
+        )?,
+        program_suspend_ns: suspend("program_suspend_us")?,
+        erase_suspend_ns: suspend("erase_suspend_us")?,
+        suspend_above_ns: table.micros_or("suspend_above_us", MAX_US, 0)?,
+    };
+    table.finish()?;
+    Ok(flash)
+}
+
+fn read_channel(table: &Table<'_>) -> Result<ChannelSpec, ReadError> {
+    let rate_mt_s = table.number("rate_mt_s", 1.0..=10_000.0)?;
+    let width_bytes = table.int_or("width_bits", 8..=16, 8)? / 8;
+    // The defaults are ONFI NV-DDR2's typical command, address and wait cycles.
+    let channel = ChannelSpec {
+        byte_ps: byte_ps(rate_mt_s * width_bytes as f64),
+        read_command_ns: table.int_or("read_command_ns", 0..=100_000, 290)?,
+        program_command_ns: table.int_or("program_command_ns", 0..=100_000, 361)?,
+        erase_command_ns: table.int_or("erase_command_ns", 0..=100_000, 220)?,
+        plane_command_ns: table.int_or("plane_command_ns", 0..=100_000, 650)?,
+        codeword_bytes: table.int("codeword_bytes", 512..=65536)? as u32,
+    };
+    if !channel.codeword_bytes.is_power_of_two() {
+        return Err(table.wrong(
+            "codeword_bytes",
+            "legal is a power of two from 512 to 65536",
+        ));
+    }
+    table.finish()?;
+    Ok(channel)
+}
+
+fn read_ftl(
+    table: &Table<'_>,
+    geometry: &Geometry,
+    identity: &Identity,
+) -> Result<FtlSpec, ReadError> {
+    let map_unit_bytes = table.int("map_unit_bytes", 512..=65536)? as u32;
+    if !map_unit_bytes.is_power_of_two()
+        || map_unit_bytes > geometry.page_bytes
+        || map_unit_bytes < identity.logical_block_bytes
+    {
+        return Err(table.wrong(
+            "map_unit_bytes",
+            format!(
+                "found {map_unit_bytes}, legal is a power of two from the logical block ({}) to the page ({})",
+                identity.logical_block_bytes, geometry.page_bytes
+            ),
+        ));
+    }
+    let order_text = table.text("order")?;
+    let order = Axis::parse_order(&order_text).ok_or_else(|| {
+        table.wrong(
+            "order",
+            format!("found {order_text:?}, legal is any order of the letters C, W, D and P"),
+        )
+    })?;
+    let layout = table.choice(
+        "layout",
+        &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
+    )?;
+    table.finish()?;
+    Ok(FtlSpec {
+        map_unit_bytes,
+        layout,
+        order,
+    })
+}
+
+fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
+    let cache = WriteCacheSpec {
+        enabled: table.flag_or("enabled", true)?,
+        size_bytes: table.int("size_kb", 4..=1 << 24)? * 1024,
+        byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
+        access_ns: table.int_or("access_ns", 0..=1_000_000, 0)?,
+        power_loss_protection: table.flag_or("power_loss_protection", false)?,
+    };
+    table.finish()?;
+    Ok(cache)
+}
+
+fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, ReadError> {
+    #[derive(Clone, Copy)]
+    enum Name {
+        Greedy,
+        Choices,
+        Fifo,
+        CostBenefit,
+    }
+    let name = table.choice(
+        "policy",
+        &[
+            ("greedy", Name::Greedy),
+            ("d_choices", Name::Choices),
+            ("fifo", Name::Fifo),
+            ("cost_benefit", Name::CostBenefit),
+        ],
+    )?;
+    let most = (geometry.blocks_per_plane as u64 - 2).max(2);
+    let choices = table.int_or("choices", 1..=1024, 8)? as u32;
+    let gc = GcSpec {
+        policy: match name {
+            Name::Greedy => GcPolicy::Greedy,
+            Name::Choices => GcPolicy::Choices(choices),
+            Name::Fifo => GcPolicy::Fifo,
+            Name::CostBenefit => GcPolicy::CostBenefit,
+        },
+        start_blocks: table.int("start_blocks", 2..=most)? as u32,
+        reserve_blocks: table.int_or("reserve_blocks", 1..=most, 1)? as u32,
+        depth: table.int_or("depth", 1..=16384, 4)? as u32,
+        preemptible: table.flag_or("preemptible", false)?,
+    };
+    if gc.reserve_blocks >= gc.start_blocks {
+        return Err(table.wrong(
+            "reserve_blocks",
+            format!(
+                "found {}, legal is below start_blocks ({})",
+                gc.reserve_blocks, gc.start_blocks
+            ),
+        ));
+    }
+    table.finish()?;
+    Ok(gc)
+}

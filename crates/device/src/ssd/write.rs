@@ -1,0 +1,235 @@
+//! Writes: from the host's data through the cache to page programs, and what
+//! flush and force-unit-access make of them.
+
+use blklab_blk::Op as HostOp;
+
+use super::ftl::{Located, Stream};
+use super::op::{NONE, OpKind, Source};
+use super::{Ssd, flash_op};
+use crate::CommandStatus;
+
+impl Ssd {
+    /// A write's data is in the controller.
+    pub(super) fn start_write(&mut self, now_ns: u64, index: u32) {
+        let command = &mut self.commands[index as usize];
+        command.next_slot = (command.first_byte / self.spec.ftl.map_unit_bytes as u64) as u32;
+        // One part stands for its own admission.
+        command.parts = 1;
+        self.waiting.push_back(index);
+        self.admit(now_ns);
+    }
+
+    /// Whether a write ends when it is in the cache.
+    fn is_cached(&self, fua: bool) -> bool {
+        let cache = &self.spec.write_cache;
+        cache.enabled && (!fua || cache.power_loss_protection)
+    }
+
+    /// Gives waiting writes their places as long as there is room.
+    pub(super) fn admit(&mut self, now_ns: u64) {
+        while let Some(&index) = self.waiting.front() {
+            if !self.place(now_ns, index) {
+                return;
+            }
+            self.waiting.pop_front();
+            let command = self.commands[index as usize];
+            if command.status == CommandStatus::Ok && self.is_cached(command.fua) {
+                // Its admission is over when the data is in DRAM.
+                self.use_dram(now_ns, index, command.bytes);
+            } else {
+                if command.fua || !self.spec.write_cache.enabled {
+                    self.close_awaited(now_ns);
+                }
+                self.part_sent(now_ns, index);
+            }
+        }
+    }
+
+    /// Gives a write's slots their places; `false` where it has to wait.
+    fn place(&mut self, now_ns: u64, index: u32) -> bool {
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        let command = self.commands[index as usize];
+        let end_byte = command.first_byte + command.bytes;
+        let mut slot = command.next_slot;
+        while (slot as u64) * unit < end_byte {
+            if self.dirty_slots >= self.cache_slots {
+                if self.programs_queued == 0 {
+                    self.close_all(now_ns);
+                }
+                self.commands[index as usize].next_slot = slot;
+                return false;
+            }
+            let plane = self.ftl.target(slot);
+            if !self.ftl.can_write(plane) {
+                if !self.collect(now_ns, plane) {
+                    self.commands[index as usize].status = CommandStatus::NoSpace;
+                    return true;
+                }
+                self.stats.collection.writes_stalled += 1;
+                self.commands[index as usize].next_slot = slot;
+                return false;
+            }
+            let start = (slot as u64 * unit).max(command.first_byte);
+            let stop = ((slot as u64 + 1) * unit).min(end_byte);
+            let missing = unit - (stop - start);
+            self.place_slot(now_ns, index, plane, slot, missing as u32);
+            slot += 1;
+        }
+        true
+    }
+
+    /// Gives one slot its place, with a read first where the write covers only
+    /// part (all but `missing` bytes) of what the map holds as one.
+    fn place_slot(&mut self, now_ns: u64, index: u32, plane: u32, slot: u32, missing: u32) {
+        let rest = match missing {
+            0 => Located::Nowhere,
+            _ => self.ftl.locate(slot),
+        };
+        let epoch = self.epochs.now();
+        let before = self.ftl.filling(plane, Stream::Host);
+        let slots_before = before.map_or(0, |record| self.ftl.record(record).slots);
+        let record = self.ftl.write(plane, slot, Stream::Host, epoch);
+        if before != Some(record) {
+            self.epochs.begin_page();
+        }
+        let page = self.ftl.record_mut(record);
+        let added = page.slots - slots_before;
+        self.dirty_slots += added as u64;
+        if let Located::Flash(at) = rest {
+            page.reads += 1;
+            self.read_rest(now_ns, record, at, missing);
+        }
+        let command = &self.commands[index as usize];
+        if !self.is_cached(command.fua) {
+            self.await_page(record, index);
+        }
+        if self.ftl.is_full(record) {
+            self.program(now_ns, record);
+        }
+    }
+
+    /// Reads what a partial write leaves of a map unit.
+    fn read_rest(&mut self, now_ns: u64, record: u32, at: u32, missing: u32) {
+        let (plane, _, page) = self.ftl.parts(at);
+        let codeword = self.spec.channel.codeword_bytes;
+        let bytes = missing.next_multiple_of(codeword);
+        let op = flash_op(OpKind::Read, Source::Rewrite, record, plane, page, bytes);
+        self.backend.enqueue(now_ns, op);
+    }
+
+    /// Has a command wait for a page's program.
+    fn await_page(&mut self, record: u32, index: u32) {
+        let first = self.ftl.record(record).waiters;
+        if first != NONE && self.waiters[first as usize].0 == index {
+            return; // It waits for this page already.
+        }
+        let waiter = match self.free_waiter {
+            NONE => {
+                self.waiters.push((index, first));
+                self.waiters.len() as u32 - 1
+            }
+            free => {
+                self.free_waiter = self.waiters[free as usize].1;
+                self.waiters[free as usize] = (index, first);
+                free
+            }
+        };
+        self.ftl.record_mut(record).waiters = waiter;
+        self.commands[index as usize].parts += 1;
+    }
+
+    /// Closes a page and queues its program.
+    pub(super) fn program(&mut self, now_ns: u64, record: u32) {
+        self.ftl.close(record);
+        let page = *self.ftl.record(record);
+        let bytes = self.spec.geometry.page_bytes;
+        let mut op = flash_op(
+            OpKind::Program,
+            Source::Program,
+            record,
+            page.plane,
+            page.page,
+            bytes,
+        );
+        op.ready = page.reads == 0;
+        op.collects = page.stream == Stream::Collection;
+        op.background = page.stream == Stream::Collection && self.collection_yields(page.plane);
+        if page.stream == Stream::Host {
+            self.programs_queued += 1;
+        }
+        let op = self.backend.enqueue(now_ns, op);
+        self.ftl.record_mut(record).op = op;
+        if self.ftl.wants_collection(page.plane) {
+            self.collect(now_ns, page.plane);
+        }
+    }
+
+    /// Programs every page that holds data of the host's, full or not.
+    fn close_all(&mut self, now_ns: u64) {
+        for plane in 0..self.spec.geometry.planes() {
+            if let Some(record) = self.ftl.filling(plane, Stream::Host) {
+                self.program(now_ns, record);
+            }
+        }
+    }
+
+    /// Programs the pages that a command waits for, full or not.
+    fn close_awaited(&mut self, now_ns: u64) {
+        for plane in 0..self.spec.geometry.planes() {
+            if let Some(record) = self.ftl.filling(plane, Stream::Host)
+                && self.ftl.record(record).waiters != NONE
+            {
+                self.program(now_ns, record);
+            }
+        }
+    }
+
+    /// The rest of a map unit has been read for a page.
+    pub(super) fn rewrite_read_done(&mut self, now_ns: u64, record: u32) {
+        let page = self.ftl.record_mut(record);
+        page.reads -= 1;
+        if page.closed && page.reads == 0 {
+            let op = page.op;
+            self.backend.make_ready(now_ns, op);
+        }
+    }
+
+    /// A page is on the flash.
+    pub(super) fn program_done(&mut self, now_ns: u64, record: u32) {
+        let page = *self.ftl.record(record);
+        self.ftl.programmed(record);
+        if page.stream == Stream::Collection {
+            self.jobs[page.plane as usize].programs -= 1;
+            self.continue_collection(now_ns, page.plane);
+            return;
+        }
+        self.programs_queued -= 1;
+        self.dirty_slots -= page.slots as u64;
+        let mut waiter = page.waiters;
+        while waiter != NONE {
+            let (index, next) = self.waiters[waiter as usize];
+            self.waiters[waiter as usize].1 = self.free_waiter;
+            self.free_waiter = waiter;
+            self.part_sent(now_ns, index);
+            waiter = next;
+        }
+        self.epochs.end_page(page.epoch);
+        while let Some(flush) = self.epochs.pop_durable() {
+            self.finish(now_ns, flush);
+        }
+        self.admit(now_ns);
+    }
+
+    /// A flush: everything acknowledged so far has to reach the flash.
+    pub(super) fn start_flush(&mut self, now_ns: u64, index: u32) {
+        debug_assert_eq!(self.commands[index as usize].op, HostOp::Flush);
+        if self.spec.write_cache.power_loss_protection {
+            return self.finish(now_ns, index);
+        }
+        self.close_all(now_ns);
+        self.epochs.flush(index);
+        while let Some(flush) = self.epochs.pop_durable() {
+            self.finish(now_ns, flush);
+        }
+    }
+}

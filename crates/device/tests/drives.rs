@@ -1,0 +1,80 @@
+//! The drives that come with the program, against their own data sheets.
+
+mod harness;
+
+use blklab_device::registry;
+use harness::{Outcome, Work, closed_loop};
+
+fn run(drive: &str, depth: u32, read_percent: u64, bytes: u64, sequential: bool) -> Outcome {
+    let spec = registry::find(drive).expect("listed").expect("parses");
+    let mut device = spec.build(1);
+    let requests = if sequential { 20_000 } else { 60_000 };
+    let work = Work {
+        requests,
+        depth,
+        read_percent,
+        bytes,
+        share: 1.0,
+        seed: 798,
+        sequential,
+    };
+    let outcome = closed_loop(device.as_mut(), &work);
+    assert_eq!(outcome.errors, 0);
+    outcome
+}
+
+/// Data sheet: 550/330 MB/s sequential, 85k/70k IOPS at random.
+#[test]
+fn mx100_is_as_fast_as_its_data_sheet_says() {
+    let read = run("mx100-256", 32, 100, 4096, false);
+    let write = run("mx100-256", 32, 0, 4096, false);
+    let read_mb = run("mx100-256", 32, 100, 131_072, true).iops * 131_072e-6;
+    let write_mb = run("mx100-256", 32, 0, 131_072, true).iops * 131_072e-6;
+    println!(
+        "mx100-256: {:.0} read IOPS, {:.0} write IOPS, {read_mb:.0} MB/s read, {write_mb:.0} MB/s write",
+        read.iops, write.iops
+    );
+    let qd1 = run("mx100-256", 1, 100, 4096, false);
+    println!(
+        "  QD1 read {:.1} us, write {:.1} us",
+        qd1.read_mean_us(),
+        run("mx100-256", 1, 0, 4096, false).write_mean_us()
+    );
+    assert!((0.9..1.1).contains(&(read.iops / 85e3)));
+    // Fresh from the box: the sheet's figure leaves room for collection.
+    assert!((0.9..1.25).contains(&(write.iops / 70e3)));
+    assert!((0.9..1.1).contains(&(read_mb / 550.0)));
+    assert!((0.9..1.1).contains(&(write_mb / 330.0)));
+}
+
+/// Sequential work uses every channel where addresses are striped, and only
+/// one at a time where each channel holds a range.
+#[test]
+fn ranges_serialise_sequential_reads_on_one_channel() {
+    let striped = run("mx100-256", 32, 100, 16_384, true).iops;
+    let ranges = run("mx100-256-ranges", 32, 100, 16_384, true).iops;
+    assert!(ranges < striped * 0.6, "{ranges} against {striped}");
+    let random = run("mx100-256-ranges", 32, 100, 4096, false).iops;
+    let random_striped = run("mx100-256", 32, 100, 4096, false).iops;
+    assert!((0.97..1.03).contains(&(random / random_striped)));
+}
+
+#[test]
+fn writes_slow_reads_down() {
+    let alone = run("mx100-256", 32, 100, 4096, false);
+    let mixed = run("mx100-256", 32, 90, 4096, false);
+    assert!(mixed.read_mean_us() > 1.3 * alone.read_mean_us());
+}
+
+#[test]
+fn nvme_serves_more_at_once() {
+    let one = run("nvme", 1, 100, 4096, false);
+    let many = run("nvme", 64, 100, 4096, false);
+    println!(
+        "nvme: QD1 {:.1} us, QD64 {:.0} IOPS; write {:.0} IOPS",
+        one.read_mean_us(),
+        many.iops,
+        run("nvme", 64, 0, 4096, false).iops
+    );
+    assert!(many.iops > 10.0 * one.iops);
+}
