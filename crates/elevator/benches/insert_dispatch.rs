@@ -3,7 +3,7 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function without any.
 
-use blklab_blk::{Bio, InsertAt, Nanos, Op, RequestId, Sector};
+use blklab_blk::{Bio, InsertAt, Nanos, Op, Sector};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 #[path = "../src/rig.rs"]
@@ -11,51 +11,48 @@ mod rig;
 use rig::{Rig, queue_info};
 
 const DEPTHS: [usize; 3] = [32, 256, 1024];
+/// Bios made beforehand, so that making them is not measured: a power of two.
+const BIOS: usize = 4096;
 const SECTORS: u32 = 8;
 
-/// xorshift: the numbers must cost nothing next to what is measured.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn bio(&mut self, capacity_sectors: u64) -> Bio {
-        let blocks = capacity_sectors / SECTORS as u64;
-        let op = if self.next() % 10 < 7 {
-            Op::Read
-        } else {
-            Op::Write
-        };
-        Bio::new(op, Sector(self.next() % blocks * SECTORS as u64), SECTORS)
-    }
+/// Random bios of 4 KiB (xorshift).
+fn bios() -> Vec<Bio> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let blocks = queue_info().capacity_sectors / SECTORS as u64;
+    (0..BIOS)
+        .map(|_| {
+            let op = if random() % 10 < 7 {
+                Op::Read
+            } else {
+                Op::Write
+            };
+            Bio::new(op, Sector(random() % blocks * SECTORS as u64), SECTORS)
+        })
+        .collect()
 }
 
-fn insert(rig: &mut Rig, bio: &Bio) {
-    let id = rig.make(bio);
-    rig.insert_request(id, InsertAt::Tail);
-}
-
-/// One in, one out. A scheduler that waits for its timer is given the time.
-fn step(rig: &mut Rig, random: &mut Random) -> RequestId {
-    let bio = random.bio(queue_info().capacity_sectors);
-    insert(rig, &bio);
+/// One out, one in. A scheduler that waits for its timer is given the time.
+fn step(rig: &mut Rig, bio: &Bio) {
     rig.now += Nanos(2_000);
-    loop {
+    let id = loop {
         if let Some(id) = rig.dispatch() {
-            rig.complete(id);
-            return id;
+            break id;
         }
         rig.now += Nanos(100_000);
         rig.run_timer();
-    }
+    };
+    rig.reuse(id, bio);
+    rig.insert_request(id, InsertAt::Tail);
 }
 
 fn insert_dispatch(c: &mut Criterion) {
+    let bios = bios();
     for kind in blklab_elevator::all() {
         let mut group = c.benchmark_group(kind.name);
         for depth in DEPTHS {
@@ -63,13 +60,15 @@ fn insert_dispatch(c: &mut Criterion) {
                 continue;
             };
             let mut rig = Rig::new(elevator);
-            let mut random = Random(0x9e37_79b9_7f4a_7c15);
-            for _ in 0..depth {
-                let bio = random.bio(queue_info().capacity_sectors);
-                insert(&mut rig, &bio);
+            for bio in &bios[..depth] {
+                rig.insert(bio);
             }
+            let mut at = 0;
             group.bench_function(BenchmarkId::from_parameter(depth), |b| {
-                b.iter(|| step(&mut rig, &mut random));
+                b.iter(|| {
+                    step(&mut rig, &bios[at]);
+                    at = (at + 1) % BIOS;
+                });
             });
         }
         group.finish();

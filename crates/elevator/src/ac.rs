@@ -297,6 +297,11 @@ impl Ac {
         }
     }
 
+    fn sub_queue_of(&self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<&RqList> {
+        let place = ctx.rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
+        Some(&self.sub_queues[place / KINDS][place % KINDS])
+    }
+
     /// Takes a request out of its queues and counts; where it was.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<(usize, usize)> {
         let place = ctx.rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
@@ -448,11 +453,11 @@ impl Elevator for Ac {
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sub_queues[0][0].prev(ctx.rqs, id)
+        self.sub_queue_of(ctx, id)?.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sub_queues[0][0].next(ctx.rqs, id)
+        self.sub_queue_of(ctx, id)?.next(ctx.rqs, id)
     }
 
     fn insert_requests(

@@ -13,5 +13,6 @@ mod noop;
 mod registry;
 #[cfg(test)]
 mod rig;
+mod sio;
 
 pub use registry::{ElevatorType, all, find};

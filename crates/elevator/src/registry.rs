@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, deadline, kyber, mq_deadline, noop};
+use crate::{ac, deadline, kyber, mq_deadline, noop, sio};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -80,5 +80,12 @@ const ALL: &[ElevatorType] = &[
         source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
         tunables: ac::TUNABLES,
         build: Some(|info| Box::new(ac::Ac::new(info))),
+    },
+    ElevatorType {
+        name: "sio",
+        help: "four queues in order of arrival with a deadline each kind, no sorting",
+        source: "M. Boton's module sio-iosched, version 0.2 of 2012",
+        tunables: sio::TUNABLES,
+        build: Some(|_| Box::new(sio::Sio::new())),
     },
 ];

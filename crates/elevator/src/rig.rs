@@ -3,7 +3,7 @@
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeState, Nanos, QueueInfo, QueueLimits, Request, RequestId,
-    Requests, RqList, SchedCtx, Trace,
+    Requests, RqFlags, RqList, SchedCtx, Trace,
 };
 
 /// A scheduler and what its hooks are given.
@@ -51,6 +51,27 @@ impl Rig {
         let id = self.rqs.insert(Request::for_bio(bio, self.now));
         self.with(|e, ctx| e.prepare_request(ctx, id));
         id
+    }
+
+    /// Makes the data request of a flush sequence.
+    pub fn make_flush_data(&mut self, bio: &Bio) -> RequestId {
+        let id = self.make(bio);
+        self.rqs[id].rq_flags.set(RqFlags::FLUSH_SEQ);
+        id
+    }
+
+    /// The drive finished a request, which becomes one of another bio: what
+    /// [`Rig::complete`] and [`Rig::make`] do, without the slab's part in it.
+    pub fn reuse(&mut self, id: RequestId, bio: &Bio) {
+        let now = self.now;
+        self.with(|e, ctx| {
+            e.completed_request(ctx, id);
+            e.finish_request(ctx, id);
+            let rq = &mut ctx.rqs[id];
+            (rq.op, rq.sector, rq.sectors) = (bio.op, bio.sector, bio.sectors);
+            (rq.start, rq.rq_flags) = (now, RqFlags::default());
+            e.prepare_request(ctx, id);
+        });
     }
 
     /// Inserts a request.

@@ -1,0 +1,302 @@
+//! SIO, the Simple I/O scheduler: M. Boton's module, version 0.2 of 2012, as
+//! the CyanogenMod kernels carried it; document 002 describes it in section
+//! 3.1.4. AC took its deadlines and its way to keep writes from starving.
+//!
+//! Four queues in order of arrival: sync and async, reads and writes. The next
+//! request is the oldest synchronous one of the preferred direction, else its
+//! oldest asynchronous one, else the same of the other direction. Reads are
+//! preferred until more than `writes_starved` went in a row. After more than
+//! `fifo_batch` dispatches the queues' heads are looked at, and one that is late
+//! goes first; asynchronous ones before synchronous ones and writes before
+//! reads there, since those are what the usual order neglects.
+//!
+//! There is no sorting. Requests merge behind each other through the block
+//! layer's hash, and with their neighbour in the queue.
+
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
+    Tunables, Unit, sched_try_insert_merge,
+};
+
+use crate::jiffies::{jiffies, msecs_to_jiffies};
+
+const WRITES_STARVED: usize = 0;
+const FIFO_BATCH: usize = 1;
+/// The first of four, in the order of [`kind_of`].
+const EXPIRE: usize = 2;
+
+const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable {
+    Tunable {
+        name,
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default,
+        help,
+    }
+}
+
+/// What a user can set, by the module's names.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "writes_starved",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 1,
+        help: "reads in a row that may pass writes over, less one",
+    },
+    Tunable {
+        name: "fifo_batch",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 1,
+        help: "dispatches between two looks for requests that are late, less one",
+    },
+    expire("sync_read_expire", 500, "a synchronous read's deadline"),
+    expire(
+        "async_read_expire",
+        4_000,
+        "an asynchronous read's deadline",
+    ),
+    expire("sync_write_expire", 2_000, "a synchronous write's deadline"),
+    expire(
+        "async_write_expire",
+        16_000,
+        "an asynchronous write's deadline",
+    ),
+];
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+/// Sync read, async read, sync write, async write.
+const KINDS: usize = 4;
+/// The order in which late requests are looked for.
+const LATE_ORDER: [usize; KINDS] = [3, 1, 2, 0];
+
+fn kind_of(dir: usize, sync: bool) -> usize {
+    2 * dir + !sync as usize
+}
+
+/// `elv[0]`: its queue, and one more so that zero says not queued.
+const ELV_KIND: usize = 0;
+
+/// The scheduler's state.
+pub struct Sio {
+    tunables: Tunables,
+    fifo: [RqList; KINDS],
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    batched: i64,
+    starved: i64,
+    last_dir: usize,
+    switches: u64,
+    expired: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Sio {
+    /// A fresh one.
+    pub fn new() -> Sio {
+        Sio {
+            tunables: Tunables::new(TUNABLES),
+            fifo: [RqList::new(); KINDS],
+            dispatch: RqList::new(),
+            batched: 0,
+            starved: 0,
+            last_dir: READ,
+            switches: 0,
+            expired: 0,
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        let rq = &mut ctx.rqs[id];
+        let kind = kind_of(rq.is_write() as usize, rq.is_sync());
+        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        rq.elv[ELV_KIND] = kind as u32 + 1;
+        self.fifo[kind].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+    }
+
+    /// Takes a request out of its queue; one that merges while it is being
+    /// inserted is in none.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some(kind) = ctx.rqs[id].elv[ELV_KIND].checked_sub(1) {
+            ctx.rqs[id].elv[ELV_KIND] = 0;
+            self.fifo[kind as usize].remove(ctx.rqs, id);
+            ctx.merge.remove(ctx.rqs, id);
+        }
+    }
+
+    fn late_request(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let now = jiffies(ctx.now);
+        LATE_ORDER.into_iter().find_map(|kind| {
+            let oldest = self.fifo[kind].front()?;
+            (now > ctx.rqs[oldest].fifo_time.0 as i64).then_some(oldest)
+        })
+    }
+
+    fn next_in_turn(&self) -> Option<RequestId> {
+        let starving = self.starved > self.tunables.at(WRITES_STARVED);
+        let first = if starving { WRITE } else { READ };
+        [first, 1 - first].into_iter().find_map(|dir| {
+            let sync = self.fifo[kind_of(dir, true)].front();
+            sync.or_else(|| self.fifo[kind_of(dir, false)].front())
+        })
+    }
+}
+
+impl Elevator for Sio {
+    fn name(&self) -> &'static str {
+        "sio"
+    }
+
+    /// The survivor takes over the earlier deadline together with its place.
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        let (kind, gone) = (ctx.rqs[id].elv[ELV_KIND], ctx.rqs[next].elv[ELV_KIND]);
+        if kind != 0 && kind == gone && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+            let fifo = &mut self.fifo[kind as usize - 1];
+            fifo.remove(ctx.rqs, id);
+            fifo.insert_before(ctx.rqs, id, next);
+            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        }
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let kind = ctx.rqs[id].elv[ELV_KIND].checked_sub(1)?;
+        self.fifo[kind as usize].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let kind = ctx.rqs[id].elv[ELV_KIND].checked_sub(1)?;
+        self.fifo[kind as usize].next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+            return Some(id);
+        }
+        let mut late = None;
+        if self.batched > self.tunables.at(FIFO_BATCH) {
+            self.batched = 0;
+            late = self.late_request(ctx);
+            self.expired += late.is_some() as u64;
+        }
+        let id = late.or_else(|| self.next_in_turn())?;
+        self.remove(ctx, id);
+        let dir = ctx.rqs[id].is_write() as usize;
+        self.batched += 1;
+        self.starved = if dir == WRITE { 0 } else { self.starved + 1 };
+        self.switches += (dir != self.last_dir) as u64;
+        self.last_dir = dir;
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        vec![("batched", self.batched), ("starved", self.starved)]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("direction switches", self.switches),
+            ("expired deadlines", self.expired),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use blklab_blk::{Bio, BioFlags, Op, Sector};
+
+    fn rig() -> Rig {
+        Rig::new(Box::new(Sio::new()))
+    }
+
+    fn add(rig: &mut Rig, op: Op, flags: BioFlags, sector: u64) -> RequestId {
+        let mut bio = Bio::new(op, Sector(sector), 8);
+        bio.flags = flags;
+        rig.insert(&bio).expect("does not merge")
+    }
+
+    #[test]
+    fn a_write_goes_after_two_reads_and_sync_before_async() {
+        let mut rig = rig();
+        let slow = add(&mut rig, Op::Write, BioFlags::NONE, 9000);
+        let sync = add(&mut rig, Op::Write, BioFlags::SYNC, 8000);
+        (0..5).for_each(|i| {
+            add(&mut rig, Op::Read, BioFlags::NONE, 1000 - i * 100);
+        });
+        let ids = rig.drain();
+        let at = |id| ids.iter().position(|&x| x == id);
+        assert_eq!((at(sync), at(slow)), (Some(2), Some(5)));
+    }
+
+    #[test]
+    fn a_late_write_goes_within_a_batch_however_many_reads_there_are() {
+        let mut rig = rig();
+        rig.set("writes_starved", i32::MAX as i64);
+        let write = add(&mut rig, Op::Write, BioFlags::NONE, 9000);
+        rig.pass_ms(16_004);
+        (0..20).for_each(|i| {
+            add(&mut rig, Op::Read, BioFlags::NONE, i * 100);
+        });
+        let ids = rig.drain();
+        assert_eq!(ids.iter().position(|&id| id == write), Some(2));
+    }
+
+    #[test]
+    fn does_not_sort() {
+        let mut rig = rig();
+        for sector in [500, 100, 300] {
+            add(&mut rig, Op::Read, BioFlags::NONE, sector);
+        }
+        assert_eq!(rig.drain_sectors(), [500, 100, 300]);
+    }
+}

@@ -1,0 +1,286 @@
+//! What every scheduler promises, whatever it decides: no request is lost or
+//! sent twice, what is queued is announced, everything drains, head inserts go
+//! first, no value of a tunable breaks it, and the same calls give the same
+//! answers.
+
+use std::collections::BTreeMap;
+
+use blklab_blk::{
+    Bio, BioFlags, InsertAt, IoClass, IoPrio, Nanos, Op, RequestId, Sector, SubmitterId,
+};
+use blklab_elevator::ElevatorType;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+#[path = "../src/rig.rs"]
+mod rig;
+use rig::{Rig, queue_info};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Bio),
+    Merge(Bio),
+    FlushData(Bio),
+    Dispatch(u8),
+    Complete(Index),
+    Requeue(Index),
+    PassMs(u16),
+    SetTunable(Index, u8),
+}
+
+fn any_bio() -> impl Strategy<Value = Bio> {
+    let op = prop_oneof![
+        4 => Just(Op::Read),
+        4 => Just(Op::Write),
+        1 => Just(Op::Discard),
+        1 => Just(Op::WriteZeroes),
+    ];
+    let flags = prop_oneof![
+        4 => Just(BioFlags::NONE),
+        4 => Just(BioFlags::SYNC),
+        1 => Just(BioFlags::SYNC.with(BioFlags::IDLE)),
+        1 => Just(BioFlags::META),
+        1 => Just(BioFlags::FUA),
+        1 => Just(BioFlags::RAHEAD),
+    ];
+    let class = prop_oneof![
+        6 => Just(IoClass::None),
+        1 => Just(IoClass::Rt),
+        1 => Just(IoClass::Be),
+        1 => Just(IoClass::Idle),
+    ];
+    let place = (0u64..16, 0u64..40, 1u32..4);
+    (op, flags, class, 0u8..8, place, 0u32..4).prop_map(
+        |(op, flags, class, level, (region, slot, length), submitter)| {
+            let start = region * (queue_info().capacity_sectors / 16) + slot * 8;
+            let mut bio = Bio::new(op, Sector(start), length * 8);
+            bio.flags = flags;
+            bio.prio = IoPrio { class, level };
+            bio.submitter = SubmitterId(submitter);
+            bio
+        },
+    )
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        10 => any_bio().prop_map(Step::Insert),
+        4 => any_bio().prop_map(Step::Merge),
+        1 => any_bio().prop_map(Step::FlushData),
+        6 => (1u8..6).prop_map(Step::Dispatch),
+        6 => any::<Index>().prop_map(Step::Complete),
+        1 => any::<Index>().prop_map(Step::Requeue),
+        3 => (0u16..2000).prop_map(Step::PassMs),
+        1 => (any::<Index>(), 0u8..4).prop_map(|(i, v)| Step::SetTunable(i, v)),
+    ]
+}
+
+/// Kyber, as the kernel's, puts a head insert first in its software queue, which
+/// comes behind what it has already collected from there.
+const HEAD_MAY_WAIT: [&str; 1] = ["kyber"];
+
+/// A scheduler and what it should hold.
+struct Run {
+    rig: Rig,
+    /// Queued requests, and whether they were inserted at the head.
+    queued: BTreeMap<usize, (RequestId, bool)>,
+    in_flight: Vec<RequestId>,
+    tunables_changed: bool,
+    sectors_in: u64,
+    sectors_out: u64,
+    /// Serial numbers in the order of dispatch.
+    order: Vec<u64>,
+}
+
+impl Run {
+    fn new(kind: &ElevatorType) -> Option<Run> {
+        Some(Run {
+            rig: Rig::new(kind.build(&queue_info())?),
+            queued: BTreeMap::new(),
+            in_flight: Vec::new(),
+            tunables_changed: false,
+            sectors_in: 0,
+            sectors_out: 0,
+            order: Vec::new(),
+        })
+    }
+
+    fn insert(&mut self, id: RequestId, at: InsertAt) {
+        self.sectors_in += self.rig.rq(id).sectors as u64;
+        self.queued.insert(id.index(), (id, at == InsertAt::Head));
+        self.rig.insert_request(id, at);
+        self.forget_swallowed();
+    }
+
+    fn forget_swallowed(&mut self) {
+        for gone in self.rig.swallowed() {
+            let known = self.queued.remove(&gone.index());
+            assert!(known.is_some(), "{gone:?} was merged but not queued");
+        }
+    }
+
+    fn dispatch(&mut self) -> bool {
+        let Some(id) = self.rig.dispatch() else {
+            return false;
+        };
+        let known = self.queued.remove(&id.index());
+        let (known, first) = known.expect("dispatched a request that was not queued");
+        assert_eq!(known, id);
+        let rq = self.rig.rq(id);
+        let passed = self
+            .queued
+            .values()
+            .any(|(other, head)| *head && self.rig.rq(*other).op == rq.op);
+        let may_wait = HEAD_MAY_WAIT.contains(&self.rig.elevator.name());
+        assert!(first || !passed || may_wait, "{id:?} passed a head insert");
+        self.sectors_out += rq.sectors as u64;
+        self.order.push(rq.serial);
+        self.in_flight.push(id);
+        true
+    }
+
+    fn complete(&mut self, index: usize) {
+        let id = self.in_flight.swap_remove(index);
+        self.rig.complete(id);
+    }
+
+    fn requeue(&mut self, index: usize) {
+        let id = self.in_flight.swap_remove(index);
+        self.sectors_out -= self.rig.rq(id).sectors as u64;
+        self.queued.insert(id.index(), (id, true));
+        self.rig.requeue(id);
+    }
+
+    fn set_tunable(&mut self, index: &Index, value: u8) {
+        let declared = self.rig.elevator.tunables().declared();
+        if declared.is_empty() {
+            return;
+        }
+        let t = declared[index.index(declared.len())];
+        let middle = t.min / 2 + t.max / 2;
+        let value = [t.min, t.max, t.default.clamp(t.min, t.max), middle][value as usize];
+        self.rig.set(t.name, value);
+        self.tunables_changed = true;
+        if let Some(beyond) = t.max.checked_add(1) {
+            assert!(self.rig.elevator.set_tunable(t.name, beyond).is_err());
+        }
+        assert_eq!(self.rig.elevator.tunables().get(t.name), Some(value));
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Insert(bio) => {
+                let id = self.rig.make(bio);
+                self.insert(id, InsertAt::Tail);
+            }
+            Step::Merge(bio) => {
+                if let Some(into) = self.rig.merge(bio) {
+                    self.sectors_in += bio.sectors as u64;
+                    self.forget_swallowed();
+                    assert!(self.queued.contains_key(&into.index()));
+                }
+            }
+            Step::FlushData(bio) => {
+                let id = self.rig.make_flush_data(bio);
+                self.insert(id, InsertAt::Head);
+            }
+            Step::Dispatch(n) => (0..*n).for_each(|_| {
+                self.dispatch();
+            }),
+            Step::Complete(i) if !self.in_flight.is_empty() => {
+                self.complete(i.index(self.in_flight.len()));
+            }
+            Step::Requeue(i) if !self.in_flight.is_empty() => {
+                self.requeue(i.index(self.in_flight.len()));
+            }
+            Step::Complete(_) | Step::Requeue(_) => {}
+            Step::PassMs(ms) => {
+                self.rig.pass_ms(*ms as u64);
+                self.rig.run_timer();
+            }
+            Step::SetTunable(index, value) => self.set_tunable(index, *value),
+        }
+        self.check_work();
+    }
+
+    fn check_work(&self) {
+        let announced = self.rig.elevator.has_work(0);
+        assert_eq!(announced, !self.queued.is_empty(), "{:?}", self.queued);
+    }
+
+    /// mq-deadline, as the kernel's, reckons when a queued request came from its
+    /// deadline and the present expiry: after that was lowered, a request waits
+    /// until the time that it seems to have come.
+    fn await_timer(&mut self) {
+        let name = self.rig.elevator.name();
+        let at = match self.rig.elevator.next_timer() {
+            Some(at) => at,
+            None if self.tunables_changed => self.rig.now + Nanos(1 << 52),
+            None => panic!("{name} waits for nothing that will come"),
+        };
+        self.rig.now = self.rig.now.max(at);
+    }
+
+    /// Lets the drive finish everything. A scheduler may wait for completions
+    /// and for its timer, but for nothing else.
+    fn drain(&mut self) {
+        while !self.queued.is_empty() || !self.in_flight.is_empty() {
+            if self.dispatch() {
+                continue;
+            }
+            if !self.in_flight.is_empty() {
+                self.complete(0);
+                continue;
+            }
+            self.await_timer();
+            self.rig.run_timer();
+        }
+        self.check_work();
+        assert_eq!(self.sectors_in, self.sectors_out);
+        assert_eq!(self.rig.in_use(), 0);
+    }
+}
+
+fn run(kind: &ElevatorType, steps: &[Step]) -> Option<Vec<u64>> {
+    let mut run = Run::new(kind)?;
+    steps.iter().for_each(|step| run.step(step));
+    run.drain();
+    Some(run.order)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn every_scheduler_keeps_them(steps in prop::collection::vec(any_step(), 1..150)) {
+        for kind in blklab_elevator::all() {
+            let first = run(kind, &steps);
+            prop_assert_eq!(first, run(kind, &steps), "{} decides differently", kind.name);
+        }
+    }
+}
+
+#[test]
+fn every_declaration_is_sound() {
+    for kind in blklab_elevator::all() {
+        assert_eq!(
+            blklab_elevator::find(kind.name).map(|k| k.name),
+            Some(kind.name)
+        );
+        assert!(!kind.help.is_empty() && !kind.source.is_empty());
+        let Some(elevator) = kind.build(&queue_info()) else {
+            continue;
+        };
+        assert_eq!(elevator.name(), kind.name);
+        assert_eq!(elevator.tunables().declared(), kind.tunables);
+        for t in kind.tunables {
+            let value = elevator.tunables().get(t.name);
+            assert!(t.min <= t.max, "{}: {}", kind.name, t.name);
+            assert!(
+                value.is_some_and(|v| (t.min..=t.max).contains(&v)),
+                "{}: {}",
+                kind.name,
+                t.name
+            );
+        }
+    }
+}
