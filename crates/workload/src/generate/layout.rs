@@ -1,0 +1,290 @@
+//! Where in its files a process works: fio's `setup_files`.
+
+use super::seeds::{Seeds, Stream};
+use crate::fio::{Direction, Extent, JobSpec};
+
+/// The part of one file that a process works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Where it begins, in bytes.
+    pub offset_bytes: u64,
+    /// How long it is, in bytes.
+    pub length_bytes: u64,
+    /// How large the file or drive is, in bytes.
+    pub file_bytes: u64,
+}
+
+/// The files of one process and how much it does to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The part of each file.
+    pub files: Vec<FileExtent>,
+    /// One pass is over after this many bytes.
+    pub pass_bytes: u64,
+    /// `io_size`, in bytes, where given.
+    pub io_bytes: Option<u64>,
+}
+
+/// Why a process cannot work on its files.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// `offset` lies beyond the end.
+    #[error("job {job}: offset {offset_bytes} is beyond the end of a file of {file_bytes} bytes")]
+    Offset {
+        /// The job's name.
+        job: String,
+        /// Where the process would begin.
+        offset_bytes: u64,
+        /// Where the file ends.
+        file_bytes: u64,
+    },
+    /// Not one block fits.
+    #[error(
+        "job {job}: a block of {block_bytes} bytes is larger than the {bytes} bytes to work on"
+    )]
+    Block {
+        /// The job's name.
+        job: String,
+        /// The smallest block.
+        block_bytes: u64,
+        /// What there is.
+        bytes: u64,
+    },
+    /// The zones of `zoned_abs` are longer than a file.
+    #[error("job {job}: the zones of zoned_abs are {zone_bytes} bytes, the file only {bytes}")]
+    Zones {
+        /// The job's name.
+        job: String,
+        /// What the zones add up to.
+        zone_bytes: u64,
+        /// What there is.
+        bytes: u64,
+    },
+    /// The random map would take too much memory.
+    #[error(
+        "job {job}: a random map of {blocks} blocks is too large; give larger blocks, one block size, norandommap, or softrandommap"
+    )]
+    Map {
+        /// The job's name.
+        job: String,
+        /// How many blocks it would have.
+        blocks: u64,
+    },
+    /// The caller gave no size for a file.
+    #[error("job {job}: a job needs at least one file")]
+    NoFile {
+        /// The job's name.
+        job: String,
+    },
+}
+
+impl Layout {
+    /// The layout of process `process` (0 up to `numjobs`), whose files are as
+    /// large as `file_bytes` says, in the order of
+    /// [`JobSpec::file_names`].
+    ///
+    /// Without `size` a process works on all of each file from `offset` on;
+    /// with it, on that much, shared out over the files. `offset_increment`
+    /// counts by process.
+    pub fn new(
+        spec: &JobSpec,
+        process: u32,
+        seeds: &Seeds,
+        file_bytes: &[u64],
+    ) -> Result<Layout, LayoutError> {
+        let job = || spec.name.clone();
+        let block = smallest_block(spec);
+        let count = file_bytes.len() as u64;
+        if count == 0 {
+            return Err(LayoutError::NoFile { job: job() });
+        }
+        let size = match spec.size {
+            Some(Extent::Bytes(bytes)) => bytes,
+            _ => 0,
+        };
+        let each = size / count;
+        // What does not divide goes to the first files, a block each.
+        let mut extra = (size - each * count) / block;
+        let mut random = seeds.stream(Stream::FileSize);
+        let mut files = Vec::with_capacity(file_bytes.len());
+        let mut total = 0u64;
+        for &bytes in file_bytes {
+            let offset = start(spec, process, bytes, block);
+            let mut length = each;
+            if extra > 0 {
+                extra -= 1;
+                length += block;
+            }
+            if let Some((low, high)) = spec.file_size_bytes {
+                let wanted = low + random.below((high - low).saturating_add(1));
+                length = wanted.min(bytes).saturating_sub(offset);
+            } else if length == 0 {
+                length = bytes.saturating_sub(offset);
+            }
+            if offset > bytes || length == 0 {
+                return Err(LayoutError::Offset {
+                    job: job(),
+                    offset_bytes: offset,
+                    file_bytes: bytes,
+                });
+            }
+            if let Some(Extent::Percent(percent @ 1..=99)) = spec.size {
+                length = share(offset + length, percent).min(length);
+                length -= length % block;
+            }
+            total = total.saturating_add(match spec.io_size {
+                Some(Extent::Percent(percent)) => share(length, percent),
+                _ => length,
+            });
+            files.push(FileExtent {
+                offset_bytes: offset,
+                length_bytes: length,
+                file_bytes: bytes,
+            });
+        }
+        let pass_bytes = match size {
+            0 => total,
+            size => size.min(total),
+        };
+        if pass_bytes < block {
+            return Err(LayoutError::Block {
+                job: job(),
+                block_bytes: block,
+                bytes: pass_bytes,
+            });
+        }
+        Ok(Layout {
+            files,
+            pass_bytes,
+            io_bytes: match spec.io_size {
+                Some(Extent::Bytes(bytes)) => Some(bytes),
+                _ => None,
+            },
+        })
+    }
+}
+
+/// The smallest block of the directions the job uses.
+pub(crate) fn smallest_block(spec: &JobSpec) -> u64 {
+    Direction::ALL
+        .into_iter()
+        .filter(|direction| spec.pattern.does(*direction))
+        .map(|direction| spec.block_sizes[direction].min_bytes)
+        .min()
+        .unwrap_or(1)
+        .max(1)
+}
+
+fn share(bytes: u64, percent: u32) -> u64 {
+    (u128::from(bytes) * u128::from(percent) / 100) as u64
+}
+
+/// Where a process begins in a file; percentages are rounded up to a block.
+fn start(spec: &JobSpec, process: u32, file_bytes: u64, block: u64) -> u64 {
+    let (increment, relative_increment) = match spec.offset_increment {
+        Extent::Bytes(bytes) => (bytes, false),
+        Extent::Percent(percent) => (share(file_bytes, percent), percent > 0),
+        Extent::Zones(_) => (0, false),
+    };
+    let (offset, relative_offset) = match spec.offset {
+        Extent::Bytes(bytes) => (bytes, false),
+        Extent::Percent(percent) => (share(file_bytes, percent), percent > 0),
+        Extent::Zones(_) => (0, false),
+    };
+    let offset = offset.saturating_add(increment.saturating_mul(u64::from(process)));
+    if !relative_increment && !relative_offset {
+        return offset;
+    }
+    let align = match spec.offset_align_bytes {
+        0 => block,
+        align => align,
+    };
+    offset.checked_next_multiple_of(align).unwrap_or(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fio::parse_str;
+
+    const GIB: u64 = 1 << 30;
+
+    fn layout(options: &str, process: u32, file_bytes: &[u64]) -> Result<Layout, LayoutError> {
+        let text = format!("[a]\n{options}\n");
+        let file = parse_str("t", &text, &|_| None, &|_, _| Err(String::new()))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let spec = &file.jobs[0];
+        Layout::new(spec, process, &Seeds::new(spec, process + 1, 0), file_bytes)
+    }
+
+    fn one(options: &str, process: u32) -> (u64, u64) {
+        let layout = layout(options, process, &[GIB]).unwrap();
+        (layout.files[0].offset_bytes, layout.files[0].length_bytes)
+    }
+
+    #[test]
+    fn sizes_and_offsets() {
+        assert_eq!(one("", 0), (0, GIB));
+        assert_eq!(one("size=1m", 0), (0, 1 << 20));
+        assert_eq!(one("offset=1m", 0), (1 << 20, GIB - (1 << 20)));
+        assert_eq!(one("size=50%", 0), (0, GIB / 2));
+        assert_eq!(one("size=25%\noffset=50%", 0), (GIB / 2, GIB / 4));
+        assert_eq!(one("size=90%\noffset=50%", 0), (GIB / 2, GIB / 2));
+        assert_eq!(one("size=1m\noffset_increment=1m", 3), (3 << 20, 1 << 20));
+        // 10 % of 1 GiB is not a multiple of 4096.
+        assert_eq!(one("offset=10%\nsize=4k", 0).0, 107_376_640);
+        assert_eq!(one("offset=10%\noffset_align=1m\nsize=4k", 0).0, 103 << 20);
+    }
+
+    #[test]
+    fn several_files_share_a_size() {
+        let layout = layout("size=20k\nnrfiles=3", 0, &[GIB; 3]).unwrap();
+        let lengths: Vec<_> = layout.files.iter().map(|file| file.length_bytes).collect();
+        // 20480 / 3 = 6826, and nothing left for a further block.
+        assert_eq!(lengths, [6826, 6826, 6826]);
+        assert_eq!(layout.pass_bytes, 3 * 6826);
+    }
+
+    #[test]
+    fn io_size_is_a_limit_of_its_own() {
+        let whole = layout("io_size=4g\nsize=1m", 0, &[GIB]).unwrap();
+        assert_eq!((whole.pass_bytes, whole.io_bytes), (1 << 20, Some(4 << 30)));
+        let half = layout("io_size=50%", 0, &[GIB]).unwrap();
+        assert_eq!(
+            (half.pass_bytes, half.files[0].length_bytes),
+            (GIB / 2, GIB)
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(matches!(
+            layout("offset=2g", 0, &[GIB]),
+            Err(LayoutError::Offset { .. })
+        ));
+        assert!(matches!(
+            layout("offset_increment=512m", 2, &[GIB]),
+            Err(LayoutError::Offset { .. })
+        ));
+        assert!(matches!(
+            layout("bs=1m", 0, &[4096]),
+            Err(LayoutError::Block { .. })
+        ));
+        assert!(matches!(
+            layout("", 0, &[]),
+            Err(LayoutError::NoFile { .. })
+        ));
+    }
+
+    #[test]
+    fn file_sizes_are_drawn_from_their_range() {
+        let layout = layout("filesize=4k-1m\nnrfiles=20", 0, &[GIB; 20]).unwrap();
+        let lengths = layout.files.iter().map(|file| file.length_bytes);
+        assert!(
+            lengths
+                .clone()
+                .all(|bytes| (4096..=1 << 20).contains(&bytes))
+        );
+        assert!(lengths.clone().min() != lengths.max());
+    }
+}

@@ -1,0 +1,125 @@
+//! When a process has done enough: `size`, `io_size`, `number_ios`, `loops`
+//! and `time_based`, by fio's rules.
+
+use super::layout::Layout;
+use crate::fio::{Direction, JobSpec, Pattern};
+
+/// Counts what one process issued against its limits.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    time_based: bool,
+    /// A pass over the files is over after this many bytes.
+    pass_bytes: u64,
+    /// The job is over after this many bytes of the directions that count.
+    job_bytes: u64,
+    /// The job is over after this many I/Os.
+    job_ios: u64,
+    /// What fio compares the total with before another pass.
+    wanted_bytes: u64,
+    /// `io_size` was given.
+    beyond_files: bool,
+    largest_block: u64,
+    trims_count: bool,
+    reads_count: bool,
+    loops_left: u32,
+    issued_in_pass: u64,
+    issued_that_count: u64,
+    issued: u64,
+    ios: u64,
+    passes: u64,
+}
+
+impl Limits {
+    pub fn new(spec: &JobSpec, layout: &Layout) -> Limits {
+        let size = layout.pass_bytes;
+        let wanted = layout.io_bytes.unwrap_or(size);
+        let all = wanted.saturating_mul(u64::from(spec.loops));
+        let twice = matches!(spec.pattern, Pattern::TrimWrite | Pattern::RandTrimWrite);
+        let writes_at_random =
+            spec.pattern.is_random() && spec.pattern.does(Direction::Write) && spec.no_random_map;
+        let pass_bytes = match layout.io_bytes {
+            Some(bytes) if writes_at_random => size.max(bytes),
+            _ => size,
+        };
+        let ios = match spec.number_ios {
+            0 => u64::MAX,
+            n => n.saturating_mul(u64::from(spec.loops)),
+        };
+        let does = |direction| spec.pattern.does(direction);
+        Limits {
+            time_based: spec.time_based,
+            // Each byte is trimmed, then written.
+            pass_bytes: pass_bytes.saturating_add(if twice { all } else { 0 }),
+            job_bytes: all,
+            job_ios: if twice { ios.saturating_mul(2) } else { ios },
+            wanted_bytes: wanted,
+            beyond_files: layout.io_bytes.is_some(),
+            largest_block: Direction::ALL
+                .into_iter()
+                .filter(|direction| does(*direction))
+                .map(|direction| spec.block_sizes[direction].max_bytes)
+                .max()
+                .unwrap_or(0),
+            trims_count: !does(Direction::Write),
+            reads_count: does(Direction::Read),
+            loops_left: spec.loops,
+            issued_in_pass: 0,
+            issued_that_count: 0,
+            issued: 0,
+            ios: 0,
+            passes: 0,
+        }
+    }
+
+    /// Whether this pass may issue another I/O.
+    #[inline]
+    pub fn may_issue(&self) -> bool {
+        self.time_based
+            || (self.issued_in_pass < self.pass_bytes
+                && self.issued_that_count < self.job_bytes
+                && self.ios < self.job_ios)
+    }
+
+    #[inline]
+    pub fn issued(&mut self, direction: Direction, bytes: u64) {
+        let counts = match direction {
+            Direction::Read => self.reads_count,
+            Direction::Write => true,
+            Direction::Trim => self.trims_count,
+        };
+        self.issued += bytes;
+        self.issued_in_pass += bytes;
+        self.issued_that_count += if counts { bytes } else { 0 };
+        self.ios += 1;
+    }
+
+    /// Whether there is another pass; it begins then. A pass that issued
+    /// nothing is the last.
+    pub fn start_pass(&mut self, files_done: bool) -> bool {
+        let idle = self.passes > 0 && self.issued_in_pass == 0;
+        if idle || !self.another(files_done) {
+            return false;
+        }
+        self.passes += 1;
+        self.issued_in_pass = 0;
+        true
+    }
+
+    fn another(&mut self, files_done: bool) -> bool {
+        if self.time_based {
+            return true;
+        }
+        if self.loops_left > 0 {
+            self.loops_left -= 1;
+            return true;
+        }
+        if self.ios >= self.job_ios || self.issued >= self.wanted_bytes {
+            return false;
+        }
+        self.wanted_bytes - self.issued >= self.largest_block && (!files_done || self.beyond_files)
+    }
+
+    pub fn is_first_pass(&self) -> bool {
+        self.passes <= 1
+    }
+}
