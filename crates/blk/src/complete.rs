@@ -17,6 +17,21 @@ impl RequestQueue {
         self.trace
             .request(now, TraceKind::RqComplete, &self.rqs, id);
         self.put_budget(id, driver);
+        self.end_by_kind(now, id, status);
+        if std::mem::take(&mut self.budget_wanted) {
+            self.run_hw_queues_async(now);
+        }
+    }
+
+    /// The driver failed a request instead of taking it.
+    pub(crate) fn end_failed(&mut self, now: Nanos, id: RequestId, error: IoStatus) {
+        self.trace
+            .request(now, TraceKind::RqComplete, &self.rqs, id);
+        self.end_by_kind(now, id, error);
+    }
+
+    /// Ends a request, or a step of its flush sequence.
+    fn end_by_kind(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let flags = self.rqs[id].rq_flags;
         if flags.has(RqFlags::FLUSH_RQ) {
             self.flush_rq_ended(now, id, status);

@@ -3,7 +3,7 @@
 
 use crate::elevator::InsertAt;
 use crate::list::RqList;
-use crate::queue::{BlkDriver, BlkStatus, RequestQueue};
+use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags};
 use crate::trace::TraceKind;
 use crate::units::Nanos;
@@ -38,21 +38,40 @@ enum Then {
 #[derive(Debug)]
 pub(crate) struct Suspended {
     rq: RequestId,
-    hctx: usize,
-    list: RqList,
-    budgets: u32,
-    queued: u32,
-    then: Then,
+    batch: Batch,
 }
 
 /// A list on its way to the driver.
+#[derive(Debug)]
 struct Batch {
     hctx: usize,
     list: RqList,
     /// Requests of it that hold budget already.
     budgets: u32,
-    queued: u32,
     then: Then,
+    /// Requests the driver took.
+    queued: u32,
+    /// Requests whose zone is taken.
+    zone_list: RqList,
+    /// The driver lacked something that no completion will bring.
+    needs_resource: bool,
+    /// The driver refused or failed one.
+    failed: bool,
+}
+
+impl Batch {
+    fn new(hctx: usize, list: RqList, budgets: u32, then: Then) -> Batch {
+        Batch {
+            hctx,
+            list,
+            budgets,
+            then,
+            queued: 0,
+            zone_list: RqList::new(),
+            needs_resource: false,
+            failed: false,
+        }
+    }
 }
 
 /// `-EAGAIN`: something came onto the dispatch list meanwhile; run again.
@@ -102,22 +121,9 @@ impl RequestQueue {
         let Some(at) = self.suspended.iter().position(|s| s.rq == id) else {
             return;
         };
-        let s = self.suspended.remove(at);
-        let batch = Batch {
-            hctx: s.hctx,
-            list: s.list,
-            budgets: s.budgets,
-            queued: s.queued,
-            then: s.then,
-        };
-        let (hctx, then) = (s.hctx, s.then);
-        let run = if batch.list.is_empty() {
-            self.hctxs[hctx].update_busy(false);
-            self.hctxs[hctx].count_dispatched(batch.queued);
-            Run::Dispatched
-        } else {
-            self.dispatch_rq_list(now, batch, driver)
-        };
+        let batch = self.suspended.remove(at).batch;
+        let (hctx, then) = (batch.hctx, batch.then);
+        let run = self.feed_driver(now, batch, driver);
         if run != Run::Dispatched {
             return;
         }
@@ -259,13 +265,7 @@ impl RequestQueue {
             self.hctxs[hctx].dispatch_busy > 0
         } else {
             self.hctxs[hctx].restart = true;
-            let batch = Batch {
-                hctx,
-                list,
-                budgets: 0,
-                queued: 0,
-                then,
-            };
+            let batch = Batch::new(hctx, list, 0, then);
             if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
                 return Ok(());
             }
@@ -278,15 +278,22 @@ impl RequestQueue {
             return self.dispatch_ctxs(now, hctx, driver);
         }
         let list = self.flush_busy_ctxs(hctx);
-        let batch = Batch {
-            hctx,
-            list,
-            budgets: 0,
-            queued: 0,
-            then: Then::Return,
-        };
+        let batch = Batch::new(hctx, list, 0, Then::Return);
         self.dispatch_rq_list(now, batch, driver);
         Ok(())
+    }
+
+    /// Completions that come in the middle of a run. They may bring the tag that
+    /// the next request needs.
+    fn take_interrupts<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        point: RunPoint,
+        driver: &mut D,
+    ) {
+        while let Some((id, status)) = driver.interrupt(point) {
+            self.complete(now, id, status, driver);
+        }
     }
 
     fn flush_busy_ctxs(&mut self, hctx: usize) -> RqList {
@@ -327,6 +334,7 @@ impl RequestQueue {
         let (mut list, mut several_hctxs) = (RqList::new(), false);
         let (mut busy, mut nothing_may_go) = (false, false);
         while list.len() < max {
+            self.take_interrupts(now, RunPoint::Ask, driver);
             if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
                 break;
             }
@@ -334,7 +342,7 @@ impl RequestQueue {
                 busy = true;
                 break;
             }
-            if !driver.get_budget() {
+            if !self.get_budget(driver) {
                 break;
             }
             let Some(id) = self.ask_scheduler(now, hctx) else {
@@ -345,6 +353,7 @@ impl RequestQueue {
             self.rqs[id].rq_flags.set(RqFlags::BUDGET);
             several_hctxs |= self.rqs[id].hctx as usize != hctx;
             list.push_back(&mut self.rqs, id);
+            self.take_interrupts(now, RunPoint::Tag, driver);
             if !self.get_driver_tag(id) {
                 break;
             }
@@ -357,19 +366,15 @@ impl RequestQueue {
         } else if several_hctxs {
             self.dispatch_by_hctx(now, list, driver)
         } else {
-            let batch = Batch {
-                hctx,
-                budgets: list.len(),
-                list,
-                queued: 0,
-                then: Then::Scheduler,
-            };
+            let batch = Batch::new(hctx, list, list.len(), Then::Scheduler);
             self.dispatch_rq_list(now, batch, driver)
         };
         if busy { Err(Again) } else { Ok(run) }
     }
 
     fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {
+        let busy = self.hctxs[hctx].dispatch_busy;
+        self.trace.mark(now, TraceKind::Ask(busy));
         let (elevator, mut ctx) = self.sched(now)?;
         let id = elevator.dispatch_request(&mut ctx, hctx);
         match id {
@@ -399,13 +404,7 @@ impl RequestQueue {
             if own.is_empty() {
                 continue;
             }
-            let batch = Batch {
-                hctx,
-                budgets: own.len(),
-                list: own,
-                queued: 0,
-                then: Then::Scheduler,
-            };
+            let batch = Batch::new(hctx, own, own.len(), Then::Scheduler);
             if self.dispatch_rq_list(now, batch, driver) == Run::Dispatched {
                 any = Run::Dispatched;
             }
@@ -428,7 +427,7 @@ impl RequestQueue {
             let Some(place) = self.hctxs[hctx].next_pending(from) else {
                 return Ok(());
             };
-            if !driver.get_budget() {
+            if !self.get_budget(driver) {
                 return Ok(());
             }
             let Some(id) = self.dequeue_from_ctx(hctx, place) else {
@@ -440,13 +439,7 @@ impl RequestQueue {
             self.hctxs[hctx].dispatch_from = (place + 1) % self.hctxs[hctx].ctxs.len();
             let mut list = RqList::new();
             list.push_back(&mut self.rqs, id);
-            let batch = Batch {
-                hctx,
-                list,
-                budgets: 1,
-                queued: 0,
-                then: Then::Contexts,
-            };
+            let batch = Batch::new(hctx, list, 1, Then::Contexts);
             if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
                 return Ok(());
             }
@@ -466,14 +459,23 @@ impl RequestQueue {
     fn dispatch_rq_list<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
-        mut batch: Batch,
+        batch: Batch,
         driver: &mut D,
     ) -> Run {
         if batch.list.is_empty() {
             return Run::Stopped;
         }
-        let mut zone_list = RqList::new();
-        let (mut lack, mut needs_resource, mut failed) = (None, false, false);
+        self.feed_driver(now, batch, driver)
+    }
+
+    /// Gives the driver what is left of a list.
+    fn feed_driver<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut batch: Batch,
+        driver: &mut D,
+    ) -> Run {
+        let mut lack = None;
         while let Some(id) = batch.list.front() {
             if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
                 lack = Some(why);
@@ -486,64 +488,48 @@ impl RequestQueue {
                 BlkStatus::Ok => batch.queued += 1,
                 BlkStatus::OkBlocking => {
                     batch.queued += 1;
-                    return self.suspend(id, batch);
+                    self.suspended.push(Suspended { rq: id, batch });
+                    return Run::Suspended;
                 }
                 status @ (BlkStatus::Resource | BlkStatus::DevResource) => {
-                    needs_resource |= status == BlkStatus::Resource;
+                    batch.needs_resource |= status == BlkStatus::Resource;
+                    batch.failed = true;
                     self.requeued_by_driver(now, id, driver);
                     batch.list.push_front(&mut self.rqs, id);
-                    failed = true;
                     break;
                 }
                 BlkStatus::ZoneResource => {
                     // Its zone is taken, but others need not wait for it.
+                    batch.needs_resource = true;
+                    batch.failed = true;
                     self.requeued_by_driver(now, id, driver);
-                    zone_list.push_back(&mut self.rqs, id);
-                    needs_resource = true;
-                    failed = true;
+                    batch.zone_list.push_back(&mut self.rqs, id);
                 }
                 BlkStatus::Failed(error) => {
-                    failed = true;
-                    self.end_request(now, id, error);
+                    batch.failed = true;
+                    self.put_budget(id, driver);
+                    self.end_failed(now, id, error);
                 }
             }
         }
-        batch.list.append(&mut self.rqs, &mut zone_list);
+        batch.list.append(&mut self.rqs, &mut batch.zone_list);
         self.hctxs[batch.hctx].count_dispatched(batch.queued);
-        if (!batch.list.is_empty() || failed) && batch.queued > 0 {
+        if (!batch.list.is_empty() || batch.failed) && batch.queued > 0 {
             driver.commit_rqs(now, batch.hctx);
         }
         if batch.list.is_empty() {
             self.hctxs[batch.hctx].update_busy(false);
             return Run::Dispatched;
         }
-        needs_resource |= lack == Some(Lack::Budget);
-        self.put_aside(now, batch, needs_resource, driver);
+        batch.needs_resource |= lack == Some(Lack::Budget);
+        self.put_aside(now, batch, driver);
         Run::Stopped
-    }
-
-    fn suspend(&mut self, rq: RequestId, batch: Batch) -> Run {
-        self.suspended.push(Suspended {
-            rq,
-            hctx: batch.hctx,
-            list: batch.list,
-            budgets: batch.budgets,
-            queued: batch.queued,
-            then: batch.then,
-        });
-        Run::Suspended
     }
 
     /// What the driver did not take waits on the dispatch list. A request that
     /// ends runs the queue again where the restart mark is set; where it is
     /// not, somebody must do so now.
-    fn put_aside<D: BlkDriver + ?Sized>(
-        &mut self,
-        now: Nanos,
-        mut batch: Batch,
-        needs_resource: bool,
-        driver: &mut D,
-    ) {
+    fn put_aside<D: BlkDriver + ?Sized>(&mut self, now: Nanos, mut batch: Batch, driver: &mut D) {
         let hctx = batch.hctx;
         let mut at = batch.list.front();
         while let Some(id) = at {
@@ -554,7 +540,7 @@ impl RequestQueue {
         self.hctxs[hctx].dispatch.append(&mut self.rqs, &mut list);
         if !self.hctxs[hctx].restart {
             self.run_hw_queue_async(now, hctx);
-        } else if needs_resource {
+        } else if batch.needs_resource {
             self.delay_run(now, hctx, RESOURCE_DELAY);
         }
         self.hctxs[hctx].update_busy(true);
@@ -568,7 +554,7 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Result<(), Lack> {
         if need_budget {
-            if !driver.get_budget() {
+            if !self.get_budget(driver) {
                 self.put_driver_tag(id);
                 return Err(Lack::Budget);
             }
@@ -602,6 +588,12 @@ impl RequestQueue {
         if let Some(tag) = rq.tag.take() {
             self.hctxs[rq.hctx as usize].tags.put(tag);
         }
+    }
+
+    pub(crate) fn get_budget<D: BlkDriver + ?Sized>(&mut self, driver: &mut D) -> bool {
+        let had = driver.get_budget();
+        self.budget_wanted |= !had;
+        had
     }
 
     pub(crate) fn put_budget<D: BlkDriver + ?Sized>(&mut self, id: RequestId, driver: &mut D) {

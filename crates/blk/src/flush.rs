@@ -9,6 +9,7 @@ use crate::bio::{BioFlags, Op};
 use crate::list::RqList;
 use crate::queue::RequestQueue;
 use crate::request::{IoStatus, Request, RequestId, RqFlags};
+use crate::trace::TraceKind;
 use crate::units::Nanos;
 
 /// Steps of a sequence (`REQ_FSEQ_*`).
@@ -96,6 +97,9 @@ impl RequestQueue {
             }
             _ => {
                 self.rqs[id].rq_flags.clear(RqFlags::FLUSH_SEQ);
+                // Its data, if any, was traced already: such a write ends twice.
+                self.trace
+                    .request(now, TraceKind::RqComplete, &self.rqs, id);
                 self.end_request(now, id, status);
             }
         }
@@ -159,7 +163,6 @@ impl RequestQueue {
             let step = current(self.rqs[rq].flush_seq);
             self.flush_step_done(now, rq, step, status);
         }
-        self.restart(now, hctx);
     }
 
     /// The data of a sequence is written.

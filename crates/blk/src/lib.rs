@@ -35,7 +35,8 @@ pub use merge::{
 };
 pub use plug::Plug;
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, Submit, Waiter,
+    BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, RunPoint, Submit,
+    Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags};
 pub use slab::{Id, Slab};

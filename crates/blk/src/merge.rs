@@ -252,6 +252,17 @@ impl MergeState {
     }
 }
 
+/// What became of merging a bio with one request (`enum bio_merge_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// They do not belong together.
+    Unfit,
+    /// They would, but limits forbid it.
+    Full,
+    /// It is part of the request.
+    Merged,
+}
+
 /// Tries to merge a bio with one request without asking a scheduler: for plug
 /// lists and software queues (`blk_attempt_bio_merge`).
 pub(crate) fn attempt_bio_merge(
@@ -261,12 +272,15 @@ pub(crate) fn attempt_bio_merge(
     trace: &mut Trace,
     id: RequestId,
     bio: &Bio,
-) -> Option<MergeKind> {
+) -> Attempt {
     if !state.merge_ok(rqs, id, bio) {
-        return None;
+        return Attempt::Unfit;
     }
-    let kind = state.fit(rqs, id, bio)?;
-    state.attach(now, rqs, trace, id, bio, kind).then_some(kind)
+    match state.fit(rqs, id, bio) {
+        None => Attempt::Unfit,
+        Some(kind) if state.attach(now, rqs, trace, id, bio, kind) => Attempt::Merged,
+        Some(_) => Attempt::Full,
+    }
 }
 
 /// Requests at the end of a list that [`bio_list_merge`] looks at.

@@ -40,6 +40,17 @@ pub enum BlkStatus {
     Failed(IoStatus),
 }
 
+/// Where in a run of a hardware queue an interrupt can make a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunPoint {
+    /// Before the scheduler is asked.
+    Ask,
+    /// Before the driver tag of the request it named is tried.
+    Tag,
+    /// Before a request goes to the driver.
+    Issue,
+}
+
 /// A driver as the block layer sees it (`blk_mq_ops`).
 pub trait BlkDriver {
     /// Takes a request. `last` says that no other follows at once.
@@ -52,11 +63,18 @@ pub trait BlkDriver {
         last: bool,
     ) -> BlkStatus;
 
+    /// A completion that arrives in the middle of a run of a hardware queue, as
+    /// an interrupt does. Asked until there is none.
+    fn interrupt(&mut self, _point: RunPoint) -> Option<(RequestId, IoStatus)> {
+        None
+    }
+
     /// Something said more would follow, and nothing does.
     fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
 
     /// Reserves a place for one request, where the driver counts them beside
-    /// its tags (SCSI).
+    /// its tags (SCSI). Where it refuses, the queue is run again when a request
+    /// ends, as SCSI's completion handler does.
     fn get_budget(&mut self) -> bool {
         true
     }
@@ -165,6 +183,8 @@ pub struct RequestQueue {
     pub(crate) nr_requests: u32,
     pub(crate) frozen: bool,
     pub(crate) quiesced: bool,
+    /// The driver refused budget since a request last ended.
+    pub(crate) budget_wanted: bool,
     pub(crate) requeue_list: RqList,
     pub(crate) flush_list: RqList,
     pub(crate) requeue_work: Work,
@@ -214,6 +234,7 @@ impl RequestQueue {
             nr_requests: config.queue_depth,
             frozen: false,
             quiesced: false,
+            budget_wanted: false,
             requeue_list: RqList::new(),
             flush_list: RqList::new(),
             requeue_work: Work::default(),
@@ -356,6 +377,18 @@ impl RequestQueue {
     pub fn next_event(&self) -> Nanos {
         let timer = self.elevator.as_deref().and_then(Elevator::next_timer);
         self.work_hint.min(timer.unwrap_or(Nanos::MAX))
+    }
+
+    /// Makes work due that waits for its delay. A kernel's delay ends with a
+    /// tick, so it may be shorter than ours; who knows that it ended says so.
+    pub fn expedite(&mut self, now: Nanos) {
+        let works = self.hctxs.iter_mut().map(|h| &mut h.run_work);
+        for work in works.chain([&mut self.requeue_work]) {
+            if work.is_pending() {
+                work.schedule(work.at().min(now));
+            }
+        }
+        self.work_hint = self.work_hint.min(now);
     }
 
     /// Appends the bios that ended to `out`.

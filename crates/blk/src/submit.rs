@@ -5,7 +5,7 @@ use crate::bio::{Bio, BioFlags, Op};
 use crate::elevator::InsertAt;
 use crate::limits::NoMerges;
 use crate::list::RqList;
-use crate::merge::attempt_bio_merge;
+use crate::merge::{Attempt, attempt_bio_merge};
 use crate::plug::{FLUSH_SIZE_BYTES, Plug};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, request_of};
@@ -42,6 +42,11 @@ impl RequestQueue {
             self.rqs.bios[whole].bio = work;
             return self.submit_part(now, cpu, plug, whole, None, driver);
         }
+        if work.flags.has(BioFlags::NOWAIT) {
+            // Some parts would be under way when another had to wait.
+            self.end_bio(whole, IoStatus::WouldBlock);
+            return Submit::Done;
+        }
         let rest = Rest {
             bio: work,
             parent: whole,
@@ -61,6 +66,9 @@ impl RequestQueue {
             WaitFor::Thaw(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
             WaitFor::Tag { part, rest } => {
                 let bio = self.rqs.bios[part].bio;
+                // Each turn of blk_mq_get_tag's loop starts with a run.
+                let hctx = self.cpu_map[waiter.cpu].0 as usize;
+                self.run_hw_queue(now, hctx, driver);
                 match self.alloc_request(now, waiter.cpu, &bio) {
                     Some(id) => {
                         let mut plug = plug;
@@ -227,7 +235,7 @@ impl RequestQueue {
         }
         let held = plug.and_then(|plug| plug.list.back());
         let merged = held
-            .filter(|&id| self.attempt_merge_with(now, id, bio))
+            .filter(|&id| self.attempt_merge_with(now, id, bio) == Attempt::Merged)
             .or_else(|| self.merge_into_queue(now, cpu, bio));
         let Some(id) = merged else {
             return false;
@@ -237,7 +245,7 @@ impl RequestQueue {
         true
     }
 
-    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> bool {
+    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> Attempt {
         attempt_bio_merge(
             now,
             &mut self.rqs,
@@ -246,7 +254,6 @@ impl RequestQueue {
             id,
             bio,
         )
-        .is_some()
     }
 
     fn merge_into_queue(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
@@ -257,8 +264,10 @@ impl RequestQueue {
         let mut at = self.ctxs[cpu].back();
         for _ in 0..CTX_MERGE_LOOKS {
             let id = at?;
-            if self.attempt_merge_with(now, id, bio) {
-                return Some(id);
+            match self.attempt_merge_with(now, id, bio) {
+                Attempt::Merged => return Some(id),
+                Attempt::Full => return None,
+                Attempt::Unfit => {}
             }
             at = self.ctxs[cpu].prev(&self.rqs, id);
         }
@@ -378,9 +387,11 @@ impl RequestQueue {
         id: RequestId,
         driver: &mut D,
     ) {
-        let large = plug.list.back().is_some_and(|last| {
-            self.merge.limits.nomerges == NoMerges::All
-                && self.rqs[last].sectors as u64 * SECTOR_SIZE >= FLUSH_SIZE_BYTES
+        // It is the first one's size that counts: rq_list_peek() of a list that
+        // grows at its tail, since Linux 6.12's plugs are in order.
+        let large = plug.list.front().is_some_and(|first| {
+            self.merge.limits.nomerges != NoMerges::Never
+                && self.rqs[first].sectors as u64 * SECTOR_SIZE >= FLUSH_SIZE_BYTES
         });
         if plug.list.len() >= plug.limit() || large {
             self.flush_plug_list(now, plug, false, driver);
@@ -600,7 +611,7 @@ impl RequestQueue {
         if self.hctxs[hctx].stopped || self.quiesced {
             return Issue::NotNow;
         }
-        if !driver.get_budget() {
+        if !self.get_budget(driver) {
             return Issue::NotNow;
         }
         self.rqs[id].rq_flags.set(RqFlags::BUDGET);
@@ -615,7 +626,10 @@ impl RequestQueue {
         );
         self.hctxs[hctx].update_busy(busy);
         match status {
-            BlkStatus::Failed(error) => self.end_request(now, id, error),
+            BlkStatus::Failed(error) => {
+                self.put_budget(id, driver);
+                self.end_failed(now, id, error);
+            }
             _ if busy => {
                 self.requeued_by_driver(now, id, driver);
                 return Issue::Busy;

@@ -23,9 +23,11 @@ pub enum TraceKind {
     RqInsert,
     /// `block_rq_merge`: the request swallowed.
     RqMerge,
-    /// The scheduler was asked, and named this request.
+    /// The scheduler is asked, at this busy average.
+    Ask(u32),
+    /// It named this request.
     Dispatch,
-    /// The scheduler was asked and named none.
+    /// It named none.
     DispatchNone,
     /// `block_rq_issue`.
     RqIssue,

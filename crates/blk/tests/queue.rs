@@ -1,0 +1,341 @@
+//! Properties of the request queue under random work and a driver that answers
+//! as it likes: no bio is lost, none ends twice, and what was flushed is durable.
+
+use std::collections::{HashMap, HashSet};
+
+use blklab_blk::{
+    Bio, BioFlags, BlkDriver, BlkStatus, IoStatus, Nanos, NoMerges, Op, Plug, QueueConfig,
+    QueueLimits, Request, RequestId, RequestQueue, Sector, Submit, SubmitterId, Waiter,
+};
+use proptest::prelude::*;
+
+/// A driver with a drive that has a write cache, and moods.
+#[derive(Default)]
+struct Moody {
+    answers: Vec<u8>,
+    at: usize,
+    budget: u32,
+    in_flight: Vec<(RequestId, Op, Sector, u32, bool)>,
+    /// Hardware contexts of those.
+    hctxs: Vec<usize>,
+    /// Sectors in the drive's cache, and on its medium.
+    cached: HashSet<u64>,
+    durable: HashSet<u64>,
+    blocked: Vec<RequestId>,
+}
+
+impl Moody {
+    fn finish(&mut self, pick: usize) -> Option<RequestId> {
+        if self.in_flight.is_empty() {
+            return None;
+        }
+        let at = pick % self.in_flight.len();
+        let (id, op, sector, sectors, fua) = self.in_flight.remove(at);
+        self.hctxs.remove(at);
+        let range = sector.0..sector.0 + sectors as u64;
+        match op {
+            Op::Write if fua => self.durable.extend(range),
+            Op::Write => self.cached.extend(range),
+            Op::Flush => self.durable.extend(self.cached.drain()),
+            _ => {}
+        }
+        Some(id)
+    }
+}
+
+impl BlkDriver for Moody {
+    fn queue_rq(
+        &mut self,
+        _now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        _last: bool,
+    ) -> BlkStatus {
+        let mood = self.answers.get(self.at).copied().unwrap_or(0);
+        self.at += 1;
+        // What the device lacks comes with the end of a request of the same
+        // context, so one must be in flight; what the system lacks, with time.
+        match mood {
+            1 => return BlkStatus::Resource,
+            2 if self.hctxs.contains(&hctx) => return BlkStatus::DevResource,
+            3 => return BlkStatus::ZoneResource,
+            4 => return BlkStatus::Failed(IoStatus::IoError),
+            _ => {}
+        }
+        let fua = rq.flags.has(BioFlags::FUA);
+        self.in_flight.push((id, rq.op, rq.sector, rq.sectors, fua));
+        self.hctxs.push(hctx);
+        if mood == 5 {
+            self.blocked.push(id);
+            return BlkStatus::OkBlocking;
+        }
+        BlkStatus::Ok
+    }
+
+    fn get_budget(&mut self) -> bool {
+        if self.budget == 0 {
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+
+    fn put_budget(&mut self) {
+        self.budget += 1;
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit {
+        op: u8,
+        sector: u64,
+        sectors: u32,
+        flags: u8,
+        plugged: bool,
+    },
+    Unplug {
+        from_schedule: bool,
+    },
+    Finish(usize),
+    Unblock,
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0u8..10, 0u64..200, 1u32..40, 0u8..16, any::<bool>()).prop_map(
+            |(op, sector, sectors, flags, plugged)| Step::Submit { op, sector, sectors, flags, plugged }
+        ),
+        1 => any::<bool>().prop_map(|from_schedule| Step::Unplug { from_schedule }),
+        4 => any::<usize>().prop_map(Step::Finish),
+        1 => Just(Step::Unblock),
+        1 => (0u64..5_000_000).prop_map(Step::Pass),
+    ]
+}
+
+struct Bench {
+    now: Nanos,
+    queue: RequestQueue,
+    driver: Moody,
+    plug: Plug,
+    waiters: Vec<Waiter>,
+    submitted: HashMap<u64, Bio>,
+    ended: HashMap<u64, IoStatus>,
+    /// Sectors acknowledged before a flush was submitted, by the flush.
+    promises: HashMap<u64, HashSet<u64>>,
+    acknowledged: HashSet<u64>,
+}
+
+impl Bench {
+    fn new(config: &QueueConfig, budget: u32, answers: Vec<u8>) -> Bench {
+        Bench {
+            now: Nanos::ZERO,
+            queue: RequestQueue::new(config),
+            driver: Moody {
+                answers,
+                budget,
+                ..Moody::default()
+            },
+            plug: Plug::new(),
+            waiters: Vec::new(),
+            submitted: HashMap::new(),
+            ended: HashMap::new(),
+            promises: HashMap::new(),
+            acknowledged: HashSet::new(),
+        }
+    }
+
+    fn submit(&mut self, bio: Bio, cpu: usize, plugged: bool) {
+        if bio.op == Op::Flush || bio.flags.has(BioFlags::PREFLUSH) {
+            self.promises
+                .insert(bio.user_data, self.acknowledged.clone());
+        }
+        self.submitted.insert(bio.user_data, bio);
+        let plug = plugged.then_some(&mut self.plug);
+        let done = self
+            .queue
+            .submit_bio(self.now, cpu, plug, bio, &mut self.driver);
+        if let Submit::Blocked(waiter) = done {
+            self.waiters.push(waiter);
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let mut ended = Vec::new();
+            self.queue.take_ended(&mut ended);
+            for end in &ended {
+                let twice = self.ended.insert(end.user_data, end.status);
+                assert!(twice.is_none(), "bio {} ended twice", end.user_data);
+                self.check_promise(end.user_data, end.status);
+            }
+            let mut woken = Vec::new();
+            self.queue.take_woken(&mut woken);
+            if ended.is_empty() && woken.is_empty() {
+                return;
+            }
+            for ticket in woken {
+                let at = self.waiters.iter().position(|w| w.ticket == ticket);
+                let waiter = self.waiters.remove(at.expect("a waiter is woken once"));
+                let done = self.queue.resume(self.now, None, waiter, &mut self.driver);
+                if let Submit::Blocked(waiter) = done {
+                    self.waiters.push(waiter);
+                }
+            }
+        }
+    }
+
+    fn check_promise(&mut self, id: u64, status: IoStatus) {
+        let bio = self.submitted[&id];
+        if status != IoStatus::Ok {
+            return;
+        }
+        if let Some(promised) = self.promises.get(&id) {
+            let lost: Vec<_> = promised.difference(&self.driver.durable).collect();
+            assert!(lost.is_empty(), "flushed, and not durable: {lost:?}");
+        }
+        if bio.op == Op::Write {
+            let range = bio.sector.0..bio.sector.0 + bio.sectors as u64;
+            if bio.flags.has(BioFlags::FUA) {
+                assert!(range.clone().all(|s| self.driver.durable.contains(&s)));
+            }
+            self.acknowledged.extend(range);
+        }
+    }
+
+    fn process(&mut self) {
+        self.queue.process(self.now, &mut self.driver);
+        self.settle();
+    }
+
+    /// Lets everything end. A driver in a good mood finishes what it has.
+    fn drain(&mut self) {
+        self.driver.answers.clear();
+        self.queue
+            .flush_plug(self.now, &mut self.plug, &mut self.driver);
+        self.settle();
+        for _ in 0..100_000 {
+            while let Some(id) = self.driver.blocked.pop() {
+                self.queue.driver_unblocked(self.now, id, &mut self.driver);
+            }
+            if let Some(id) = self.driver.finish(0) {
+                self.queue
+                    .complete(self.now, id, IoStatus::Ok, &mut self.driver);
+                self.settle();
+                continue;
+            }
+            let next = self.queue.next_event();
+            if next == Nanos::MAX {
+                return;
+            }
+            self.now = self.now.max(next);
+            self.process();
+        }
+        panic!("it never ends");
+    }
+}
+
+fn bio_of(id: u64, op: u8, sector: u64, sectors: u32, flags: u8) -> Bio {
+    let op = match op {
+        0..=3 => Op::Read,
+        4..=7 => Op::Write,
+        8 => Op::Discard,
+        _ => Op::Flush,
+    };
+    let mut bits = BioFlags::NONE;
+    if op == Op::Write {
+        for (bit, flag) in [
+            (1, BioFlags::SYNC),
+            (2, BioFlags::FUA),
+            (4, BioFlags::PREFLUSH),
+        ] {
+            if flags & bit != 0 {
+                bits = bits.with(flag);
+            }
+        }
+    }
+    if flags & 8 != 0 && matches!(op, Op::Read | Op::Write) {
+        bits = bits.with(BioFlags::NOWAIT);
+    }
+    Bio {
+        flags: bits,
+        user_data: id,
+        submitter: SubmitterId(flags as u32 % 3),
+        ..Bio::new(
+            op,
+            Sector(sector),
+            if op == Op::Flush { 0 } else { sectors },
+        )
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn no_bio_is_lost_and_flushes_keep_their_promise(
+        steps in prop::collection::vec(step(), 1..120),
+        answers in prop::collection::vec(prop_oneof![6 => Just(0u8), 1 => 1u8..6], 0..200),
+        depth in 1u32..6,
+        queues in 1usize..4,
+        fua in any::<bool>(),
+        nomerges in 0u8..3,
+    ) {
+        let limits = QueueLimits {
+            capacity_sectors: 230,
+            max_sectors: 16,
+            write_cache: true,
+            fua,
+            nomerges: [NoMerges::All, NoMerges::OneHit, NoMerges::Never][nomerges as usize],
+            ..QueueLimits::default()
+        };
+        let config = QueueConfig { nr_cpus: 4, nr_hw_queues: queues, queue_depth: depth, limits };
+        let mut bench = Bench::new(&config, 5, answers);
+        for (id, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Submit { op, sector, sectors, flags, plugged } => {
+                    let bio = bio_of(id as u64, op, sector, sectors, flags);
+                    bench.submit(bio, id % 4, plugged);
+                }
+                Step::Unplug { from_schedule: true } => {
+                    bench.queue.flush_plug_from_schedule(bench.now, &mut bench.plug, &mut bench.driver);
+                }
+                Step::Unplug { from_schedule: false } => {
+                    bench.queue.flush_plug(bench.now, &mut bench.plug, &mut bench.driver);
+                }
+                Step::Finish(pick) => {
+                    // A thread inside the driver keeps its request.
+                    let held = bench.driver.blocked.clone();
+                    if held.is_empty() && let Some(rq) = bench.driver.finish(pick) {
+                        bench.queue.complete(bench.now, rq, IoStatus::Ok, &mut bench.driver);
+                    }
+                }
+                Step::Unblock => {
+                    if let Some(rq) = bench.driver.blocked.pop() {
+                        bench.queue.driver_unblocked(bench.now, rq, &mut bench.driver);
+                    }
+                }
+                Step::Pass(ns) => {
+                    bench.now += Nanos(ns);
+                    if bench.queue.next_event() <= bench.now {
+                        bench.process();
+                    }
+                }
+            }
+            bench.settle();
+        }
+        bench.drain();
+        prop_assert_eq!(bench.ended.len(), bench.submitted.len(), "bios were lost");
+        prop_assert!(bench.queue.is_idle());
+        prop_assert_eq!(bench.queue.in_flight(), [0, 0]);
+        prop_assert_eq!(bench.driver.budget, 5, "budget was lost");
+        let too_far = |bio: &Bio| bio.end().0 > 230;
+        for (id, bio) in &bench.submitted {
+            if too_far(bio) {
+                prop_assert_eq!(bench.ended[id], IoStatus::IoError);
+            }
+        }
+    }
+}
