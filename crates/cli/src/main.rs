@@ -1,1 +1,35 @@
-fn main() {}
+//! The `blklab` command: arguments in, calls, report out.
+
+mod args;
+mod compare;
+mod conform;
+mod failure;
+mod inputs;
+mod list;
+mod manual;
+mod output;
+mod run;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Compare(args) => compare::compare(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Conform(args) => conform::conform(&args),
+        Command::List(args) => list::list(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man => manual::man(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

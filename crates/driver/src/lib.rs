@@ -1,1 +1,105 @@
-//! What stands between a request queue and a drive
+//! What stands between a request queue and a drive.
+//!
+//! A driver turns requests into commands and completions back into ends of
+//! requests. It decides how many hardware queues there are and how deep, and
+//! what the interface cannot do at once.
+
+mod ahci;
+mod nvme;
+mod port;
+
+use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
+use blklab_device::{Device, DriveSpec, Interface};
+
+use ahci::Ahci;
+use nvme::Nvme;
+pub use port::RequestEnd;
+
+/// A driver with its drive.
+pub enum Driver {
+    /// SATA: one queue.
+    Ahci(Ahci),
+    /// NVMe, and anything else with a queue a CPU.
+    Nvme(Nvme),
+}
+
+impl Driver {
+    /// The driver for a drive of this description.
+    pub fn new(spec: &DriveSpec, seed: u64) -> Driver {
+        let device = spec.build(seed);
+        match spec.interface {
+            Interface::Ahci => Driver::Ahci(Ahci::new(device)),
+            Interface::Nvme | Interface::Null => Driver::Nvme(Nvme::new(device)),
+        }
+    }
+
+    /// The request queue this driver asks for on a machine of `nr_cpus`.
+    pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        match self {
+            Driver::Ahci(d) => d.queue_config(nr_cpus),
+            Driver::Nvme(d) => d.queue_config(nr_cpus),
+        }
+    }
+
+    /// When [`Driver::advance`] should be called next.
+    #[inline]
+    pub fn next_event(&self) -> Nanos {
+        self.device().next_event()
+    }
+
+    /// Lets time pass in the drive; what ended is appended to `ends`.
+    #[inline]
+    pub fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        match self {
+            Driver::Ahci(d) => d.advance(now, ends),
+            Driver::Nvme(d) => d.port.advance(now, ends),
+        }
+    }
+
+    /// The drive.
+    #[inline]
+    pub fn device(&self) -> &dyn Device {
+        match self {
+            Driver::Ahci(d) => d.port.device.as_ref(),
+            Driver::Nvme(d) => d.port.device.as_ref(),
+        }
+    }
+
+    /// The drive, to reset its counters.
+    pub fn device_mut(&mut self) -> &mut dyn Device {
+        match self {
+            Driver::Ahci(d) => d.port.device.as_mut(),
+            Driver::Nvme(d) => d.port.device.as_mut(),
+        }
+    }
+}
+
+impl BlkDriver for Driver {
+    #[inline]
+    fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        last: bool,
+    ) -> BlkStatus {
+        match self {
+            Driver::Ahci(d) => d.queue_rq(now, hctx, id, rq, last),
+            Driver::Nvme(d) => d.queue_rq(now, hctx, id, rq, last),
+        }
+    }
+
+    fn get_budget(&mut self) -> bool {
+        match self {
+            Driver::Ahci(d) => d.get_budget(),
+            Driver::Nvme(_) => true,
+        }
+    }
+
+    fn put_budget(&mut self) {
+        if let Driver::Ahci(d) = self {
+            d.put_budget();
+        }
+    }
+}

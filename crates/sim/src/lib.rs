@@ -1,1 +1,23 @@
-//! Virtual time: runs a job on a modelled machine
+//! Virtual time: runs a job on a modelled machine.
+//!
+//! A run is a pure function of job, machine, drive, scheduler and seed: the
+//! same input gives the same result on any machine, thread and build.
+
+mod cpu;
+mod disk;
+mod drives;
+mod machine;
+mod plan;
+mod process;
+mod recorder;
+mod replay;
+mod run;
+mod setup;
+mod sweep;
+mod timers;
+
+pub use machine::{Costs, Machine, MachineError};
+pub use replay::{ReplayMode, ReplaySetup, replay};
+pub use run::run;
+pub use setup::{SchedulerChoice, Setup, SetupError, check_job};
+pub use sweep::{set_threads, sweep, sweep_job};

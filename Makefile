@@ -1,0 +1,38 @@
+# Two commands: `make demo` and `make test`. Both do their own set-up.
+
+CARGO ?= cargo
+BLKLAB = target/release/blklab
+DEMO_JOB = thesis/randrw-90-10
+DEMO_DRIVE = mx100-256-ranges
+DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
+
+.PHONY: demo test bench check setup build clean
+
+demo: build
+	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
+		--schedulers $(DEMO_SCHEDULERS) --html demo.html
+	@echo
+	@echo "The same as a page: demo.html"
+
+build:
+	$(CARGO) build --release --locked -p blklab
+
+# fio is the outside judge of job files and of JSON. Tests that need it say so
+# by name and are skipped where it cannot be had.
+setup:
+	@./tests/setup.sh
+
+test: setup build
+	$(CARGO) test --workspace --locked
+
+# What CI checks beside the tests.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench:
+	$(CARGO) bench --workspace --locked
+
+clean:
+	$(CARGO) clean
+	rm -f demo.html

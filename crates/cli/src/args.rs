@@ -1,0 +1,234 @@
+//! The command line, each option once.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  blklab compare thesis/randrw-90-10 --drive mx100-256
+      four schedulers on the web server's pattern of the AC thesis
+  blklab compare my.fio --schedulers none,mq-deadline --html page.html
+      an fio job of your own, and a page to show
+  blklab compare my.fio --set mq-deadline.fifo_batch=1
+  blklab run my.fio --scheduler ac --output-format json
+      one run, printed as fio prints it
+  blklab compare --drive nvme -- --name=t --rw=randread --bs=4k --filename=/dev/x --runtime=1
+      fio's own command line
+  blklab compare search.trace --replay closed --depth 32
+      a block trace";
+
+/// Linux's block I/O stack in user space: which I/O scheduler serves a job best,
+/// by how much and why.
+#[derive(Parser)]
+#[command(name = "blklab", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a job under several schedulers and tell which serves it best
+    Compare(CompareArgs),
+    /// Run a job under one scheduler and print it as fio does
+    Run(RunArgs),
+    /// Hold our schedulers and block layer against traces of a real kernel
+    Conform(ConformArgs),
+    /// List what comes with the program
+    List(ListArgs),
+    /// Show one of what `list` lists
+    Show(ShowArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+}
+
+/// What both `run` and `compare` take.
+#[derive(Args)]
+pub(crate) struct WorkArgs {
+    /// fio job files, a name from `blklab list jobs`, or one block trace
+    pub(crate) job: Vec<String>,
+
+    /// fio options, as on fio's own command line
+    #[arg(last = true, value_name = "FIO OPTIONS")]
+    pub(crate) fio: Vec<String>,
+
+    /// The kind of drive that every filename is: a name from `blklab list
+    /// drives`, or a file
+    #[arg(long, default_value = "nvme", value_name = "NAME|FILE")]
+    pub(crate) drive: String,
+
+    /// The host: a name from `blklab list machines`, or a file
+    #[arg(long, default_value = "generic-8", value_name = "NAME|FILE")]
+    pub(crate) machine: String,
+
+    /// A scheduler's tunable, such as mq-deadline.fifo_batch=1; repeat for more
+    #[arg(long = "set", value_name = "SCHEDULER.TUNABLE=VALUE")]
+    pub(crate) sets: Vec<String>,
+
+    /// The queue's nr_requests under every scheduler; the kernel's default if
+    /// not given
+    #[arg(long, value_name = "N")]
+    pub(crate) nr_requests: Option<u32>,
+
+    /// Decides everything left to chance; the same seed repeats a run exactly
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How a trace's I/Os arrive: at their recorded times, or as earlier ones end
+    #[arg(long, value_enum, default_value_t = Replay::Open)]
+    pub(crate) replay: Replay,
+
+    /// I/Os in flight of a trace replayed closed
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub(crate) depth: u32,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Replay {
+    /// At their recorded times
+    Open,
+    /// As earlier ones end
+    Closed,
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    /// The schedulers, the one to compare with first
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none,mq-deadline,kyber,bfq,ac",
+        value_name = "NAME,..."
+    )]
+    pub(crate) schedulers: Vec<String>,
+
+    /// Runs of each scheduler, each with a seed of its own
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) repeats: usize,
+
+    /// Threads to run on; one a processor if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
+    pub(crate) output_format: CompareFormat,
+
+    /// Also write a self-contained page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// Forms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareFormat {
+    /// A table
+    Normal,
+    /// JSON
+    Json,
+}
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    /// The scheduler
+    #[arg(long, default_value = "none", value_name = "NAME")]
+    pub(crate) scheduler: String,
+
+    /// What to print, by fio's names
+    #[arg(long, value_enum, default_value_t = RunFormat::Normal)]
+    pub(crate) output_format: RunFormat,
+}
+
+/// fio's output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    /// fio's text
+    Normal,
+    /// fio's JSON
+    Json,
+    /// fio's JSON with all latency bins
+    #[value(name = "json+")]
+    JsonPlus,
+}
+
+#[derive(Args)]
+pub(crate) struct ConformArgs {
+    /// The scheduler the traces were recorded under
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scheduler: String,
+
+    /// Check the whole block layer, not the scheduler alone
+    #[arg(long)]
+    pub(crate) whole: bool,
+
+    /// Agreement that counts as success with --whole, in percent
+    #[arg(long, default_value_t = 99.0, value_name = "P")]
+    pub(crate) min_percent: f64,
+
+    /// Recorded traces: tracefs text, plain or gzipped, with NAME.json beside
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// What to list
+    #[arg(value_enum)]
+    pub(crate) what: Listed,
+}
+
+/// What comes with the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    /// I/O schedulers
+    Schedulers,
+    /// Drives
+    Drives,
+    /// Jobs
+    Jobs,
+    /// Machines
+    Machines,
+}
+
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// Of what kind
+    #[arg(value_enum)]
+    pub(crate) what: Shown,
+    /// Its name
+    pub(crate) name: String,
+}
+
+/// One of what `list` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shown {
+    /// A scheduler with its tunables
+    Scheduler,
+    /// A drive's description
+    Drive,
+    /// A job's text
+    Job,
+    /// A machine's description
+    Machine,
+}
+
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}

@@ -1,0 +1,29 @@
+//! `blklab conform`.
+
+use blklab_conform::Mode;
+
+use crate::args::ConformArgs;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
+    if !(0.0..=100.0).contains(&args.min_percent) {
+        let p = args.min_percent;
+        return Err(Failure::mistake(format!(
+            "--min-percent {p}: legal is 0 to 100"
+        )));
+    }
+    let mode = if args.whole {
+        Mode::Whole
+    } else {
+        Mode::SchedulerAlone
+    };
+    let report =
+        blklab_conform::run(mode, &args.scheduler, &args.traces).map_err(Failure::mistake)?;
+    output::print(&report.to_string())?;
+    let agrees = match mode {
+        Mode::SchedulerAlone => report.all_agree(),
+        Mode::Whole => report.percent() >= args.min_percent,
+    };
+    if agrees { Ok(()) } else { Err(Failure::No) }
+}

@@ -1,0 +1,183 @@
+//! Finds what arguments name: jobs, traces, drives, machines, schedulers.
+
+use std::path::Path;
+
+use blklab_device::{DriveSpec, registry};
+use blklab_sim::{Machine, SchedulerChoice};
+use blklab_workload::fio::{self, JobFile};
+use blklab_workload::{library, nearest, trace};
+
+use crate::args::WorkArgs;
+use crate::failure::Failure;
+
+/// What a command works on.
+pub(crate) enum Work {
+    /// An fio job.
+    Job {
+        /// The job.
+        job: JobFile,
+        /// Its text, for the page.
+        text: String,
+    },
+    /// A block trace.
+    Trace(String),
+}
+
+/// fio's environment: variables, and the keywords it answers itself.
+fn environment(machine: &Machine) -> impl Fn(&str) -> Option<String> {
+    let cpus = machine.cpus;
+    move |name| match name {
+        "$ncpus" => Some(cpus.to_string()),
+        _ => std::env::var(name).ok(),
+    }
+}
+
+/// The job or trace that the arguments name.
+pub(crate) fn work(args: &WorkArgs, machine: &Machine) -> Result<Work, Failure> {
+    let environment = environment(machine);
+    if let [name] = &args.job[..]
+        && args.fio.is_empty()
+    {
+        if let Some(text) = library::find(name) {
+            let job =
+                fio::parse_str(name, text, &environment, &no_includes).map_err(Failure::mistake)?;
+            return Ok(Work::Job {
+                job,
+                text: text.to_string(),
+            });
+        }
+        let path = Path::new(name);
+        if name != "-" && !path.exists() {
+            return Err(no_such_job(name));
+        }
+        if is_trace(path)? {
+            return Ok(Work::Trace(name.clone()));
+        }
+        let job = fio::parse_file(path, &environment).map_err(Failure::mistake)?;
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        return Ok(Work::Job { job, text });
+    }
+    if args.job.is_empty() && args.fio.is_empty() {
+        return Err(Failure::mistake(
+            "no job given; name a file, one of `blklab list jobs`, or give fio options behind --",
+        ));
+    }
+    let mut words = args.fio.clone();
+    words.extend(args.job.iter().cloned());
+    let job = fio::parse_args(&words, &environment).map_err(Failure::mistake)?;
+    let text = words.join(" ");
+    Ok(Work::Job { job, text })
+}
+
+fn no_includes(_: &str, name: &str) -> Result<(String, String), String> {
+    Err(format!("{name}: a built-in job includes nothing"))
+}
+
+fn no_such_job(name: &str) -> Failure {
+    let hint = match nearest(name, library::names()) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    };
+    Failure::mistake(format!(
+        "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
+    ))
+}
+
+/// Whether the file is a block trace. fio's job files begin with a section.
+fn is_trace(path: &Path) -> Result<bool, Failure> {
+    if path == Path::new("-") {
+        return Ok(false);
+    }
+    match trace::open(path, None) {
+        Ok(_) => Ok(true),
+        Err(trace::TraceError::UnknownFormat { .. }) => Ok(false),
+        Err(error) => Err(Failure::mistake(error)),
+    }
+}
+
+/// The drive that the argument names.
+pub(crate) fn drive(name: &str) -> Result<(DriveSpec, String), Failure> {
+    if let Some(found) = registry::find(name) {
+        let text = registry::text(name).unwrap_or_default().to_string();
+        return Ok((found.map_err(Failure::mistake)?, text));
+    }
+    let text = described(name, "drive", registry::names())?;
+    let spec = DriveSpec::parse(name, &text).map_err(Failure::mistake)?;
+    Ok((spec, text))
+}
+
+/// The machine that the argument names.
+pub(crate) fn machine(name: &str) -> Result<(Machine, String), Failure> {
+    if let Some(found) = Machine::find(name) {
+        let text = Machine::text(name).unwrap_or_default().to_string();
+        return Ok((found.map_err(Failure::mistake)?, text));
+    }
+    let text = described(name, "machine", Machine::names())?;
+    let machine = Machine::parse(name, &text).map_err(Failure::mistake)?;
+    Ok((machine, text))
+}
+
+fn described(
+    name: &str,
+    kind: &str,
+    known: impl Iterator<Item = &'static str>,
+) -> Result<String, Failure> {
+    std::fs::read_to_string(name).map_err(|error| {
+        let known: Vec<&str> = known.collect();
+        if Path::new(name).exists() {
+            return Failure::mistake(format!("{name}: cannot read: {error}"));
+        }
+        let hint = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("; did you mean {near}?"),
+            None => String::new(),
+        };
+        let list = known.join(", ");
+        Failure::mistake(format!(
+            "{name}: no such file, and no {kind} of that name; there are {list}{hint}"
+        ))
+    })
+}
+
+/// The schedulers named, set as `--set` says.
+pub(crate) fn schedulers(
+    names: &[String],
+    args: &WorkArgs,
+) -> Result<Vec<SchedulerChoice>, Failure> {
+    let mut choices = Vec::new();
+    for name in names {
+        let mut choice = SchedulerChoice::named(name.trim()).map_err(Failure::mistake)?;
+        choice.nr_requests = args.nr_requests;
+        choices.push(choice);
+    }
+    for set in &args.sets {
+        apply(set, &mut choices)?;
+    }
+    Ok(choices)
+}
+
+fn apply(set: &str, choices: &mut [SchedulerChoice]) -> Result<(), Failure> {
+    let form = || {
+        Failure::mistake(format!(
+            "--set {set}: not of the form scheduler.tunable=value, such as mq-deadline.fifo_batch=1"
+        ))
+    };
+    let (target, value) = set.split_once('=').ok_or_else(form)?;
+    let (scheduler, tunable) = target.split_once('.').ok_or_else(form)?;
+    let here: Vec<&str> = choices.iter().map(|c| c.kind.name).collect();
+    let mut found = false;
+    for choice in choices.iter_mut().filter(|c| c.kind.name == scheduler) {
+        found = true;
+        choice
+            .set(tunable, value)
+            .map_err(|e| Failure::mistake(format!("--set {set}: {e}")))?;
+    }
+    if found {
+        return Ok(());
+    }
+    // A scheduler that does not exist deserves the better message.
+    SchedulerChoice::named(scheduler).map_err(|e| Failure::mistake(format!("--set {set}: {e}")))?;
+    let here = here.join(", ");
+    Err(Failure::mistake(format!(
+        "--set {set}: {scheduler} is not among the schedulers of this run ({here})"
+    )))
+}

@@ -1,0 +1,69 @@
+//! `blklab show`: one scheduler, drive, machine or job.
+
+use blklab_blk::Tunable;
+use blklab_device::registry;
+use blklab_sim::{Machine, SchedulerChoice};
+use blklab_workload::{library, nearest};
+
+use crate::args::{ShowArgs, Shown};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let name = args.name.as_str();
+    let text = match args.what {
+        Shown::Scheduler => scheduler(name)?,
+        Shown::Drive => known(name, "drive", registry::text(name), registry::names())?,
+        Shown::Machine => known(name, "machine", Machine::text(name), Machine::names())?,
+        Shown::Job => known(name, "job", library::find(name), library::names())?,
+    };
+    output::print(&text)
+}
+
+fn scheduler(name: &str) -> Result<String, Failure> {
+    let kind = SchedulerChoice::named(name).map_err(Failure::mistake)?.kind;
+    let mut text = format!("{}: {}\nAfter {}.\n", kind.name, kind.help, kind.source);
+    if kind.tunables.is_empty() {
+        text.push_str("It has no tunables.\n");
+        return Ok(text);
+    }
+    text.push_str("\nTunables:\n");
+    let width = kind.tunables.iter().map(|t| t.name.len()).max();
+    for tunable in kind.tunables {
+        text.push_str(&row(tunable, width.unwrap_or(0)));
+    }
+    Ok(text)
+}
+
+fn row(t: &Tunable, width: usize) -> String {
+    let unit = t.unit.symbol();
+    let unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(" {unit}")
+    };
+    format!(
+        "  {:width$}  {}; {} to {}{unit}, {} by default\n",
+        t.name, t.help, t.min, t.max, t.default
+    )
+}
+
+fn known(
+    name: &str,
+    kind: &str,
+    text: Option<&'static str>,
+    names: impl Iterator<Item = &'static str>,
+) -> Result<String, Failure> {
+    if let Some(text) = text {
+        return Ok(text.to_string());
+    }
+    let names: Vec<&str> = names.collect();
+    let hint = match nearest(name, names.iter().copied()) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    };
+    let list = names.join(", ");
+    Err(Failure::mistake(format!(
+        "there is no {kind} called {name}; there are {list}{hint}"
+    )))
+}

@@ -1,0 +1,119 @@
+//! AHCI under SCSI: one queue of at most 32 commands (NCQ), and a budget of as
+//! many (`scsi_mq_get_budget`).
+//!
+//! A flush is no NCQ command: it waits until the drive is empty, and nothing
+//! else goes while it runs (`ata_std_qc_defer`).
+
+use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
+use blklab_device::Device;
+
+use crate::port::{Port, RequestEnd};
+
+/// Command slots of an AHCI port.
+const NCQ_DEPTH: u32 = 32;
+
+/// The AHCI driver.
+pub struct Ahci {
+    pub(crate) port: Port,
+    depth: u32,
+    budget: u32,
+    in_flight: u32,
+    /// A command that tolerates no other is with the drive.
+    exclusive: bool,
+}
+
+impl Ahci {
+    pub(crate) fn new(device: Box<dyn Device>) -> Ahci {
+        let depth = device.identify().queue_depth.clamp(1, NCQ_DEPTH);
+        Ahci {
+            port: Port::new(device),
+            depth,
+            budget: depth,
+            in_flight: 0,
+            exclusive: false,
+        }
+    }
+
+    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        self.port.queue_config(nr_cpus, 1, self.depth)
+    }
+
+    pub(crate) fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        _last: bool,
+    ) -> BlkStatus {
+        let queued = matches!(rq.op, Op::Read | Op::Write);
+        if self.exclusive || (!queued && self.in_flight > 0) {
+            return BlkStatus::DevResource;
+        }
+        self.exclusive = !queued;
+        self.in_flight += 1;
+        self.port.submit(now, hctx, id, rq);
+        BlkStatus::Ok
+    }
+
+    pub(crate) fn get_budget(&mut self) -> bool {
+        let free = self.budget > 0;
+        self.budget -= free as u32;
+        free
+    }
+
+    pub(crate) fn put_budget(&mut self) {
+        self.budget += 1;
+        debug_assert!(self.budget <= self.depth, "budget given back twice");
+    }
+
+    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        let before = ends.len();
+        self.port.advance(now, ends);
+        let ended = ends.len() - before;
+        self.in_flight -= ended as u32;
+        if ended > 0 {
+            self.exclusive = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, Sector};
+    use blklab_device::registry;
+
+    fn request(op: Op) -> Request {
+        let sectors = if op == Op::Flush { 0 } else { 8 };
+        Request::for_bio(&Bio::new(op, Sector(0), sectors), Nanos::ZERO)
+    }
+
+    #[test]
+    fn a_flush_goes_alone() {
+        let spec = registry::find("mx100-256").expect("known").expect("valid");
+        let mut ahci = Ahci::new(spec.build(1));
+        let (a, b) = (RequestId::from_index(0), RequestId::from_index(1));
+        let now = Nanos::ZERO;
+        assert_eq!(
+            ahci.queue_rq(now, 0, a, &request(Op::Read), true),
+            BlkStatus::Ok
+        );
+        assert_eq!(
+            ahci.queue_rq(now, 0, b, &request(Op::Flush), true),
+            BlkStatus::DevResource
+        );
+        let mut ends = Vec::new();
+        let later = Nanos::from_secs(1);
+        ahci.advance(later, &mut ends);
+        assert_eq!(ends.len(), 1);
+        assert_eq!(
+            ahci.queue_rq(later, 0, b, &request(Op::Flush), true),
+            BlkStatus::Ok
+        );
+        assert_eq!(
+            ahci.queue_rq(later, 0, a, &request(Op::Read), true),
+            BlkStatus::DevResource
+        );
+    }
+}

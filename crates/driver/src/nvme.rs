@@ -1,0 +1,43 @@
+//! NVMe: a queue a CPU, as far as the drive has them.
+
+use blklab_blk::{BlkStatus, Nanos, QueueConfig, Request, RequestId};
+use blklab_device::Device;
+
+use crate::port::Port;
+
+/// Entries of a submission queue less the one that stays empty
+/// (`NVME_Q_DEPTH` is 1024 by default).
+const MAX_QUEUE_DEPTH: u32 = 1023;
+
+/// The NVMe driver.
+pub struct Nvme {
+    pub(crate) port: Port,
+}
+
+impl Nvme {
+    pub(crate) fn new(device: Box<dyn Device>) -> Nvme {
+        Nvme {
+            port: Port::new(device),
+        }
+    }
+
+    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        let drive = self.port.device.identify();
+        let queues = nr_cpus.min(drive.max_queues as usize).max(1);
+        let depth = drive.queue_depth.clamp(1, MAX_QUEUE_DEPTH);
+        self.port.queue_config(nr_cpus, queues, depth)
+    }
+
+    #[inline]
+    pub(crate) fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        _last: bool,
+    ) -> BlkStatus {
+        self.port.submit(now, hctx, id, rq);
+        BlkStatus::Ok
+    }
+}

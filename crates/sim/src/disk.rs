@@ -1,0 +1,110 @@
+//! A drive with its driver and the request queue before it.
+
+use blklab_blk::{BioEnd, Nanos, RequestQueue};
+use blklab_device::DriveSpec;
+use blklab_driver::{Driver, RequestEnd};
+use blklab_stats::{Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
+
+use crate::setup::SchedulerChoice;
+
+pub(crate) struct Disk {
+    pub(crate) name: String,
+    pub(crate) queue: RequestQueue,
+    pub(crate) driver: Driver,
+    ends: Vec<RequestEnd>,
+}
+
+impl Disk {
+    /// A disk of this kind with this scheduler. The choice has been checked.
+    pub(crate) fn new(
+        name: &str,
+        spec: &DriveSpec,
+        scheduler: &SchedulerChoice,
+        cpus: u32,
+        seed: u64,
+    ) -> Disk {
+        let driver = Driver::new(spec, seed);
+        let mut queue = RequestQueue::new(&driver.queue_config(cpus as usize));
+        let info = queue.info();
+        queue.set_elevator(scheduler.kind.build(&info));
+        if let Some(nr) = scheduler.nr_requests {
+            // Checked with the choice; a queue being set up is idle.
+            let _ = queue.set_nr_requests(nr);
+        }
+        if let Some(elevator) = queue.elevator_mut() {
+            for (name, value) in &scheduler.tunables {
+                let _ = elevator.set_tunable(name, *value);
+            }
+        }
+        Disk {
+            name: name.to_string(),
+            queue,
+            driver,
+            ends: Vec::new(),
+        }
+    }
+
+    /// When something happens in the queue or the drive.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Nanos {
+        self.driver.next_event().min(self.queue.next_event())
+    }
+
+    /// Lets time pass up to `now`; appends the bios that ended and the waiters
+    /// that may go on.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Nanos, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
+        if self.driver.next_event() <= now {
+            self.driver.advance(now, &mut self.ends);
+            for end in self.ends.drain(..) {
+                self.queue
+                    .complete(now, end.id, end.status, &mut self.driver);
+            }
+        }
+        if self.queue.next_event() <= now {
+            self.queue.process(now, &mut self.driver);
+        }
+        self.queue.take_ended(ended);
+        self.queue.take_woken(woken);
+    }
+
+    pub(crate) fn reset_counters(&mut self, now: Nanos) {
+        self.queue.reset_counters(now);
+        self.driver.device_mut().reset_stats();
+    }
+
+    pub(crate) fn stats(&self, now: Nanos) -> DiskStats {
+        let c = self.queue.counters(now);
+        let hctx = (0..self.queue.nr_hw_queues()).map(|h| {
+            let (stats, dispatch_busy) = self.queue.hctx_stats(h);
+            HwQueueStats {
+                run: stats.run,
+                dispatched: stats.dispatched,
+                dispatch_busy,
+            }
+        });
+        let counters = self.queue.elevator().map(|e| e.counters());
+        DiskStats {
+            name: self.name.clone(),
+            queue: QueueStats {
+                ios: c.ios,
+                merges: c.merges,
+                sectors: c.sectors,
+                ticks_ns: c.ticks_ns,
+                io_ticks_ns: c.io_ticks_ns,
+                time_in_queue_ns: c.ticks_ns.iter().sum(),
+                errors: c.errors,
+                requeues: c.requeues,
+                hctx: hctx.collect(),
+            },
+            scheduler: SchedulerStats {
+                counters: counters
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|(name, value)| Counter { name, value })
+                    .collect(),
+            },
+            device: self.driver.device().stats(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which drive a process's file is on, and where.
+//!
+//! A `filename` is a drive. Files that fio would make up names for lie on one
+//! drive together, one behind the other.
+
+use blklab_workload::fio::{Extent, JobFile, JobSpec};
+use blklab_workload::generate::Process;
+
+use crate::setup::SetupError;
+
+/// Files of one drive begin at multiples of this.
+const FILE_ALIGN_BYTES: u64 = 1 << 20;
+
+/// A file of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedFile {
+    pub(crate) disk: usize,
+    /// Where it begins on the drive.
+    pub(crate) base_bytes: u64,
+    pub(crate) size_bytes: u64,
+}
+
+/// The drives of a job, and every process's files on them.
+pub(crate) struct Drives {
+    names: Vec<String>,
+    files: Vec<Vec<PlacedFile>>,
+}
+
+impl Drives {
+    /// Lays out a job's files on drives of this size.
+    pub(crate) fn new(
+        job: &JobFile,
+        processes: &[Process],
+        capacity_bytes: u64,
+    ) -> Result<Drives, SetupError> {
+        let mut drives = Drives {
+            names: Vec::new(),
+            files: Vec::new(),
+        };
+        // Made-up files: where the next begins, and those placed by name.
+        let (mut next_bytes, mut placed) = (0u64, Vec::<(String, PlacedFile)>::new());
+        for process in processes {
+            let spec = &job.jobs[process.job];
+            let mut files = Vec::new();
+            for name in spec.file_names(process.number) {
+                if !spec.files.is_empty() {
+                    files.push(PlacedFile {
+                        disk: drives.named(&name),
+                        base_bytes: 0,
+                        size_bytes: capacity_bytes,
+                    });
+                    continue;
+                }
+                if let Some((_, file)) = placed.iter().find(|(known, _)| *known == name) {
+                    files.push(*file);
+                    continue;
+                }
+                let size_bytes = file_size(spec, capacity_bytes)?;
+                let file = PlacedFile {
+                    disk: drives.named("files"),
+                    base_bytes: next_bytes,
+                    size_bytes,
+                };
+                next_bytes = size_bytes
+                    .checked_next_multiple_of(FILE_ALIGN_BYTES)
+                    .and_then(|size| next_bytes.checked_add(size))
+                    .filter(|&end| end <= capacity_bytes.next_multiple_of(FILE_ALIGN_BYTES))
+                    .ok_or_else(|| too_small(spec, capacity_bytes))?;
+                placed.push((name, file));
+                files.push(file);
+            }
+            drives.files.push(files);
+        }
+        Ok(drives)
+    }
+
+    /// The drives, by the names they go by.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The files of a process.
+    pub(crate) fn files_of(&self, pid: usize) -> &[PlacedFile] {
+        &self.files[pid]
+    }
+
+    fn named(&mut self, name: &str) -> usize {
+        match self.names.iter().position(|known| known == name) {
+            Some(at) => at,
+            None => {
+                self.names.push(name.to_string());
+                self.names.len() - 1
+            }
+        }
+    }
+}
+
+/// The size of a file that fio would create.
+fn file_size(spec: &JobSpec, capacity_bytes: u64) -> Result<u64, SetupError> {
+    if let Some((_, largest)) = spec.file_size_bytes {
+        return Ok(largest);
+    }
+    match spec.size {
+        Some(Extent::Bytes(bytes)) => {
+            let each = bytes / u64::from(spec.file_count.max(1));
+            let offset = match spec.offset {
+                Extent::Bytes(offset) => offset,
+                _ => 0,
+            };
+            Ok(each.saturating_add(offset).max(1))
+        }
+        Some(Extent::Percent(percent)) => Ok(capacity_bytes / 100 * u64::from(percent)),
+        _ => Err(SetupError::Job {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+            problem: "neither filename nor size is given; name a drive with filename=/dev/x, or give size=".to_string(),
+        }),
+    }
+}
+
+fn too_small(spec: &JobSpec, capacity_bytes: u64) -> SetupError {
+    SetupError::Job {
+        place: spec.position.to_string(),
+        job: spec.name.clone(),
+        problem: format!(
+            "the files of all processes do not fit the drive of {capacity_bytes} bytes; give a smaller size or fewer processes"
+        ),
+    }
+}

@@ -1,0 +1,252 @@
+//! What a process does next, and when it may: the generators of `workload`
+//! put together with time limits, rates, pauses and flushes.
+
+use blklab_blk::Nanos;
+use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
+use blklab_workload::generate::{
+    CommandPriorities, Layout, OffsetGenerator, Pacing, Process, Seeds, SyncSchedule,
+};
+
+use crate::drives::PlacedFile;
+use crate::setup::SetupError;
+
+/// The next thing a process does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Next {
+    /// This.
+    Io(NextIo),
+    /// A flush.
+    Flush,
+    /// Nothing before then.
+    Pause(Nanos),
+    /// Nothing more in this pass.
+    PassOver,
+}
+
+/// An I/O on a drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NextIo {
+    pub(crate) dir: Direction,
+    pub(crate) disk: usize,
+    /// Where on the drive.
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: u64,
+    /// Its own priority, where it has one.
+    pub(crate) prio: Option<Priority>,
+}
+
+pub(crate) struct Plan {
+    offsets: OffsetGenerator,
+    syncs: Option<SyncSchedule>,
+    pacing: Option<Pacing>,
+    /// The direction that waits for its rate.
+    held: Option<Direction>,
+    priorities: Option<CommandPriorities>,
+    files: Vec<PlacedFile>,
+    think: ThinkTime,
+    think_blocks: u64,
+    /// A pause is due, after an I/O in this direction.
+    think_due: Option<Direction>,
+    think_since: Nanos,
+    /// Rates count from here.
+    pace_from: Nanos,
+    ramp_end: Nanos,
+    deadline: Nanos,
+    ramp: Nanos,
+    runtime: Nanos,
+    start_delay: Nanos,
+    last_disk: usize,
+    stopped: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        spec: &JobSpec,
+        process: &Process,
+        files: &[PlacedFile],
+        seed: u64,
+    ) -> Result<Plan, SetupError> {
+        let seeds = Seeds::new(spec, process.thread_number, seed);
+        let sizes: Vec<u64> = files.iter().map(|f| f.size_bytes).collect();
+        let fault = |problem: String| SetupError::Job {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+            problem,
+        };
+        let layout =
+            Layout::new(spec, process.number, &seeds, &sizes).map_err(|e| fault(e.to_string()))?;
+        let offsets =
+            OffsetGenerator::new(spec, &layout, &seeds).map_err(|e| fault(e.to_string()))?;
+        Ok(Plan {
+            offsets,
+            syncs: SyncSchedule::new(spec),
+            pacing: Pacing::new(spec, &seeds),
+            held: None,
+            priorities: CommandPriorities::new(spec, &seeds),
+            files: files.to_vec(),
+            think: spec.think,
+            think_blocks: 0,
+            think_due: None,
+            think_since: Nanos::ZERO,
+            pace_from: Nanos::ZERO,
+            ramp_end: Nanos::MAX,
+            deadline: Nanos::MAX,
+            ramp: Nanos::from_micros(spec.ramp_us),
+            runtime: match spec.runtime_us {
+                0 => Nanos::MAX,
+                us => Nanos::from_micros(us),
+            },
+            start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
+            last_disk: files.first().map_or(0, |f| f.disk),
+            stopped: false,
+        })
+    }
+
+    /// How long after everything else the process starts.
+    pub(crate) fn start_delay(&self) -> Nanos {
+        self.start_delay
+    }
+
+    /// The process starts.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.pace_from = now;
+        self.think_since = now;
+        self.ramp_end = now + self.ramp;
+        self.deadline = self.ramp_end.saturating_add(self.runtime);
+    }
+
+    /// Nothing more is to be issued.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Begins another pass, if there is one. Everything issued has ended.
+    pub(crate) fn start_pass(&mut self, now: Nanos) -> bool {
+        !self.is_over(now) && self.offsets.start_pass()
+    }
+
+    fn is_over(&self, now: Nanos) -> bool {
+        self.stopped || now >= self.deadline
+    }
+
+    /// The next thing to do.
+    #[inline]
+    pub(crate) fn next(&mut self, now: Nanos) -> Next {
+        if self.is_over(now) {
+            return Next::PassOver;
+        }
+        if let Some(pause) = self.pause(now) {
+            return pause;
+        }
+        if self.syncs.as_ref().is_some_and(|s| s.due().is_some()) {
+            return Next::Flush;
+        }
+        let dir = match self.pacing {
+            None => self.offsets.next_direction(),
+            Some(_) => match self.paced_direction(now) {
+                Ok(dir) => dir,
+                Err(until) => return Next::Pause(until.min(self.deadline)),
+            },
+        };
+        let Some(io) = self.offsets.next_in(dir) else {
+            return Next::PassOver;
+        };
+        let bytes = u64::from(io.length_bytes);
+        self.issued(now, io.direction, bytes);
+        let file = self.files[io.file as usize];
+        self.last_disk = file.disk;
+        let prio = self.priorities.as_mut();
+        Next::Io(NextIo {
+            dir: io.direction,
+            disk: file.disk,
+            offset_bytes: file.base_bytes + io.offset_bytes,
+            bytes,
+            prio: prio.and_then(|p| p.next(io.direction, bytes)),
+        })
+    }
+
+    /// The direction whose turn it is by the rates, or when it will be.
+    fn paced_direction(&mut self, now: Nanos) -> Result<Direction, Nanos> {
+        if self.pace_from < self.ramp_end && now >= self.ramp_end {
+            // Measuring begins; what the ramp was behind or ahead is forgotten.
+            self.pace_from = self.ramp_end;
+            if let Some(pacing) = &mut self.pacing {
+                pacing.reset();
+            }
+        }
+        let drawn = match self.held.take() {
+            Some(held) => held,
+            None => self.offsets.next_direction(),
+        };
+        let since = now.saturating_sub(self.pace_from).0;
+        let Some(pacing) = &self.pacing else {
+            return Ok(drawn);
+        };
+        let (dir, at_ns) = pacing.next(drawn, since);
+        if at_ns <= since {
+            return Ok(dir);
+        }
+        self.held = Some(dir);
+        Err(self.pace_from.saturating_add(Nanos(at_ns)))
+    }
+
+    fn issued(&mut self, now: Nanos, dir: Direction, bytes: u64) {
+        if let Some(pacing) = &mut self.pacing {
+            pacing.issued(dir, bytes);
+        }
+        if let Some(syncs) = &mut self.syncs {
+            syncs.issued(dir);
+        }
+        if self.think.count_issues {
+            self.count_block(now, dir);
+        }
+    }
+
+    /// An I/O ended.
+    #[inline]
+    pub(crate) fn completed(&mut self, now: Nanos, dir: Direction) {
+        if self.think.pause_us > 0 && !self.think.count_issues {
+            self.count_block(now, dir);
+        }
+    }
+
+    fn count_block(&mut self, now: Nanos, dir: Direction) {
+        if self.think.pause_us == 0 {
+            return;
+        }
+        self.think_blocks += 1;
+        let by_time = Nanos::from_micros(self.think.io_time_us);
+        let time_is_up = by_time > Nanos::ZERO && now.saturating_sub(self.think_since) >= by_time;
+        let counts = by_time == Nanos::ZERO || self.think.blocks_given;
+        let every = u64::from(self.think.blocks.max(1));
+        if time_is_up || (counts && self.think_blocks.is_multiple_of(every)) {
+            self.think_due = Some(dir);
+        }
+    }
+
+    /// The pause that `thinktime` asks for now.
+    fn pause(&mut self, now: Nanos) -> Option<Next> {
+        let dir = self.think_due.take()?;
+        let pause = Nanos::from_micros(self.think.pause_us);
+        if let Some(pacing) = &mut self.pacing
+            && self.think.rate_ignores
+        {
+            pacing.paused(dir, pause.0);
+        }
+        let until = (now + pause).min(self.deadline);
+        self.think_since = until;
+        Some(Next::Pause(until))
+    }
+
+    /// The flush asked for was issued.
+    pub(crate) fn flushed(&mut self) {
+        if let Some(syncs) = &mut self.syncs {
+            syncs.synced();
+        }
+    }
+
+    /// The drive to flush: the one used last.
+    pub(crate) fn flush_disk(&self) -> usize {
+        self.last_disk
+    }
+}

@@ -1,0 +1,560 @@
+//! A job's process: decides, submits, waits, reaps, as fio's main loop does
+//! (`do_io` in `backend.c`).
+//!
+//! It is a plain state machine. [`Process::step`] runs it as far as it goes
+//! without waiting; the end of a bio, a tag, or a timer makes it go on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use blklab_blk::{
+    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Sector, Submit,
+    SubmitterId, Waiter,
+};
+use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
+
+use crate::cpu::Cpus;
+use crate::disk::Disk;
+use crate::machine::Costs;
+use crate::plan::{Next, NextIo, Plan};
+use crate::recorder::Recorder;
+use crate::timers::Timers;
+
+/// Requests of one submission from which on the kernel plugs
+/// (`AIO_PLUG_THRESHOLD`, `IO_PLUG_THRESHOLD`).
+const PLUG_THRESHOLD: usize = 2;
+
+/// What a process sees of the rest when it runs.
+pub(crate) struct World<'a> {
+    pub(crate) disks: &'a mut [Disk],
+    pub(crate) cpus: &'a mut Cpus,
+    pub(crate) timers: &'a mut Timers,
+    /// Who sleeps for what: disk, ticket, process.
+    pub(crate) waiters: &'a mut Vec<(usize, u64, usize)>,
+}
+
+/// Why a process does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It does.
+    Running,
+    /// Its CPU is at its last step until then, or it sleeps until then.
+    Until(Nanos),
+    /// It sleeps in the block layer for a tag.
+    Tag,
+    /// It waits for so many completions.
+    Completions(u32),
+    /// It waits for its flush.
+    Flush,
+    /// It has ended.
+    Over,
+}
+
+/// What a step has done before it went to sleep, so that it is not done twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Deciding what comes next.
+    Fill,
+    /// Giving the batch to the kernel.
+    Commit,
+    /// Taking completions.
+    Reap,
+    /// Everything in flight is awaited before a pause until then.
+    Quiesce(Nanos),
+    /// Between passes: nothing is issued.
+    Drain,
+}
+
+/// A unit of I/O (fio's `io_u`).
+#[derive(Clone, Copy, Debug)]
+struct Io {
+    dir: Direction,
+    disk: usize,
+    sector: Sector,
+    bytes: u64,
+    prio: IoPrio,
+    started: Nanos,
+    issued: Nanos,
+    status: IoStatus,
+}
+
+/// `user_data` of the flush a process waits for.
+const FLUSH_SLOT: u32 = u32::MAX;
+
+pub(crate) struct Process {
+    pub(crate) id: usize,
+    pub(crate) spec: Arc<JobSpec>,
+    pub(crate) recorder: Recorder,
+    plan: Plan,
+    cpu: usize,
+    costs: Costs,
+    prio: IoPrio,
+    depth: u32,
+    state: State,
+    phase: Phase,
+    ios: Vec<Io>,
+    free: Vec<u32>,
+    /// Decided on, not submitted.
+    batch: VecDeque<u32>,
+    /// Submitted in the call that is under way.
+    call: Vec<u32>,
+    plugging: bool,
+    plugs: Vec<Plug>,
+    /// Ended, not reaped.
+    done: VecDeque<u32>,
+    in_flight: u32,
+    waiter: Option<(usize, Waiter)>,
+    /// io_uring's workers that sleep in the block layer.
+    workers: Vec<(usize, Waiter)>,
+    flush_started: Nanos,
+    flushed: bool,
+    pub(crate) started: Nanos,
+    pub(crate) ended: Nanos,
+}
+
+impl Process {
+    pub(crate) fn new(
+        id: usize,
+        spec: Arc<JobSpec>,
+        plan: Plan,
+        cpu: usize,
+        costs: Costs,
+        disks: usize,
+    ) -> Process {
+        let depth = if spec.engine.is_synchronous() {
+            1
+        } else {
+            spec.io_depth.max(1)
+        };
+        let prio = io_prio(spec.priority);
+        Process {
+            id,
+            recorder: Recorder::for_job(&spec),
+            plan,
+            cpu,
+            costs,
+            prio,
+            depth,
+            state: State::Running,
+            phase: Phase::Fill,
+            ios: Vec::with_capacity(depth as usize),
+            free: Vec::with_capacity(depth as usize),
+            batch: VecDeque::new(),
+            call: Vec::new(),
+            plugging: false,
+            plugs: (0..disks).map(|_| Plug::new()).collect(),
+            done: VecDeque::with_capacity(depth as usize),
+            in_flight: 0,
+            waiter: None,
+            workers: Vec::new(),
+            flush_started: Nanos::ZERO,
+            flushed: false,
+            started: Nanos::ZERO,
+            ended: Nanos::ZERO,
+            spec,
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Has it issue nothing more (`exitall`).
+    pub(crate) fn stop(&mut self) {
+        self.plan.stop();
+    }
+
+    /// Its start, after everything it waited for.
+    pub(crate) fn start(&mut self, now: Nanos, world: &mut World<'_>) {
+        self.started = now;
+        self.recorder.start(now);
+        self.plan.start(now);
+        self.phase = Phase::Drain;
+        self.step(now, world);
+    }
+
+    /// Its timer ran out.
+    pub(crate) fn on_timer(&mut self, now: Nanos, world: &mut World<'_>) {
+        if matches!(self.state, State::Until(at) if at <= now) {
+            self.state = State::Running;
+            self.step(now, world);
+        }
+    }
+
+    /// One of its bios ended.
+    pub(crate) fn on_end(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        status: IoStatus,
+        world: &mut World<'_>,
+    ) {
+        if slot == FLUSH_SLOT {
+            return self.on_flushed(now, status, world);
+        }
+        if status == IoStatus::WouldBlock && self.spec.engine == Engine::IoUring {
+            return self.punt(now, slot, world);
+        }
+        self.ios[slot as usize].status = status;
+        self.in_flight -= 1;
+        self.done.push_back(slot);
+        if matches!(self.state, State::Completions(min) if self.done.len() as u32 >= min) {
+            self.state = State::Running;
+            self.step(now, world);
+        }
+    }
+
+    /// The block layer lets it, or one of its workers, go on.
+    pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World<'_>) {
+        if self
+            .waiter
+            .as_ref()
+            .is_some_and(|(_, w)| w.ticket == ticket)
+        {
+            let (disk, waiter) = self.waiter.take().expect("just seen");
+            let plug = self.plugging.then_some(&mut self.plugs[disk]);
+            let d = &mut world.disks[disk];
+            match d.queue.resume(now, plug, waiter, &mut d.driver) {
+                Submit::Done => {
+                    self.state = State::Running;
+                    self.step(now, world);
+                }
+                Submit::Blocked(waiter) => self.sleep_for_tag(disk, waiter, world),
+            }
+            return;
+        }
+        let Some(at) = self.workers.iter().position(|(_, w)| w.ticket == ticket) else {
+            return;
+        };
+        let (disk, waiter) = self.workers.swap_remove(at);
+        let d = &mut world.disks[disk];
+        if let Submit::Blocked(waiter) = d.queue.resume(now, None, waiter, &mut d.driver) {
+            self.park_worker(disk, waiter, world);
+        }
+    }
+
+    /// Runs until it has to wait for something.
+    pub(crate) fn step(&mut self, now: Nanos, world: &mut World<'_>) {
+        while self.state == State::Running {
+            match self.phase {
+                Phase::Fill => self.fill(now, world),
+                Phase::Commit => self.commit(now, world),
+                Phase::Reap => self.reap(now, world),
+                Phase::Quiesce(until) => self.quiesce(now, until, world),
+                Phase::Drain => self.drain(now, world),
+            }
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.in_flight + self.batch.len() as u32 + self.done.len() as u32
+    }
+
+    /// Decides on the next I/O, or on what to do instead.
+    fn fill(&mut self, now: Nanos, world: &mut World<'_>) {
+        let next = self.plan.next(now);
+        match next {
+            Next::Io(io) => {
+                self.prepare(now, &io);
+                let full = self.outstanding() >= self.depth;
+                if full || self.batch.len() as u32 >= self.spec.batch_submit {
+                    self.phase = Phase::Commit;
+                }
+            }
+            // The engine cannot queue a flush behind what it holds.
+            Next::Flush if !self.batch.is_empty() => self.phase = Phase::Commit,
+            Next::Flush => {
+                self.plan.flushed();
+                self.flush(now, world);
+            }
+            Next::Pause(until) => self.phase = Phase::Quiesce(until),
+            Next::PassOver => self.phase = Phase::Drain,
+        }
+    }
+
+    fn prepare(&mut self, now: Nanos, next: &NextIo) {
+        let io = Io {
+            dir: next.dir,
+            disk: next.disk,
+            sector: Sector::from_bytes(next.offset_bytes),
+            bytes: next.bytes,
+            prio: next.prio.map_or(self.prio, |p| io_prio(Some(p))),
+            started: now,
+            issued: now,
+            status: IoStatus::Ok,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.ios[slot as usize] = io;
+                slot
+            }
+            None => {
+                self.ios.push(io);
+                self.ios.len() as u32 - 1
+            }
+        };
+        self.batch.push_back(slot);
+    }
+
+    /// Gives the batch to the kernel, bio by bio.
+    fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
+        if self.call.is_empty() && !self.batch.is_empty() {
+            self.plugging = self.batch.len() > PLUG_THRESHOLD;
+            self.recorder.submitted(self.batch.len() as u32);
+        }
+        while let Some(slot) = self.batch.pop_front() {
+            self.call.push(slot);
+            self.in_flight += 1;
+            self.recorder
+                .depth(self.in_flight + self.batch.len() as u32);
+            if !self.submit(now, slot, world) {
+                return;
+            }
+            if self.spend(now, self.costs.submit_ns, world) {
+                return;
+            }
+        }
+        for disk in 0..self.plugs.len() {
+            if !self.plugs[disk].is_empty() {
+                let d = &mut world.disks[disk];
+                d.queue
+                    .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
+            }
+        }
+        self.plugging = false;
+        if !self.spec.engine.is_synchronous() {
+            for slot in self.call.drain(..) {
+                self.ios[slot as usize].issued = now;
+            }
+        }
+        self.call.clear();
+        self.phase = if self.outstanding() >= self.depth {
+            Phase::Reap
+        } else {
+            Phase::Fill
+        };
+    }
+
+    /// Submits one I/O. Returns false where the process now sleeps.
+    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) -> bool {
+        let disk = self.ios[slot as usize].disk;
+        let bio = self.bio(
+            slot,
+            self.spec.engine == Engine::IoUring || self.spec.nowait,
+        );
+        let plug = self.plugging.then_some(&mut self.plugs[disk]);
+        let d = &mut world.disks[disk];
+        match d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver) {
+            Submit::Done => true,
+            Submit::Blocked(waiter) => {
+                self.sleep_for_tag(disk, waiter, world);
+                false
+            }
+        }
+    }
+
+    fn bio(&self, slot: u32, nowait: bool) -> Bio {
+        let io = &self.ios[slot as usize];
+        let op = match io.dir {
+            Direction::Read => Op::Read,
+            Direction::Write => Op::Write,
+            Direction::Trim => Op::Discard,
+        };
+        // dio_bio_write_op(): direct writes are synchronous, and more may follow.
+        let mut flags = match op {
+            Op::Write => BioFlags::SYNC.with(BioFlags::IDLE),
+            _ => BioFlags::NONE,
+        };
+        if op == Op::Write && self.spec.sync != SyncMode::None {
+            flags = flags.with(BioFlags::FUA);
+        }
+        if nowait && op != Op::Discard {
+            flags = flags.with(BioFlags::NOWAIT);
+        }
+        Bio {
+            flags,
+            prio: io.prio,
+            submitter: SubmitterId(self.id as u32),
+            user_data: (self.id as u64) << 32 | slot as u64,
+            ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
+        }
+    }
+
+    /// io_uring hands what would block to a worker, which may.
+    fn punt(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
+        let disk = self.ios[slot as usize].disk;
+        let bio = self.bio(slot, false);
+        let d = &mut world.disks[disk];
+        if let Submit::Blocked(waiter) = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver)
+        {
+            self.park_worker(disk, waiter, world);
+        }
+    }
+
+    fn sleep_for_tag(&mut self, disk: usize, waiter: Waiter, world: &mut World<'_>) {
+        world.waiters.push((disk, waiter.ticket, self.id));
+        self.recorder.context_switch();
+        self.waiter = Some((disk, waiter));
+        self.state = State::Tag;
+    }
+
+    fn park_worker(&mut self, disk: usize, waiter: Waiter, world: &mut World<'_>) {
+        world.waiters.push((disk, waiter.ticket, self.id));
+        self.workers.push((disk, waiter));
+    }
+
+    /// Takes completions: at least `iodepth_batch_complete_min`, and on until
+    /// no more than `iodepth_low` are left.
+    fn reap(&mut self, now: Nanos, world: &mut World<'_>) {
+        let outstanding = self.in_flight + self.done.len() as u32;
+        let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
+        if !self.take_completions(now, min, world) {
+            return;
+        }
+        let low = self.spec.io_depth_low.clamp(1, self.depth);
+        let left = self.in_flight + self.done.len() as u32;
+        if left < low || left < self.depth && low == self.depth || left == 0 {
+            self.phase = Phase::Fill;
+        }
+    }
+
+    /// Takes at least `min` completions and at most
+    /// `iodepth_batch_complete_max`. Returns false where it waits for them.
+    fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World<'_>) -> bool {
+        if (self.done.len() as u32) < min {
+            self.recorder.context_switch();
+            self.state = State::Completions(min);
+            return false;
+        }
+        let max = self.spec.batch_complete_max.max(min);
+        let mut taken = 0;
+        while taken < max
+            && let Some(slot) = self.done.pop_front()
+        {
+            taken += 1;
+            let io = self.ios[slot as usize];
+            self.free.push(slot);
+            let sync = self.spec.engine.is_synchronous();
+            self.recorder.completed(
+                now, io.dir, io.bytes, io.started, io.issued, sync, io.status,
+            );
+            self.plan.completed(now, io.dir);
+        }
+        self.recorder.reaped(taken);
+        let cost = self.costs.complete_ns * taken as u64;
+        !self.spend(now, cost, world)
+    }
+
+    /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
+    /// its latency does not hold the pause.
+    fn quiesce(&mut self, now: Nanos, until: Nanos, world: &mut World<'_>) {
+        if !self.batch.is_empty() {
+            self.commit(now, world);
+            if self.state == State::Running {
+                self.phase = Phase::Quiesce(until);
+            }
+            return;
+        }
+        if self.in_flight + self.done.len() as u32 > 0 {
+            self.take_completions(now, 1, world);
+            return;
+        }
+        self.phase = Phase::Fill;
+        if until > now {
+            self.sleep_until(until, world);
+        }
+    }
+
+    /// Nothing more is issued in this pass; what is under way is awaited. Then
+    /// comes another pass, or the last flush and the end.
+    fn drain(&mut self, now: Nanos, world: &mut World<'_>) {
+        if !self.batch.is_empty() {
+            self.commit(now, world);
+            if self.state == State::Running {
+                self.phase = Phase::Drain;
+            }
+            return;
+        }
+        if self.in_flight + self.done.len() as u32 > 0 {
+            self.take_completions(now, 1, world);
+            return;
+        }
+        if self.plan.start_pass(now) {
+            self.phase = Phase::Fill;
+            return;
+        }
+        if (self.spec.end_fsync || self.spec.fsync_on_close) && !self.flushed {
+            self.flushed = true;
+            return self.flush(now, world);
+        }
+        self.ended = now;
+        self.recorder.end(now);
+        self.state = State::Over;
+    }
+
+    /// `fsync`: a flush that the process waits for.
+    fn flush(&mut self, now: Nanos, world: &mut World<'_>) {
+        self.flush_started = now;
+        let disk = self.plan.flush_disk();
+        let bio = Bio {
+            flags: BioFlags::SYNC,
+            prio: self.prio,
+            submitter: SubmitterId(self.id as u32),
+            user_data: (self.id as u64) << 32 | FLUSH_SLOT as u64,
+            ..Bio::new(Op::Flush, Sector(0), 0)
+        };
+        self.state = State::Flush;
+        self.recorder.context_switch();
+        let d = &mut world.disks[disk];
+        if let Submit::Blocked(waiter) = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver)
+        {
+            self.park_worker(disk, waiter, world);
+        }
+    }
+
+    fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World<'_>) {
+        self.recorder.synced(self.flush_started, now, status);
+        self.state = State::Running;
+        self.step(now, world);
+    }
+
+    /// Spends CPU time. Returns true where the process goes on only later.
+    fn spend(&mut self, now: Nanos, cost_ns: u64, world: &mut World<'_>) -> bool {
+        if cost_ns == 0 {
+            return false;
+        }
+        self.recorder.spent(cost_ns);
+        let until = world.cpus.run(self.cpu, now, Nanos(cost_ns));
+        self.sleep_until(until, world);
+        true
+    }
+
+    fn sleep_until(&mut self, until: Nanos, world: &mut World<'_>) {
+        self.state = State::Until(until);
+        world.timers.set(until, self.id);
+    }
+}
+
+/// A priority as the block layer takes it. A process that never set one has
+/// best effort, level 4 (`IOPRIO_BE_NORM`).
+fn io_prio(priority: Option<Priority>) -> IoPrio {
+    match priority {
+        Some(Priority { class: 1, level }) => IoPrio {
+            class: IoClass::Rt,
+            level,
+        },
+        Some(Priority { class: 2, level }) => IoPrio {
+            class: IoClass::Be,
+            level,
+        },
+        Some(Priority { class: 3, level }) => IoPrio {
+            class: IoClass::Idle,
+            level,
+        },
+        _ => IoPrio {
+            class: IoClass::Be,
+            level: 4,
+        },
+    }
+}

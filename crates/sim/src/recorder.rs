@@ -1,0 +1,212 @@
+//! What a process writes down of its I/O, as fio does (`stat.c`).
+
+use blklab_blk::{IoStatus, Nanos};
+use blklab_stats::{DirResults, JobResults, JobSetup};
+use blklab_workload::fio::{Direction, JobSpec};
+
+/// Bandwidth and IOPS of one direction, sampled in windows of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    since: Nanos,
+    bytes: u64,
+    ios: u64,
+}
+
+pub(crate) struct Recorder {
+    results: JobResults,
+    windows: [Window; 3],
+    window_ns: u64,
+    /// Measuring starts here; before it is the ramp.
+    measure_from: Nanos,
+    ramp: Nanos,
+    ramping: bool,
+}
+
+impl Recorder {
+    /// For a process of an fio job.
+    pub(crate) fn for_job(spec: &JobSpec) -> Recorder {
+        let blocks = |d: Direction| {
+            let sizes = &spec.block_sizes[d];
+            (sizes.min_bytes, sizes.max_bytes)
+        };
+        let results = JobResults {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            group_id: spec.group,
+            members: 1,
+            options: spec.options.clone(),
+            iodepth: spec.io_depth,
+            percentiles: spec.percentiles.clone(),
+            setup: JobSetup {
+                rw: spec.pattern.name().to_string(),
+                block_bytes: Direction::ALL.map(blocks),
+                ioengine: spec.engine.name().to_string(),
+            },
+            ..JobResults::default()
+        };
+        let window = Nanos::from_millis(spec.bandwidth_window_ms.max(1) as u64);
+        Recorder::new(results, window, Nanos::from_micros(spec.ramp_us))
+    }
+
+    /// Fills `results`; samples bandwidth over `window`, and leaves out what
+    /// ends within `ramp` of the start.
+    pub(crate) fn new(results: JobResults, window: Nanos, ramp: Nanos) -> Recorder {
+        Recorder {
+            results,
+            windows: [Window::default(); 3],
+            window_ns: window.0,
+            measure_from: Nanos::ZERO,
+            ramp,
+            ramping: ramp > Nanos::ZERO,
+        }
+    }
+
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.measure_from = now + self.ramp;
+        self.windows
+            .iter_mut()
+            .for_each(|w| w.since = self.measure_from);
+    }
+
+    fn dir(&mut self, dir: Direction) -> &mut DirResults {
+        match dir {
+            Direction::Read => &mut self.results.read,
+            Direction::Write => &mut self.results.write,
+            Direction::Trim => &mut self.results.trim,
+        }
+    }
+
+    /// Whether what happens now counts.
+    #[inline]
+    pub(crate) fn is_measuring(&mut self, now: Nanos) -> bool {
+        if self.ramping {
+            if now < self.measure_from {
+                return false;
+            }
+            self.ramping = false;
+        }
+        true
+    }
+
+    pub(crate) fn submitted(&mut self, count: u32) {
+        if !self.ramping {
+            self.results.submit.record(count);
+        }
+    }
+
+    pub(crate) fn depth(&mut self, depth: u32) {
+        if !self.ramping {
+            self.results.depth.record(depth);
+        }
+    }
+
+    pub(crate) fn reaped(&mut self, count: u32) {
+        if !self.ramping {
+            self.results.complete.record(count);
+        }
+    }
+
+    pub(crate) fn context_switch(&mut self) {
+        if !self.ramping {
+            self.results.cpu.context_switches += 1;
+        }
+    }
+
+    pub(crate) fn spent(&mut self, cost_ns: u64) {
+        if !self.ramping {
+            self.results.cpu.system_ns += cost_ns;
+        }
+    }
+
+    /// An I/O ended. `sync` engines have no submission latency of their own.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what fio records of an I/O, each once"
+    )]
+    #[inline]
+    pub(crate) fn completed(
+        &mut self,
+        now: Nanos,
+        dir: Direction,
+        bytes: u64,
+        started: Nanos,
+        issued: Nanos,
+        sync: bool,
+        status: IoStatus,
+    ) {
+        if !self.is_measuring(now) {
+            return;
+        }
+        if status != IoStatus::Ok {
+            self.results.total_errors += 1;
+            if self.results.error == 0 {
+                self.results.error = status.errno();
+            }
+            self.dir(dir).short_ios += 1;
+            return;
+        }
+        self.sample(now, dir, bytes);
+        let d = self.dir(dir);
+        d.ios += 1;
+        d.bytes += bytes;
+        if !sync {
+            d.slat_ns.record(issued.saturating_sub(started).0);
+        }
+        d.clat_ns.record(now.saturating_sub(issued).0);
+        d.lat_ns.record(now.saturating_sub(started).0);
+    }
+
+    fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {
+        let window = &mut self.windows[dir as usize];
+        window.bytes += bytes;
+        window.ios += 1;
+        let span = now.saturating_sub(window.since).0;
+        if span < self.window_ns {
+            return;
+        }
+        let per_second = 1e9 / span as f64;
+        let (bw, iops) = (
+            window.bytes as f64 * per_second,
+            window.ios as f64 * per_second,
+        );
+        *window = Window {
+            since: now,
+            ..Window::default()
+        };
+        let d = self.dir(dir);
+        d.bw_samples.record(bw);
+        d.iops_samples.record(iops);
+    }
+
+    pub(crate) fn synced(&mut self, started: Nanos, now: Nanos, status: IoStatus) {
+        if !self.is_measuring(now) {
+            return;
+        }
+        self.results.syncs += 1;
+        self.results.sync_ns.record((now - started).0);
+        if status != IoStatus::Ok {
+            self.results.total_errors += 1;
+            self.results.error = self.results.error.max(status.errno());
+        }
+    }
+
+    /// The process ended.
+    pub(crate) fn end(&mut self, now: Nanos) {
+        let runtime_ns = now.saturating_sub(self.measure_from).0;
+        self.results.runtime_ns = runtime_ns;
+        for dir in Direction::ALL {
+            let d = self.dir(dir);
+            if d.bytes > 0 {
+                d.runtime_ns = runtime_ns;
+            }
+        }
+    }
+
+    /// What was written down; `process` is the process's number.
+    pub(crate) fn into_results(self, process: u32) -> JobResults {
+        JobResults {
+            process,
+            ..self.results
+        }
+    }
+}

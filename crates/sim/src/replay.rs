@@ -1,0 +1,295 @@
+//! Replays a block trace: at its own times, or as fast as earlier I/Os end.
+
+use std::path::Path;
+
+use blklab_blk::{
+    Bio, BioEnd, BioFlags, IoClass, IoPrio, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
+};
+use blklab_device::DriveSpec;
+use blklab_stats::{GroupResults, JobResults, JobSetup, Results, World};
+use blklab_workload::fio::Direction;
+use blklab_workload::trace::{self, Reader, TraceRecord};
+
+use crate::disk::Disk;
+use crate::machine::Machine;
+use crate::recorder::Recorder;
+use crate::setup::{SchedulerChoice, SetupError};
+
+/// How I/Os arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayMode {
+    /// At their recorded times, whatever became of earlier ones.
+    Open,
+    /// So many are kept in flight; recorded times are ignored.
+    Closed {
+        /// How many.
+        depth: u32,
+    },
+}
+
+/// Everything that decides a replay.
+#[derive(Clone)]
+pub struct ReplaySetup<'a> {
+    /// The trace's file.
+    pub trace: &'a str,
+    /// How I/Os arrive.
+    pub mode: ReplayMode,
+    /// The host.
+    pub machine: &'a Machine,
+    /// The kind of drive that every drive of the trace is.
+    pub drive: &'a DriveSpec,
+    /// The scheduler on each of them.
+    pub scheduler: &'a SchedulerChoice,
+    /// Decides everything left to chance.
+    pub seed: u64,
+}
+
+/// fio's default `bwavgtime`, `percentile_list`.
+const WINDOW: Nanos = Nanos::from_millis(500);
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+/// Replays a trace once.
+///
+/// # Errors
+/// Where the trace cannot be read; the message has file and line.
+pub fn replay(setup: &ReplaySetup<'_>) -> Result<Results, SetupError> {
+    let reader = trace::open(Path::new(setup.trace), None).map_err(SetupError::trace)?;
+    let mut run = Replay::new(setup, reader)?;
+    while run.advance()? {}
+    Ok(run.results(setup))
+}
+
+/// An I/O of the trace that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Io {
+    dir: Option<Direction>,
+    bytes: u64,
+    started: Nanos,
+}
+
+struct Replay<'a> {
+    setup: &'a ReplaySetup<'a>,
+    now: Nanos,
+    reader: Reader,
+    next: Option<TraceRecord>,
+    /// The trace's drives, by its numbers, in order of appearance.
+    devices: Vec<u32>,
+    disks: Vec<Disk>,
+    ios: Vec<Io>,
+    free: Vec<u32>,
+    in_flight: u32,
+    /// Threads that sleep in the block layer; each I/O has one of its own.
+    asleep: Vec<(usize, Waiter)>,
+    recorder: Recorder,
+    ended: Vec<BioEnd>,
+    woken: Vec<u64>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(setup: &'a ReplaySetup<'a>, reader: Reader) -> Result<Replay<'a>, SetupError> {
+        let depth = match setup.mode {
+            ReplayMode::Open => 1,
+            ReplayMode::Closed { depth } => depth,
+        };
+        let results = JobResults {
+            name: setup.trace.to_string(),
+            members: 1,
+            iodepth: depth,
+            percentiles: PERCENTILES.to_vec(),
+            setup: JobSetup {
+                rw: "rw".to_string(),
+                ioengine: "replay".to_string(),
+                ..JobSetup::default()
+            },
+            ..JobResults::default()
+        };
+        let mut run = Replay {
+            setup,
+            now: Nanos::ZERO,
+            reader,
+            next: None,
+            devices: Vec::new(),
+            disks: Vec::new(),
+            ios: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            asleep: Vec::new(),
+            recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
+            ended: Vec::new(),
+            woken: Vec::new(),
+        };
+        run.recorder.start(Nanos::ZERO);
+        run.read_next()?;
+        Ok(run)
+    }
+
+    fn read_next(&mut self) -> Result<(), SetupError> {
+        self.next = self.reader.next().transpose().map_err(SetupError::trace)?;
+        Ok(())
+    }
+
+    /// When the next I/O of the trace may go.
+    fn next_arrival(&self) -> Nanos {
+        match (&self.next, self.setup.mode) {
+            (None, _) => Nanos::MAX,
+            (Some(record), ReplayMode::Open) => Nanos(record.at_ns).max(self.now),
+            (Some(_), ReplayMode::Closed { depth }) if self.in_flight < depth => self.now,
+            (Some(_), ReplayMode::Closed { .. }) => Nanos::MAX,
+        }
+    }
+
+    /// Lets time pass to the next event. Returns false when all is over.
+    fn advance(&mut self) -> Result<bool, SetupError> {
+        let disks = self.disks.iter().map(Disk::next_event).min();
+        let disks = disks.unwrap_or(Nanos::MAX);
+        let arrival = self.next_arrival();
+        let next = arrival.min(disks);
+        if next == Nanos::MAX {
+            assert!(self.in_flight == 0, "a request was lost");
+            return Ok(false);
+        }
+        self.now = self.now.max(next);
+        for disk in 0..self.disks.len() {
+            if self.disks[disk].next_event() <= self.now {
+                self.advance_disk(disk);
+            }
+        }
+        if arrival <= self.now
+            && let Some(record) = self.next.take()
+        {
+            self.submit(&record);
+            self.read_next()?;
+        }
+        Ok(true)
+    }
+
+    fn advance_disk(&mut self, disk: usize) {
+        let (mut ended, mut woken) = (
+            std::mem::take(&mut self.ended),
+            std::mem::take(&mut self.woken),
+        );
+        self.disks[disk].advance(self.now, &mut ended, &mut woken);
+        ended.drain(..).for_each(|end| self.on_end(end));
+        for ticket in woken.drain(..) {
+            self.on_woken(disk, ticket);
+        }
+        self.ended = ended;
+        self.woken = woken;
+    }
+
+    fn on_end(&mut self, end: BioEnd) {
+        let slot = end.user_data as u32;
+        let io = self.ios[slot as usize];
+        self.free.push(slot);
+        self.in_flight -= 1;
+        match io.dir {
+            Some(dir) => {
+                self.recorder.completed(
+                    self.now, dir, io.bytes, io.started, io.started, true, end.status,
+                );
+            }
+            None => self.recorder.synced(io.started, self.now, end.status),
+        }
+    }
+
+    fn on_woken(&mut self, disk: usize, ticket: u64) {
+        let found = |(d, w): &(usize, Waiter)| *d == disk && w.ticket == ticket;
+        let Some(at) = self.asleep.iter().position(found) else {
+            return;
+        };
+        let (_, waiter) = self.asleep.swap_remove(at);
+        let d = &mut self.disks[disk];
+        if let Submit::Blocked(waiter) = d.queue.resume(self.now, None, waiter, &mut d.driver) {
+            self.asleep.push((disk, waiter));
+        }
+    }
+
+    fn submit(&mut self, record: &TraceRecord) {
+        let disk = self.disk_of(record.device);
+        let io = Io {
+            dir: match record.op {
+                Op::Read => Some(Direction::Read),
+                Op::Write | Op::WriteZeroes => Some(Direction::Write),
+                Op::Discard => Some(Direction::Trim),
+                Op::Flush => None,
+            },
+            bytes: record.sectors as u64 * SECTOR_SIZE,
+            started: self.now,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.ios[slot as usize] = io;
+                slot
+            }
+            None => {
+                self.ios.push(io);
+                self.ios.len() as u32 - 1
+            }
+        };
+        self.in_flight += 1;
+        self.recorder.submitted(1);
+        self.recorder.depth(self.in_flight);
+        let bio = Bio {
+            flags: record.flags.without(BioFlags::NOWAIT),
+            prio: IoPrio {
+                class: IoClass::Be,
+                level: 4,
+            },
+            submitter: SubmitterId(record.pid),
+            user_data: slot as u64,
+            ..Bio::new(record.op, record.sector, record.sectors)
+        };
+        let cpu = (record.pid % self.setup.machine.cpus) as usize;
+        let d = &mut self.disks[disk];
+        if let Submit::Blocked(waiter) = d.queue.submit_bio(self.now, cpu, None, bio, &mut d.driver)
+        {
+            self.asleep.push((disk, waiter));
+        }
+        if self.disks[disk].queue.has_ended() {
+            self.advance_disk(disk);
+        }
+    }
+
+    fn disk_of(&mut self, device: u32) -> usize {
+        if let Some(at) = self.devices.iter().position(|&d| d == device) {
+            return at;
+        }
+        let n = self.devices.len();
+        self.devices.push(device);
+        let s = self.setup;
+        let name = format!("drive{device}");
+        let seed = s.seed.wrapping_add(n as u64);
+        self.disks
+            .push(Disk::new(&name, s.drive, s.scheduler, s.machine.cpus, seed));
+        n
+    }
+
+    fn results(mut self, setup: &ReplaySetup<'_>) -> Results {
+        self.recorder.end(self.now);
+        let disks = self.disks.iter().map(|d| d.stats(self.now)).collect();
+        let job = self.recorder.into_results(0);
+        let group = GroupResults {
+            group_id: 0,
+            read: job.read.clone(),
+            write: job.write.clone(),
+            trim: job.trim.clone(),
+        };
+        Results {
+            world: World::Sim,
+            scheduler: setup.scheduler.label(),
+            drive: setup.drive.name.clone(),
+            machine: setup.machine.name.clone(),
+            seed: setup.seed,
+            job: setup.trace.to_string(),
+            elapsed_ns: self.now.0,
+            jobs: vec![job],
+            groups: vec![group],
+            disks,
+            notes: self.reader.notes(),
+            global_options: Vec::new(),
+        }
+    }
+}

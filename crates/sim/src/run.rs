@@ -1,0 +1,333 @@
+//! Runs a job on a modelled machine, in virtual time.
+
+use std::sync::Arc;
+
+use blklab_blk::{BioEnd, Nanos, SECTOR_SIZE};
+use blklab_stats::{DirResults, GroupResults, JobResults, Results, World as WorldKind};
+use blklab_workload::fio::{ExitWhat, JobSpec};
+use blklab_workload::generate::processes;
+
+use crate::cpu::Cpus;
+use crate::disk::Disk;
+use crate::drives::Drives;
+use crate::plan::Plan;
+use crate::process::{Process, World};
+use crate::setup::{Setup, SetupError, check_job};
+use crate::timers::Timers;
+
+/// Runs a job once.
+///
+/// # Errors
+/// Where the job cannot be simulated; nothing has run then.
+pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
+    let notes = check_job(setup.job)?;
+    let mut machine = Sim::new(setup)?;
+    machine.start_ready();
+    while machine.advance() {}
+    Ok(machine.results(setup, notes))
+}
+
+/// A process that has not started, and what it waits for.
+struct Pending {
+    pid: usize,
+    /// All processes before this one must have ended (`stonewall`).
+    after: Option<usize>,
+    /// All processes of this job must have ended (`wait_for`).
+    job: Option<String>,
+    delay: Nanos,
+}
+
+struct Sim {
+    now: Nanos,
+    disks: Vec<Disk>,
+    cpus: Cpus,
+    timers: Timers,
+    processes: Vec<Process>,
+    pending: Vec<Pending>,
+    /// Started, and waiting for `startdelay` to pass.
+    delayed: Vec<bool>,
+    waiters: Vec<(usize, u64, usize)>,
+    ended: Vec<BioEnd>,
+    woken: Vec<u64>,
+    /// Where the last ramp ends and counters start afresh.
+    ramp_end: Option<Nanos>,
+    over: usize,
+}
+
+impl Sim {
+    fn new(setup: &Setup<'_>) -> Result<Sim, SetupError> {
+        let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
+        let numbered = processes(setup.job);
+        let drives = Drives::new(setup.job, &numbered, capacity_bytes)?;
+        let disk = |(n, name): (usize, &String)| {
+            let seed = setup.seed.wrapping_add(n as u64);
+            Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
+        };
+        let disks: Vec<Disk> = drives.names().iter().enumerate().map(disk).collect();
+        let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
+        let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
+        for (pid, n) in numbered.iter().enumerate() {
+            let spec = &specs[n.job];
+            if spec.stonewall && n.number == 0 {
+                wall = pid;
+            }
+            let plan = Plan::new(spec, n, drives.files_of(pid), setup.seed)?;
+            pending.push(Pending {
+                pid,
+                after: (wall > 0).then_some(wall),
+                job: spec.wait_for.clone(),
+                delay: plan.start_delay(),
+            });
+            let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
+            let costs = setup.machine.costs;
+            processes.push(Process::new(
+                pid,
+                Arc::clone(spec),
+                plan,
+                cpu,
+                costs,
+                disks.len(),
+            ));
+        }
+        let ramp = setup.job.jobs.iter().map(|s| s.ramp_us).max();
+        let ramp = ramp.filter(|&us| us > 0).map(Nanos::from_micros);
+        Ok(Sim {
+            now: Nanos::ZERO,
+            delayed: vec![false; processes.len()],
+            disks,
+            cpus: Cpus::new(setup.machine.cpus),
+            timers: Timers::default(),
+            processes,
+            pending,
+            waiters: Vec::new(),
+            ended: Vec::new(),
+            woken: Vec::new(),
+            ramp_end: ramp,
+            over: 0,
+        })
+    }
+
+    /// Starts every process that waits for nothing any more.
+    fn start_ready(&mut self) {
+        let mut at = 0;
+        while at < self.pending.len() {
+            if !self.may_start(&self.pending[at]) {
+                at += 1;
+                continue;
+            }
+            let Pending { pid, delay, .. } = self.pending.remove(at);
+            if delay > Nanos::ZERO {
+                self.delayed[pid] = true;
+                self.timers.set(self.now + delay, pid);
+            } else {
+                self.with_process(pid, |p, now, world| p.start(now, world));
+            }
+        }
+    }
+
+    fn may_start(&self, pending: &Pending) -> bool {
+        let all_over = |mut some: std::slice::Iter<'_, Process>| some.all(Process::is_over);
+        if let Some(wall) = pending.after
+            && !all_over(self.processes[..wall].iter())
+        {
+            return false;
+        }
+        match &pending.job {
+            Some(job) => {
+                let same = |p: &&Process| p.spec.name == *job;
+                self.processes.iter().filter(same).all(Process::is_over)
+            }
+            None => true,
+        }
+    }
+
+    /// Lets time pass to the next event and everything happen that happens
+    /// then. Returns false when all is over.
+    fn advance(&mut self) -> bool {
+        if self.over == self.processes.len() {
+            return false;
+        }
+        let disks = self.disks.iter().map(Disk::next_event).min();
+        let next = self.timers.next().min(disks.unwrap_or(Nanos::MAX));
+        assert!(
+            next != Nanos::MAX,
+            "processes wait, and nothing will ever happen: a request was lost"
+        );
+        self.now = self.now.max(next);
+        if self.ramp_end.is_some_and(|end| self.now >= end) {
+            self.ramp_end = None;
+            let now = self.now;
+            self.disks.iter_mut().for_each(|d| d.reset_counters(now));
+        }
+        for disk in 0..self.disks.len() {
+            if self.disks[disk].next_event() <= self.now {
+                self.advance_disk(disk);
+            }
+        }
+        while let Some(pid) = self.timers.pop_due(self.now) {
+            if std::mem::take(&mut self.delayed[pid]) {
+                self.with_process(pid, |p, now, world| p.start(now, world));
+            } else {
+                self.with_process(pid, |p, now, world| p.on_timer(now, world));
+            }
+        }
+        true
+    }
+
+    fn advance_disk(&mut self, disk: usize) {
+        let (mut ended, mut woken) = (
+            std::mem::take(&mut self.ended),
+            std::mem::take(&mut self.woken),
+        );
+        self.disks[disk].advance(self.now, &mut ended, &mut woken);
+        self.deliver(disk, &mut ended, &mut woken);
+        self.ended = ended;
+        self.woken = woken;
+    }
+
+    /// Tells processes of ends and tags. What they do may end more bios at once
+    /// (those refused on the spot).
+    fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
+        while !ended.is_empty() || !woken.is_empty() {
+            for end in ended.drain(..) {
+                let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
+                self.with_process(pid, |p, now, world| p.on_end(now, slot, end.status, world));
+            }
+            for ticket in woken.drain(..) {
+                let at = self
+                    .waiters
+                    .iter()
+                    .position(|&(d, t, _)| d == disk && t == ticket);
+                if let Some(at) = at {
+                    let (_, _, pid) = self.waiters.swap_remove(at);
+                    self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
+                }
+            }
+            self.disks[disk].queue.take_ended(ended);
+            self.disks[disk].queue.take_woken(woken);
+        }
+    }
+
+    fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
+        let mut world = World {
+            disks: &mut self.disks,
+            cpus: &mut self.cpus,
+            timers: &mut self.timers,
+            waiters: &mut self.waiters,
+        };
+        let process = &mut self.processes[pid];
+        let was_over = process.is_over();
+        act(process, self.now, &mut world);
+        // What was refused on the spot has ended without an event of the drive.
+        while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {
+            let (mut ended, mut woken) = (Vec::new(), Vec::new());
+            self.disks[disk].queue.take_ended(&mut ended);
+            self.deliver(disk, &mut ended, &mut woken);
+        }
+        if !was_over && self.processes[pid].is_over() {
+            self.on_over(pid);
+        }
+    }
+
+    fn on_over(&mut self, pid: usize) {
+        self.over += 1;
+        let spec = Arc::clone(&self.processes[pid].spec);
+        if spec.exit_all {
+            for other in 0..self.processes.len() {
+                let group = self.processes[other].spec.group;
+                if spec.exit_what == ExitWhat::All || group == spec.group {
+                    self.processes[other].stop();
+                }
+            }
+        }
+        self.start_ready();
+    }
+
+    fn results(self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
+        notes.extend(setup.job.notes.iter().map(ToString::to_string));
+        let now = self.now;
+        let disks = self.disks.iter().map(|d| d.stats(now)).collect();
+        let mut jobs: Vec<JobResults> = Vec::new();
+        let mut groups: Vec<GroupResults> = Vec::new();
+        for process in self.processes {
+            let together = process.spec.group_reporting;
+            let job = process.recorder.into_results(process.id as u32);
+            add_to_group(&mut groups, &job);
+            match jobs.last_mut() {
+                Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),
+                _ => jobs.push(job),
+            }
+        }
+        Results {
+            world: WorldKind::Sim,
+            scheduler: setup.scheduler.label(),
+            drive: setup.drive.name.clone(),
+            machine: setup.machine.name.clone(),
+            seed: setup.seed,
+            job: setup.job.name.clone(),
+            elapsed_ns: now.0,
+            jobs,
+            groups,
+            disks,
+            notes,
+            global_options: setup.job.global_options.clone(),
+        }
+    }
+}
+
+/// The CPU of a process: its own of those allowed, else one after the other.
+fn cpu_of(allowed: &[u32], pid: usize, cpus: u32) -> usize {
+    let allowed: Vec<u32> = allowed.iter().copied().filter(|&c| c < cpus).collect();
+    match allowed.len() {
+        0 => pid % cpus as usize,
+        n => allowed[pid % n] as usize,
+    }
+}
+
+fn add_to_group(groups: &mut Vec<GroupResults>, job: &JobResults) {
+    let at = match groups.iter().position(|g| g.group_id == job.group_id) {
+        Some(at) => at,
+        None => {
+            groups.push(GroupResults {
+                group_id: job.group_id,
+                ..GroupResults::default()
+            });
+            groups.len() - 1
+        }
+    };
+    let group = &mut groups[at];
+    for (sum, dir) in [
+        (&mut group.read, &job.read),
+        (&mut group.write, &job.write),
+        (&mut group.trim, &job.trim),
+    ] {
+        sum.merge(dir);
+    }
+}
+
+fn merge_job(into: &mut JobResults, job: &JobResults) {
+    let sums: [(&mut DirResults, &DirResults); 3] = [
+        (&mut into.read, &job.read),
+        (&mut into.write, &job.write),
+        (&mut into.trim, &job.trim),
+    ];
+    for (sum, dir) in sums {
+        sum.merge(dir);
+    }
+    into.members += 1;
+    into.sync_ns.merge(&job.sync_ns);
+    into.syncs += job.syncs;
+    into.runtime_ns = into.runtime_ns.max(job.runtime_ns);
+    into.cpu.user_ns += job.cpu.user_ns;
+    into.cpu.system_ns += job.cpu.system_ns;
+    into.cpu.context_switches += job.cpu.context_switches;
+    into.depth.merge(&job.depth);
+    into.submit.merge(&job.submit);
+    into.complete.merge(&job.complete);
+    into.total_errors += job.total_errors;
+    into.error = if into.error == 0 {
+        job.error
+    } else {
+        into.error
+    };
+}

@@ -1,0 +1,216 @@
+//! What a run is made of, checked before anything runs.
+
+use blklab_blk::{TunableError, Unit};
+use blklab_device::DriveSpec;
+use blklab_elevator::ElevatorType;
+use blklab_workload::fio::{Engine, JobFile, JobSpec};
+use blklab_workload::nearest;
+use thiserror::Error;
+
+use crate::machine::Machine;
+
+/// Why a run cannot be.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SetupError {
+    /// No scheduler of that name.
+    #[error("{}", unknown_scheduler(name))]
+    UnknownScheduler {
+        /// What was asked for.
+        name: String,
+    },
+    /// A tunable that cannot be set so.
+    #[error("{scheduler}.{tunable}: {problem}")]
+    Tunable {
+        /// The scheduler.
+        scheduler: &'static str,
+        /// The tunable as written.
+        tunable: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// Something in a job that cannot be simulated.
+    #[error("{place}: {job}: {problem}")]
+    Job {
+        /// File and line of the job.
+        place: String,
+        /// The job.
+        job: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// A trace that cannot be read.
+    #[error("{0}")]
+    Trace(String),
+    /// `nr_requests` that the queue does not take.
+    #[error("{0}")]
+    NrRequests(String),
+}
+
+impl SetupError {
+    pub(crate) fn trace(error: blklab_workload::trace::TraceError) -> SetupError {
+        SetupError::Trace(error.to_string())
+    }
+}
+
+fn unknown_scheduler(name: &str) -> String {
+    let known: Vec<&str> = blklab_elevator::all().iter().map(|t| t.name).collect();
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    };
+    format!(
+        "there is no scheduler called {name}; there are {}{hint}",
+        known.join(", ")
+    )
+}
+
+/// A scheduler and how it is set.
+#[derive(Clone)]
+pub struct SchedulerChoice {
+    /// Its kind.
+    pub kind: &'static ElevatorType,
+    /// Tunables that are not at their defaults.
+    pub tunables: Vec<(String, i64)>,
+    /// `queue/nr_requests`, where it is not the kernel's default.
+    pub nr_requests: Option<u32>,
+}
+
+impl SchedulerChoice {
+    /// The scheduler of that name, as it comes.
+    ///
+    /// # Errors
+    /// Where there is none; the message names the nearest.
+    pub fn named(name: &str) -> Result<SchedulerChoice, SetupError> {
+        let kind = blklab_elevator::find(name).ok_or_else(|| SetupError::UnknownScheduler {
+            name: name.to_string(),
+        })?;
+        Ok(SchedulerChoice {
+            kind,
+            tunables: Vec::new(),
+            nr_requests: None,
+        })
+    }
+
+    /// Sets a tunable from its text.
+    ///
+    /// # Errors
+    /// Where the scheduler has no such tunable, or the value is no number or out
+    /// of range; the message says what is right.
+    pub fn set(&mut self, tunable: &str, value: &str) -> Result<(), SetupError> {
+        let fault = |problem: String| SetupError::Tunable {
+            scheduler: self.kind.name,
+            tunable: tunable.to_string(),
+            problem,
+        };
+        let declared = self.kind.tunables;
+        let Some(t) = declared.iter().find(|t| t.name == tunable) else {
+            let known: Vec<&'static str> = declared.iter().map(|t| t.name).collect();
+            let hint = match nearest(tunable, known.iter().copied()) {
+                Some(near) => format!("; did you mean {near}?"),
+                None => String::new(),
+            };
+            let list = TunableError::Unknown { known };
+            return Err(fault(format!("no such tunable; {list}{hint}")));
+        };
+        let unit = match t.unit {
+            Unit::Count | Unit::Bool => String::new(),
+            unit => format!(" {}", unit.symbol()),
+        };
+        let number: i64 = value.parse().map_err(|_| {
+            fault(format!(
+                "{value} is no number; legal is {} to {}{unit}",
+                t.min, t.max
+            ))
+        })?;
+        if !(t.min..=t.max).contains(&number) {
+            return Err(fault(TunableError::Range(*t, number).to_string()));
+        }
+        self.tunables.push((tunable.to_string(), number));
+        Ok(())
+    }
+
+    /// The name to show: the kind's, and what was set.
+    pub fn label(&self) -> String {
+        if self.tunables.is_empty() {
+            return self.kind.name.to_string();
+        }
+        let set: Vec<String> = self
+            .tunables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        format!("{} {}", self.kind.name, set.join(" "))
+    }
+}
+
+/// Everything that decides a run.
+#[derive(Clone)]
+pub struct Setup<'a> {
+    /// The work.
+    pub job: &'a JobFile,
+    /// The host.
+    pub machine: &'a Machine,
+    /// The kind of drive that every `filename` is.
+    pub drive: &'a DriveSpec,
+    /// The scheduler on each of them.
+    pub scheduler: &'a SchedulerChoice,
+    /// Decides everything left to chance.
+    pub seed: u64,
+}
+
+/// Checks that every job can be simulated, and tells what of it is not.
+///
+/// # Errors
+/// At the first job that cannot; the message has its file and line.
+pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
+    let mut notes = Vec::new();
+    for spec in &job.jobs {
+        check_engine(spec)?;
+        let unmodelled = [
+            (spec.latency_target.is_some(), "latency_target"),
+            (spec.offload, "io_submit_mode=offload"),
+            (spec.serialize_overlap, "serialize_overlap"),
+            (spec.polled, "hipri"),
+            (spec.submission_thread, "sqthread_poll"),
+            (spec.read_iolog.is_some(), "read_iolog"),
+            (spec.force_async_every > 0, "force_async"),
+        ];
+        let named: Vec<&str> = unmodelled
+            .iter()
+            .filter(|(asked, _)| *asked)
+            .map(|(_, name)| *name)
+            .collect();
+        if !named.is_empty() {
+            notes.push(format!(
+                "{}: not simulated, and left out: {}",
+                spec.name,
+                named.join(", ")
+            ));
+        }
+    }
+    Ok(notes)
+}
+
+fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
+    let simulated = matches!(
+        spec.engine,
+        Engine::Sync
+            | Engine::Psync
+            | Engine::Vsync
+            | Engine::Pvsync
+            | Engine::Pvsync2
+            | Engine::Libaio
+            | Engine::IoUring
+    );
+    if simulated {
+        return Ok(());
+    }
+    Err(SetupError::Job {
+        place: spec.position.to_string(),
+        job: spec.name.clone(),
+        problem: format!(
+            "ioengine={} is not simulated; sync, psync, vsync, pvsync, pvsync2, libaio and io_uring are",
+            spec.engine.name()
+        ),
+    })
+}

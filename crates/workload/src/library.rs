@@ -1,0 +1,67 @@
+//! The jobs that come with the program.
+
+/// Name and text of every job in `jobs/`.
+const JOBS: &[(&str, &str)] = &[
+    (
+        "thesis/read",
+        include_str!("../../../jobs/thesis/read.fio"),
+    ),
+    (
+        "thesis/write",
+        include_str!("../../../jobs/thesis/write.fio"),
+    ),
+    (
+        "thesis/randread",
+        include_str!("../../../jobs/thesis/randread.fio"),
+    ),
+    (
+        "thesis/randwrite",
+        include_str!("../../../jobs/thesis/randwrite.fio"),
+    ),
+    (
+        "thesis/randrw-50-50",
+        include_str!("../../../jobs/thesis/randrw-50-50.fio"),
+    ),
+    (
+        "thesis/randrw-90-10",
+        include_str!("../../../jobs/thesis/randrw-90-10.fio"),
+    ),
+    (
+        "thesis/all",
+        include_str!("../../../jobs/thesis/all.fio"),
+    ),
+];
+
+/// Their names, in the order they should be listed.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    JOBS.iter().map(|(name, _)| *name)
+}
+
+/// The text of the job called `name`.
+pub fn find(name: &str) -> Option<&'static str> {
+    JOBS.iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, text)| *text)
+}
+
+/// What a job is, in a line: the first comment of its text.
+pub fn help(name: &str) -> &'static str {
+    let first = find(name).and_then(|text| text.lines().next());
+    first.unwrap_or_default().trim_start_matches(['#', ';', ' '])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fio;
+
+    #[test]
+    fn every_job_parses_and_says_what_it_is() {
+        for name in names() {
+            let text = find(name).expect("listed");
+            let job = fio::parse_str(name, text, &|_| None, &|_, file| Err(file.to_string()));
+            assert!(!job.unwrap_or_else(|e| panic!("{e}")).jobs.is_empty());
+            assert!(text.starts_with("# ") && !help(name).is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `blklab compare`: a job in, a verdict out.
+
+mod support;
+
+use support::{MIXED, Place};
+
+#[test]
+fn a_job_becomes_a_table_with_a_verdict() {
+    let place = Place::new();
+    let done = place
+        .file("mixed.fio", MIXED)
+        .blklab(&[
+            "compare",
+            "mixed.fio",
+            "--drive",
+            "mx100-256",
+            "--schedulers",
+            "noop,deadline,mq-deadline,ac",
+            "--repeats",
+            "3",
+        ])
+        .ok();
+    for name in ["noop", "deadline", "mq-deadline", "ac"] {
+        assert!(done.out.contains(name), "{name} is missing:\n{}", done.out);
+    }
+    for word in ["read", "write", "p99", "batches", "channel"] {
+        assert!(
+            done.out.to_lowercase().contains(word),
+            "{word} is missing:\n{}",
+            done.out
+        );
+    }
+}
+
+#[test]
+fn the_page_needs_no_network() {
+    let place = Place::new();
+    place
+        .file("mixed.fio", MIXED)
+        .blklab(&[
+            "compare",
+            "mixed.fio",
+            "--schedulers",
+            "none,mq-deadline",
+            "--repeats",
+            "2",
+            "--html",
+            "page.html",
+        ])
+        .ok();
+    let page = std::fs::read_to_string(place.path("page.html")).expect("the page");
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert!(page.contains("<svg") && page.contains("mq-deadline"));
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(!page.contains(outside), "the page fetches {outside}");
+    }
+}
+
+#[test]
+fn json_holds_what_the_table_shows() {
+    let place = Place::new();
+    let done = place
+        .file("mixed.fio", MIXED)
+        .blklab(&[
+            "compare",
+            "mixed.fio",
+            "--schedulers",
+            "none,mq-deadline",
+            "--repeats",
+            "2",
+            "--output-format",
+            "json",
+        ])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    assert_eq!(
+        json["schedulers"],
+        serde_json::json!(["none", "mq-deadline"])
+    );
+    assert_eq!(json["repeats"], 2);
+}
+
+#[test]
+fn a_tunable_changes_the_run() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let run = |set: &str| {
+        let args = [
+            "run",
+            "mixed.fio",
+            "--drive",
+            "mx100-256",
+            "--scheduler",
+            "mq-deadline",
+            "--output-format",
+            "json",
+            "--set",
+            set,
+        ];
+        place.blklab(&args).ok().out
+    };
+    assert_ne!(
+        run("mq-deadline.fifo_batch=1"),
+        run("mq-deadline.fifo_batch=64")
+    );
+}
+
+#[test]
+fn fio_options_behind_two_dashes_are_a_job() {
+    let place = Place::new();
+    let done = place
+        .blklab(&[
+            "compare",
+            "--schedulers",
+            "none,mq-deadline",
+            "--repeats",
+            "1",
+            "--",
+            "--name=t",
+            "--filename=/dev/x",
+            "--direct=1",
+            "--rw=randread",
+            "--bs=4k",
+            "--number_ios=500",
+        ])
+        .ok();
+    assert!(done.out.contains("mq-deadline"), "{}", done.out);
+}
+
+#[test]
+fn a_trace_is_replayed_open_and_closed() {
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/data/traces/tpcc-small.trace"
+    );
+    let place = Place::new();
+    for how in [
+        &["--replay", "open"][..],
+        &["--replay", "closed", "--depth", "8"],
+    ] {
+        let mut args = vec![
+            "run",
+            trace,
+            "--scheduler",
+            "mq-deadline",
+            "--output-format",
+            "json",
+        ];
+        args.extend(how);
+        let done = place.blklab(&args).ok();
+        let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+        let job = &json["jobs"][0];
+        let ios = |dir: &str| job[dir]["total_ios"].as_u64().expect("a count");
+        assert_eq!(ios("read") + ios("write"), 200, "{how:?}");
+    }
+}
+
+#[test]
+fn the_thesis_patterns_run_one_by_one_and_together() {
+    let place = Place::new();
+    let listed = place.blklab(&["list", "jobs"]).ok().out;
+    assert!(
+        listed.lines().filter(|l| l.starts_with("thesis/")).count() == 7,
+        "{listed}"
+    );
+    let all = place.blklab(&["show", "job", "thesis/all"]).ok().out;
+    // The same six, only shorter.
+    let short = all
+        .replace("runtime=1\ntime_based\nramp_time=200ms", "number_ios=300")
+        .replace("iodepth=32", "iodepth=16");
+    let done = place.file("all.fio", &short).blklab(&[
+        "run",
+        "all.fio",
+        "--scheduler",
+        "ac",
+        "--drive",
+        "mx100-256-ranges",
+        "--output-format",
+        "json",
+    ]);
+    let json: serde_json::Value = serde_json::from_str(&done.ok().out).expect("JSON");
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(6));
+}

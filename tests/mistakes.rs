@@ -1,0 +1,150 @@
+//! A user's mistake is one message that says what would be right, exit status
+//! 2, and nothing half-written.
+
+mod support;
+
+use support::{MIXED, Place};
+
+/// Runs the command, which must refuse, and gives the message.
+fn refused(place: &Place, args: &[&str]) -> String {
+    let before = place.files();
+    let done = place.blklab(args);
+    assert_eq!(done.status, 2, "{args:?}\n{}\n{}", done.out, done.err);
+    assert!(done.out.is_empty(), "{args:?} printed {}", done.out);
+    assert_eq!(done.err.lines().count(), 1, "{args:?}: {}", done.err);
+    assert_eq!(place.files(), before, "{args:?} left files behind");
+    done.err
+}
+
+fn says(message: &str, pieces: &[&str]) {
+    for piece in pieces {
+        assert!(message.contains(piece), "no {piece:?} in: {message}");
+    }
+}
+
+#[test]
+fn an_unknown_option_names_line_and_neighbour() {
+    let place = Place::new();
+    place.file(
+        "bad.fio",
+        "[a]\nfilename=/dev/x\nrw=randread\nblocksze=4k\n",
+    );
+    says(
+        &refused(&place, &["run", "bad.fio"]),
+        &["bad.fio:4", "blocksze", "blocksize"],
+    );
+}
+
+#[test]
+fn a_bad_value_names_what_would_be_right() {
+    let place = Place::new();
+    place.file("bad.fio", "[a]\nfilename=/dev/x\nrw=randred\n");
+    says(
+        &refused(&place, &["compare", "bad.fio"]),
+        &["bad.fio:3", "randred", "randread"],
+    );
+}
+
+#[test]
+fn an_engine_that_is_not_simulated_is_refused() {
+    let place = Place::new();
+    place.file(
+        "mmap.fio",
+        "[a]\nfilename=/dev/x\nrw=read\nioengine=mmap\nsize=1m\n",
+    );
+    says(
+        &refused(&place, &["run", "mmap.fio"]),
+        &["mmap.fio:1", "mmap", "libaio"],
+    );
+}
+
+#[test]
+fn unknown_names_come_with_the_nearest() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let cases: [(&[&str], &[&str]); 6] = [
+        (
+            &["run", "ok.fio", "--scheduler", "mq-dedline"],
+            &["mq-dedline", "mq-deadline"],
+        ),
+        (
+            &["run", "ok.fio", "--drive", "mx100"],
+            &["mx100", "mx100-256"],
+        ),
+        (
+            &["run", "ok.fio", "--machine", "generic"],
+            &["generic", "generic-8"],
+        ),
+        (
+            &["run", "thesis/randrd"],
+            &["thesis/randrd", "thesis/randread"],
+        ),
+        (&["show", "scheduler", "deadlin"], &["deadlin", "deadline"]),
+        (&["show", "drive", "nul"], &["nul", "null"]),
+    ];
+    for (args, pieces) in cases {
+        says(&refused(&place, args), pieces);
+    }
+}
+
+#[test]
+fn tunables_are_checked_before_anything_runs() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let refuse = |set: &str| {
+        let args = [
+            "compare",
+            "ok.fio",
+            "--schedulers",
+            "none,mq-deadline",
+            "--set",
+            set,
+            "--html",
+            "page.html",
+        ];
+        refused(&place, &args)
+    };
+    says(
+        &refuse("mq-deadline.fifo_bach=1"),
+        &["fifo_bach", "fifo_batch"],
+    );
+    says(&refuse("mq-deadline.front_merges=7"), &["7", "0 to 1"]);
+    says(&refuse("mq-deadline.fifo_batch=many"), &["many"]);
+    says(&refuse("fifo_batch=1"), &["scheduler.tunable=value"]);
+    says(&refuse("kyberr.x=1"), &["kyberr"]);
+    says(&refuse("ac.channels=4"), &["ac", "not among"]);
+}
+
+#[test]
+fn a_broken_drive_names_file_line_and_key() {
+    let place = Place::new();
+    let text = place.blklab(&["show", "drive", "null"]).ok().out;
+    place.file("ok.fio", MIXED);
+    place.file("mine.toml", &format!("nonsense = 1\n{text}"));
+    let args = ["run", "ok.fio", "--drive", "mine.toml"];
+    says(&refused(&place, &args), &["mine.toml:1", "nonsense"]);
+    place.file("worse.toml", "[[[");
+    let args = ["run", "ok.fio", "--drive", "worse.toml"];
+    says(&refused(&place, &args), &["worse.toml:1"]);
+}
+
+#[test]
+fn a_broken_trace_names_its_line() {
+    let place = Place::new();
+    place.file("t.trace", "0 0 100 8 1\n1000 0 200 8 7\n");
+    says(&refused(&place, &["run", "t.trace"]), &["t.trace:2", "7"]);
+}
+
+#[test]
+fn results_go_whole_or_not_at_all() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let args = ["run", "ok.fio", "--output", "no/such/folder.json"];
+    says(&refused(&place, &args), &["no/such/folder.json"]);
+}
+
+#[test]
+fn no_job_says_what_to_give() {
+    let place = Place::new();
+    says(&refused(&place, &["compare"]), &["list jobs"]);
+}

@@ -1,0 +1,157 @@
+//! `blklab run`: prints like fio.
+
+mod support;
+
+use support::{MIXED, Place};
+
+#[test]
+fn json_has_the_fields_that_fio_scripts_read() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let args = [
+        "run",
+        "mixed.fio",
+        "--scheduler",
+        "mq-deadline",
+        "--output-format",
+        "json",
+    ];
+    let done = place.blklab(&args).ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let job = &json["jobs"][0];
+    assert_eq!(job["jobname"], "mixed");
+    let ios = |dir: &str| job[dir]["total_ios"].as_u64().expect("a count");
+    assert_eq!(ios("read") + ios("write"), 4000);
+    let share = ios("read") as f64 / 4000.0;
+    assert!((share - 0.7).abs() < 0.03, "rwmixread=70 gave {share}");
+    for path in ["iops", "bw", "runtime"] {
+        assert!(
+            job["read"][path].as_f64().is_some_and(|v| v > 0.0),
+            "{path}"
+        );
+    }
+    assert!(job["read"]["clat_ns"]["percentile"]["99.000000"].as_u64() > Some(0));
+    assert_eq!(json["blklab"]["scheduler"], "mq-deadline");
+}
+
+#[test]
+fn the_text_looks_like_fios() {
+    let place = Place::new();
+    let done = place
+        .file("mixed.fio", MIXED)
+        .blklab(&["run", "mixed.fio"])
+        .ok();
+    for piece in [
+        "mixed: (groupid=0",
+        "read: IOPS=",
+        "clat percentiles",
+        "Run status group 0",
+        "Disk stats",
+    ] {
+        assert!(
+            done.out.contains(piece),
+            "{piece} is missing:\n{}",
+            done.out
+        );
+    }
+}
+
+#[test]
+fn beyond_the_end_is_eio_and_counted() {
+    let place = Place::new();
+    // The second and later I/Os of a trace that runs off a small drive.
+    place.file(
+        "off.trace",
+        "0 0 0 8 1\n1000 0 99999999999 8 1\n2000 0 99999999999 8 0\n",
+    );
+    let done = place
+        .blklab(&[
+            "run",
+            "off.trace",
+            "--drive",
+            "null",
+            "--output-format",
+            "json",
+        ])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let job = &json["jobs"][0];
+    assert_eq!(job["read"]["total_ios"], 1);
+    assert_eq!(job["read"]["short_ios"], 1);
+    assert_eq!(job["write"]["short_ios"], 1);
+    assert_eq!(job["error"], 5);
+}
+
+#[test]
+fn psync_waits_for_each_io() {
+    let place = Place::new();
+    let job = MIXED.replace("libaio", "psync");
+    let done = place
+        .file("psync.fio", &job)
+        .blklab(&[
+            "run",
+            "psync.fio",
+            "--drive",
+            "mx100-256",
+            "--output-format",
+            "json",
+        ])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    assert_eq!(json["jobs"][0]["iodepth_level"]["1"], 100.0);
+}
+
+#[test]
+fn fsync_reaches_the_drive() {
+    let place = Place::new();
+    let job = "[w]\nfilename=/dev/x\ndirect=1\nioengine=psync\nrw=randwrite\nbs=4k\nnumber_ios=64\nfsync=8\n";
+    let done = place
+        .file("sync.fio", job)
+        .blklab(&[
+            "run",
+            "sync.fio",
+            "--drive",
+            "mx100-256",
+            "--output-format",
+            "json",
+        ])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    assert!(
+        json["jobs"][0]["sync"]["total_ios"].as_u64() >= Some(7),
+        "{}",
+        done.out
+    );
+    let flushes = &json["blklab"]["disks"][0]["queue"]["ios"];
+    assert!(
+        flushes[3].as_u64() >= Some(7) || flushes["flush"].as_u64() >= Some(7),
+        "{flushes}"
+    );
+}
+
+#[test]
+fn stonewall_makes_jobs_follow_each_other() {
+    let place = Place::new();
+    let job = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=4\nbs=4k\nnumber_ios=1000\n[a]\nrw=randread\n[b]\nstonewall\nrw=randwrite\n";
+    let done = place
+        .file("two.fio", job)
+        .blklab(&["run", "two.fio", "--output-format", "json"])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    assert_eq!(json["jobs"][0]["groupid"], 0);
+    assert_eq!(json["jobs"][1]["groupid"], 1);
+    assert_eq!(json["jobs"][1]["write"]["total_ios"], 1000);
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let place = Place::new();
+    let job = "[r]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=8\nbs=4k\nrw=randread\nrate_iops=2000\nruntime=1\ntime_based\n";
+    let done = place
+        .file("rate.fio", job)
+        .blklab(&["run", "rate.fio", "--output-format", "json"])
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let iops = json["jobs"][0]["read"]["iops"].as_f64().expect("iops");
+    assert!((iops - 2000.0).abs() < 40.0, "rate_iops=2000 gave {iops}");
+}

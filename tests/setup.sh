@@ -1,0 +1,17 @@
+#!/bin/sh
+# Installs what some tests judge by. Nothing here is needed to build or run.
+set -u
+
+want() { # command package
+    command -v "$1" >/dev/null 2>&1 && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        apt-get install -y --no-install-recommends "$2" >/dev/null 2>&1 ||
+            { apt-get update >/dev/null 2>&1 &&
+              apt-get install -y --no-install-recommends "$2" >/dev/null 2>&1; }
+    fi
+    command -v "$1" >/dev/null 2>&1 ||
+        echo "SKIPPED: tests that compare with $1 (install the package $2 to run them)"
+}
+
+want fio fio
+want blkparse blktrace

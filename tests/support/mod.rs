@@ -1,0 +1,95 @@
+//! Runs `blklab` as a user does, each test in a folder of its own.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder that goes with the test.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+/// What a command did.
+pub struct Outcome {
+    pub status: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file here.
+    pub fn file(&self, name: &str, text: &str) -> &Place {
+        std::fs::write(self.path(name), text).expect("a file in the test's folder");
+        self
+    }
+
+    /// Files here, by name.
+    pub fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.folder.path())
+            .expect("the test's folder")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs the command here.
+    pub fn blklab(&self, args: &[&str]) -> Outcome {
+        self.run(Path::new(env!("CARGO_BIN_EXE_blklab")), args)
+    }
+
+    /// Runs another program here.
+    pub fn run(&self, program: &Path, args: &[&str]) -> Outcome {
+        let output: Output = Command::new(program)
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("NO_COLOR", "1")
+            .output()
+            .expect("the program starts");
+        Outcome {
+            status: output.status.code().expect("an exit status"),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Outcome {
+    /// It went well.
+    pub fn ok(self) -> Outcome {
+        assert_eq!(self.status, 0, "{}\n{}", self.out, self.err);
+        self
+    }
+}
+
+/// A short job that keeps a queue above a drive.
+pub const MIXED: &str = "\
+[global]
+filename=/dev/ssd
+direct=1
+ioengine=libaio
+iodepth=64
+norandommap
+number_ios=4000
+[mixed]
+rw=randrw
+rwmixread=70
+bs=4k
+";
