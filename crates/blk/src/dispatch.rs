@@ -477,6 +477,7 @@ impl RequestQueue {
     ) -> Run {
         let mut lack = None;
         while let Some(id) = batch.list.front() {
+            self.take_interrupts(now, RunPoint::Issue, driver);
             if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
                 lack = Some(why);
                 break;
