@@ -189,10 +189,8 @@ impl Sim {
     /// (those refused on the spot).
     fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         while !ended.is_empty() || !woken.is_empty() {
-            for end in ended.drain(..) {
-                let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
-                self.with_process(pid, |p, now, world| p.on_end(now, slot, end.status, world));
-            }
+            // A thread that was woken inside the kernel takes its tag before
+            // one that first returns to user space and comes back.
             for ticket in woken.drain(..) {
                 let at = self
                     .waiters
@@ -202,6 +200,10 @@ impl Sim {
                     let (_, _, pid) = self.waiters.swap_remove(at);
                     self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
                 }
+            }
+            for end in ended.drain(..) {
+                let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
+                self.with_process(pid, |p, now, world| p.on_end(now, slot, end.status, world));
             }
             self.disks[disk].queue.take_ended(ended);
             self.disks[disk].queue.take_woken(woken);
