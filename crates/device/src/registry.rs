@@ -10,6 +10,10 @@ const DRIVES: &[(&str, &str)] = &[
         "mx100-256-ranges",
         include_str!("../../../drives/mx100-256-ranges.toml"),
     ),
+    (
+        "mqsim-default",
+        include_str!("../../../drives/mqsim-default.toml"),
+    ),
     ("nvme", include_str!("../../../drives/nvme.toml")),
 ];
 

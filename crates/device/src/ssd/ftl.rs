@@ -37,6 +37,8 @@ pub(crate) struct PageRecord {
     pub(crate) page: u32,
     /// Slots handed out.
     pub(crate) slots: u32,
+    /// Bytes of the host's that it keeps in DRAM.
+    pub(crate) dirty_bytes: u32,
     pub(crate) stream: Stream,
     /// No further slots: it is queued for its program.
     pub(crate) closed: bool,
@@ -186,12 +188,16 @@ impl Ftl {
     fn initial(&self, slot: u32) -> Located {
         match self.state {
             InitialState::Fresh => Located::Nowhere,
-            InitialState::Filled => {
-                let home = self.home(slot);
-                let first = home.plane * self.blocks_per_plane * self.slots_per_block;
-                Located::Flash(first + home.rank * self.slots_per_page + slot % self.slots_per_page)
-            }
+            InitialState::Filled => Located::Flash(self.home_of(slot)),
         }
+    }
+
+    /// Where a slot is on a drive that was written once from end to end.
+    #[inline]
+    pub(crate) fn home_of(&self, slot: u32) -> u32 {
+        let home = self.home(slot);
+        let first = home.plane * self.blocks_per_plane * self.slots_per_block;
+        first + home.rank * self.slots_per_page + slot % self.slots_per_page
     }
 
     #[inline]
@@ -270,6 +276,7 @@ impl Ftl {
             block: frontier.block,
             page: frontier.page,
             slots: 0,
+            dirty_bytes: 0,
             stream,
             closed: false,
             op: NONE,

@@ -80,9 +80,8 @@ pub struct Ssd {
     leaving: Ring<u32>,
     /// Writes that wait for room.
     waiting: VecDeque<u32>,
-    /// Slots of the host's in DRAM that are not on the flash yet.
-    dirty_slots: u64,
-    cache_slots: u64,
+    /// Data of the host's in DRAM that is not on the flash yet.
+    dirty_bytes: u64,
     /// Host pages queued for their program.
     programs_queued: u32,
     epochs: Epochs,
@@ -110,8 +109,7 @@ impl Ssd {
             dram_ns: 0,
             leaving: Ring::new(),
             waiting: VecDeque::with_capacity(64),
-            dirty_slots: 0,
-            cache_slots: spec.write_cache.size_bytes / spec.ftl.map_unit_bytes as u64,
+            dirty_bytes: 0,
             programs_queued: 0,
             epochs: Epochs::new(),
             waiters: Vec::new(),
@@ -206,7 +204,11 @@ impl Ssd {
             let stop = ((slot as u64 + 1) * unit).min(end);
             let bytes = self.on_channel(byte, stop);
             match self.ftl.locate(slot) {
-                Located::Nowhere => {}
+                Located::Nowhere if !self.spec.ftl.read_unwritten => {}
+                Located::Nowhere => {
+                    self.read_page(now_ns, index, self.ftl.home_of(slot), bytes);
+                    parts += 1;
+                }
                 Located::Buffered(_) => from_dram += stop - byte,
                 Located::Flash(at) => {
                     if run_at != u32::MAX && !self.same_page(run_at, at) {

@@ -139,6 +139,8 @@ pub struct FtlSpec {
     pub layout: Layout,
     /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
     pub order: [Axis; 4],
+    /// A read of what was never written goes to the flash nevertheless.
+    pub read_unwritten: bool,
 }
 
 /// `[write_cache]`
@@ -441,11 +443,13 @@ fn read_ftl(
         "layout",
         &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
     )?;
+    let read_unwritten = table.flag_or("read_unwritten", false)?;
     table.finish()?;
     Ok(FtlSpec {
         map_unit_bytes,
         layout,
         order,
+        read_unwritten,
     })
 }
 

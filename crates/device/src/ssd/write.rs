@@ -52,7 +52,7 @@ impl Ssd {
         let end_byte = command.first_byte + command.bytes;
         let mut slot = command.next_slot;
         while (slot as u64) * unit < end_byte {
-            if self.dirty_slots >= self.cache_slots {
+            if self.dirty_bytes >= self.spec.write_cache.size_bytes {
                 if self.programs_queued == 0 {
                     self.close_all(now_ns);
                 }
@@ -93,8 +93,11 @@ impl Ssd {
             self.epochs.begin_page();
         }
         let page = self.ftl.record_mut(record);
-        let added = page.slots - slots_before;
-        self.dirty_slots += added as u64;
+        if page.slots > slots_before {
+            let bytes = self.spec.ftl.map_unit_bytes - missing;
+            page.dirty_bytes += bytes;
+            self.dirty_bytes += bytes as u64;
+        }
         if let Located::Flash(at) = rest {
             page.reads += 1;
             self.read_rest(now_ns, record, at, missing);
@@ -204,7 +207,7 @@ impl Ssd {
             return;
         }
         self.programs_queued -= 1;
-        self.dirty_slots -= page.slots as u64;
+        self.dirty_bytes -= page.dirty_bytes as u64;
         let mut waiter = page.waiters;
         while waiter != NONE {
             let (index, next) = self.waiters[waiter as usize];
