@@ -70,8 +70,7 @@ pub trait Elevator: Send {
     /// was just put on the queue (`depth_updated`, `init_hctx`).
     fn depth_updated(&mut self, _info: &QueueInfo) {}
 
-    /// How many tags of each bitmap word a request of this kind may use;
-    /// `None` for all.
+    /// How many of the tags a request of this kind may use; `None` for all.
     fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
         None
     }

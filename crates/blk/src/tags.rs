@@ -1,7 +1,8 @@
 //! Tags: which of a fixed number of slots are taken (`lib/sbitmap.c`).
 //!
-//! The bitmap is cut into words as the kernel cuts it, since a scheduler's
-//! depth limit counts per word, not in total.
+//! The bitmap is cut into words as the kernel cuts it, and searched as the kernel
+//! searches it: a scheduler's depth limit is spread over the words, so which
+//! tags are taken decides who has to wait.
 
 use crate::units::Nanos;
 
@@ -9,14 +10,48 @@ use crate::units::Nanos;
 const WAIT_QUEUES: u32 = 8;
 const WAKE_BATCH: u32 = 8;
 
+/// 64 tags or fewer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    /// Taken, or freed and not yet swept.
+    taken: u64,
+    /// Freed; they can be taken again once the others are used up.
+    cleared: u64,
+}
+
+impl Word {
+    /// Takes one of the first `depth` tags, the first at or behind `from` if
+    /// there is one (`sbitmap_find_bit_in_word`).
+    #[inline]
+    fn take(&mut self, depth: u32, from: u32) -> Option<u32> {
+        let usable = u64::MAX.checked_shr(64 - depth).unwrap_or(0);
+        if !self.taken & usable == 0 {
+            self.taken &= !std::mem::take(&mut self.cleared);
+        }
+        let free = !self.taken & usable;
+        let behind = free & u64::MAX.checked_shl(from).unwrap_or(0);
+        let bit = match behind {
+            0 => free,
+            _ => behind,
+        }
+        .trailing_zeros();
+        if bit == u64::BITS {
+            return None;
+        }
+        self.taken |= 1 << bit;
+        Some(bit)
+    }
+}
+
 /// A set of tags.
 #[derive(Clone, Debug)]
 pub struct Tags {
-    words: Vec<u64>,
+    words: Vec<Word>,
     depth: u32,
     shift: u32,
-    /// The word tried first: where the last tag was found.
-    hint: usize,
+    /// Where the search starts: at the tag freed last, or behind the one taken
+    /// last where that was here.
+    hint: u32,
     in_use: u32,
     wake_batch: u32,
     freed: u32,
@@ -28,12 +63,12 @@ impl Tags {
         let shift = word_shift(depth);
         let words = (depth as usize).div_ceil(1 << shift);
         Tags {
-            words: vec![0; words],
+            words: vec![Word::default(); words],
             depth,
             shift,
             hint: 0,
             in_use: 0,
-            wake_batch: wake_batch(depth, shift, None),
+            wake_batch: wake_batch(depth, None),
             freed: 0,
         }
     }
@@ -53,10 +88,10 @@ impl Tags {
     pub fn resize(&mut self, depth: u32) {
         let words = (depth as usize).div_ceil(1 << self.shift);
         if words > self.words.len() {
-            self.words.resize(words, 0);
+            self.words.resize(words, Word::default());
         }
         self.depth = depth;
-        self.wake_batch = wake_batch(depth, self.shift, None);
+        self.wake_batch = wake_batch(depth, None);
     }
 
     /// Tags in a word.
@@ -64,42 +99,53 @@ impl Tags {
         1 << self.shift
     }
 
-    /// Takes a free tag; with `shallow`, only of the first so many of each word.
+    /// Takes a free tag; with `shallow`, so that no more than about so many of
+    /// all are taken in this way (`sbitmap_find_bit`).
     #[inline]
     pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
         // After a shrink there may be more words than depth needs.
-        let nr_words = (self.depth as usize).div_ceil(1 << self.shift);
-        let hint = if self.hint < nr_words { self.hint } else { 0 };
-        for step in 0..nr_words {
-            let mut word = hint + step;
-            if word >= nr_words {
-                word -= nr_words;
-            }
-            let usable = self.word_depth(word).min(shallow.unwrap_or(u32::MAX));
-            let bit = self.words[word].trailing_ones();
-            if bit < usable {
-                self.words[word] |= 1 << bit;
-                self.hint = word;
-                self.in_use += 1;
-                return Some(((word as u32) << self.shift) + bit);
-            }
+        let nr_words = self.depth.div_ceil(1 << self.shift);
+        if self.hint >= self.depth {
+            self.hint = 0;
         }
+        let (hint, mask) = (self.hint, (1 << self.shift) - 1);
+        let mut word = hint >> self.shift;
+        let mut from = if shallow.is_some() { hint & mask } else { 0 };
+        for _ in 0..nr_words {
+            let depth = self.word_depth(word, shallow);
+            if let Some(bit) = self.words[word as usize].take(depth, from) {
+                let tag = (word << self.shift) + bit;
+                if tag == hint {
+                    self.hint = if tag + 2 < self.depth { tag + 1 } else { 0 };
+                }
+                self.in_use += 1;
+                return Some(tag);
+            }
+            from = 0;
+            word = if word + 1 < nr_words { word + 1 } else { 0 };
+        }
+        self.hint = 0;
         None
     }
 
     /// Gives a tag back.
     #[inline]
     pub fn put(&mut self, tag: u32) {
-        let (word, bit) = ((tag >> self.shift) as usize, tag & ((1 << self.shift) - 1));
-        debug_assert!(self.words[word] & (1 << bit) != 0, "tag {tag} is not taken");
-        self.words[word] &= !(1 << bit);
+        let bit = 1u64 << (tag & ((1 << self.shift) - 1));
+        let word = &mut self.words[(tag >> self.shift) as usize];
+        debug_assert!(
+            word.taken & !word.cleared & bit != 0,
+            "tag {tag} is not taken"
+        );
+        word.cleared |= bit;
+        self.hint = tag;
         self.in_use -= 1;
     }
 
     /// Declares the smallest depth that `get` will be called with, which makes
     /// the wake batch smaller (`sbitmap_queue_min_shallow_depth`).
     pub fn set_min_shallow_depth(&mut self, shallow: Option<u32>) {
-        self.wake_batch = wake_batch(self.depth, self.shift, shallow);
+        self.wake_batch = wake_batch(self.depth, shallow);
     }
 
     /// Counts a tag freed while somebody waits; how many waiters to wake now
@@ -113,9 +159,17 @@ impl Tags {
         self.wake_batch
     }
 
-    fn word_depth(&self, word: usize) -> u32 {
-        let full = 1u32 << self.shift;
-        (self.depth - ((word as u32) << self.shift)).min(full)
+    /// Tags of a word that may be taken: its share of `shallow`, where the first
+    /// words get what does not divide evenly (`__map_depth_with_shallow`).
+    #[inline]
+    fn word_depth(&self, word: u32, shallow: Option<u32>) -> u32 {
+        let all = (self.depth - (word << self.shift)).min(1 << self.shift);
+        let Some(shallow) = shallow.filter(|&shallow| shallow < self.depth) else {
+            return all;
+        };
+        let (share, depth) = (all as u64 * shallow as u64, self.depth as u64);
+        let extra = share % depth >= (word as u64 + 1) * all as u64;
+        (share / depth) as u32 + extra as u32
     }
 }
 
@@ -130,9 +184,9 @@ fn word_shift(depth: u32) -> u32 {
     shift
 }
 
-fn wake_batch(depth: u32, shift: u32, min_shallow: Option<u32>) -> u32 {
-    let shallow = min_shallow.unwrap_or(u32::MAX).min(1 << shift);
-    let usable = (depth >> shift) * shallow + (depth & ((1 << shift) - 1)).min(shallow);
+/// `sbq_calc_wake_batch`.
+fn wake_batch(depth: u32, min_shallow: Option<u32>) -> u32 {
+    let usable = min_shallow.unwrap_or(u32::MAX).min(depth);
     (usable / WAIT_QUEUES).clamp(1, WAKE_BATCH)
 }
 
@@ -186,11 +240,25 @@ mod tests {
     }
 
     #[test]
-    fn shallow_depth_counts_per_word() {
+    fn a_shallow_depth_is_spread_over_the_words() {
+        // The recorded v_nr32 and v_async8: eight writes, then the ninth waits.
+        for (depth, shallow) in [(32, 8), (128, 8), (128, 127), (10, 3)] {
+            let mut tags = Tags::new(depth);
+            let taken = std::iter::from_fn(|| tags.get(Some(shallow))).count();
+            assert!(taken as u32 <= shallow, "{taken} of {shallow}");
+            assert!(tags.get(None).is_some());
+        }
+        let mut tags = Tags::new(32);
+        assert_eq!(std::iter::from_fn(|| tags.get(Some(8))).count(), 8);
+    }
+
+    #[test]
+    fn a_freed_tag_is_taken_last() {
         let mut tags = Tags::new(128);
-        let taken = std::iter::from_fn(|| tags.get(Some(8))).count();
-        assert_eq!(taken, 4 * 8);
-        assert!(tags.get(None).is_some());
+        let first = tags.get(None);
+        tags.get(None);
+        tags.put(first.unwrap());
+        assert_eq!(tags.get(None), Some(2));
     }
 
     #[test]

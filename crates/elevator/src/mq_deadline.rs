@@ -74,7 +74,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 1,
         max: i32::MAX as i64,
         default: 0,
-        help: "tags of each bitmap word that writes and asynchronous reads may use; nr_requests unless set",
+        help: "tags that writes and asynchronous reads may use; nr_requests unless set",
     },
     Tunable {
         name: "prio_aging_expire",
