@@ -5,7 +5,10 @@
 //! decisions it makes.
 
 mod ac;
+mod bp;
+mod bundles;
 mod deadline;
+mod irbw;
 mod jiffies;
 mod kyber;
 mod mq_deadline;
@@ -14,5 +17,6 @@ mod registry;
 #[cfg(test)]
 mod rig;
 mod sio;
+mod stb;
 
 pub use registry::{ElevatorType, all, find};

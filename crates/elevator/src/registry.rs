@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, deadline, kyber, mq_deadline, noop, sio};
+use crate::{ac, bp, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -87,5 +87,26 @@ const ALL: &[ElevatorType] = &[
         source: "M. Boton's module sio-iosched, version 0.2 of 2012",
         tunables: sio::TUNABLES,
         build: Some(|_| Box::new(sio::Sio::new())),
+    },
+    ElevatorType {
+        name: "irbw",
+        help: "reads one by one and first, writes in bundles by erase block",
+        source: "J. Kim and others, EMSOFT 2009",
+        tunables: irbw::TUNABLES,
+        build: Some(|_| Box::new(irbw::Irbw::new())),
+    },
+    ElevatorType {
+        name: "stb",
+        help: "sync before async, bundles of asynchronous writes, a timeout a request",
+        source: "S. Kang, H. Park, C. Yoo, ICCE 2011",
+        tunables: stb::TUNABLES,
+        build: Some(|_| Box::new(stb::Stb::new())),
+    },
+    ElevatorType {
+        name: "bp",
+        help: "writes stay in the erase block of the last one; batches and deadlines",
+        source: "M. Dunn, N. Reddy, Texas A&M University 2009",
+        tunables: bp::TUNABLES,
+        build: Some(|_| Box::new(bp::Bp::new())),
     },
 ];

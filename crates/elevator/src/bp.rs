@@ -1,0 +1,382 @@
+//! bp, the block-preferential scheduler: M. Dunn and N. Reddy, "A new I/O
+//! scheduler for solid state devices", Texas A&M University, 2009; document
+//! 002, section 3.1.3.
+//!
+//! A write that leaves the erase block of the write before it costs more than
+//! one that stays: the drive has to gather a block that is changed in part. So
+//! as long as there are writes for the block written last, they are preferred.
+//! Reads do not care for blocks and go by arrival.
+//!
+//! Known are the penalty for crossing a block's border and the preference for
+//! the present block (the title, the abstract and the document). How it is
+//! kept from starving others is not public; what is chosen here is the frame
+//! that Linux's deadline scheduler gives, with the block in the place of the
+//! sort order:
+//!
+//! - Batches of one direction, of at most `fifo_batch` requests. Reads go first
+//!   until they have passed writes over `writes_starved` times.
+//! - A batch of writes goes on in the present block, also one left behind by a
+//!   batch of reads, unless the oldest write's deadline has passed. With nothing
+//!   left in the block it goes on with the oldest write's.
+//! - Reads have no deadline: they go by arrival, and writes go before them for
+//!   one batch at a time.
+
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
+    Tunables, Unit, sched_try_insert_merge,
+};
+
+use crate::bundles::{BundleId, Bundles};
+use crate::jiffies::{jiffies, msecs_to_jiffies};
+
+const WRITE_EXPIRE: usize = 0;
+const WRITES_STARVED: usize = 1;
+const FIFO_BATCH: usize = 2;
+const BLOCK_KB: usize = 3;
+
+/// What a user can set.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "write_expire",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 5000,
+        help: "a write's deadline: past it the present block is left for the write's",
+    },
+    Tunable {
+        name: "writes_starved",
+        unit: Unit::Count,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 2,
+        help: "batches of reads that may pass writes over",
+    },
+    Tunable {
+        name: "fifo_batch",
+        unit: Unit::Count,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 16,
+        help: "requests of a batch",
+    },
+    Tunable {
+        name: "block_kb",
+        unit: Unit::Kib,
+        min: 4,
+        max: 1 << 20,
+        default: 512,
+        help: "the drive's erase block",
+    },
+];
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+/// `elv[0]`: one while the request is queued.
+const ELV_QUEUED: usize = 0;
+
+/// The scheduler's state.
+pub struct Bp {
+    tunables: Tunables,
+    /// Reads and writes in order of arrival.
+    fifo: [RqList; 2],
+    blocks: Bundles,
+    /// The block that was written last, while it has writes.
+    current: Option<BundleId>,
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    dir: usize,
+    batching: i64,
+    starved: i64,
+    crossings: u64,
+    batches: u64,
+    switches: u64,
+    expired: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Bp {
+    /// A fresh one.
+    pub fn new() -> Bp {
+        Bp {
+            tunables: Tunables::new(TUNABLES),
+            fifo: [RqList::new(); 2],
+            blocks: Bundles::default(),
+            current: None,
+            dispatch: RqList::new(),
+            dir: READ,
+            // The first request starts a batch.
+            batching: i64::MAX,
+            starved: 0,
+            crossings: 0,
+            batches: 0,
+            switches: 0,
+            expired: 0,
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        let dir = ctx.rqs[id].is_write() as usize;
+        if dir == WRITE {
+            let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
+            ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
+            self.blocks.add(ctx.rqs, id, block);
+        }
+        ctx.rqs[id].elv[ELV_QUEUED] = 1;
+        self.fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+    }
+
+    /// Takes a request out; one that merges while it is being inserted is in
+    /// nothing yet.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if ctx.rqs[id].elv[ELV_QUEUED] == 0 {
+            return;
+        }
+        ctx.rqs[id].elv[ELV_QUEUED] = 0;
+        self.fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
+        let block = self.blocks.of(ctx.rqs, id);
+        self.blocks.remove(ctx.rqs, id);
+        if block.is_some() && block == self.current && self.blocks.front_of(block).is_none() {
+            self.current = None;
+        }
+        ctx.merge.remove(ctx.rqs, id);
+    }
+
+    fn oldest_write_is_late(&self, ctx: &SchedCtx<'_>) -> bool {
+        let oldest = self.fifo[WRITE].front();
+        oldest.is_some_and(|id| ctx.rqs[id].fifo_time.0 as i64 <= jiffies(ctx.now))
+    }
+
+    /// The direction of the next batch; `None` where nothing is queued.
+    fn choose_direction(&mut self) -> Option<usize> {
+        let (reads, writes) = (!self.fifo[READ].is_empty(), !self.fifo[WRITE].is_empty());
+        if reads && writes {
+            if self.starved < self.tunables.at(WRITES_STARVED) {
+                self.starved += 1;
+                return Some(READ);
+            }
+            self.starved = 0;
+            return Some(WRITE);
+        }
+        if writes {
+            self.starved = 0;
+        }
+        (reads || writes).then_some(writes as usize)
+    }
+
+    fn start_batch(&mut self, ctx: &SchedCtx<'_>) -> Option<()> {
+        let dir = self.choose_direction()?;
+        self.batches += 1;
+        self.batching = 0;
+        self.switches += (dir != self.dir) as u64;
+        self.dir = dir;
+        if dir == WRITE && self.oldest_write_is_late(ctx) {
+            self.expired += 1;
+            self.current = None;
+        }
+        Some(())
+    }
+
+    /// The next write: one of the present block, else the oldest, whose block
+    /// becomes the present one.
+    fn next_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        if let Some(id) = self.blocks.front_of(self.current) {
+            return Some(id);
+        }
+        let oldest = self.fifo[WRITE].front()?;
+        self.current = self.blocks.of(ctx.rqs, oldest);
+        self.crossings += 1;
+        Some(oldest)
+    }
+
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let over = self.batching >= self.tunables.at(FIFO_BATCH);
+        if over || self.fifo[self.dir].is_empty() {
+            self.start_batch(ctx)?;
+        }
+        self.batching += 1;
+        match self.dir {
+            READ => self.fifo[READ].front(),
+            _ => self.next_write(ctx),
+        }
+    }
+}
+
+impl Elevator for Bp {
+    fn name(&self) -> &'static str {
+        "bp"
+    }
+
+    /// The survivor takes over the earlier deadline together with its place.
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        let queued = |id: RequestId| ctx.rqs[id].elv[ELV_QUEUED] == 1;
+        let both_queued = queued(id) && queued(next);
+        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+            let fifo = &mut self.fifo[ctx.rqs[id].is_write() as usize];
+            fifo.remove(ctx.rqs, id);
+            fifo.insert_before(ctx.rqs, id, next);
+            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        }
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.blocks.prev(ctx.rqs, id);
+        }
+        self.fifo[READ].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.blocks.next(ctx.rqs, id);
+        }
+        self.fifo[READ].next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        let id = match self.dispatch.pop_front(ctx.rqs) {
+            Some(id) => id,
+            None => {
+                let id = self.choose(ctx)?;
+                self.remove(ctx, id);
+                id
+            }
+        };
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("batches", self.batches),
+            ("blocks entered", self.crossings),
+            ("direction switches", self.switches),
+            ("expired deadlines", self.expired),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use blklab_blk::{Bio, Op, Sector};
+
+    fn rig() -> Rig {
+        Rig::new(Box::new(Bp::new()))
+    }
+
+    /// Blocks of 1024 sectors.
+    fn add(rig: &mut Rig, op: Op, block: u64) -> RequestId {
+        let place = rig.in_use() as u64;
+        let bio = Bio::new(op, Sector(block * 1024 + place * 10), 8);
+        rig.insert(&bio).expect("does not merge")
+    }
+
+    fn blocks(rig: &mut Rig) -> Vec<u64> {
+        rig.drain_sectors().into_iter().map(|s| s / 1024).collect()
+    }
+
+    #[test]
+    fn stays_in_a_block_as_long_as_it_has_writes() {
+        let mut rig = rig();
+        for block in [7, 2, 7, 5] {
+            add(&mut rig, Op::Write, block);
+        }
+        rig.dispatch();
+        add(&mut rig, Op::Write, 7);
+        assert_eq!(blocks(&mut rig), [7, 7, 2, 5]);
+        assert_eq!(rig.count("blocks entered"), 3);
+    }
+
+    #[test]
+    fn comes_back_to_the_block_after_reads() {
+        let mut rig = rig();
+        rig.set("fifo_batch", 2);
+        rig.set("writes_starved", 1);
+        for block in [7, 2, 7, 2, 7] {
+            add(&mut rig, Op::Write, block);
+        }
+        rig.dispatch();
+        rig.dispatch();
+        (0..3).for_each(|_| {
+            add(&mut rig, Op::Read, 1);
+        });
+        assert_eq!(blocks(&mut rig), [1, 1, 7, 2, 1, 2]);
+    }
+
+    #[test]
+    fn a_late_write_ends_the_preference_at_the_next_batch() {
+        let mut rig = rig();
+        let lone = add(&mut rig, Op::Write, 2);
+        rig.dispatch();
+        add(&mut rig, Op::Write, 7);
+        rig.dispatch();
+        assert_eq!(rig.rq(lone).sector.0 / 1024, 2);
+        (0..4).for_each(|_| {
+            add(&mut rig, Op::Write, 7);
+        });
+        rig.dispatch();
+        let late = add(&mut rig, Op::Write, 2);
+        rig.pass_ms(5_000);
+        (0..40).for_each(|_| {
+            add(&mut rig, Op::Write, 7);
+        });
+        let ids = rig.drain();
+        let at = ids.iter().position(|&id| id == late).unwrap();
+        assert!(at <= 16, "the late write came {at} later");
+    }
+
+    #[test]
+    fn reads_go_first_but_do_not_starve_writes() {
+        let mut rig = rig();
+        let write = add(&mut rig, Op::Write, 7);
+        (0..60).for_each(|_| {
+            add(&mut rig, Op::Read, 1);
+        });
+        let ids = rig.drain();
+        assert_eq!(ids.iter().position(|&id| id == write), Some(32));
+    }
+}

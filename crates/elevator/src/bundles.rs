@@ -1,0 +1,121 @@
+//! Queued writes by the erase block that they fall into, for the schedulers
+//! that send writes of one block together.
+//!
+//! What matters to a drive is which writes go together, not their order inside
+//! the block, so a bundle is a list and nothing here is sorted.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use blklab_blk::{RequestId, Requests, RqList};
+
+/// `elv[1]`: the bundle a request is in, and one more so that zero says none.
+const ELV_BUNDLE: usize = 1;
+
+/// One multiplication: block numbers need no more to be spread.
+#[derive(Default)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u64(b as u64));
+    }
+    fn write_u64(&mut self, block: u64) {
+        self.0 = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+/// Writes that go together. Its requests are linked by their second link.
+#[derive(Default)]
+struct Bundle {
+    block: u64,
+    open: bool,
+    writes: RqList<1>,
+}
+
+/// The name of a bundle.
+pub type BundleId = u32;
+
+/// All bundles.
+#[derive(Default)]
+pub struct Bundles {
+    bundles: Vec<Bundle>,
+    free: Vec<BundleId>,
+    /// The bundle of a block that still takes writes.
+    open: HashMap<u64, BundleId, BuildHasherDefault<BlockHasher>>,
+}
+
+impl Bundles {
+    /// Puts a write into the open bundle of `block`, which is made if there is
+    /// none.
+    pub fn add(&mut self, rqs: &mut Requests, id: RequestId, block: u64) {
+        let bundle = match self.open.get(&block) {
+            Some(&bundle) => bundle,
+            None => self.make(block),
+        };
+        self.bundles[bundle as usize].writes.push_back(rqs, id);
+        rqs[id].elv[ELV_BUNDLE] = bundle + 1;
+    }
+
+    fn make(&mut self, block: u64) -> BundleId {
+        let bundle = self.free.pop().unwrap_or_else(|| {
+            self.bundles.push(Bundle::default());
+            self.bundles.len() as BundleId - 1
+        });
+        self.bundles[bundle as usize] = Bundle {
+            block,
+            open: true,
+            writes: RqList::new(),
+        };
+        self.open.insert(block, bundle);
+        bundle
+    }
+
+    /// Takes a write out. A bundle ends with its last write.
+    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
+        let Some(bundle) = rqs[id].elv[ELV_BUNDLE].checked_sub(1) else {
+            return;
+        };
+        rqs[id].elv[ELV_BUNDLE] = 0;
+        self.bundles[bundle as usize].writes.remove(rqs, id);
+        if self.bundles[bundle as usize].writes.is_empty() {
+            self.close(bundle);
+            self.free.push(bundle);
+        }
+    }
+
+    /// Lets no more writes join: those that come make a new bundle.
+    pub fn close(&mut self, bundle: BundleId) {
+        let b = &mut self.bundles[bundle as usize];
+        if std::mem::take(&mut b.open) {
+            let block = b.block;
+            self.open.remove(&block);
+        }
+    }
+
+    /// The bundle that a queued write is in.
+    pub fn of(&self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
+        rqs[id].elv[ELV_BUNDLE].checked_sub(1)
+    }
+
+    /// The oldest write of a bundle, if there is one.
+    pub fn front_of(&self, bundle: Option<BundleId>) -> Option<RequestId> {
+        self.bundles[bundle? as usize].writes.front()
+    }
+
+    /// The write queued before this one in its bundle.
+    pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let bundle = self.of(rqs, id)?;
+        self.bundles[bundle as usize].writes.prev(rqs, id)
+    }
+
+    /// The write queued behind this one in its bundle.
+    pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let bundle = self.of(rqs, id)?;
+        self.bundles[bundle as usize].writes.next(rqs, id)
+    }
+}
