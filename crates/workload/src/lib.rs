@@ -3,6 +3,8 @@
 pub mod fio;
 pub mod library;
 pub mod generate;
+#[cfg(test)]
+mod judge;
 mod nearest;
 pub mod trace;
 

@@ -90,4 +90,8 @@ fn include_file(from: &str, name: &str) -> Result<(String, String), String> {
 }
 
 #[cfg(test)]
+mod fuzzed;
+#[cfg(test)]
+mod judged;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,8 @@
 //! flush.
 
 mod choose;
+#[cfg(test)]
+mod judged;
 mod layout;
 mod limits;
 mod map;

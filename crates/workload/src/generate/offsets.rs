@@ -43,12 +43,74 @@ pub struct Io {
 pub struct OffsetGenerator {
     rules: Rules,
     files: Vec<File>,
+    plain: Option<Plain>,
     chooser: Chooser,
     mix: Mix,
     sizes: ByDirection<Sizes>,
     limits: Limits,
     draws: Draws,
     seeds: Seeds,
+}
+
+/// The job that is most often run: one file, blocks of one size, all of them
+/// random. Its offsets need none of the rules below, and take half of the
+/// time.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    block_bytes: u32,
+    blocks: u64,
+}
+
+impl Plain {
+    fn new(spec: &JobSpec, rules: &Rules, files: &[File]) -> Option<Plain> {
+        let [file] = files else { return None };
+        let block = rules.unit;
+        let used = || {
+            Direction::ALL
+                .into_iter()
+                .filter(|direction| spec.pattern.does(*direction))
+        };
+        let one_size = used().all(|direction| {
+            let sizes = &spec.block_sizes[direction];
+            sizes.min_bytes == block
+                && sizes.max_bytes == block
+                && rules.align[direction] == block
+                && rules.random_percent[direction] == 100
+        });
+        let trims_then_writes = spec.pattern == Pattern::RandTrimWrite;
+        let extent = &file.extent;
+        let inside = extent
+            .offset_bytes
+            .checked_add(extent.length_bytes)
+            .is_some_and(|end| end <= extent.file_bytes);
+        let suits = spec.pattern.is_random()
+            && !trims_then_writes
+            && !rules.sizes_by_randomness
+            && rules.random_every == 1
+            && matches!(file.visits, Visits::Any | Visits::Each(_))
+            && one_size
+            && inside;
+        Some(Plain {
+            block_bytes: u32::try_from(block).ok()?,
+            blocks: extent.length_bytes / block,
+        })
+        .filter(|plain| suits && plain.blocks > 0)
+    }
+
+    /// `None` where all blocks were visited.
+    #[inline]
+    fn place(self, file: &mut File, random: &mut Random, direction: Direction) -> Option<Io> {
+        let block = match &mut file.visits {
+            Visits::Each(permutation) => permutation.next()?,
+            _ => random.below(self.blocks),
+        };
+        Some(Io {
+            direction,
+            file: 0,
+            offset_bytes: file.extent.offset_bytes + block * u64::from(self.block_bytes),
+            length_bytes: self.block_bytes,
+        })
+    }
 }
 
 /// What the job says, as far as offsets go.
@@ -81,6 +143,8 @@ struct Draws {
 #[derive(Clone, Debug)]
 struct File {
     extent: FileExtent,
+    /// How many random offsets it has.
+    blocks: ByDirection<u64>,
     /// The end of the last I/O, relative to the extent.
     end: ByDirection<u64>,
     /// The start of the last I/O, likewise.
@@ -148,6 +212,11 @@ impl OffsetGenerator {
             let random = seeds.stream(Stream::Distribution(index));
             files.push(File {
                 extent: *extent,
+                blocks: ByDirection {
+                    read: rules.blocks(extent, Direction::Read),
+                    write: rules.blocks(extent, Direction::Write),
+                    trim: rules.blocks(extent, Direction::Trim),
+                },
                 end: ByDirection::default(),
                 start: ByDirection::default(),
                 trimmed: None,
@@ -168,6 +237,7 @@ impl OffsetGenerator {
                 trim: sizes(Direction::Trim),
             },
             limits: Limits::new(spec, layout),
+            plain: Plain::new(spec, &rules, &files),
             rules,
             files,
             draws: Draws::new(seeds),
@@ -234,7 +304,15 @@ impl OffsetGenerator {
         if self.mix.is_mixed() {
             self.mix.override_with(direction);
         }
-        let io = self.place(direction)?;
+        let io = match self.plain {
+            Some(plain) if !self.files[0].done => {
+                match plain.place(&mut self.files[0], &mut self.draws.block, direction) {
+                    Some(io) => io,
+                    None => self.place(direction)?,
+                }
+            }
+            _ => self.place(direction)?,
+        };
         self.mix.issued(io.direction);
         self.limits.issued(io.direction, u64::from(io.length_bytes));
         Some(io)
@@ -335,7 +413,6 @@ impl Rules {
     }
 
     /// How many random offsets a file has in a direction.
-    #[inline]
     fn blocks(&self, extent: &FileExtent, direction: Direction) -> u64 {
         let (align, min) = (self.align[direction], self.min[direction]);
         let bytes = extent.length_bytes.min(extent.file_bytes);
@@ -514,7 +591,7 @@ impl Draws {
     #[inline]
     fn random_once(&mut self, rules: &Rules, file: &mut File, direction: Direction) -> Option<u64> {
         let align = rules.align[direction];
-        let blocks = rules.blocks(&file.extent, direction);
+        let blocks = file.blocks[direction];
         if blocks == 0 {
             return None;
         }

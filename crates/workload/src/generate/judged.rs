@@ -1,0 +1,219 @@
+//! Our addresses against those the installed fio writes to an iolog.
+//!
+//! Sequential jobs must agree I/O by I/O. Random ones draw other numbers, so
+//! of them the amounts, the set of blocks and the skew must agree.
+
+use std::collections::BTreeMap;
+
+use super::{Layout, OffsetGenerator, Seeds};
+use crate::fio::{Direction, parse_str};
+use crate::judge::{Scratch, is_there, text};
+
+/// Direction, offset and length.
+type Step = (Direction, u64, u64);
+
+const HEAD: &str = "[a]\nioengine=null\nfilename=f\n";
+
+/// What fio does: the lines of its iolog (version 3: time, file, action,
+/// offset, length).
+fn fios(options: &str) -> Vec<Step> {
+    let scratch = Scratch::new();
+    scratch.write("t.fio", &format!("{HEAD}write_iolog=log\n{options}\n"));
+    let output = scratch.fio(&["t.fio"]);
+    assert!(output.status.success(), "{options}: {}", text(&output));
+    let log = scratch.read("log");
+    log.lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let direction = match *fields.get(2)? {
+                "read" => Direction::Read,
+                "write" => Direction::Write,
+                "trim" => Direction::Trim,
+                _ => return None,
+            };
+            Some((direction, fields[3].parse().ok()?, fields[4].parse().ok()?))
+        })
+        .collect()
+}
+
+/// What we do. fio's null engine takes a file to end where the job does.
+fn ours(options: &str) -> Vec<Step> {
+    let job = format!("{HEAD}{options}\n");
+    let file = parse_str("t", &job, &|_| None, &|_, _| Err(String::new()))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let spec = &file.jobs[0];
+    let seeds = Seeds::new(spec, 1, 0);
+    let end = [spec.size, Some(spec.offset)]
+        .into_iter()
+        .flatten()
+        .map(|extent| match extent {
+            crate::fio::Extent::Bytes(bytes) => bytes,
+            _ => 0,
+        })
+        .sum();
+    let layout = Layout::new(spec, 0, &seeds, &[end]).unwrap();
+    let mut generator = OffsetGenerator::new(spec, &layout, &seeds).unwrap();
+    let mut steps = Vec::new();
+    while generator.start_pass() {
+        while let Some(io) = generator.next() {
+            steps.push((io.direction, io.offset_bytes, u64::from(io.length_bytes)));
+        }
+    }
+    steps
+}
+
+#[test]
+fn sequential_jobs_agree_io_by_io() {
+    if !is_there("sequential_jobs_agree_io_by_io") {
+        return;
+    }
+    for options in [
+        "rw=read\nsize=64k",
+        "rw=write\nsize=64k\nbs=16k",
+        "rw=read\nsize=66k",
+        "rw=read\nsize=64k\noffset=32k",
+        "rw=read:4k\nsize=64k",
+        "rw=read:12k\nsize=60k",
+        "rw=read:-8k\nsize=64k",
+        "rw=read\nsize=64k\nio_size=32k",
+        "rw=read\nsize=64k\nio_size=160k",
+        "rw=read\nsize=64k\nloops=3",
+        "rw=read\nsize=64k\nnumber_ios=5",
+        "rw=read\nsize=64k\nnumber_ios=5\nloops=2",
+        "rw=read\nsize=64k\nnumber_ios=40",
+        "rw=trim\nsize=64k",
+        "rw=trimwrite\nsize=64k",
+    ] {
+        assert_eq!(ours(options), fios(options), "{options}");
+    }
+}
+
+fn bytes_by_direction(steps: &[Step]) -> BTreeMap<Direction, u64> {
+    let mut bytes = BTreeMap::new();
+    for (direction, _, length) in steps {
+        *bytes.entry(*direction).or_insert(0) += length;
+    }
+    bytes
+}
+
+fn sorted(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_unstable_by_key(|(direction, offset, length)| (*offset, *direction, *length));
+    steps
+}
+
+#[test]
+fn random_jobs_visit_the_same_blocks() {
+    if !is_there("random_jobs_visit_the_same_blocks") {
+        return;
+    }
+    for options in [
+        "rw=randread\nsize=1m",
+        "rw=randwrite\nsize=1m\nbs=12k",
+        "rw=randread\nsize=1m\noffset=64k",
+        "rw=randread\nsize=1m\nloops=2",
+        "rw=randread\nsize=1m\nio_size=3m",
+        "rw=randread\nsize=1m\nrandom_generator=lfsr",
+        "rw=randtrimwrite\nsize=256k",
+    ] {
+        assert_eq!(sorted(ours(options)), sorted(fios(options)), "{options}");
+    }
+}
+
+#[test]
+fn random_jobs_do_as_much() {
+    if !is_there("random_jobs_do_as_much") {
+        return;
+    }
+    for options in [
+        "rw=randread\nsize=1m\nnorandommap",
+        "rw=randread\nsize=1m\nnorandommap\nio_size=5m",
+        "rw=randwrite\nsize=1m\nnorandommap\nio_size=5m",
+        "rw=randread\nsize=1m\nnumber_ios=17",
+        "rw=randread:8\nsize=1m\nnorandommap",
+        "rw=randread\nsize=1m\nrandom_distribution=zipf:1.2",
+        "rw=randread\nsize=1m\nba=512",
+    ] {
+        let (ours, fios) = (ours(options), fios(options));
+        assert_eq!(
+            bytes_by_direction(&ours),
+            bytes_by_direction(&fios),
+            "{options}"
+        );
+    }
+}
+
+/// The share of I/Os that went to the `n` most popular blocks.
+fn share_of_most_popular(steps: &[Step], n: usize) -> f64 {
+    let mut counts = BTreeMap::new();
+    for (_, offset, _) in steps {
+        *counts.entry(*offset).or_insert(0u32) += 1;
+    }
+    let mut counts: Vec<u32> = counts.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let most: u32 = counts.iter().take(n).sum();
+    f64::from(most) / steps.len() as f64
+}
+
+#[test]
+fn distributions_are_as_skewed() {
+    if !is_there("distributions_are_as_skewed") {
+        return;
+    }
+    for distribution in [
+        "zipf:1.2",
+        "zipf:0.8",
+        "pareto:0.2",
+        "pareto:0.1",
+        "normal:10",
+    ] {
+        let options = format!(
+            "rw=randread\nsize=16m\nio_size=256m\nrandrepeat=0\nrandom_distribution={distribution}"
+        );
+        let (ours, fios) = (ours(&options), fios(&options));
+        for n in [1, 10, 100, 1000] {
+            let (our, their) = (
+                share_of_most_popular(&ours, n),
+                share_of_most_popular(&fios, n),
+            );
+            assert!(
+                (our - their).abs() < 0.02 + 0.05 * their,
+                "{distribution}: the first {n}: {our} {their}"
+            );
+        }
+    }
+}
+
+#[test]
+fn mixes_and_splits_have_the_same_shares() {
+    if !is_there("mixes_and_splits_have_the_same_shares") {
+        return;
+    }
+    for (options, of) in [
+        ("rw=randrw\nrwmixread=70\nnorandommap", None),
+        ("rw=rw\nrwmixread=10", None),
+        (
+            "rw=randread\nnorandommap\nbssplit=4k/60:64k/30:16k/10",
+            Some(65536),
+        ),
+        (
+            "rw=randread\nnorandommap\nbssplit=4k/60:64k/30:16k/10",
+            Some(16384),
+        ),
+        ("rw=randread\nnorandommap\nbsrange=4k-16k", Some(16384)),
+        ("rw=randread\nnorandommap\nbsrange=4k-16k", Some(8192)),
+    ] {
+        let options = format!("{options}\nsize=256m\nnumber_ios=20000\nrandrepeat=0");
+        let share = |steps: Vec<Step>| {
+            let hits = steps.iter().filter(|(direction, _, length)| match of {
+                None => *direction == Direction::Read,
+                Some(size) => *length == size,
+            });
+            hits.count() as f64 / steps.len() as f64
+        };
+        let (our, their) = (share(ours(&options)), share(fios(&options)));
+        assert!(
+            (our - their).abs() < 0.02,
+            "{options} {of:?}: {our} {their}"
+        );
+    }
+}
