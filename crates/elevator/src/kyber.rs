@@ -151,9 +151,7 @@ impl Latency {
         if samples == 0 {
             return None;
         }
-        let due = *self
-            .due
-            .get_or_insert(now_jiffies + msecs_to_jiffies(1000));
+        let due = *self.due.get_or_insert(now_jiffies + msecs_to_jiffies(1000));
         if samples < ENOUGH_SAMPLES && due > now_jiffies {
             return None;
         }
@@ -176,7 +174,11 @@ impl CpuSet {
     }
 
     fn pop_first(&mut self) -> Option<usize> {
-        let (at, word) = self.0.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
+        let (at, word) = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .find(|(_, word)| **word != 0)?;
         let bit = word.trailing_zeros() as usize;
         *word &= *word - 1;
         Some(at * 64 + bit)

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, bp, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
+use crate::{ac, bfq, bp, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -66,6 +66,13 @@ const ALL: &[ElevatorType] = &[
         source: "Linux 6.12, block/mq-deadline.c",
         tunables: mq_deadline::TUNABLES,
         build: Some(|info| Box::new(mq_deadline::MqDeadline::new(info))),
+    },
+    ElevatorType {
+        name: "bfq",
+        help: "a budget of service a process in turn, shares by weight, low latency for who just started",
+        source: "Linux 6.12, block/bfq-iosched.c and bfq-wf2q.c; Valente and Andreolini, SYSTOR 2012",
+        tunables: bfq::TUNABLES,
+        build: Some(|info| Box::new(bfq::Bfq::new(info))),
     },
     ElevatorType {
         name: "kyber",

@@ -1,0 +1,308 @@
+//! Budgets: how much a queue may have done in one go, and what it is charged.
+//! A queue that uses its budget up gets more the next time, as it would gain by
+//! it; one that stops early gets less.
+
+use blklab_blk::{RequestId, SchedCtx};
+
+use super::Bfq;
+use super::peak_rate::RATE_SHIFT;
+use super::queue::QueueId;
+use super::think_time::MIN_THINK_TIME_NS;
+
+/// Until so many budgets were given out (they fade by an eighth, and count 256)
+/// the estimate of the drive's rate is not trusted.
+const ENOUGH_BUDGETS: u32 = 194;
+/// The largest budget until then, in sectors.
+pub(super) const DEFAULT_MAX_BUDGET: i64 = 16 * 1024;
+/// The smallest is this part of the largest.
+const MIN_BUDGET_PART: i64 = 32;
+/// Requests that nobody waits for are charged so many times what they are, to
+/// keep writes from pushing reads aside.
+const ASYNC_FACTOR: u64 = 3;
+/// A jiffy in ms.
+const JIFFY_MS: i64 = 4;
+/// What a slot is measured by that a queue is charged time for.
+const CHARGE_TIMEOUT_MS: i64 = 124;
+
+/// Why a queue leaves service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expiration {
+    /// Its next request did not come in time.
+    TooIdle,
+    /// It took too long.
+    BudgetTimeout,
+    BudgetExhausted,
+    NoMoreRequests,
+    /// Another has to be served at once.
+    Preempted,
+}
+
+impl Bfq {
+    /// What the drive does in `timeout_sync` at its best.
+    pub(super) fn budget_of_peak_rate(&self) -> i64 {
+        let timeout_us = (self.set.timeout * JIFFY_MS) as u64 * 1_000;
+        (self.rate.peak.saturating_mul(timeout_us) >> RATE_SHIFT) as i64
+    }
+
+    fn knows_rate(&self) -> bool {
+        self.budgets_assigned >= ENOUGH_BUDGETS
+    }
+
+    pub(super) fn default_or_max_budget(&self) -> i64 {
+        match self.knows_rate() {
+            true => self.max_budget,
+            false => DEFAULT_MAX_BUDGET,
+        }
+    }
+
+    pub(super) fn min_budget(&self) -> i64 {
+        self.default_or_max_budget() / MIN_BUDGET_PART
+    }
+
+    pub(super) fn count_budget(&mut self) {
+        self.budgets_assigned = (self.budgets_assigned * 7 + 256) / 8;
+    }
+
+    /// What a request costs its queue.
+    pub(super) fn charge_of(&self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) -> i64 {
+        let sectors = ctx.rqs[id].sectors as u64;
+        let queue = &self.queues[q];
+        let plain = queue.sync || queue.is_raised() || self.is_asymmetric(Some(q));
+        let factor = if plain { 1 } else { ASYNC_FACTOR };
+        (sectors * factor) as i64
+    }
+
+    /// Whether the queue's next request, if any, is within its budget.
+    pub(super) fn can_afford_next(&self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
+        let next = self.queues[q].next_rq;
+        next.is_some_and(|id| self.charge_of(ctx, q, id) <= self.queues[q].budget_left())
+    }
+
+    /// Enough for the next request, whatever the budget is.
+    fn budget_for_next(&self, ctx: &SchedCtx<'_>, q: QueueId) -> i64 {
+        let charge = self.queues[q].next_rq.map(|id| self.charge_of(ctx, q, id));
+        self.queues[q].max_budget.max(charge.unwrap_or(0))
+    }
+
+    /// The next request is another: the budget, and with it the queue's place
+    /// among the others, may no longer be right.
+    pub(super) fn next_request_changed(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
+        // Budgets are not changed while they are being used.
+        if self.queues[q].next_rq.is_none() || self.in_service == Some(q) {
+            return;
+        }
+        let budget = self.budget_for_next(ctx, q);
+        let entity = &mut self.queues[q].entity;
+        let budget = budget.max(entity.service);
+        if entity.budget != budget {
+            entity.budget = budget;
+            self.requeue(q, false);
+        }
+    }
+
+    /// The budget of a queue that becomes busy. One whose request came in time
+    /// goes on with what it had left; then it may also take the drive from who
+    /// has it now, and the answer is true.
+    pub(super) fn budget_for_activation(
+        &mut self,
+        ctx: &SchedCtx<'_>,
+        q: QueueId,
+        arrived_in_time: bool,
+    ) -> bool {
+        let budget = self.budget_for_next(ctx, q);
+        let queue = &mut self.queues[q];
+        let left = queue.budget_left();
+        if queue.non_blocking_wait && arrived_in_time && left > 0 {
+            queue.entity.budget = left.min(queue.max_budget);
+            queue.entity.service = 0;
+            return true;
+        }
+        queue.entity.service = 0;
+        queue.entity.budget = budget;
+        queue.non_blocking_wait = false;
+        false
+    }
+
+    /// Sets until when the queue has to be through with its budget; a raised
+    /// queue has as much more time as its weight is raised.
+    pub(super) fn start_budget(&mut self, q: QueueId) {
+        let soft_rt = self.is_soft_rt(q);
+        let queue = &mut self.queues[q];
+        let factor = match soft_rt {
+            true => 1,
+            false => (queue.entity.weight / queue.entity.orig_weight.max(1)) as i64,
+        };
+        queue.budget_timeout = self.jiffies + self.set.timeout * factor;
+        self.last_budget_start_ns = self.now_ns;
+    }
+
+    pub(super) fn is_past_timeout(&self, q: QueueId) -> bool {
+        self.queues[q].budget_timeout <= self.jiffies
+    }
+
+    /// A queue that is waited for may keep a small rest of its budget even when
+    /// its time is over.
+    pub(super) fn may_expire_for_timeout(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        (!queue.wait_request || self.has_much_left(q)) && self.is_past_timeout(q)
+    }
+
+    fn has_much_left(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        queue.budget_left() >= queue.entity.budget / 3
+    }
+
+    /// Whether the queue was slow, and how long it was in service in ms.
+    fn is_slow(&self, q: QueueId, until_idling: bool) -> (bool, i64) {
+        let queue = &self.queues[q];
+        if !queue.sync {
+            return (false, 0);
+        }
+        let end_ns = match until_idling {
+            true => self.last_idling_start_ns,
+            false => self.now_ns,
+        };
+        // The kernel's clock stands still in a plug, so the end may seem to be
+        // before the start; then the time is very long, there as here.
+        let time_ns = end_ns.wrapping_sub(self.last_budget_start_ns) as i64;
+        let time_us = (time_ns / 1_000) as u32 as u64;
+        if time_us < 1_000 {
+            // Too short to tell. Assume the shortest that is useful.
+            let least_ms = if self.nonrot {
+                MIN_THINK_TIME_NS
+            } else {
+                8_000_000
+            } / 1_000_000;
+            return (queue.is_seeky(), least_ms as i64);
+        }
+        let slow = match time_us > 20_000 {
+            true => queue.entity.service < self.max_budget / 2,
+            false => queue.is_seeky(),
+        };
+        (slow, (time_us / 1_000) as i64)
+    }
+
+    /// Charges a queue at least what the drive could have done in its time.
+    fn charge_time(&mut self, q: QueueId, time_ms: i64) {
+        let bounded_ms = time_ms.min(CHARGE_TIMEOUT_MS);
+        let for_time = self.max_budget * bounded_ms / CHARGE_TIMEOUT_MS;
+        let entity = &mut self.queues[q].entity;
+        let total = for_time.max(entity.service);
+        entity.budget = entity.budget.max(total);
+        let more = (total - entity.service) as u64;
+        self.book_service(q, more);
+    }
+
+    /// The next budget, from how this one was used.
+    fn recalc_budget(&mut self, ctx: &SchedCtx<'_>, q: QueueId, reason: Expiration) {
+        let (min, max) = (self.min_budget(), self.max_budget);
+        let queue = &self.queues[q];
+        let (old, service) = (queue.max_budget, queue.entity.service);
+        let budget = if !queue.sync {
+            // Asynchronous queues get the most: they are charged in full.
+            max
+        } else if queue.is_raised() {
+            2 * min
+        } else {
+            match reason {
+                // It waits for requests in the drive; a larger budget would
+                // have let it make more of them.
+                Expiration::TooIdle if queue.dispatched > 0 => (old * 2).min(max),
+                Expiration::TooIdle if old > 5 * min => old - 4 * min,
+                Expiration::TooIdle => min,
+                Expiration::BudgetTimeout => (old * 2).min(max),
+                Expiration::BudgetExhausted => (old * 4).min(max),
+                Expiration::NoMoreRequests => service.max(min),
+                // Its own behaviour had nothing to do with it.
+                Expiration::Preempted => return,
+            }
+        };
+        let bounded = match self.knows_rate() && self.set.user_max_budget == 0 {
+            true => budget.min(max),
+            false => budget,
+        };
+        self.queues[q].max_budget = bounded;
+        if self.queues[q].next_rq.is_some() {
+            self.queues[q].entity.budget = self.budget_for_next(ctx, q);
+        }
+    }
+
+    /// The queue in service leaves it (`bfq_bfqq_expire`). `until_idling` says
+    /// that the time it was waited for in vain does not count.
+    pub(super) fn expire(
+        &mut self,
+        ctx: &SchedCtx<'_>,
+        q: QueueId,
+        until_idling: bool,
+        reason: Expiration,
+    ) {
+        let (slow, time_ms) = self.is_slow(q, until_idling);
+        let timed_out = reason == Expiration::BudgetTimeout && self.has_much_left(q);
+        if !self.queues[q].is_raised() && (slow || timed_out) {
+            self.charge_time(q, time_ms);
+        }
+        if self.set.low_latency {
+            let next_start = self.soft_rt_next_start(q);
+            let queue = &mut self.queues[q];
+            if !queue.is_raised() {
+                queue.raising.start_finish = self.jiffies;
+            }
+            match (queue.sorted.is_empty(), queue.dispatched) {
+                (true, 0) => queue.soft_rt_next_start = next_start,
+                // Known when the last of them is done.
+                (true, _) => queue.soft_rt_update = true,
+                _ => {}
+            }
+        }
+        self.rqs_injected = false;
+        self.wait_dispatch = false;
+        self.waited_rq = None;
+        self.expirations[reason as usize] += 1;
+        self.recalc_budget(ctx, q, reason);
+        if self.leave_service(ctx, q, reason) {
+            return;
+        }
+        let queue = &mut self.queues[q];
+        let used_up = matches!(
+            reason,
+            Expiration::BudgetTimeout | Expiration::BudgetExhausted
+        );
+        if !queue.busy && !used_up {
+            queue.non_blocking_wait = true;
+        } else {
+            queue.entity.service = 0;
+        }
+    }
+
+    /// Takes the queue out of service; true where it is gone for good.
+    pub(super) fn leave_service(
+        &mut self,
+        ctx: &SchedCtx<'_>,
+        q: QueueId,
+        reason: Expiration,
+    ) -> bool {
+        let queue = &mut self.queues[q];
+        if queue.coop && queue.is_seeky() {
+            // Processes that cooperate read in sequence; these no longer do.
+            queue.split_coop = true;
+        }
+        let keep = reason == Expiration::Preempted && self.needs_idling(q);
+        if self.queues[q].sorted.is_empty() && !keep {
+            let queue = &mut self.queues[q];
+            if queue.dispatched == 0 {
+                queue.budget_timeout = self.jiffies;
+            }
+            self.no_longer_busy(q, true);
+        } else {
+            self.requeue(q, true);
+            if !self.queues[q].sorted.is_empty() {
+                self.move_position(ctx, q);
+            }
+        }
+        self.queues[q].wait_request = false;
+        self.slice_timer = None;
+        self.in_service = None;
+        self.sched.in_service = None;
+        self.release(q)
+    }
+}

@@ -1,0 +1,392 @@
+//! Queue merging: processes that read next to each other, as the workers of
+//! one program do, share a queue, so that their requests become sequential
+//! again. When they part, each gets its own queue back as it was. Processes
+//! that start together may also be merged for good (stable merge): then none of
+//! them has to be idled for.
+
+use blklab_blk::Sector;
+
+use super::Bfq;
+use super::burst;
+use super::queue::{LONG_AGO, QueueId};
+use super::submitter::Saved;
+use crate::jiffies::msecs_to_jiffies;
+
+/// Requests no further apart than this are next to each other, in sectors.
+const CLOSE_SECTORS: u64 = 8 * 1024;
+/// After so long, processes that were to cooperate would do so already.
+const TOO_LATE_MS: i64 = 100;
+/// Queues created no further apart than this may be of one program.
+const STABLE_CREATION_MS: i64 = 600;
+/// A delayed stable merge waits this long, to see what the queues are like.
+const STABLE_DELAY_MS: i64 = 600;
+
+fn are_close(a: u64, b: u64) -> bool {
+    a.abs_diff(b) <= CLOSE_SECTORS
+}
+
+impl Bfq {
+    fn is_too_late(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        queue.service_since_idle > 0
+            && queue.first_io + msecs_to_jiffies(TOO_LATE_MS) < self.jiffies
+    }
+
+    /// Takes a queue out of the order of next requests.
+    pub(super) fn remove_position_of(&mut self, q: QueueId) {
+        if self.queues[q].position.take().is_some() {
+            self.positions.retain(|&(_, other)| other != q);
+        }
+    }
+
+    /// Puts a queue where its next request is. Of queues at one sector only the
+    /// first is in the order.
+    pub(super) fn update_position(&mut self, q: QueueId, next: Option<Sector>) {
+        self.remove_position_of(q);
+        if self.is_too_late(q) || self.queues[q].is_idle_class() {
+            return;
+        }
+        let Some(Sector(sector)) = next else {
+            return;
+        };
+        if let Err(at) = self.positions.binary_search_by_key(&sector, |&(s, _)| s) {
+            self.positions.insert(at, (sector, q));
+            self.queues[q].position = Some(sector);
+        }
+    }
+
+    /// The queue whose next request is close to a sector.
+    fn find_close(&self, sector: u64) -> Option<QueueId> {
+        let at = self.positions.partition_point(|&(s, _)| s < sector);
+        let behind = self.positions.get(at);
+        let before = at.checked_sub(1).and_then(|at| self.positions.get(at));
+        let near = behind.into_iter().chain(before);
+        let nearest = near.min_by_key(|&&(s, _)| s.abs_diff(sector))?;
+        are_close(nearest.0, sector).then_some(nearest.1)
+    }
+
+    fn may_cooperate(&self, q: QueueId, with: QueueId) -> bool {
+        let (a, b) = (&self.queues[q], &self.queues[with]);
+        !self.is_too_late(with)
+            && !a.is_idle_class()
+            && a.class == b.class
+            && !a.is_seeky()
+            && !b.is_seeky()
+            && a.sync
+            && b.sync
+    }
+
+    /// Arranges that `q`'s processes move to `into`, or to where that is to be
+    /// merged itself, each with its next request.
+    fn arrange_merge(&mut self, q: QueueId, into: QueueId) -> Option<QueueId> {
+        if self.queues[into].process_refs == 0 {
+            return None;
+        }
+        let mut into = into;
+        while let Some(next) = self.queues[into].merge_into {
+            if next == q {
+                return None;
+            }
+            into = next;
+        }
+        let refs = self.queues[q].process_refs;
+        if refs == 0 || self.queues[into].process_refs == 0 || into == q {
+            return None;
+        }
+        self.queues[q].merge_into = Some(into);
+        self.queues[into].process_refs += refs;
+        Some(into)
+    }
+
+    /// The queue that a request or bio at `sector` brings `q` together with
+    /// (`bfq_setup_cooperator`).
+    pub(super) fn find_cooperator(
+        &mut self,
+        q: QueueId,
+        sector: Sector,
+        context: usize,
+    ) -> Option<QueueId> {
+        if let Some(mut into) = self.queues[q].merge_into {
+            while let Some(next) = self.queues[into].merge_into {
+                into = next;
+            }
+            return Some(into);
+        }
+        // On a drive that is as fast with random requests nothing is gained.
+        if self.queueing_flash {
+            return None;
+        }
+        if let Some(target) = self.contexts[context].stable_merge
+            && self.is_due_for_stable_merge(q)
+        {
+            return self.do_delayed_stable_merge(q, target, context);
+        }
+        if self.is_too_late(q) || self.busy_total() == 1 {
+            return None;
+        }
+        if let Some(now) = self.in_service
+            && now != q
+            && are_close(sector.0, self.in_service_position)
+            && self.may_cooperate(q, now)
+            && let Some(into) = self.arrange_merge(q, now)
+        {
+            return Some(into);
+        }
+        let close = self.find_close(sector.0).filter(|&close| close != q)?;
+        if self.may_cooperate(q, close) {
+            return self.arrange_merge(q, close);
+        }
+        None
+    }
+
+    fn is_due_for_stable_merge(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        let delay = msecs_to_jiffies(STABLE_DELAY_MS);
+        queue.sync
+            && !queue.just_created
+            && queue.split + delay < self.jiffies
+            && queue.created + delay < self.jiffies
+    }
+
+    fn do_delayed_stable_merge(
+        &mut self,
+        q: QueueId,
+        target: QueueId,
+        context: usize,
+    ) -> Option<QueueId> {
+        let worthwhile = !self.idling_boosts_throughput(q)
+            && self.queues[q].process_refs > 0
+            && self.queues[target].process_refs > 0;
+        let into = match worthwhile {
+            true => self.arrange_merge(q, target),
+            false => None,
+        };
+        if let Some(into) = into {
+            self.contexts[context].stably_merged = true;
+            if let Some(other) = self.queues[into].context {
+                self.contexts[other].stably_merged = true;
+            }
+        }
+        self.forget_stable_merge(context);
+        into
+    }
+
+    pub(super) fn forget_stable_merge(&mut self, context: usize) {
+        if let Some(target) = self.contexts[context].stable_merge.take() {
+            self.queues[target].stable_refs -= 1;
+            self.release(target);
+        }
+    }
+
+    /// A new queue that follows another of the same kind closely is merged with
+    /// it: at once on a drive that is fast with random requests, else when both
+    /// have proved to be no sequential readers.
+    pub(super) fn merge_if_stable(&mut self, q: QueueId, context: usize) -> QueueId {
+        let Some(last) = self.last_created else {
+            self.last_created = Some(q);
+            return q;
+        };
+        let (new, old) = (&self.queues[q], &self.queues[last]);
+        if old.created + msecs_to_jiffies(STABLE_CREATION_MS) < new.created
+            || new.level != old.level
+            || new.class != old.class
+        {
+            self.last_created = Some(q);
+            return q;
+        }
+        if old.created + burst::interval() < new.created {
+            return q;
+        }
+        if !self.queueing_flash {
+            self.queues[last].stable_refs += 1;
+            self.contexts[context].stable_merge = Some(last);
+            return q;
+        }
+        let Some(into) = self.arrange_merge(q, last) else {
+            return q;
+        };
+        if let Some(other) = self.queues[into].context {
+            self.contexts[other].stably_merged = true;
+        }
+        self.contexts[context].stably_merged = true;
+        self.queues[q].context = Some(context);
+        self.merge(context, q)
+    }
+
+    /// A context moves on to the queue that its own is to be merged into.
+    pub(super) fn merge(&mut self, context: usize, q: QueueId) -> QueueId {
+        let Some(into) = self.queues[q].merge_into else {
+            return q;
+        };
+        self.queue_merges += 1;
+        self.save_state(q);
+        self.save_state(into);
+        if self.queues[q].io_bound {
+            self.queues[into].io_bound = true;
+        }
+        self.queues[q].io_bound = false;
+        let waker = self.queues[q].waker.filter(|&waker| waker != into);
+        if waker.is_some() && self.queues[into].waker.is_none() {
+            self.queues[into].tentative_waker = None;
+            self.set_waker(into, waker);
+        }
+        self.hand_raising_over(q, into);
+        self.set_queue(context, Some(into), true);
+        let target = &mut self.queues[into];
+        target.coop = true;
+        // It is nobody's alone any more.
+        target.context = None;
+        target.owner = None;
+        self.queues[q].context = None;
+        if self.last_created == Some(q) {
+            self.last_created = Some(into);
+        }
+        self.drop_process_ref(q);
+        into
+    }
+
+    /// The raising of one goes over to both.
+    fn hand_raising_over(&mut self, q: QueueId, into: QueueId) {
+        let raising = self.queues[q].raising;
+        if raising.coeff == 1 {
+            return;
+        }
+        let target = &mut self.queues[into];
+        if target.raising.coeff == 1 {
+            let service = target.raising.service;
+            target.raising = super::queue::Raising { service, ..raising };
+            target.entity.prio_changed = true;
+            self.wr_busy += target.busy as u32;
+        }
+        let queue = &mut self.queues[q];
+        queue.raising.coeff = 1;
+        queue.entity.prio_changed = true;
+        self.wr_busy -= queue.busy as u32;
+    }
+
+    /// Remembers what a queue was like in the context that it belongs to.
+    fn save_state(&mut self, q: QueueId) {
+        let Some(context) = self.queues[q].context else {
+            return;
+        };
+        let raising_time = self.raising_time();
+        let queue = &self.queues[q];
+        let mut raising = queue.raising;
+        if queue.just_created && !queue.in_large_burst && self.set.low_latency {
+            // It would have been raised, had it not been merged before that.
+            raising.coeff = self.interactive_coeff();
+            raising.max_time = raising_time;
+            raising.start_finish = self.jiffies;
+            raising.start_before_soft_rt = LONG_AGO;
+            let saved = self.contexts[context].saved.as_ref();
+            raising.service = saved.map_or(0, |saved| saved.raising.service);
+        }
+        self.contexts[context].saved = Some(Saved {
+            short_ttime: queue.short_ttime,
+            io_bound: queue.io_bound,
+            io_start_ns: queue.io_start_ns,
+            idle_total_ns: queue.idle_total_ns,
+            in_large_burst: queue.in_large_burst,
+            was_in_burst_list: queue.in_burst_list,
+            weight: queue.entity.orig_weight,
+            raising,
+            ttime: queue.ttime,
+            injection: queue.injection,
+        });
+    }
+
+    /// Gives a queue back what it was like before it was merged.
+    fn resume_state(&mut self, q: QueueId, context: usize, existing: bool) {
+        let Some(saved) = self.contexts[context].saved.clone() else {
+            return;
+        };
+        let busy = existing && self.queues[q].busy;
+        let queue = &mut self.queues[q];
+        queue.short_ttime = saved.short_ttime;
+        queue.io_bound = saved.io_bound;
+        queue.injection = saved.injection;
+        queue.entity.new_weight = saved.weight;
+        queue.ttime = saved.ttime;
+        queue.io_start_ns = saved.io_start_ns;
+        queue.idle_total_ns = saved.idle_total_ns;
+        let was_raised = queue.is_raised();
+        let coeff = queue.raising.coeff;
+        queue.raising = saved.raising;
+        if !self.set.low_latency {
+            queue.raising.coeff = coeff;
+        }
+        self.resume_raising(q);
+        let queue = &mut self.queues[q];
+        queue.entity.prio_changed = true;
+        if busy {
+            self.wr_busy += queue.is_raised() as u32;
+            self.wr_busy -= was_raised as u32;
+        }
+    }
+
+    /// A context leaves a shared queue. The last one keeps it.
+    pub(super) fn split(&mut self, context: usize, q: QueueId) -> QueueId {
+        let waker = self.waker_after_split(q);
+        if self.queues[q].in_large_burst
+            && let Some(saved) = &mut self.contexts[context].saved
+        {
+            saved.in_large_burst = true;
+        }
+        self.queue_splits += 1;
+        if self.queues[q].process_refs == 1 && self.queues[q].merge_into.is_none() {
+            let submitter = self.contexts[context].submitter;
+            let queue = &mut self.queues[q];
+            queue.owner = Some(submitter);
+            queue.coop = false;
+            queue.split_coop = false;
+            self.resume_state(q, context, true);
+            return q;
+        }
+        self.set_queue(context, None, true);
+        self.drop_cooperators(q);
+        self.drop_process_ref(q);
+        let own = self.get_queue(context, true, true);
+        self.set_queue(context, Some(own), true);
+        self.rejoin_burst(own, context);
+        self.queues[own].split = self.jiffies;
+        self.resume_state(own, context, false);
+        self.queues[own].tentative_waker = None;
+        self.set_waker(own, waker);
+        own
+    }
+
+    fn rejoin_burst(&mut self, q: QueueId, context: usize) {
+        let saved = self.contexts[context].saved.as_ref();
+        let (was_listed, was_large) =
+            saved.map_or((false, false), |s| (s.was_in_burst_list, s.in_large_burst));
+        let large = (was_listed && self.burst.is_large) || was_large;
+        self.queues[q].in_large_burst = large;
+        if !large && was_listed {
+            self.join_burst_list(q);
+        }
+    }
+
+    /// The waker of a queue that is split, where that still has processes.
+    fn waker_after_split(&self, q: QueueId) -> Option<QueueId> {
+        let waker = self.queues[q].waker?;
+        let mut into = self.queues[q].merge_into;
+        while let Some(next) = into {
+            if next == waker {
+                // Splitting drops one of its references.
+                return (self.queues[waker].process_refs > 1).then_some(waker);
+            }
+            into = self.queues[next].merge_into;
+        }
+        (self.queues[waker].process_refs > 0).then_some(waker)
+    }
+
+    /// A process leaves before it followed its queue into a merge.
+    pub(super) fn drop_cooperators(&mut self, q: QueueId) {
+        let mut into = self.queues[q].merge_into;
+        while let Some(target) = into {
+            into = self.queues[target].merge_into;
+            self.queues[target].process_refs -= 1;
+            self.release(target);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Idling: leaving the drive without work for a moment, because the queue in
+//! service is worth waiting for. That costs throughput, so it is done only
+//! where it brings more (a sequential reader on a drive that seeks) or where
+//! shares or delays could not be kept otherwise.
+
+use blklab_blk::{Nanos, SchedCtx};
+
+use super::Bfq;
+use super::budget::Expiration;
+use super::queue::QueueId;
+use super::think_time::MIN_THINK_TIME_NS;
+
+/// A raised queue is waited for at least this long.
+const RAISED_IDLE_NS: u64 = 20_000_000;
+
+/// A drive with more requests in it than this has a queue of its own.
+const QUEUEING_THRESHOLD: u32 = 3;
+const QUEUEING_SAMPLES: u32 = 32;
+
+/// Whether the drive has a queue of its own, as far as is known.
+#[derive(Debug, Default)]
+pub(super) struct DriveQueue {
+    known: Option<bool>,
+    pub(super) max_in_driver: u32,
+    samples: u32,
+}
+
+impl DriveQueue {
+    /// Taken for true until it is known.
+    pub(super) fn is_queueing(&self) -> bool {
+        self.known.unwrap_or(true)
+    }
+}
+
+impl Bfq {
+    pub(super) fn busy_total(&self) -> u32 {
+        self.busy.iter().sum()
+    }
+
+    /// Looks, on a completion, at how many requests the drive had.
+    pub(super) fn observe_drive_queue(&mut self) {
+        self.drive.max_in_driver = self.drive.max_in_driver.max(self.in_driver);
+        if self.drive.known == Some(true) {
+            return;
+        }
+        // With little to do a drive shows nothing.
+        if self.in_driver + self.queued <= QUEUEING_THRESHOLD {
+            return;
+        }
+        if let Some(q) = self.in_service {
+            let queue = &self.queues[q];
+            let own = queue.dispatched + queue.queued[0] + queue.queued[1];
+            if queue.short_ttime && own < QUEUEING_THRESHOLD && self.in_driver < QUEUEING_THRESHOLD
+            {
+                return;
+            }
+        }
+        self.drive.samples += 1;
+        if self.drive.samples <= QUEUEING_SAMPLES {
+            return;
+        }
+        self.drive.known = Some(self.drive.max_in_driver > QUEUEING_THRESHOLD);
+        self.drive.max_in_driver = 0;
+        self.drive.samples = 0;
+        self.queueing_flash = self.nonrot && self.drive.is_queueing();
+    }
+
+    /// Whether waiting makes the drive do more.
+    pub(super) fn idling_boosts_throughput(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        if queue.process_refs == 0 {
+            return false;
+        }
+        let plain_disk = !self.nonrot && !self.drive.is_queueing();
+        let sequential = !queue.is_seeky() && queue.io_bound && queue.short_ttime;
+        let boosts = plain_disk || (!(self.nonrot && self.drive.is_queueing()) && sequential);
+        // Raised queues are to wait no longer than they must.
+        boosts && self.wr_busy == 0
+    }
+
+    /// Whether the queue would not get its due without waiting: others would
+    /// fill the drive, and a drive does not know of shares.
+    pub(super) fn needs_idling(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        if queue.process_refs == 0 {
+            return false;
+        }
+        let busy = self.busy_total();
+        let others_lower = self.wr_busy < busy || self.in_driver >= queue.dispatched + 4;
+        (queue.is_raised() && others_lower) || self.is_asymmetric(Some(q)) || busy == 1
+    }
+
+    /// Whether to wait for the queue's next request (`bfq_better_to_idle`).
+    pub(super) fn better_to_idle(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        if queue.process_refs == 0 {
+            return false;
+        }
+        if self.set.strict_guarantees {
+            return true;
+        }
+        if self.set.slice_idle_ns == 0 || !queue.sync || queue.is_idle_class() {
+            return false;
+        }
+        self.idling_boosts_throughput(q) || self.needs_idling(q)
+    }
+
+    pub(super) fn must_idle(&self, q: QueueId) -> bool {
+        self.queues[q].sorted.is_empty() && self.better_to_idle(q)
+    }
+
+    /// Starts to wait for the queue in service.
+    pub(super) fn arm_slice_timer(&mut self, q: QueueId) {
+        self.queues[q].wait_request = true;
+        let slice = self.set.slice_idle_ns;
+        let queue = &self.queues[q];
+        let slice = if queue.is_raised() {
+            slice.max(RAISED_IDLE_NS)
+        } else if queue.is_seeky() && !self.is_asymmetric(Some(q)) {
+            // It gains little, so it is not given much.
+            slice.min(MIN_THINK_TIME_NS)
+        } else {
+            slice
+        };
+        self.last_idling_start_ns = self.now_ns;
+        self.slice_timer = Some(Nanos(self.now_ns.saturating_add(slice)));
+        self.idlings += 1;
+    }
+
+    pub(super) fn stop_waiting(&mut self, q: QueueId) {
+        self.queues[q].wait_request = false;
+        self.slice_timer = None;
+    }
+
+    /// The wait is over.
+    pub(super) fn slice_timer_fired(&mut self, ctx: &SchedCtx<'_>) {
+        let Some(q) = self.in_service else {
+            return;
+        };
+        self.queues[q].wait_request = false;
+        if self.is_past_timeout(q) {
+            self.expire(ctx, q, true, Expiration::BudgetTimeout);
+        } else if self.queues[q].queued == [0, 0] {
+            self.expire(ctx, q, true, Expiration::TooIdle);
+        }
+        // Else a small request came that was to gather more.
+        self.run_queues();
+    }
+
+    /// Has the hardware queues run, where there is something to dispatch.
+    pub(super) fn run_queues(&mut self) {
+        if self.queued > 0 {
+            self.run_at = Some(Nanos(self.now_ns));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Injection: while the queue in service is waited for, requests of others may
+//! go to the drive, as many as do not slow its own down. And wakers: a queue
+//! whose requests always follow another's completions is best helped by serving
+//! that other one.
+
+use blklab_blk::SchedCtx;
+
+use super::Bfq;
+use super::queue::QueueId;
+use super::think_time::SMALL_SECTORS;
+use crate::jiffies::msecs_to_jiffies;
+
+/// A request that follows a completion within this time may be brought about
+/// by it.
+const WAKE_NS: u64 = 4_000_000;
+/// So many times in a row make a waker.
+const WAKE_DETECTIONS: u32 = 3;
+/// Within so many idle slices.
+const WAKE_SLICES: u64 = 128;
+
+impl Bfq {
+    /// Nothing is known: one request may be injected where the process thinks
+    /// long anyway, else none.
+    pub(super) fn reset_injection(&mut self, q: QueueId) {
+        let jiffies = self.jiffies;
+        let queue = &mut self.queues[q];
+        queue.injection.last_service_ns = 0;
+        queue.injection.limit = if queue.short_ttime { 0 } else { 1 };
+        queue.injection.lowered = jiffies;
+        self.waited_rq = None;
+    }
+
+    /// A request comes to a synchronous queue whose process had none: how long
+    /// it will take tells what injection costs.
+    pub(super) fn prepare_injection_sample(&mut self, q: QueueId) {
+        self.detect_waker(q);
+        let jiffies = self.jiffies;
+        if self.queues[q].injection.lowered + msecs_to_jiffies(1000) <= jiffies {
+            self.reset_injection(q);
+        }
+        let injection = self.queues[q].injection;
+        let undisturbed = self.in_driver == 0;
+        let disturbed = injection.last_service_ns > 0 && self.rqs_injected && self.in_driver > 0;
+        if self.in_service == Some(q)
+            && (undisturbed || disturbed)
+            && injection.lowered + msecs_to_jiffies(10) <= jiffies
+        {
+            self.last_empty_occupied_ns = self.now_ns;
+            self.wait_dispatch = true;
+            if undisturbed {
+                self.rqs_injected = false;
+            }
+        }
+    }
+
+    /// The request that was waited for is done: the limit goes up while it
+    /// took less than half as long again as without injection, else down.
+    pub(super) fn update_injection(&mut self, q: QueueId) {
+        let total_ns = self.now_ns.wrapping_sub(self.last_empty_occupied_ns);
+        let (jiffies, in_driver) = (self.jiffies, self.in_driver);
+        let injection = &mut self.queues[q].injection;
+        let old_limit = injection.limit;
+        if injection.last_service_ns > 0 && self.rqs_injected {
+            let threshold = injection.last_service_ns * 3 / 2;
+            if total_ns >= threshold && old_limit > 0 {
+                injection.limit -= 1;
+                injection.lowered = jiffies;
+            } else if total_ns < threshold && old_limit <= self.drive.max_in_driver {
+                injection.limit += 1;
+            }
+        }
+        let alone = in_driver == 1;
+        if (injection.last_service_ns == 0 && alone) || total_ns < injection.last_service_ns {
+            if injection.last_service_ns == 0 {
+                // Now that there is something to compare with, injection can be
+                // tried.
+                injection.limit = old_limit.max(1);
+            }
+            injection.last_service_ns = total_ns;
+        } else if !self.rqs_injected && alone {
+            // The drive, or what is asked of it, has changed.
+            injection.last_service_ns = total_ns;
+        }
+        self.waited_rq = None;
+        self.rqs_injected = false;
+    }
+
+    /// A queue from which to inject a request while `in_service` is waited for.
+    ///
+    /// The kernel also means to allow one request when the wait has lasted a
+    /// slice; as it compares jiffies with nanoseconds that never happens.
+    pub(super) fn choose_for_injection(
+        &mut self,
+        ctx: &SchedCtx<'_>,
+        in_service: QueueId,
+    ) -> Option<QueueId> {
+        let queue = &self.queues[in_service];
+        if self.in_driver >= queue.injection.limit {
+            return None;
+        }
+        let from_any = !queue.is_raised() || !queue.short_ttime;
+        let chosen = self.sched.last_activated(|q| {
+            (from_any || self.queues[q].is_raised())
+                && self.can_afford_next(ctx, q)
+                && !self.would_hold_up(ctx, q)
+        })?;
+        self.rqs_injected = true;
+        Some(chosen)
+    }
+
+    /// A large request holds a fast drive up for longer than is known of.
+    fn would_hold_up(&self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
+        let next = self.queues[q].next_rq;
+        let large = next.is_some_and(|id| ctx.rqs[id].sectors as u64 >= SMALL_SECTORS);
+        self.nonrot && large && self.in_driver >= 1
+    }
+
+    /// A queue that has something to do with the one in service and may be
+    /// served while that is waited for: its process's writes, its waker, or one
+    /// that it wakes.
+    pub(super) fn related_to_serve(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
+        let can_serve = |q: QueueId| self.queues[q].busy && self.can_afford_next(ctx, q);
+        let own_async = self.own_async(ctx, q);
+        let related = [
+            own_async,
+            self.queues[q].waker,
+            self.queues[q].woken.first().copied(),
+        ];
+        related.into_iter().flatten().find(|&q| can_serve(q))
+    }
+
+    /// The asynchronous queue of the process, if the next request in it is its.
+    fn own_async(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
+        let context = self.queues[q].context?;
+        let asynchronous = self.contexts[context].queues[0]?;
+        let next = self.queues[asynchronous].next_rq?;
+        (Bfq::context_of(&ctx.rqs[next]) == Some(context)).then_some(asynchronous)
+    }
+
+    /// Whether the last completion, of another queue, brought this request about.
+    fn detect_waker(&mut self, q: QueueId) {
+        let Some(last) = self.last_completed else {
+            return;
+        };
+        let now_ns = self.now_ns;
+        let slices_ns = WAKE_SLICES * self.set.slice_idle_ns;
+        let queue = &mut self.queues[q];
+        let late = now_ns.wrapping_sub(self.last_completion_ns) >= WAKE_NS;
+        if last == q || queue.short_ttime || late {
+            return;
+        }
+        let too_old = now_ns > queue.waker_detection_started_ns + slices_ns;
+        if queue.tentative_waker != Some(last) || too_old {
+            queue.tentative_waker = Some(last);
+            queue.waker_detections = 1;
+            queue.waker_detection_started_ns = now_ns;
+        } else {
+            queue.waker_detections += 1;
+        }
+        if queue.waker_detections == WAKE_DETECTIONS {
+            queue.tentative_waker = None;
+            self.set_waker(q, Some(last));
+        }
+    }
+
+    pub(super) fn set_waker(&mut self, q: QueueId, waker: Option<QueueId>) {
+        self.leave_waker(q);
+        self.queues[q].waker = waker;
+        if let Some(waker) = waker {
+            self.queues[waker].woken.insert(0, q);
+        }
+    }
+
+    pub(super) fn leave_waker(&mut self, q: QueueId) {
+        if let Some(waker) = self.queues[q].waker.take() {
+            self.queues[waker].woken.retain(|&woken| woken != q);
+        }
+    }
+
+    /// A queue became busy: of those that its waker wakes it is the first.
+    pub(super) fn first_of_woken(&mut self, q: QueueId) {
+        if let Some(waker) = self.queues[q].waker {
+            let woken = &mut self.queues[waker].woken;
+            if let Some(at) = woken.iter().position(|&w| w == q) {
+                woken[..=at].rotate_right(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! bfq, Budget Fair Queueing, as Linux 6.12 has it (`block/bfq-iosched.c`,
+//! `block/bfq-wf2q.c`); P. Valente and M. Andreolini, "Improving application
+//! responsiveness with the BFQ disk I/O scheduler", SYSTOR 2012.
+//!
+//! Each process has a queue. One queue at a time is in service and has the
+//! drive to itself until its budget, in sectors, is used up; B-WF2Q+ chooses
+//! the next, so that shares follow weights whatever the budgets are. On top of
+//! that are the heuristics for low latency and throughput, each in a file of
+//! its own.
+//!
+//! What the kernel has and this has not: control groups (all queues are in one
+//! group), drives with several actuators, and the queue for when there is no
+//! memory for another. A queue's priority is that of its requests, where the
+//! kernel takes the process's own.
+
+mod budget;
+mod burst;
+mod cooperators;
+mod idling;
+mod injection;
+mod peak_rate;
+mod queue;
+mod requests;
+mod service;
+mod submitter;
+mod think_time;
+mod tunables;
+mod weight_raising;
+mod weights;
+mod wf2q;
+
+use blklab_blk::{
+    Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqFlags, RqList,
+    SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok, op_is_sync,
+    sched_try_insert_merge, sched_try_merge,
+};
+
+use crate::jiffies::jiffies;
+use burst::Burst;
+use idling::DriveQueue;
+use peak_rate::PeakRate;
+use queue::{BfqQueue, CLASSES, QueueId};
+use submitter::Contexts;
+use tunables::Settings;
+use weights::WeightCounts;
+use wf2q::SchedData;
+
+pub use tunables::TUNABLES;
+
+/// Asynchronous queues: eight levels of two classes, and one of the idle class.
+const ASYNC_QUEUES: usize = 17;
+/// Reasons for which a queue leaves service.
+const EXPIRATIONS: usize = 5;
+
+/// The scheduler's state.
+pub struct Bfq {
+    tunables: Tunables,
+    set: Settings,
+    /// The present, as the hook that runs was given it.
+    now_ns: u64,
+    jiffies: i64,
+    nonrot: bool,
+    nr_requests: u32,
+
+    queues: Slab<BfqQueue>,
+    contexts: Contexts,
+    async_queues: [Option<QueueId>; ASYNC_QUEUES],
+    /// The context and the queue of the bio that is being merged.
+    merging: Option<(usize, QueueId)>,
+
+    sched: SchedData,
+    in_service: Option<QueueId>,
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    /// Queues with requests, the one in service included, by class.
+    busy: [u32; CLASSES],
+    /// Those of them that are raised.
+    wr_busy: u32,
+    queued: u32,
+    in_driver: u32,
+    weights: WeightCounts,
+    /// Queues in the order of their next requests' sectors.
+    positions: Vec<(u64, QueueId)>,
+
+    budgets_assigned: u32,
+    max_budget: i64,
+    last_budget_start_ns: u64,
+    rate: PeakRate,
+    drive: DriveQueue,
+    /// The drive has no moving parts and a queue of its own.
+    queueing_flash: bool,
+    /// Where the last request ended that was dispatched; and of the queue in
+    /// service, zero for none.
+    last_position: u64,
+    in_service_position: u64,
+    last_completion_ns: u64,
+    last_completed: Option<QueueId>,
+    last_created: Option<QueueId>,
+
+    /// When the wait for the queue in service ends.
+    slice_timer: Option<Nanos>,
+    last_idling_start_ns: u64,
+    /// When the hardware queues are to be run.
+    run_at: Option<Nanos>,
+
+    /// A request came whose service time is to be sampled, and is not
+    /// dispatched yet; or is.
+    wait_dispatch: bool,
+    waited_rq: Option<RequestId>,
+    last_empty_occupied_ns: u64,
+    rqs_injected: bool,
+
+    burst: Burst,
+
+    last_dispatched: Option<QueueId>,
+    expirations: [u64; EXPIRATIONS],
+    idlings: u64,
+    injected: u64,
+    queue_merges: u64,
+    queue_splits: u64,
+}
+
+impl Bfq {
+    /// A fresh one.
+    pub fn new(info: &QueueInfo) -> Bfq {
+        let tunables = Tunables::new(TUNABLES);
+        let nonrot = !info.rotational;
+        let mut new = Bfq {
+            set: Settings::of(&tunables),
+            tunables,
+            now_ns: 0,
+            jiffies: 0,
+            nonrot,
+            nr_requests: 0,
+            queues: Slab::default(),
+            contexts: Contexts::default(),
+            async_queues: [None; ASYNC_QUEUES],
+            merging: None,
+            sched: SchedData::new(),
+            in_service: None,
+            dispatch: RqList::new(),
+            busy: [0; CLASSES],
+            wr_busy: 0,
+            queued: 0,
+            in_driver: 0,
+            weights: WeightCounts::default(),
+            positions: Vec::new(),
+            budgets_assigned: 0,
+            max_budget: budget::DEFAULT_MAX_BUDGET,
+            last_budget_start_ns: 0,
+            rate: PeakRate::new(nonrot),
+            drive: DriveQueue::default(),
+            queueing_flash: nonrot,
+            last_position: 0,
+            in_service_position: 0,
+            last_completion_ns: 0,
+            last_completed: None,
+            last_created: None,
+            slice_timer: None,
+            last_idling_start_ns: 0,
+            run_at: None,
+            wait_dispatch: false,
+            waited_rq: None,
+            last_empty_occupied_ns: 0,
+            rqs_injected: false,
+            burst: Burst::new(),
+            last_dispatched: None,
+            expirations: [0; EXPIRATIONS],
+            idlings: 0,
+            injected: 0,
+            queue_merges: 0,
+            queue_splits: 0,
+        };
+        new.depth_updated(info);
+        new
+    }
+
+    fn enter(&mut self, now: Nanos) {
+        self.now_ns = now.0;
+        self.jiffies = jiffies(now);
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        self.assign_queue(ctx, id);
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        if at == InsertAt::Head {
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        self.insert_into_queue(ctx, id);
+        ctx.merge.add(ctx.rqs, id);
+    }
+
+    /// The drive finished a request or gave it back, or it merged on its way in.
+    fn finish(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let Some(q) = Bfq::queue_of(&ctx.rqs[id]) else {
+            return;
+        };
+        if ctx.rqs[id].rq_flags.has(RqFlags::STARTED) {
+            self.request_left_drive(ctx, q, id);
+        }
+        self.unassign_queue(ctx, id);
+    }
+
+    /// How many tags of each word asynchronous requests and synchronous writes
+    /// may have, so that they leave some to reads; less while raised queues are
+    /// busy.
+    fn write_depth(&self, sync: bool) -> u32 {
+        let nr = self.nr_requests;
+        let depth = match (self.wr_busy > 0, sync) {
+            (false, false) => nr / 2,
+            (false, true) => nr * 3 / 4,
+            (true, false) => nr * 3 / 16,
+            (true, true) => nr * 6 / 16,
+        };
+        depth.max(1)
+    }
+
+    /// Whether a queue has more requests than its weight's share of `limit`.
+    /// Weights of higher classes count eightfold.
+    fn is_over_limit(&self, q: QueueId, limit: u32) -> bool {
+        let queue = &self.queues[q];
+        if !queue.entity.on_tree_or_in_service {
+            return false;
+        }
+        let trees = &self.sched.trees[..=queue.class];
+        let sum = trees.iter().fold(0, |sum, t| sum * 8 + t.weight_sum);
+        if sum == 0 {
+            return false;
+        }
+        let share = (limit as u64 * queue.entity.weight as u64 + sum / 2) / sum;
+        queue.entity.allocated as u64 >= share
+    }
+}
+
+impl Elevator for Bfq {
+    fn name(&self) -> &'static str {
+        "bfq"
+    }
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.nr_requests = info.nr_requests;
+    }
+
+    fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
+        let sync = op_is_sync(op, flags);
+        let limit = match sync && !op.is_write() {
+            true => self.nr_requests,
+            false => self.write_depth(sync),
+        };
+        (limit < self.nr_requests).then_some(limit)
+    }
+
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        let limit = self.limit_depth(bio.op, bio.flags);
+        let context = self.contexts.find(bio.submitter);
+        let q = context.and_then(|c| self.contexts[c].queues[bio.is_sync() as usize]);
+        match q {
+            Some(q) if self.is_over_limit(q, limit.unwrap_or(self.nr_requests)) => Some(1),
+            _ => limit,
+        }
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
+        self.enter(ctx.now);
+        self.merging = self.contexts.find(bio.submitter).and_then(|context| {
+            let q = self.contexts[context].queues[bio.is_sync() as usize]?;
+            Some((context, q))
+        });
+        sched_try_merge(self, ctx, bio)
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        let (_, q) = self.merging?;
+        let id = self.queues[q].sorted.find(bio.end())?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    /// A bio joins only requests of its own queue; and as where it is may bring
+    /// its process together with another, its queue may change here.
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        // Nobody waits for that request, but somebody does for this bio.
+        if bio.is_sync() && !ctx.rqs[id].is_sync() {
+            return false;
+        }
+        let Some((context, mut q)) = self.merging else {
+            return false;
+        };
+        if let Some(into) = self.find_cooperator(q, bio.sector, context) {
+            while q != into {
+                q = self.merge(context, q);
+            }
+            self.merging = Some((context, q));
+        }
+        Bfq::queue_of(&ctx.rqs[id]) == Some(q)
+    }
+
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        if kind == MergeKind::Front
+            && ctx.rqs[id].is_sorted()
+            && let Some(q) = Bfq::queue_of(&ctx.rqs[id])
+        {
+            self.enter(ctx.now);
+            self.moved_to_front(ctx, q, id);
+        }
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.enter(ctx.now);
+        self.swallow(ctx, id, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let q = Bfq::queue_of(&ctx.rqs[id])?;
+        self.queues[q].sorted.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let q = Bfq::queue_of(&ctx.rqs[id])?;
+        self.queues[q].sorted.next(ctx.rqs, id)
+    }
+
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        ctx.rqs[id].elv = [0; 2];
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        self.enter(ctx.now);
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        self.enter(ctx.now);
+        self.dispatch_one(ctx)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.queued > 0
+    }
+
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.enter(ctx.now);
+        self.finish(ctx, id);
+    }
+
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.enter(ctx.now);
+        self.finish(ctx, id);
+    }
+
+    fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        self.enter(ctx.now);
+        self.forget_submitter(ctx, submitter);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.slice_timer.into_iter().chain(self.run_at).min()
+    }
+
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        self.enter(ctx.now);
+        if self.slice_timer.is_some_and(|at| at <= ctx.now) {
+            self.slice_timer = None;
+            self.slice_timer_fired(ctx);
+        }
+        let run = self.run_at.is_some_and(|at| at <= ctx.now);
+        if run {
+            self.run_at = None;
+        }
+        run
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.apply_tunable(name, value)
+    }
+
+    /// Queues by their numbers, -1 for none; `service` to `wr_coeff` are those
+    /// of the queue that the last request came from.
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        let number = |q: Option<QueueId>| q.map_or(-1, |q| q.index() as i64);
+        let mut state = vec![
+            ("in_service_queue", number(self.in_service)),
+            ("queued", self.queued as i64),
+            ("tot_rq_in_driver", self.in_driver as i64),
+            ("busy_queues", self.busy_total() as i64),
+            ("wr_busy_queues", self.wr_busy as i64),
+            ("peak_rate", self.rate.peak as i64),
+            ("bfq_max_budget", self.max_budget),
+            ("bfqq", number(self.last_dispatched)),
+        ];
+        if let Some(q) = self.last_dispatched {
+            let queue = &self.queues[q];
+            state.extend([
+                ("pid", queue.owner.map_or(-1, |owner| owner.0 as i64)),
+                ("service", queue.entity.service),
+                ("budget", queue.entity.budget),
+                ("wr_coeff", queue.raising.coeff as i64),
+            ]);
+        }
+        state
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let [too_idle, timeout, exhausted, no_more, preempted] = self.expirations;
+        vec![
+            ("left service: too idle", too_idle),
+            ("left service: budget timeout", timeout),
+            ("left service: budget exhausted", exhausted),
+            ("left service: no more requests", no_more),
+            ("left service: preempted", preempted),
+            ("idle slices", self.idlings),
+            ("requests injected", self.injected),
+            ("queues merged", self.queue_merges),
+            ("queues split", self.queue_splits),
+        ]
+    }
+}

@@ -1,0 +1,272 @@
+//! `BfqQueue`: the requests of one process, or of several that cooperate, or of
+//! nobody in particular at one priority; and how long it lives.
+
+use blklab_blk::{Id, IoClass, IoPrio, RequestId, RqList, SortList, SubmitterId};
+
+use super::Bfq;
+use super::wf2q::Entity;
+
+/// The name of a queue.
+pub(super) type QueueId = Id<BfqQueue>;
+
+/// A time, in jiffies, before anything that happens.
+pub(super) const LONG_AGO: i64 = i64::MIN / 4;
+
+/// Service classes, highest first: real time, best effort, idle.
+pub(super) const CLASSES: usize = 3;
+pub(super) const IDLE_CLASS: usize = 2;
+/// Priority levels of a class.
+pub(super) const LEVELS: u8 = 8;
+
+/// Class and level of an I/O priority; who set none has the middle one.
+pub(super) fn class_and_level(prio: IoPrio) -> (usize, u8) {
+    let level = prio.level.min(LEVELS - 1);
+    match prio.class {
+        IoClass::Rt => (0, level),
+        IoClass::Be => (1, level),
+        IoClass::None => (1, LEVELS / 2),
+        IoClass::Idle => (IDLE_CLASS, LEVELS - 1),
+    }
+}
+
+/// The weight of a level.
+pub(super) fn weight_of_level(level: u8) -> u32 {
+    (LEVELS - level) as u32 * 10
+}
+
+/// The weight of who set no priority; only such queues are ever raised.
+pub(super) const DEFAULT_WEIGHT: u32 = 40;
+
+/// How long a process thinks between a completion and its next request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ThinkTime {
+    pub(super) last_end_ns: u64,
+    pub(super) total_ns: u64,
+    pub(super) samples: u64,
+    pub(super) mean_ns: u64,
+}
+
+/// A queue's weight raising. Times are in jiffies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Raising {
+    /// What the weight is multiplied with; 1 where it is not raised.
+    pub(super) coeff: u32,
+    pub(super) max_time: i64,
+    /// When the present raising started, or the last one ended.
+    pub(super) start_finish: i64,
+    /// When the interactive raising began that a soft real-time one interrupted.
+    pub(super) start_before_soft_rt: i64,
+    pub(super) service: u64,
+}
+
+/// What is learned about injecting others' requests while this queue is served.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Injection {
+    /// Requests in the drive beyond which none is injected.
+    pub(super) limit: u32,
+    /// How long a request takes when nothing is injected; 0 is not known.
+    pub(super) last_service_ns: u64,
+    /// When the limit was last lowered.
+    pub(super) lowered: i64,
+}
+
+/// One queue.
+#[derive(Debug)]
+pub(super) struct BfqQueue {
+    /// Nothing refers to it and its place may be used for another.
+    freed: bool,
+    /// Submitters that have this queue or are about to.
+    pub(super) process_refs: u32,
+    /// Delayed stable merges that aim at it.
+    pub(super) stable_refs: u32,
+    pub(super) class: usize,
+    pub(super) new_class: usize,
+    pub(super) level: u8,
+    pub(super) entity: Entity,
+    /// The weight it is counted under in the tree of weights.
+    pub(super) counted_weight: Option<u32>,
+
+    pub(super) sorted: SortList,
+    pub(super) fifo: RqList,
+    pub(super) next_rq: Option<RequestId>,
+    /// Asynchronous, synchronous.
+    pub(super) queued: [u32; 2],
+    /// In the drive or on their way there.
+    pub(super) dispatched: u32,
+
+    pub(super) max_budget: i64,
+    pub(super) budget_timeout: i64,
+
+    pub(super) just_created: bool,
+    pub(super) busy: bool,
+    /// It is in service, empty, and its next request is waited for.
+    pub(super) wait_request: bool,
+    /// It expired for having no requests, but may still come in time.
+    pub(super) non_blocking_wait: bool,
+    /// The oldest request was looked at in this service slot.
+    pub(super) fifo_checked: bool,
+    pub(super) short_ttime: bool,
+    pub(super) sync: bool,
+    pub(super) io_bound: bool,
+    pub(super) in_large_burst: bool,
+    pub(super) soft_rt_update: bool,
+    pub(super) coop: bool,
+    pub(super) split_coop: bool,
+
+    pub(super) ttime: ThinkTime,
+    pub(super) io_start_ns: u64,
+    pub(super) idle_total_ns: u64,
+    /// A bit a request, the last lowest: whether it was far from the one before.
+    pub(super) seek_history: u32,
+    /// Where the last request that came in ended.
+    pub(super) last_request_pos: u64,
+    pub(super) first_io: i64,
+    pub(super) created: i64,
+    pub(super) split: i64,
+    pub(super) last_idle_to_busy: i64,
+    pub(super) service_since_idle: u64,
+
+    pub(super) raising: Raising,
+    pub(super) soft_rt_next_start: i64,
+    pub(super) injection: Injection,
+
+    /// The queue it is to be merged into.
+    pub(super) merge_into: Option<QueueId>,
+    /// Where it stands in the order of next requests.
+    pub(super) position: Option<u64>,
+    /// The submitter's context, while it belongs to one alone.
+    pub(super) context: Option<usize>,
+    /// For display; `None` where it is shared.
+    pub(super) owner: Option<SubmitterId>,
+
+    pub(super) in_burst_list: bool,
+    /// The queue whose completions bring requests of this one about.
+    pub(super) waker: Option<QueueId>,
+    pub(super) tentative_waker: Option<QueueId>,
+    pub(super) waker_detections: u32,
+    pub(super) waker_detection_started_ns: u64,
+    /// Queues that this one wakes, the last that became busy first.
+    pub(super) woken: Vec<QueueId>,
+}
+
+impl BfqQueue {
+    /// More than 19 of the last 32 requests were far from the ones before.
+    pub(super) fn is_seeky(&self) -> bool {
+        self.seek_history.count_ones() > 19
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.raising.coeff > 1
+    }
+
+    pub(super) fn is_idle_class(&self) -> bool {
+        self.class == IDLE_CLASS
+    }
+
+    pub(super) fn budget_left(&self) -> i64 {
+        self.entity.budget - self.entity.service
+    }
+
+    fn is_referenced(&self) -> bool {
+        self.process_refs > 0
+            || self.stable_refs > 0
+            || self.entity.allocated > 0
+            || self.entity.on_tree_or_in_service
+            || self.counted_weight.is_some()
+    }
+}
+
+impl Bfq {
+    /// A new queue for the priority of a context (`bfq_init_bfqq`).
+    pub(super) fn create_queue(&mut self, prio: IoPrio, owner: SubmitterId, sync: bool) -> QueueId {
+        let (class, level) = class_and_level(prio);
+        let weight = weight_of_level(level);
+        self.queues.insert(BfqQueue {
+            freed: false,
+            process_refs: 0,
+            stable_refs: 0,
+            class,
+            new_class: class,
+            level,
+            entity: Entity::new(weight),
+            counted_weight: None,
+            sorted: SortList::new(),
+            fifo: RqList::new(),
+            next_rq: None,
+            queued: [0; 2],
+            dispatched: 0,
+            max_budget: 2 * self.default_or_max_budget() / 3,
+            budget_timeout: LONG_AGO,
+            just_created: sync,
+            busy: false,
+            wait_request: false,
+            non_blocking_wait: false,
+            fifo_checked: false,
+            // The kernel means to except the idle class, but asks for the class
+            // before it has set it.
+            short_ttime: sync,
+            sync,
+            io_bound: true,
+            in_large_burst: false,
+            soft_rt_update: false,
+            coop: false,
+            split_coop: false,
+            ttime: ThinkTime {
+                last_end_ns: self.now_ns + 1,
+                ..ThinkTime::default()
+            },
+            io_start_ns: self.now_ns,
+            idle_total_ns: 0,
+            // The first request is almost always far from nowhere.
+            seek_history: 1,
+            last_request_pos: 0,
+            first_io: 0,
+            created: self.jiffies,
+            split: LONG_AGO,
+            last_idle_to_busy: 0,
+            service_since_idle: 0,
+            raising: Raising {
+                coeff: 1,
+                max_time: 0,
+                start_finish: self.jiffies,
+                start_before_soft_rt: LONG_AGO,
+                service: 0,
+            },
+            soft_rt_next_start: self.jiffies,
+            injection: Injection {
+                lowered: self.jiffies,
+                ..Injection::default()
+            },
+            merge_into: None,
+            position: None,
+            context: None,
+            owner: Some(owner),
+            in_burst_list: false,
+            waker: None,
+            tentative_waker: None,
+            waker_detections: 0,
+            waker_detection_started_ns: 0,
+            woken: Vec::new(),
+        })
+    }
+
+    /// Frees a queue that nothing refers to any more (`bfq_put_queue`), and says
+    /// whether it did. The one in service is kept until it leaves it.
+    pub(super) fn release(&mut self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        if queue.freed || queue.is_referenced() || self.in_service == Some(q) {
+            return false;
+        }
+        self.queues[q].freed = true;
+        self.leave_burst_list(q);
+        self.leave_waker(q);
+        for woken in std::mem::take(&mut self.queues[q].woken) {
+            self.queues[woken].waker = None;
+        }
+        if self.last_completed == Some(q) {
+            self.last_completed = None;
+        }
+        self.queues.remove(q);
+        true
+    }
+}

@@ -1,0 +1,340 @@
+//! A queue's requests: in by position and by age, out one at a time; and what
+//! happens when a queue gets its first or loses its last.
+
+use blklab_blk::{BioFlags, Nanos, RequestId, SchedCtx};
+
+use super::Bfq;
+use super::budget::Expiration;
+use super::queue::QueueId;
+use crate::jiffies::msecs_to_jiffies;
+
+/// A request of fewer sectors may gain by waiting for what it can merge with.
+const SMALL_REQUEST_SECTORS: u32 = 32;
+/// A queue that was idle for so long is in no burst any more.
+const BURST_OVER_MS: i64 = 10_000;
+
+/// How far a request is from where the last one ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Distance {
+    /// Ahead, or back within bounds, which is dearer.
+    Near(u64),
+    /// Further back: only after everything ahead.
+    Wraps,
+}
+
+impl Bfq {
+    fn distance(&self, sector: u64, last: u64) -> Distance {
+        if sector >= last {
+            Distance::Near(sector - last)
+        } else if sector.saturating_add(self.set.back_max_sectors) >= last {
+            Distance::Near((last - sector).saturating_mul(self.set.back_penalty))
+        } else {
+            Distance::Wraps
+        }
+    }
+
+    /// Which of two requests is better served first (`bfq_choose_req`):
+    /// somebody waits for it, it is metadata, it is closer to `last`.
+    fn choose(
+        &self,
+        ctx: &SchedCtx<'_>,
+        first: Option<RequestId>,
+        second: Option<RequestId>,
+        last: u64,
+    ) -> Option<RequestId> {
+        let (Some(a), Some(b)) = (first, second) else {
+            return first.or(second);
+        };
+        if a == b {
+            return Some(a);
+        }
+        let (ra, rb) = (&ctx.rqs[a], &ctx.rqs[b]);
+        if ra.is_sync() != rb.is_sync() {
+            return Some(if ra.is_sync() { a } else { b });
+        }
+        let (meta_a, meta_b) = (ra.flags.has(BioFlags::META), rb.flags.has(BioFlags::META));
+        if meta_a != meta_b {
+            return Some(if meta_a { a } else { b });
+        }
+        let (sa, sb) = (ra.sector.0, rb.sector.0);
+        let (da, db) = (self.distance(sa, last), self.distance(sb, last));
+        let a_first = match (da, db) {
+            // One long way back to the lower, then on.
+            (Distance::Wraps, Distance::Wraps) => sa <= sb,
+            _ if da == db => sa >= sb,
+            _ => da < db,
+        };
+        Some(if a_first { a } else { b })
+    }
+
+    /// The oldest request, if it has waited too long; asked once a service slot.
+    fn check_fifo(&mut self, ctx: &SchedCtx<'_>, q: QueueId, last: RequestId) -> Option<RequestId> {
+        let queue = &mut self.queues[q];
+        if std::mem::replace(&mut queue.fifo_checked, true) {
+            return None;
+        }
+        let oldest = queue.fifo.front()?;
+        let due = oldest != last && Nanos(self.now_ns) >= ctx.rqs[oldest].fifo_time;
+        due.then_some(oldest)
+    }
+
+    /// The request to follow `last`, which is still queued.
+    fn find_next(&mut self, ctx: &SchedCtx<'_>, q: QueueId, last: RequestId) -> Option<RequestId> {
+        if let Some(oldest) = self.check_fifo(ctx, q, last) {
+            return Some(oldest);
+        }
+        let sorted = &self.queues[q].sorted;
+        let ahead = sorted.next(ctx.rqs, last).or_else(|| sorted.first());
+        let ahead = ahead.filter(|&id| id != last);
+        let behind = sorted.prev(ctx.rqs, last);
+        self.choose(ctx, ahead, behind, ctx.rqs[last].sector.0)
+    }
+
+    /// The queue's place in the order of next requests changed.
+    pub(super) fn move_position(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
+        if !self.queueing_flash {
+            let next = self.queues[q].next_rq.map(|id| ctx.rqs[id].sector);
+            self.update_position(q, next);
+        }
+    }
+
+    /// Takes a request in.
+    pub(super) fn insert_into_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let q = self.follow_cooperator(ctx, id);
+        let context = Bfq::context_of(&ctx.rqs[id]).expect("a request that is inserted has one");
+        self.update_think_time(q);
+        self.update_short_ttime(q, context);
+        self.update_seeks(ctx, q, id);
+        self.add_request(ctx, q, id, context);
+        let sync = ctx.rqs[id].is_sync() as usize;
+        ctx.rqs[id].fifo_time =
+            Nanos(self.now_ns).saturating_add(Nanos(self.set.fifo_expire_ns[sync]));
+        self.queues[q].fifo.push_back(ctx.rqs, id);
+        self.request_enqueued(ctx, q, id);
+    }
+
+    /// The request's queue, after a merge that the request brings about.
+    fn follow_cooperator(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> QueueId {
+        let rq = &ctx.rqs[id];
+        let old = Bfq::queue_of(rq).expect("a request that is inserted has a queue");
+        let context = Bfq::context_of(rq).expect("and a context");
+        let Some(into) = self.find_cooperator(old, rq.sector, context) else {
+            return old;
+        };
+        self.queues[into].entity.allocated += 1;
+        if self.contexts[context].queues[1] == Some(old) {
+            let mut q = old;
+            while q != into {
+                q = self.merge(context, q);
+            }
+        }
+        let left = &mut self.queues[old];
+        left.just_created = false;
+        left.entity.allocated -= 1;
+        self.release(old);
+        ctx.rqs[id].elv[super::submitter::ELV_QUEUE] = into.index() as u32 + 1;
+        into
+    }
+
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId, context: usize) {
+        let old_coeff = self.queues[q].raising.coeff;
+        let sync = ctx.rqs[id].is_sync();
+        self.queues[q].queued[sync as usize] += 1;
+        self.queued += 1;
+        if self.queues[q].sync {
+            if self.contexts[context].requests <= 1 {
+                self.prepare_injection_sample(q);
+            }
+            self.update_io_bound(q);
+        }
+        self.queues[q].sorted.insert(ctx.rqs, id);
+        let before = self.queues[q].next_rq;
+        let next = self.choose(ctx, before, Some(id), self.last_position);
+        self.queues[q].next_rq = next;
+        if before != next {
+            self.move_position(ctx, q);
+        }
+        let mut interactive = false;
+        if !self.queues[q].busy {
+            interactive = self.becomes_busy(ctx, q, old_coeff, context);
+        } else {
+            if self.set.low_latency && old_coeff == 1 && !sync {
+                self.raise_busy_async(q);
+            }
+            if before != next {
+                self.next_request_changed(ctx, q);
+            }
+        }
+        // While a queue is not raised, and when raising begins, this is now.
+        let queue = &mut self.queues[q];
+        if self.set.low_latency && (old_coeff == 1 || !queue.is_raised() || interactive) {
+            queue.raising.start_finish = self.jiffies;
+        }
+    }
+
+    /// A queue without requests got one. Returns whether it seems interactive.
+    fn becomes_busy(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        q: QueueId,
+        old_coeff: u32,
+        context: usize,
+    ) -> bool {
+        let idle_for_long = self.idle_for_long(q);
+        let deadline = self.queues[q].ttime.last_end_ns + 3 * self.set.slice_idle_ns;
+        let arrived_in_time = self.now_ns <= deadline;
+        let single = self.queues[q].context.is_some() || self.contexts[context].stably_merged;
+        let arrival = self.judge_arrival(q, old_coeff, single);
+        let wants_drive = self.budget_for_activation(ctx, q, arrived_in_time);
+        let queue = &self.queues[q];
+        let over = queue.budget_timeout + msecs_to_jiffies(BURST_OVER_MS) < self.jiffies;
+        if !queue.just_created && idle_for_long && over {
+            self.forget_burst(q);
+            self.queues[q].in_large_burst = false;
+        }
+        self.queues[q].just_created = false;
+        let since_split = super::weight_raising::min_idle_time() + self.queues[q].split;
+        if self.set.low_latency && since_split < self.jiffies {
+            self.raise_on_arrival(q, &arrival);
+            if self.queues[q].raising.coeff != old_coeff {
+                self.queues[q].entity.prio_changed = true;
+            }
+        }
+        let queue = &mut self.queues[q];
+        queue.last_idle_to_busy = self.jiffies;
+        queue.service_since_idle = 0;
+        queue.soft_rt_update = false;
+        self.now_busy(q);
+        if let Some(now) = self.in_service
+            && self.may_preempt(q, now, wants_drive)
+            && self.next_may_preempt()
+        {
+            self.expire(ctx, now, false, Expiration::Preempted);
+        }
+        arrival.interactive
+    }
+
+    /// Whether a queue that became busy may take the drive from another: it had
+    /// it a moment ago, it stands higher, or the other need not be waited for.
+    fn may_preempt(&self, q: QueueId, now: QueueId, wants_drive: bool) -> bool {
+        let (new, old) = (&self.queues[q], &self.queues[now]);
+        (wants_drive && new.raising.coeff >= old.raising.coeff)
+            || new.class < old.class
+            || new.entity.weight > old.entity.weight
+            || !self.better_to_idle(now)
+    }
+
+    fn now_busy(&mut self, q: QueueId) {
+        self.activate(q);
+        let queue = &mut self.queues[q];
+        queue.busy = true;
+        self.busy[queue.class] += 1;
+        let raised = queue.is_raised();
+        if queue.dispatched == 0 && !raised {
+            self.count_weight(q);
+        }
+        self.wr_busy += raised as u32;
+        self.first_of_woken(q);
+    }
+
+    pub(super) fn no_longer_busy(&mut self, q: QueueId, expiration: bool) {
+        let queue = &mut self.queues[q];
+        queue.busy = false;
+        self.busy[queue.class] -= 1;
+        self.wr_busy -= queue.is_raised() as u32;
+        let in_driver = queue.dispatched > 0;
+        self.deactivate(q, expiration);
+        if !in_driver {
+            self.uncount_weight(q);
+        }
+    }
+
+    /// What was waited for came. A small request may be left to gather others
+    /// for the rest of the wait.
+    fn request_enqueued(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
+        let rq = &ctx.rqs[id];
+        let (end, sync) = (rq.end().0, rq.is_sync() as usize);
+        let small = rq.sectors < SMALL_REQUEST_SECTORS && self.queues[q].queued[sync] == 1;
+        self.queues[q].last_request_pos = end;
+        if self.in_service != Some(q) || !self.queues[q].wait_request {
+            return;
+        }
+        let timeout = self.is_past_timeout(q);
+        if small && self.idling_boosts_throughput(q) && !timeout {
+            return;
+        }
+        self.stop_waiting(q);
+        if timeout {
+            self.expire(ctx, q, false, Expiration::BudgetTimeout);
+        }
+    }
+
+    /// Takes a request out of its queue.
+    pub(super) fn remove_request(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
+        if self.queues[q].next_rq == Some(id) {
+            self.queues[q].next_rq = self.find_next(ctx, q, id);
+            self.next_request_changed(ctx, q);
+        }
+        let sync = ctx.rqs[id].is_sync() as usize;
+        let queue = &mut self.queues[q];
+        queue.fifo.remove(ctx.rqs, id);
+        queue.sorted.remove(ctx.rqs, id);
+        queue.queued[sync] -= 1;
+        self.queued -= 1;
+        ctx.merge.remove(ctx.rqs, id);
+        if !self.queues[q].sorted.is_empty() {
+            return self.move_position(ctx, q);
+        }
+        self.queues[q].next_rq = None;
+        if self.queues[q].busy && self.in_service != Some(q) {
+            self.no_longer_busy(q, false);
+            let entity = &mut self.queues[q].entity;
+            entity.budget = 0;
+            entity.service = 0;
+        }
+        self.remove_position_of(q);
+    }
+
+    /// A request now starts where a bio that was put in front of it starts.
+    pub(super) fn moved_to_front(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
+        let behind = self.queues[q].sorted.prev(ctx.rqs, id);
+        let overtook = behind.is_some_and(|b| ctx.rqs[id].sector < ctx.rqs[b].sector);
+        let sorted = &mut self.queues[q].sorted;
+        sorted.remove(ctx.rqs, id);
+        sorted.insert(ctx.rqs, id);
+        if !overtook {
+            return;
+        }
+        let before = self.queues[q].next_rq;
+        let next = self.choose(ctx, before, Some(id), self.last_position);
+        self.queues[q].next_rq = next;
+        if before != next {
+            self.next_request_changed(ctx, q);
+            self.move_position(ctx, q);
+        }
+    }
+
+    /// `next` became part of `id`; the survivor takes over the earlier deadline
+    /// with its place, and the turn.
+    pub(super) fn swallow(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        let queues = (Bfq::queue_of(&ctx.rqs[id]), Bfq::queue_of(&ctx.rqs[next]));
+        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
+        if let (Some(q), Some(other)) = queues {
+            let older = ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time;
+            if q == other && both_queued && older {
+                let fifo = &mut self.queues[q].fifo;
+                fifo.remove(ctx.rqs, id);
+                fifo.insert_before(ctx.rqs, id, next);
+                ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+            }
+            if self.queues[q].next_rq == Some(next) {
+                self.queues[q].next_rq = Some(id);
+            }
+        }
+        if ctx.rqs[next].is_sorted()
+            && let Some(other) = queues.1
+        {
+            self.remove_request(ctx, other, next);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Submitters: which queue a request goes to. A process has a queue of its own
+//! for what it waits for; what nobody waits for shares one queue a priority.
+
+use blklab_blk::{IoPrio, Request, RequestId, SchedCtx, SubmitterId};
+
+use super::Bfq;
+use super::budget::Expiration;
+use super::queue::{Injection, QueueId, Raising, ThinkTime, class_and_level, weight_of_level};
+
+/// The two words of a request: its context and its queue, and one more each,
+/// so that zero is none.
+pub(super) const ELV_CONTEXT: usize = 0;
+pub(super) const ELV_QUEUE: usize = 1;
+
+/// A queue's state from before it was merged with another, for when they part.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    pub(super) short_ttime: bool,
+    pub(super) io_bound: bool,
+    pub(super) io_start_ns: u64,
+    pub(super) idle_total_ns: u64,
+    pub(super) in_large_burst: bool,
+    pub(super) was_in_burst_list: bool,
+    pub(super) weight: u32,
+    pub(super) raising: Raising,
+    pub(super) ttime: ThinkTime,
+    pub(super) injection: Injection,
+}
+
+/// What is kept of a submitter (`bfq_io_cq`).
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    /// Its queues: asynchronous, synchronous.
+    pub(super) queues: [Option<QueueId>; 2],
+    pub(super) submitter: SubmitterId,
+    prio: IoPrio,
+    /// Its requests, queued or in the drive.
+    pub(super) requests: u32,
+    /// It is gone; its last requests are not.
+    pub(super) exited: bool,
+    pub(super) saved: Option<Saved>,
+    /// The queue that its own is to be merged into when it has proved stable.
+    pub(super) stable_merge: Option<QueueId>,
+    pub(super) stably_merged: bool,
+}
+
+/// Contexts, and the way from submitters to them.
+#[derive(Debug, Default)]
+pub(super) struct Contexts {
+    all: Vec<Context>,
+    free: Vec<usize>,
+    /// In order of submitters.
+    by_submitter: Vec<(SubmitterId, usize)>,
+}
+
+impl std::ops::Index<usize> for Contexts {
+    type Output = Context;
+    fn index(&self, at: usize) -> &Context {
+        &self.all[at]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Contexts {
+    fn index_mut(&mut self, at: usize) -> &mut Context {
+        &mut self.all[at]
+    }
+}
+
+impl Contexts {
+    fn place(&self, submitter: SubmitterId) -> Result<usize, usize> {
+        self.by_submitter.binary_search_by_key(&submitter, |e| e.0)
+    }
+
+    pub(super) fn find(&self, submitter: SubmitterId) -> Option<usize> {
+        self.place(submitter).ok().map(|at| self.by_submitter[at].1)
+    }
+
+    fn find_or_add(&mut self, submitter: SubmitterId, prio: IoPrio) -> usize {
+        let place = match self.place(submitter) {
+            Ok(at) => return self.by_submitter[at].1,
+            Err(place) => place,
+        };
+        let new = Context {
+            queues: [None; 2],
+            submitter,
+            prio,
+            requests: 0,
+            exited: false,
+            saved: None,
+            stable_merge: None,
+            stably_merged: false,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.all[index] = new;
+                index
+            }
+            None => {
+                self.all.push(new);
+                self.all.len() - 1
+            }
+        };
+        self.by_submitter.insert(place, (submitter, index));
+        index
+    }
+
+    fn remove(&mut self, submitter: SubmitterId) -> Option<usize> {
+        let at = self.place(submitter).ok()?;
+        let (_, index) = self.by_submitter.remove(at);
+        self.all[index].exited = true;
+        Some(index)
+    }
+
+    /// Reuses the place of one that is gone with all its requests.
+    fn free_if_done(&mut self, index: usize) {
+        if self.all[index].exited && self.all[index].requests == 0 {
+            self.free.push(index);
+        }
+    }
+}
+
+impl Bfq {
+    /// The context of a request that is in here.
+    pub(super) fn context_of(rq: &Request) -> Option<usize> {
+        (rq.elv[ELV_CONTEXT] as usize).checked_sub(1)
+    }
+
+    /// The queue of a request that is in here.
+    pub(super) fn queue_of(rq: &Request) -> Option<QueueId> {
+        let index = (rq.elv[ELV_QUEUE] as usize).checked_sub(1)?;
+        Some(QueueId::from_index(index))
+    }
+
+    /// Gives a request its queue (`bfq_init_rq`).
+    pub(super) fn assign_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> QueueId {
+        if let Some(q) = Bfq::queue_of(&ctx.rqs[id]) {
+            return q;
+        }
+        let rq = &ctx.rqs[id];
+        let (submitter, prio, sync) = (rq.submitter, rq.prio, rq.is_sync());
+        let context = self.contexts.find_or_add(submitter, prio);
+        self.check_priority(context, prio);
+        let q = self.queue_or_split(context, sync);
+        self.queues[q].entity.allocated += 1;
+        self.contexts[context].requests += 1;
+        let words = &mut ctx.rqs[id].elv;
+        words[ELV_CONTEXT] = context as u32 + 1;
+        words[ELV_QUEUE] = q.index() as u32 + 1;
+        let queue = &mut self.queues[q];
+        if queue.merge_into.is_none() && queue.process_refs == 1 {
+            queue.context = Some(context);
+        }
+        if queue.just_created && (self.burst.size > 0 || self.busy_total() == 0) {
+            self.handle_burst(q);
+        }
+        q
+    }
+
+    /// A request leaves its queue for good.
+    pub(super) fn unassign_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let (Some(q), Some(context)) = (Bfq::queue_of(rq), Bfq::context_of(rq)) else {
+            return;
+        };
+        rq.elv = [0; 2];
+        self.queues[q].entity.allocated -= 1;
+        self.release(q);
+        self.contexts[context].requests -= 1;
+        self.contexts.free_if_done(context);
+    }
+
+    /// The submitter's priority may have changed since its last request.
+    fn check_priority(&mut self, context: usize, prio: IoPrio) {
+        if self.contexts[context].prio == prio {
+            return;
+        }
+        self.contexts[context].prio = prio;
+        if let Some(old) = self.contexts[context].queues[0] {
+            let new = self.get_queue(context, false, true);
+            self.set_queue(context, Some(new), false);
+            self.drop_process_ref(old);
+        }
+        if let Some(q) = self.contexts[context].queues[1] {
+            let (class, level) = class_and_level(prio);
+            let queue = &mut self.queues[q];
+            queue.new_class = class;
+            queue.entity.new_weight = weight_of_level(level);
+            queue.entity.prio_changed = true;
+        }
+    }
+
+    /// Makes a queue the context's, or takes it away (`bic_set_bfqq`).
+    pub(super) fn set_queue(&mut self, context: usize, q: Option<QueueId>, sync: bool) {
+        let old = self.contexts[context].queues[sync as usize];
+        if let Some(old) = old
+            && self.queues[old].context == Some(context)
+        {
+            self.queues[old].context = None;
+        }
+        self.contexts[context].queues[sync as usize] = q;
+        // A queue that is merged now is not to be merged with itself later.
+        if q.is_some() && self.contexts[context].stable_merge == q {
+            self.forget_stable_merge(context);
+        }
+    }
+
+    /// The context's queue, or a new one (`bfq_get_queue`). `again` says that
+    /// the context had one before.
+    pub(super) fn get_queue(&mut self, context: usize, sync: bool, again: bool) -> QueueId {
+        let Context {
+            prio, submitter, ..
+        } = self.contexts[context];
+        if !sync {
+            let (class, level) = class_and_level(prio);
+            let slot = match class {
+                super::queue::IDLE_CLASS => 16,
+                class => class * 8 + level as usize,
+            };
+            let q = match self.async_queues[slot] {
+                Some(q) => q,
+                None => {
+                    let q = self.create_queue(prio, submitter, false);
+                    self.async_queues[slot] = Some(q);
+                    // Kept for whoever comes next.
+                    self.queues[q].process_refs += 1;
+                    q
+                }
+            };
+            self.queues[q].process_refs += 1;
+            return q;
+        }
+        let q = self.create_queue(prio, submitter, true);
+        self.queues[q].process_refs += 1;
+        match again {
+            true => q,
+            false => self.merge_if_stable(q, context),
+        }
+    }
+
+    /// The context's queue. Where it shares one with processes that it no
+    /// longer cooperates with, it gets its own again.
+    fn queue_or_split(&mut self, context: usize, sync: bool) -> QueueId {
+        let Some(q) = self.contexts[context].queues[sync as usize] else {
+            let q = self.get_queue(context, sync, false);
+            self.set_queue(context, Some(q), sync);
+            return q;
+        };
+        let queue = &self.queues[q];
+        if queue.coop && queue.split_coop && !self.contexts[context].stably_merged {
+            return self.split(context, q);
+        }
+        q
+    }
+
+    /// A process no longer uses a queue.
+    pub(super) fn drop_process_ref(&mut self, q: QueueId) {
+        let queue = &self.queues[q];
+        if queue.busy && queue.sorted.is_empty() && self.in_service != Some(q) {
+            self.no_longer_busy(q, false);
+        }
+        if self.last_created == Some(q) {
+            self.last_created = None;
+        }
+        self.queues[q].process_refs -= 1;
+        self.release(q);
+    }
+
+    /// A submitter is gone.
+    pub(super) fn forget_submitter(&mut self, ctx: &SchedCtx<'_>, submitter: SubmitterId) {
+        let Some(context) = self.contexts.remove(submitter) else {
+            return;
+        };
+        if self.contexts[context].stable_merge.is_some() {
+            self.forget_stable_merge(context);
+        }
+        for sync in [true, false] {
+            let Some(q) = self.contexts[context].queues[sync as usize] else {
+                continue;
+            };
+            self.set_queue(context, None, sync);
+            if self.in_service == Some(q) {
+                self.leave_service(ctx, q, Expiration::BudgetTimeout);
+                self.run_queues();
+            }
+            self.drop_cooperators(q);
+            self.drop_process_ref(q);
+        }
+        self.contexts.free_if_done(context);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a user can set, and what follows from it.
+
+use blklab_blk::{Tunable, TunableError, Unit};
+
+use super::Bfq;
+use crate::jiffies::msecs_to_jiffies;
+
+/// In sysfs's names and units. `slice_idle` and `slice_idle_us` are one value;
+/// the kernel keeps it in 32 bits of nanoseconds, which is the end of its range.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "fifo_expire_sync",
+        unit: Unit::Milliseconds,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 125,
+        help: "how long a request that somebody waits for is served by position, not by age",
+    },
+    Tunable {
+        name: "fifo_expire_async",
+        unit: Unit::Milliseconds,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 250,
+        help: "the same for one that nobody waits for",
+    },
+    Tunable {
+        name: "back_seek_max",
+        unit: Unit::Kib,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 16 * 1024,
+        help: "how far back a request may lie to be served next",
+    },
+    Tunable {
+        name: "back_seek_penalty",
+        unit: Unit::Count,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 2,
+        help: "how many times dearer a way back is than one ahead",
+    },
+    Tunable {
+        name: "slice_idle",
+        unit: Unit::Milliseconds,
+        min: 0,
+        max: 4_294,
+        default: 8,
+        help: "how long to wait for a queue's next request",
+    },
+    Tunable {
+        name: "slice_idle_us",
+        unit: Unit::Microseconds,
+        min: 0,
+        max: 4_294_967,
+        default: 8_000,
+        help: "the same, in microseconds",
+    },
+    Tunable {
+        name: "max_budget",
+        unit: Unit::Sectors,
+        min: 0,
+        max: i32::MAX as i64,
+        default: 0,
+        help: "most service of a queue in a row; 0: what the drive does in timeout_sync",
+    },
+    Tunable {
+        name: "timeout_sync",
+        unit: Unit::Milliseconds,
+        min: 1,
+        max: i32::MAX as i64,
+        default: 124,
+        help: "how long a queue may take to use its budget up",
+    },
+    Tunable {
+        name: "strict_guarantees",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 0,
+        help: "one request in the drive at a time, and always wait for the next",
+    },
+    Tunable {
+        name: "low_latency",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 1,
+        help: "raise the weight of interactive and soft real-time queues",
+    },
+];
+
+/// The tunables in the units that decisions are made in.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// Asynchronous, synchronous.
+    pub(super) fifo_expire_ns: [u64; 2],
+    pub(super) back_max_sectors: u64,
+    pub(super) back_penalty: u64,
+    pub(super) slice_idle_ns: u64,
+    /// In jiffies.
+    pub(super) timeout: i64,
+    pub(super) user_max_budget: i64,
+    pub(super) strict_guarantees: bool,
+    pub(super) low_latency: bool,
+}
+
+impl Settings {
+    pub(super) fn of(tunables: &blklab_blk::Tunables) -> Settings {
+        let get = |name| tunables.get(name).unwrap_or_default();
+        Settings {
+            fifo_expire_ns: [
+                get("fifo_expire_async") as u64 * 1_000_000,
+                get("fifo_expire_sync") as u64 * 1_000_000,
+            ],
+            back_max_sectors: get("back_seek_max") as u64 * 2,
+            back_penalty: get("back_seek_penalty") as u64,
+            slice_idle_ns: get("slice_idle_us") as u64 * 1_000,
+            timeout: msecs_to_jiffies(get("timeout_sync")),
+            user_max_budget: get("max_budget"),
+            strict_guarantees: get("strict_guarantees") != 0,
+            low_latency: get("low_latency") != 0,
+        }
+    }
+}
+
+impl Bfq {
+    pub(super) fn apply_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)?;
+        match name {
+            "slice_idle" => self.tunables.set("slice_idle_us", value * 1_000)?,
+            "slice_idle_us" => self.tunables.set("slice_idle", value / 1_000)?,
+            // Guarantees rest on waiting long enough.
+            "strict_guarantees" if value != 0 && self.set.slice_idle_ns < 8_000_000 => {
+                self.tunables.set("slice_idle", 8)?;
+                self.tunables.set("slice_idle_us", 8_000)?;
+            }
+            _ => {}
+        }
+        let raised = self.set.low_latency;
+        self.set = Settings::of(&self.tunables);
+        if raised && !self.set.low_latency {
+            self.end_all_raising();
+        }
+        match name {
+            "max_budget" | "timeout_sync" if self.set.user_max_budget == 0 => {
+                self.max_budget = self.budget_of_peak_rate();
+            }
+            "max_budget" => self.max_budget = self.set.user_max_budget,
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Weight raising: for some time a queue that seems to belong to an
+//! interactive or a soft real-time program gets many times its share.
+//!
+//! Interactive is a queue that has had nothing to do for long; it is raised for
+//! as long as starting a large program takes on this drive. Soft real-time is
+//! one whose requests come at a low rate and never before the last are done, as
+//! a video player's; it is raised for a short time, again and again, and much
+//! higher.
+
+use super::Bfq;
+use super::queue::{DEFAULT_WEIGHT, LONG_AGO, QueueId};
+use crate::jiffies::msecs_to_jiffies;
+
+/// What an interactive queue's weight is multiplied with.
+const COEFF: u32 = 30;
+/// And a soft real-time queue's again.
+const SOFT_RT_FACTOR: u32 = 100;
+const SOFT_RT_MS: i64 = 300;
+/// A queue must have been idle for so long to be raised again.
+const MIN_IDLE_MS: i64 = 2_000;
+/// Between requests of an asynchronous queue that is busy all the time.
+const MIN_INTER_ARRIVAL_ASYNC_MS: i64 = 500;
+/// Soft real-time programs want less than this, in sectors a second.
+const MAX_SOFT_RT_RATE: i64 = 7_000;
+const JIFFIES_A_SECOND: i64 = 250;
+/// A raised queue that got so much service is no program that starts up: it
+/// copies files. In sectors.
+const MAX_SERVICE: u64 = 120_000;
+
+/// Starting a large program takes this long on a drive of the reference rate,
+/// by whether the drive is without moving parts.
+const REFERENCE_MS: [i64; 2] = [7_000, 2_500];
+/// In sectors a microsecond, with 16 fraction bits.
+pub(super) const REFERENCE_RATE: [u64; 2] = [14_000, 33_000];
+const MIN_DURATION_MS: i64 = 3_000;
+const MAX_DURATION_MS: i64 = 25_000;
+
+pub(super) fn min_idle_time() -> i64 {
+    msecs_to_jiffies(MIN_IDLE_MS)
+}
+
+fn soft_rt_time() -> i64 {
+    msecs_to_jiffies(SOFT_RT_MS)
+}
+
+/// What a queue that became busy looks like.
+pub(super) struct Arrival {
+    pub(super) old_coeff: u32,
+    pub(super) raise: bool,
+    pub(super) interactive: bool,
+    pub(super) soft_rt: bool,
+    pub(super) in_burst: bool,
+}
+
+impl Bfq {
+    /// How long interactive queues are raised: the faster the drive the shorter.
+    pub(super) fn raising_time(&self) -> i64 {
+        let reference = msecs_to_jiffies(REFERENCE_MS[self.nonrot as usize]) as u64;
+        let time = REFERENCE_RATE[self.nonrot as usize] * reference / self.rate.peak;
+        let (min, max) = (
+            msecs_to_jiffies(MIN_DURATION_MS),
+            msecs_to_jiffies(MAX_DURATION_MS),
+        );
+        (time as i64).clamp(min, max)
+    }
+
+    pub(super) fn interactive_coeff(&self) -> u32 {
+        COEFF
+    }
+
+    /// Whether the raising of a queue is a soft real-time one, or was the last.
+    pub(super) fn is_soft_rt(&self, q: QueueId) -> bool {
+        self.queues[q].raising.max_time == soft_rt_time()
+    }
+
+    /// What a queue looks like that becomes busy.
+    pub(super) fn judge_arrival(&self, q: QueueId, old_coeff: u32, single: bool) -> Arrival {
+        let queue = &self.queues[q];
+        let in_burst = queue.in_large_burst;
+        let default = queue.entity.new_weight == DEFAULT_WEIGHT;
+        let totally_seeky = queue.seek_history == u32::MAX;
+        let soft_rt = !totally_seeky
+            && !in_burst
+            && queue.soft_rt_next_start < self.jiffies
+            && queue.dispatched == 0
+            && default;
+        let interactive = !in_burst && self.idle_for_long(q) && default;
+        let deserving = queue.sync && single && (interactive || soft_rt);
+        Arrival {
+            old_coeff,
+            raise: self.set.low_latency && (queue.is_raised() || deserving),
+            interactive,
+            soft_rt,
+            in_burst,
+        }
+    }
+
+    pub(super) fn idle_for_long(&self, q: QueueId) -> bool {
+        let queue = &self.queues[q];
+        queue.dispatched == 0 && queue.budget_timeout + min_idle_time() < self.jiffies
+    }
+
+    /// Raises a queue, raises it longer, or stops raising it.
+    pub(super) fn raise_on_arrival(&mut self, q: QueueId, arrival: &Arrival) {
+        let raising_time = self.raising_time();
+        let least_budget = 2 * self.min_budget();
+        let (jiffies, raising) = (self.jiffies, &mut self.queues[q].raising);
+        if arrival.old_coeff == 1 && arrival.raise {
+            if arrival.interactive {
+                raising.service = 0;
+                raising.coeff = COEFF;
+                raising.max_time = raising_time;
+            } else {
+                raising.start_before_soft_rt = LONG_AGO;
+                raising.coeff = COEFF * SOFT_RT_FACTOR;
+                raising.max_time = soft_rt_time();
+            }
+            // Small budgets keep the delay of other raised queues small.
+            let entity = &mut self.queues[q].entity;
+            entity.budget = entity.budget.min(least_budget);
+        } else if arrival.old_coeff > 1 {
+            if arrival.interactive {
+                raising.coeff = COEFF;
+                raising.max_time = raising_time;
+            } else if arrival.in_burst {
+                raising.coeff = 1;
+            } else if arrival.soft_rt {
+                if raising.max_time != soft_rt_time() {
+                    raising.start_before_soft_rt = raising.start_finish;
+                    raising.max_time = soft_rt_time();
+                    raising.coeff = COEFF * SOFT_RT_FACTOR;
+                }
+                raising.start_finish = jiffies;
+            }
+        }
+    }
+
+    /// An asynchronous queue that is busy all the time is raised when its
+    /// requests come rarely.
+    pub(super) fn raise_busy_async(&mut self, q: QueueId) {
+        let raising = &self.queues[q].raising;
+        if raising.start_finish + msecs_to_jiffies(MIN_INTER_ARRIVAL_ASYNC_MS) >= self.jiffies {
+            return;
+        }
+        let time = self.raising_time();
+        let queue = &mut self.queues[q];
+        queue.raising.coeff = COEFF;
+        queue.raising.max_time = time;
+        queue.entity.prio_changed = true;
+        self.wr_busy += 1;
+    }
+
+    pub(super) fn end_raising(&mut self, q: QueueId) {
+        let soft_rt = self.is_soft_rt(q);
+        let queue = &mut self.queues[q];
+        if !soft_rt {
+            // It may have been soft real-time all the while.
+            queue.soft_rt_next_start = self.jiffies;
+        }
+        if queue.busy {
+            self.wr_busy -= 1;
+        }
+        queue.raising.coeff = 1;
+        queue.raising.max_time = 0;
+        queue.raising.start_finish = self.jiffies;
+        queue.entity.prio_changed = true;
+    }
+
+    /// `low_latency` was switched off.
+    pub(super) fn end_all_raising(&mut self) {
+        for q in self.sched.in_trees() {
+            if self.queues[q].is_raised() {
+                self.end_raising(q);
+            }
+        }
+    }
+
+    fn back_to_interactive(&mut self, q: QueueId) {
+        let time = self.raising_time();
+        let queue = &mut self.queues[q];
+        queue.raising.coeff = COEFF;
+        queue.raising.max_time = time;
+        queue.raising.start_finish = queue.raising.start_before_soft_rt;
+        queue.entity.prio_changed = true;
+    }
+
+    /// A soft real-time raising is over; the interactive one that it
+    /// interrupted may not be.
+    fn end_soft_rt(&mut self, q: QueueId) {
+        let began = self.queues[q].raising.start_before_soft_rt;
+        if began + self.raising_time() < self.jiffies {
+            self.end_raising(q);
+        } else {
+            self.back_to_interactive(q);
+        }
+    }
+
+    /// A queue whose every request is far from the one before only looks soft
+    /// real-time.
+    pub(super) fn end_soft_rt_of_seeky(&mut self, q: QueueId) {
+        let queue = &self.queues[q];
+        if queue.is_raised() && queue.seek_history == u32::MAX && self.is_soft_rt(q) {
+            self.end_soft_rt(q);
+        }
+    }
+
+    /// Ends the raising of a queue that has had its time or its service.
+    pub(super) fn update_raising(&mut self, q: QueueId) {
+        if self.queues[q].is_raised() {
+            let queue = &self.queues[q];
+            let over = queue.raising.start_finish + queue.raising.max_time < self.jiffies;
+            if queue.in_large_burst {
+                self.end_raising(q);
+            } else if over && !self.is_soft_rt(q) {
+                self.end_raising(q);
+            } else if over {
+                self.end_soft_rt(q);
+            }
+            let raising = &self.queues[q].raising;
+            if raising.coeff > 1 && !self.is_soft_rt(q) && raising.service > MAX_SERVICE {
+                self.end_raising(q);
+            }
+        }
+        let queue = &self.queues[q];
+        if (queue.entity.weight > queue.entity.orig_weight) != queue.is_raised() {
+            self.update_weight(q, false);
+        }
+    }
+
+    /// Raising as it was before queues were merged, if it still lasts.
+    pub(super) fn resume_raising(&mut self, q: QueueId) {
+        let queue = &self.queues[q];
+        let over = queue.raising.start_finish + queue.raising.max_time < self.jiffies;
+        if !queue.is_raised() || !(queue.in_large_burst || over) {
+            return;
+        }
+        let began = queue.raising.start_before_soft_rt;
+        let interactive = began + self.raising_time() >= self.jiffies;
+        if self.is_soft_rt(q) && !queue.in_large_burst && interactive {
+            self.back_to_interactive(q);
+        } else {
+            self.queues[q].raising.coeff = 1;
+        }
+    }
+
+    /// From when on a queue may be soft real-time: not before a program of
+    /// that kind would have used up what it got, and after a pause that a
+    /// greedy one would not make.
+    pub(super) fn soft_rt_next_start(&self, q: QueueId) -> i64 {
+        let queue = &self.queues[q];
+        let used = JIFFIES_A_SECOND * queue.service_since_idle as i64 / MAX_SOFT_RT_RATE;
+        let idle = (self.set.slice_idle_ns / (1_000_000_000 / JIFFIES_A_SECOND as u64)) as i64;
+        queue
+            .soft_rt_next_start
+            .max(queue.last_idle_to_busy + used)
+            .max(self.jiffies + idle + 4)
+    }
+
+    /// A soft real-time queue that had to wait for its turn is not robbed of
+    /// that time.
+    pub(super) fn prolong_soft_rt(&mut self, q: QueueId) {
+        let soft_rt = self.is_soft_rt(q);
+        let (jiffies, queue) = (self.jiffies, &mut self.queues[q]);
+        if !soft_rt
+            || !queue.is_raised()
+            || queue.raising.start_finish >= jiffies
+            || queue.budget_timeout >= jiffies
+        {
+            return;
+        }
+        if queue.budget_timeout > queue.raising.start_finish {
+            queue.raising.start_finish += jiffies - queue.budget_timeout;
+        } else {
+            queue.raising.start_finish = jiffies;
+        }
+    }
+}
