@@ -1,10 +1,10 @@
 //! fio job files, traces, and generators of addresses and arrivals
 
 pub mod fio;
-pub mod library;
 pub mod generate;
 #[cfg(test)]
 mod judge;
+pub mod library;
 mod nearest;
 pub mod trace;
 

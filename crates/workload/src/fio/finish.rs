@@ -177,6 +177,9 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
     for direction in Direction::ALL {
         if spec.pattern.does(direction) {
             check_sectors(draft, &spec.block_sizes[direction])?;
+            if !spec.align_bytes[direction].is_multiple_of(SECTOR_BYTES) {
+                return Err(refuse(draft, "ba", not_sectors()));
+            }
         }
     }
     if spec.unaligned {
@@ -189,11 +192,17 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
             .help("leave it out"),
         ));
     }
-    for (option, extent) in [
-        ("offset", spec.offset),
-        ("offset_increment", spec.offset_increment),
+    let bytes_of = |extent| match extent {
+        Extent::Bytes(bytes) => bytes,
+        _ => 0,
+    };
+    for (option, bytes) in [
+        ("rw", spec.sequential_step_bytes.unsigned_abs()),
+        ("offset", bytes_of(spec.offset)),
+        ("offset_increment", bytes_of(spec.offset_increment)),
+        ("offset_align", spec.offset_align_bytes),
     ] {
-        if matches!(extent, Extent::Bytes(bytes) if bytes % SECTOR_BYTES != 0) {
+        if !bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(refuse(draft, option, not_sectors()));
         }
     }
@@ -214,7 +223,7 @@ fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
         .find(|option| draft.given.contains(option))
         .unwrap_or("bs");
     for bytes in all {
-        if bytes % SECTOR_BYTES != 0 {
+        if !bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(refuse(draft, option, not_sectors()));
         }
         if u32::try_from(bytes).is_err() {

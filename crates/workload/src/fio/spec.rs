@@ -56,6 +56,17 @@ impl<T: Clone> ByDirection<T> {
     }
 }
 
+impl<T> ByDirection<T> {
+    /// What `value` gives for each.
+    pub fn from_fn(value: impl Fn(Direction) -> T) -> ByDirection<T> {
+        ByDirection {
+            read: value(Direction::Read),
+            write: value(Direction::Write),
+            trim: value(Direction::Trim),
+        }
+    }
+}
+
 impl<T> Index<Direction> for ByDirection<T> {
     type Output = T;
     fn index(&self, direction: Direction) -> &T {

@@ -9,6 +9,8 @@
 //! flush.
 
 mod choose;
+mod draws;
+mod file;
 #[cfg(test)]
 mod judged;
 mod layout;
@@ -18,13 +20,16 @@ mod mix;
 mod offsets;
 mod pacing;
 mod permutation;
+mod plain;
 mod priority;
 mod processes;
 mod random;
 mod ranks;
+mod rules;
 mod seeds;
 mod sizes;
 mod syncs;
+mod visits;
 mod zones;
 
 pub use layout::{FileExtent, Layout, LayoutError};

@@ -48,11 +48,7 @@ impl Pacing {
                 random: seeds.stream(Stream::Arrival(direction)),
             }
         };
-        let lanes = ByDirection {
-            read: lane(Direction::Read),
-            write: lane(Direction::Write),
-            trim: lane(Direction::Trim),
-        };
+        let lanes = ByDirection::from_fn(lane);
         let limited = Direction::ALL
             .into_iter()
             .any(|direction| lanes[direction].bytes_per_second > 0);

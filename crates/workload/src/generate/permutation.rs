@@ -25,20 +25,19 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    pub fn new(blocks: u64, random: &mut Random) -> Permutation {
+    /// An order of `blocks` blocks, to be drawn by [`restart`](Self::restart).
+    pub fn new(blocks: u64) -> Permutation {
         let bits = (64 - blocks.saturating_sub(1).leading_zeros()).max(2);
-        let mut permutation = Permutation {
+        Permutation {
             blocks,
             at: 0,
             left_bits: bits / 2,
             right_bits: bits - bits / 2,
             keys: [(0, 0); ROUNDS],
-        };
-        permutation.restart(random);
-        permutation
+        }
     }
 
-    /// Begins another order.
+    /// Draws another order and begins it.
     pub fn restart(&mut self, random: &mut Random) {
         self.at = 0;
         for key in &mut self.keys {
@@ -83,7 +82,8 @@ mod tests {
 
     fn order(blocks: u64, seed: u64) -> Vec<u64> {
         let mut random = Random::new(seed);
-        let mut permutation = Permutation::new(blocks, &mut random);
+        let mut permutation = Permutation::new(blocks);
+        permutation.restart(&mut random);
         std::iter::from_fn(|| permutation.next()).collect()
     }
 
@@ -98,7 +98,8 @@ mod tests {
         #[test]
         fn any_size_works(blocks in 1u64.., seed: u64) {
             let mut random = Random::new(seed);
-            let mut permutation = Permutation::new(blocks, &mut random);
+            let mut permutation = Permutation::new(blocks);
+            permutation.restart(&mut random);
             for _ in 0..4 {
                 match permutation.next() {
                     Some(block) => prop_assert!(block < blocks),
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn another_order_each_time() {
         let mut random = Random::new(1);
-        let mut permutation = Permutation::new(1000, &mut random);
+        let mut permutation = Permutation::new(1000);
+        permutation.restart(&mut random);
         let first: Vec<_> = std::iter::from_fn(|| permutation.next()).collect();
         permutation.restart(&mut random);
         let second: Vec<_> = std::iter::from_fn(|| permutation.next()).collect();
