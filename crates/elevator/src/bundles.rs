@@ -4,30 +4,12 @@
 //! What matters to a drive is which writes go together, not their order inside
 //! the block, so a bundle is a list and nothing here is sorted.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use blklab_blk::{RequestId, Requests, RqList};
+
+use crate::id_map::IdMap;
 
 /// `elv[1]`: the bundle a request is in, and one more so that zero says none.
 const ELV_BUNDLE: usize = 1;
-
-/// One multiplication: block numbers need no more to be spread.
-#[derive(Default)]
-struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&b| self.write_u64(b as u64));
-    }
-    fn write_u64(&mut self, block: u64) {
-        self.0 = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
-    }
-}
 
 /// Writes that go together. Its requests are linked by their second link.
 #[derive(Default)]
@@ -46,7 +28,7 @@ pub struct Bundles {
     bundles: Vec<Bundle>,
     free: Vec<BundleId>,
     /// The bundle of a block that still takes writes.
-    open: HashMap<u64, BundleId, BuildHasherDefault<BlockHasher>>,
+    open: IdMap<BundleId>,
 }
 
 impl Bundles {

@@ -4,17 +4,19 @@
 
 use blklab_blk::Nanos;
 
-/// Nanoseconds of a jiffy at HZ=250, as Debian's and Ubuntu's kernels have it.
-const JIFFY_NS: u64 = 4_000_000;
+/// Ticks a second, as Debian's and Ubuntu's kernels have it.
+pub const HZ: i64 = 250;
+
+const JIFFY_NS: u64 = 1_000_000_000 / HZ as u64;
 
 /// The tick that `now` is in.
 pub fn jiffies(now: Nanos) -> i64 {
     (now.0 / JIFFY_NS) as i64
 }
 
-/// When a tick begins.
-pub fn start_of(jiffy: i64) -> Nanos {
-    Nanos((jiffy.max(0) as u64).saturating_mul(JIFFY_NS))
+/// When a tick starts.
+pub fn start_of(tick: i64) -> Nanos {
+    Nanos((tick.max(0) as u64).saturating_mul(JIFFY_NS))
 }
 
 /// `msecs_to_jiffies`: rounded up.

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, bfq, bp, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
+use crate::{ac, bfq, bp, cfq, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -115,5 +115,12 @@ const ALL: &[ElevatorType] = &[
         source: "M. Dunn, N. Reddy, Texas A&M University 2009",
         tunables: bp::TUNABLES,
         build: Some(|_| Box::new(bp::Bp::new())),
+    },
+    ElevatorType {
+        name: "cfq",
+        help: "a queue and slices of time a process, by priority; waits for sequential readers",
+        source: "Linux 4.2, block/cfq-iosched.c",
+        tunables: cfq::TUNABLES,
+        build: Some(|info| Box::new(cfq::Cfq::new(info))),
     },
 ];

@@ -275,11 +275,13 @@ kept_by! {
     deadline: "deadline",
     mq_deadline: "mq-deadline",
     kyber: "kyber",
+    bfq: "bfq",
     ac: "ac",
     sio: "sio",
     irbw: "irbw",
     stb: "stb",
     bp: "bp",
+    cfq: "cfq",
 }
 
 #[test]
