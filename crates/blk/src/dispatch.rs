@@ -313,7 +313,12 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) -> Result<(), Again> {
-        while self.dispatch_sched_batch(now, hctx, driver)? == Run::Dispatched {}
+        while self.dispatch_sched_batch(now, hctx, driver)? == Run::Dispatched {
+            if driver.need_resched() {
+                self.delay_run(now, hctx, Nanos::ZERO);
+                break;
+            }
+        }
         Ok(())
     }
 

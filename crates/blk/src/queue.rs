@@ -69,6 +69,12 @@ pub trait BlkDriver {
         None
     }
 
+    /// Whether another thread waits for this CPU: kblockd then goes on with the
+    /// run, once it has its turn.
+    fn need_resched(&mut self) -> bool {
+        false
+    }
+
     /// Something said more would follow, and nothing does.
     fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
 
@@ -445,6 +451,11 @@ impl RequestQueue {
     pub fn hctx_stats(&self, hctx: usize) -> (&HctxStats, u32) {
         let h = &self.hctxs[hctx];
         (&h.stats, h.dispatch_busy)
+    }
+
+    /// Sets the busy average: for checkers that know better.
+    pub fn correct_dispatch_busy(&mut self, hctx: usize, busy: u32) {
+        self.hctxs[hctx].dispatch_busy = busy;
     }
 
     /// Hardware contexts.
