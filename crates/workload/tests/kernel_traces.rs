@@ -90,7 +90,7 @@ fn seconds(ns: u64) -> String {
 }
 
 /// Nothing of a line is lost: written again it is the same, but for the flags
-/// of which only the irq context is kept, and the place of a probe.
+/// of which only need-resched and the irq context are kept, and the place of a probe.
 #[test]
 fn events_written_again_are_the_recorded_lines() {
     for path in all_traces() {

@@ -15,6 +15,9 @@ pub struct Event<'a> {
     pub cpu: u32,
     /// Whether it was interrupted: in hard or soft irq context.
     pub irq: bool,
+    /// Whether another task was waiting for this CPU: the task goes on to the
+    /// next point at which it may be switched away from.
+    pub need_resched: bool,
     /// The trace clock, in nanoseconds.
     pub at_ns: u64,
     /// What happened.

@@ -63,6 +63,7 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
         flags.as_bytes().get(2),
         Some(b'h' | b'H' | b's' | b'z' | b'Z')
     );
+    let need_resched = matches!(flags.as_bytes().get(1), Some(b'N' | b'n'));
     at.skip_blanks();
     let at_ns = at.seconds("timestamp")?;
     at.expect(": ", "timestamp")?;
@@ -73,6 +74,7 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
         pid,
         cpu,
         irq,
+        need_resched,
         at_ns,
         kind,
     })

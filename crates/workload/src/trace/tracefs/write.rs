@@ -14,14 +14,16 @@ impl Display for Event<'_> {
             pid,
             cpu,
             irq,
+            need_resched,
             at_ns,
             ref kind,
         } = *self;
-        let flags = if irq { "..h.." } else { "....." };
+        let resched = if need_resched { 'N' } else { '.' };
+        let context = if irq { 'h' } else { '.' };
         let (seconds, ns) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
         write!(
             f,
-            "{task:>16}-{pid:<7} [{cpu:03}] {flags} {seconds:>5}.{ns:09}: "
+            "{task:>16}-{pid:<7} [{cpu:03}] .{resched}{context}.. {seconds:>5}.{ns:09}: "
         )?;
         write!(f, "{}:{kind}", kind.name())
     }
