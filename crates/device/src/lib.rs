@@ -8,7 +8,6 @@ use blklab_blk::{Nanos, Op, Sector};
 
 mod null;
 pub mod registry;
-mod rings;
 mod spec;
 pub mod ssd;
 

@@ -90,7 +90,16 @@ fn off(ours: f64, theirs: Option<f64>) -> String {
 fn every_row_of_mqsim() {
     println!(
         "{:7} {:22} {:>17} {:>17} {:>17} {:>17} {:>17} {:>17} {:>17} {:>17}",
-        "map", "work", "iops", "mean", "read mean", "read p50", "read p99", "write mean", "write p50", "write p99"
+        "map",
+        "work",
+        "iops",
+        "mean",
+        "read mean",
+        "read p50",
+        "read p99",
+        "write mean",
+        "write p50",
+        "write p99"
     );
     for row in rows() {
         let Some(got) = ours(&row) else { continue };

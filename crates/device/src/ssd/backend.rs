@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 
 use blklab_stats::{ChannelStats, DeviceStats, DieStats};
 
-use super::events::{Event, Events};
+use super::divide::Divisor;
+use super::lanes::{Lane, Lanes};
 use super::op::{List, NONE, Op, OpKind, Ops, Source};
 use super::spec::{FlashSpec, Interleave, MultiPlane, Scheduling, SsdSpec};
 use super::timing::Timing;
@@ -52,6 +53,8 @@ struct Unit {
     programs: List,
     erases: List,
     background: List,
+    /// Operations in all of these.
+    queued: u32,
     suspended: Option<Suspended>,
     /// Time that programs and erases have held it.
     write_clock_ns: u64,
@@ -69,8 +72,6 @@ struct Channel {
     free_ns: u64,
     /// An event at `free_ns` is on its way.
     scheduled: bool,
-    /// The read whose data is on the bus.
-    carrying: u32,
     output: VecDeque<u32>,
     /// Units that could start something.
     ready: u64,
@@ -103,7 +104,7 @@ struct Counts {
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
     pub(crate) ops: Ops,
-    events: Events,
+    pub(crate) lanes: Lanes,
     units: Vec<Unit>,
     channels: Vec<Channel>,
     unit_of_plane: Vec<u32>,
@@ -136,7 +137,7 @@ impl Backend {
             .collect();
         Backend {
             ops: Ops::new(),
-            events: Events::default(),
+            lanes: Lanes::new(),
             units,
             channels,
             unit_of_plane: (0..geometry.planes())
@@ -144,8 +145,8 @@ impl Backend {
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
             partners: Partners {
-                planes_per_unit,
-                planes_per_die: geometry.planes_per_die,
+                planes_per_unit: Divisor::new(planes_per_unit),
+                planes_per_die: Divisor::new(geometry.planes_per_die),
                 same_page: spec.flash.multi_plane == MultiPlane::SamePage,
                 reach: match spec.flash.multi_plane {
                     MultiPlane::None => 0,
@@ -159,12 +160,6 @@ impl Backend {
             counts: Counts::default(),
             finished: Vec::with_capacity(64),
         }
-    }
-
-    /// When something happens next.
-    #[inline]
-    pub(crate) fn next_ns(&self) -> u64 {
-        self.events.head_ns()
     }
 
     /// Queues an operation.
@@ -181,6 +176,18 @@ impl Backend {
         let ready = op.ready;
         let (kind, background) = (op.kind, op.background);
         let index = self.ops.insert(op);
+        let channel = &self.channels[unit.channel as usize];
+        if unit.is_free()
+            && kind == OpKind::Read
+            && channel.is_free(now_ns)
+            && self.scheduling != Scheduling::Fcfs
+        {
+            // Nobody is in the way: the most common case needs no queue.
+            unit.group.push(&mut self.ops, index);
+            self.execute(now_ns, unit_index, 0);
+            return index;
+        }
+        unit.queued += 1;
         let list = match (background, kind) {
             (true, _) => &mut unit.background,
             (_, OpKind::Read) => &mut unit.reads,
@@ -214,7 +221,7 @@ impl Backend {
         let (channel_index, bit) = (unit.channel, unit.bit);
         let channel = &mut self.channels[channel_index as usize];
         channel.ready |= bit;
-        if channel.free_ns <= now_ns && !channel.scheduled {
+        if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
         } else {
             self.counts.channel_conflicts += 1;
@@ -225,7 +232,7 @@ impl Backend {
     #[inline]
     fn may_start(&self, now_ns: u64, unit: &Unit) -> bool {
         match unit.phase {
-            Phase::Idle => unit.has_work(),
+            Phase::Idle => unit.queued > 0,
             Phase::Busy => self.can_suspend(now_ns, unit),
             Phase::Output => false,
         }
@@ -255,40 +262,33 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         if !channel.scheduled {
             channel.scheduled = true;
-            self.events.push(channel.free_ns, Event::Bus(channel_index));
+            self.lanes.push(Lane::BUS, channel.free_ns, channel_index);
         }
     }
 
-    /// Takes one step; the caller has made sure that it is due.
-    pub(crate) fn step(&mut self) {
-        let Some((now_ns, event)) = self.events.pop() else {
-            return;
-        };
-        match event {
-            Event::Bus(channel) => self.bus_free(now_ns, channel),
-            Event::Array(unit) => self.array_done(now_ns, unit),
-        }
-    }
-
-    fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
-        let channel = &mut self.channels[channel_index as usize];
-        channel.scheduled = false;
-        let carried = std::mem::replace(&mut channel.carrying, NONE);
-        if carried != NONE {
-            self.data_out_done(now_ns, carried);
-        }
-        self.arbitrate(now_ns, channel_index);
-    }
-
-    /// A read's data is in the controller.
-    fn data_out_done(&mut self, now_ns: u64, index: u32) {
-        let unit_index = self.unit_of_plane[self.ops[index].plane as usize];
-        self.finished.push(index);
+    /// A read's data has left the bus: the read is over.
+    #[inline]
+    pub(crate) fn data_out(&mut self, now_ns: u64, index: u32) -> Op {
+        let op = self.ops[index];
+        let unit_index = self.unit_of_plane[op.plane as usize];
         let unit = &mut self.units[unit_index as usize];
+        let channel_index = unit.channel;
         // The group's reads leave in order: the head is the one that left.
         unit.group.pop(&self.ops);
         if unit.group.is_empty() {
             self.release(now_ns, unit_index);
+        }
+        self.ops.remove(index);
+        self.bus_free(now_ns, channel_index);
+        op
+    }
+
+    /// A bus is free that somebody waits for.
+    pub(crate) fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        channel.scheduled = false;
+        if channel.ready != 0 || !channel.output.is_empty() {
+            self.arbitrate(now_ns, channel_index);
         }
     }
 
@@ -305,7 +305,7 @@ impl Backend {
         }
         let channel = &mut self.channels[channel_index as usize];
         channel.leave(now_ns);
-        if unit.has_work() {
+        if unit.queued > 0 {
             channel.ready |= unit.bit;
         }
     }
@@ -320,19 +320,26 @@ impl Backend {
         unit.group = stopped.group;
         unit.done_ns = now_ns + stopped.remaining_ns;
         unit.begin_write(now_ns);
-        self.events.push(unit.done_ns, Event::Array(unit_index));
+        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
     }
 
-    fn array_done(&mut self, now_ns: u64, unit_index: u32) {
+    /// A unit's array is done, unless it was stopped meanwhile.
+    pub(crate) fn array_done(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         if unit.phase != Phase::Busy || unit.done_ns != now_ns {
-            return; // It was stopped meanwhile.
+            return;
         }
         let channel_index = unit.channel;
         if unit.kind == OpKind::Read {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
             let mut index = unit.group.head();
+            if channel.is_free(now_ns) {
+                let first = index;
+                index = self.ops[index].next;
+                self.carry(now_ns, channel_index, first);
+            }
+            let channel = &mut self.channels[channel_index as usize];
             while index != NONE {
                 channel.output.push_back(index);
                 index = self.ops[index].next;
@@ -344,7 +351,7 @@ impl Backend {
             self.release(now_ns, unit_index);
         }
         let channel = &self.channels[channel_index as usize];
-        if channel.free_ns <= now_ns && !channel.scheduled {
+        if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
         } else if !channel.output.is_empty() || channel.ready != 0 {
             self.counts.channel_conflicts += 1;
@@ -352,15 +359,20 @@ impl Backend {
         }
     }
 
+    /// Puts a read's data on the free bus.
+    #[inline]
+    fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        channel.occupy(now_ns, self.timing.data_ns(self.ops[index].bytes));
+        channel.scheduled = true;
+        self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
+    }
+
     /// Gives the free bus to data that is ready, else to an idle unit.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
         let channel = &mut self.channels[channel_index as usize];
         if let Some(index) = channel.output.pop_front() {
-            let ns = self.timing.data_ns(self.ops[index].bytes);
-            channel.carrying = index;
-            channel.occupy(now_ns, ns);
-            self.schedule_bus(channel_index);
-            return;
+            return self.carry(now_ns, channel_index, index);
         }
         while self.channels[channel_index as usize].ready != 0 {
             let unit_index = self.channels[channel_index as usize].next_ready();
@@ -431,7 +443,8 @@ impl Backend {
             Queue::Erases => &mut unit.erases,
             Queue::Background => &mut unit.background,
         };
-        let group = take_group(&mut self.ops, list, &self.partners);
+        let (group, taken) = take_group(&mut self.ops, list, &self.partners);
+        unit.queued -= taken;
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);
         }
@@ -540,7 +553,11 @@ impl Backend {
         if kind != OpKind::Read {
             unit.begin_write(now_ns);
         }
-        self.events.push(unit.done_ns, Event::Array(unit_index));
+        let lane = match kind {
+            OpKind::Read => Lane::READ,
+            _ => Lane::CHANGE,
+        };
+        self.lanes.push(lane, unit.done_ns, unit_index);
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
         }
@@ -558,7 +575,7 @@ impl Backend {
         });
         let Some(holder) = holder else { return };
         let unit = &self.units[holder];
-        if unit.phase == Phase::Idle && unit.has_work() {
+        if unit.phase == Phase::Idle && unit.queued > 0 {
             let channel_index = unit.channel;
             let channel = &mut self.channels[channel_index as usize];
             channel.ready |= unit.bit;
@@ -583,7 +600,7 @@ impl Backend {
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
         stats.collection.reads_behind = self.counts.behind_collection;
-        let planes = self.partners.planes_per_unit as usize;
+        let planes = self.partners.planes_per_unit.get() as usize;
         stats.dies = self
             .units
             .iter()
@@ -621,8 +638,8 @@ enum Queue {
 /// Which operations may run as one command.
 #[derive(Clone, Copy, Debug)]
 struct Partners {
-    planes_per_unit: u32,
-    planes_per_die: u32,
+    planes_per_unit: Divisor,
+    planes_per_die: Divisor,
     same_page: bool,
     /// How far behind the first partners are looked for.
     reach: u32,
@@ -631,7 +648,7 @@ struct Partners {
 /// Takes the first operation that may start, and partners for it on other
 /// planes of its die. Programs of one plane keep their order, since the pages
 /// of a block are programmed in order.
-fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> List {
+fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     // Planes of the unit that are taken, or where an older program must wait.
@@ -640,13 +657,12 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> List {
     let mut looked = 0;
     while index != NONE {
         let op = ops[index];
-        let bit = 1u64 << (op.plane % partners.planes_per_unit);
+        let bit = 1u64 << partners.planes_per_unit.split(op.plane).1;
+        let op_die = partners.planes_per_die.split(op.plane).0;
         let fits = taken == 0
-            || (op.kind == kind
-                && op.plane / partners.planes_per_die == die
-                && (!partners.same_page || op.page == page));
+            || (op.kind == kind && op_die == die && (!partners.same_page || op.page == page));
         if fits && op.ready && closed & bit == 0 {
-            (die, page, kind) = (op.plane / partners.planes_per_die, op.page, op.kind);
+            (die, page, kind) = (op_die, op.page, op.kind);
             let next = list.unlink(ops, before, index);
             if before != NONE {
                 ops[before].next = next;
@@ -654,7 +670,7 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> List {
             group.push(ops, index);
             taken += 1;
             closed |= bit;
-            if partners.reach == 0 || taken == partners.planes_per_die {
+            if partners.reach == 0 || taken == partners.planes_per_die.get() {
                 break;
             }
             index = next;
@@ -670,7 +686,7 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> List {
             break;
         }
     }
-    group
+    (group, taken)
 }
 
 impl Unit {
@@ -686,6 +702,7 @@ impl Unit {
             programs: List::EMPTY,
             erases: List::EMPTY,
             background: List::EMPTY,
+            queued: 0,
             suspended: None,
             write_clock_ns: 0,
             write_since_ns: 0,
@@ -697,11 +714,8 @@ impl Unit {
     }
 
     #[inline]
-    fn has_work(&self) -> bool {
-        !(self.reads.is_empty()
-            && self.programs.is_empty()
-            && self.erases.is_empty()
-            && self.background.is_empty())
+    fn is_free(&self) -> bool {
+        self.phase == Phase::Idle && self.queued == 0 && self.suspended.is_none()
     }
 
     #[inline]
@@ -730,7 +744,6 @@ impl Channel {
         Channel {
             free_ns: 0,
             scheduled: false,
-            carrying: NONE,
             output: VecDeque::with_capacity(units as usize),
             ready: 0,
             turn: 0,
@@ -752,6 +765,12 @@ impl Channel {
             _ => turn + later.trailing_zeros(),
         };
         self.first_unit + place
+    }
+
+    /// Neither taken nor promised to anybody.
+    #[inline]
+    fn is_free(&self, now_ns: u64) -> bool {
+        self.free_ns <= now_ns && !self.scheduled
     }
 
     #[inline]

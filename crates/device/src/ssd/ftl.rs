@@ -6,6 +6,7 @@
 //! from its first slot until it is programmed; until then its data is in DRAM.
 
 use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, Use};
+use super::divide::Divisor;
 use super::geometry::{Home, Placement};
 use super::map::{Map, Place};
 use super::op::NONE;
@@ -85,10 +86,10 @@ pub(crate) struct Ftl {
     free_record: u32,
     state: InitialState,
     gc: GcSpec,
-    slots_per_page: u32,
+    slots_per_page: Divisor,
     pages_per_block: u32,
-    slots_per_block: u32,
-    blocks_per_plane: u32,
+    slots_per_block: Divisor,
+    blocks_per_plane: Divisor,
     logical_slots: u64,
 }
 
@@ -108,10 +109,10 @@ impl Ftl {
             free_record: NONE,
             state: spec.state,
             gc: spec.gc,
-            slots_per_page,
+            slots_per_page: Divisor::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
-            slots_per_block,
-            blocks_per_plane: geometry.blocks_per_plane,
+            slots_per_block: Divisor::new(slots_per_block),
+            blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
             logical_slots,
         };
         for plane in 0..geometry.planes() {
@@ -127,17 +128,17 @@ impl Ftl {
             InitialState::Filled => self.placement.pages_of(plane),
         };
         let written = pages.div_ceil(self.pages_per_block);
-        let first = plane * self.blocks_per_plane;
+        let first = plane * self.blocks_per_plane.get();
         for block in 0..written {
             let held = (pages - block * self.pages_per_block).min(self.pages_per_block);
             let index = (first + block) as usize;
-            self.blocks.valid[index] = (held * self.slots_per_page) as u16;
+            self.blocks.valid[index] = (held * self.slots_per_page.get()) as u16;
             self.blocks.programmed[index] = self.pages_per_block as u16;
             self.blocks.uses[index] = Use::Full;
         }
         self.trim_last_page(plane, pages);
         self.planes.push(Plane {
-            free: (first + written..first + self.blocks_per_plane)
+            free: (first + written..first + self.blocks_per_plane.get())
                 .rev()
                 .collect(),
             frontiers: [CLOSED; 2],
@@ -152,18 +153,18 @@ impl Ftl {
         let Some(page) = self.placement.page_at(Home { plane, rank }) else {
             return;
         };
-        let end = (page as u64 + 1) * self.slots_per_page as u64;
+        let end = (page as u64 + 1) * self.slots_per_page.get() as u64;
         let missing = end.saturating_sub(self.logical_slots) as u16;
-        let block = plane * self.blocks_per_plane + rank / self.pages_per_block;
+        let block = plane * self.blocks_per_plane.get() + rank / self.pages_per_block;
         self.blocks.valid[block as usize] -= missing;
     }
 
     /// The plane, block and page of a physical slot.
     #[inline]
     pub(crate) fn parts(&self, at: u32) -> (u32, u32, u32) {
-        let block = at / self.slots_per_block;
-        let page = at % self.slots_per_block / self.slots_per_page;
-        (block / self.blocks_per_plane, block, page)
+        let (block, within) = self.slots_per_block.split(at);
+        let page = self.slots_per_page.split(within).0;
+        (self.blocks_per_plane.split(block).0, block, page)
     }
 
     /// Where a slot is.
@@ -195,20 +196,16 @@ impl Ftl {
     /// Where a slot is on a drive that was written once from end to end.
     #[inline]
     pub(crate) fn home_of(&self, slot: u32) -> u32 {
-        let home = self.home(slot);
-        let first = home.plane * self.blocks_per_plane * self.slots_per_block;
-        first + home.rank * self.slots_per_page + slot % self.slots_per_page
-    }
-
-    #[inline]
-    fn home(&self, slot: u32) -> Home {
-        self.placement.home(slot / self.slots_per_page)
+        let (page, within) = self.slots_per_page.split(slot);
+        let home = self.placement.home(page);
+        let first = home.plane * self.blocks_per_plane.get() * self.slots_per_block.get();
+        first + home.rank * self.slots_per_page.get() + within
     }
 
     /// The plane that a write of `slot` goes to.
     #[inline]
     pub(crate) fn target(&self, slot: u32) -> u32 {
-        self.home(slot).plane
+        self.placement.home(self.slots_per_page.split(slot).0).plane
     }
 
     /// Whether the plane can take a slot of the host's now.
@@ -229,7 +226,7 @@ impl Ftl {
     #[inline]
     fn invalidate(&mut self, slot: u32) {
         if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
-            let block = at / self.slots_per_block;
+            let block = self.slots_per_block.split(at).0;
             self.blocks.valid[block as usize] -= 1;
         }
     }
@@ -241,7 +238,7 @@ impl Ftl {
     pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
         let record = self.open_record(plane, stream, epoch);
         let page = self.records[record as usize];
-        let first = page.block * self.slots_per_block + page.page * self.slots_per_page;
+        let first = page.block * self.slots_per_block.get() + page.page * self.slots_per_page.get();
         if let Place::At(at) = self.map.get(slot)
             && (first..first + page.slots).contains(&at)
         {
@@ -252,7 +249,7 @@ impl Ftl {
         self.map.set(slot, at);
         self.blocks.valid[page.block as usize] += 1;
         self.blocks
-            .set_owner(page.block, at % self.slots_per_block, slot);
+            .set_owner(page.block, self.slots_per_block.split(at).1, slot);
         self.records[record as usize].slots += 1;
         record
     }
@@ -323,7 +320,7 @@ impl Ftl {
 
     #[inline]
     pub(crate) fn is_full(&self, record: u32) -> bool {
-        self.records[record as usize].slots == self.slots_per_page
+        self.records[record as usize].slots == self.slots_per_page.get()
     }
 
     #[inline]
@@ -384,20 +381,16 @@ impl Ftl {
 
     /// The slot that a physical place holds current data of.
     pub(crate) fn current_owner(&self, at: u32) -> Option<u32> {
-        let block = at / self.slots_per_block;
-        let within = at % self.slots_per_block;
+        let (block, within) = self.slots_per_block.split(at);
         let slot = match self.blocks.owner(block, within) {
             Some(NO_OWNER) => return None,
             Some(slot) => slot,
             None => {
-                let home = Home {
-                    plane: block / self.blocks_per_plane,
-                    rank: block % self.blocks_per_plane * self.pages_per_block
-                        + within / self.slots_per_page,
-                };
-                let page = self.placement.page_at(home)?;
-                let slot = page as u64 * self.slots_per_page as u64
-                    + (within % self.slots_per_page) as u64;
+                let (plane, in_plane) = self.blocks_per_plane.split(block);
+                let (page, in_page) = self.slots_per_page.split(within);
+                let rank = in_plane * self.pages_per_block + page;
+                let page = self.placement.page_at(Home { plane, rank })?;
+                let slot = page as u64 * self.slots_per_page.get() as u64 + in_page as u64;
                 if slot >= self.logical_slots {
                     return None;
                 }
@@ -411,15 +404,21 @@ impl Ftl {
         here.then_some(slot)
     }
 
+    /// Whether two physical slots lie in one page.
+    #[inline]
+    pub(crate) fn same_page(&self, a: u32, b: u32) -> bool {
+        self.slots_per_page.split(a).0 == self.slots_per_page.split(b).0
+    }
+
     /// First physical slot of a page.
     pub(crate) fn page_start(&self, block: u32, page: u32) -> u32 {
-        block * self.slots_per_block + page * self.slots_per_page
+        block * self.slots_per_block.get() + page * self.slots_per_page.get()
     }
 
     /// Blocks of a plane.
     pub(crate) fn plane_blocks(&self, plane: u32) -> std::ops::Range<u32> {
-        let first = plane * self.blocks_per_plane;
-        first..first + self.blocks_per_plane
+        let first = plane * self.blocks_per_plane.get();
+        first..first + self.blocks_per_plane.get()
     }
 
     /// A block will be emptied and erased.
@@ -446,12 +445,12 @@ impl Ftl {
 
     /// Slots of a block.
     pub(crate) fn slots_per_block(&self) -> u32 {
-        self.slots_per_block
+        self.slots_per_block.get()
     }
 
     /// Slots of a page.
     pub(crate) fn slots_per_page(&self) -> u32 {
-        self.slots_per_page
+        self.slots_per_page.get()
     }
 
     /// Pages of a block.

@@ -3,6 +3,8 @@
 //! Planes are numbered physically: channel by channel, in it package by
 //! package, in it die by die.
 
+use super::divide::Divisor;
+
 /// The parts of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -120,8 +122,8 @@ pub struct Home {
 pub(crate) struct Placement {
     /// Pages of the address space that one channel holds under
     /// [`Layout::Ranges`]; all of them under [`Layout::Striped`].
-    pages_per_range: u32,
-    planes_per_range: u32,
+    pages_per_range: Divisor,
+    planes_per_range: Divisor,
     /// Planes of the first range in visiting order.
     visits: Vec<u32>,
     /// Place of every plane of the first range in `visits`.
@@ -151,8 +153,8 @@ impl Placement {
             places[*plane as usize] = place as u32;
         }
         Placement {
-            pages_per_range: pages.div_ceil(ranges),
-            planes_per_range,
+            pages_per_range: Divisor::new(pages.div_ceil(ranges)),
+            planes_per_range: Divisor::new(planes_per_range),
             visits,
             places,
             pages,
@@ -180,44 +182,46 @@ impl Placement {
     /// The home of a page of the address space.
     #[inline]
     pub(crate) fn home(&self, page: u32) -> Home {
-        if self.pages_per_range == self.pages {
+        if self.pages_per_range.get() == self.pages {
             return self.home_in_range(0, page);
         }
-        let range = page / self.pages_per_range;
-        self.home_in_range(range * self.planes_per_range, page % self.pages_per_range)
+        let (range, within) = self.pages_per_range.split(page);
+        self.home_in_range(range * self.planes_per_range.get(), within)
     }
 
     #[inline]
     fn home_in_range(&self, first_plane: u32, page: u32) -> Home {
+        let (rank, place) = self.planes_per_range.split(page);
         Home {
-            plane: first_plane + self.visits[(page % self.planes_per_range) as usize],
-            rank: page / self.planes_per_range,
+            plane: first_plane + self.visits[place as usize],
+            rank,
         }
     }
 
     /// The page whose home that is; `None` where the address space ends before.
     pub(crate) fn page_at(&self, home: Home) -> Option<u32> {
-        let range = home.plane / self.planes_per_range;
-        let place = self.places[(home.plane % self.planes_per_range) as usize];
-        let within = home.rank as u64 * self.planes_per_range as u64 + place as u64;
-        if within >= self.pages_per_range as u64 {
+        let (range, plane) = self.planes_per_range.split(home.plane);
+        let place = self.places[plane as usize];
+        let within = home.rank as u64 * self.planes_per_range.get() as u64 + place as u64;
+        let per_range = self.pages_per_range.get() as u64;
+        if within >= per_range {
             return None;
         }
-        let page = range as u64 * self.pages_per_range as u64 + within;
+        let page = range as u64 * per_range + within;
         (page < self.pages as u64).then_some(page as u32)
     }
 
     /// How many pages of the address space have their home in a plane.
     pub(crate) fn pages_of(&self, plane: u32) -> u32 {
-        let range = plane / self.planes_per_range;
-        let place = self.places[(plane % self.planes_per_range) as usize];
-        let start = range as u64 * self.pages_per_range as u64;
+        let (range, plane) = self.planes_per_range.split(plane);
+        let place = self.places[plane as usize];
+        let per_range = self.pages_per_range.get() as u64;
         let in_range = (self.pages as u64)
-            .saturating_sub(start)
-            .min(self.pages_per_range as u64);
+            .saturating_sub(range as u64 * per_range)
+            .min(per_range);
         in_range
             .saturating_sub(place as u64)
-            .div_ceil(self.planes_per_range as u64) as u32
+            .div_ceil(self.planes_per_range.get() as u64) as u32
     }
 }
 

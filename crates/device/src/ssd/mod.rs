@@ -7,11 +7,12 @@
 mod backend;
 mod blocks;
 mod collect;
+mod divide;
 mod epochs;
-mod events;
 mod ftl;
 mod gc;
 mod geometry;
+mod lanes;
 mod link;
 mod map;
 mod op;
@@ -25,12 +26,12 @@ use std::collections::VecDeque;
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::DeviceStats;
 
-use crate::rings::Ring;
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use backend::Backend;
 use epochs::Epochs;
 use ftl::{Ftl, Located};
 use gc::Job;
+use lanes::Lane;
 use link::Link;
 use op::{NONE, Op, OpKind, Source};
 use rng::Rng;
@@ -69,15 +70,7 @@ pub struct Ssd {
     free_command: u32,
     /// When the controller can take the next command.
     controller_ns: u64,
-    /// Commands on their way through the controller.
-    arriving: Ring<u32>,
-    /// Writes whose data is on its way.
-    receiving: Ring<u32>,
-    /// DRAM transfers.
-    dram: Ring<u32>,
     dram_ns: u64,
-    /// Ends on their way to the host.
-    leaving: Ring<u32>,
     /// Writes that wait for room.
     waiting: VecDeque<u32>,
     /// Data of the host's in DRAM that is not on the flash yet.
@@ -103,11 +96,7 @@ impl Ssd {
             commands: Vec::with_capacity(64),
             free_command: NONE,
             controller_ns: 0,
-            arriving: Ring::new(),
-            receiving: Ring::new(),
-            dram: Ring::new(),
             dram_ns: 0,
-            leaving: Ring::new(),
             waiting: VecDeque::with_capacity(64),
             dirty_bytes: 0,
             programs_queued: 0,
@@ -143,36 +132,31 @@ impl Ssd {
         index
     }
 
-    /// The next time at which anything happens inside.
+    /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
-        self.backend
-            .next_ns()
-            .min(self.arriving.head_ns())
-            .min(self.receiving.head_ns())
-            .min(self.dram.head_ns())
-            .min(self.leaving.head_ns())
+        self.backend.lanes.next_ns()
     }
 
-    /// Takes the step that is due at `now_ns`.
+    /// Takes the next step.
     #[inline]
-    fn step(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
-        if self.backend.next_ns() == now_ns {
-            self.backend.step();
-            self.settle(now_ns);
-        } else if self.leaving.head_ns() == now_ns {
-            self.leave(done);
-        } else if self.arriving.head_ns() == now_ns {
-            if let Some((_, command)) = self.arriving.pop() {
-                self.arrive(now_ns, command);
+    fn step(&mut self, done: &mut Vec<Completion>) {
+        let Some((now_ns, lane, event)) = self.backend.lanes.pop() else {
+            return;
+        };
+        match lane {
+            Lane::LEAVING => return self.leave(now_ns, event, done),
+            Lane::ARRIVING => return self.arrive(now_ns, event),
+            Lane::RECEIVING => return self.start_write(now_ns, event),
+            Lane::DRAM => return self.part_done(now_ns, event),
+            Lane::DATA_OUT => {
+                let op = self.backend.data_out(now_ns, event);
+                return self.op_done(now_ns, &op);
             }
-        } else if self.dram.head_ns() == now_ns {
-            if let Some((_, command)) = self.dram.pop() {
-                self.part_done(now_ns, command);
-            }
-        } else if let Some((_, command)) = self.receiving.pop() {
-            self.start_write(now_ns, command);
+            Lane::BUS => self.backend.bus_free(now_ns, event),
+            _ => self.backend.array_done(now_ns, event),
         }
+        self.settle(now_ns);
     }
 
     /// A command has passed the controller.
@@ -193,6 +177,7 @@ impl Ssd {
     fn start_read(&mut self, now_ns: u64, index: u32) {
         let command = self.commands[index as usize];
         let unit = self.spec.ftl.map_unit_bytes as u64;
+        let unit_bits = unit.trailing_zeros();
         let end = command.first_byte + command.bytes;
         let mut from_dram = 0;
         let mut byte = command.first_byte;
@@ -200,8 +185,8 @@ impl Ssd {
         let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
         let mut parts = 0;
         while byte < end {
-            let slot = (byte / unit) as u32;
-            let stop = ((slot as u64 + 1) * unit).min(end);
+            let slot = (byte >> unit_bits) as u32;
+            let stop = ((slot as u64 + 1) << unit_bits).min(end);
             let bytes = self.on_channel(byte, stop);
             match self.ftl.locate(slot) {
                 Located::Nowhere if !self.spec.ftl.read_unwritten => {}
@@ -211,7 +196,7 @@ impl Ssd {
                 }
                 Located::Buffered(_) => from_dram += stop - byte,
                 Located::Flash(at) => {
-                    if run_at != u32::MAX && !self.same_page(run_at, at) {
+                    if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
                         self.read_page(now_ns, index, run_at, run_bytes);
                         (parts, run_bytes) = (parts + 1, 0);
                     }
@@ -244,12 +229,6 @@ impl Ssd {
     }
 
     #[inline]
-    fn same_page(&self, a: u32, b: u32) -> bool {
-        let slots = self.ftl.slots_per_page();
-        a / slots == b / slots
-    }
-
-    #[inline]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
         let (plane, _, page) = self.ftl.parts(at);
         let op = flash_op(OpKind::Read, Source::Host, owner, plane, page, bytes as u32);
@@ -261,7 +240,7 @@ impl Ssd {
         let cache = &self.spec.write_cache;
         let ns = cache.access_ns + bytes * cache.byte_ps / 1000;
         self.dram_ns = self.dram_ns.max(now_ns) + ns;
-        self.dram.push(self.dram_ns, index);
+        self.backend.lanes.push(Lane::DRAM, self.dram_ns, index);
     }
 
     fn start_discard(&mut self, now_ns: u64, index: u32) {
@@ -283,14 +262,20 @@ impl Ssd {
             let index = self.backend.finished[place];
             let op = self.backend.ops[index];
             self.backend.ops.remove(index);
-            match op.source {
-                Source::Host => self.host_read_done(now_ns, &op),
-                Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
-                Source::Program => self.program_done(now_ns, op.owner),
-                Source::Gc => self.collection_done(now_ns, &op),
-            }
+            self.op_done(now_ns, &op);
         }
         self.backend.finished.clear();
+    }
+
+    /// Tells whoever wanted an operation of its end.
+    #[inline]
+    fn op_done(&mut self, now_ns: u64, op: &Op) {
+        match op.source {
+            Source::Host => self.host_read_done(now_ns, op),
+            Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
+            Source::Program => self.program_done(now_ns, op.owner),
+            Source::Gc => self.collection_done(now_ns, op),
+        }
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
@@ -336,14 +321,11 @@ impl Ssd {
     fn end(&mut self, sent_ns: u64, index: u32) {
         // Behind whatever the link is sending.
         let at_ns = self.link.send(sent_ns, 0) + self.spec.link.complete_ns;
-        self.leaving.push(at_ns, index);
+        self.backend.lanes.push(Lane::LEAVING, at_ns, index);
     }
 
     #[inline]
-    fn leave(&mut self, done: &mut Vec<Completion>) {
-        let Some((at_ns, index)) = self.leaving.pop() else {
-            return;
-        };
+    fn leave(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
         let command = &mut self.commands[index as usize];
         done.push(Completion {
             tag: command.tag,
@@ -390,12 +372,12 @@ impl Device for Ssd {
         } else if command.op == HostOp::Write {
             self.stats.host_sectors_written += command.sectors as u64;
             let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
-            self.receiving
-                .push(received_ns + self.spec.controller.write_ns, index);
+            let at_ns = received_ns + self.spec.controller.write_ns;
+            self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
             return;
         }
-        self.arriving
-            .push(taken_ns + self.spec.controller.read_ns, index);
+        let at_ns = taken_ns + self.spec.controller.read_ns;
+        self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
     }
 
     fn next_event(&self) -> Nanos {
@@ -408,7 +390,7 @@ impl Device for Ssd {
             if next_ns > now.0 || next_ns == u64::MAX {
                 return;
             }
-            self.step(next_ns, done);
+            self.step(done);
         }
     }
 
@@ -423,7 +405,7 @@ impl Device for Ssd {
             if next_ns > limit.0 || next_ns == u64::MAX {
                 return limit;
             }
-            self.step(next_ns, done);
+            self.step(done);
             if done.len() > before {
                 reached_ns = next_ns;
             }

@@ -3,7 +3,7 @@
 use super::op::OpKind;
 use super::spec::SsdSpec;
 
-/// Largest transfer that is looked up rather than multiplied out.
+/// The times of one drive.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     byte_ps: u64,
@@ -17,6 +17,11 @@ pub(crate) struct Timing {
 impl Timing {
     pub(crate) fn new(spec: &SsdSpec) -> Timing {
         let channel = &spec.channel;
+        // Levels that do not differ need not be told apart.
+        let levels = |times: &[u64]| match times.iter().all(|ns| *ns == times[0]) {
+            true => times[..1].to_vec(),
+            false => times.to_vec(),
+        };
         Timing {
             byte_ps: channel.byte_ps,
             command_ns: [
@@ -25,8 +30,8 @@ impl Timing {
                 channel.erase_command_ns,
             ],
             plane_command_ns: channel.plane_command_ns,
-            read_ns: spec.flash.read_ns.clone(),
-            program_ns: spec.flash.program_ns.clone(),
+            read_ns: levels(&spec.flash.read_ns),
+            program_ns: levels(&spec.flash.program_ns),
             erase_ns: spec.flash.erase_ns,
         }
     }
@@ -43,19 +48,24 @@ impl Timing {
         self.command_ns[kind as usize]
     }
 
-    /// The array at work. The pages of a word line, one a bit of the cell,
-    /// follow each other; each bit has its own time.
+    /// The array at work. Each level has its own time.
     #[inline]
     pub(crate) fn array_ns(&self, kind: OpKind, page: u32) -> u64 {
-        let level = |times: &[u64]| match times.len() {
-            1 => times[0],
-            2 => times[(page & 1) as usize],
-            n => times[page as usize % n],
-        };
         match kind {
-            OpKind::Read => level(&self.read_ns),
-            OpKind::Program => level(&self.program_ns),
+            OpKind::Read => of_level(&self.read_ns, page),
+            OpKind::Program => of_level(&self.program_ns, page),
             OpKind::Erase => self.erase_ns,
         }
+    }
+}
+
+/// The time of a page's level: the pages of a word line, one a bit of the cell,
+/// follow each other.
+#[inline]
+fn of_level(times: &[u64], page: u32) -> u64 {
+    match times.len() {
+        1 => times[0],
+        2 => times[(page & 1) as usize],
+        n => times[page as usize % n],
     }
 }
