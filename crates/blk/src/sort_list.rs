@@ -3,16 +3,21 @@
 //!
 //! Sorted runs of at most [`RUN`] entries under a small directory of first
 //! keys, which is a two-level B+ tree. At a few hundred requests an insert
-//! is two binary searches and a short move inside one or two cache lines; runs
-//! are reused, so a warm list allocates nothing.
+//! is two searches without a branch and a short move inside a few cache lines;
+//! runs are reused, so a warm list allocates nothing.
+
+use std::cell::Cell;
+use std::hint::select_unpredictable;
 
 use crate::request::{RequestId, Requests};
 use crate::units::Sector;
 
-/// Entries a run holds before it is split.
-const RUN: usize = 64;
+/// Entries a run holds before it is split: a power of two.
+const RUN: usize = 32;
 /// Two neighbours with no more entries than this together become one.
 const JOIN: usize = RUN / 2;
+/// The key of a place that holds nothing: behind all others.
+const NOTHING: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 struct Run {
@@ -23,13 +28,23 @@ struct Run {
 
 impl Run {
     const EMPTY: Run = Run {
-        keys: [0; RUN],
+        keys: [NOTHING; RUN],
         ids: [None; RUN],
         len: 0,
     };
 
-    fn keys(&self) -> &[u64] {
-        &self.keys[..self.len]
+    /// How many keys come before `key`. Whether a random key is smaller cannot
+    /// be foretold, so this must not branch.
+    #[inline]
+    fn count_before(&self, key: u64) -> usize {
+        let mut base = 0;
+        let mut half = RUN / 2;
+        while half > 0 {
+            let next = base + half;
+            base = select_unpredictable(self.keys[next - 1] < key, next, base);
+            half /= 2;
+        }
+        base + (self.keys[base] < key) as usize
     }
 
     fn insert(&mut self, at: usize, key: u64, id: RequestId) {
@@ -44,28 +59,24 @@ impl Run {
         self.keys.copy_within(at + 1..self.len, at);
         self.ids.copy_within(at + 1..self.len, at);
         self.len -= 1;
+        self.keys[self.len] = NOTHING;
+        self.ids[self.len] = None;
     }
 
     /// Moves the entries from `at` on to the end of `other`.
     fn move_to(&mut self, at: usize, other: &mut Run) {
-        let moved = self.len - at;
-        let end = other.len + moved;
+        let end = other.len + self.len - at;
         other.keys[other.len..end].copy_from_slice(&self.keys[at..self.len]);
         other.ids[other.len..end].copy_from_slice(&self.ids[at..self.len]);
+        self.keys[at..self.len].fill(NOTHING);
+        self.ids[at..self.len].fill(None);
         other.len = end;
         self.len = at;
     }
 }
 
-/// A directory entry: the smallest key of a run, and where the run is.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    first: u64,
-    run: u32,
-}
-
 /// A position in the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
     entry: usize,
     at: usize,
@@ -74,10 +85,14 @@ struct Place {
 /// Requests in order of their start sector; equal ones in order of insertion.
 #[derive(Clone, Debug, Default)]
 pub struct SortList {
-    directory: Vec<Entry>,
+    /// The smallest key of each run, and where the run is.
+    firsts: Vec<u64>,
+    order: Vec<u32>,
     runs: Vec<Run>,
     free: Vec<u32>,
     len: usize,
+    /// What was found last is most likely taken out next.
+    found: Cell<Place>,
 }
 
 impl SortList {
@@ -109,24 +124,23 @@ impl SortList {
         rqs[id].sorted_at = Some(sector);
         let key = sector.0;
         self.len += 1;
-        if self.directory.is_empty() {
+        if self.firsts.is_empty() {
             let run = self.new_run();
-            self.directory.push(Entry { first: key, run });
+            self.firsts.push(key);
+            self.order.push(run);
         }
-        let mut entry = self
-            .directory
-            .partition_point(|e| e.first <= key)
-            .saturating_sub(1);
+        // Behind equal ones: before the first that is larger.
+        let after = key.saturating_add(1);
+        let mut entry = self.entries_before(after).saturating_sub(1);
         if self.run(entry).len == RUN {
             self.split(entry);
-            if self.directory[entry + 1].first <= key {
-                entry += 1;
-            }
+            entry += (self.firsts[entry + 1] <= key) as usize;
         }
-        let at = self.run(entry).keys().partition_point(|&k| k <= key);
-        self.run_mut(entry).insert(at, key, id);
+        let run = self.run_mut(entry);
+        let at = run.count_before(after).min(run.len);
+        run.insert(at, key, id);
         if at == 0 {
-            self.directory[entry].first = key;
+            self.firsts[entry] = key;
         }
     }
 
@@ -141,8 +155,8 @@ impl SortList {
         let run = self.run_mut(place.entry);
         run.remove(place.at);
         match (run.len, run.keys[0]) {
-            (0, _) => self.drop_entry(place.entry),
-            (_, first) if place.at == 0 => self.directory[place.entry].first = first,
+            (0, _) => return self.drop_entry(place.entry),
+            (_, first) if place.at == 0 => self.firsts[place.entry] = first,
             _ => {}
         }
         self.join_neighbours(place.entry);
@@ -154,8 +168,11 @@ impl SortList {
     }
 
     /// The first request that starts at or behind `sector`.
+    #[inline]
     pub fn from_sector(&self, sector: Sector) -> Option<RequestId> {
-        self.id_at(self.lower_bound(sector.0))
+        let place = self.lower_bound(sector.0);
+        self.found.set(place);
+        self.id_at(place)
     }
 
     /// The first request that starts exactly at `sector`.
@@ -167,12 +184,12 @@ impl SortList {
 
     /// The request with the lowest sector.
     pub fn first(&self) -> Option<RequestId> {
-        self.id_at(Place { entry: 0, at: 0 })
+        self.id_at(Place::default())
     }
 
     /// The request with the highest sector.
     pub fn last(&self) -> Option<RequestId> {
-        let entry = self.directory.len().checked_sub(1)?;
+        let entry = self.order.len().checked_sub(1)?;
         let at = self.run(entry).len - 1;
         self.id_at(Place { entry, at })
     }
@@ -180,10 +197,7 @@ impl SortList {
     /// The request behind `id`, which is in the list.
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         let place = self.place_of(rqs, id)?;
-        self.id_at(self.normal(Place {
-            at: place.at + 1,
-            ..place
-        }))
+        self.id_at(self.behind(place))
     }
 
     /// The request before `id`, which is in the list.
@@ -204,23 +218,36 @@ impl SortList {
 
     /// The requests in order.
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.directory.iter().flat_map(|e| {
-            let run = &self.runs[e.run as usize];
+        self.order.iter().flat_map(|&run| {
+            let run = &self.runs[run as usize];
             run.ids[..run.len].iter().flatten().copied()
         })
     }
 
     fn run(&self, entry: usize) -> &Run {
-        &self.runs[self.directory[entry].run as usize]
+        &self.runs[self.order[entry] as usize]
     }
 
     fn run_mut(&mut self, entry: usize) -> &mut Run {
-        &mut self.runs[self.directory[entry].run as usize]
+        &mut self.runs[self.order[entry] as usize]
     }
 
-    /// A place behind a run's end is the next run's start.
+    /// How many runs begin before `key`.
+    #[inline]
+    fn entries_before(&self, key: u64) -> usize {
+        self.firsts.partition_point(|&first| first < key)
+    }
+
+    /// The place behind this one; a run's end is the next run's start.
+    fn behind(&self, place: Place) -> Place {
+        self.normal(Place {
+            at: place.at + 1,
+            ..place
+        })
+    }
+
     fn normal(&self, place: Place) -> Place {
-        if place.entry < self.directory.len() && place.at >= self.run(place.entry).len {
+        if place.entry < self.order.len() && place.at >= self.run(place.entry).len {
             return Place {
                 entry: place.entry + 1,
                 at: 0,
@@ -229,33 +256,30 @@ impl SortList {
         place
     }
 
+    #[inline]
     fn lower_bound(&self, key: u64) -> Place {
-        let entry = self
-            .directory
-            .partition_point(|e| e.first < key)
-            .saturating_sub(1);
-        if entry >= self.directory.len() {
-            return Place { entry, at: 0 };
+        if self.len == 0 {
+            return Place::default();
         }
-        let at = self.run(entry).keys().partition_point(|&k| k < key);
+        let entry = self.entries_before(key).saturating_sub(1);
+        let at = self.run(entry).count_before(key);
         self.normal(Place { entry, at })
     }
 
+    #[inline]
     fn id_at(&self, place: Place) -> Option<RequestId> {
-        if place.entry >= self.directory.len() {
+        if place.entry >= self.order.len() || place.at >= RUN {
             return None;
         }
-        let run = self.run(place.entry);
-        if place.at < run.len {
-            run.ids[place.at]
-        } else {
-            None
-        }
+        self.run(place.entry).ids[place.at]
     }
 
     /// Requests of equal sectors may stretch over several runs.
     fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Place> {
         let sector = rqs[id].sorted_at?;
+        if self.id_at(self.found.get()) == Some(id) {
+            return Some(self.found.get());
+        }
         let mut place = self.lower_bound(sector.0);
         loop {
             let found = self.id_at(place)?;
@@ -265,16 +289,12 @@ impl SortList {
             if found == id {
                 return Some(place);
             }
-            place = self.normal(Place {
-                at: place.at + 1,
-                ..place
-            });
+            place = self.behind(place);
         }
     }
 
     fn new_run(&mut self) -> u32 {
         if let Some(run) = self.free.pop() {
-            self.runs[run as usize].len = 0;
             return run;
         }
         self.runs.push(Run::EMPTY);
@@ -283,30 +303,32 @@ impl SortList {
 
     fn split(&mut self, entry: usize) {
         let upper = self.new_run();
-        let lower = self.directory[entry].run;
+        let lower = self.order[entry];
         let [from, to] = self
             .runs
             .get_disjoint_mut([lower as usize, upper as usize])
             .expect("a new run is not an old one");
         from.move_to(RUN / 2, to);
         let first = to.keys[0];
-        self.directory
-            .insert(entry + 1, Entry { first, run: upper });
+        self.firsts.insert(entry + 1, first);
+        self.order.insert(entry + 1, upper);
     }
 
+    /// Gives an empty run back.
     fn drop_entry(&mut self, entry: usize) {
-        let gone = self.directory.remove(entry);
-        self.free.push(gone.run);
+        self.firsts.remove(entry);
+        let run = self.order.remove(entry);
+        self.free.push(run);
     }
 
     fn join_neighbours(&mut self, entry: usize) {
-        if entry + 1 >= self.directory.len() {
+        if entry + 1 >= self.order.len() {
             return;
         }
         if self.run(entry).len + self.run(entry + 1).len > JOIN {
             return;
         }
-        let (left, right) = (self.directory[entry].run, self.directory[entry + 1].run);
+        let (left, right) = (self.order[entry], self.order[entry + 1]);
         let [to, from] = self
             .runs
             .get_disjoint_mut([left as usize, right as usize])
