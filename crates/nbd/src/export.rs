@@ -1,0 +1,53 @@
+//! What a server says of an export, and what one connection agreed on.
+
+use crate::wire::ExportFlags;
+
+/// Sizes of requests that an export takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// Every offset and length is a multiple of this.
+    pub minimum: u32,
+    /// What it does best.
+    pub preferred: u32,
+    /// The longest read or write.
+    pub maximum: u32,
+}
+
+/// An export as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// The name clients ask for; the empty one is the default.
+    pub name: String,
+    /// A line for people; may be empty.
+    pub description: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// What it can do. [`ExportFlags::SEND_DF`] is shown only to those who use
+    /// structured replies.
+    pub flags: ExportFlags,
+    /// Sizes of requests.
+    pub block_sizes: BlockSizes,
+    /// Only under TLS.
+    pub tls_only: bool,
+}
+
+impl Export {
+    /// The flags for a connection with or without structured replies.
+    pub fn flags_for(&self, structured: bool) -> ExportFlags {
+        let flags = self.flags.with(ExportFlags::HAS_FLAGS);
+        if structured {
+            flags.with(ExportFlags::SEND_DF)
+        } else {
+            flags.without(ExportFlags::SEND_DF)
+        }
+    }
+}
+
+/// What one connection agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// Structured replies.
+    pub structured: bool,
+    /// The metadata context `base:allocation`, and with it BLOCK_STATUS.
+    pub base_allocation: bool,
+}

@@ -1,0 +1,6 @@
+//! The handshake, from both sides.
+
+pub mod client;
+pub mod server;
+#[cfg(test)]
+mod tests;

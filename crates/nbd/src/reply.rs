@@ -1,0 +1,201 @@
+//! Replies: how a server writes them and a client reads them.
+
+use crate::bytes::Reader;
+use crate::wire::{
+    BASE_ALLOCATION_ID, ErrorCode, REPLY_FLAG_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
+    chunk,
+};
+
+/// Longest head of a reply: a chunk's.
+pub const REPLY_HEAD_BYTES: usize = 20;
+
+/// A range of one kind, as BLOCK_STATUS tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its length.
+    pub bytes: u32,
+    /// [`crate::wire::STATE_HOLE`] and [`crate::wire::STATE_ZERO`].
+    pub state: u32,
+}
+
+/// Appends a simple reply's head; a read's data follows it.
+#[inline]
+pub fn simple(out: &mut Vec<u8>, cookie: u64, error: u32) {
+    let mut head = [0; 16];
+    head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    head[4..8].copy_from_slice(&error.to_be_bytes());
+    head[8..].copy_from_slice(&cookie.to_be_bytes());
+    out.extend_from_slice(&head);
+}
+
+#[inline]
+fn chunk_head(flags: u16, kind: u16, cookie: u64, length: u32) -> [u8; REPLY_HEAD_BYTES] {
+    let mut head = [0; REPLY_HEAD_BYTES];
+    head[..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+    head[4..6].copy_from_slice(&flags.to_be_bytes());
+    head[6..8].copy_from_slice(&kind.to_be_bytes());
+    head[8..16].copy_from_slice(&cookie.to_be_bytes());
+    head[16..].copy_from_slice(&length.to_be_bytes());
+    head
+}
+
+/// Appends the only or last chunk of a reply without data.
+#[inline]
+pub fn done(out: &mut Vec<u8>, cookie: u64) {
+    out.extend_from_slice(&chunk_head(REPLY_FLAG_DONE, chunk::NONE, cookie, 0));
+}
+
+/// Appends the head of a chunk of data; `length` bytes of data follow it.
+///
+/// # Panics
+/// Where there is no data, or more than a chunk holds.
+#[inline]
+pub fn data_head(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last: bool) {
+    assert!(length > 0, "a chunk of data is never empty");
+    let total = length.checked_add(8).expect("no more than a chunk holds");
+    let flags = if last { REPLY_FLAG_DONE } else { 0 };
+    out.extend_from_slice(&chunk_head(flags, chunk::OFFSET_DATA, cookie, total));
+    out.extend_from_slice(&offset.to_be_bytes());
+}
+
+/// Appends a chunk that stands for zeroes.
+pub fn hole(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last: bool) {
+    let flags = if last { REPLY_FLAG_DONE } else { 0 };
+    out.extend_from_slice(&chunk_head(flags, chunk::OFFSET_HOLE, cookie, 12));
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(&length.to_be_bytes());
+}
+
+/// Appends an error's chunk, the last of its reply.
+pub fn error(out: &mut Vec<u8>, cookie: u64, code: ErrorCode, message: &str) {
+    // Messages are ours and short; the format has 16 bits for their length.
+    let message = &message.as_bytes()[..message.len().min(crate::wire::MAX_STRING_BYTES)];
+    let length = 6 + message.len() as u32;
+    out.extend_from_slice(&chunk_head(REPLY_FLAG_DONE, chunk::ERROR, cookie, length));
+    out.extend_from_slice(&(code as u32).to_be_bytes());
+    out.extend_from_slice(&(message.len() as u16).to_be_bytes());
+    out.extend_from_slice(message);
+}
+
+/// Appends the extents of `base:allocation`, the last chunk of its reply.
+pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
+    let length = 4 + 8 * extents.len() as u32;
+    out.extend_from_slice(&chunk_head(
+        REPLY_FLAG_DONE,
+        chunk::BLOCK_STATUS,
+        cookie,
+        length,
+    ));
+    out.extend_from_slice(&BASE_ALLOCATION_ID.to_be_bytes());
+    for extent in extents {
+        out.extend_from_slice(&extent.bytes.to_be_bytes());
+        out.extend_from_slice(&extent.state.to_be_bytes());
+    }
+}
+
+/// A reply's head, as a client reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyHead {
+    /// A simple reply; after a read that did not fail its data follows.
+    Simple {
+        /// The request's handle.
+        cookie: u64,
+        /// Zero for success.
+        error: u32,
+    },
+    /// A chunk; `length` bytes follow.
+    Chunk {
+        /// [`REPLY_FLAG_DONE`] on the last.
+        flags: u16,
+        /// What follows.
+        kind: u16,
+        /// The request's handle.
+        cookie: u64,
+        /// Bytes that follow.
+        length: u32,
+    },
+}
+
+impl ReplyHead {
+    /// The head at the front of `bytes`, with its length; `None` while some of
+    /// it is missing.
+    ///
+    /// # Errors
+    /// Where no reply starts there; the word that does.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, u32> {
+        let mut reader = Reader::new(bytes);
+        let head = match reader.u32() {
+            None => return Ok(None),
+            Some(SIMPLE_REPLY_MAGIC) => Self::decode_simple(&mut reader).map(|head| (head, 16)),
+            Some(STRUCTURED_REPLY_MAGIC) => {
+                Self::decode_chunk(&mut reader).map(|head| (head, REPLY_HEAD_BYTES))
+            }
+            Some(other) => return Err(other),
+        };
+        Ok(head)
+    }
+
+    fn decode_simple(reader: &mut Reader<'_>) -> Option<ReplyHead> {
+        let error = reader.u32()?;
+        let cookie = reader.u64()?;
+        Some(ReplyHead::Simple { cookie, error })
+    }
+
+    fn decode_chunk(reader: &mut Reader<'_>) -> Option<ReplyHead> {
+        Some(ReplyHead::Chunk {
+            flags: reader.u16()?,
+            kind: reader.u16()?,
+            cookie: reader.u64()?,
+            length: reader.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_client_reads_what_a_server_writes(cookie: u64, offset: u64, len in 1u32..1 << 30) {
+            let mut out = Vec::new();
+            simple(&mut out, cookie, 5);
+            let head = ReplyHead::Simple { cookie, error: 5 };
+            prop_assert_eq!(ReplyHead::decode(&out), Ok(Some((head, 16))));
+            for cut in 0..16 {
+                prop_assert_eq!(ReplyHead::decode(&out[..cut]), Ok(None));
+            }
+            out.clear();
+            data_head(&mut out, cookie, offset, len, true);
+            let head = ReplyHead::Chunk {
+                flags: REPLY_FLAG_DONE, kind: chunk::OFFSET_DATA, cookie, length: len + 8,
+            };
+            prop_assert_eq!(ReplyHead::decode(&out), Ok(Some((head, REPLY_HEAD_BYTES))));
+            prop_assert_eq!(&out[20..], &offset.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn heads_tell_how_much_follows() {
+        let mut out = Vec::new();
+        error(&mut out, 7, ErrorCode::Io, "broken");
+        assert_eq!(out.len(), REPLY_HEAD_BYTES + 6 + "broken".len());
+        out.clear();
+        let extent = Extent {
+            bytes: 512,
+            state: 3,
+        };
+        block_status(&mut out, 7, &[extent; 3]);
+        let (head, len) = ReplyHead::decode(&out).expect("a reply").expect("whole");
+        let ReplyHead::Chunk { length, .. } = head else {
+            panic!("a chunk");
+        };
+        assert_eq!(out.len(), len + length as usize);
+        out.clear();
+        hole(&mut out, 7, 4096, 512, false);
+        assert_eq!(out.len(), REPLY_HEAD_BYTES + 12);
+        assert!(ReplyHead::decode(&[0; 20]).is_err());
+    }
+}
