@@ -5,6 +5,7 @@
 //! decisions it makes.
 
 mod ac;
+mod adios;
 mod bfq;
 mod bp;
 mod bundles;

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, bfq, bp, cfq, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
+use crate::{ac, adios, bfq, bp, cfq, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -122,5 +122,12 @@ const ALL: &[ElevatorType] = &[
         source: "Linux 4.2, block/cfq-iosched.c",
         tunables: cfq::TUNABLES,
         build: Some(|info| Box::new(cfq::Cfq::new(info))),
+    },
+    ElevatorType {
+        name: "adios",
+        help: "deadlines from a learned model of what requests take, in batches",
+        source: "M. Suzuki, ADIOS 3.1.9 for Linux 6.12",
+        tunables: adios::TUNABLES,
+        build: Some(|info| Box::new(adios::Adios::new(info))),
     },
 ];

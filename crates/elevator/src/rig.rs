@@ -107,9 +107,11 @@ impl Rig {
         gone
     }
 
-    /// Asks for the next request.
+    /// Asks for the next request, which the driver takes at once.
     pub fn dispatch(&mut self) -> Option<RequestId> {
-        self.with(|e, ctx| e.dispatch_request(ctx, 0))
+        let id = self.with(|e, ctx| e.dispatch_request(ctx, 0))?;
+        self.rqs[id].io_start = self.now;
+        Some(id)
     }
 
     /// The drive finished a request; it is freed.

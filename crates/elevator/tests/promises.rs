@@ -281,6 +281,7 @@ kept_by! {
     irbw: "irbw",
     stb: "stb",
     bp: "bp",
+    adios: "adios",
     cfq: "cfq",
 }
 
