@@ -177,8 +177,9 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
     for direction in Direction::ALL {
         if spec.pattern.does(direction) {
             check_sectors(draft, &spec.block_sizes[direction])?;
-            if !spec.align_bytes[direction].is_multiple_of(SECTOR_BYTES) {
-                return Err(refuse(draft, "ba", not_sectors()));
+            let align = spec.align_bytes[direction];
+            if !align.is_multiple_of(SECTOR_BYTES) {
+                return Err(not_sectors(draft, "ba", align));
             }
         }
     }
@@ -203,7 +204,7 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
         ("offset_align", spec.offset_align_bytes),
     ] {
         if !bytes.is_multiple_of(SECTOR_BYTES) {
-            return Err(refuse(draft, option, not_sectors()));
+            return Err(not_sectors(draft, option, bytes));
         }
     }
     Ok(())
@@ -211,8 +212,15 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
 
 const SECTOR_BYTES: u64 = 512;
 
-fn not_sectors() -> Fault {
-    Fault::new("not whole sectors").help("a multiple of 512 bytes, as direct I/O needs")
+/// `bytes`, which `option` gave, are not whole sectors.
+fn not_sectors(draft: &Draft, option: &str, bytes: u64) -> JobError {
+    let written = draft.written(option).map_or("", |(_, written)| written);
+    let help = match written.to_ascii_lowercase().contains("ib") && draft.spec.kb_base == 1024 {
+        true => "KiB and its like count by 1000 unless kb_base=1000 is set: write k, or set that",
+        false => "a multiple of 512 bytes, as direct I/O needs",
+    };
+    let fault = Fault::new(format!("{bytes} bytes are not whole sectors")).help(help);
+    refuse(draft, option, fault)
 }
 
 fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
@@ -224,7 +232,7 @@ fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
         .unwrap_or("bs");
     for bytes in all {
         if !bytes.is_multiple_of(SECTOR_BYTES) {
-            return Err(refuse(draft, option, not_sectors()));
+            return Err(not_sectors(draft, option, bytes));
         }
         if u32::try_from(bytes).is_err() {
             return Err(refuse(

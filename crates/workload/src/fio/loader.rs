@@ -193,7 +193,13 @@ impl<'a> Loader<'a> {
             ));
         }
         let value = option.value.as_deref();
-        draft.set(info, value, position, text).map_err(fail)?;
+        let set = draft.set(info, value, position, text);
+        set.map_err(|fault| match value {
+            Some("") if text.contains("${") => {
+                fail(Fault::new("is empty").help("set the variable in it"))
+            }
+            _ => fail(fault),
+        })?;
         let neutral = matches!(value, Some("0" | "none"));
         match (info.kind, info.outcome) {
             (Kind::Obsolete, _) => remember(&mut self.obsolete, info.name),

@@ -186,7 +186,8 @@ pub(crate) const ENGINES: &[&str] = &[
     "dev-dax",
     "libpmem",
     "libcufile",
-    "libblkio",
+    "libiscsi",
+    "libzbc",
     "xnvme",
     "external",
 ];
@@ -194,14 +195,24 @@ pub(crate) const ENGINES: &[&str] = &[
 const LIBAIO: &[&str] = &["libaio"];
 const URING: &[&str] = &["io_uring", "io_uring_cmd"];
 const COMMAND_PRIORITY: &[&str] = &["libaio", "io_uring", "io_uring_cmd"];
-const POLLED: &[&str] = &["pvsync2", "io_uring", "io_uring_cmd", "sg"];
+const POLLED: &[&str] = &["pvsync2", "io_uring", "io_uring_cmd", "sg", "xnvme"];
+const SUBMITTED: &[&str] = &["io_uring", "io_uring_cmd", "xnvme"];
 const NOWAIT: &[&str] = &["pvsync2", "libaio", "io_uring", "io_uring_cmd"];
 const UNCACHED: &[&str] = &["pvsync2", "io_uring", "io_uring_cmd"];
 const SG: &[&str] = &["sg"];
 const MMAP: &[&str] = &["mmap"];
 const CPU: &[&str] = &["cpuio"];
 const NET: &[&str] = &["net", "netsplice"];
-const NET_RDMA: &[&str] = &["net", "netsplice", "rdma"];
+const ADDRESSED: &[&str] = &[
+    "net",
+    "netsplice",
+    "rdma",
+    "libhdfs",
+    "librpma_apm_client",
+    "librpma_apm_server",
+    "librpma_gpspm_client",
+    "librpma_gpspm_server",
+];
 const RDMA: &[&str] = &["rdma"];
 const EXEC: &[&str] = &["exec"];
 const FILESTAT: &[&str] = &["filestat"];
@@ -212,6 +223,17 @@ const NBD: &[&str] = &["nbd"];
 const RADOS: &[&str] = &["rados"];
 const RBD: &[&str] = &["rbd"];
 const CEPH: &[&str] = &["rados", "rbd"];
+const HTTP: &[&str] = &["http"];
+const DFS: &[&str] = &["dfs"];
+const HDFS: &[&str] = &["libhdfs"];
+const CUFILE: &[&str] = &["libcufile"];
+const RPMA: &[&str] = &[
+    "librpma_apm_client",
+    "librpma_apm_server",
+    "librpma_gpspm_client",
+    "librpma_gpspm_server",
+];
+const XNVME: &[&str] = &["xnvme"];
 
 /// All of them.
 pub(crate) static OPTIONS: &[OptionInfo] = &[
@@ -633,7 +655,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     engine(UNCACHED, "uncached", ANY, NotModelled),
     engine(URING, "fixedbufs", Switch, Used),
     engine(URING, "registerfiles", Switch, Used),
-    engine(URING, "sqthread_poll", Switch, Used),
+    engine(SUBMITTED, "sqthread_poll", Switch, Used),
     engine(URING, "sqthread_poll_cpu", ANY, Used),
     engine(
         URING,
@@ -671,8 +693,8 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     engine(CPU, "cpuchunks", ANY, NotModelled),
     engine(CPU, "cpumode", Choice(&["noop", "qsort"]), NotModelled),
     engine(CPU, "exit_on_io_done", Flag, NotModelled),
-    engine(NET_RDMA, "hostname", Text, NotModelled),
-    engine(NET_RDMA, "port", ANY, NotModelled),
+    engine(ADDRESSED, "hostname", Text, NotModelled),
+    engine(ADDRESSED, "port", Text, NotModelled),
     OptionInfo {
         alias: Some("proto"),
         ..engine(NET, "protocol", OptionalText, NotModelled)
@@ -699,18 +721,75 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     engine(MTD, "skip_bad", Flag, NotModelled),
     engine(NBD, "uri", Text, NotModelled),
     engine(CEPH, "clustername", Text, NotModelled),
-    engine(CEPH, "pool", Text, NotModelled),
+    engine(&["rados", "rbd", "dfs"], "pool", Text, NotModelled),
     engine(CEPH, "clientname", Text, NotModelled),
     engine(CEPH, "busy_poll", Flag, NotModelled),
     engine(RBD, "rbdname", Text, NotModelled),
     engine(RADOS, "conf", Text, NotModelled),
     engine(RADOS, "touch_objects", Flag, NotModelled),
+    engine(HTTP, "https", OptionalText, NotModelled),
+    engine(HTTP, "http_host", OptionalText, NotModelled),
+    engine(HTTP, "http_user", OptionalText, NotModelled),
+    engine(HTTP, "http_pass", OptionalText, NotModelled),
+    engine(HTTP, "http_s3_key", OptionalText, NotModelled),
+    engine(HTTP, "http_s3_keyid", OptionalText, NotModelled),
+    engine(HTTP, "http_swift_auth_token", OptionalText, NotModelled),
+    engine(HTTP, "http_s3_region", OptionalText, NotModelled),
+    engine(HTTP, "http_s3_sse_customer_key", OptionalText, NotModelled),
+    engine(
+        HTTP,
+        "http_s3_sse_customer_algorithm",
+        OptionalText,
+        NotModelled,
+    ),
+    engine(HTTP, "http_s3_storage_class", OptionalText, NotModelled),
+    engine(HTTP, "http_mode", OptionalText, NotModelled),
+    engine(HTTP, "http_verbose", OptionalText, NotModelled),
+    engine(DFS, "cont", OptionalText, NotModelled),
+    engine(DFS, "object_class", OptionalText, NotModelled),
+    engine(DFS, "svcl", OptionalText, NotModelled),
+    engine(HDFS, "namenode", OptionalText, NotModelled),
+    engine(HDFS, "hdfsdirectory", OptionalText, NotModelled),
+    engine(HDFS, "single_instance", OptionalText, NotModelled),
+    engine(HDFS, "hdfs_use_direct", OptionalText, NotModelled),
+    engine(CUFILE, "gpu_dev_ids", OptionalText, NotModelled),
+    engine(CUFILE, "cuda_io", OptionalText, NotModelled),
+    engine(RPMA, "serverip", OptionalText, NotModelled),
+    engine(RPMA, "direct_write_to_pmem", OptionalText, NotModelled),
+    engine(RPMA, "busy_wait_polling", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_be", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_async", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_sync", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_admin", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_dev_nsid", OptionalText, NotModelled),
+    engine(XNVME, "xnvme_iovec", OptionalText, NotModelled),
+    engine(&["dfs", "libhdfs"], "chunk_size", OptionalText, NotModelled),
+    engine(&["nfs"], "nfs_url", Text, NotModelled),
+    engine(&["libiscsi"], "initiator", Text, NotModelled),
+    engine(&["windowsaio"], "no_completion_thread", Switch, NotModelled),
+];
+
+/// Options of fio's built-in profiles. fio takes them in any job, where they
+/// do nothing, and neither lists nor suggests them.
+static PROFILE_OPTIONS: &[OptionInfo] = &[
+    option("block", ANY, Meaningless),
+    option("numruns", ANY, Meaningless),
+    option("dir", Text, Meaningless),
+    option("threads", ANY, Meaningless),
+    option("device-names", Text, Meaningless),
+    option("load", ANY, Meaningless),
+    option("test-duration", SECONDS, Meaningless),
+    option("threads-per-queue", ANY, Meaningless),
+    option("read-req-num-512-blocks", ANY, Meaningless),
+    option("large-block-op-kbytes", ANY, Meaningless),
+    option("prep", Switch, Meaningless),
 ];
 
 /// The option called `name`, by its name or its alias.
 pub(crate) fn find(name: &str) -> Option<&'static OptionInfo> {
     OPTIONS
         .iter()
+        .chain(PROFILE_OPTIONS)
         .find(|option| option.name == name || option.alias == Some(name))
 }
 

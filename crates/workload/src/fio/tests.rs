@@ -235,6 +235,13 @@ fn notes_list_each_option_once() {
 }
 
 #[test]
+fn options_of_profiles_are_taken_but_not_suggested() {
+    let file = parse("[a]\nthreads=1\ndirect=1\n").unwrap();
+    assert!(file.notes[0].text.ends_with(": threads"));
+    assert!(refused("thraed=1").contains("did you mean thread?"));
+}
+
+#[test]
 fn what_fio_refuses_is_refused() {
     for (options, about) in [
         ("size=2k", "one block"),
@@ -246,6 +253,8 @@ fn what_fio_refuses_is_refused() {
         ("rw=randread\nba=100", "512"),
         ("rw=read:100", "512"),
         ("offset=100", "512"),
+        ("bs=4KiB", "kb_base=1000"),
+        ("size=${UNSET}", "set the variable"),
         ("rwmixcycle=5", "no longer"),
         ("iodepht=4", "did you mean iodepth?"),
         ("size", "needs a value"),
