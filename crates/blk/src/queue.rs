@@ -14,6 +14,7 @@ use crate::limits::QueueLimits;
 use crate::list::RqList;
 use crate::merge::MergeState;
 use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
+use crate::steps::Steps;
 use crate::tags::{Tags, Work};
 use crate::trace::{Trace, TraceEvent};
 use crate::units::{Nanos, Sector};
@@ -204,6 +205,7 @@ pub struct RequestQueue {
     pub(crate) next_ticket: u64,
     pub(crate) suspended: Vec<Suspended>,
     pub(crate) counters: QueueCounters,
+    pub(crate) steps: Steps,
     pub(crate) in_flight: [u32; 2],
     pub(crate) in_flight_since: Nanos,
     pub(crate) scratch: Vec<RequestId>,
@@ -252,6 +254,7 @@ impl RequestQueue {
             next_ticket: 0,
             suspended: Vec::new(),
             counters: QueueCounters::default(),
+            steps: Steps::default(),
             in_flight: [0; 2],
             in_flight_since: Nanos::ZERO,
             scratch: Vec::new(),
@@ -374,6 +377,15 @@ impl RequestQueue {
         &self.rqs[id]
     }
 
+    /// The bios a request is made of, in the order in which they joined it: a
+    /// driver that moves data finds each one's buffer by them. The drive's own
+    /// flush has none.
+    pub fn bios_of(&self, id: RequestId) -> impl Iterator<Item = &Bio> {
+        let first = self.rqs[id].bios.map(|(first, _)| first);
+        std::iter::successors(first, |&bio| self.rqs.bios[bio].next)
+            .map(|bio| &self.rqs.bios[bio].bio)
+    }
+
     /// Whether no bio is anywhere in the queue.
     pub fn is_idle(&self) -> bool {
         self.rqs.bios_in_use() == 0 && self.rqs.in_use() == 0
@@ -440,6 +452,11 @@ impl RequestQueue {
         self.hctxs
             .iter_mut()
             .for_each(|h| h.stats = HctxStats::default());
+    }
+
+    /// The steps done so far, for whoever knows what they cost.
+    pub fn steps(&self) -> Steps {
+        self.steps
     }
 
     /// Reads and writes in flight (`inflight`).
