@@ -67,6 +67,7 @@ impl RequestQueue {
 
     /// Ends a request: its bios, its accounting, the scheduler's view, its tags.
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
+        self.steps.ends += 1;
         self.end_bios(id, status);
         self.account_done(now, id, status);
         if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS)

@@ -382,6 +382,7 @@ impl RequestQueue {
         self.trace.mark(now, TraceKind::Ask(busy));
         let (elevator, mut ctx) = self.sched(now)?;
         let id = elevator.dispatch_request(&mut ctx, hctx);
+        self.steps.asks += 1;
         match id {
             Some(id) => self.trace.request(now, TraceKind::Dispatch, &self.rqs, id),
             None => self.trace.mark(now, TraceKind::DispatchNone),
@@ -621,6 +622,7 @@ impl RequestQueue {
         rq.io_start = now;
         let status = driver.queue_rq(now, rq.hctx as usize, id, rq, last);
         if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
+            self.steps.issues += 1;
             self.rqs[id].rq_flags.set(RqFlags::IN_FLIGHT);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }

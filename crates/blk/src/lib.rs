@@ -18,6 +18,7 @@ mod queue;
 mod request;
 mod slab;
 mod sort_list;
+mod steps;
 mod submit;
 mod tags;
 mod trace;
@@ -41,6 +42,7 @@ pub use queue::{
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
+pub use steps::Steps;
 pub use tags::Tags;
 pub use trace::{Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};
