@@ -222,6 +222,12 @@ impl RequestQueue {
         while let Some(id) = flushes.pop_front(&mut self.rqs) {
             self.insert_request(now, id, InsertAt::Tail);
         }
+        self.run_hw_queues(now, driver);
+    }
+
+    /// Runs all hardware queues that need it in the caller's own thread
+    /// (`blk_mq_run_hw_queues`).
+    pub fn run_hw_queues<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
         for hctx in 0..self.hctxs.len() {
             self.run_hw_queue(now, hctx, driver);
         }

@@ -197,6 +197,7 @@ impl RequestQueue {
         rest: Option<Rest>,
         driver: &mut D,
     ) -> Submit {
+        self.steps.bios += 1;
         let bio = self.rqs.bios[part].bio;
         if self.try_merge(now, cpu, plug.as_deref_mut(), part, &bio) {
             return Submit::Done;
@@ -258,7 +259,9 @@ impl RequestQueue {
 
     fn merge_into_queue(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
         if let Some((elevator, mut ctx)) = self.sched(now) {
-            return elevator.bio_merge(&mut ctx, cpu, bio);
+            let merged = elevator.bio_merge(&mut ctx, cpu, bio);
+            self.steps.merge_looks += 1;
+            return merged;
         }
         // Without a scheduler: the youngest few of the own software queue.
         let mut at = self.ctxs[cpu].back();
@@ -317,6 +320,14 @@ impl RequestQueue {
         let hctx = self.cpu_map[cpu].0 as usize;
         self.run_hw_queue(now, hctx, driver);
         self.alloc_request(now, cpu, bio)
+    }
+
+    /// Whether a request for this bio could be had at once.
+    pub fn has_free_tag(&mut self, cpu: usize, bio: &Bio) -> bool {
+        let hctx = self.cpu_map[cpu].0 as usize;
+        let elevator = self.elevator.as_deref_mut();
+        let shallow = elevator.and_then(|elevator| elevator.limit_depth_for(bio));
+        self.hctxs[hctx].alloc_tags().has_free(shallow)
     }
 
     /// A request with a tag, if there is one.
@@ -441,6 +452,7 @@ impl RequestQueue {
         }
         plug.list = others;
         self.trace.mark(now, TraceKind::Unplug(list.len()));
+        self.steps.inserts += list.len() as u64;
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
             self.free_swallowed(now);
@@ -493,6 +505,7 @@ impl RequestQueue {
             let mut list = RqList::new();
             list.push_back(ctx.rqs, id);
             elevator.insert_requests(&mut ctx, hctx, &mut list, at);
+            self.steps.inserts += 1;
             return self.free_swallowed(now);
         }
         self.rqs[id].inserted = now;

@@ -128,6 +128,16 @@ impl Tags {
         None
     }
 
+    /// Whether [`Tags::get`] would find one.
+    pub fn has_free(&self, shallow: Option<u32>) -> bool {
+        let nr_words = self.depth.div_ceil(1 << self.shift);
+        (0..nr_words).any(|word| {
+            let depth = self.word_depth(word, shallow);
+            let Word { taken, cleared } = self.words[word as usize];
+            (!taken | cleared).trailing_zeros() < depth
+        })
+    }
+
     /// Gives a tag back.
     #[inline]
     pub fn put(&mut self, tag: u32) {
@@ -290,6 +300,7 @@ mod tests {
             let mut tags = Tags::new(depth);
             let mut taken = Vec::new();
             for op in ops {
+                prop_assert_eq!(tags.has_free(None), (taken.len() as u32) < depth);
                 match op {
                     Some(pick) if !taken.is_empty() => {
                         let tag = taken.swap_remove(pick as usize % taken.len());

@@ -1,1 +1,178 @@
-//! Holds our block layer and schedulers against traces of the real kernel
+//! Holds our block layer and schedulers against traces of the real kernel.
+//!
+//! A recorded run is a trace of the kernel's block layer while known work went
+//! through it, and a description of the queue it went through. There are two
+//! comparisons:
+//!
+//! - [`scheduler_alone`]: our scheduler gets the recorded inserts, merges and
+//!   completions through the hooks of [`blklab_blk::Elevator`], and is asked
+//!   wherever the kernel's was. Compared: each choice and each answer without a
+//!   request, the scheduler's state after each call, deadlines, and with which
+//!   request something merged.
+//! - [`whole`]: our [`blklab_blk::RequestQueue`] gets bios, plugs and
+//!   completions. Compared: merges, requests, plugs, inserts, calls of the
+//!   scheduler with the busy average and their answers, and issues, as one
+//!   sequence.
+//!
+//! Every compared event counts, and so does everything we do and the kernel
+//! did not. What is given and what is compared is in `docs/conform.md`.
+
+mod alone;
+mod clock;
+mod recording;
+mod report;
+mod setup;
+mod ties;
+mod whole;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use blklab_workload::trace::TraceError;
+
+pub use report::{Difference, Report, Tally, TraceReport};
+
+use recording::Recording;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A scheduler's answers, given what went into it.
+    SchedulerAlone,
+    /// What the block layer makes of bios.
+    Whole,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::SchedulerAlone => "scheduler alone",
+            Mode::Whole => "whole block layer",
+        })
+    }
+}
+
+/// Why there is nothing to compare.
+#[derive(Debug, thiserror::Error)]
+pub enum ConformError {
+    /// The trace or its description cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// No scheduler of that name can be held against a trace.
+    #[error("scheduler: found {found:?}, expected {expected} ({mode})")]
+    Scheduler {
+        /// The name.
+        found: String,
+        /// Names that can be.
+        expected: String,
+        /// In this comparison.
+        mode: Mode,
+    },
+    /// The trace was recorded with another scheduler.
+    #[error("{file}: recorded with scheduler {found:?}, expected {expected:?}")]
+    OtherScheduler {
+        /// The trace.
+        file: String,
+        /// What it was recorded with.
+        found: String,
+        /// What was asked for.
+        expected: String,
+    },
+    /// Events are missing, so that no comparison would mean anything.
+    #[error("{file}:{line}: {count} events lost here; record with a larger buffer_size_kb")]
+    Lost {
+        /// The trace.
+        file: String,
+        /// Where.
+        line: u64,
+        /// How many.
+        count: u64,
+    },
+    /// The trace holds no event that could be compared.
+    #[error("{file}: found no {expected} event; is it a trace of this scheduler?")]
+    Nothing {
+        /// The trace.
+        file: String,
+        /// The event that should be there.
+        expected: &'static str,
+    },
+    /// The description holds a value that our queue cannot take.
+    #[error("{file}: {name}: {message}")]
+    Setup {
+        /// The trace.
+        file: String,
+        /// The attribute.
+        name: String,
+        /// What is wrong with its value.
+        message: String,
+    },
+    /// No trace was named.
+    #[error("no trace named; expected one or more tracefs traces, plain or gzipped")]
+    NoTraces,
+}
+
+/// Compares as `mode` says.
+///
+/// # Errors
+/// Where a trace cannot be read, or `scheduler` cannot be compared with it.
+pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, ConformError> {
+    match mode {
+        Mode::SchedulerAlone => scheduler_alone(scheduler, traces),
+        Mode::Whole => whole(scheduler, traces),
+    }
+}
+
+/// Asks our scheduler wherever the kernel's was asked.
+///
+/// # Errors
+/// As [`run`].
+pub fn scheduler_alone(
+    scheduler: &str,
+    traces: &[impl AsRef<Path>],
+) -> Result<Report, ConformError> {
+    let probes = alone::probes_of(scheduler)?;
+    compare(Mode::SchedulerAlone, scheduler, traces, |recording| {
+        alone::compare(recording, scheduler, probes)
+    })
+}
+
+/// Submits the recorded bios to our block layer.
+///
+/// # Errors
+/// As [`run`].
+pub fn whole(scheduler: &str, traces: &[impl AsRef<Path>]) -> Result<Report, ConformError> {
+    whole::check(scheduler)?;
+    compare(Mode::Whole, scheduler, traces, |recording| {
+        whole::compare(recording, scheduler)
+    })
+}
+
+fn compare(
+    mode: Mode,
+    scheduler: &str,
+    traces: &[impl AsRef<Path>],
+    mut one: impl FnMut(&Recording) -> Result<TraceReport, ConformError>,
+) -> Result<Report, ConformError> {
+    if traces.is_empty() {
+        return Err(ConformError::NoTraces);
+    }
+    let mut reports = Vec::with_capacity(traces.len());
+    for path in traces {
+        let recording = Recording::open(path.as_ref())?;
+        if let Some(info) = &recording.info
+            && info.scheduler != scheduler
+        {
+            return Err(ConformError::OtherScheduler {
+                file: recording.file,
+                found: info.scheduler.clone(),
+                expected: scheduler.to_owned(),
+            });
+        }
+        reports.push(one(&recording)?);
+    }
+    Ok(Report {
+        mode,
+        scheduler: scheduler.to_owned(),
+        traces: reports,
+    })
+}

@@ -1,0 +1,522 @@
+//! A scheduler alone: the recorded inserts, merges and ends go in through its
+//! hooks, and it is asked wherever the kernel's was.
+//!
+//! There is no queue here: requests live in a bare [`Requests`] under the names
+//! of the kernel's pointers. After a wrong answer nothing is put right: the
+//! kernel's request stays in our scheduler until that names it too, so that
+//! whatever follows from the difference is counted as well.
+
+mod probes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blklab_blk::{
+    Bio, Elevator, InsertAt, IoPrio, MergeState, Nanos, Op, Request, RequestId, Requests, RqFlags,
+    RqList, SchedCtx, SubmitterId, Trace,
+};
+use blklab_workload::trace::tracefs::{BioEvent, EventKind, MergeSide, RqEvent};
+
+use crate::clock::{Clock, jiffies_of};
+use crate::recording::{Recorded, Recording};
+use crate::report::{Difference, TraceReport};
+use crate::setup::Setup;
+use crate::ties::{Hint, TieBreaker};
+use crate::{ConformError, Mode};
+use probes::{Answer, Probes, Step};
+
+/// The probes of a scheduler.
+pub(crate) fn probes_of(scheduler: &str) -> Result<&'static dyn Probes, ConformError> {
+    match scheduler {
+        "mq-deadline" => Ok(&probes::MqDeadline),
+        _ => Err(ConformError::Scheduler {
+            found: scheduler.to_owned(),
+            expected: "mq-deadline".to_owned(),
+            mode: Mode::SchedulerAlone,
+        }),
+    }
+}
+
+/// Compares one trace.
+pub(crate) fn compare(
+    recording: &Recording,
+    scheduler: &str,
+    probes: &dyn Probes,
+) -> Result<TraceReport, ConformError> {
+    let events = recording.events()?;
+    let asks = |r: &Recorded<'_>| matches!(probes.step(&r.event.kind), Some(Step::Ask { .. }));
+    if !events.iter().any(asks) {
+        return Err(ConformError::Nothing {
+            file: recording.file.clone(),
+            expected: probes.ask_event(),
+        });
+    }
+    // An insert into whose recording a tick fell may have been before or behind
+    // it; its deadline tells, at its dispatch. So those are known the second time.
+    let mut alone = Alone::new(recording, scheduler, probes, &events, BTreeSet::new())?;
+    alone.replay();
+    if !alone.behind_tick.is_empty() {
+        let behind_tick = std::mem::take(&mut alone.behind_tick);
+        alone = Alone::new(recording, scheduler, probes, &events, behind_tick)?;
+        alone.replay();
+    }
+    Ok(alone.report)
+}
+
+struct Alone<'r> {
+    events: &'r [Recorded<'r>],
+    probes: &'r dyn Probes,
+    clock: Clock,
+    elevator: Box<dyn Elevator>,
+    hint: Hint,
+    rqs: Requests,
+    merge: MergeState,
+    trace: Trace,
+    now: Nanos,
+    /// The event that is being replayed.
+    at: usize,
+    /// Requests by the kernel's pointers, from insert to end.
+    by_pointer: BTreeMap<u64, RequestId>,
+    /// The event that inserted a request, by the request's place.
+    inserted_by: BTreeMap<usize, usize>,
+    /// Requests that our scheduler holds, by their places.
+    held: BTreeSet<usize>,
+    /// Ended in the kernel, still in our scheduler.
+    overdue: Vec<RequestId>,
+    at_head: bool,
+    /// `block_rq_insert`, whose pointer comes with the next line.
+    inserting: Option<RqEvent<'r>>,
+    /// The bio that each task merges, until the scheduler hears of it.
+    merging: BTreeMap<u32, BioEvent<'r>>,
+    /// What the last insert or merge of ours swallowed, in order.
+    swallowed: Vec<RequestId>,
+    /// Our answer, and when it was asked for.
+    answer: Option<Option<RequestId>>,
+    /// Inserts that the tick came before, by their events; found out and given.
+    behind_tick: BTreeSet<usize>,
+    given_behind_tick: BTreeSet<usize>,
+    report: TraceReport,
+}
+
+impl<'r> Alone<'r> {
+    fn new(
+        recording: &'r Recording,
+        scheduler: &str,
+        probes: &'r dyn Probes,
+        events: &'r [Recorded<'r>],
+        given_behind_tick: BTreeSet<usize>,
+    ) -> Result<Alone<'r>, ConformError> {
+        let mut report = TraceReport::new(recording.file.clone());
+        let setup = Setup::of(recording, &mut report.notes);
+        let elevator = blklab_elevator::find(scheduler).and_then(|kind| kind.build(&setup.info()));
+        let mut elevator = elevator.ok_or_else(|| ConformError::Scheduler {
+            found: scheduler.to_owned(),
+            expected: "one that this program has".to_owned(),
+            mode: Mode::SchedulerAlone,
+        })?;
+        setup.tune(elevator.as_mut(), &recording.file, &mut report.notes)?;
+        let hint = Hint::default();
+        let elevator = Box::new(TieBreaker::new(elevator, hint.clone()));
+        Ok(Alone {
+            events,
+            probes,
+            clock: Clock::of(events),
+            elevator,
+            hint,
+            rqs: Requests::default(),
+            merge: MergeState::new(setup.limits),
+            trace: Trace::default(),
+            now: Nanos::ZERO,
+            at: 0,
+            by_pointer: BTreeMap::new(),
+            inserted_by: BTreeMap::new(),
+            held: BTreeSet::new(),
+            overdue: Vec::new(),
+            at_head: false,
+            inserting: None,
+            merging: BTreeMap::new(),
+            swallowed: Vec::new(),
+            answer: None,
+            behind_tick: BTreeSet::new(),
+            given_behind_tick,
+            report,
+        })
+    }
+
+    fn replay(&mut self) {
+        for at in 0..self.events.len() {
+            self.at = at;
+            let event = &self.events[at].event;
+            let jiffies = jiffies_of(&event.kind).unwrap_or(self.clock.jiffies(event.at_ns));
+            self.now = self.clock.now_in(jiffies, event.at_ns);
+            match self.probes.step(&event.kind) {
+                Some(step) => self.step(step),
+                None => self.block_event(),
+            }
+        }
+        self.nothing_swallowed();
+        let ties = self.hint.taken();
+        if ties > 0 {
+            let note = format!("{ties} times a bio fitted several requests; took the recorded one");
+            self.report.notes.push(note);
+        }
+    }
+
+    fn block_event(&mut self) {
+        let event = &self.events[self.at].event;
+        match event.kind {
+            EventKind::BioBackmerge(bio) | EventKind::BioFrontmerge(bio) => {
+                self.merging.insert(event.pid, bio);
+            }
+            // Its task goes on, so the merge was into a plug.
+            EventKind::BioQueue(_) | EventKind::GetRq(_) | EventKind::Unplug { .. } => {
+                self.merging.remove(&event.pid);
+            }
+            EventKind::RqInsert(rq) => self.inserting = Some(rq),
+            EventKind::RqIns { rq, jif, .. } => self.inserted(rq, jif),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::InsertCall { at_head } => self.at_head = at_head,
+            Step::Ask { jiffies } => self.ask(jiffies),
+            Step::Answer(answer) => self.answered(&answer),
+            Step::BioMerged {
+                rq,
+                sector,
+                bytes,
+                side,
+            } => self.bio_merged(rq, sector, bytes, side),
+            Step::RqMerged { rq, sector, next } => self.rq_merged(rq, sector, next),
+            Step::Finish { rq, was_inserted } => self.finished(rq, was_inserted),
+        }
+    }
+
+    fn ctx(&mut self) -> (&mut dyn Elevator, SchedCtx<'_>) {
+        let ctx = SchedCtx {
+            now: self.now,
+            rqs: &mut self.rqs,
+            merge: &mut self.merge,
+            trace: &mut self.trace,
+        };
+        (self.elevator.as_mut(), ctx)
+    }
+
+    /// `rq_ins`: the request of the line before it went into the scheduler.
+    fn inserted(&mut self, pointer: u64, jiffies: u64) {
+        let Some(event) = self.inserting.take() else {
+            return;
+        };
+        let late = self.given_behind_tick.contains(&self.at);
+        let at_ns = self.events[self.at].event.at_ns;
+        self.now = self.clock.now_in(jiffies + u64::from(late), at_ns);
+        let id = self.insert(pointer, &event);
+        let alone = !self.swallowed.contains(&id);
+        self.count("insert", alone, || {
+            (
+                format!("queued {}", extent(event.sector.0, event.sectors)),
+                "merged it with another request".to_owned(),
+            )
+        });
+        self.swallowed.clear();
+    }
+
+    fn insert(&mut self, pointer: u64, event: &RqEvent<'_>) -> RequestId {
+        self.nothing_swallowed();
+        let bio = Bio {
+            prio: prio_of(event),
+            flags: event.rwbs.flags,
+            submitter: SubmitterId(self.events[self.at].event.pid),
+            ..Bio::new(
+                event.rwbs.op.unwrap_or(Op::WriteZeroes),
+                event.sector,
+                event.sectors,
+            )
+        };
+        let mut request = Request::for_bio(&bio, self.now);
+        request.segments = match bio.op {
+            Op::Discard => 1,
+            _ => self.merge.limits.segments_of(bio.sectors),
+        };
+        request.rq_flags.set(RqFlags::USE_SCHED);
+        let at = if self.at_head {
+            // Only the data of a flush sequence goes in there, and requeues.
+            request.rq_flags.set(RqFlags::FLUSH_SEQ);
+            InsertAt::Head
+        } else {
+            InsertAt::Tail
+        };
+        let id = self.rqs.insert(request);
+        if let Some(stale) = self.by_pointer.insert(pointer, id) {
+            self.overdue.push(stale);
+        }
+        self.inserted_by.insert(id.index(), self.at);
+        self.held.insert(id.index());
+        let (elevator, mut ctx) = self.ctx();
+        elevator.prepare_request(&mut ctx, id);
+        let mut list = RqList::new();
+        list.push_back(ctx.rqs, id);
+        elevator.insert_requests(&mut ctx, 0, &mut list, at);
+        self.take_swallowed();
+        id
+    }
+
+    fn ask(&mut self, jiffies: u64) {
+        self.nothing_swallowed();
+        let at_ns = self.events[self.at].event.at_ns;
+        self.now = self.clock.now_in(jiffies, at_ns);
+        let (elevator, mut ctx) = self.ctx();
+        let answer = elevator.dispatch_request(&mut ctx, 0);
+        if let Some(id) = answer {
+            self.held.remove(&id.index());
+        }
+        self.answer = Some(answer);
+    }
+
+    fn answered(&mut self, kernel: &Answer) {
+        let Some(ours) = self.answer.take() else {
+            return;
+        };
+        self.compare_choice(kernel, ours);
+        self.compare_state(kernel);
+        // What the kernel is done with cannot be taken back; it only is late here.
+        if let Some(id) = ours
+            && let Some(at) = self.overdue.iter().position(|&late| late == id)
+        {
+            self.overdue.swap_remove(at);
+            self.free(id);
+        }
+    }
+
+    fn compare_choice(&mut self, kernel: &Answer, ours: Option<RequestId>) {
+        let Some(picked) = kernel.picked else {
+            let text = self.describe(ours);
+            return self.count("none", ours.is_none(), || ("none may go".to_owned(), text));
+        };
+        let wanted = self.by_pointer.get(&picked.rq).copied();
+        let same = wanted.is_some() && ours == wanted;
+        let text = self.describe(ours);
+        self.count("choice", same, || {
+            (format!("request at {}", picked.sector), text)
+        });
+        let (Some(fifo_time), Some(id), true) = (picked.fifo_time, ours, same) else {
+            return;
+        };
+        let ours = self.rqs[id].fifo_time.0;
+        if ours + 1 == fifo_time {
+            self.note_tick(id);
+        }
+        self.count("deadline", ours == fifo_time, || {
+            (fifo_time.to_string(), ours.to_string())
+        });
+    }
+
+    /// The deadline is one tick behind ours: where the next line of the trace
+    /// is in the next tick, that came right before the deadline was made.
+    fn note_tick(&mut self, id: RequestId) {
+        let Some(&insert) = self.inserted_by.get(&id.index()) else {
+            return;
+        };
+        let (this, next) = (&self.events[insert], self.events.get(insert + 1));
+        let jiffies = jiffies_of(&this.event.kind);
+        let next =
+            next.map(|r| jiffies_of(&r.event.kind).unwrap_or(self.clock.jiffies(r.event.at_ns)));
+        if next > jiffies {
+            self.behind_tick.insert(insert);
+        }
+    }
+
+    fn compare_state(&mut self, kernel: &Answer) {
+        let ours = self.elevator.debug_state();
+        let value = |name: &str| ours.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        let known = kernel.state.iter().flatten();
+        let same = known.clone().all(|(name, v)| value(name) == Some(*v));
+        let text: Vec<String> = known.map(|(name, v)| format!("{name} {v}")).collect();
+        self.count("state", same, || (text.join(", "), state_text(&ours)));
+    }
+
+    /// A bio joined a queued request, and no other joined that.
+    fn bio_merged(&mut self, pointer: u64, sector: u64, bytes: u32, side: MergeSide) {
+        let wanted = self.by_pointer.get(&pointer).copied();
+        let Some(ours) = self.merge_bio(pointer, wanted) else {
+            return;
+        };
+        let size = ours.map(|id| (self.rqs[id].sector.0, self.rqs[id].sectors));
+        let same =
+            ours == wanted && size == Some((sector, bytes / 512)) && self.swallowed.is_empty();
+        let text = self.describe(ours);
+        self.count("bio merge", same, || {
+            let kernel = extent(sector, bytes / 512);
+            (format!("{side:?} merge makes {kernel}"), text)
+        });
+    }
+
+    /// A request joined another: behind a bio that closed the gap between them,
+    /// or right at its insert.
+    fn rq_merged(&mut self, pointer: u64, sector: u64, next: u64) {
+        if !self.merging.contains_key(&self.events[self.at].event.pid)
+            && !self.by_pointer.contains_key(&next)
+        {
+            // It is being inserted; its length comes with the next line.
+            if let Some(event) = self.merged_next() {
+                self.insert(next, &event);
+            }
+        } else {
+            // A bio in front of `next` may have let that join the one before.
+            self.merge_bio(pointer, self.by_pointer.get(&next).copied());
+        }
+        let wanted = self.by_pointer.get(&next).copied();
+        let ours = (!self.swallowed.is_empty()).then(|| self.swallowed.remove(0));
+        let survivor = self.by_pointer.get(&pointer).copied();
+        let at = survivor.map(|id| self.rqs[id].sector.0);
+        let same = wanted.is_some() && ours == wanted && at == Some(sector);
+        let text = self.describe(ours);
+        self.count("request merge", same, || {
+            (format!("a request joins that at {sector}"), text)
+        });
+    }
+
+    /// The `block_rq_merge` that follows.
+    fn merged_next(&self) -> Option<RqEvent<'r>> {
+        let after = self.events[self.at + 1..].iter();
+        after
+            .take_while(|r| self.probes.step(&r.event.kind).is_none())
+            .find_map(|r| match r.event.kind {
+                EventKind::RqMerge(rq) => Some(rq),
+                _ => None,
+            })
+    }
+
+    /// Has our scheduler merge the bio that this task merges. `None` where the
+    /// trace does not tell of one. It goes in front of `found` at best.
+    fn merge_bio(&mut self, pointer: u64, found: Option<RequestId>) -> Option<Option<RequestId>> {
+        self.nothing_swallowed();
+        let pid = self.events[self.at].event.pid;
+        let event = self.merging.remove(&pid)?;
+        // A bio's line has no priority; it merges only with its own.
+        let prio = self.by_pointer.get(&pointer).map(|&id| self.rqs[id].prio);
+        let op = event.rwbs.op.unwrap_or(Op::WriteZeroes);
+        let bio = Bio {
+            prio: prio.unwrap_or_default(),
+            flags: event.rwbs.flags,
+            submitter: SubmitterId(pid),
+            ..Bio::new(op, event.sector, event.sectors)
+        };
+        let serial = found.map(|id| self.rqs[id].serial);
+        self.hint.merges_into(serial);
+        let (elevator, mut ctx) = self.ctx();
+        let merged = elevator.bio_merge(&mut ctx, 0, &bio);
+        self.take_swallowed();
+        Some(merged)
+    }
+
+    /// Requests of ours that merged where the kernel's did not.
+    fn nothing_swallowed(&mut self) {
+        for id in std::mem::take(&mut self.swallowed) {
+            let text = self.describe(Some(id));
+            self.count("request merge", false, || ("no merge".to_owned(), text));
+        }
+    }
+
+    fn finished(&mut self, pointer: u64, was_inserted: bool) {
+        let Some(id) = self.by_pointer.remove(&pointer) else {
+            return;
+        };
+        if !was_inserted {
+            return;
+        }
+        if self.held.contains(&id.index()) {
+            self.overdue.push(id);
+        } else {
+            self.free(id);
+        }
+    }
+
+    fn free(&mut self, id: RequestId) {
+        let (elevator, mut ctx) = self.ctx();
+        elevator.finish_request(&mut ctx, id);
+        self.rqs.remove(id);
+    }
+
+    /// Notes which requests our scheduler has just made part of others.
+    fn take_swallowed(&mut self) {
+        self.merge.take_swallowed(&mut self.swallowed);
+        for id in &self.swallowed {
+            self.held.remove(&id.index());
+        }
+    }
+
+    fn count(
+        &mut self,
+        kind: &'static str,
+        agrees: bool,
+        texts: impl FnOnce() -> (String, String),
+    ) {
+        let recorded = &self.events[self.at];
+        let state = if agrees { Vec::new() } else { self.state() };
+        self.report.count(kind, agrees, || {
+            let (kernel, ours) = texts();
+            Difference {
+                line: recorded.line,
+                at_ns: recorded.event.at_ns,
+                kind,
+                kernel,
+                ours,
+                state,
+            }
+        });
+    }
+
+    fn describe(&self, id: Option<RequestId>) -> String {
+        let Some(id) = id else {
+            return "none".to_owned();
+        };
+        let rq = &self.rqs[id];
+        let direction = if rq.is_write() { "write" } else { "read" };
+        let extent = extent(rq.sector.0, rq.sectors);
+        format!(
+            "{:?} {direction} {extent}, deadline {}",
+            rq.prio.class, rq.fifo_time.0
+        )
+    }
+
+    /// Our scheduler's state, and the request of each class and direction that
+    /// waits longest.
+    fn state(&self) -> Vec<String> {
+        let mut lines = vec![state_text(&self.elevator.debug_state())];
+        let mut heads: BTreeMap<_, (usize, RequestId)> = BTreeMap::new();
+        let queued = self.by_pointer.values().chain(&self.overdue);
+        for &id in queued.filter(|id| self.held.contains(&id.index())) {
+            let rq = &self.rqs[id];
+            let head = heads
+                .entry((rq.prio.class, rq.is_write()))
+                .or_insert((0, id));
+            head.0 += 1;
+            let age = |id: RequestId| (self.rqs[id].fifo_time, self.rqs[id].serial);
+            if age(id) < age(head.1) {
+                head.1 = id;
+            }
+        }
+        lines.extend(heads.values().map(|&(count, head)| {
+            format!("{count} queued, oldest: {}", self.describe(Some(head)))
+        }));
+        lines
+    }
+}
+
+fn extent(sector: u64, sectors: u32) -> String {
+    format!("{sector} + {sectors}")
+}
+
+fn prio_of(event: &RqEvent<'_>) -> IoPrio {
+    IoPrio {
+        class: event.prio.class,
+        level: event.prio.level as u8,
+    }
+}
+
+fn state_text(state: &[(&'static str, i64)]) -> String {
+    let words = state.iter().map(|(name, value)| format!("{name} {value}"));
+    words.collect::<Vec<_>>().join(", ")
+}

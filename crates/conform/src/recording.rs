@@ -1,0 +1,90 @@
+//! A recorded run: the trace, and the description beside it.
+
+use std::path::{Path, PathBuf};
+
+use blklab_workload::trace::tracefs::{Event, Line, RunInfo, parse_line};
+use blklab_workload::trace::{TraceError, read_text};
+
+use crate::ConformError;
+
+/// An event and the line it stands on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded<'a> {
+    pub(crate) line: u64,
+    pub(crate) event: Event<'a>,
+}
+
+/// The files of a run.
+pub(crate) struct Recording {
+    pub(crate) file: String,
+    text: String,
+    /// What it was recorded on; `None` where there is no description.
+    pub(crate) info: Option<RunInfo>,
+}
+
+impl Recording {
+    /// Reads the trace at `path`, plain or gzipped, and the `.json` beside it.
+    pub(crate) fn open(path: &Path) -> Result<Recording, ConformError> {
+        let text = read_text(path)?;
+        let description = description_of(path);
+        let info = match description.is_file() {
+            true => Some(RunInfo::open(&description)?),
+            false => None,
+        };
+        Ok(Recording {
+            file: path.display().to_string(),
+            text,
+            info,
+        })
+    }
+
+    /// All events, in order.
+    pub(crate) fn events(&self) -> Result<Vec<Recorded<'_>>, ConformError> {
+        let mut events = Vec::new();
+        for (text, line) in self.text.lines().zip(1..) {
+            match parse_line(text) {
+                Ok(Line::Event(event)) => events.push(Recorded { line, event }),
+                Ok(Line::Skip) => {}
+                Ok(Line::Lost(count)) => {
+                    return Err(ConformError::Lost {
+                        file: self.file.clone(),
+                        line,
+                        count,
+                    });
+                }
+                Err(fault) => {
+                    return Err(TraceError::Malformed {
+                        file: self.file.clone(),
+                        line,
+                        fault,
+                    }
+                    .into());
+                }
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// `w1.trace.gz` and `w1.trace` are described by `w1.json`.
+fn description_of(trace: &Path) -> PathBuf {
+    let name = trace.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let name = name
+        .strip_suffix(".trace")
+        .or_else(|| name.strip_suffix(".txt"))
+        .unwrap_or(name);
+    trace.with_file_name(format!("{name}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_has_the_traces_name() {
+        for trace in ["d/w1.trace.gz", "d/w1.trace", "d/w1.txt", "d/w1"] {
+            assert_eq!(description_of(Path::new(trace)), Path::new("d/w1.json"));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `Report`: how often we agree with the kernel, and where first we do not.
+
+use std::fmt;
+
+use crate::Mode;
+
+/// Differences of a trace that are kept to be shown.
+const SHOWN: usize = 400;
+
+/// What a comparison came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was compared.
+    pub mode: Mode,
+    /// Of which scheduler.
+    pub scheduler: String,
+    /// Trace by trace.
+    pub traces: Vec<TraceReport>,
+}
+
+/// What the comparison of one trace came to.
+#[derive(Clone, Debug)]
+pub struct TraceReport {
+    /// The trace's file.
+    pub file: String,
+    /// What the reader should know: what was missing and what was assumed.
+    pub notes: Vec<String>,
+    /// Compared events by kind.
+    pub tallies: Vec<Tally>,
+    /// The first differences.
+    pub differences: Vec<Difference>,
+}
+
+/// Agreements of one kind of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// The kind.
+    pub kind: &'static str,
+    /// Events that agree.
+    pub agreed: u64,
+    /// Events that were compared.
+    pub compared: u64,
+}
+
+/// One difference, side by side.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The line of the trace.
+    pub line: u64,
+    /// The trace clock.
+    pub at_ns: u64,
+    /// The kind of event.
+    pub kind: &'static str,
+    /// What the kernel did.
+    pub kernel: String,
+    /// What we did.
+    pub ours: String,
+    /// Our queue's state then, a line each.
+    pub state: Vec<String>,
+}
+
+impl Report {
+    /// Events that agree.
+    pub fn agreed(&self) -> u64 {
+        self.traces.iter().map(TraceReport::agreed).sum()
+    }
+
+    /// Events that were compared.
+    pub fn compared(&self) -> u64 {
+        self.traces.iter().map(TraceReport::compared).sum()
+    }
+
+    /// Whether every compared event agrees, and there was one.
+    pub fn all_agree(&self) -> bool {
+        self.compared() > 0 && self.agreed() == self.compared()
+    }
+
+    /// Agreements in percent; 0 where nothing was compared.
+    pub fn percent(&self) -> f64 {
+        percent(self.agreed(), self.compared())
+    }
+
+    /// Tallies over all traces.
+    pub fn totals(&self) -> Vec<Tally> {
+        let mut totals: Vec<Tally> = Vec::new();
+        for tally in self.traces.iter().flat_map(|trace| &trace.tallies) {
+            let total = entry(&mut totals, tally.kind);
+            total.agreed += tally.agreed;
+            total.compared += tally.compared;
+        }
+        totals
+    }
+}
+
+impl TraceReport {
+    /// Nothing compared yet.
+    pub(crate) fn new(file: String) -> TraceReport {
+        TraceReport {
+            file,
+            notes: Vec::new(),
+            tallies: Vec::new(),
+            differences: Vec::new(),
+        }
+    }
+
+    /// Events that agree.
+    pub fn agreed(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.agreed).sum()
+    }
+
+    /// Events that were compared.
+    pub fn compared(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.compared).sum()
+    }
+
+    /// Counts one comparison; where it failed `difference` is asked for, unless
+    /// enough are kept.
+    pub(crate) fn count(
+        &mut self,
+        kind: &'static str,
+        agrees: bool,
+        difference: impl FnOnce() -> Difference,
+    ) {
+        let tally = entry(&mut self.tallies, kind);
+        tally.compared += 1;
+        tally.agreed += u64::from(agrees);
+        if !agrees && self.differences.len() < SHOWN {
+            self.differences.push(difference());
+        }
+    }
+}
+
+fn entry<'t>(tallies: &'t mut Vec<Tally>, kind: &'static str) -> &'t mut Tally {
+    let at = tallies.iter().position(|tally| tally.kind == kind);
+    let at = at.unwrap_or_else(|| {
+        tallies.push(Tally {
+            kind,
+            agreed: 0,
+            compared: 0,
+        });
+        tallies.len() - 1
+    });
+    &mut tallies[at]
+}
+
+fn percent(agreed: u64, compared: u64) -> f64 {
+    match compared {
+        0 => 0.0,
+        _ => agreed as f64 * 100.0 / compared as f64,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for trace in &self.traces {
+            write!(f, "{trace}")?;
+        }
+        writeln!(f, "{}, {}", self.scheduler, self.mode)?;
+        write_tallies(f, &self.totals())?;
+        writeln!(f, "agree {} of {}", self.agreed(), self.compared())
+    }
+}
+
+impl fmt::Display for TraceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (agreed, compared) = (self.agreed(), self.compared());
+        let share = percent(agreed, compared);
+        writeln!(
+            f,
+            "{}: {agreed} of {compared} agree ({share:.2} %)",
+            self.file
+        )?;
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
+        write_tallies(f, &self.tallies)?;
+        for difference in &self.differences {
+            write!(f, "{difference}")?;
+        }
+        let missed = compared - agreed;
+        let shown = self.differences.len() as u64;
+        if missed > shown {
+            writeln!(f, "  ... and {} more", missed - shown)?;
+        }
+        writeln!(f)
+    }
+}
+
+fn write_tallies(f: &mut fmt::Formatter<'_>, tallies: &[Tally]) -> fmt::Result {
+    for tally in tallies {
+        writeln!(
+            f,
+            "  {:<16} {:>8} of {:>8}",
+            tally.kind, tally.agreed, tally.compared
+        )?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, ns) = (self.at_ns / 1_000_000_000, self.at_ns % 1_000_000_000);
+        writeln!(f, "  line {}, {s}.{ns:09} s: {}", self.line, self.kind)?;
+        writeln!(f, "    kernel: {}", self.kernel)?;
+        writeln!(f, "    ours:   {}", self.ours)?;
+        for line in &self.state {
+            writeln!(f, "    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference() -> Difference {
+        Difference {
+            line: 13,
+            at_ns: 16_000_000_500,
+            kind: "choice",
+            kernel: "8 + 8".to_owned(),
+            ours: "none".to_owned(),
+            state: vec!["last_dir 1".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_the_verdict() {
+        let mut trace = TraceReport::new("a.trace".to_owned());
+        trace.count("choice", true, difference);
+        trace.count("choice", false, difference);
+        let report = Report {
+            mode: Mode::SchedulerAlone,
+            scheduler: "mq-deadline".to_owned(),
+            traces: vec![trace],
+        };
+        assert!(!report.all_agree());
+        let text = report.to_string();
+        assert_eq!(text.lines().last(), Some("agree 1 of 2"));
+        assert!(text.contains("line 13, 16.000000500 s: choice"), "{text}");
+    }
+
+    #[test]
+    fn nothing_compared_is_no_agreement() {
+        let report = Report {
+            mode: Mode::SchedulerAlone,
+            scheduler: "mq-deadline".to_owned(),
+            traces: Vec::new(),
+        };
+        assert!(!report.all_agree());
+        assert_eq!(report.percent(), 0.0);
+    }
+}

@@ -1,0 +1,145 @@
+//! Our queue, set up as the recorded one was.
+
+use blklab_blk::{Elevator, NoMerges, QueueInfo, QueueLimits, Tags};
+use blklab_workload::trace::tracefs::RunInfo;
+
+use crate::ConformError;
+use crate::recording::Recording;
+
+/// What a queue is taken to be where nothing describes it: null_blk's defaults.
+const DEFAULT_DEPTH: u32 = 64;
+
+/// Largest request of a driver that does not say (in sectors).
+const BLK_SAFE_MAX_SECTORS: u32 = 255;
+
+/// A queue's shape.
+pub(crate) struct Setup {
+    pub(crate) limits: QueueLimits,
+    pub(crate) queue_depth: u32,
+    /// `None`: as the scheduler finds it.
+    pub(crate) nr_requests: Option<u32>,
+    pub(crate) nr_cpus: u32,
+    /// The driver may sleep, as null_blk with memory behind it.
+    pub(crate) blocking: bool,
+    /// Tunables, by the scheduler's names.
+    pub(crate) tunables: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// The recorded queue's, or defaults; what had to be assumed goes to `notes`.
+    pub(crate) fn of(recording: &Recording, notes: &mut Vec<String>) -> Setup {
+        match &recording.info {
+            Some(info) => Setup::described(info),
+            None => {
+                notes.push(format!(
+                    "no description beside it: taken as a queue of depth {DEFAULT_DEPTH} with the kernel's default limits and tunables"
+                ));
+                Setup {
+                    limits: QueueLimits::default(),
+                    queue_depth: DEFAULT_DEPTH,
+                    nr_requests: None,
+                    nr_cpus: 1,
+                    blocking: false,
+                    tunables: Vec::new(),
+                }
+            }
+        }
+    }
+
+    fn described(info: &RunInfo) -> Setup {
+        let queue = &info.queue;
+        let depth = info.driver_tags().map(|tags| tags.nr_tags);
+        let parameter = info.null_blk_parameters.get("hw_queue_depth");
+        let depth = depth.or_else(|| parameter?.parse().ok());
+        Setup {
+            limits: limits(info),
+            queue_depth: depth.unwrap_or(DEFAULT_DEPTH).max(1),
+            nr_requests: Some(queue.nr_requests),
+            nr_cpus: info.smp.max(1),
+            blocking: ["memory_backed", "blocking"].iter().any(|name| {
+                let value = info.null_blk_parameters.get(*name);
+                value.is_some_and(|value| value == "Y")
+            }),
+            tunables: queue
+                .iosched
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        }
+    }
+
+    /// What a scheduler learns of this queue.
+    pub(crate) fn info(&self) -> QueueInfo {
+        let nr_requests = self.nr_requests.unwrap_or(2 * self.queue_depth.min(128));
+        QueueInfo {
+            nr_requests,
+            nr_hw_queues: 1,
+            queue_depth: self.queue_depth,
+            nr_cpus: self.nr_cpus,
+            capacity_sectors: self.limits.capacity_sectors,
+            rotational: self.limits.rotational,
+            tags_per_word: Tags::new(nr_requests).per_word(),
+        }
+    }
+
+    /// Sets the tunables. A name that ours does not have goes to `notes`.
+    pub(crate) fn tune(
+        &self,
+        elevator: &mut dyn Elevator,
+        file: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<(), ConformError> {
+        for (name, text) in &self.tunables {
+            if elevator.tunables().get(name).is_none() {
+                notes.push(format!("iosched/{name} = {text} is not a tunable of ours"));
+                continue;
+            }
+            let value = text.trim().parse::<i64>();
+            let set = value
+                .map_err(|_| format!("found {text:?}, expected a number"))
+                .and_then(|value| {
+                    let set = elevator.set_tunable(name, value);
+                    set.map_err(|error| error.to_string())
+                });
+            set.map_err(|message| ConformError::Setup {
+                file: file.to_owned(),
+                name: format!("iosched/{name}"),
+                message,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn limits(info: &RunInfo) -> QueueLimits {
+    let queue = &info.queue;
+    let sectors = |bytes: u64| u32::try_from(bytes / 512).unwrap_or(u32::MAX);
+    let attribute = |name: &str| queue.all.get(name)?.trim().parse::<u64>().ok();
+    QueueLimits {
+        logical_block_sectors: (queue.logical_block_size / 512).max(1),
+        max_sectors: match queue.max_sectors_kb {
+            // sysfs rounds down what a driver has that sets no limit.
+            127 if !info
+                .queue_set
+                .iter()
+                .any(|(name, _)| name == "max_sectors_kb") =>
+            {
+                BLK_SAFE_MAX_SECTORS
+            }
+            kb => kb.saturating_mul(2).max(1),
+        },
+        max_segments: queue.max_segments.clamp(1, u16::MAX.into()) as u16,
+        max_discard_sectors: sectors(queue.discard_max_bytes),
+        max_discard_segments: queue.max_discard_segments.clamp(1, u16::MAX.into()) as u16,
+        max_write_zeroes_sectors: sectors(attribute("write_zeroes_max_bytes").unwrap_or(0)),
+        write_cache: queue.write_cache,
+        fua: queue.fua,
+        rotational: attribute("rotational") == Some(1),
+        nomerges: match queue.nomerges {
+            0 => NoMerges::All,
+            1 => NoMerges::OneHit,
+            _ => NoMerges::Never,
+        },
+        ..QueueLimits::default()
+    }
+}

@@ -1,0 +1,200 @@
+//! Which of several requests that start at one sector a bio goes in front of.
+//!
+//! mq-deadline looks for it in a red-black tree and takes the one it meets
+//! first on the way down. Which that is depends on how the tree was balanced
+//! before, not on anything the scheduler decides; ours takes the oldest. So that
+//! such a merge does not make all that follows differ, the recorded one is
+//! taken where it fits as well as ours, and the report says how often.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blklab_blk::{
+    Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqList,
+    SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+};
+
+/// What the trace says of the merge that comes next, and how often it was needed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hint(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// A request's serial number.
+    recorded: Option<u64>,
+    /// When the scheduler was asked, where the trace tells.
+    asked_at: Option<Nanos>,
+    /// Something was inserted since this was reset.
+    inserted: bool,
+    taken: u64,
+}
+
+impl Hint {
+    /// The kernel's bio went into the request of this serial number.
+    pub(crate) fn merges_into(&self, serial: Option<u64>) {
+        self.with(|state| state.recorded = serial);
+    }
+
+    /// The next call of the scheduler is at this time.
+    pub(crate) fn asked_at(&self, now: Option<Nanos>) {
+        self.with(|state| state.asked_at = now);
+    }
+
+    /// A new call of the queue begins.
+    pub(crate) fn begin(&self) {
+        self.with(|state| {
+            state.asked_at = None;
+            state.inserted = false;
+        });
+    }
+
+    /// Whether the call inserted something.
+    pub(crate) fn inserted(&self) -> bool {
+        self.with(|state| state.inserted)
+    }
+
+    /// How often the recorded request was taken instead of another.
+    pub(crate) fn taken(&self) -> u64 {
+        self.with(|state| state.taken)
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A scheduler that takes the recorded one of equals.
+pub(crate) struct TieBreaker {
+    inner: Box<dyn Elevator>,
+    hint: Hint,
+    /// Requests that were inserted, by their serial numbers.
+    inserted: BTreeMap<u64, RequestId>,
+}
+
+impl TieBreaker {
+    pub(crate) fn new(inner: Box<dyn Elevator>, hint: Hint) -> TieBreaker {
+        TieBreaker {
+            inner,
+            hint,
+            inserted: BTreeMap::new(),
+        }
+    }
+}
+
+impl Elevator for TieBreaker {
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        let (ours, kind) = self.inner.request_merge(ctx, bio)?;
+        let recorded = self.hint.with(|state| state.recorded);
+        let recorded = recorded.and_then(|serial| {
+            let id = *self.inserted.get(&serial)?;
+            (ctx.rqs[id].serial == serial).then_some(id)
+        });
+        match recorded {
+            Some(recorded)
+                if recorded != ours
+                    && ctx.rqs[recorded].is_sorted()
+                    && ctx.rqs[recorded].sector == ctx.rqs[ours].sector
+                    && elv_bio_merge_ok(self, ctx, recorded, bio) =>
+            {
+                self.hint.with(|state| state.taken += 1);
+                Some((recorded, kind))
+            }
+            _ => Some((ours, kind)),
+        }
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        let named = |id: RequestId| (ctx.rqs[id].serial, id);
+        self.inserted.extend(list.iter(ctx.rqs).map(named));
+        self.hint.with(|state| state.inserted = true);
+        self.inner.insert_requests(ctx, hctx, list, at);
+    }
+
+    // All others go straight through.
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.inner.depth_updated(info);
+    }
+    fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
+        self.inner.limit_depth(op, flags)
+    }
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        self.inner.limit_depth_for(bio)
+    }
+    fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        self.inner.exit_submitter(ctx, submitter);
+    }
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        self.inner.allow_merge(ctx, id, bio)
+    }
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        self.inner.request_merged(ctx, id, kind);
+    }
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.inner.requests_merged(ctx, id, next);
+    }
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.inner.former_request(ctx, id)
+    }
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.inner.next_request(ctx, id)
+    }
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.prepare_request(ctx, id);
+    }
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        if let Some(now) = self.hint.with(|state| state.asked_at.take()) {
+            ctx.now = now;
+        }
+        self.inner.dispatch_request(ctx, hctx)
+    }
+    fn has_work(&self, hctx: usize) -> bool {
+        self.inner.has_work(hctx)
+    }
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.completed_request(ctx, id);
+    }
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.requeue_request(ctx, id);
+    }
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.finish_request(ctx, id);
+    }
+    fn next_timer(&self) -> Option<Nanos> {
+        self.inner.next_timer()
+    }
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        self.inner.timer(ctx)
+    }
+    fn tunables(&self) -> &Tunables {
+        self.inner.tunables()
+    }
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.inner.set_tunable(name, value)
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        self.inner.debug_state()
+    }
+    fn is_single_queue(&self) -> bool {
+        self.inner.is_single_queue()
+    }
+    fn min_shallow_depth(&self) -> Option<u32> {
+        self.inner.min_shallow_depth()
+    }
+}

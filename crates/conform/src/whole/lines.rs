@@ -1,0 +1,121 @@
+//! Looking ahead in a trace: what a task is going to do.
+
+use blklab_blk::IoPrio;
+use blklab_workload::trace::tracefs::{Event, EventKind};
+
+use super::effect::Extent;
+use crate::recording::Recorded;
+
+/// Lines that are looked at, at most.
+const LOOK_AHEAD: usize = 20_000;
+
+/// The lines of a trace.
+#[derive(Clone, Copy)]
+pub(super) struct Lines<'r> {
+    events: &'r [Recorded<'r>],
+}
+
+/// What becomes of a bio, as far as that is not ours to decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outlook {
+    /// The event that shows it.
+    pub(super) at: Option<usize>,
+    /// Its task slept before.
+    pub(super) sleeps: bool,
+    /// Its task holds a plug.
+    pub(super) plugged: bool,
+    /// It was told not to wait, and so it failed.
+    pub(super) refused: bool,
+    /// The request it went in front of.
+    pub(super) merged: Option<u64>,
+}
+
+impl<'r> Lines<'r> {
+    pub(super) fn new(events: &'r [Recorded<'r>]) -> Lines<'r> {
+        Lines { events }
+    }
+
+    pub(super) fn event(&self, at: usize) -> &'r Event<'r> {
+        &self.events[at].event
+    }
+
+    /// All lines from `from` on, as far as one looks.
+    pub(super) fn ahead(
+        self,
+        from: usize,
+    ) -> impl DoubleEndedIterator<Item = (usize, &'r Event<'r>)> {
+        let end = self.events.len().min(from.saturating_add(LOOK_AHEAD));
+        (from..end).map(move |at| (at, &self.events[at].event))
+    }
+
+    /// The lines of a task from `from` on, interrupts left out.
+    pub(super) fn own(self, pid: u32, from: usize) -> impl Iterator<Item = (usize, &'r Event<'r>)> {
+        let lines = self.ahead(from);
+        lines.filter(move |(_, event)| event.pid == pid && !event.irq)
+    }
+
+    /// Whether another task's line stands in `range`.
+    pub(super) fn others_in(&self, pid: u32, range: std::ops::Range<usize>) -> bool {
+        let mut lines = self.events[range].iter();
+        lines.any(|recorded| recorded.event.pid != pid)
+    }
+
+    /// What becomes of the bio that `pid` submits before the event at `from`.
+    pub(super) fn outlook(&self, pid: u32, from: usize) -> Outlook {
+        for (at, event) in self.own(pid, from) {
+            let outlook = Outlook {
+                at: Some(at),
+                sleeps: self.others_in(pid, from..at),
+                ..Outlook::default()
+            };
+            match event.kind {
+                EventKind::GetRq(_) => {
+                    let plugged = self.plugs_next(pid, at);
+                    return Outlook { plugged, ..outlook };
+                }
+                EventKind::BioBackmerge(_) => return outlook,
+                EventKind::BioFrontmerge(_) => {
+                    let merged = self.merged_into(pid, at);
+                    return Outlook { merged, ..outlook };
+                }
+                EventKind::BioQueue(_) => {
+                    let refused = true;
+                    return Outlook { refused, ..outlook };
+                }
+                _ => {}
+            }
+        }
+        Outlook::default()
+    }
+
+    /// Whether the task's first request from `from` on opens a plug.
+    pub(super) fn plugs_next(&self, pid: u32, from: usize) -> bool {
+        let mut own = self.own(pid, from);
+        own.any(|(_, event)| matches!(event.kind, EventKind::GetRq(_)));
+        let next = own.next();
+        next.is_some_and(|(_, event)| matches!(event.kind, EventKind::Plug { .. }))
+    }
+
+    /// The request that a front merge at `from` found.
+    fn merged_into(&self, pid: u32, from: usize) -> Option<u64> {
+        let (_, event) = self.own(pid, from + 1).next()?;
+        match event.kind {
+            EventKind::DdBmerged { rq, .. } => Some(rq),
+            EventKind::DdRqmerged { next, .. } => Some(next),
+            _ => None,
+        }
+    }
+
+    /// A bio's line does not tell its priority; that of its request does.
+    pub(super) fn prio_of(&self, from: usize, extent: Extent) -> IoPrio {
+        let mut requests = self.ahead(from).filter_map(|(_, event)| match &event.kind {
+            EventKind::RqInsert(rq) | EventKind::RqIssue(rq) => Some(rq),
+            _ => None,
+        });
+        let rq = requests.find(|rq| Extent::of_rq(rq).covers(&extent));
+        rq.map_or(IoPrio::default(), |rq| IoPrio {
+            class: rq.prio.class,
+            level: rq.prio.level as u8,
+        })
+    }
+}

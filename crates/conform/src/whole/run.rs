@@ -1,0 +1,145 @@
+//! Who runs the queue, and when: the drive's interrupts, tasks, kblockd.
+
+use blklab_blk::{Op, RequestQueue};
+use blklab_workload::trace::tracefs::{Event, EventKind};
+
+use super::Whole;
+use super::drive::Drive;
+use super::effect::{Effect, Extent};
+use super::submit::Task;
+
+impl<'r> Whole<'r> {
+    /// The drive is done with a request, or a flush sequence ended.
+    pub(super) fn completion(&mut self, extent: Extent) {
+        let pid = self.event().pid;
+        if self.drive.is_delivered(self.at) {
+            return;
+        }
+        let end = Effect::SequenceEnd(extent);
+        let bare = extent.sectors == 0 && extent.op != Op::Flush;
+        if !self.drive.has(extent) && (bare || self.ledger.offers(pid, &end)) {
+            return self.settle(&end);
+        }
+        let mut done = Vec::new();
+        self.drive.deliver(self.at, extent, &mut done);
+        self.complete(pid, &done);
+        self.wake_stuck();
+    }
+
+    /// The kernel's queue did something.
+    pub(super) fn effect(&mut self, effect: &Effect) {
+        let pid = self.event().pid;
+        if !self.ledger.offers(pid, effect) {
+            self.run_up_to(effect);
+        }
+        self.settle(effect);
+        if let Effect::Issue(extent) = effect {
+            self.issued(pid, *extent);
+        }
+    }
+
+    /// Has done what `effect` shows to have happened, and what no line of its own
+    /// tells of.
+    fn run_up_to(&mut self, effect: &Effect) {
+        let event = self.event();
+        match effect {
+            Effect::Unplug(_) => self.unplug(event.pid),
+            Effect::GetRq(_) | Effect::Ask(_) | Effect::Issue(_) if self.sleeps(event.pid) => {
+                self.go_on(event.pid);
+            }
+            _ if is_kblockd(event) => {
+                if self.queue.next_event() > self.now {
+                    self.queue.expedite(self.now);
+                }
+                self.run_kblockd(self.at);
+            }
+            _ => {}
+        }
+    }
+
+    /// A task lets its plug go.
+    fn unplug(&mut self, pid: u32) {
+        let sleeps = self.sleeps(pid);
+        let runs_later = self.drive.is_switched_away(pid, self.at);
+        self.call(pid, self.at, |queue, now, task, drive| {
+            if sleeps || runs_later {
+                queue.flush_plug_from_schedule(now, &mut task.plug, drive);
+            } else {
+                queue.flush_plug(now, &mut task.plug, drive);
+            }
+        });
+        self.task(pid).runs_later = runs_later && !sleeps;
+    }
+
+    /// The task is back on the CPU and goes on where it was switched away from:
+    /// between letting its plug go and running the queue, or inside the driver.
+    pub(super) fn back_on_cpu(&mut self) {
+        let event = self.event();
+        let pid = event.pid;
+        if event.irq {
+            return;
+        }
+        if self.tasks.get(&pid).is_some_and(|task| task.runs_later) {
+            self.task(pid).runs_later = false;
+            self.call(pid, self.at, |queue, now, _, drive| {
+                queue.run_hw_queues(now, drive);
+            });
+        }
+        if let Some(id) = self.drive.take_inside(pid) {
+            self.call(pid, self.at, |queue, now, _, drive| {
+                queue.driver_unblocked(now, id, drive);
+            });
+        }
+    }
+
+    /// A request of this task's went to the driver: the driver that was asleep
+    /// before goes on, unless the task sleeps in it again.
+    fn issued(&mut self, pid: u32, extent: Extent) {
+        if let Some(id) = self.drive.take_before(pid, extent, self.at) {
+            self.call(pid, self.at + 1, |queue, now, _, drive| {
+                queue.driver_unblocked(now, id, drive);
+            });
+        }
+    }
+
+    /// Work of kblockd's is due and another task comes to run: kblockd goes first.
+    /// Where there is no driver tag its run shows nothing in the trace, though it
+    /// counts in the busy average. A run that shows is awaited.
+    pub(super) fn kblockd_ran_unseen(&mut self) {
+        let due = self.queue.next_event() <= self.now;
+        if self.is_full() && self.event().pid != self.kblockd && due {
+            self.run_kblockd(self.at);
+        }
+    }
+
+    /// Has kblockd do its work. A completion during a run makes it run again at
+    /// once; without a driver tag that shows nothing.
+    fn run_kblockd(&mut self, next: usize) {
+        if self.drive.sleeps_in_driver(self.kblockd) {
+            // One at a time: a work item does not run twice at once.
+            return;
+        }
+        let process = |queue: &mut RequestQueue, now, _: &mut Task, drive: &mut Drive<'r>| {
+            queue.process(now, drive);
+        };
+        self.call(self.kblockd, next, process);
+        if self.is_full() && self.queue.next_event() <= self.now {
+            let after = self.drive.after();
+            if self.drive.has_time(after) {
+                self.call(self.kblockd, after, process);
+            }
+        }
+    }
+
+    /// Whether our drive can take no more.
+    fn is_full(&self) -> bool {
+        self.drive.in_flight() >= self.queue.info().queue_depth as usize
+    }
+}
+
+/// Whether this is kblockd at work. Its workers have names that end in `H`.
+pub(super) fn is_kblockd(event: &Event<'_>) -> bool {
+    event.task.starts_with("kworker/")
+        && event.task.ends_with('H')
+        && !matches!(event.kind, EventKind::BioQueue(_))
+}

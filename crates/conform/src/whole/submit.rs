@@ -1,0 +1,218 @@
+//! Tasks and what they submit.
+
+use blklab_blk::{Bio, BioFlags, Op, Plug, Submit, SubmitterId, Waiter};
+use blklab_workload::trace::tracefs::{BioEvent, EventKind};
+
+use super::Whole;
+use super::effect::Extent;
+
+/// The idle task's process id.
+const IDLE: u32 = 0;
+
+/// A task that submits.
+#[derive(Default)]
+pub(super) struct Task {
+    pub(super) plug: Plug,
+    /// Asleep in our block layer.
+    pub(super) waiter: Option<Waiter>,
+    /// Not submitted yet: what the kernel's writeback throttling holds back, or
+    /// what is left of a bio of which an earlier part waits for a tag.
+    pub(super) left: Option<Bio>,
+    /// Throttling is why.
+    pub(super) throttled: bool,
+    /// It let its plug go and was switched away from before it ran the queue.
+    pub(super) runs_later: bool,
+}
+
+impl Whole<'_> {
+    /// A task submits a bio.
+    pub(super) fn bio_queue(&mut self, bio: &BioEvent<'_>) {
+        let pid = self.event().pid;
+        self.give_up_waiting(pid);
+        self.completions_before_request(pid);
+        let mut flags = bio.rwbs.flags;
+        if self.lines.outlook(pid, self.at + 1).refused {
+            flags = flags.with(BioFlags::NOWAIT);
+        }
+        let op = bio.rwbs.op.unwrap_or(Op::WriteZeroes);
+        let bio = Bio {
+            flags,
+            prio: self.lines.prio_of(self.at, Extent::of_bio(bio)),
+            submitter: SubmitterId(pid),
+            ..Bio::new(op, bio.sector, bio.sectors)
+        };
+        self.submit(pid, self.at + 1, bio);
+    }
+
+    /// Submits a bio, a large one part by part as our queue would cut it: between
+    /// two parts the kernel's writeback throttling may hold the task back. What
+    /// becomes of the first is in the trace from `next` on.
+    fn submit(&mut self, pid: u32, mut next: usize, bio: Bio) {
+        let mut left = bio;
+        loop {
+            let outlook = self.lines.outlook(pid, next);
+            if outlook.sleeps && self.queue.has_free_tag(self.cpu(), &left) {
+                self.throttled += 1;
+                let task = self.task(pid);
+                (task.left, task.throttled) = (Some(left), true);
+                return;
+            }
+            let found = outlook.merged.and_then(|rq| self.serials.get(&rq).copied());
+            self.hint.merges_into(found);
+            let part = self.first_part(&mut left);
+            self.submit_part(pid, next, part, outlook.plugged);
+            if left.sectors == 0 {
+                return;
+            }
+            let blocked = self.task(pid).waiter.is_some();
+            match outlook.at {
+                Some(at) if !blocked => next = at + 1,
+                _ => {
+                    self.task(pid).left = Some(left);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes as much off a bio as one request may hold.
+    fn first_part(&self, left: &mut Bio) -> Bio {
+        let limits = self.queue.limits();
+        let max = match left.op {
+            Op::Discard => limits.max_discard_sectors,
+            Op::WriteZeroes => limits.max_write_zeroes_sectors,
+            _ => limits.max_rw_sectors(),
+        };
+        let block = limits.logical_block_sectors.max(1);
+        let max = (max - max % block).max(block);
+        let mut part = *left;
+        part.sectors = left.sectors.min(max);
+        left.sector = part.end();
+        left.sectors -= part.sectors;
+        part
+    }
+
+    fn submit_part(&mut self, pid: u32, next: usize, bio: Bio, plugged: bool) {
+        let cpu = self.cpu();
+        let submit = self.call(pid, next, |queue, now, task, drive| {
+            let held = !task.plug.is_empty() || plugged;
+            let plug = held.then_some(&mut task.plug);
+            queue.submit_bio(now, cpu, plug, bio, drive)
+        });
+        self.fall_asleep(pid, submit);
+    }
+
+    fn cpu(&self) -> usize {
+        let last = self.queue.info().nr_cpus.saturating_sub(1);
+        self.event().cpu.min(last) as usize
+    }
+
+    pub(super) fn task(&mut self, pid: u32) -> &mut Task {
+        self.tasks.entry(pid).or_default()
+    }
+
+    fn fall_asleep(&mut self, pid: u32, submit: Submit) {
+        if let Submit::Blocked(waiter) = submit {
+            self.task(pid).waiter = Some(waiter);
+        }
+    }
+
+    /// Completions that interrupt the task right here, where it goes on and has its
+    /// bio in a request next: they may have brought the tag.
+    fn completions_before_request(&mut self, pid: u32) {
+        let Some((end, event)) = self.lines.own(pid, self.at + 1).next() else {
+            return;
+        };
+        let had = matches!(
+            event.kind,
+            EventKind::GetRq(_) | EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_)
+        );
+        if !had || self.lines.others_in(pid, self.at + 1..end) {
+            return;
+        }
+        let at = self.at;
+        for between in at + 1..end {
+            if let EventKind::RqComplete(rq) = &self.lines.event(between).kind {
+                self.at = between;
+                self.completion(Extent::of_end(rq));
+            }
+        }
+        self.at = at;
+    }
+
+    /// Has the task go on that has got a request now: it wakes, or is let through.
+    pub(super) fn go_on(&mut self, pid: u32) {
+        let task = self.task(pid);
+        if task.throttled {
+            task.throttled = false;
+        } else {
+            self.resume(pid);
+        }
+        if self.task(pid).waiter.is_some() {
+            return;
+        }
+        if let Some(left) = self.task(pid).left.take() {
+            self.submit(pid, self.at, left);
+        }
+    }
+
+    /// Whether the task sleeps, in our block layer or before it.
+    pub(super) fn sleeps(&self, pid: u32) -> bool {
+        let task = self.tasks.get(&pid);
+        task.is_some_and(|task| task.waiter.is_some() || task.throttled)
+    }
+
+    /// A sleeper tries again to get a tag.
+    fn resume(&mut self, pid: u32) {
+        let Some(waiter) = self.task(pid).waiter.take() else {
+            return;
+        };
+        let plugged = self.lines.plugs_next(pid, self.at);
+        let submit = self.call(pid, self.at, |queue, now, task, drive| {
+            let held = !task.plug.is_empty() || plugged;
+            let plug = held.then_some(&mut task.plug);
+            queue.resume(now, plug, waiter, drive)
+        });
+        self.fall_asleep(pid, submit);
+    }
+
+    /// The kernel's task goes on, so ours must not sleep: the bio it slept on
+    /// goes its way as soon as it can.
+    fn give_up_waiting(&mut self, pid: u32) {
+        if self.sleeps(pid) {
+            self.go_on(pid);
+        }
+        if let Some(waiter) = self.task(pid).waiter.take() {
+            self.stuck.push(waiter);
+        }
+        self.task(pid).left = None;
+    }
+
+    pub(super) fn wake_stuck(&mut self) {
+        let pid = self.event().pid;
+        for waiter in std::mem::take(&mut self.stuck) {
+            let submit = self.call(pid, self.at + 1, |queue, now, _, drive| {
+                queue.resume(now, None, waiter, drive)
+            });
+            if let Submit::Blocked(waiter) = submit {
+                self.stuck.push(waiter);
+            }
+        }
+    }
+
+    /// The CPU idles, so whoever was woken for a tag has run, and found none if no
+    /// line of it shows.
+    pub(super) fn woken_ran_unseen(&mut self) {
+        self.queue.take_woken(&mut self.woken);
+        if self.event().pid != IDLE || self.woken.is_empty() {
+            return;
+        }
+        for ticket in std::mem::take(&mut self.woken) {
+            let asleep = |task: &Task| task.waiter.as_ref().map(|waiter| waiter.ticket);
+            let task = self.tasks.iter().find(|(_, t)| asleep(t) == Some(ticket));
+            if let Some(&pid) = task.map(|(pid, _)| pid) {
+                self.resume(pid);
+            }
+        }
+    }
+}

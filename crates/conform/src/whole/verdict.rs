@@ -1,0 +1,89 @@
+//! Counting: each effect of the kernel's against ours.
+
+use super::Whole;
+use super::effect::Effect;
+use super::ledger::{Ours, Verdict};
+use crate::report::Difference;
+
+impl Whole<'_> {
+    pub(super) fn settle(&mut self, kernel: &Effect) {
+        let pid = self.event().pid;
+        match self.ledger.settle(pid, kernel) {
+            Verdict::Like { ours, extra } => {
+                extra.iter().for_each(|ours| self.extra(ours));
+                self.count(
+                    kernel.kind(),
+                    ours.effect == *kernel,
+                    || kernel.to_string(),
+                    || ours.effect.to_string(),
+                );
+                self.learn(kernel, &ours);
+            }
+            Verdict::Other(ours) => self.count(
+                kernel.kind(),
+                false,
+                || kernel.to_string(),
+                || ours.effect.to_string(),
+            ),
+            Verdict::Missing => self.count(kernel.kind(), false, || kernel.to_string(), nothing),
+        }
+    }
+
+    /// We did something that the kernel did not.
+    pub(super) fn extra(&mut self, ours: &Ours) {
+        let effect = ours.effect;
+        self.count(effect.kind(), false, nothing, || effect.to_string());
+    }
+
+    /// What the trace tells beside: the request's pointer comes with the next line,
+    /// and the busy average, once off, would be off for long.
+    fn learn(&mut self, kernel: &Effect, ours: &Ours) {
+        match (kernel, ours.effect) {
+            (Effect::Insert(_), _) => self.inserted = Some(ours.serial),
+            (Effect::Ask(recorded), Effect::Ask(at_ask))
+                if *recorded != at_ask && self.corrected < ours.call =>
+            {
+                // What else was done before this is off as much.
+                self.corrected = self.calls;
+                let now = self.queue.hctx_stats(0).1;
+                let corrected = (now + recorded).saturating_sub(at_ask);
+                self.queue.correct_dispatch_busy(0, corrected);
+            }
+            _ => {}
+        }
+    }
+
+    fn count(
+        &mut self,
+        kind: &'static str,
+        agrees: bool,
+        kernel: impl FnOnce() -> String,
+        ours: impl FnOnce() -> String,
+    ) {
+        let recorded = &self.events[self.at];
+        let state = if agrees { Vec::new() } else { self.state() };
+        self.report.count(kind, agrees, || Difference {
+            line: recorded.line,
+            at_ns: recorded.event.at_ns,
+            kind,
+            kernel: kernel(),
+            ours: ours(),
+            state,
+        });
+    }
+
+    fn state(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        if let Some(elevator) = self.queue.elevator() {
+            let state = elevator.debug_state();
+            words.extend(state.iter().map(|(name, value)| format!("{name} {value}")));
+        }
+        words.push(format!("busy {}", self.queue.hctx_stats(0).1));
+        words.push(format!("{} in the drive", self.drive.in_flight()));
+        vec![words.join(", ")]
+    }
+}
+
+fn nothing() -> String {
+    "nothing of the kind".to_owned()
+}
