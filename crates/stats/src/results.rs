@@ -48,6 +48,8 @@ pub struct Results {
     pub groups: Vec<GroupResults>,
     /// One entry a drive.
     pub disks: Vec<DiskStats>,
+    /// One entry a CPU; empty where CPUs cost nothing or are not measured.
+    pub cpus: Vec<CoreStats>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.
@@ -336,6 +338,21 @@ pub struct CpuStats {
     pub system_ns: u64,
     /// Context switches.
     pub context_switches: u64,
+}
+
+/// What a CPU's time went to, in nanoseconds, as mpstat tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreStats {
+    /// Programs.
+    pub user_ns: u64,
+    /// The kernel on their behalf, spinning on locks included.
+    pub system_ns: u64,
+    /// Interrupts and what follows them.
+    pub irq_ns: u64,
+    /// Nothing, while a process of this CPU waits for I/O.
+    pub iowait_ns: u64,
+    /// Nothing.
+    pub idle_ns: u64,
 }
 
 /// fio's per-group summary.
