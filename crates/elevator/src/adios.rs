@@ -368,9 +368,20 @@ struct DeadlineQueue {
 }
 
 impl DeadlineQueue {
+    /// Where a moment is or belongs. New ones are mostly the last, and those
+    /// taken out the first, so both ends are looked at before the rest.
+    fn place_of(&self, moment: u64) -> usize {
+        match (self.moments.front(), self.moments.back()) {
+            (Some(&(first, _)), _) if first >= moment => 0,
+            (_, Some(&(last, _))) if last == moment => self.moments.len() - 1,
+            (_, Some(&(last, _))) if last < moment => self.moments.len(),
+            _ => self.moments.partition_point(|&(m, _)| m < moment),
+        }
+    }
+
     fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let moment = ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT;
-        let at = self.moments.partition_point(|&(m, _)| m < moment);
+        let at = self.place_of(moment);
         if self.moments.get(at).is_none_or(|&(m, _)| m != moment) {
             self.moments.insert(at, (moment, RqList::new()));
         }
@@ -378,8 +389,7 @@ impl DeadlineQueue {
     }
 
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let moment = ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT;
-        let at = self.moments.partition_point(|&(m, _)| m < moment);
+        let at = self.place_of(ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT);
         self.moments[at].1.remove(ctx.rqs, id);
         if self.moments[at].1.is_empty() {
             self.moments.remove(at);
@@ -612,7 +622,7 @@ impl Adios {
         let step = match self.data[id.index()].predicted_ns {
             _ if !moves => 0,
             0 => return Some((id, sign - self.bias)),
-            ns => (ns as u128 * self.weight(preferred) as u128 >> 10).min(DAY_NS as u128) as i64,
+            ns => (ns.saturating_mul(self.weight(preferred)) >> 10).min(DAY_NS as u64) as i64,
         };
         Some((id, sign * step))
     }
@@ -689,9 +699,8 @@ impl Adios {
             self.pages[self.front].is_empty(),
             self.pages[1 - self.front].is_empty(),
         );
-        let window = self.tunables.at(WINDOW) as u128;
-        let threshold = (window * self.tunables.at(REFILL_BELOW) as u128 / 100) as u64;
-        let low = self.under_way_ns == 0 || self.under_way_ns < threshold;
+        let threshold = self.tunables.at(WINDOW) * self.tunables.at(REFILL_BELOW) / 100;
+        let low = self.under_way_ns == 0 || self.under_way_ns < threshold as u64;
         if back_empty && (front_empty || low) {
             self.fill_batch(ctx);
         }

@@ -11,6 +11,7 @@ mod bp;
 mod bundles;
 mod cfq;
 mod deadline;
+mod fios;
 mod id_map;
 mod irbw;
 mod jiffies;

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, adios, bfq, bp, cfq, deadline, irbw, kyber, mq_deadline, noop, sio, stb};
+use crate::{ac, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -129,5 +129,12 @@ const ALL: &[ElevatorType] = &[
         source: "M. Suzuki, ADIOS 3.1.9 for Linux 6.12",
         tunables: adios::TUNABLES,
         build: Some(|info| Box::new(adios::Adios::new(info))),
+    },
+    ElevatorType {
+        name: "fios",
+        help: "equal time on the drive for each task, in epochs; reads before writes",
+        source: "S. Park, K. Shen, FAST 2012",
+        tunables: fios::TUNABLES,
+        build: Some(|_| Box::new(fios::Fios::new())),
     },
 ];

@@ -281,6 +281,7 @@ kept_by! {
     irbw: "irbw",
     stb: "stb",
     bp: "bp",
+    fios: "fios",
     adios: "adios",
     cfq: "cfq",
 }

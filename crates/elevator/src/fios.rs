@@ -1,0 +1,626 @@
+//! FIOS, a fair, efficient flash I/O scheduler: S. Park and K. Shen, FAST 2012;
+//! document 002, section 3.1.5.
+//!
+//! Every task gets the same time on the drive in each epoch. Unlike cfq's, its
+//! slice need not be used in one piece: all tasks that have time left may have
+//! requests in the drive at once, so that the drive's parallelism is used. What
+//! a request costs is the time it took divided by how many were in the drive,
+//! itself included, when it was sent. An epoch ends when requests are waiting
+//! but none of a task that has time left.
+//!
+//! Reads are preferred: a write waits while a read is queued or in the drive,
+//! for a read beside writes takes far longer on flash. Time slices keep that
+//! from starving writers.
+//!
+//! A task that reads one request after the other is briefly without one. It is
+//! waited for, both before a write is let through and before an epoch is ended
+//! that the task has time left in. The cost of waiting is bound by a part
+//! alpha: for the former, the wait may last `alpha / (1 - alpha)` of the task's
+//! mean read.
+//!
+//! Where this goes beyond what I know of the paper:
+//! - The slice's length: 20 ms.
+//! - The wait before an epoch's end may take, over the whole epoch,
+//!   `alpha / (1 - alpha)` of a slice. Bound by the wait alone, a task that thinks
+//!   long would hold all others up again after each of its reads.
+//! - Tasks take turns, a request each, and a task's own requests go by arrival.
+//! - Costs are known at completion only. What a task overdraws, up to a slice,
+//!   is taken from its next one.
+//! - A task is who submitted; requests merge only inside a task, behind each
+//!   other and with the neighbour, so that each is charged to whom it serves.
+
+use std::collections::VecDeque;
+
+use blklab_blk::{
+    Bio, Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
+    Tunables, Unit, sched_try_insert_merge,
+};
+
+use crate::id_map::IdMap;
+
+const TIMESLICE: usize = 0;
+const READ_PREFERENCE: usize = 1;
+const ANTICIPATION: usize = 2;
+
+/// What a user can set.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "timeslice",
+        unit: Unit::Milliseconds,
+        min: 1,
+        max: 100_000,
+        default: 20,
+        help: "a task's time on the drive in an epoch",
+    },
+    Tunable {
+        name: "read_preference",
+        unit: Unit::Bool,
+        min: 0,
+        max: 1,
+        default: 1,
+        help: "writes wait while a read is queued or in the drive",
+    },
+    Tunable {
+        name: "anticipation",
+        unit: Unit::Percent,
+        min: 0,
+        max: 90,
+        default: 50,
+        help: "part of the time that waiting for a task's next request may cost",
+    },
+];
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+type TaskId = usize;
+
+/// Who submits, and what time it has left.
+#[derive(Debug, Default)]
+struct Task {
+    epoch: u64,
+    left_ns: i64,
+    fifo: [RqList; 2],
+    /// It has a place among those whose turn comes, or among the exhausted.
+    listed: [bool; 2],
+    in_flight: u32,
+    /// Mean of what its reads took.
+    read_ns: u64,
+}
+
+impl Task {
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.fifo.iter().all(RqList::is_empty)
+    }
+
+    fn is_hopeful(&self) -> bool {
+        self.in_flight > 0 && self.left_ns > 0
+    }
+}
+
+/// `elv[0]`: the request's task, and one more so that zero says none.
+const ELV_TASK: usize = 0;
+/// `elv[1]`: zero, or [`QUEUED`], or how many were in the drive when it was sent.
+const ELV_STATE: usize = 1;
+const QUEUED: u32 = u32::MAX;
+
+/// The scheduler's state.
+pub struct Fios {
+    tunables: Tunables,
+    tasks: Vec<Task>,
+    task_ids: IdMap<TaskId>,
+    epoch: u64,
+    /// Tasks with reads, and with writes, and time left, in turn.
+    ready: [VecDeque<TaskId>; 2],
+    /// Tasks with requests but no time left.
+    exhausted: [VecDeque<TaskId>; 2],
+    queued: u32,
+    in_flight: [u32; 2],
+    /// No write goes before: a read is about to come.
+    read_expected_until: Nanos,
+    /// Tasks that have time left and a request in the drive.
+    hopeful: u32,
+    /// No epoch ends before: a task that has time left is about to come.
+    task_expected_until: Nanos,
+    /// When waiting for it began, and what that may still cost in this epoch.
+    epoch_wait_since: Option<Nanos>,
+    epoch_wait_left_ns: u64,
+    /// When a wait is over.
+    wake: Option<Nanos>,
+    /// The hardware queues are to be run.
+    kick: Option<Nanos>,
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    epochs: u64,
+    writes_held: u64,
+    waits: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Fios {
+    /// A fresh one.
+    pub fn new() -> Fios {
+        let mut new = Fios {
+            tunables: Tunables::new(TUNABLES),
+            tasks: Vec::new(),
+            task_ids: IdMap::default(),
+            epoch: 0,
+            ready: Default::default(),
+            exhausted: Default::default(),
+            queued: 0,
+            in_flight: [0; 2],
+            read_expected_until: Nanos::ZERO,
+            hopeful: 0,
+            task_expected_until: Nanos::ZERO,
+            epoch_wait_since: None,
+            epoch_wait_left_ns: 0,
+            wake: None,
+            kick: None,
+            dispatch: RqList::new(),
+            epochs: 0,
+            writes_held: 0,
+            waits: 0,
+            merged: 0,
+            dispatched: 0,
+        };
+        new.epoch_wait_left_ns = new.worth_waiting(new.slice_ns() as u64);
+        new
+    }
+
+    fn slice_ns(&self) -> i64 {
+        self.tunables.at(TIMESLICE) * 1_000_000
+    }
+
+    /// How long a wait may be so that it is the part alpha of it and `ns`.
+    fn worth_waiting(&self, ns: u64) -> u64 {
+        let percent = self.tunables.at(ANTICIPATION) as u64;
+        ns.saturating_mul(percent) / (100 - percent)
+    }
+
+    fn task(&mut self, submitter: u32) -> TaskId {
+        let next = self.tasks.len();
+        let id = *self.task_ids.entry(submitter as u64).or_insert(next);
+        if id == next {
+            self.tasks.push(Task::default());
+        }
+        self.refresh(id);
+        id
+    }
+
+    /// Changes a task and keeps count of those that are hopeful.
+    fn change(&mut self, id: TaskId, f: impl FnOnce(&mut Task)) {
+        let task = &mut self.tasks[id];
+        self.hopeful -= task.is_hopeful() as u32;
+        f(task);
+        self.hopeful += task.is_hopeful() as u32;
+    }
+
+    /// Gives a task its slice of this epoch, less what it overdrew.
+    fn refresh(&mut self, id: TaskId) {
+        let (epoch, slice) = (self.epoch + 1, self.slice_ns());
+        if self.tasks[id].epoch != epoch {
+            self.change(id, |task| {
+                task.epoch = epoch;
+                task.left_ns = slice + task.left_ns.clamp(1 - slice, 0);
+            });
+        }
+    }
+
+    /// Puts a task that has requests of a direction where its turn comes.
+    fn list(&mut self, id: TaskId, dir: usize) {
+        let task = &mut self.tasks[id];
+        if task.fifo[dir].is_empty() || std::mem::replace(&mut task.listed[dir], true) {
+            return;
+        }
+        if task.left_ns > 0 {
+            self.ready[dir].push_back(id);
+        } else {
+            self.exhausted[dir].push_back(id);
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Head {
+            ctx.trace_insert(id);
+            return self.dispatch.push_front(ctx.rqs, id);
+        }
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        let task = self.task(ctx.rqs[id].submitter.0);
+        let dir = ctx.rqs[id].is_write() as usize;
+        ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
+        self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        self.queued += 1;
+        self.list(task, dir);
+    }
+
+    /// Takes a queued request out; one that merges while it is being inserted
+    /// is in nothing yet.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if ctx.rqs[id].elv[ELV_STATE] != QUEUED {
+            return;
+        }
+        let task = ctx.rqs[id].elv[ELV_TASK] as usize - 1;
+        ctx.rqs[id].elv[ELV_STATE] = 0;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
+        ctx.merge.remove(ctx.rqs, id);
+        self.queued -= 1;
+    }
+
+    /// The task whose turn it is in a direction, at the front of those ready.
+    /// A task that has used its slice up or has nothing more leaves.
+    fn next_ready(&mut self, dir: usize) -> Option<TaskId> {
+        while let Some(&id) = self.ready[dir].front() {
+            let task = &self.tasks[id];
+            if task.left_ns > 0 && !task.fifo[dir].is_empty() {
+                return Some(id);
+            }
+            self.ready[dir].pop_front();
+            self.tasks[id].listed[dir] = false;
+            self.list(id, dir);
+        }
+        None
+    }
+
+    /// Whether a write must wait for a read that is in the drive or expected.
+    fn holds_writes(&mut self, now: Nanos) -> bool {
+        if self.tunables.at(READ_PREFERENCE) == 0 {
+            return false;
+        }
+        let expected = now < self.read_expected_until;
+        if expected {
+            self.wake = Some(self.read_expected_until);
+        }
+        self.in_flight[READ] > 0 || expected
+    }
+
+    /// Whether a task that has time left in this epoch is to be waited for.
+    fn holds_epoch(&mut self, now: Nanos) -> bool {
+        if self.hopeful > 0 {
+            return true;
+        }
+        let since = *self.epoch_wait_since.get_or_insert(now);
+        let over = since.saturating_add(Nanos(self.epoch_wait_left_ns));
+        let until = over.min(self.task_expected_until);
+        if now >= until {
+            return false;
+        }
+        self.waits += (since == now) as u64;
+        self.wake = Some(until);
+        true
+    }
+
+    /// Whose turn it is, and for what; `None` where all must wait.
+    fn choose(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
+        if let Some(task) = self.next_ready(READ) {
+            return Some((task, READ));
+        }
+        if let Some(task) = self.next_ready(WRITE) {
+            let held = self.holds_writes(now);
+            self.writes_held += held as u64;
+            return (!held).then_some((task, WRITE));
+        }
+        if self.exhausted.iter().all(VecDeque::is_empty) || self.holds_epoch(now) {
+            return None;
+        }
+        self.start_epoch(now);
+        let task = self.next_ready(READ);
+        task.map(|task| (task, READ))
+            .or_else(|| Some((self.next_ready(WRITE)?, WRITE)))
+    }
+
+    /// The wait is over; what it took is gone.
+    fn end_epoch_wait(&mut self, now: Nanos) {
+        if let Some(since) = self.epoch_wait_since.take() {
+            let waited = now.saturating_sub(since).0;
+            self.epoch_wait_left_ns = self.epoch_wait_left_ns.saturating_sub(waited);
+        }
+    }
+
+    fn start_epoch(&mut self, now: Nanos) {
+        self.end_epoch_wait(now);
+        self.epoch += 1;
+        self.epochs += 1;
+        self.epoch_wait_left_ns = self.worth_waiting(self.slice_ns() as u64);
+        for dir in [READ, WRITE] {
+            for _ in 0..self.exhausted[dir].len() {
+                let Some(id) = self.exhausted[dir].pop_front() else {
+                    break;
+                };
+                self.tasks[id].listed[dir] = false;
+                self.refresh(id);
+                self.list(id, dir);
+            }
+        }
+    }
+
+    fn send(&mut self, ctx: &mut SchedCtx<'_>, task: TaskId, dir: usize) -> Option<RequestId> {
+        let id = self.tasks[task].fifo[dir].front()?;
+        self.remove(ctx, id);
+        self.in_flight[dir] += 1;
+        self.change(task, |task| task.in_flight += 1);
+        let rq = &mut ctx.rqs[id];
+        rq.elv[ELV_STATE] = self.in_flight[READ] + self.in_flight[WRITE];
+        rq.fifo_time = ctx.now;
+        // The next turn is another task's.
+        self.ready[dir].rotate_left(1);
+        self.end_epoch_wait(ctx.now);
+        Some(id)
+    }
+
+    /// A request left the drive: its cost goes to its task.
+    fn charge(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<TaskId> {
+        let rq = &ctx.rqs[id];
+        let (task, beside) = (rq.elv[ELV_TASK].checked_sub(1)?, rq.elv[ELV_STATE]);
+        if beside == 0 || beside == QUEUED {
+            return None;
+        }
+        let (task, write) = (task as TaskId, rq.is_write());
+        let elapsed = ctx.now.saturating_sub(rq.fifo_time).0.min(1 << 50);
+        self.in_flight[write as usize] -= 1;
+        self.refresh(task);
+        self.change(task, |task| {
+            task.in_flight -= 1;
+            task.left_ns -= (elapsed / beside as u64) as i64;
+            if !write {
+                task.read_ns = match task.read_ns {
+                    0 => elapsed,
+                    mean => mean - mean / 8 + elapsed / 8,
+                };
+            }
+        });
+        Some(task)
+    }
+
+    /// A task that read and has nothing more is expected to read again.
+    fn expect_read(&mut self, now: Nanos, task: TaskId) {
+        let task = &self.tasks[task];
+        if task.is_idle() && task.left_ns > 0 {
+            let read = now.saturating_add(Nanos(self.worth_waiting(task.read_ns)));
+            self.read_expected_until = self.read_expected_until.max(read);
+            let task = now.saturating_add(Nanos(self.epoch_wait_left_ns));
+            self.task_expected_until = self.task_expected_until.max(task);
+        }
+    }
+}
+
+impl Elevator for Fios {
+    fn name(&self) -> &'static str {
+        "fios"
+    }
+
+    /// Only inside a task, so that each pays for what serves it.
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        ctx.rqs[id].submitter == bio.submitter
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.merged += 1;
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        let id = match self.dispatch.pop_front(ctx.rqs) {
+            Some(id) => id,
+            None => {
+                let (task, dir) = self.choose(ctx.now)?;
+                self.send(ctx, task, dir)?
+            }
+        };
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.queued > 0
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some(task) = self.charge(ctx, id) {
+            ctx.rqs[id].elv[ELV_STATE] = 0;
+            if !ctx.rqs[id].is_write() {
+                self.expect_read(ctx.now, task);
+            }
+        }
+        if self.queued > 0 {
+            self.kick = Some(ctx.now);
+        }
+    }
+
+    /// It was in the drive for nothing; what that cost is charged all the same.
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if self.charge(ctx, id).is_some() {
+            ctx.rqs[id].elv[ELV_STATE] = 0;
+        }
+        self.kick = Some(ctx.now);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        match (self.kick, self.wake) {
+            (Some(kick), Some(wake)) => Some(kick.min(wake)),
+            (kick, wake) => kick.or(wake),
+        }
+    }
+
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
+        let woken = self.wake.take_if(|at| *at <= ctx.now).is_some();
+        kicked || woken
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("epochs", self.epochs),
+            ("times writes were held", self.writes_held),
+            ("times waited for a task", self.waits),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use blklab_blk::{Op, Sector, SubmitterId};
+
+    fn rig() -> Rig {
+        Rig::new(Box::new(Fios::new()))
+    }
+
+    fn bio(task: u32, op: Op, sector: u64) -> Bio {
+        Bio {
+            submitter: SubmitterId(task),
+            ..Bio::new(op, Sector(sector), 8)
+        }
+    }
+
+    /// Keeps `depth` requests of each task queued for a second, on a drive that
+    /// serves one at a time: `us` for each of the task's. What each task got.
+    fn serve(tasks: &[(Op, usize, u64)]) -> Vec<u64> {
+        let mut rig = rig();
+        let mut served_us = vec![0; tasks.len()];
+        let mut sector = 0;
+        let mut add = |rig: &mut Rig, task: usize| {
+            sector += 1000;
+            rig.insert(&bio(task as u32, tasks[task].0, sector));
+        };
+        for (task, &(_, depth, _)) in tasks.iter().enumerate() {
+            (0..depth).for_each(|_| add(&mut rig, task));
+        }
+        while rig.now < Nanos::from_secs(1) {
+            match rig.dispatch() {
+                Some(id) => {
+                    let task = rig.rq(id).submitter.0 as usize;
+                    rig.now += Nanos::from_micros(tasks[task].2);
+                    served_us[task] += tasks[task].2;
+                    rig.complete(id);
+                    add(&mut rig, task);
+                }
+                None => {
+                    rig.now = rig
+                        .elevator
+                        .next_timer()
+                        .expect("something waits")
+                        .max(rig.now)
+                }
+            }
+            rig.run_timer();
+        }
+        served_us
+    }
+
+    #[test]
+    fn time_is_shared_whatever_a_task_s_requests_take_and_however_many_it_has() {
+        let got = serve(&[
+            (Op::Read, 1, 100),
+            (Op::Read, 32, 100),
+            (Op::Write, 8, 1000),
+        ]);
+        let total: u64 = got.iter().sum();
+        for &share in &got {
+            assert!(share.abs_diff(total / 3) < total / 15, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_waits_for_reads_in_the_drive_and_briefly_for_the_next() {
+        let mut rig = rig();
+        let read = rig.insert(&bio(0, Op::Read, 0)).unwrap();
+        let write = rig.insert(&bio(1, Op::Write, 1000)).unwrap();
+        assert_eq!(rig.dispatch(), Some(read));
+        assert_eq!(rig.dispatch(), None);
+        rig.now += Nanos::from_micros(100);
+        rig.complete(read);
+        assert!(rig.run_timer());
+        assert_eq!(rig.dispatch(), None);
+        // Alpha is a half: as long as a read took.
+        rig.now += Nanos::from_micros(100);
+        assert!(rig.run_timer());
+        assert_eq!(rig.dispatch(), Some(write));
+    }
+
+    #[test]
+    fn reads_beside_each_other_cost_a_part_of_their_time_each() {
+        let mut rig = rig();
+        let ids: Vec<_> = (0..4)
+            .filter_map(|i| rig.insert(&bio(0, Op::Read, i * 1000)))
+            .collect();
+        assert_eq!(rig.drain(), ids);
+        rig.pass_ms(12);
+        ids.iter().for_each(|&id| rig.complete(id));
+        // 12 + 6 + 4 + 3 ms: more than the slice of 20.
+        rig.insert(&bio(0, Op::Read, 9000));
+        rig.insert(&bio(1, Op::Read, 10_000));
+        assert_eq!(rig.drain_sectors(), [10_000]);
+    }
+
+    #[test]
+    fn waiting_for_a_thinking_task_costs_no_more_than_alpha() {
+        let mut rig = rig();
+        let mut busy_us = 0;
+        let mut sector = 0;
+        let mut add = |rig: &mut Rig, task| {
+            sector += 1000;
+            rig.insert(&bio(task, Op::Read, sector));
+        };
+        (0..8).for_each(|_| add(&mut rig, 1));
+        let mut thinks_until = Some(Nanos::ZERO);
+        while rig.now < Nanos::from_secs(2) {
+            if thinks_until.is_some_and(|at| at <= rig.now) {
+                thinks_until = None;
+                add(&mut rig, 0);
+            }
+            let Some(id) = rig.dispatch() else {
+                rig.now += Nanos::from_micros(100);
+                rig.run_timer();
+                continue;
+            };
+            rig.now += Nanos::from_micros(100);
+            busy_us += 100;
+            let task = rig.rq(id).submitter.0;
+            rig.complete(id);
+            match task {
+                0 => thinks_until = Some(rig.now + Nanos::from_millis(10)),
+                _ => add(&mut rig, 1),
+            }
+        }
+        assert!(busy_us >= 950_000, "{busy_us}");
+    }
+}
