@@ -13,8 +13,9 @@ const IDLE: u32 = 0;
 #[derive(Default)]
 pub(super) struct Task {
     pub(super) plug: Plug,
-    /// Asleep in our block layer.
+    /// Asleep in our block layer, and on what.
     pub(super) waiter: Option<Waiter>,
+    waits_for: Option<Bio>,
     /// Not submitted yet: what the kernel's writeback throttling holds back, or
     /// what is left of a bio of which an earlier part waits for a tag.
     pub(super) left: Option<Bio>,
@@ -99,6 +100,7 @@ impl Whole<'_> {
             let plug = held.then_some(&mut task.plug);
             queue.submit_bio(now, cpu, plug, bio, drive)
         });
+        self.task(pid).waits_for = Some(bio);
         self.fall_asleep(pid, submit);
     }
 
@@ -142,17 +144,17 @@ impl Whole<'_> {
 
     /// Has the task go on that has got a request now: it wakes, or is let through.
     pub(super) fn go_on(&mut self, pid: u32) {
-        let task = self.task(pid);
-        if task.throttled {
-            task.throttled = false;
-        } else {
+        let throttled = std::mem::take(&mut self.task(pid).throttled);
+        if !throttled {
             self.resume(pid);
         }
         if self.task(pid).waiter.is_some() {
             return;
         }
+        // The line at hand is of the part that had to wait.
+        let next = if throttled { self.at } else { self.at + 1 };
         if let Some(left) = self.task(pid).left.take() {
-            self.submit(pid, self.at, left);
+            self.submit(pid, next, left);
         }
     }
 
@@ -200,8 +202,8 @@ impl Whole<'_> {
         }
     }
 
-    /// The CPU idles, so whoever was woken for a tag has run, and found none if no
-    /// line of it shows.
+    /// The CPU idles, so whoever was woken for a tag has run. It found none if no
+    /// line of it shows; where there is one, it was another that was woken.
     pub(super) fn woken_ran_unseen(&mut self) {
         self.queue.take_woken(&mut self.woken);
         if self.event().pid != IDLE || self.woken.is_empty() {
@@ -210,7 +212,10 @@ impl Whole<'_> {
         for ticket in std::mem::take(&mut self.woken) {
             let asleep = |task: &Task| task.waiter.as_ref().map(|waiter| waiter.ticket);
             let task = self.tasks.iter().find(|(_, t)| asleep(t) == Some(ticket));
-            if let Some(&pid) = task.map(|(pid, _)| pid) {
+            let Some((pid, bio)) = task.and_then(|(pid, t)| Some((*pid, t.waits_for?))) else {
+                continue;
+            };
+            if !self.queue.has_free_tag(self.cpu(), &bio) {
                 self.resume(pid);
             }
         }
