@@ -338,10 +338,7 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) -> Result<Run, Again> {
-        let max = match self.hctxs[hctx].dispatch_busy {
-            0 => self.nr_requests,
-            _ => 1,
-        };
+        let mut max = 1;
         let (mut list, mut several_hctxs) = (RqList::new(), false);
         let (mut busy, mut nothing_may_go) = (false, false);
         while list.len() < max {
@@ -355,6 +352,9 @@ impl RequestQueue {
             }
             if !self.get_budget(driver) {
                 break;
+            }
+            if list.is_empty() {
+                max = self.batch_limit(hctx, driver);
             }
             let Some(id) = self.ask_scheduler(now, hctx) else {
                 driver.put_budget();
@@ -381,6 +381,16 @@ impl RequestQueue {
             self.dispatch_rq_list(now, batch, driver)
         };
         if busy { Err(Again) } else { Ok(run) }
+    }
+
+    /// How many requests are taken before the driver sees the first.
+    fn batch_limit<D: BlkDriver + ?Sized>(&mut self, hctx: usize, driver: &mut D) -> u32 {
+        let h = &mut self.hctxs[hctx];
+        h.dispatch_busy = driver.dispatch_busy(h.dispatch_busy);
+        match h.dispatch_busy {
+            0 => self.nr_requests,
+            _ => 1,
+        }
     }
 
     fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {

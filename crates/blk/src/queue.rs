@@ -76,6 +76,12 @@ pub trait BlkDriver {
         false
     }
 
+    /// The busy average with which a dispatch loop begins: a checker may know
+    /// better.
+    fn dispatch_busy(&mut self, busy: u32) -> u32 {
+        busy
+    }
+
     /// Something said more would follow, and nothing does.
     fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
 
@@ -468,11 +474,6 @@ impl RequestQueue {
     pub fn hctx_stats(&self, hctx: usize) -> (&HctxStats, u32) {
         let h = &self.hctxs[hctx];
         (&h.stats, h.dispatch_busy)
-    }
-
-    /// Sets the busy average: for checkers that know better.
-    pub fn correct_dispatch_busy(&mut self, hctx: usize, busy: u32) {
-        self.hctxs[hctx].dispatch_busy = busy;
     }
 
     /// Hardware contexts.

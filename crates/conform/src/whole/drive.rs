@@ -1,6 +1,8 @@
 //! The recorded drive: it takes what it is given and completes when the trace
 //! says so, also in the middle of a run.
 
+use std::collections::BTreeMap;
+
 use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId, RunPoint};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
@@ -124,6 +126,10 @@ pub(super) struct Drive<'r> {
     pid: u32,
     /// Tasks that sleep inside the driver.
     asleep: Vec<Asleep>,
+    /// The line at which the scheduler is asked now.
+    asked: Option<usize>,
+    /// Our busy averages that differed, by the lines that show the kernel's.
+    busy_was: BTreeMap<usize, u32>,
 }
 
 /// A task that was switched away from inside the driver.
@@ -157,6 +163,8 @@ impl<'r> Drive<'r> {
             next: 0,
             pid: 0,
             asleep: Vec::new(),
+            asked: None,
+            busy_was: BTreeMap::new(),
             blocking,
             lines: Lines::new(events),
         }
@@ -220,6 +228,12 @@ impl<'r> Drive<'r> {
     /// Whether our drive has this request.
     pub(super) fn has(&self, extent: Extent) -> bool {
         self.flying_at(extent).is_some()
+    }
+
+    /// Our busy average at the call that the line at `event` shows, where it was
+    /// another.
+    pub(super) fn take_busy_was(&mut self, event: usize) -> Option<u32> {
+        self.busy_was.remove(&event)
     }
 
     /// Whether this end of a request, in our trace, is of a completion that the
@@ -489,9 +503,26 @@ impl BlkDriver for Drive<'_> {
         marked
     }
 
+    /// Ours may be off: how often kblockd ran without a line to show for it is not
+    /// always to be seen. So that this does not spread, the recorded one is taken,
+    /// and the difference counted when its line comes.
+    fn dispatch_busy(&mut self, busy: u32) -> u32 {
+        let Some(at) = self.asked else {
+            return busy;
+        };
+        match Effect::of_kernel(&self.events[at].event.kind) {
+            Some(Effect::Ask(recorded)) if recorded != busy => {
+                self.busy_was.insert(at, busy);
+                recorded
+            }
+            _ => busy,
+        }
+    }
+
     /// The scheduler is asked right after this: the trace knows when.
     fn get_budget(&mut self) -> bool {
         let (_, at, ahead) = self.look(self.next);
+        self.asked = (ahead == Ahead::Ask).then_some(at);
         if ahead == Ahead::Ask {
             let recorded = &self.events[at].event;
             let jiffies = jiffies_of(&recorded.kind);

@@ -12,8 +12,6 @@ const AHEAD: usize = 64;
 pub(super) struct Ours {
     pub(super) effect: Effect,
     pub(super) serial: u64,
-    /// The call that brought it about.
-    pub(super) call: u64,
 }
 
 /// What became of an effect of the kernel's.
@@ -103,7 +101,6 @@ mod tests {
         Ours {
             effect: Effect::Choice(Some(Sector(sector))),
             serial: sector,
-            call: 0,
         }
     }
 

@@ -87,9 +87,6 @@ struct Whole<'r> {
     now: Nanos,
     at: usize,
     trace: Vec<TraceEvent>,
-    /// Calls of our queue, and those before which its busy average was put right.
-    calls: u64,
-    corrected: u64,
     report: TraceReport,
 }
 
@@ -123,8 +120,6 @@ impl<'r> Whole<'r> {
             now: Nanos::ZERO,
             at: 0,
             trace: Vec::new(),
-            calls: 0,
-            corrected: 0,
             report,
         })
     }
@@ -192,7 +187,6 @@ impl<'r> Whole<'r> {
         f: impl FnOnce(&mut RequestQueue, Nanos, &mut Task, &mut Drive<'r>) -> T,
     ) -> T {
         self.drive.begin(next, pid);
-        self.calls += 1;
         let task = self.tasks.entry(pid).or_default();
         let result = f(&mut self.queue, self.now, task, &mut self.drive);
         self.note_effects(pid);
@@ -211,13 +205,7 @@ impl<'r> Whole<'r> {
             };
             let serial = event.serial;
             if !matches!(effect, Effect::SequenceEnd(_)) || !self.drive.brought(serial) {
-                let call = self.calls;
-                let ours = Ours {
-                    effect,
-                    serial,
-                    call,
-                };
-                self.ledger.push(pid, ours);
+                self.ledger.push(pid, Ours { effect, serial });
             }
         }
     }

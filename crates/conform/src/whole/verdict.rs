@@ -11,13 +11,15 @@ impl Whole<'_> {
         match self.ledger.settle(pid, kernel) {
             Verdict::Like { ours, extra } => {
                 extra.iter().for_each(|ours| self.extra(ours));
-                self.count(
-                    kernel.kind(),
-                    ours.effect == *kernel,
-                    || kernel.to_string(),
-                    || ours.effect.to_string(),
-                );
-                self.learn(kernel, &ours);
+                let mut did = ours.effect;
+                if let Some(busy) = self.drive.take_busy_was(self.at) {
+                    did = Effect::Ask(busy);
+                }
+                let same = did == *kernel;
+                self.count(kernel.kind(), same, || kernel.to_string(), || did.to_string());
+                if matches!(kernel, Effect::Insert(_)) {
+                    self.inserted = Some(ours.serial);
+                }
             }
             Verdict::Other(ours) => self.count(
                 kernel.kind(),
@@ -33,24 +35,6 @@ impl Whole<'_> {
     pub(super) fn extra(&mut self, ours: &Ours) {
         let effect = ours.effect;
         self.count(effect.kind(), false, nothing, || effect.to_string());
-    }
-
-    /// What the trace tells beside: the request's pointer comes with the next line,
-    /// and the busy average, once off, would be off for long.
-    fn learn(&mut self, kernel: &Effect, ours: &Ours) {
-        match (kernel, ours.effect) {
-            (Effect::Insert(_), _) => self.inserted = Some(ours.serial),
-            (Effect::Ask(recorded), Effect::Ask(at_ask))
-                if *recorded != at_ask && self.corrected < ours.call =>
-            {
-                // What else was done before this is off as much.
-                self.corrected = self.calls;
-                let now = self.queue.hctx_stats(0).1;
-                let corrected = (now + recorded).saturating_sub(at_ask);
-                self.queue.correct_dispatch_busy(0, corrected);
-            }
-            _ => {}
-        }
     }
 
     fn count(
