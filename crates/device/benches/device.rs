@@ -16,9 +16,9 @@ fn requests(c: &mut Criterion) {
     group.sample_size(10);
     for (name, drive, read_percent) in [
         ("null randread", "null", 100),
-        ("mqsim randread", "mqsim-default", 100),
-        ("mqsim randwrite", "mqsim-default", 0),
-        ("mqsim mix70", "mqsim-default", 70),
+        ("mqsim randread", "mqsim-ideal", 100),
+        ("mqsim randwrite", "mqsim-ideal", 0),
+        ("mqsim mix70", "mqsim-ideal", 70),
         ("mx100 randread", "mx100-256", 100),
         ("mx100 randwrite", "mx100-256", 0),
         ("nvme randread", "nvme", 100),

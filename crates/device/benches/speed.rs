@@ -28,7 +28,9 @@ fn resident_mib() -> f64 {
 
 fn show(name: &str, spec: &DriveSpec, read_percent: u64, requests: u64) {
     // `cargo bench --bench speed -- PART` runs only what has PART in its name.
-    let mut parts = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let mut parts = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"));
     if parts.next().is_some_and(|part| !name.contains(&part)) {
         return;
     }
@@ -56,7 +58,7 @@ fn show(name: &str, spec: &DriveSpec, read_percent: u64, requests: u64) {
 
 /// MQSim's drive at another size.
 fn sized(gigabytes: u64) -> DriveSpec {
-    let text = registry::text("mqsim-default").expect("listed");
+    let text = registry::text("mqsim-ideal").expect("listed");
     let blocks = (2048 * gigabytes / 512).max(120);
     let blocks_line = format!("blocks_per_plane = {blocks}");
     let capacity = blocks * 256 * 8192 * 128 * 9 / 10 - (102 + 3) * 256 * 8192 * 128 / 10;
@@ -72,11 +74,11 @@ fn main() {
     let find = |name| registry::find(name).expect("listed").expect("parses");
     let million = 1_000_000;
     show("null, random read", &find("null"), 100, million);
-    let mqsim = find("mqsim-default");
-    show("mqsim-default, random read, short", &mqsim, 100, 100_000);
-    show("mqsim-default, random read, long", &mqsim, 100, 10 * million);
-    show("mqsim-default, random write", &mqsim, 0, million);
-    show("mqsim-default, 70 % reads", &mqsim, 70, million);
+    let mqsim = find("mqsim-ideal");
+    show("mqsim-ideal, random read, short", &mqsim, 100, 100_000);
+    show("mqsim-ideal, random read, long", &mqsim, 100, 10 * million);
+    show("mqsim-ideal, random write", &mqsim, 0, million);
+    show("mqsim-ideal, 70 % reads", &mqsim, 70, million);
     for gigabytes in [16, 512, 16_000] {
         let name = format!("mqsim's at {gigabytes} GB, random read");
         show(&name, &sized(gigabytes), 100, million);

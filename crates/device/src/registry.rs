@@ -14,6 +14,10 @@ const DRIVES: &[(&str, &str)] = &[
         "mqsim-default",
         include_str!("../../../drives/mqsim-default.toml"),
     ),
+    (
+        "mqsim-ideal",
+        include_str!("../../../drives/mqsim-ideal.toml"),
+    ),
     ("nvme", include_str!("../../../drives/nvme.toml")),
 ];
 

@@ -194,7 +194,13 @@ impl Backend {
             (_, OpKind::Program) => &mut unit.programs,
             (_, OpKind::Erase) => &mut unit.erases,
         };
-        list.push(&mut self.ops, index);
+        match op.source {
+            // Whole commands wait for a page of the map.
+            Source::MapFetch | Source::MapMerge if self.scheduling != Scheduling::Fcfs => {
+                list.push_front(&mut self.ops, index)
+            }
+            _ => list.push(&mut self.ops, index),
+        }
         if self.scheduling == Scheduling::Fcfs && !background {
             self.in_order.push_back(self.ops[index].arrival);
         }

@@ -105,6 +105,7 @@ impl Ssd {
                 continue;
             };
             let record = self.ftl.write(plane, slot, Stream::Collection, 0);
+            self.map_moved(now_ns, slot);
             self.stats.collection.sectors_moved += self.spec.ftl.map_unit_bytes as u64 / 512;
             if self.ftl.is_full(record) {
                 self.jobs[plane as usize].programs += 1;

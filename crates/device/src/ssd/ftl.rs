@@ -404,6 +404,13 @@ impl Ftl {
         here.then_some(slot)
     }
 
+    /// The plane where a page of the map is kept, and a page number that tells
+    /// its neighbours apart.
+    pub(crate) fn map_page_home(&self, map_page: u32) -> (u32, u32) {
+        let home = self.placement.home(map_page);
+        (home.plane, home.rank % self.pages_per_block)
+    }
+
     /// Whether two physical slots lie in one page.
     #[inline]
     pub(crate) fn same_page(&self, a: u32, b: u32) -> bool {

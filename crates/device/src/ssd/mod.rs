@@ -6,6 +6,7 @@
 
 mod backend;
 mod blocks;
+mod cmt;
 mod collect;
 mod divide;
 mod epochs;
@@ -15,6 +16,7 @@ mod geometry;
 mod lanes;
 mod link;
 mod map;
+mod mapping;
 mod op;
 mod rng;
 mod spec;
@@ -28,11 +30,13 @@ use blklab_stats::DeviceStats;
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use backend::Backend;
+use cmt::Cmt;
 use epochs::Epochs;
 use ftl::{Ftl, Located};
 use gc::Job;
 use lanes::Lane;
 use link::Link;
+use mapping::{MapRead, MapWaiter};
 use op::{NONE, Op, OpKind, Source};
 use rng::Rng;
 
@@ -82,6 +86,11 @@ pub struct Ssd {
     waiters: Vec<(u32, u32)>,
     free_waiter: u32,
     jobs: Vec<Job>,
+    /// The cached part of the map, where not all of it is in DRAM.
+    cmt: Option<Cmt>,
+    map_reads: Vec<MapRead>,
+    /// Pages of the map programmed in each plane since its last erase for them.
+    map_programs: Vec<u32>,
     stats: DeviceStats,
 }
 
@@ -104,6 +113,11 @@ impl Ssd {
             waiters: Vec::new(),
             free_waiter: NONE,
             jobs: vec![Job::NONE; spec.geometry.planes() as usize],
+            cmt: spec.ftl.map_cache_entries.map(|entries| {
+                Cmt::new(entries, spec.logical_slots(), spec.ftl.entries_per_map_page)
+            }),
+            map_reads: Vec::new(),
+            map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),
             spec,
         }
@@ -173,8 +187,25 @@ impl Ssd {
         }
     }
 
-    /// Turns a read into one operation for every page it touches.
+    /// A read needs its entries of the map first.
+    #[inline]
     fn start_read(&mut self, now_ns: u64, index: u32) {
+        if self.cmt.is_some() {
+            let command = &self.commands[index as usize];
+            let unit = self.spec.ftl.map_unit_bytes as u64;
+            let first = (command.first_byte / unit) as u32;
+            let last = ((command.first_byte + command.bytes - 1) / unit) as u32;
+            let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
+            self.commands[index as usize].parts = fetches;
+            if fetches > 0 {
+                return;
+            }
+        }
+        self.read_mapped(now_ns, index);
+    }
+
+    /// Turns a read into one operation for every page it touches.
+    fn read_mapped(&mut self, now_ns: u64, index: u32) {
         let command = self.commands[index as usize];
         let unit = self.spec.ftl.map_unit_bytes as u64;
         let unit_bits = unit.trailing_zeros();
@@ -275,6 +306,9 @@ impl Ssd {
             Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
             Source::Program => self.program_done(now_ns, op.owner),
             Source::Gc => self.collection_done(now_ns, op),
+            Source::MapFetch => self.map_fetched(now_ns, op.owner),
+            Source::MapMerge => self.map_merged(now_ns, op.owner),
+            Source::MapWrite => {}
         }
     }
 

@@ -23,6 +23,12 @@ pub(crate) enum Source {
     Program,
     /// Garbage collection; the owner is the plane.
     Gc,
+    /// A page of the map that somebody waits for; the owner is the fetch.
+    MapFetch,
+    /// A page of the map that will be changed; the owner is that page.
+    MapMerge,
+    /// A page of the map that goes out, or the erase that makes room for it.
+    MapWrite,
 }
 
 /// An operation, from its queue to its end.
@@ -138,6 +144,15 @@ impl List {
             tail => ops[tail].next = index,
         }
         self.tail = index;
+    }
+
+    /// Puts an operation before all others.
+    pub(crate) fn push_front(&mut self, ops: &mut Ops, index: u32) {
+        ops[index].next = self.head;
+        self.head = index;
+        if self.tail == NONE {
+            self.tail = index;
+        }
     }
 
     #[inline]

@@ -139,6 +139,10 @@ pub struct FtlSpec {
     pub layout: Layout,
     /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
     pub order: [Axis; 4],
+    /// Entries of the map kept in DRAM; `None` where all of them are.
+    pub map_cache_entries: Option<u32>,
+    /// Entries of a page of the map.
+    pub entries_per_map_page: u32,
     /// A read of what was never written goes to the flash nevertheless.
     pub read_unwritten: bool,
 }
@@ -444,13 +448,30 @@ fn read_ftl(
         &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
     )?;
     let read_unwritten = table.flag_or("read_unwritten", false)?;
-    table.finish()?;
-    Ok(FtlSpec {
+    let ftl = FtlSpec {
         map_unit_bytes,
         layout,
         order,
+        map_cache_entries: map_cache_entries(table)?,
+        entries_per_map_page: geometry.page_bytes
+            / table.int_or("map_entry_bytes", 1..=64, 4)? as u32,
         read_unwritten,
-    })
+    };
+    table.finish()?;
+    Ok(ftl)
+}
+
+/// How much of the map is in DRAM: all of it unless the description says how
+/// much memory there is, and how large an entry is with its own address.
+fn map_cache_entries(table: &Table<'_>) -> Result<Option<u32>, ReadError> {
+    let kb = table.int_or("map_cache_kb", 0..=1 << 24, 0)?;
+    let entry_bytes = table.int_or("map_cache_entry_bytes", 1..=64, 8)?;
+    match kb {
+        0 => Ok(None),
+        kb => Ok(Some(
+            (kb * 1024 / entry_bytes).min(u32::MAX as u64 - 1) as u32
+        )),
+    }
 }
 
 fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {

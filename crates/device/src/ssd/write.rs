@@ -4,6 +4,7 @@
 use blklab_blk::Op as HostOp;
 
 use super::ftl::{Located, Stream};
+use super::mapping::MapWaiter;
 use super::op::{NONE, OpKind, Source};
 use super::{Ssd, flash_op};
 use crate::CommandStatus;
@@ -101,6 +102,11 @@ impl Ssd {
         if let Located::Flash(at) = rest {
             page.reads += 1;
             self.read_rest(now_ns, record, at, missing);
+        }
+        if self.cmt.is_some() {
+            let waiter = MapWaiter::Record(record);
+            let fetches = self.fetch_map(now_ns, slot, slot, true, waiter);
+            self.ftl.record_mut(record).reads += fetches;
         }
         let command = &self.commands[index as usize];
         if !self.is_cached(command.fua) {
