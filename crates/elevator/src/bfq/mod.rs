@@ -23,6 +23,8 @@ mod queue;
 mod requests;
 mod service;
 mod submitter;
+#[cfg(test)]
+mod tests;
 mod think_time;
 mod tunables;
 mod weight_raising;

@@ -209,9 +209,7 @@ impl Bfq {
         if self.queues[q].is_raised() {
             let queue = &self.queues[q];
             let over = queue.raising.start_finish + queue.raising.max_time < self.jiffies;
-            if queue.in_large_burst {
-                self.end_raising(q);
-            } else if over && !self.is_soft_rt(q) {
+            if queue.in_large_burst || (over && !self.is_soft_rt(q)) {
                 self.end_raising(q);
             } else if over {
                 self.end_soft_rt(q);

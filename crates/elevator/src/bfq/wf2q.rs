@@ -280,6 +280,11 @@ impl Bfq {
         self.sched.trees[class].weight_sum += weight as u64;
         if class != old_class {
             self.queues[q].entity.start = self.sched.trees[class].vtime;
+            // The kernel leaves these counts as they were.
+            if self.queues[q].busy {
+                self.busy[old_class] -= 1;
+                self.busy[class] += 1;
+            }
         }
     }
 

@@ -1,0 +1,536 @@
+//! What bfq promises, and that its books stay balanced.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use blklab_blk::{Bio, BioFlags, InsertAt, IoClass, IoPrio, Nanos, Op, RequestId, Sector};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::rig::{Rig, queue_info};
+
+fn rig(rotational: bool) -> Rig {
+    let info = QueueInfo {
+        rotational,
+        ..queue_info()
+    };
+    let mut rig = Rig::new(Box::new(Bfq::new(&info)));
+    // Kernels have been up for a while when I/O starts.
+    rig.pass_ms(10_000);
+    rig
+}
+
+fn bio(op: Op, sector: u64, submitter: u32) -> Bio {
+    let mut bio = Bio::new(op, Sector(sector), 64);
+    bio.submitter = SubmitterId(submitter);
+    bio
+}
+
+/// A reader that nobody else comes near.
+fn far(process: u32) -> Bio {
+    bio(Op::Read, process as u64 * 1_000_000_000, process)
+}
+
+fn with_prio(mut bio: Bio, class: IoClass, level: u8) -> Bio {
+    bio.prio = IoPrio { class, level };
+    bio
+}
+
+fn state(rig: &Rig, name: &str) -> i64 {
+    let state = rig.elevator.debug_state();
+    state.iter().find(|(n, _)| *n == name).expect(name).1
+}
+
+/// Processes that always have requests, on a drive that takes four at a time
+/// and does one after the other.
+struct Drive {
+    rig: Rig,
+    in_drive: VecDeque<RequestId>,
+    /// What each process does next, and how.
+    readers: Vec<Reader>,
+    /// Sectors served, by submitter.
+    served: BTreeMap<u32, u64>,
+    /// Time for a sector, and for a request.
+    sector_ns: u64,
+    request_ns: u64,
+}
+
+struct Reader {
+    bio: Bio,
+    depth: u32,
+    queued: u32,
+}
+
+impl Drive {
+    fn new(rig: Rig, bios: Vec<(Bio, u32)>) -> Drive {
+        let readers = bios.into_iter().map(|(bio, depth)| Reader {
+            bio,
+            depth,
+            queued: 0,
+        });
+        Drive {
+            rig,
+            in_drive: VecDeque::new(),
+            readers: readers.collect(),
+            served: BTreeMap::new(),
+            sector_ns: 1_000,
+            request_ns: 20_000,
+        }
+    }
+
+    fn submit(&mut self) {
+        for reader in &mut self.readers {
+            while reader.queued < reader.depth {
+                let bio = reader.bio;
+                reader.bio.sector = Sector(bio.sector.0 + 100_000);
+                reader.queued += 1;
+                self.rig.insert(&bio);
+            }
+        }
+    }
+
+    /// Serves one request; waits where the scheduler waits.
+    fn step(&mut self) {
+        self.submit();
+        loop {
+            while self.in_drive.len() < 4
+                && let Some(id) = self.rig.dispatch()
+            {
+                self.in_drive.push_back(id);
+            }
+            if !self.in_drive.is_empty() {
+                break;
+            }
+            self.rig.now = self.rig.elevator.next_timer().expect("waits for something");
+            self.rig.run_timer();
+        }
+        let id = self.in_drive.pop_front().expect("just filled");
+        let (submitter, sectors) = (self.rig.rq(id).submitter.0, self.rig.rq(id).sectors as u64);
+        self.rig.now += Nanos(self.request_ns + sectors * self.sector_ns);
+        self.rig.run_timer();
+        self.rig.complete(id);
+        *self.served.entry(submitter).or_default() += sectors;
+        let mut readers = self.readers.iter_mut();
+        let reader = readers.find(|r| r.bio.submitter.0 == submitter);
+        reader.expect("has a reader").queued -= 1;
+    }
+
+    fn run_ms(&mut self, ms: u64) {
+        let end = self.rig.now + Nanos::from_millis(ms);
+        while self.rig.now < end {
+            self.step();
+        }
+    }
+
+    fn share(&self, of: u32) -> f64 {
+        let total: u64 = self.served.values().sum();
+        self.served[&of] as f64 / total as f64
+    }
+}
+
+#[test]
+fn shares_follow_the_levels_of_priority() {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    let levels = [0, 4, 7];
+    let readers = levels.iter().zip(1u32..).map(|(&level, process)| {
+        let bio = with_prio(far(process), IoClass::Be, level);
+        (bio, 8)
+    });
+    let mut drive = Drive::new(rig, readers.collect());
+    drive.run_ms(60_000);
+    // Weights are 80, 40 and 10.
+    for (process, weight) in [(1, 80.0), (2, 40.0), (3, 10.0)] {
+        let (share, due) = (drive.share(process), weight / 130.0);
+        assert!((share - due).abs() < 0.04, "{process}: {share} of {due}");
+    }
+}
+
+#[test]
+fn real_time_goes_first_and_idle_is_not_starved() {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    let classes = [IoClass::Rt, IoClass::Be, IoClass::Idle];
+    let readers = classes
+        .iter()
+        .zip(1u32..)
+        .map(|(&class, process)| (with_prio(far(process), class, 4), 8));
+    let mut drive = Drive::new(rig, readers.collect());
+    drive.run_ms(10_000);
+    assert!(drive.share(1) > 0.9, "{:?}", drive.served);
+    assert_eq!(
+        drive.served.get(&2),
+        None,
+        "best effort waits for real time"
+    );
+    assert!(drive.served[&3] > 0, "the idle class gets a little");
+}
+
+#[test]
+fn equal_readers_and_writers_get_equal_shares() {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    let mut writer = far(2);
+    (writer.op, writer.flags) = (Op::Write, BioFlags::SYNC);
+    // Created together they would share a queue.
+    let mut drive = Drive::new(rig, vec![(far(1), 8), (writer, 0)]);
+    drive.run_ms(1_000);
+    drive.readers[1].depth = 8;
+    drive.served.clear();
+    drive.run_ms(30_000);
+    let share = drive.share(1);
+    assert!((share - 0.5).abs() < 0.04, "{share}");
+}
+
+/// What a process gets that comes new to a drive that four others keep busy: in
+/// the first second, and a minute later.
+fn newcomer(low_latency: i64) -> (f64, f64) {
+    let mut rig = rig(false);
+    rig.set("low_latency", low_latency);
+    let mut drive = Drive::new(rig, (1..=5).map(|process| (far(process), 0)).collect());
+    drive.sector_ns = 10_000;
+    // One after the other, so that they do not count as one program.
+    for hog in 0..4 {
+        drive.readers[hog].depth = 8;
+        drive.run_ms(5_000);
+    }
+    drive.run_ms(30_000);
+    drive.readers[4].depth = 8;
+    drive.served.clear();
+    drive.run_ms(1_000);
+    let at_once = drive.share(5);
+    drive.run_ms(60_000);
+    drive.served.clear();
+    drive.run_ms(20_000);
+    (at_once, drive.share(5))
+}
+
+#[test]
+fn who_starts_gets_most_of_the_drive_for_a_while() {
+    let (at_once, later) = newcomer(1);
+    assert!(at_once > 0.6, "{at_once}");
+    assert!((later - 0.2).abs() < 0.05, "raising ends: {later}");
+    let (plain, _) = newcomer(0);
+    assert!(plain < 0.3, "without low_latency nobody is raised: {plain}");
+}
+
+#[test]
+fn raising_ends_after_its_time_or_its_service() {
+    let mut drive = Drive::new(rig(false), vec![(far(1), 4), (far(2), 0)]);
+    drive.run_ms(30_000);
+    drive.readers[1].depth = 4;
+    drive.step();
+    while state(&drive.rig, "pid") != 2 {
+        drive.step();
+    }
+    assert_eq!(state(&drive.rig, "wr_coeff"), 30);
+    let began = drive.rig.now;
+    while state(&drive.rig, "wr_coeff") == 30 || state(&drive.rig, "pid") != 2 {
+        drive.step();
+    }
+    let raised_ms = (drive.rig.now - began).0 / 1_000_000;
+    assert!(drive.served[&2] >= 119_000 || raised_ms >= 3_000);
+    assert!(raised_ms <= 25_000, "{raised_ms}");
+}
+
+#[test]
+fn waits_for_a_sequential_reader_on_a_disk() {
+    let mut rig = rig(true);
+    rig.set("low_latency", 0);
+    let far = bio(Op::Read, 500_000_000, 2);
+    rig.insert(&far);
+    let mut sector = 0;
+    for _ in 0..20 {
+        rig.insert(&bio(Op::Read, sector, 1));
+        sector += 64;
+        rig.now += Nanos::from_micros(100);
+    }
+    let mut of_first = 0;
+    // The sequential reader's next request comes a millisecond after each end.
+    for _ in 0..15 {
+        let id = loop {
+            match rig.dispatch() {
+                Some(id) => break id,
+                None => {
+                    rig.now = rig.elevator.next_timer().expect("waits");
+                    rig.run_timer();
+                }
+            }
+        };
+        of_first += (rig.rq(id).submitter == SubmitterId(1)) as u32;
+        rig.now += Nanos::from_millis(1);
+        rig.complete(id);
+        rig.insert(&bio(Op::Read, sector, 1));
+        sector += 64;
+    }
+    assert!(of_first >= 14, "{of_first}");
+}
+
+#[test]
+fn idling_ends_after_slice_idle() {
+    let mut rig = rig(true);
+    rig.set("low_latency", 0);
+    let id = rig.insert(&bio(Op::Read, 0, 1)).unwrap();
+    assert_eq!(rig.dispatch(), Some(id));
+    rig.now += Nanos::from_millis(1);
+    rig.complete(id);
+    rig.insert(&bio(Op::Read, 900_000, 2));
+    let wait = rig
+        .elevator
+        .next_timer()
+        .expect("waits for the first process");
+    assert!(wait <= rig.now + Nanos::from_millis(8));
+    assert_eq!(rig.dispatch(), None);
+    rig.now = wait;
+    assert!(rig.run_timer());
+    assert!(rig.dispatch().is_some());
+}
+
+#[test]
+fn slice_idle_of_zero_never_waits() {
+    let mut rig = rig(true);
+    rig.set("slice_idle", 0);
+    for i in 0..50 {
+        rig.insert(&bio(Op::Read, i * 1_000, (i % 5) as u32));
+    }
+    let mut served = 0;
+    while let Some(id) = rig.dispatch() {
+        rig.now += Nanos::from_millis(1);
+        rig.complete(id);
+        served += 1;
+    }
+    assert_eq!(served, 50);
+}
+
+#[test]
+fn strict_guarantees_sends_one_request_at_a_time() {
+    let mut rig = rig(false);
+    rig.set("strict_guarantees", 1);
+    let first = rig.insert(&bio(Op::Read, 0, 1)).unwrap();
+    rig.insert(&bio(Op::Read, 10_000, 1));
+    assert_eq!(rig.dispatch(), Some(first));
+    assert_eq!(rig.dispatch(), None);
+    rig.complete(first);
+    assert!(rig.dispatch().is_some());
+}
+
+#[test]
+fn processes_that_read_next_to_each_other_share_a_queue_on_a_disk() {
+    let mut rig = rig(true);
+    for round in 0..8 {
+        for process in [1, 2] {
+            let sector = 1_000_000 + round * 256 + process as u64 * 128;
+            rig.insert(&bio(Op::Read, sector, process));
+        }
+    }
+    assert!(rig.count("queues merged") > 0);
+    // On flash it is of no use.
+    let mut flash = self::rig(false);
+    flash.insert(&bio(Op::Read, 0, 1));
+    flash.pass_ms(1_000);
+    flash.insert(&bio(Op::Read, 128, 2));
+    assert_eq!(flash.count("queues merged"), 0);
+}
+
+#[test]
+fn many_queues_at_once_are_not_raised() {
+    let mut rig = rig(true);
+    for process in 0..20 {
+        rig.insert(&bio(Op::Read, process as u64 * 30_000_000, process));
+        rig.pass_ms(10);
+    }
+    let mut last = 0;
+    while let Some(id) = next(&mut rig) {
+        last = state(&rig, "wr_coeff");
+        rig.pass_ms(1);
+        rig.complete(id);
+    }
+    assert_eq!(last, 1, "queues of a large burst are not raised");
+}
+
+fn next(rig: &mut Rig) -> Option<RequestId> {
+    loop {
+        if let Some(id) = rig.dispatch() {
+            return Some(id);
+        }
+        if !rig.elevator.has_work(0) {
+            return None;
+        }
+        rig.now = rig.elevator.next_timer()?;
+        rig.run_timer();
+    }
+}
+
+#[test]
+fn asynchronous_writes_leave_tags_and_less_while_somebody_is_raised() {
+    let mut bfq = Bfq::new(&queue_info());
+    let write = BioFlags::NONE;
+    assert_eq!(bfq.limit_depth(Op::Write, write), Some(128));
+    assert_eq!(bfq.limit_depth(Op::Write, BioFlags::SYNC), Some(192));
+    assert_eq!(bfq.limit_depth(Op::Read, write), None);
+    bfq.wr_busy = 1;
+    assert_eq!(bfq.limit_depth(Op::Write, write), Some(48));
+    assert_eq!(bfq.limit_depth(Op::Write, BioFlags::SYNC), Some(96));
+}
+
+#[test]
+fn a_queue_with_more_than_its_share_of_tags_gets_one_a_word() {
+    let mut bfq = Bfq::new(&queue_info());
+    let mut rqs = blklab_blk::Requests::default();
+    let mut merge = blklab_blk::MergeState::new(blklab_blk::QueueLimits::default());
+    let mut trace = blklab_blk::Trace::default();
+    let mut insert = |bfq: &mut Bfq, bio: Bio| {
+        let mut ctx = SchedCtx {
+            now: Nanos::from_secs(10),
+            rqs: &mut rqs,
+            merge: &mut merge,
+            trace: &mut trace,
+        };
+        let rq = blklab_blk::Request::for_bio(&bio, ctx.now);
+        let id = ctx.rqs.insert(rq);
+        let mut list = RqList::new();
+        list.push_back(ctx.rqs, id);
+        bfq.insert_requests(&mut ctx, 0, &mut list, InsertAt::Tail);
+    };
+    // Different levels, so that they are not merged for starting together.
+    let first = with_prio(bio(Op::Read, 0, 1), IoClass::Be, 0);
+    let second = with_prio(bio(Op::Read, 50_000_000, 2), IoClass::Be, 7);
+    insert(&mut bfq, second);
+    for i in 0..200 {
+        insert(
+            &mut bfq,
+            Bio {
+                sector: Sector(i * 1_000),
+                ..first
+            },
+        );
+    }
+    assert_eq!(bfq.limit_depth_for(&second), None);
+    for i in 0..100 {
+        let sector = Sector(50_000_000 + i * 1_000);
+        insert(&mut bfq, Bio { sector, ..second });
+    }
+    assert_eq!(bfq.limit_depth_for(&second), Some(1));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Bio),
+    Merge(Bio),
+    Dispatch,
+    Complete(Index),
+    Requeue(Index),
+    Pass(u64),
+    Exit(u32),
+    Tune(Index, i64),
+}
+
+fn any_bio() -> impl Strategy<Value = Bio> {
+    let prio = prop_oneof![
+        6 => Just(IoPrio::default()),
+        1 => (0u8..8).prop_map(|level| IoPrio { class: IoClass::Be, level }),
+        1 => (0u8..8).prop_map(|level| IoPrio { class: IoClass::Rt, level }),
+        1 => Just(IoPrio { class: IoClass::Idle, level: 0 }),
+    ];
+    let flags = prop_oneof![
+        Just(BioFlags::NONE),
+        Just(BioFlags::SYNC),
+        Just(BioFlags::META)
+    ];
+    (any::<bool>(), flags, 0u64..60, 1u32..4, 0u32..6, prio).prop_map(
+        |(write, flags, slot, size, submitter, prio)| Bio {
+            flags,
+            prio,
+            sectors: size * 64,
+            ..bio(
+                if write { Op::Write } else { Op::Read },
+                slot * 64,
+                submitter,
+            )
+        },
+    )
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => any_bio().prop_map(Step::Insert),
+        4 => any_bio().prop_map(Step::Merge),
+        12 => Just(Step::Dispatch),
+        10 => any::<Index>().prop_map(Step::Complete),
+        1 => any::<Index>().prop_map(Step::Requeue),
+        6 => (0u64..3_000_000).prop_map(Step::Pass),
+        2 => (0u64..2_000_000_000).prop_map(Step::Pass),
+        2 => (0u32..6).prop_map(Step::Exit),
+        1 => (any::<Index>(), 0i64..3).prop_map(|(i, v)| Step::Tune(i, v)),
+    ]
+}
+
+fn run(rig: &mut Rig, step: Step, in_drive: &mut Vec<RequestId>) {
+    match step {
+        Step::Insert(bio) => {
+            rig.insert(&bio);
+        }
+        Step::Merge(bio) => {
+            rig.merge(&bio);
+            rig.swallowed();
+        }
+        Step::Dispatch => in_drive.extend(rig.dispatch()),
+        Step::Complete(which) if !in_drive.is_empty() => {
+            let id = in_drive.swap_remove(which.index(in_drive.len()));
+            rig.complete(id);
+        }
+        Step::Requeue(which) if !in_drive.is_empty() => {
+            let id = in_drive.swap_remove(which.index(in_drive.len()));
+            rig.requeue(id);
+        }
+        Step::Complete(_) | Step::Requeue(_) => {}
+        Step::Pass(ns) => {
+            rig.now += Nanos(ns);
+            rig.run_timer();
+        }
+        Step::Exit(submitter) => {
+            rig.with(|e, ctx| e.exit_submitter(ctx, SubmitterId(submitter)));
+        }
+        Step::Tune(which, value) => {
+            let tunable = TUNABLES[which.index(TUNABLES.len())];
+            rig.set(tunable.name, value.clamp(tunable.min, tunable.max));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Processes come, merge, part and go, and at the end nothing is left: every
+    /// request was served, and every queue, counter and reference is gone.
+    #[test]
+    fn nothing_is_lost_and_nothing_is_left(
+        rotational: bool,
+        steps in prop::collection::vec(any_step(), 1..250),
+    ) {
+        let mut rig = rig(rotational);
+        let mut in_drive = Vec::new();
+        for step in steps {
+            run(&mut rig, step, &mut in_drive);
+        }
+        loop {
+            in_drive.extend(next(&mut rig));
+            let Some(id) = in_drive.pop() else { break };
+            rig.now += Nanos::from_micros(100);
+            rig.complete(id);
+        }
+        prop_assert_eq!(rig.in_use(), 0);
+        prop_assert_eq!(state(&rig, "queued"), 0);
+        prop_assert_eq!(state(&rig, "tot_rq_in_driver"), 0);
+        // An empty queue may still be waited for, or keep its turn.
+        prop_assert_eq!(rig.dispatch(), None);
+        while let Some(at) = rig.elevator.next_timer() {
+            rig.now = at;
+            rig.run_timer();
+            prop_assert_eq!(rig.dispatch(), None);
+        }
+        prop_assert_eq!(state(&rig, "busy_queues"), 0);
+        prop_assert_eq!(state(&rig, "wr_busy_queues"), 0);
+        prop_assert_eq!(state(&rig, "in_service_queue"), -1);
+    }
+}
