@@ -1,23 +1,137 @@
-//! The machine's CPUs: each does one thing at a time.
+//! The machine's CPUs: each does one thing at a time, and its time is booked
+//! as mpstat would book it.
 
 use blklab_blk::Nanos;
+use blklab_stats::CoreStats;
+
+/// What CPU time was spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The program.
+    User,
+    /// The kernel on its behalf.
+    System,
+    /// Interrupts and what follows them.
+    Interrupt,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    free_at: Nanos,
+    /// The interrupt handler runs until then; what comes meanwhile is handled
+    /// in the same go.
+    irq_until: Nanos,
+    /// Processes of this CPU that wait for I/O.
+    waiting: u32,
+    idle_since: Nanos,
+    booked: CoreStats,
+}
 
 #[derive(Debug)]
 pub(crate) struct Cpus {
-    free_at: Vec<Nanos>,
+    cpus: Vec<Cpu>,
 }
 
 impl Cpus {
     pub(crate) fn new(count: u32) -> Cpus {
         Cpus {
-            free_at: vec![Nanos::ZERO; count as usize],
+            cpus: vec![Cpu::default(); count as usize],
         }
     }
 
+    /// When the CPU is free.
+    #[inline]
+    pub(crate) fn free_at(&self, cpu: usize) -> Nanos {
+        self.cpus[cpu].free_at
+    }
+
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
-    pub(crate) fn run(&mut self, cpu: usize, now: Nanos, cost: Nanos) -> Nanos {
-        let end = self.free_at[cpu].max(now) + cost;
-        self.free_at[cpu] = end;
+    pub(crate) fn run(&mut self, cpu: usize, now: Nanos, cost: Nanos, mode: Mode) -> Nanos {
+        let c = &mut self.cpus[cpu];
+        let start = c.free_at.max(now);
+        let gap = start.saturating_sub(c.idle_since.max(c.free_at)).0;
+        match c.waiting {
+            0 => c.booked.idle_ns += gap,
+            _ => c.booked.iowait_ns += gap,
+        }
+        match mode {
+            Mode::User => c.booked.user_ns += cost.0,
+            Mode::System => c.booked.system_ns += cost.0,
+            Mode::Interrupt => c.booked.irq_ns += cost.0,
+        }
+        c.free_at = start + cost;
+        c.idle_since = c.free_at;
+        c.free_at
+    }
+
+    /// An interrupt comes in on a CPU. Where the handler still runs, what it
+    /// brings is handled without another entry.
+    pub(crate) fn interrupt(&mut self, cpu: usize, now: Nanos, entry: Nanos, work: Nanos) -> Nanos {
+        let entered = self.cpus[cpu].irq_until > now;
+        let cost = if entered { work } else { entry + work };
+        let end = self.run(cpu, now, cost, Mode::Interrupt);
+        self.cpus[cpu].irq_until = end;
         end
+    }
+
+    /// A process of this CPU begins (or ends, with -1) to wait for I/O.
+    pub(crate) fn waits(&mut self, cpu: usize, now: Nanos, change: i32) {
+        let c = &mut self.cpus[cpu];
+        let gap = now.saturating_sub(c.idle_since.max(c.free_at)).0;
+        match c.waiting {
+            0 => c.booked.idle_ns += gap,
+            _ => c.booked.iowait_ns += gap,
+        }
+        c.idle_since = c.idle_since.max(now);
+        c.waiting = c.waiting.wrapping_add_signed(change);
+    }
+
+    /// Starts booking afresh, at the end of a ramp.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        for c in &mut self.cpus {
+            c.booked = CoreStats::default();
+            c.idle_since = c.idle_since.max(now);
+        }
+    }
+
+    /// What each CPU's time went to, up to `now`.
+    pub(crate) fn stats(&self, now: Nanos) -> Vec<CoreStats> {
+        let up_to_now = |c: &Cpu| {
+            let gap = now.saturating_sub(c.idle_since.max(c.free_at)).0;
+            let mut booked = c.booked;
+            match c.waiting {
+                0 => booked.idle_ns += gap,
+                _ => booked.iowait_ns += gap,
+            }
+            booked
+        };
+        self.cpus.iter().map(up_to_now).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_time_is_booked_once() {
+        let mut cpus = Cpus::new(1);
+        let ns = Nanos;
+        assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
+        cpus.waits(0, ns(150), 1);
+        assert_eq!(cpus.interrupt(0, ns(400), ns(30), ns(20)), ns(450));
+        // The second comes while the handler runs: no second entry.
+        assert_eq!(cpus.interrupt(0, ns(420), ns(30), ns(20)), ns(470));
+        cpus.waits(0, ns(470), -1);
+        assert_eq!(cpus.run(0, ns(470), ns(30), Mode::System), ns(500));
+        let booked = cpus.stats(ns(600))[0];
+        let want = CoreStats {
+            user_ns: 50,
+            system_ns: 30,
+            irq_ns: 70,
+            iowait_ns: 250,
+            idle_ns: 200,
+        };
+        assert_eq!(booked, want);
     }
 }

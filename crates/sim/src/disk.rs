@@ -5,12 +5,14 @@ use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
 use blklab_stats::{Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
 
+use crate::lock::Lock;
 use crate::setup::SchedulerChoice;
 
 pub(crate) struct Disk {
     pub(crate) name: String,
     pub(crate) queue: RequestQueue,
     pub(crate) driver: Driver,
+    pub(crate) lock: Lock,
     ends: Vec<RequestEnd>,
 }
 
@@ -40,6 +42,7 @@ impl Disk {
             name: name.to_string(),
             queue,
             driver,
+            lock: Lock::default(),
             ends: Vec::new(),
         }
     }
@@ -66,6 +69,13 @@ impl Disk {
         }
         self.queue.take_ended(ended);
         self.queue.take_woken(woken);
+    }
+
+    /// Does at once what was left to kblockd.
+    pub(crate) fn run_now(&mut self, now: Nanos) {
+        if self.queue.next_event() <= now {
+            self.queue.process(now, &mut self.driver);
+        }
     }
 
     pub(crate) fn reset_counters(&mut self, now: Nanos) {

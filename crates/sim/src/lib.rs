@@ -3,9 +3,12 @@
 //! A run is a pure function of job, machine, drive, scheduler and seed: the
 //! same input gives the same result on any machine, thread and build.
 
+mod arrivals;
+mod cost;
 mod cpu;
 mod disk;
 mod drives;
+mod lock;
 mod machine;
 mod plan;
 mod process;
@@ -16,7 +19,7 @@ mod setup;
 mod sweep;
 mod timers;
 
-pub use machine::{Costs, Machine, MachineError};
+pub use machine::{Costs, Dispatch, Machine, MachineError, SchedulerCosts};
 pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;
 pub use setup::{SchedulerChoice, Setup, SetupError, check_job};

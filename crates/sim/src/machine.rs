@@ -1,5 +1,7 @@
 //! The host: how many CPUs it has and what its work costs them.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -26,16 +28,88 @@ pub struct Machine {
     pub cpus: u32,
     /// What I/O costs them.
     pub costs: Costs,
+    /// Who runs a hardware queue that a submission leaves to kblockd.
+    pub dispatch: Dispatch,
 }
 
-/// What a unit of I/O costs the CPU it is done on, in nanoseconds.
+/// Who asks the scheduler for requests after one was inserted.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispatch {
+    /// A kernel thread, a moment later: Linux.
+    #[default]
+    Kblockd,
+    /// The process that submitted, at once: a kernel patched to do so.
+    Submitter,
+}
+
+/// What the steps of an I/O cost the CPU they run on, in nanoseconds.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// From the program's decision to the bio's arrival in the block layer.
-    pub submit_ns: u64,
-    /// From the interrupt to the program's knowing of it.
+    /// The program's own work before it submits an I/O.
+    pub user_submit_ns: u64,
+    /// The program's own work when it learns of a completion.
+    pub user_reap_ns: u64,
+    /// A call into the kernel and back.
+    pub syscall_ns: u64,
+    /// I/O engine, bio, request and tag, for each bio.
+    pub bio_ns: u64,
+    /// The driver's taking a request.
+    pub queue_rq_ns: u64,
+    /// Entering and leaving the interrupt handler.
+    pub interrupt_ns: u64,
+    /// Ending a request, from the driver up to the I/O engine.
     pub complete_ns: u64,
+    /// Putting a process to sleep and waking it, caches cold.
+    pub context_switch_ns: u64,
+    /// Bringing a lock and what it protects from another CPU.
+    pub lock_transfer_ns: u64,
+    /// More of that for each CPU that spins on the lock.
+    pub lock_waiter_ns: u64,
+    /// What the steps of each scheduler cost, by its name.
+    pub scheduler: BTreeMap<String, SchedulerCosts>,
+}
+
+/// What a scheduler's steps cost, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerCosts {
+    /// Looking for a request to merge a bio with.
+    pub merge_ns: u64,
+    /// Taking a request in.
+    pub insert_ns: u64,
+    /// Choosing a request.
+    pub dispatch_ns: u64,
+    /// Hearing of a request's end.
+    pub finish_ns: u64,
+}
+
+impl Costs {
+    /// Whether CPUs are free of charge.
+    pub fn are_zero(&self) -> bool {
+        *self == Costs::default()
+    }
+
+    fn largest(&self) -> u64 {
+        let own = [
+            self.user_submit_ns,
+            self.user_reap_ns,
+            self.syscall_ns,
+            self.bio_ns,
+            self.queue_rq_ns,
+            self.interrupt_ns,
+            self.complete_ns,
+            self.context_switch_ns,
+            self.lock_transfer_ns,
+            self.lock_waiter_ns,
+        ];
+        let schedulers = self
+            .scheduler
+            .values()
+            .flat_map(|s| [s.merge_ns, s.insert_ns, s.dispatch_ns, s.finish_ns]);
+        own.into_iter().chain(schedulers).max().unwrap_or(0)
+    }
 }
 
 /// Machines that come with the program.
@@ -45,6 +119,10 @@ const MACHINES: &[(&str, &str)] = &[
         include_str!("../../../machines/generic-8.toml"),
     ),
     ("i7-3770k", include_str!("../../../machines/i7-3770k.toml")),
+    (
+        "xeon-10core",
+        include_str!("../../../machines/xeon-10core.toml"),
+    ),
 ];
 
 const MAX_CPUS: u32 = 4096;
@@ -57,13 +135,25 @@ struct Text {
     description: String,
     cpu: Cpu,
     #[serde(default)]
-    costs: Costs,
+    kernel: Kernel,
+    #[serde(default = "no_costs")]
+    costs: toml::Spanned<Costs>,
+}
+
+fn no_costs() -> toml::Spanned<Costs> {
+    toml::Spanned::new(0..0, Costs::default())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cpu {
     count: toml::Spanned<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Kernel {
+    dispatch: Dispatch,
 }
 
 impl Machine {
@@ -106,17 +196,23 @@ impl Machine {
             let message = format!("cpu.count: found {count}, legal is 1 to {MAX_CPUS}");
             return Err(fault(at, message));
         }
-        let costs = parsed.costs;
-        if costs.submit_ns.max(costs.complete_ns) > MAX_COST_NS {
-            let at = text.find("[costs]").unwrap_or(0);
+        let costs = parsed.costs.get_ref();
+        let at = parsed.costs.span().start;
+        if costs.largest() > MAX_COST_NS {
             let message = format!("costs: legal is 0 to {MAX_COST_NS} ns a step");
+            return Err(fault(at, message));
+        }
+        let unknown = |name: &&String| blklab_elevator::find(name).is_none();
+        if let Some(name) = costs.scheduler.keys().find(unknown) {
+            let message = format!("costs.scheduler.{name}: there is no scheduler of that name");
             return Err(fault(at, message));
         }
         Ok(Machine {
             name: name.to_string(),
             description: parsed.description,
             cpus: count,
-            costs,
+            costs: parsed.costs.into_inner(),
+            dispatch: parsed.kernel.dispatch,
         })
     }
 }

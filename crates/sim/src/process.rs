@@ -8,14 +8,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use blklab_blk::{
-    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Sector, Submit,
+    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Sector, Steps, Submit,
     SubmitterId, Waiter,
 };
 use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 
-use crate::cpu::Cpus;
+use crate::cost::StepCosts;
+use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
-use crate::machine::Costs;
+use crate::machine::Dispatch;
 use crate::plan::{Next, NextIo, Plan};
 use crate::recorder::Recorder;
 use crate::timers::Timers;
@@ -87,7 +88,8 @@ pub(crate) struct Process {
     pub(crate) recorder: Recorder,
     plan: Plan,
     cpu: usize,
-    costs: Costs,
+    costs: StepCosts,
+    dispatch: Dispatch,
     prio: IoPrio,
     depth: u32,
     state: State,
@@ -99,6 +101,8 @@ pub(crate) struct Process {
     /// Submitted in the call that is under way.
     call: Vec<u32>,
     plugging: bool,
+    /// What comes before the next submission has been paid for.
+    paid: bool,
     plugs: Vec<Plug>,
     /// Ended, not reaped.
     done: VecDeque<u32>,
@@ -118,7 +122,8 @@ impl Process {
         spec: Arc<JobSpec>,
         plan: Plan,
         cpu: usize,
-        costs: Costs,
+        costs: StepCosts,
+        dispatch: Dispatch,
         disks: usize,
     ) -> Process {
         let depth = if spec.engine.is_synchronous() {
@@ -133,6 +138,7 @@ impl Process {
             plan,
             cpu,
             costs,
+            dispatch,
             prio,
             depth,
             state: State::Running,
@@ -142,6 +148,7 @@ impl Process {
             batch: VecDeque::new(),
             call: Vec::new(),
             plugging: false,
+            paid: false,
             plugs: (0..disks).map(|_| Plug::new()).collect(),
             done: VecDeque::with_capacity(depth as usize),
             in_flight: 0,
@@ -153,6 +160,11 @@ impl Process {
             ended: Nanos::ZERO,
             spec,
         }
+    }
+
+    /// The CPU it runs on.
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu
     }
 
     /// Whether it has ended.
@@ -176,10 +188,16 @@ impl Process {
 
     /// Its timer ran out.
     pub(crate) fn on_timer(&mut self, now: Nanos, world: &mut World<'_>) {
-        if matches!(self.state, State::Until(at) if at <= now) {
-            self.state = State::Running;
-            self.step(now, world);
+        if !matches!(self.state, State::Until(at) if at <= now) {
+            return;
         }
+        let busy_until = world.cpus.free_at(self.cpu);
+        if !self.costs.free && busy_until > now {
+            // Interrupts took the CPU meanwhile.
+            return self.sleep_until(busy_until, world);
+        }
+        self.state = State::Running;
+        self.step(now, world);
     }
 
     /// One of its bios ended.
@@ -200,9 +218,24 @@ impl Process {
         self.in_flight -= 1;
         self.done.push_back(slot);
         if matches!(self.state, State::Completions(min) if self.done.len() as u32 >= min) {
-            self.state = State::Running;
+            self.wake(now, world);
+        }
+    }
+
+    /// It has what it slept for.
+    fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
+        world.cpus.waits(self.cpu, now, -1);
+        self.state = State::Running;
+        if !self.spend(now, self.costs.context_switch, Mode::System, world) {
             self.step(now, world);
         }
+    }
+
+    /// It sleeps until something of its I/O happens.
+    fn sleep(&mut self, now: Nanos, state: State, world: &mut World<'_>) {
+        self.recorder.context_switch();
+        world.cpus.waits(self.cpu, now, 1);
+        self.state = state;
     }
 
     /// The block layer lets it, or one of its workers, go on.
@@ -216,11 +249,11 @@ impl Process {
             let plug = self.plugging.then_some(&mut self.plugs[disk]);
             let d = &mut world.disks[disk];
             match d.queue.resume(now, plug, waiter, &mut d.driver) {
-                Submit::Done => {
-                    self.state = State::Running;
-                    self.step(now, world);
+                Submit::Done => self.wake(now, world),
+                Submit::Blocked(waiter) => {
+                    world.waiters.push((disk, waiter.ticket, self.id));
+                    self.waiter = Some((disk, waiter));
                 }
-                Submit::Blocked(waiter) => self.sleep_for_tag(disk, waiter, world),
             }
             return;
         }
@@ -303,24 +336,29 @@ impl Process {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
             self.recorder.submitted(self.batch.len() as u32);
         }
-        while let Some(slot) = self.batch.pop_front() {
+        while let Some(&slot) = self.batch.front() {
+            if !self.paid && self.pay_ahead(now, world) {
+                return;
+            }
+            self.paid = false;
+            self.batch.pop_front();
             self.call.push(slot);
             self.in_flight += 1;
             self.recorder
                 .depth(self.in_flight + self.batch.len() as u32);
-            if !self.submit(now, slot, world) {
-                return;
-            }
-            if self.spend(now, self.costs.submit_ns, world) {
+            self.submit(now, slot, world);
+            if self.state != State::Running {
                 return;
             }
         }
         for disk in 0..self.plugs.len() {
             if !self.plugs[disk].is_empty() {
-                let d = &mut world.disks[disk];
-                d.queue
-                    .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
+                self.unplug(now, disk, world);
             }
+        }
+        if self.state != State::Running {
+            // The CPU is still at it; the call returns after that.
+            return;
         }
         self.plugging = false;
         if !self.spec.engine.is_synchronous() {
@@ -336,8 +374,55 @@ impl Process {
         };
     }
 
-    /// Submits one I/O. Returns false where the process now sleeps.
-    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) -> bool {
+    /// Pays for what comes before a submission: the program's decision, and the
+    /// call into the kernel. Returns true where that takes time.
+    fn pay_ahead(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
+        self.paid = true;
+        let user = self.costs.user_submit;
+        let call = if self.call.is_empty() {
+            self.costs.syscall
+        } else {
+            Nanos::ZERO
+        };
+        let user_takes = self.spend(now, user, Mode::User, world);
+        self.spend(now, call, Mode::System, world) || user_takes
+    }
+
+    /// Whether a call into the kernel is under way or due.
+    fn is_committing(&self) -> bool {
+        !self.batch.is_empty() || !self.call.is_empty()
+    }
+
+    /// Charges what the block layer did for this process since `before`.
+    fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
+        let d = &mut world.disks[disk];
+        if self.dispatch == Dispatch::Submitter {
+            d.run_now(now);
+        }
+        if self.costs.free {
+            return;
+        }
+        let steps = d.queue.steps().since(before);
+        let start = world.cpus.free_at(self.cpu).max(now);
+        let end = self
+            .costs
+            .charge(world.cpus, &mut d.lock, self.cpu, now, &steps);
+        self.recorder.spent(Mode::System, (end - start).0);
+        if self.state == State::Running && end > now {
+            self.sleep_until(end, world);
+        }
+    }
+
+    fn unplug(&mut self, now: Nanos, disk: usize, world: &mut World<'_>) {
+        let d = &mut world.disks[disk];
+        let before = d.queue.steps();
+        d.queue
+            .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
+        self.charge(now, disk, &before, world);
+    }
+
+    /// Submits one I/O.
+    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
         let disk = self.ios[slot as usize].disk;
         let bio = self.bio(
             slot,
@@ -345,13 +430,14 @@ impl Process {
         );
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let d = &mut world.disks[disk];
-        match d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver) {
-            Submit::Done => true,
-            Submit::Blocked(waiter) => {
-                self.sleep_for_tag(disk, waiter, world);
-                false
-            }
+        let before = d.queue.steps();
+        let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
+        if let Submit::Blocked(waiter) = done {
+            world.waiters.push((disk, waiter.ticket, self.id));
+            self.waiter = Some((disk, waiter));
+            self.sleep(now, State::Tag, world);
         }
+        self.charge(now, disk, &before, world);
     }
 
     fn bio(&self, slot: u32, nowait: bool) -> Bio {
@@ -392,13 +478,6 @@ impl Process {
         }
     }
 
-    fn sleep_for_tag(&mut self, disk: usize, waiter: Waiter, world: &mut World<'_>) {
-        world.waiters.push((disk, waiter.ticket, self.id));
-        self.recorder.context_switch();
-        self.waiter = Some((disk, waiter));
-        self.state = State::Tag;
-    }
-
     fn park_worker(&mut self, disk: usize, waiter: Waiter, world: &mut World<'_>) {
         world.waiters.push((disk, waiter.ticket, self.id));
         self.workers.push((disk, waiter));
@@ -423,8 +502,7 @@ impl Process {
     /// `iodepth_batch_complete_max`. Returns false where it waits for them.
     fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World<'_>) -> bool {
         if (self.done.len() as u32) < min {
-            self.recorder.context_switch();
-            self.state = State::Completions(min);
+            self.sleep(now, State::Completions(min), world);
             return false;
         }
         let max = self.spec.batch_complete_max.max(min);
@@ -442,14 +520,14 @@ impl Process {
             self.plan.completed(now, io.dir);
         }
         self.recorder.reaped(taken);
-        let cost = self.costs.complete_ns * taken as u64;
-        !self.spend(now, cost, world)
+        let cost = Nanos(self.costs.user_reap.0 * taken as u64);
+        !self.spend(now, cost, Mode::User, world)
     }
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
     /// its latency does not hold the pause.
     fn quiesce(&mut self, now: Nanos, until: Nanos, world: &mut World<'_>) {
-        if !self.batch.is_empty() {
+        if self.is_committing() {
             self.commit(now, world);
             if self.state == State::Running {
                 self.phase = Phase::Quiesce(until);
@@ -469,7 +547,7 @@ impl Process {
     /// Nothing more is issued in this pass; what is under way is awaited. Then
     /// comes another pass, or the last flush and the end.
     fn drain(&mut self, now: Nanos, world: &mut World<'_>) {
-        if !self.batch.is_empty() {
+        if self.is_committing() {
             self.commit(now, world);
             if self.state == State::Running {
                 self.phase = Phase::Drain;
@@ -504,8 +582,7 @@ impl Process {
             user_data: (self.id as u64) << 32 | FLUSH_SLOT as u64,
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
-        self.state = State::Flush;
-        self.recorder.context_switch();
+        self.sleep(now, State::Flush, world);
         let d = &mut world.disks[disk];
         if let Submit::Blocked(waiter) = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver)
         {
@@ -515,17 +592,16 @@ impl Process {
 
     fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World<'_>) {
         self.recorder.synced(self.flush_started, now, status);
-        self.state = State::Running;
-        self.step(now, world);
+        self.wake(now, world);
     }
 
     /// Spends CPU time. Returns true where the process goes on only later.
-    fn spend(&mut self, now: Nanos, cost_ns: u64, world: &mut World<'_>) -> bool {
-        if cost_ns == 0 {
+    fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
+        if cost == Nanos::ZERO {
             return false;
         }
-        self.recorder.spent(cost_ns);
-        let until = world.cpus.run(self.cpu, now, Nanos(cost_ns));
+        self.recorder.spent(mode, cost.0);
+        let until = world.cpus.run(self.cpu, now, cost, mode);
         self.sleep_until(until, world);
         true
     }

@@ -4,6 +4,8 @@ use blklab_blk::{IoStatus, Nanos};
 use blklab_stats::{DirResults, JobResults, JobSetup};
 use blklab_workload::fio::{Direction, JobSpec};
 
+use crate::cpu::Mode;
+
 /// Bandwidth and IOPS of one direction, sampled in windows of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
@@ -112,9 +114,13 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn spent(&mut self, cost_ns: u64) {
-        if !self.ramping {
-            self.results.cpu.system_ns += cost_ns;
+    pub(crate) fn spent(&mut self, mode: Mode, cost_ns: u64) {
+        if self.ramping {
+            return;
+        }
+        match mode {
+            Mode::User => self.results.cpu.user_ns += cost_ns,
+            _ => self.results.cpu.system_ns += cost_ns,
         }
     }
 

@@ -288,6 +288,7 @@ impl<'a> Replay<'a> {
             jobs: vec![job],
             groups: vec![group],
             disks,
+            cpus: Vec::new(),
             notes: self.reader.notes(),
             global_options: Vec::new(),
         }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use blklab_blk::{BioEnd, Nanos, SECTOR_SIZE};
+use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, Steps};
 use blklab_stats::{DirResults, GroupResults, JobResults, Results, World as WorldKind};
 use blklab_workload::fio::{ExitWhat, JobSpec};
 use blklab_workload::generate::processes;
 
+use crate::arrivals::{Arrival, Arrivals};
+use crate::cost::StepCosts;
 use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::drives::Drives;
@@ -41,6 +43,9 @@ struct Sim {
     now: Nanos,
     disks: Vec<Disk>,
     cpus: Cpus,
+    costs: StepCosts,
+    /// Ends of I/O on their way through the interrupt handler.
+    arrivals: Arrivals,
     timers: Timers,
     processes: Vec<Process>,
     pending: Vec<Pending>,
@@ -64,6 +69,12 @@ impl Sim {
             Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
         };
         let disks: Vec<Disk> = drives.names().iter().enumerate().map(disk).collect();
+        let one_lock = disks
+            .first()
+            .and_then(|d| d.queue.elevator())
+            .is_some_and(|e| e.is_single_queue());
+        let scheduler = setup.scheduler.kind.name;
+        let costs = StepCosts::new(&setup.machine.costs, scheduler, one_lock);
         let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
         let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
         for (pid, n) in numbered.iter().enumerate() {
@@ -79,13 +90,13 @@ impl Sim {
                 delay: plan.start_delay(),
             });
             let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
-            let costs = setup.machine.costs;
             processes.push(Process::new(
                 pid,
                 Arc::clone(spec),
                 plan,
                 cpu,
                 costs,
+                setup.machine.dispatch,
                 disks.len(),
             ));
         }
@@ -96,6 +107,8 @@ impl Sim {
             delayed: vec![false; processes.len()],
             disks,
             cpus: Cpus::new(setup.machine.cpus),
+            costs,
+            arrivals: Arrivals::default(),
             timers: Timers::default(),
             processes,
             pending,
@@ -148,7 +161,11 @@ impl Sim {
             return false;
         }
         let disks = self.disks.iter().map(Disk::next_event).min();
-        let next = self.timers.next().min(disks.unwrap_or(Nanos::MAX));
+        let next = self
+            .timers
+            .next()
+            .min(self.arrivals.next())
+            .min(disks.unwrap_or(Nanos::MAX));
         assert!(
             next != Nanos::MAX,
             "processes wait, and nothing will ever happen: a request was lost"
@@ -158,11 +175,17 @@ impl Sim {
             self.ramp_end = None;
             let now = self.now;
             self.disks.iter_mut().for_each(|d| d.reset_counters(now));
+            self.cpus.reset(now);
         }
         for disk in 0..self.disks.len() {
             if self.disks[disk].next_event() <= self.now {
                 self.advance_disk(disk);
             }
+        }
+        while let Some(a) = self.arrivals.pop_due(self.now) {
+            self.with_process(a.pid, |p, now, world| {
+                p.on_end(now, a.slot, a.status, world)
+            });
         }
         while let Some(pid) = self.timers.pop_due(self.now) {
             if std::mem::take(&mut self.delayed[pid]) {
@@ -179,7 +202,11 @@ impl Sim {
             std::mem::take(&mut self.ended),
             std::mem::take(&mut self.woken),
         );
+        let before = self.disks[disk].queue.steps();
         self.disks[disk].advance(self.now, &mut ended, &mut woken);
+        if !self.costs.free {
+            self.charge_kblockd(disk, &before, &ended);
+        }
         self.deliver(disk, &mut ended, &mut woken);
         self.ended = ended;
         self.woken = woken;
@@ -203,11 +230,44 @@ impl Sim {
             }
             for end in ended.drain(..) {
                 let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
-                self.with_process(pid, |p, now, world| p.on_end(now, slot, end.status, world));
+                self.end_io(disk, pid, slot, end.status);
             }
             self.disks[disk].queue.take_ended(ended);
             self.disks[disk].queue.take_woken(woken);
         }
+    }
+
+    /// An I/O of a process ended in the drive. Where interrupts cost time, the
+    /// process hears of it when its CPU has handled one.
+    fn end_io(&mut self, disk: usize, pid: usize, slot: u32, status: IoStatus) {
+        if self.costs.free {
+            return self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
+        }
+        let cpu = self.processes[pid].cpu();
+        let lock = &mut self.disks[disk].lock;
+        let at = self.costs.charge_end(&mut self.cpus, lock, cpu, self.now);
+        self.arrivals.push(Arrival {
+            at,
+            pid,
+            slot,
+            status,
+        });
+    }
+
+    /// Charges what kblockd did in the queue to the CPU it did it on: that of
+    /// the process whose I/O ended, else the first.
+    fn charge_kblockd(&mut self, disk: usize, before: &Steps, ended: &[BioEnd]) {
+        let steps = self.disks[disk].queue.steps().since(before);
+        if steps.asks + steps.inserts + steps.issues == 0 {
+            return;
+        }
+        let cpu = match ended.first() {
+            Some(end) => self.processes[(end.user_data >> 32) as usize].cpu(),
+            None => 0,
+        };
+        let lock = &mut self.disks[disk].lock;
+        self.costs
+            .charge(&mut self.cpus, lock, cpu, self.now, &steps);
     }
 
     fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
@@ -271,6 +331,11 @@ impl Sim {
             jobs,
             groups,
             disks,
+            cpus: if self.costs.free {
+                Vec::new()
+            } else {
+                self.cpus.stats(now)
+            },
             notes,
             global_options: setup.job.global_options.clone(),
         }

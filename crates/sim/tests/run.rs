@@ -48,7 +48,13 @@ fn a_job_of_fixed_time_ends_in_time() {
             let elapsed_ms = r.elapsed_ns / 1_000_000;
             assert!(elapsed_ms >= 350, "{} on {drive}: {elapsed_ms}", kind.name);
             for job in &r.jobs {
-                assert!(job.read.ios > 0 && job.write.ios > 0, "{} on {drive}: {} {}", kind.name, job.read.ios, job.write.ios);
+                assert!(
+                    job.read.ios > 0 && job.write.ios > 0,
+                    "{} on {drive}: {} {}",
+                    kind.name,
+                    job.read.ios,
+                    job.write.ios
+                );
                 let off = job.read.runtime_ns.abs_diff(300_000_000);
                 assert!(off < 250_000_000, "{} on {drive}: {off}", kind.name);
             }

@@ -1,0 +1,94 @@
+//! What the steps of an I/O cost on the machine at hand, with the scheduler at
+//! hand, and how they are charged to CPUs and locks.
+
+use blklab_blk::{Nanos, Steps};
+
+use crate::cpu::{Cpus, Mode};
+use crate::lock::{Lock, TransferCost};
+use crate::machine::{Costs, SchedulerCosts};
+
+/// Costs, made ready to be looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepCosts {
+    /// Nothing costs anything: nothing is charged.
+    pub(crate) free: bool,
+    pub(crate) user_submit: Nanos,
+    pub(crate) user_reap: Nanos,
+    pub(crate) syscall: Nanos,
+    pub(crate) context_switch: Nanos,
+    interrupt: Nanos,
+    complete: Nanos,
+    bio: Nanos,
+    queue_rq: Nanos,
+    scheduler: SchedulerCosts,
+    /// The scheduler has one lock for all CPUs.
+    one_lock: bool,
+    transfer: TransferCost,
+}
+
+impl StepCosts {
+    /// The machine's costs under a scheduler; `one_lock` says whether that has
+    /// one state for all CPUs.
+    pub(crate) fn new(costs: &Costs, scheduler: &str, one_lock: bool) -> StepCosts {
+        StepCosts {
+            free: costs.are_zero(),
+            user_submit: Nanos(costs.user_submit_ns),
+            user_reap: Nanos(costs.user_reap_ns),
+            syscall: Nanos(costs.syscall_ns),
+            context_switch: Nanos(costs.context_switch_ns),
+            interrupt: Nanos(costs.interrupt_ns),
+            complete: Nanos(costs.complete_ns),
+            bio: Nanos(costs.bio_ns),
+            queue_rq: Nanos(costs.queue_rq_ns),
+            scheduler: costs.scheduler.get(scheduler).copied().unwrap_or_default(),
+            one_lock,
+            transfer: TransferCost {
+                base: Nanos(costs.lock_transfer_ns),
+                each_waiter: Nanos(costs.lock_waiter_ns),
+            },
+        }
+    }
+
+    /// Charges the block layer's steps to a CPU. Returns when it is done.
+    pub(crate) fn charge(
+        &self,
+        cpus: &mut Cpus,
+        lock: &mut Lock,
+        cpu: usize,
+        now: Nanos,
+        steps: &Steps,
+    ) -> Nanos {
+        let own = Nanos(steps.bios * self.bio.0 + steps.issues * self.queue_rq.0);
+        let s = &self.scheduler;
+        let scheduling = Nanos(
+            steps.merge_looks * s.merge_ns
+                + steps.inserts * s.insert_ns
+                + steps.asks * s.dispatch_ns,
+        );
+        let start = cpus.free_at(cpu).max(now);
+        let scheduled = self.under_lock(lock, cpu, start, scheduling);
+        cpus.run(cpu, now, scheduled + own, Mode::System)
+    }
+
+    /// Charges the interrupt that ends a request. Returns when it is done.
+    pub(crate) fn charge_end(
+        &self,
+        cpus: &mut Cpus,
+        lock: &mut Lock,
+        cpu: usize,
+        now: Nanos,
+    ) -> Nanos {
+        let start = cpus.free_at(cpu).max(now);
+        let finish = Nanos(self.scheduler.finish_ns);
+        let finished = self.under_lock(lock, cpu, start, finish);
+        cpus.interrupt(cpu, now, self.interrupt, self.complete + finished)
+    }
+
+    /// How long work under the scheduler's lock takes, waiting included.
+    fn under_lock(&self, lock: &mut Lock, cpu: usize, start: Nanos, work: Nanos) -> Nanos {
+        if work == Nanos::ZERO || !self.one_lock {
+            return work;
+        }
+        lock.take(cpu, start, work, self.transfer) - start
+    }
+}
