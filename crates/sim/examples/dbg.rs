@@ -18,7 +18,7 @@ fn main() {
         )
     );
     let drive = registry::find(&a[2]).unwrap().unwrap();
-    let machine = Machine::find("generic-8").unwrap().unwrap();
+    let machine = Machine::find(a.get(4).map_or("generic-8", String::as_str)).unwrap().unwrap();
     let scheduler = SchedulerChoice::named(&a[3]).unwrap();
     let t = std::time::Instant::now();
     let r = run(&Setup {

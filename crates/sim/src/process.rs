@@ -521,7 +521,8 @@ impl Process {
         }
         self.recorder.reaped(taken);
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
-        !self.spend(now, cost, Mode::User, world)
+        self.spend(now, cost, Mode::User, world);
+        true
     }
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
