@@ -150,6 +150,25 @@ impl SortList {
     /// Where it is not in the list.
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let place = self.place_of(rqs, id).expect("request is in the list");
+        self.remove_at(rqs, id, place);
+    }
+
+    /// Takes a request out, and tells what was before and behind it.
+    ///
+    /// # Panics
+    /// Where it is not in the list.
+    pub fn take(
+        &mut self,
+        rqs: &mut Requests,
+        id: RequestId,
+    ) -> (Option<RequestId>, Option<RequestId>) {
+        let place = self.place_of(rqs, id).expect("request is in the list");
+        let neighbours = (self.before(place), self.id_at(self.behind(place)));
+        self.remove_at(rqs, id, place);
+        neighbours
+    }
+
+    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) {
         rqs[id].sorted_at = None;
         self.len -= 1;
         let run = self.run_mut(place.entry);
@@ -202,7 +221,10 @@ impl SortList {
 
     /// The request before `id`, which is in the list.
     pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let place = self.place_of(rqs, id)?;
+        self.before(self.place_of(rqs, id)?)
+    }
+
+    fn before(&self, place: Place) -> Option<RequestId> {
         if place.at > 0 {
             return self.id_at(Place {
                 at: place.at - 1,
@@ -370,7 +392,10 @@ mod tests {
                 } else if op == 3 {
                     let key = *model.keys().nth(pick.index(model.len())).unwrap();
                     let id = model.remove(&key).unwrap();
-                    list.remove(&mut rqs, id);
+                    let neighbours = list.take(&mut rqs, id);
+                    let before = model.range(..key).next_back().map(|(_, id)| *id);
+                    let behind = model.range(key..).next().map(|(_, id)| *id);
+                    prop_assert_eq!(neighbours, (before, behind));
                     prop_assert!(!list.contains(&rqs, id));
                 } else {
                     let want = model.range((sector, 0)..).next();

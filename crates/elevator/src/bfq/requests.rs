@@ -78,15 +78,18 @@ impl Bfq {
         due.then_some(oldest)
     }
 
-    /// The request to follow `last`, which is still queued.
-    fn find_next(&mut self, ctx: &SchedCtx<'_>, q: QueueId, last: RequestId) -> Option<RequestId> {
+    /// The request to follow `last`, which was between `behind` and `ahead`.
+    fn find_next(
+        &mut self,
+        ctx: &SchedCtx<'_>,
+        q: QueueId,
+        last: RequestId,
+        (behind, ahead): (Option<RequestId>, Option<RequestId>),
+    ) -> Option<RequestId> {
         if let Some(oldest) = self.check_fifo(ctx, q, last) {
             return Some(oldest);
         }
-        let sorted = &self.queues[q].sorted;
-        let ahead = sorted.next(ctx.rqs, last).or_else(|| sorted.first());
-        let ahead = ahead.filter(|&id| id != last);
-        let behind = sorted.prev(ctx.rqs, last);
+        let ahead = ahead.or_else(|| self.queues[q].sorted.first());
         self.choose(ctx, ahead, behind, ctx.rqs[last].sector.0)
     }
 
@@ -271,14 +274,14 @@ impl Bfq {
 
     /// Takes a request out of its queue.
     pub(super) fn remove_request(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
+        let neighbours = self.queues[q].sorted.take(ctx.rqs, id);
         if self.queues[q].next_rq == Some(id) {
-            self.queues[q].next_rq = self.find_next(ctx, q, id);
+            self.queues[q].next_rq = self.find_next(ctx, q, id, neighbours);
             self.next_request_changed(ctx, q);
         }
         let sync = ctx.rqs[id].is_sync() as usize;
         let queue = &mut self.queues[q];
         queue.fifo.remove(ctx.rqs, id);
-        queue.sorted.remove(ctx.rqs, id);
         queue.queued[sync] -= 1;
         self.queued -= 1;
         ctx.merge.remove(ctx.rqs, id);
