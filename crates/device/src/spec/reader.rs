@@ -152,6 +152,22 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.mismatch(value, key, &legal))
     }
 
+    /// A number that may be left out.
+    pub(crate) fn number_or(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+        default: f64,
+    ) -> Result<f64, ReadError> {
+        match self.entries.contains_key(key) {
+            true => self.number(key, range),
+            false => {
+                self.asked.borrow_mut().push(key);
+                Ok(default)
+            }
+        }
+    }
+
     /// A span in microseconds, returned in nanoseconds.
     pub(crate) fn micros(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
         Ok((self.number(key, 0.0..=max_us)? * 1e3).round() as u64)

@@ -5,12 +5,15 @@
 //! garbage collection moves, so that the two do not mix. A page is a *record*
 //! from its first slot until it is programmed; until then its data is in DRAM.
 
+use super::aging;
 use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, Use};
 use super::divide::Divisor;
-use super::geometry::{Home, Placement};
+use super::geometry::Placement;
 use super::map::{Map, Place};
 use super::op::NONE;
+use super::rng::Rng;
 use super::spec::{GcSpec, InitialState, SsdSpec};
+use super::start::Start;
 
 /// Where a logical slot's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,79 +87,63 @@ pub(crate) struct Ftl {
     planes: Vec<Plane>,
     records: Vec<PageRecord>,
     free_record: u32,
-    state: InitialState,
+    start: Start,
     gc: GcSpec,
     slots_per_page: Divisor,
     pages_per_block: u32,
     slots_per_block: Divisor,
     blocks_per_plane: Divisor,
-    logical_slots: u64,
 }
 
 impl Ftl {
-    pub(crate) fn new(spec: &SsdSpec) -> Ftl {
+    pub(crate) fn new(spec: &SsdSpec, rng: &mut Rng) -> Ftl {
         let geometry = &spec.geometry;
         let slots_per_page = spec.slots_per_page();
         let logical_slots = spec.logical_slots();
         let pages = logical_slots.div_ceil(slots_per_page as u64) as u32;
         let slots_per_block = slots_per_page * geometry.pages_per_block;
+        let placement = Placement::new(geometry, spec.ftl.layout, spec.ftl.order, pages);
         let mut ftl = Ftl {
+            start: Start::new(spec, &placement, rng),
             blocks: Blocks::new(geometry.blocks(), slots_per_block),
             map: Map::new(logical_slots),
-            placement: Placement::new(geometry, spec.ftl.layout, spec.ftl.order, pages),
+            placement,
             planes: Vec::with_capacity(geometry.planes() as usize),
             records: Vec::with_capacity(256),
             free_record: NONE,
-            state: spec.state,
             gc: spec.gc,
             slots_per_page: Divisor::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
             slots_per_block: Divisor::new(slots_per_block),
             blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
-            logical_slots,
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane);
+        }
+        if let InitialState::Aged(aged) = &spec.state
+            && aged.simulate
+        {
+            aging::overwrite(&mut ftl, aged, &spec.gc, logical_slots, rng);
         }
         ftl
     }
 
     /// Puts a plane's blocks into the state at the start.
     fn lay_out(&mut self, plane: u32) {
-        let pages = match self.state {
-            InitialState::Fresh => 0,
-            InitialState::Filled => self.placement.pages_of(plane),
-        };
-        let written = pages.div_ceil(self.pages_per_block);
         let first = plane * self.blocks_per_plane.get();
-        for block in 0..written {
-            let held = (pages - block * self.pages_per_block).min(self.pages_per_block);
-            let index = (first + block) as usize;
-            self.blocks.valid[index] = (held * self.slots_per_page.get()) as u16;
+        let used = self.start.used_blocks(&self.placement, plane);
+        for (block, valid) in used.iter().enumerate() {
+            let index = first as usize + block;
+            self.blocks.valid[index] = *valid;
             self.blocks.programmed[index] = self.pages_per_block as u16;
             self.blocks.uses[index] = Use::Full;
         }
-        self.trim_last_page(plane, pages);
         self.planes.push(Plane {
-            free: (first + written..first + self.blocks_per_plane.get())
+            free: (first + used.len() as u32..first + self.blocks_per_plane.get())
                 .rev()
                 .collect(),
             frontiers: [CLOSED; 2],
         });
-    }
-
-    /// The address space may end within a page.
-    fn trim_last_page(&mut self, plane: u32, pages: u32) {
-        let Some(rank) = pages.checked_sub(1) else {
-            return;
-        };
-        let Some(page) = self.placement.page_at(Home { plane, rank }) else {
-            return;
-        };
-        let end = (page as u64 + 1) * self.slots_per_page.get() as u64;
-        let missing = end.saturating_sub(self.logical_slots) as u16;
-        let block = plane * self.blocks_per_plane.get() + rank / self.pages_per_block;
-        self.blocks.valid[block as usize] -= missing;
     }
 
     /// The plane, block and page of a physical slot.
@@ -187,19 +174,17 @@ impl Ftl {
     /// Where the state at the start has a slot.
     #[inline]
     fn initial(&self, slot: u32) -> Located {
-        match self.state {
-            InitialState::Fresh => Located::Nowhere,
-            InitialState::Filled => Located::Flash(self.home_of(slot)),
+        match self.start.place(&self.placement, slot) {
+            Some(at) => Located::Flash(at),
+            None => Located::Nowhere,
         }
     }
 
-    /// Where a slot is on a drive that was written once from end to end.
+    /// Where a slot would be had the drive been written once in order.
     #[inline]
     pub(crate) fn home_of(&self, slot: u32) -> u32 {
-        let (page, within) = self.slots_per_page.split(slot);
-        let home = self.placement.home(page);
-        let first = home.plane * self.blocks_per_plane.get() * self.slots_per_block.get();
-        first + home.rank * self.slots_per_page.get() + within
+        let (page, in_page) = self.slots_per_page.split(slot);
+        self.start.in_order(self.placement.home(page), in_page)
     }
 
     /// The plane that a write of `slot` goes to.
@@ -336,6 +321,10 @@ impl Ftl {
     /// Its page is on the flash.
     pub(crate) fn programmed(&mut self, record: u32) {
         let page = self.records[record as usize];
+        debug_assert_eq!(
+            self.blocks.programmed[page.block as usize] as u32, page.page,
+            "pages of a block are programmed in order and once"
+        );
         self.blocks.programmed[page.block as usize] = page.page as u16 + 1;
         self.records[record as usize].next_free = self.free_record;
         self.free_record = record;
@@ -385,17 +374,7 @@ impl Ftl {
         let slot = match self.blocks.owner(block, within) {
             Some(NO_OWNER) => return None,
             Some(slot) => slot,
-            None => {
-                let (plane, in_plane) = self.blocks_per_plane.split(block);
-                let (page, in_page) = self.slots_per_page.split(within);
-                let rank = in_plane * self.pages_per_block + page;
-                let page = self.placement.page_at(Home { plane, rank })?;
-                let slot = page as u64 * self.slots_per_page.get() as u64 + in_page as u64;
-                if slot >= self.logical_slots {
-                    return None;
-                }
-                slot as u32
-            }
+            None => self.start.owner(&self.placement, at)?,
         };
         let here = match self.locate(slot) {
             Located::Flash(found) | Located::Buffered(found) => found == at,
@@ -433,6 +412,34 @@ impl Ftl {
         self.blocks.uses[block as usize] = Use::Victim;
     }
 
+    /// Checks what must be true of a drive at rest, in tests: every slot of the
+    /// address space is valid in at most one place, and counted there.
+    #[cfg(test)]
+    pub(crate) fn check(&self, logical_slots: u64) {
+        let mut valid = vec![0u16; self.blocks.valid.len()];
+        for slot in 0..logical_slots as u32 {
+            if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
+                assert_eq!(self.current_owner(at), Some(slot), "slot {slot} at {at}");
+                valid[self.slots_per_block.split(at).0 as usize] += 1;
+            }
+        }
+        assert_eq!(valid, self.blocks.valid, "valid slots of every block");
+        for (plane, state) in self.planes.iter().enumerate() {
+            let mut free: Vec<u32> = state.free.clone();
+            free.sort_unstable();
+            let erased: Vec<u32> = self
+                .plane_blocks(plane as u32)
+                .filter(|block| self.blocks.uses[*block as usize] == Use::Free)
+                .collect();
+            assert_eq!(free, erased, "free blocks of plane {plane}");
+            assert!(free.iter().all(|block| valid[*block as usize] == 0));
+            assert!(
+                free.iter()
+                    .all(|block| self.blocks.programmed[*block as usize] == 0)
+            );
+        }
+    }
+
     /// An erased block is free again.
     pub(crate) fn erased(&mut self, plane: u32, block: u32) {
         self.blocks.erase(block);
@@ -448,6 +455,16 @@ impl Ftl {
             max_erases: erases.iter().copied().max().unwrap_or(0),
             mean_erases: sum as f64 / erases.len().max(1) as f64,
         }
+    }
+
+    /// Planes of the drive.
+    pub(crate) fn plane_count(&self) -> u32 {
+        self.planes.len() as u32
+    }
+
+    /// Wear is counted from the first command on.
+    pub(crate) fn forget_wear(&mut self) {
+        self.blocks.erases.fill(0);
     }
 
     /// Slots of a block.

@@ -4,6 +4,7 @@
 //! cache and the translation layer to operations on the flash, and back over
 //! the link. Each of these is a file of its own; this one holds the commands.
 
+mod aging;
 mod backend;
 mod blocks;
 mod cmt;
@@ -20,6 +21,8 @@ mod mapping;
 mod op;
 mod rng;
 mod spec;
+mod start;
+mod steady;
 mod timing;
 mod write;
 
@@ -42,8 +45,8 @@ use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
-    ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec, InitialState, Interleave,
-    LinkSpec, MultiPlane, Scheduling, SsdSpec, WriteCacheSpec,
+    AgedSpec, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec, InitialState,
+    Interleave, LinkSpec, MultiPlane, Scheduling, SsdSpec, WriteCacheSpec,
 };
 
 /// A command inside the drive.
@@ -97,11 +100,12 @@ pub struct Ssd {
 impl Ssd {
     /// A drive as described; `seed` decides what is left to chance inside.
     pub fn new(spec: SsdSpec, seed: u64) -> Ssd {
+        let mut rng = Rng::new(seed);
         Ssd {
             backend: Backend::new(&spec),
-            ftl: Ftl::new(&spec),
+            ftl: Ftl::new(&spec, &mut rng),
             link: Link::new(spec.link),
-            rng: Rng::new(seed),
+            rng,
             commands: Vec::with_capacity(64),
             free_command: NONE,
             controller_ns: 0,
@@ -458,3 +462,6 @@ impl Device for Ssd {
         self.backend.reset_stats();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! What an SSD is made of, read from its description and checked.
 
+use super::rng::Rng;
 use crate::Identity;
 use crate::spec::read_identity;
 use crate::spec::reader::{ReadError, Table};
@@ -197,6 +198,33 @@ pub enum InitialState {
     Fresh,
     /// Written once from end to end.
     Filled,
+    /// Written to, then overwritten until the flash is steady.
+    Aged(AgedSpec),
+}
+
+/// `[aged]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AgedSpec {
+    /// Share of the address space that holds data.
+    pub occupancy: f64,
+    /// The part of the data that is hot, from the start of the address space.
+    pub hot_share: f64,
+    /// The part of the writes that goes there.
+    pub hot_writes: f64,
+    /// Reach the state by simulating the writes, to check the short way.
+    pub simulate: bool,
+}
+
+impl AgedSpec {
+    /// Which of `live` slots is overwritten next.
+    pub(crate) fn draw(&self, live: u32, rng: &mut Rng) -> u32 {
+        let hot = (self.hot_share * live as f64) as u32;
+        let is_hot = (rng.below(1 << 24) as f64) < self.hot_writes * (1 << 24) as f64;
+        match is_hot && hot > 0 {
+            true => rng.below(hot),
+            false => hot + rng.below((live - hot).max(1)).min(live - hot - 1),
+        }
+    }
 }
 
 impl SsdSpec {
@@ -216,13 +244,7 @@ impl SsdSpec {
             controller: read_controller(&root.table("controller")?)?,
             channel: read_channel(&root.table("channel")?)?,
             gc: read_gc(&root.table("gc")?, &geometry)?,
-            state: root.choice(
-                "state",
-                &[
-                    ("fresh", InitialState::Fresh),
-                    ("filled", InitialState::Filled),
-                ],
-            )?,
+            state: read_state(root)?,
             identity,
             geometry,
             flash,
@@ -484,6 +506,45 @@ fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
     };
     table.finish()?;
     Ok(cache)
+}
+
+fn read_state(root: &Table<'_>) -> Result<InitialState, ReadError> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Name {
+        Fresh,
+        Filled,
+        Aged,
+    }
+    let name = root.choice(
+        "state",
+        &[
+            ("fresh", Name::Fresh),
+            ("filled", Name::Filled),
+            ("aged", Name::Aged),
+        ],
+    )?;
+    let table = root.table_if_any("aged")?;
+    let Some(table) = table else {
+        return match name {
+            Name::Fresh => Ok(InitialState::Fresh),
+            Name::Filled => Ok(InitialState::Filled),
+            Name::Aged => Err(root.wrong("state", "\"aged\" needs a table [aged]")),
+        };
+    };
+    if name != Name::Aged {
+        return Err(root.wrong("aged", "this table needs state = \"aged\""));
+    }
+    let aged = AgedSpec {
+        occupancy: table.number("occupancy", 0.001..=1.0)?,
+        hot_share: table.number_or("hot_share", 0.0..=0.99, 0.0)?,
+        hot_writes: table.number_or("hot_writes", 0.0..=1.0, 0.0)?,
+        simulate: table.flag_or("simulate", false)?,
+    };
+    if aged.simulate && aged.occupancy < 1.0 {
+        return Err(table.wrong("occupancy", "legal is 1 where simulate = true"));
+    }
+    table.finish()?;
+    Ok(InitialState::Aged(aged))
 }
 
 fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, ReadError> {

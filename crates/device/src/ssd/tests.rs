@@ -1,0 +1,178 @@
+//! What must hold inside a drive, whatever the host does.
+
+use blklab_blk::{Nanos, Op, Sector};
+
+use super::Ssd;
+use super::rng::Rng;
+use crate::spec::{DriveSpec, Model};
+use crate::{Command, Completion, Device};
+
+/// A small drive whose host sees `share` of its flash.
+fn small(changes: &[(&str, &str)]) -> super::SsdSpec {
+    let mut text = r#"
+description = "small"
+interface = "nvme"
+model = "ssd"
+state = "filled"
+[host]
+capacity_bytes = 100663296
+queue_depth = 64
+discard = true
+[link]
+bandwidth_mb_s = 3000
+full_duplex = true
+submit_us = 0.1
+complete_us = 0.1
+[controller]
+read_us = 1
+write_us = 1
+scheduling = "read_priority"
+[geometry]
+channels = 2
+packages_per_channel = 1
+dies_per_package = 1
+planes_per_die = 2
+blocks_per_plane = 112
+pages_per_block = 64
+page_kb = 4
+[flash]
+cell = "slc"
+read_us = 10
+program_us = 50
+erase_us = 500
+interleave = "die"
+multi_plane = "any"
+[channel]
+rate_mt_s = 800
+codeword_bytes = 4096
+[ftl]
+map_unit_bytes = 4096
+order = "CWDP"
+layout = "striped"
+[write_cache]
+enabled = true
+size_kb = 256
+bandwidth_mb_s = 4000
+[gc]
+policy = "greedy"
+start_blocks = 4
+depth = 8
+"#
+    .to_string();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    match DriveSpec::parse("small.toml", &text)
+        .unwrap_or_else(|e| panic!("{e}"))
+        .model
+    {
+        Model::Ssd(spec) => *spec,
+        _ => unreachable!("it says ssd"),
+    }
+}
+
+const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
+const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
+
+/// Random writes of a slot each, eight at a time; the drive at rest after them.
+fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
+    let slots = drive.spec.logical_slots() as u32;
+    let mut rng = Rng::new(seed);
+    let mut done: Vec<Completion> = Vec::new();
+    let mut now = Nanos(drive.next_ns().min(1 << 50));
+    let mut outstanding = 0;
+    for tag in 0..writes {
+        drive.submit(
+            now,
+            Command {
+                tag,
+                queue: 0,
+                op: Op::Write,
+                sector: Sector(rng.below(slots) as u64 * 8),
+                sectors: 8,
+                fua: false,
+            },
+        );
+        outstanding += 1;
+        while outstanding >= 8 {
+            now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            outstanding -= done.len();
+            assert!(
+                done.drain(..)
+                    .all(|end| end.status == crate::CommandStatus::Ok)
+            );
+        }
+    }
+    drive.advance(Nanos(1 << 50), &mut done);
+}
+
+#[test]
+fn every_slot_is_valid_once_and_counted() {
+    let shapes: [&[(&str, &str)]; 6] = [
+        &[],
+        &[PAGES_16K, FEWER_BLOCKS],
+        &[("state = \"filled\"", "state = \"fresh\"")],
+        &[(
+            "state = \"filled\"",
+            "state = \"aged\"\naged = { occupancy = 1.0 }",
+        )],
+        &[
+            (
+                "state = \"filled\"",
+                "state = \"aged\"\naged = { occupancy = 0.6 }",
+            ),
+            PAGES_16K,
+            FEWER_BLOCKS,
+        ],
+        &[
+            ("layout = \"striped\"", "layout = \"ranges\""),
+            ("capacity_bytes = 100663296", "capacity_bytes = 100659200"),
+        ],
+    ];
+    for shape in shapes {
+        let spec = small(shape);
+        let slots = spec.logical_slots();
+        let mut drive = Ssd::new(spec, 1);
+        drive.ftl.check(slots);
+        for round in 0..4 {
+            overwrite(&mut drive, 30_000, round);
+            drive.ftl.check(slots);
+        }
+        let stats = drive.stats();
+        assert!(
+            stats.collection.blocks > 100,
+            "{shape:?}: nothing was collected"
+        );
+    }
+}
+
+/// Write amplification over the next writes after ageing.
+fn write_amplification(policy: &str, simulate: bool) -> f64 {
+    let aged = format!("state = \"aged\"\naged = {{ occupancy = 1.0, simulate = {simulate} }}");
+    let spec = small(&[
+        ("state = \"filled\"", &aged),
+        ("policy = \"greedy\"", policy),
+    ]);
+    let mut drive = Ssd::new(spec, 3);
+    overwrite(&mut drive, 60_000, 9);
+    drive.stats().write_amplification().expect("it has written")
+}
+
+/// The state that is worked out must amplify writes as the simulated one does.
+#[test]
+fn the_short_way_to_age_a_drive_is_the_long_one() {
+    for policy in [
+        "policy = \"greedy\"",
+        "policy = \"d_choices\"\nchoices = 8",
+        "policy = \"fifo\"",
+        "policy = \"cost_benefit\"",
+    ] {
+        let (short, long) = (
+            write_amplification(policy, false),
+            write_amplification(policy, true),
+        );
+        println!("{policy:?}: {short:.3} worked out, {long:.3} simulated");
+        assert!((0.95..1.05).contains(&(short / long)), "{policy}");
+    }
+}
