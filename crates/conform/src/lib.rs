@@ -19,6 +19,8 @@
 
 mod alone;
 mod clock;
+#[cfg(test)]
+mod damaged_traces;
 mod recording;
 mod report;
 mod setup;

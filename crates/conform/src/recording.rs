@@ -38,6 +38,16 @@ impl Recording {
         })
     }
 
+    /// A recording that is in memory.
+    #[cfg(test)]
+    pub(crate) fn of_text(text: String, description: &Path) -> Recording {
+        Recording {
+            file: "memory".to_owned(),
+            text,
+            info: Some(RunInfo::open(description).unwrap()),
+        }
+    }
+
     /// All events, in order.
     pub(crate) fn events(&self) -> Result<Vec<Recorded<'_>>, ConformError> {
         let mut events = Vec::new();

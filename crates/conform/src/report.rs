@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Mode;
 
 /// Differences of a trace that are kept to be shown.
-const SHOWN: usize = 400;
+const SHOWN: usize = 8;
 
 /// What a comparison came to.
 #[derive(Clone, Debug)]

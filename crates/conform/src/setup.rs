@@ -1,12 +1,12 @@
 //! Our queue, set up as the recorded one was.
 
-use blklab_blk::{Elevator, NoMerges, QueueInfo, QueueLimits, Tags};
-use blklab_workload::trace::tracefs::RunInfo;
+use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, Tags};
+use blklab_workload::trace::tracefs::{EventKind, RunInfo};
 
 use crate::ConformError;
-use crate::recording::Recording;
+use crate::recording::{Recorded, Recording};
 
-/// What a queue is taken to be where nothing describes it: null_blk's defaults.
+/// null_blk's own default (`hw_queue_depth`).
 const DEFAULT_DEPTH: u32 = 64;
 
 /// Largest request of a driver that does not say (in sectors).
@@ -21,28 +21,34 @@ pub(crate) struct Setup {
     pub(crate) nr_cpus: u32,
     /// The driver may sleep, as null_blk with memory behind it.
     pub(crate) blocking: bool,
+    /// Operations that the kernel's writeback throttling may have held back.
+    pub(crate) throttled: Vec<Op>,
     /// Tunables, by the scheduler's names.
     pub(crate) tunables: Vec<(String, String)>,
 }
 
 impl Setup {
     /// The recorded queue's, or defaults; what had to be assumed goes to `notes`.
-    pub(crate) fn of(recording: &Recording, notes: &mut Vec<String>) -> Setup {
-        match &recording.info {
-            Some(info) => Setup::described(info),
-            None => {
-                notes.push(format!(
-                    "no description beside it: taken as a queue of depth {DEFAULT_DEPTH} with the kernel's default limits and tunables"
-                ));
-                Setup {
-                    limits: QueueLimits::default(),
-                    queue_depth: DEFAULT_DEPTH,
-                    nr_requests: None,
-                    nr_cpus: 1,
-                    blocking: false,
-                    tunables: Vec::new(),
-                }
-            }
+    pub(crate) fn of(
+        recording: &Recording,
+        events: &[Recorded<'_>],
+        notes: &mut Vec<String>,
+    ) -> Setup {
+        if let Some(info) = &recording.info {
+            return Setup::described(info);
+        }
+        let depth = most_in_flight(events);
+        notes.push(format!(
+            "no description beside it: taken as a queue of depth {depth}, the most commands in flight, with the kernel's default limits and tunables"
+        ));
+        Setup {
+            limits: QueueLimits::default(),
+            queue_depth: depth,
+            nr_requests: None,
+            nr_cpus: 1,
+            blocking: false,
+            throttled: Vec::new(),
+            tunables: Vec::new(),
         }
     }
 
@@ -60,6 +66,7 @@ impl Setup {
                 let value = info.null_blk_parameters.get(*name);
                 value.is_some_and(|value| value == "Y")
             }),
+            throttled: throttled(info),
             tunables: queue
                 .iosched
                 .iter()
@@ -111,6 +118,25 @@ impl Setup {
     }
 }
 
+/// `wbt_should_throttle`: discards, and writes that are not direct. Whether a
+/// write is direct is in no trace, but in the job.
+fn throttled(info: &RunInfo) -> Vec<Op> {
+    let on = info.queue.all.get("wbt_lat_usec");
+    if on.is_none_or(|usec| usec.trim() == "0") {
+        return Vec::new();
+    }
+    let sections = info.fio_job.split('[');
+    let global = sections
+        .map(str::trim)
+        .find_map(|section| section.strip_prefix("global]"));
+    let direct = global.is_some_and(|options| options.lines().any(|o| o.trim() == "direct=1"));
+    if direct {
+        vec![Op::Discard]
+    } else {
+        vec![Op::Discard, Op::Write]
+    }
+}
+
 fn limits(info: &RunInfo) -> QueueLimits {
     let queue = &info.queue;
     let sectors = |bytes: u64| u32::try_from(bytes / 512).unwrap_or(u32::MAX);
@@ -142,4 +168,18 @@ fn limits(info: &RunInfo) -> QueueLimits {
         },
         ..QueueLimits::default()
     }
+}
+
+/// The most commands that were with the drive at once.
+fn most_in_flight(events: &[Recorded<'_>]) -> u32 {
+    let (mut most, mut now) = (1u32, 0u32);
+    for recorded in events {
+        match &recorded.event.kind {
+            EventKind::RqIssue(_) => now += 1,
+            EventKind::RqComplete(_) => now = now.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
 }

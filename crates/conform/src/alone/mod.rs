@@ -11,8 +11,8 @@ mod probes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, IoPrio, MergeState, Nanos, Op, Request, RequestId, Requests, RqFlags,
-    RqList, SchedCtx, SubmitterId, Trace,
+    Bio, BioFlags, Elevator, InsertAt, IoPrio, MergeState, Nanos, Op, Request, RequestId, Requests,
+    RqFlags, RqList, SchedCtx, SubmitterId, Trace,
 };
 use blklab_workload::trace::tracefs::{BioEvent, EventKind, MergeSide, RqEvent};
 
@@ -23,6 +23,9 @@ use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use probes::{Answer, Probes, Step};
+
+/// What makes a write a flush sequence, on a drive with a volatile cache.
+const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
 
 /// The probes of a scheduler.
 pub(crate) fn probes_of(scheduler: &str) -> Result<&'static dyn Probes, ConformError> {
@@ -83,6 +86,8 @@ struct Alone<'r> {
     /// Ended in the kernel, still in our scheduler.
     overdue: Vec<RequestId>,
     at_head: bool,
+    /// Where writes with a flush or FUA start that are on their way.
+    sequences: BTreeSet<u64>,
     /// `block_rq_insert`, whose pointer comes with the next line.
     inserting: Option<RqEvent<'r>>,
     /// The bio that each task merges, until the scheduler hears of it.
@@ -106,7 +111,7 @@ impl<'r> Alone<'r> {
         given_behind_tick: BTreeSet<usize>,
     ) -> Result<Alone<'r>, ConformError> {
         let mut report = TraceReport::new(recording.file.clone());
-        let setup = Setup::of(recording, &mut report.notes);
+        let setup = Setup::of(recording, events, &mut report.notes);
         let elevator = blklab_elevator::find(scheduler).and_then(|kind| kind.build(&setup.info()));
         let mut elevator = elevator.ok_or_else(|| ConformError::Scheduler {
             found: scheduler.to_owned(),
@@ -132,6 +137,7 @@ impl<'r> Alone<'r> {
             held: BTreeSet::new(),
             overdue: Vec::new(),
             at_head: false,
+            sequences: BTreeSet::new(),
             inserting: None,
             merging: BTreeMap::new(),
             swallowed: Vec::new(),
@@ -168,8 +174,14 @@ impl<'r> Alone<'r> {
                 self.merging.insert(event.pid, bio);
             }
             // Its task goes on, so the merge was into a plug.
-            EventKind::BioQueue(_) | EventKind::GetRq(_) | EventKind::Unplug { .. } => {
+            EventKind::BioQueue(_) | EventKind::Unplug { .. } => {
                 self.merging.remove(&event.pid);
+            }
+            EventKind::GetRq(bio) => {
+                self.merging.remove(&event.pid);
+                if bio.rwbs.flags.has(FLUSH_FLAGS) {
+                    self.sequences.insert(bio.sector.0);
+                }
             }
             EventKind::RqInsert(rq) => self.inserting = Some(rq),
             EventKind::RqIns { rq, jif, .. } => self.inserted(rq, jif),
@@ -240,12 +252,13 @@ impl<'r> Alone<'r> {
             _ => self.merge.limits.segments_of(bio.sectors),
         };
         request.rq_flags.set(RqFlags::USE_SCHED);
-        let at = if self.at_head {
-            // Only the data of a flush sequence goes in there, and requeues.
+        // The data of a flush sequence has lost the marks of one.
+        if self.sequences.remove(&bio.sector.0) || self.at_head {
             request.rq_flags.set(RqFlags::FLUSH_SEQ);
-            InsertAt::Head
-        } else {
-            InsertAt::Tail
+        }
+        let at = match self.at_head {
+            true => InsertAt::Head,
+            false => InsertAt::Tail,
         };
         let id = self.rqs.insert(request);
         if let Some(stale) = self.by_pointer.insert(pointer, id) {

@@ -17,7 +17,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
-use blklab_blk::{IoStatus, Nanos, QueueConfig, RequestId, RequestQueue, TraceEvent, Waiter};
+use blklab_blk::{IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, TraceEvent, Waiter};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use crate::clock::{Clock, jiffies_of};
@@ -80,7 +80,8 @@ struct Whole<'r> {
     serials: BTreeMap<u64, u64>,
     /// Of the insert that was settled last.
     inserted: Option<u64>,
-    /// Bios that were held back by writeback throttling.
+    /// What writeback throttling holds back, and bios that it did.
+    throttles: Vec<Op>,
     throttled: u64,
     /// Sleepers that our block layer woke.
     woken: Vec<u64>,
@@ -97,7 +98,7 @@ impl<'r> Whole<'r> {
         events: &'r [Recorded<'r>],
     ) -> Result<Whole<'r>, ConformError> {
         let mut report = TraceReport::new(recording.file.clone());
-        let setup = Setup::of(recording, &mut report.notes);
+        let setup = Setup::of(recording, events, &mut report.notes);
         let (clock, hint) = (Clock::of(events), Hint::default());
         let queue = queue_of(&setup, scheduler, &hint, &recording.file, &mut report.notes)?;
         let kblockd = events.iter().map(|r| &r.event).find(|e| is_kblockd(e));
@@ -115,6 +116,7 @@ impl<'r> Whole<'r> {
             ledger: Ledger::default(),
             serials: BTreeMap::new(),
             inserted: None,
+            throttles: setup.throttled,
             throttled: 0,
             woken: Vec::new(),
             now: Nanos::ZERO,

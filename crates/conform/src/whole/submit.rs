@@ -52,7 +52,10 @@ impl Whole<'_> {
         let mut left = bio;
         loop {
             let outlook = self.lines.outlook(pid, next);
-            if outlook.sleeps && self.queue.has_free_tag(self.cpu(), &left) {
+            if outlook.sleeps
+                && self.throttles.contains(&left.op)
+                && self.queue.has_free_tag(self.cpu(), &left)
+            {
                 self.throttled += 1;
                 let task = self.task(pid);
                 (task.left, task.throttled) = (Some(left), true);
@@ -62,10 +65,11 @@ impl Whole<'_> {
             self.hint.merges_into(found);
             let part = self.first_part(&mut left);
             self.submit_part(pid, next, part, outlook.plugged);
+            let blocked = self.task(pid).waiter.is_some();
+            self.count_wait(outlook.sleeps, blocked);
             if left.sectors == 0 {
                 return;
             }
-            let blocked = self.task(pid).waiter.is_some();
             match outlook.at {
                 Some(at) if !blocked => next = at + 1,
                 _ => {

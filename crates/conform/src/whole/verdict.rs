@@ -16,7 +16,12 @@ impl Whole<'_> {
                     did = Effect::Ask(busy);
                 }
                 let same = did == *kernel;
-                self.count(kernel.kind(), same, || kernel.to_string(), || did.to_string());
+                self.count(
+                    kernel.kind(),
+                    same,
+                    || kernel.to_string(),
+                    || did.to_string(),
+                );
                 if matches!(kernel, Effect::Insert(_)) {
                     self.inserted = Some(ours.serial);
                 }
@@ -28,6 +33,20 @@ impl Whole<'_> {
                 || ours.effect.to_string(),
             ),
             Verdict::Missing => self.count(kernel.kind(), false, || kernel.to_string(), nothing),
+        }
+    }
+
+    /// Whether a task had to wait for a tag, where it did in the kernel or here.
+    pub(super) fn count_wait(&mut self, kernel: bool, ours: bool) {
+        if kernel || ours {
+            let text = |waits: bool| if waits { "a wait for a tag" } else { "no wait" };
+            let (kernel_text, ours_text) = (text(kernel), text(ours));
+            self.count(
+                "wait",
+                kernel == ours,
+                || kernel_text.to_owned(),
+                || ours_text.to_owned(),
+            );
         }
     }
 
