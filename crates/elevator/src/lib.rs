@@ -5,6 +5,7 @@
 //! decisions it makes.
 
 mod ac;
+mod ac2;
 mod adios;
 mod bfq;
 mod bp;

@@ -2,7 +2,9 @@
 
 use blklab_blk::{Elevator, QueueInfo, Tunable};
 
-use crate::{ac, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb};
+use crate::{
+    ac, ac2, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb,
+};
 
 /// A kind of scheduler.
 #[derive(Clone, Copy)]
@@ -136,5 +138,12 @@ const ALL: &[ElevatorType] = &[
         source: "S. Park, K. Shen, FAST 2012",
         tunables: fios::TUNABLES,
         build: Some(|_| Box::new(fios::Fios::new())),
+    },
+    ElevatorType {
+        name: "ac2",
+        help: "reads to the least loaded channel, light submitters first, writes by erase block",
+        source: "this project; goes on from ac",
+        tunables: ac2::TUNABLES,
+        build: Some(|info| Box::new(ac2::Ac2::new(info))),
     },
 ];

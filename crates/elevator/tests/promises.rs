@@ -281,6 +281,7 @@ kept_by! {
     irbw: "irbw",
     stb: "stb",
     bp: "bp",
+    ac2: "ac2",
     fios: "fios",
     adios: "adios",
     cfq: "cfq",
