@@ -160,9 +160,10 @@ impl Ssd {
             page.page,
             bytes,
         );
+        // Programs of one block must not overtake each other, so all of them
+        // wait in one queue; collection yields with its reads and erases.
         op.ready = page.reads == 0;
         op.collects = page.stream == Stream::Collection;
-        op.background = page.stream == Stream::Collection && self.collection_yields(page.plane);
         if page.stream == Stream::Host {
             self.programs_queued += 1;
         }
