@@ -1,16 +1,18 @@
 //! ac2: our own scheduler, going on from the thesis's AC (see `ac`).
 //!
-//! AC's idea is kept: know the drive's channels, spread reads over them, gather
-//! writes, and bound what anybody waits. Its weaknesses are that it takes a
-//! channel to be one contiguous range, that it knows one bit of a channel's
-//! load, that it spends itself on sequential streams, which are spread already,
-//! and that a reader with one request waits behind one with a hundred.
+//! AC's idea is kept: know the drive's parallel parts, spread reads over them,
+//! gather writes, and bound what anybody waits. Its weaknesses are that it takes
+//! a channel to be one contiguous range and to be all there is, that it knows one
+//! bit of its load, that it spends itself on sequential streams, which are spread
+//! already, and that a reader with one request waits behind one with a hundred.
 //!
-//! - *Striping.* A request's channel follows from `stripe_kb`, page by page as
-//!   drives stripe; 0 is AC's contiguous ranges.
-//! - *Balance.* Each channel's requests in the drive are counted, and a read
-//!   goes to the channel that has fewest. A write counts `write_weight` times,
-//!   so that reads keep away from channels that write without being forbidden.
+//! - *Striping.* A request's die follows from `stripe_kb`, page by page and
+//!   channels first, as drives stripe; 0 makes contiguous ranges, as AC.
+//! - *Balance.* It is dies that reads queue up on: a channel moves a page in a
+//!   fraction of the time its dies take to read it. Each die's requests in the
+//!   drive are counted, and a read goes to the die that has fewest. A write
+//!   counts `write_weight` times, so that reads keep away from dies that write
+//!   without being forbidden.
 //! - *Light submitters first.* A read of a submitter that has no more than
 //!   `light_depth` requests outstanding goes before those of deeper ones: it
 //!   costs them one place, and spares it their whole queue.
@@ -27,7 +29,7 @@
 //!   `batch_limit` dispatches the heads are looked at, and the first that is late
 //!   goes.
 //!
-//! Every decision is a mask over at most 64 channels or the head of a list, so
+//! Every decision is a mask over at most 64 dies or the head of a list, so
 //! it takes the same time whatever is queued.
 
 use blklab_blk::{
@@ -38,7 +40,7 @@ use blklab_blk::{
 use crate::bundles::{BundleId, Bundles};
 use crate::id_map::IdMap;
 
-const CHANNELS: usize = 0;
+const DIES: usize = 0;
 const STRIPE_KB: usize = 1;
 const BLOCK_KB: usize = 2;
 const WRITE_WEIGHT: usize = 3;
@@ -50,7 +52,7 @@ const BATCH_LIMIT: usize = 8;
 /// The first of four, by kind.
 const EXPIRE: usize = 9;
 
-const MAX_CHANNELS: usize = 64;
+const MAX_DIES: usize = 64;
 
 const fn tunable(
     name: &'static str,
@@ -75,18 +77,18 @@ const AT_LEAST_ONE: (i64, i64) = (1, i32::MAX as i64);
 /// What a user can set.
 pub const TUNABLES: &[Tunable] = &[
     tunable(
-        "channels",
+        "dies",
         Unit::Count,
-        (1, MAX_CHANNELS as i64),
-        8,
-        "the drive's channels",
+        (1, MAX_DIES as i64),
+        16,
+        "parts of the drive that work at once: its dies times the dies on each",
     ),
     tunable(
         "stripe_kb",
         Unit::Kib,
         (0, 1 << 30),
         16,
-        "KiB after which the next channel follows; 0: one contiguous range a channel",
+        "KiB after which the next die follows; 0: one contiguous range a die",
     ),
     tunable(
         "block_kb",
@@ -100,7 +102,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         (0, 31),
         4,
-        "reads that a write in the drive counts for on its channel",
+        "reads that a write in the drive counts for on its die",
     ),
     tunable(
         "light_depth",
@@ -180,7 +182,7 @@ const READS_RECENT: Nanos = Nanos::from_millis(10);
 /// Which list a queued request is in, beside the one of its deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// A read of a light submitter, and one of another, by channel.
+    /// A read of a light submitter, and one of another, by die.
     Light = 0,
     Deep = 1,
     /// Part of a sequential stream.
@@ -195,7 +197,7 @@ struct Mark(u32);
 
 impl Mark {
     const QUEUED: u32 = 1;
-    /// It is in its channel's load.
+    /// It is in its die's load.
     const IN_DRIVE: u32 = 2;
     /// It is one of its submitter's outstanding requests.
     const COUNTED: u32 = 4;
@@ -204,8 +206,8 @@ impl Mark {
         Mark(rq.elv[0])
     }
 
-    fn new(class: Class, kind: usize, channel: usize) -> Mark {
-        Mark((class as u32) << 3 | (kind as u32) << 5 | (channel as u32) << 8)
+    fn new(class: Class, kind: usize, die: usize) -> Mark {
+        Mark((class as u32) << 3 | (kind as u32) << 5 | (die as u32) << 8)
     }
 
     fn has(self, flag: u32) -> bool {
@@ -225,11 +227,11 @@ impl Mark {
         (self.0 >> 5 & 1) as usize
     }
 
-    fn channel(self) -> usize {
+    fn die(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
     }
 
-    /// What it counts for in its channel's load: the tunable may change while
+    /// What it counts for in its die's load: the tunable may change while
     /// the drive has it.
     fn weight(self) -> u32 {
         self.0 >> 16
@@ -248,9 +250,9 @@ struct Submitter {
 /// Levels of load that are told apart.
 const LEVELS: usize = 32;
 
-/// How much each channel has in the drive, and the channels of each level.
+/// How much each die has in the drive, and the dies of each level.
 struct Loads {
-    load: [u32; MAX_CHANNELS],
+    load: [u32; MAX_DIES],
     levels: [u64; LEVELS],
 }
 
@@ -259,7 +261,7 @@ impl Loads {
         let mut levels = [0; LEVELS];
         levels[0] = u64::MAX;
         Loads {
-            load: [0; MAX_CHANNELS],
+            load: [0; MAX_DIES],
             levels,
         }
     }
@@ -268,22 +270,22 @@ impl Loads {
         (load as usize).min(LEVELS - 1)
     }
 
-    fn set(&mut self, channel: usize, load: u32) {
-        let before = std::mem::replace(&mut self.load[channel], load);
-        self.levels[Self::level(before)] &= !(1 << channel);
-        self.levels[Self::level(load)] |= 1 << channel;
+    fn set(&mut self, die: usize, load: u32) {
+        let before = std::mem::replace(&mut self.load[die], load);
+        self.levels[Self::level(before)] &= !(1 << die);
+        self.levels[Self::level(load)] |= 1 << die;
     }
 
-    /// Of `channels`, one of the least loaded: the first at or behind `from`.
-    fn least(&self, channels: u64, from: usize) -> Option<usize> {
-        if channels == 0 {
+    /// Of `dies`, one of the least loaded: the first at or behind `from`.
+    fn least(&self, dies: u64, from: usize) -> Option<usize> {
+        if dies == 0 {
             return None;
         }
-        let level = self.levels.iter().find(|&&level| level & channels != 0)?;
-        let set = level & channels;
+        let level = self.levels.iter().find(|&&level| level & dies != 0)?;
+        let set = level & dies;
         let ahead = set & (u64::MAX << from);
-        let channel = if ahead != 0 { ahead } else { set }.trailing_zeros();
-        Some(channel as usize)
+        let die = if ahead != 0 { ahead } else { set }.trailing_zeros();
+        Some(die as usize)
     }
 }
 
@@ -292,9 +294,9 @@ pub struct Ac2 {
     tunables: Tunables,
     info: QueueInfo,
     submitters: IdMap<Submitter>,
-    /// Reads of light and of deep submitters, by channel.
-    channels: Box<[[RqList; 2]; MAX_CHANNELS]>,
-    /// Channels that have any of either.
+    /// Reads of light and of deep submitters, by die.
+    dies: Box<[[RqList; 2]; MAX_DIES]>,
+    /// Dies that have any of either.
     held: [u64; 2],
     read_stream: RqList,
     read_deadlines: [RqList<1>; KINDS],
@@ -304,7 +306,7 @@ pub struct Ac2 {
     blocks: Bundles,
     current_block: Option<BundleId>,
     loads: Loads,
-    next_channel: usize,
+    next_die: usize,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     in_drive: [u32; 2],
@@ -331,7 +333,7 @@ impl Ac2 {
             tunables: Tunables::new(TUNABLES),
             info: info.clone(),
             submitters: IdMap::default(),
-            channels: Box::new([[RqList::new(); 2]; MAX_CHANNELS]),
+            dies: Box::new([[RqList::new(); 2]; MAX_DIES]),
             held: [0; 2],
             read_stream: RqList::new(),
             read_deadlines: [RqList::new(); KINDS],
@@ -340,7 +342,7 @@ impl Ac2 {
             blocks: Bundles::default(),
             current_block: None,
             loads: Loads::new(),
-            next_channel: 0,
+            next_die: 0,
             dispatch: RqList::new(),
             in_drive: [0; 2],
             last_read: None,
@@ -358,14 +360,14 @@ impl Ac2 {
         }
     }
 
-    fn channel_of(&self, sector: u64) -> usize {
-        let channels = self.tunables.at(CHANNELS) as u64;
+    fn die_of(&self, sector: u64) -> usize {
+        let dies = self.tunables.at(DIES) as u64;
         let stripe = self.tunables.at(STRIPE_KB) as u64 * 2;
-        let channel = match stripe {
-            0 => (sector / (self.info.capacity_sectors / channels).max(1)).min(channels - 1),
-            _ => sector / stripe % channels,
+        let die = match stripe {
+            0 => (sector / (self.info.capacity_sectors / dies).max(1)).min(dies - 1),
+            _ => sector / stripe % dies,
         };
-        channel as usize
+        die as usize
     }
 
     /// Notes a submitter's request; its class.
@@ -402,11 +404,11 @@ impl Ac2 {
         ctx.trace_insert(id);
         let rq = &ctx.rqs[id];
         let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
-        let (class, channel) = (self.classify(rq), self.channel_of(rq.sector.0));
+        let (class, die) = (self.classify(rq), self.die_of(rq.sector.0));
         let expire = Nanos::from_millis(self.tunables.at(EXPIRE + 2 * dir + kind) as u64);
         let block = rq.sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
         ctx.rqs[id].fifo_time = ctx.now.saturating_add(expire);
-        let mark = Mark::new(class, kind, channel);
+        let mark = Mark::new(class, kind, die);
         ctx.rqs[id].elv[0] = mark.0 | Mark::QUEUED | Mark::COUNTED;
         if dir == READ {
             self.read_deadlines[kind].push_back(ctx.rqs, id);
@@ -418,8 +420,8 @@ impl Ac2 {
             (Class::Stream, _) => self.write_stream.push_back(ctx.rqs, id),
             (Class::Block, _) => self.blocks.add(ctx.rqs, id, block),
             (Class::Light | Class::Deep, _) => {
-                self.channels[channel][class as usize].push_back(ctx.rqs, id);
-                self.held[class as usize] |= 1 << channel;
+                self.dies[die][class as usize].push_back(ctx.rqs, id);
+                self.held[class as usize] |= 1 << die;
             }
         }
         ctx.merge.add(ctx.rqs, id);
@@ -446,10 +448,10 @@ impl Ac2 {
         if class == Class::Stream {
             return self.read_stream.remove(ctx.rqs, id);
         }
-        let queue = &mut self.channels[mark.channel()][class as usize];
+        let queue = &mut self.dies[mark.die()][class as usize];
         queue.remove(ctx.rqs, id);
         if queue.is_empty() {
-            self.held[class as usize] &= !(1 << mark.channel());
+            self.held[class as usize] &= !(1 << mark.die());
         }
     }
 
@@ -484,12 +486,12 @@ impl Ac2 {
         (watched || running) as usize
     }
 
-    /// The read of the least loaded channel, light submitters' before others;
-    /// a stream's next where its channel is no more loaded than that.
+    /// The read of the least loaded die, light submitters' before others;
+    /// a stream's next where its die is no more loaded than that.
     fn choose_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let class = (self.held[Class::Light as usize] == 0) as usize;
-        let channel = self.loads.least(self.held[class], self.next_channel);
-        let spread = channel.and_then(|channel| self.channels[channel][class].front());
+        let die = self.loads.least(self.held[class], self.next_die);
+        let spread = die.and_then(|die| self.dies[die][class].front());
         let stream = self.read_stream.front();
         let (Some(a), Some(b)) = (spread, stream) else {
             return spread.or(stream);
@@ -497,7 +499,7 @@ impl Ac2 {
         if class == Class::Light as usize {
             return spread;
         }
-        let load = |id: RequestId| self.loads.load[Mark::of(&ctx.rqs[id]).channel()];
+        let load = |id: RequestId| self.loads.load[Mark::of(&ctx.rqs[id]).die()];
         let key = |id: RequestId| (load(id), ctx.rqs[id].serial);
         Some(if key(a) <= key(b) { a } else { b })
     }
@@ -549,9 +551,9 @@ impl Ac2 {
             _ => self.tunables.at(WRITE_WEIGHT) as u32,
         };
         rq.elv[0] |= Mark::IN_DRIVE | weight << 16;
-        let channel = mark.channel();
-        self.loads.set(channel, self.loads.load[channel] + weight);
-        self.next_channel = (channel + 1) % MAX_CHANNELS;
+        let die = mark.die();
+        self.loads.set(die, self.loads.load[die] + weight);
+        self.next_die = (die + 1) % MAX_DIES;
         self.in_drive[dir] += 1;
         self.switches += (self.run[dir] == 0) as u64;
         self.run[dir] += 1;
@@ -571,9 +573,8 @@ impl Ac2 {
         rq.elv[0] &= Mark::COUNTED;
         let dir = rq.is_write() as usize;
         self.in_drive[dir] -= 1;
-        let channel = mark.channel();
-        self.loads
-            .set(channel, self.loads.load[channel] - mark.weight());
+        let die = mark.die();
+        self.loads.set(die, self.loads.load[die] - mark.weight());
         if dir == READ {
             self.last_read = Some(ctx.now);
         }
@@ -641,7 +642,7 @@ impl Elevator for Ac2 {
             (Class::Stream, false) => self.read_stream.prev(ctx.rqs, id),
             (Class::Stream, true) => self.write_stream.prev(ctx.rqs, id),
             (_, true) => self.blocks.prev(ctx.rqs, id),
-            (class, false) => self.channels[mark.channel()][class as usize].prev(ctx.rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].prev(ctx.rqs, id),
         }
     }
 
@@ -651,7 +652,7 @@ impl Elevator for Ac2 {
             (Class::Stream, false) => self.read_stream.next(ctx.rqs, id),
             (Class::Stream, true) => self.write_stream.next(ctx.rqs, id),
             (_, true) => self.blocks.next(ctx.rqs, id),
-            (class, false) => self.channels[mark.channel()][class as usize].next(ctx.rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].next(ctx.rqs, id),
         }
     }
 
@@ -750,9 +751,11 @@ mod tests {
     use crate::rig::{Rig, queue_info};
     use blklab_blk::{Bio, Sector, SubmitterId};
 
-    /// Eight channels, a page of 32 sectors each.
+    /// Eight dies, a page of 32 sectors each.
     fn rig() -> Rig {
-        Rig::new(Box::new(Ac2::new(&queue_info())))
+        let mut rig = Rig::new(Box::new(Ac2::new(&queue_info())));
+        rig.set("dies", 8);
+        rig
     }
 
     fn bio(submitter: u32, op: Op, sector: u64) -> Bio {
@@ -762,27 +765,27 @@ mod tests {
         }
     }
 
-    /// A read on a channel, in the `row`-th stripe, which touches no other.
-    fn read(submitter: u32, channel: u64, row: u64) -> Bio {
-        bio(submitter, Op::Read, (row * 8 + channel) * 32)
+    /// A read on a die, in the `row`-th stripe, which touches no other.
+    fn read(submitter: u32, die: u64, row: u64) -> Bio {
+        bio(submitter, Op::Read, (row * 8 + die) * 32)
     }
 
     #[test]
-    fn reads_go_to_the_least_loaded_channel() {
+    fn reads_go_to_the_least_loaded_die() {
         let mut rig = rig();
         rig.set("light_depth", 0);
         for row in 0..3 {
             rig.insert(&read(0, 2, row));
         }
-        for channel in [5, 2, 7] {
-            rig.insert(&read(0, channel, 9));
+        for die in [5, 2, 7] {
+            rig.insert(&read(0, die, 9));
         }
-        let channels: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
-        assert_eq!(channels, [2, 5, 7, 2, 2, 2]);
+        let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+        assert_eq!(dies, [2, 5, 7, 2, 2, 2]);
     }
 
     #[test]
-    fn what_completes_lightens_its_channel() {
+    fn what_completes_lightens_its_die() {
         let mut rig = rig();
         rig.set("light_depth", 0);
         let first = rig.insert(&read(0, 2, 0)).unwrap();
@@ -795,16 +798,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_keep_away_from_channels_that_write() {
+    fn reads_keep_away_from_dies_that_write() {
         let mut rig = rig();
         rig.set("light_depth", 0);
         rig.insert(&bio(0, Op::Write, 32));
         rig.dispatch();
-        for (channel, row) in [(1, 5), (2, 5), (2, 6), (2, 7), (2, 8)] {
-            rig.insert(&read(0, channel, row));
+        for (die, row) in [(1, 5), (2, 5), (2, 6), (2, 7), (2, 8)] {
+            rig.insert(&read(0, die, row));
         }
-        let channels: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
-        assert_eq!(channels, [2, 2, 2, 2, 1]);
+        let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+        assert_eq!(dies, [2, 2, 2, 2, 1]);
     }
 
     #[test]
