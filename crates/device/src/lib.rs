@@ -6,11 +6,13 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
+pub mod hdd;
 mod null;
 pub mod registry;
 mod spec;
 pub mod ssd;
 
+pub use hdd::{Hdd, HddSpec};
 pub use null::{NullDrive, NullSpec};
 pub use spec::{DriveSpec, Interface, Model, SpecError};
 pub use ssd::{Ssd, SsdSpec};

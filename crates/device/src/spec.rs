@@ -5,6 +5,7 @@ pub(crate) mod reader;
 use thiserror::Error;
 use toml::de::DeTable;
 
+use crate::hdd::{Hdd, HddSpec};
 use crate::null::{NullDrive, NullSpec};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Device, Identity};
@@ -55,6 +56,8 @@ pub enum Model {
     Null(NullSpec),
     /// Flash behind a controller.
     Ssd(Box<SsdSpec>),
+    /// Platters under an arm.
+    Hdd(Box<HddSpec>),
 }
 
 impl DriveSpec {
@@ -82,6 +85,7 @@ impl DriveSpec {
         enum Kind {
             Null,
             Ssd,
+            Hdd,
         }
         let description = root.text("description")?;
         let interface = root.choice(
@@ -92,9 +96,11 @@ impl DriveSpec {
                 ("null", Interface::Null),
             ],
         )?;
-        let model = match root.choice("model", &[("null", Kind::Null), ("ssd", Kind::Ssd)])? {
+        let kinds = [("null", Kind::Null), ("ssd", Kind::Ssd), ("hdd", Kind::Hdd)];
+        let model = match root.choice("model", &kinds)? {
             Kind::Null => Model::Null(NullSpec::read(root)?),
             Kind::Ssd => Model::Ssd(Box::new(SsdSpec::read(root)?)),
+            Kind::Hdd => Model::Hdd(Box::new(HddSpec::read(root)?)),
         };
         root.finish()?;
         let spec = DriveSpec {
@@ -116,13 +122,14 @@ impl DriveSpec {
         match &self.model {
             Model::Null(spec) => &spec.identity,
             Model::Ssd(spec) => &spec.identity,
+            Model::Hdd(spec) => &spec.identity,
         }
     }
 
     /// Channels inside, where the drive has any.
     pub fn channels(&self) -> Option<u32> {
         match &self.model {
-            Model::Null(_) => None,
+            Model::Null(_) | Model::Hdd(_) => None,
             Model::Ssd(spec) => Some(spec.geometry.channels),
         }
     }
@@ -132,6 +139,7 @@ impl DriveSpec {
         match &self.model {
             Model::Null(spec) => Box::new(NullDrive::new(spec.clone())),
             Model::Ssd(spec) => Box::new(Ssd::new((**spec).clone(), seed)),
+            Model::Hdd(spec) => Box::new(Hdd::new((**spec).clone())),
         }
     }
 }

@@ -197,60 +197,138 @@ fn run_to(drive: &mut dyn Device, now: Nanos, done: &mut Vec<Completion>) {
     }
 }
 
+/// Submits the steps with at most `depth` outstanding and checks every end.
+fn check(spec: &DriveSpec, steps: &[Step], depth: usize) -> Result<(), TestCaseError> {
+    let mut drive = spec.build(7);
+    let capacity = spec.identity().capacity_sectors;
+    let discards = spec.identity().discard;
+    let mut now = Nanos::ZERO;
+    let mut done = Vec::new();
+    // The status that every command in flight should end with.
+    let mut in_flight = vec![None; steps.len()];
+    let mut last = Nanos::ZERO;
+    let mut outstanding = 0usize;
+    let mut take = |done: &mut Vec<Completion>, in_flight: &mut [Option<CommandStatus>]| {
+        for completion in done.drain(..) {
+            prop_assert!(completion.at >= last);
+            last = completion.at;
+            let expected = in_flight[completion.tag as usize].take();
+            prop_assert_eq!(expected, Some(completion.status));
+        }
+        Ok(())
+    };
+    for (tag, step) in steps.iter().enumerate() {
+        let op = match step.kind {
+            0 => Op::Flush,
+            1 => Op::Discard,
+            2 => Op::WriteZeroes,
+            3..=12 => Op::Read,
+            _ => Op::Write,
+        };
+        // A few start beyond the end or reach over it.
+        let sector = step.place as u64 % (capacity + 32);
+        let sectors = if op == Op::Flush { 0 } else { step.sectors };
+        let legal = op == Op::Flush
+            || (sector + sectors as u64 <= capacity && (op != Op::Discard || discards));
+        drive.submit(
+            now,
+            Command {
+                tag: tag as u32,
+                queue: 0,
+                op,
+                sector: Sector(sector),
+                sectors,
+                fua: step.fua,
+            },
+        );
+        in_flight[tag] = Some(if legal {
+            CommandStatus::Ok
+        } else {
+            CommandStatus::IoError
+        });
+        outstanding += 1;
+        now = Nanos(now.0 + step.pause_us as u64 * 1000);
+        run_to(drive.as_mut(), now, &mut done);
+        while outstanding - done.len() >= depth {
+            now = drive.next_event();
+            prop_assert!(now < Nanos::MAX, "stuck with {outstanding} outstanding");
+            run_to(drive.as_mut(), now, &mut done);
+        }
+        outstanding -= done.len();
+        take(&mut done, &mut in_flight)?;
+    }
+    run_to(drive.as_mut(), Nanos(u64::MAX - 1), &mut done);
+    take(&mut done, &mut in_flight)?;
+    prop_assert!(
+        in_flight.iter().all(Option::is_none),
+        "a command never ended"
+    );
+    prop_assert_eq!(drive.next_event(), Nanos::MAX);
+    Ok(())
+}
+
+/// A disk of 2 MiB.
+fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
+    format!(
+        r#"
+description = "small"
+interface = "ahci"
+model = "hdd"
+[host]
+capacity_bytes = 2097152
+queue_depth = 32
+fua = true
+[link]
+bandwidth_mb_s = 560
+submit_us = 1
+complete_us = 1
+[controller]
+command_us = 20
+scheduling = "{scheduling}"
+patience_us = 50000
+[mechanics]
+heads = 2
+turns_per_minute = 7200
+zones = [[20, 64], [40, 48]]
+track_seek_us = 1000
+average_seek_us = 8000
+full_seek_us = 15000
+head_switch_us = 800
+write_settle_us = 500
+[cache]
+size_kb = 128
+segments = 4
+read_ahead_kb = {read_ahead_kb}
+write_back = {write_back}
+"#,
+        scheduling = if fcfs { "fcfs" } else { "shortest_positioning" },
+    )
+}
+
+fn parse(text: &str) -> DriveSpec {
+    DriveSpec::parse("small.toml", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_ends_once_and_in_order(small in small(), steps in steps(), depth in 1usize..48) {
-        let spec = DriveSpec::parse("small.toml", &small.text()).unwrap_or_else(|e| panic!("{e}"));
-        let mut drive = spec.build(7);
-        let capacity = spec.identity().capacity_sectors;
-        let mut now = Nanos::ZERO;
-        let mut done = Vec::new();
-        // Expected status of every tag in flight.
-        let mut in_flight = vec![None; steps.len()];
-        let (mut ended, mut last) = (0, Nanos::ZERO);
-        let mut outstanding = 0usize;
-        for (tag, step) in steps.iter().enumerate() {
-            let op = match step.kind {
-                0 => Op::Flush,
-                1 => Op::Discard,
-                2 => Op::WriteZeroes,
-                3..=12 => Op::Read,
-                _ => Op::Write,
-            };
-            // A few start beyond the end or reach over it.
-            let sector = step.place as u64 % (capacity + 32);
-            let sectors = if op == Op::Flush { 0 } else { step.sectors };
-            let legal = op == Op::Flush || sector + sectors as u64 <= capacity;
-            drive.submit(now, Command {
-                tag: tag as u32, queue: 0, op, sector: Sector(sector), sectors, fua: step.fua,
-            });
-            in_flight[tag] = Some(if legal { CommandStatus::Ok } else { CommandStatus::IoError });
-            outstanding += 1;
-            now = Nanos(now.0 + step.pause_us as u64 * 1000);
-            run_to(drive.as_mut(), now, &mut done);
-            while outstanding - done.len() >= depth {
-                now = drive.next_event();
-                prop_assert!(now < Nanos::MAX, "stuck with {outstanding} outstanding");
-                run_to(drive.as_mut(), now, &mut done);
-            }
-            for completion in done.drain(..) {
-                prop_assert!(completion.at >= last);
-                last = completion.at;
-                prop_assert_eq!(in_flight[completion.tag as usize].take(), Some(completion.status));
-                ended += 1;
-                outstanding -= 1;
-            }
-        }
-        run_to(drive.as_mut(), Nanos(u64::MAX - 1), &mut done);
-        for completion in done.drain(..) {
-            prop_assert!(completion.at >= last);
-            last = completion.at;
-            prop_assert_eq!(in_flight[completion.tag as usize].take(), Some(completion.status));
-            ended += 1;
-        }
-        prop_assert_eq!(ended, steps.len());
-        prop_assert_eq!(drive.next_event(), Nanos::MAX);
+    fn an_ssd_ends_everything_once_and_in_order(
+        small in small(), steps in steps(), depth in 1usize..48,
+    ) {
+        check(&parse(&small.text()), &steps, depth)?;
+    }
+
+    #[test]
+    fn a_disk_ends_everything_once_and_in_order(
+        fcfs: bool, write_back: bool, ahead in 0u32..64, steps in steps(), depth in 1usize..32,
+    ) {
+        check(&parse(&disk(fcfs, write_back, ahead)), &steps, depth)?;
+    }
+
+    #[test]
+    fn a_null_drive_ends_everything_once_and_in_order(steps in steps(), depth in 1usize..100) {
+        let text = blklab_device::registry::text("null").expect("listed");
+        check(&parse(text), &steps, depth)?;
     }
 }

@@ -8,7 +8,11 @@ use harness::{Outcome, Work, closed_loop};
 fn run(drive: &str, depth: u32, read_percent: u64, bytes: u64, sequential: bool) -> Outcome {
     let spec = registry::find(drive).expect("listed").expect("parses");
     let mut device = spec.build(1);
-    let requests = if sequential { 20_000 } else { 60_000 };
+    let requests = match (drive, sequential) {
+        ("hdd-7200", _) => 10_000,
+        (_, true) => 20_000,
+        (_, false) => 60_000,
+    };
     let work = Work {
         requests,
         depth,
@@ -64,6 +68,27 @@ fn writes_slow_reads_down() {
     let alone = run("mx100-256", 32, 100, 4096, false);
     let mixed = run("mx100-256", 32, 90, 4096, false);
     assert!(mixed.read_mean_us() > 1.3 * alone.read_mean_us());
+}
+
+/// Product manual: 210 MB/s on the outermost tracks, 8.5 ms to seek and half a
+/// turn (4.17 ms) to wait.
+#[test]
+fn the_disk_is_as_slow_as_disks_are() {
+    let mb_s = run("hdd-7200", 1, 100, 131_072, true).iops * 131_072e-6;
+    let one = run("hdd-7200", 1, 100, 4096, false);
+    let many = run("hdd-7200", 32, 100, 4096, false);
+    let write = run("hdd-7200", 32, 0, 4096, false);
+    println!(
+        "hdd-7200: {mb_s:.0} MB/s, QD1 {:.2} ms, {:.0} IOPS at QD1, {:.0} at QD32, {:.0} writes",
+        one.read_mean_us() / 1e3,
+        one.iops,
+        many.iops,
+        write.iops
+    );
+    assert!((0.85..1.05).contains(&(mb_s / 210.0)));
+    assert!((0.9..1.1).contains(&(one.read_mean_us() / (8500.0 + 4167.0))));
+    assert!(many.iops > 1.8 * one.iops, "NCQ shortens the way");
+    assert!(write.iops > many.iops, "the buffer has more to choose from");
 }
 
 #[test]

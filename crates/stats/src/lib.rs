@@ -7,7 +7,7 @@ mod results;
 pub use estimate::{Estimate, Significance, student_t95};
 pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
-    BatchBuckets, ChannelStats, CoreStats, CollectionStats, Counter, CpuStats, DepthBuckets, DeviceStats,
-    DieStats, DirResults, DiskStats, GroupResults, HwQueueStats, JobResults, JobSetup, QueueStats,
-    Results, Sample, SchedulerStats, WearStats, World,
+    BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuStats, DepthBuckets,
+    DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats, JobResults, JobSetup,
+    QueueStats, Results, Sample, SchedulerStats, WearStats, World,
 };

@@ -475,6 +475,12 @@ pub struct DeviceStats {
     pub map_programs: u64,
     /// Reads answered from the drive's DRAM.
     pub cache_read_hits: u64,
+    /// Movements of a disk's arm.
+    pub seeks: u64,
+    /// Time they took, in nanoseconds.
+    pub seek_ns: u64,
+    /// Time that heads waited for their sector, in nanoseconds.
+    pub rotation_ns: u64,
 }
 
 impl DeviceStats {

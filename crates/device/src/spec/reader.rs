@@ -257,6 +257,31 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.mismatch(value, key, &format!("one of {legal}")))
     }
 
+    /// Rows of so many numbers.
+    pub(crate) fn rows(
+        &self,
+        key: &'static str,
+        columns: usize,
+        legal: &str,
+    ) -> Result<Vec<Vec<f64>>, ReadError> {
+        let value = self.require(key, legal)?;
+        let row = |row: &Spanned<DeValue<'a>>| {
+            row.get_ref().as_array().and_then(|cells| {
+                cells
+                    .iter()
+                    .map(|cell| fraction(cell.get_ref()))
+                    .collect::<Option<Vec<f64>>>()
+                    .filter(|cells| cells.len() == columns)
+            })
+        };
+        value
+            .get_ref()
+            .as_array()
+            .and_then(|rows| rows.iter().map(row).collect::<Option<Vec<_>>>())
+            .filter(|rows| !rows.is_empty())
+            .ok_or_else(|| self.mismatch(value, key, legal))
+    }
+
     /// A table within this one.
     pub(crate) fn table(&self, key: &'static str) -> Result<Table<'a>, ReadError> {
         match self.table_if_any(key)? {

@@ -1,0 +1,194 @@
+//! The disk's buffer: runs of sectors read, and runs waiting to be written.
+
+use std::collections::BTreeMap;
+
+/// A run of sectors, from the first to before the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+/// Sectors that were written and are not on the platters yet: runs that
+/// neither touch nor overlap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dirty {
+    runs: BTreeMap<u64, u64>,
+    sectors: u64,
+}
+
+impl Dirty {
+    pub(crate) fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The runs next to a sector, at most so many on either side.
+    pub(crate) fn runs_near(&self, sector: u64, most: usize) -> impl Iterator<Item = Run> + '_ {
+        let before = self.runs.range(..sector).rev().take(most);
+        let after = self.runs.range(sector..).take(most);
+        before.chain(after).map(|(&start, &end)| Run { start, end })
+    }
+
+    /// Adds a run and joins it with those that it touches.
+    pub(crate) fn add(&mut self, run: Run) {
+        let mut joined = run;
+        let touching: Vec<u64> = self
+            .runs
+            .range(..=run.end)
+            .rev()
+            .take_while(|(_, end)| **end >= run.start)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in touching {
+            if let Some(end) = self.runs.remove(&start) {
+                self.sectors -= end - start;
+                joined.start = joined.start.min(start);
+                joined.end = joined.end.max(end);
+            }
+        }
+        self.sectors += joined.end - joined.start;
+        self.runs.insert(joined.start, joined.end);
+    }
+
+    /// Takes a run out, wherever it is within the others.
+    pub(crate) fn remove(&mut self, run: Run) {
+        let overlapping: Vec<Run> = self
+            .runs
+            .range(..run.end)
+            .rev()
+            .take_while(|(_, end)| **end > run.start)
+            .map(|(&start, &end)| Run { start, end })
+            .collect();
+        for found in overlapping {
+            self.runs.remove(&found.start);
+            self.sectors -= found.end - found.start;
+            for rest in [
+                Run {
+                    start: found.start,
+                    end: run.start.min(found.end),
+                },
+                Run {
+                    start: run.end.max(found.start),
+                    end: found.end,
+                },
+            ] {
+                if rest.start < rest.end {
+                    self.runs.insert(rest.start, rest.end);
+                    self.sectors += rest.end - rest.start;
+                }
+            }
+        }
+    }
+
+    /// Whether all of a run is here.
+    pub(crate) fn covers(&self, run: Run) -> bool {
+        self.runs
+            .range(..=run.start)
+            .next_back()
+            .is_some_and(|(_, end)| *end >= run.end)
+    }
+}
+
+/// Runs that were read, the least recently used one replaced first.
+#[derive(Clone, Debug)]
+pub(crate) struct Segments {
+    runs: Vec<(Run, u64)>,
+    most: usize,
+    sectors_each: u64,
+    uses: u64,
+}
+
+impl Segments {
+    pub(crate) fn new(most: u32, sectors: u64) -> Segments {
+        Segments {
+            runs: Vec::with_capacity(most as usize),
+            most: most as usize,
+            sectors_each: (sectors / most as u64).max(1),
+            uses: 0,
+        }
+    }
+
+    /// Whether all of a run is in one segment.
+    pub(crate) fn hit(&mut self, run: Run) -> bool {
+        self.uses += 1;
+        let uses = self.uses;
+        let found = self
+            .runs
+            .iter_mut()
+            .find(|(held, _)| held.start <= run.start && run.end <= held.end);
+        match found {
+            Some(entry) => {
+                entry.1 = uses;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Keeps what was read, at the end of a segment that it continues.
+    pub(crate) fn keep(&mut self, run: Run) {
+        self.uses += 1;
+        let uses = self.uses;
+        let continued = self
+            .runs
+            .iter_mut()
+            .find(|(held, _)| held.start <= run.start && run.start <= held.end);
+        let entry = match continued {
+            Some(entry) => entry,
+            None => {
+                if self.runs.len() == self.most {
+                    let oldest = (0..self.runs.len()).min_by_key(|at| self.runs[*at].1);
+                    self.runs.swap_remove(oldest.unwrap_or(0));
+                }
+                self.runs.push((run, uses));
+                let last = self.runs.len() - 1;
+                &mut self.runs[last]
+            }
+        };
+        entry.1 = uses;
+        entry.0.end = entry.0.end.max(run.end);
+        let room = self.sectors_each;
+        entry.0.start = entry.0.start.max(entry.0.end.saturating_sub(room));
+    }
+
+    /// Forgets what is written over.
+    pub(crate) fn forget(&mut self, run: Run) {
+        self.runs
+            .retain(|(held, _)| held.end <= run.start || run.end <= held.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn dirty_runs_are_a_set_of_sectors(
+            steps in prop::collection::vec((any::<bool>(), 0u64..100, 1u64..20), 0..100),
+        ) {
+            let mut dirty = Dirty::default();
+            let mut plain = BTreeSet::new();
+            for (add, start, length) in steps {
+                let run = Run { start, end: start + length };
+                prop_assert_eq!(dirty.covers(run), (run.start..run.end).all(|s| plain.contains(&s)));
+                if add {
+                    dirty.add(run);
+                    plain.extend(run.start..run.end);
+                } else {
+                    dirty.remove(run);
+                    (run.start..run.end).for_each(|s| { plain.remove(&s); });
+                }
+                prop_assert_eq!(dirty.sectors(), plain.len() as u64);
+                let runs: Vec<Run> = dirty.runs_near(0, usize::MAX).collect();
+                prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! A disk: one arm, so one thing at a time, and a buffer that hides some of it.
+//!
+//! Commands that the buffer cannot answer queue for the arm; it takes the one
+//! that it reaches soonest (or the oldest), reads on when nothing else waits,
+//! and writes out what the buffer holds when reads leave it time, when the
+//! buffer is half full, or when a flush asks for it.
+
+mod buffer;
+mod mechanics;
+mod spec;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use blklab_blk::{Nanos, Op};
+use blklab_stats::DeviceStats;
+
+use crate::{Command, CommandStatus, Completion, Device, Identity};
+use buffer::{Dirty, Run, Segments};
+use mechanics::Mechanics;
+
+pub use spec::{DiskCacheSpec, DiskScheduling, HddSpec, Zone};
+
+/// Most that is written out of the buffer at once, so that reads get their turn.
+const DESTAGE_SECTORS: u64 = 1024;
+
+/// Dirty runs on either side of the arm that it chooses from: a disk's firmware
+/// does not look further either.
+const NEAR_RUNS: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The arm is done.
+    Arm,
+    /// A command has come in, with its data.
+    Arrive(u32),
+    /// A command's end has reached the host.
+    Leave(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    tag: u32,
+    op: Op,
+    fua: bool,
+    run: Run,
+    arrived_ns: u64,
+    status: CommandStatus,
+}
+
+/// What the arm is doing.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Read(u32),
+    Write(u32),
+    Destage(Run),
+}
+
+/// Reading on after a read, until something else wants the arm.
+#[derive(Clone, Copy, Debug)]
+struct ReadAhead {
+    from: u64,
+    since_ns: u64,
+    until: u64,
+}
+
+/// A disk.
+#[derive(Clone, Debug)]
+pub struct Hdd {
+    spec: HddSpec,
+    mechanics: Mechanics,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    commands: Vec<Active>,
+    free: Vec<u32>,
+    link_ns: u64,
+    /// Commands that need the arm.
+    queue: Vec<u32>,
+    work: Option<Work>,
+    /// Where the arm will be after it.
+    arm_sector: u64,
+    ahead: Option<ReadAhead>,
+    segments: Segments,
+    dirty: Dirty,
+    /// Writes that wait for room in the buffer.
+    stalled: VecDeque<u32>,
+    /// Flushes, oldest first; they wait until the buffer holds no dirty data.
+    flushes: VecDeque<u32>,
+    stats: DeviceStats,
+}
+
+impl Hdd {
+    /// A disk as described.
+    pub fn new(spec: HddSpec) -> Hdd {
+        Hdd {
+            mechanics: Mechanics::new(&spec),
+            events: BinaryHeap::new(),
+            order: 0,
+            commands: Vec::new(),
+            free: Vec::new(),
+            link_ns: 0,
+            queue: Vec::new(),
+            work: None,
+            arm_sector: 0,
+            ahead: None,
+            segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
+            dirty: Dirty::default(),
+            stalled: VecDeque::new(),
+            flushes: VecDeque::new(),
+            stats: DeviceStats::default(),
+            spec,
+        }
+    }
+
+    fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at_ns, self.order, event)));
+    }
+
+    /// When a transfer over the cable that can start at `now_ns` is over.
+    fn transfer(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        self.link_ns = self.link_ns.max(now_ns) + bytes * self.spec.link_byte_ps / 1000;
+        self.link_ns
+    }
+
+    fn arrive(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        match command.op {
+            _ if command.status != CommandStatus::Ok => self.finish(now_ns, index),
+            Op::Read => self.start_read(now_ns, index),
+            Op::Flush => {
+                self.flushes.push_back(index);
+                self.end_flushes(now_ns);
+            }
+            Op::Write | Op::WriteZeroes => self.start_write(now_ns, index),
+            // A disk has nothing to discard.
+            Op::Discard => self.finish(now_ns, index),
+        }
+        self.use_arm(now_ns);
+    }
+
+    fn start_read(&mut self, now_ns: u64, index: u32) {
+        let run = self.commands[index as usize].run;
+        self.note_read_ahead(now_ns);
+        if self.dirty.covers(run) || self.segments.hit(run) {
+            self.stats.cache_read_hits += 1;
+            return self.finish(now_ns, index);
+        }
+        self.queue.push(index);
+    }
+
+    fn start_write(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        self.segments.forget(command.run);
+        if !self.spec.cache.write_back || command.fua {
+            // What it overwrites in the buffer must not be written after it.
+            self.dirty.remove(command.run);
+            self.queue.push(index);
+            return;
+        }
+        self.stalled.push_back(index);
+        self.admit(now_ns);
+    }
+
+    /// Takes waiting writes into the buffer as long as there is room.
+    fn admit(&mut self, now_ns: u64) {
+        while let Some(&index) = self.stalled.front() {
+            let run = self.commands[index as usize].run;
+            let held = self.dirty.sectors() + run.end - run.start;
+            if held > self.spec.cache.sectors / 2 && !self.dirty.is_empty() {
+                return;
+            }
+            self.stalled.pop_front();
+            self.dirty.add(run);
+            self.finish(now_ns, index);
+        }
+    }
+
+    fn end_flushes(&mut self, now_ns: u64) {
+        if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
+            while let Some(flush) = self.flushes.pop_front() {
+                self.finish(now_ns, flush);
+            }
+        }
+    }
+
+    /// Puts what was read ahead so far into the buffer.
+    fn note_read_ahead(&mut self, now_ns: u64) {
+        let Some(ahead) = self.ahead else { return };
+        let read = self.sectors_read_ahead(now_ns, &ahead);
+        if read > 0 {
+            let run = Run {
+                start: ahead.from,
+                end: ahead.from + read,
+            };
+            self.segments.keep(run);
+        }
+    }
+
+    fn sectors_read_ahead(&self, now_ns: u64, ahead: &ReadAhead) -> u64 {
+        let sector_ps = self.mechanics.sector_ps(ahead.from).max(1);
+        let passed = (now_ns - ahead.since_ns) * 1000 / sector_ps;
+        passed.min(ahead.until - ahead.from)
+    }
+
+    /// Gives the idle arm its next work.
+    fn use_arm(&mut self, now_ns: u64) {
+        if self.work.is_some() {
+            return;
+        }
+        let Some(work) = self.choose(now_ns) else {
+            return;
+        };
+        self.note_read_ahead(now_ns);
+        let (run, write) = match work {
+            Work::Read(index) => (self.commands[index as usize].run, false),
+            Work::Write(index) => (self.commands[index as usize].run, true),
+            Work::Destage(run) => (run, true),
+        };
+        if let Work::Read(index) | Work::Write(index) = work {
+            self.queue.retain(|queued| *queued != index);
+        }
+        if let Work::Destage(run) = work {
+            self.dirty.remove(run);
+        }
+        let done_ns = self.reach(now_ns, run, write);
+        self.ahead = None;
+        self.mechanics.move_to(run.end - 1);
+        self.arm_sector = run.end;
+        match write {
+            true => self.stats.flash_programs += 1,
+            false => self.stats.flash_reads += 1,
+        }
+        self.work = Some(work);
+        self.schedule(done_ns, Event::Arm);
+    }
+
+    /// When a run will have passed under the heads.
+    fn reach(&mut self, now_ns: u64, run: Run, write: bool) -> u64 {
+        if !write && let Some(end_ns) = self.streams(now_ns, run) {
+            return end_ns;
+        }
+        let access = self
+            .mechanics
+            .access(now_ns, run.start, run.end - run.start, write);
+        self.stats.seeks += (access.seek_ns > 0) as u64;
+        self.stats.seek_ns += access.seek_ns;
+        self.stats.rotation_ns += access.rotation_ns;
+        now_ns + access.positioning_ns() + access.transfer_ns
+    }
+
+    /// Where reading ahead is about to come to the run, when it will be through.
+    fn streams(&self, now_ns: u64, run: Run) -> Option<u64> {
+        let ahead = self.ahead?;
+        let read = self.sectors_read_ahead(now_ns, &ahead);
+        let at = ahead.from + read;
+        let in_reach =
+            run.start >= ahead.from && run.start <= at + self.spec.cache.read_ahead_sectors;
+        if !in_reach || at >= ahead.until && run.end > ahead.until {
+            return None;
+        }
+        let end_ns = ahead.since_ns + self.mechanics.transfer_ns(ahead.from, run.end - ahead.from);
+        Some(end_ns.max(now_ns))
+    }
+
+    /// What the arm does next: the queued command or dirty run that it reaches
+    /// soonest, dirty runs only when nothing is queued, the buffer is half full
+    /// or somebody waits for them.
+    fn choose(&self, now_ns: u64) -> Option<Work> {
+        let work_of = |index: u32| match self.commands[index as usize].op {
+            Op::Read => Work::Read(index),
+            _ => Work::Write(index),
+        };
+        let oldest = self
+            .queue
+            .iter()
+            .copied()
+            .min_by_key(|index| self.commands[*index as usize].arrived_ns);
+        let impatient = oldest.filter(|index| {
+            let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
+            self.spec.scheduling == DiskScheduling::Fcfs || waited_ns > self.spec.patience_ns
+        });
+        let pressed = self.dirty.sectors() * 4 > self.spec.cache.sectors
+            || !self.stalled.is_empty()
+            || !self.flushes.is_empty();
+        if let Some(index) = impatient
+            && !(pressed && self.spec.scheduling == DiskScheduling::Fcfs)
+        {
+            return Some(work_of(index));
+        }
+        let queued = self.queue.iter().map(|index| {
+            let command = &self.commands[*index as usize];
+            let write = command.op != Op::Read;
+            (self.cost_ns(now_ns, command.run, write), work_of(*index))
+        });
+        let destage = self
+            .dirty
+            .runs_near(self.arm_sector, NEAR_RUNS)
+            .filter(|_| pressed || self.queue.is_empty())
+            .map(|run| {
+                let part = Run {
+                    start: run.start,
+                    end: run.end.min(run.start + DESTAGE_SECTORS),
+                };
+                (self.cost_ns(now_ns, part, true), Work::Destage(part))
+            });
+        queued
+            .chain(destage)
+            .min_by_key(|(cost_ns, _)| *cost_ns)
+            .map(|(_, work)| work)
+    }
+
+    fn cost_ns(&self, now_ns: u64, run: Run, write: bool) -> u64 {
+        match self.streams(now_ns, run) {
+            Some(end_ns) if !write => end_ns - now_ns,
+            _ => self
+                .mechanics
+                .access(now_ns, run.start, run.end - run.start, write)
+                .positioning_ns(),
+        }
+    }
+
+    fn arm_done(&mut self, now_ns: u64) {
+        match self.work.take() {
+            Some(Work::Read(index)) => {
+                let run = self.commands[index as usize].run;
+                self.segments.keep(run);
+                let end = self.spec.identity.capacity_sectors;
+                self.ahead = Some(ReadAhead {
+                    from: run.end,
+                    since_ns: now_ns,
+                    until: (run.end + self.spec.cache.read_ahead_sectors).min(end),
+                });
+                self.finish(now_ns, index);
+            }
+            Some(Work::Write(index)) => self.finish(now_ns, index),
+            Some(Work::Destage(_)) => {
+                self.admit(now_ns);
+                self.end_flushes(now_ns);
+            }
+            None => {}
+        }
+        self.use_arm(now_ns);
+    }
+
+    /// Sends a read's data and everybody's end.
+    fn finish(&mut self, now_ns: u64, index: u32) {
+        let command = self.commands[index as usize];
+        let bytes = match (command.op, command.status) {
+            (Op::Read, CommandStatus::Ok) => (command.run.end - command.run.start) * 512,
+            _ => 0,
+        };
+        let sent_ns = self.transfer(now_ns, bytes);
+        self.schedule(sent_ns + self.spec.complete_ns, Event::Leave(index));
+    }
+}
+
+impl Device for Hdd {
+    fn identify(&self) -> &Identity {
+        &self.spec.identity
+    }
+
+    fn submit(&mut self, now: Nanos, command: Command) {
+        let fits = command.fits(self.spec.identity.capacity_sectors)
+            && (command.op != Op::Discard || self.spec.identity.discard);
+        let start = command.sector.0;
+        let active = Active {
+            tag: command.tag,
+            op: command.op,
+            fua: command.fua,
+            run: Run {
+                start,
+                end: start.saturating_add(command.sectors as u64),
+            },
+            arrived_ns: now.0,
+            status: match fits {
+                true => CommandStatus::Ok,
+                false => CommandStatus::IoError,
+            },
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.commands[index as usize] = active;
+                index
+            }
+            None => {
+                self.commands.push(active);
+                self.commands.len() as u32 - 1
+            }
+        };
+        let taken_ns = now.0 + self.spec.submit_ns;
+        let arrived_ns = match command.op {
+            Op::Write if fits => {
+                self.stats.host_sectors_written += command.sectors as u64;
+                self.transfer(taken_ns, command.sectors as u64 * 512)
+            }
+            _ => taken_ns,
+        };
+        self.schedule(arrived_ns + self.spec.command_ns, Event::Arrive(index));
+    }
+
+    fn next_event(&self) -> Nanos {
+        self.events
+            .peek()
+            .map_or(Nanos::MAX, |Reverse(first)| Nanos(first.0))
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some(&Reverse((at_ns, _, event))) = self.events.peek() {
+            if at_ns > now.0 {
+                return;
+            }
+            self.events.pop();
+            match event {
+                Event::Arm => self.arm_done(at_ns),
+                Event::Arrive(index) => self.arrive(at_ns, index),
+                Event::Leave(index) => {
+                    let command = &self.commands[index as usize];
+                    done.push(Completion {
+                        tag: command.tag,
+                        at: Nanos(at_ns),
+                        status: command.status,
+                    });
+                    self.free.push(index);
+                }
+            }
+        }
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.stats.clone()
+    }
+
+    fn reset_stats(&mut self) {
+        self.stats = DeviceStats::default();
+    }
+}
