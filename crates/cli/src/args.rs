@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::serve_args::ServeArgs;
+
 const EXAMPLES: &str = "\
 Examples:
   blklab compare thesis/randrw-90-10 --drive mx100-256
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Hold our schedulers and block layer against traces of a real kernel
     Conform(ConformArgs),
+    /// Serve block devices over NBD, with a scheduler and a drive's speed
+    Serve(ServeArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists

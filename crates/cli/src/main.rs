@@ -9,6 +9,8 @@ mod list;
 mod manual;
 mod output;
 mod run;
+mod serve;
+mod serve_args;
 mod show;
 
 use std::process::ExitCode;
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Run(args) => run::run(&args),
         Command::Conform(args) => conform::conform(&args),
+        Command::Serve(args) => serve::serve(&args),
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -1,0 +1,97 @@
+//! `blklab serve`.
+
+use std::io::Write;
+
+use blklab_serve::{ExportSpec, LimitsSpec, Listen, Server, ServerSpec};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::serve_args::ServeArgs;
+
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let spec = spec(args)?;
+    let config = spec.resolve().map_err(Failure::mistake)?;
+    // Before any thread starts, so that none misses a signal.
+    let broken = |e: std::io::Error| Failure::Broken(e.to_string());
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(broken)?;
+    let server = Server::start(&config).map_err(Failure::mistake)?;
+    if let Some(path) = &spec.pid_file {
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .map_err(|e| Failure::mistake(format!("{}: {e}", path.display())))?;
+    }
+    announce(&server);
+    signals.forever().next();
+    // A second signal does not wait for anything.
+    std::thread::spawn(move || {
+        signals.forever().next();
+        std::process::exit(1);
+    });
+    let ended = server.shut_down().map_err(Failure::Broken);
+    if let Some(path) = &spec.pid_file {
+        let _ = std::fs::remove_file(path);
+    }
+    ended
+}
+
+/// Prints where clients find it.
+fn announce(server: &Server) {
+    let mut out = std::io::stdout().lock();
+    for address in server.addresses() {
+        // Nobody may be reading; that is no reason to end.
+        let _ = match address {
+            Listen::Unix(path) => writeln!(out, "nbd+unix:///?socket={}", path.display()),
+            Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
+        };
+    }
+    let _ = out.flush();
+}
+
+/// What the arguments describe, or the file that they name.
+fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
+    let mut spec = match &args.config {
+        Some(path) => ServerSpec::read(path).map_err(Failure::mistake)?,
+        None => ServerSpec::default(),
+    };
+    spec.socket.extend(args.socket.iter().cloned());
+    spec.listen.extend(args.listen.iter().cloned());
+    spec.insecure_no_tls |= args.insecure_no_tls;
+    spec.busy_poll_us = args.busy_poll.or(spec.busy_poll_us);
+    spec.control = args.control.clone().or(spec.control);
+    spec.metrics = args.metrics.clone().or(spec.metrics);
+    spec.pid_file = args.pid_file.clone().or(spec.pid_file);
+    let limits = spec.limits;
+    spec.limits = LimitsSpec {
+        connections: args.max_connections.or(limits.connections),
+        request: args.max_request.clone().or(limits.request),
+        in_flight: args.max_in_flight.clone().or(limits.in_flight),
+        ..limits
+    };
+    if args.memory.is_some() || args.file.is_some() {
+        spec.export.push(export(args));
+    } else if args.scheduler.is_some() || args.drive.is_some() {
+        return Err(Failure::mistake(
+            "--scheduler and --drive go with --memory or --file; in a TOML file they belong to an [[export]]",
+        ));
+    }
+    Ok(spec)
+}
+
+fn export(args: &ServeArgs) -> ExportSpec {
+    ExportSpec {
+        name: args.name.clone(),
+        description: args.description.clone(),
+        memory: args.memory.clone(),
+        file: args.file.clone(),
+        engine: args.engine.clone(),
+        direct: args.direct,
+        threads: args.threads,
+        read_only: args.read_only,
+        scheduler: args.scheduler.clone(),
+        set: args.sets.clone(),
+        nr_requests: args.nr_requests,
+        depth: args.depth,
+        drive: args.drive.clone(),
+        seed: args.seed,
+    }
+}

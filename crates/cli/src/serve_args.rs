@@ -1,0 +1,122 @@
+//! The options of `blklab serve`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  blklab serve --socket /tmp/b.sock --memory 1G
+      a memory of 1 GiB; then: nbdinfo 'nbd+unix:///?socket=/tmp/b.sock'
+  blklab serve --socket /tmp/b.sock --file disk.img --scheduler mq-deadline --depth 32
+      a file behind a scheduler
+  blklab serve --socket /tmp/b.sock --memory 64G --drive mx100-256 --scheduler bfq
+      as slow as a drive that you do not have
+  qemu-system-x86_64 ... -drive driver=nbd,server.type=unix,server.path=/tmp/b.sock,if=virtio
+  nbd-client -unix /tmp/b.sock /dev/nbd0
+  fio --name=t --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/b.sock' --rw=randrw --bs=4k --iodepth=64
+      clients of the first three";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// A TOML file with several exports, in place of the options for one
+    #[arg(value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Listen on a Unix socket; repeat for more
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Vec<PathBuf>,
+
+    /// Listen on TCP; repeat for more
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Vec<String>,
+
+    /// Listen without TLS on addresses that others can reach
+    #[arg(long)]
+    pub(crate) insecure_no_tls: bool,
+
+    /// Keep the data in memory, as much as was written
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["file", "config"])]
+    pub(crate) memory: Option<String>,
+
+    /// Keep the data in a file or block device
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// How the file is read and written: psync
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub(crate) engine: Option<String>,
+
+    /// Past the page cache
+    #[arg(long, requires = "file")]
+    pub(crate) direct: bool,
+
+    /// Threads that read and write the file
+    #[arg(long, value_name = "N", requires = "file")]
+    pub(crate) threads: Option<usize>,
+
+    /// Refuse writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// The export's name; clients that name none get it too
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// A line about the export, for people
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub(crate) description: String,
+
+    /// The scheduler
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scheduler: Option<String>,
+
+    /// A tunable of the scheduler, such as fifo_batch=1; repeat for more
+    #[arg(long = "set", value_name = "TUNABLE=VALUE")]
+    pub(crate) sets: Vec<String>,
+
+    /// The queue's nr_requests
+    #[arg(long, value_name = "N")]
+    pub(crate) nr_requests: Option<u32>,
+
+    /// Requests the store gets at once: the rest waits in the scheduler
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<u32>,
+
+    /// Be as slow as this drive: a name from `blklab list drives`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: Option<String>,
+
+    /// Decides what the drive leaves to chance
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Connections at once, over all exports
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<usize>,
+
+    /// Longest read or write
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_request: Option<String>,
+
+    /// Data that one connection may have under way
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_in_flight: Option<String>,
+
+    /// Look for more work for so long before going to sleep, in microseconds
+    #[arg(long, value_name = "US")]
+    pub(crate) busy_poll: Option<u64>,
+
+    /// A Unix socket for `blklab get` and `blklab set`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Serve metrics to Prometheus over HTTP
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics: Option<String>,
+
+    /// Write the process id to a file, once clients can connect
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pid_file: Option<PathBuf>,
+}

@@ -1,0 +1,100 @@
+//! What a server is told to serve.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use blklab_device::DriveSpec;
+use blklab_sim::SchedulerChoice;
+
+/// Where clients come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// TCP.
+    Tcp(SocketAddr),
+}
+
+/// Where an export's data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A sparse memory.
+    Memory {
+        /// Its size in bytes.
+        size_bytes: u64,
+    },
+    /// A file or block device.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Past the page cache.
+        direct: bool,
+        /// Threads that read and write it.
+        threads: usize,
+    },
+}
+
+/// One export.
+#[derive(Clone)]
+pub struct ExportConfig {
+    /// The name clients ask for.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// Where its data is.
+    pub backend: Backend,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Its scheduler.
+    pub scheduler: SchedulerChoice,
+    /// Requests the store gets at once, where no drive's model says.
+    pub depth: u32,
+    /// The drive that it is to be as slow as, with its name.
+    pub drive: Option<(String, DriveSpec)>,
+    /// Decides everything that the drive's model leaves to chance.
+    pub seed: u64,
+}
+
+/// Limits that keep clients from taking more than their share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes of the longest read or write.
+    pub request_bytes: u32,
+    /// Bytes of data that one connection may have under way.
+    pub in_flight_bytes: u64,
+    /// Requests that one connection may have under way.
+    pub in_flight_requests: u32,
+    /// Seconds a client may take to choose an export.
+    pub handshake_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 64,
+            request_bytes: 32 << 20,
+            in_flight_bytes: 32 << 20,
+            in_flight_requests: 1024,
+            handshake_seconds: 10,
+        }
+    }
+}
+
+/// A server.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Where clients come in.
+    pub listen: Vec<Listen>,
+    /// The first is the one that clients get who name none.
+    pub exports: Vec<ExportConfig>,
+    /// Limits on clients.
+    pub limits: Limits,
+    /// How long to look for more work before going to sleep, in microseconds.
+    pub busy_poll_us: u64,
+    /// The socket by which attributes are read and set.
+    pub control: Option<PathBuf>,
+    /// Where Prometheus comes in.
+    pub metrics: Option<SocketAddr>,
+}

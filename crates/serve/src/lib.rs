@@ -1,0 +1,26 @@
+//! The block layer under the real clock: exports over NBD.
+//!
+//! Each export is one thread with one request queue, so that its scheduler
+//! sees the requests of all connections together, as a kernel's does those of
+//! all processes.
+
+mod buffers;
+mod clock;
+mod config;
+mod connection;
+mod disk;
+mod export_loop;
+mod gate;
+mod handshakes;
+mod io;
+mod mailbox;
+mod server;
+mod size;
+mod spec;
+mod stats;
+mod store;
+
+pub use config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
+pub use server::Server;
+pub use size::parse_size;
+pub use spec::{ExportSpec, LimitsSpec, ServerSpec};

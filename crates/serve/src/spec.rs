@@ -1,0 +1,400 @@
+//! Exports and servers as users describe them: on the command line, or in a
+//! TOML file with the same words.
+
+use std::path::{Path, PathBuf};
+
+use blklab_device::{DriveSpec, registry};
+use blklab_sim::SchedulerChoice;
+use serde::Deserialize;
+
+use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
+use crate::size::parse_size;
+
+/// Ways to read and write a file, and whether they are there.
+const ENGINES: [(&str, bool); 4] = [
+    ("psync", true),
+    ("posixaio", false),
+    ("libaio", false),
+    ("io_uring", false),
+];
+/// Requests a store gets at once, where nobody says otherwise.
+const DEFAULT_DEPTH: u32 = 256;
+/// The deepest queue: tags are numbered in 16 bits by some schedulers.
+const MAX_DEPTH: u32 = 4096;
+/// Threads of a file, where nobody says otherwise.
+const DEFAULT_THREADS: usize = 8;
+
+/// One export, in words.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ExportSpec {
+    /// The name clients ask for.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// Size of a memory.
+    pub memory: Option<String>,
+    /// Path of a file or block device.
+    pub file: Option<PathBuf>,
+    /// How the file is read and written.
+    pub engine: Option<String>,
+    /// Past the page cache.
+    pub direct: bool,
+    /// Threads that read and write the file.
+    pub threads: Option<usize>,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// The scheduler.
+    pub scheduler: Option<String>,
+    /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
+    pub set: Vec<String>,
+    /// `queue/nr_requests`.
+    pub nr_requests: Option<u32>,
+    /// Requests the store gets at once.
+    pub depth: Option<u32>,
+    /// The drive that it is to be as slow as.
+    pub drive: Option<String>,
+    /// Decides what the drive leaves to chance.
+    pub seed: Option<u64>,
+}
+
+/// A server's file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ServerSpec {
+    /// Unix sockets.
+    pub socket: Vec<PathBuf>,
+    /// TCP addresses with ports.
+    pub listen: Vec<String>,
+    /// Serve addresses that others can reach without TLS.
+    pub insecure_no_tls: bool,
+    /// Limits on clients.
+    pub limits: LimitsSpec,
+    /// How long to look for more work before going to sleep, in microseconds.
+    pub busy_poll_us: Option<u64>,
+    /// Where `blklab set` and `blklab get` come in.
+    pub control: Option<PathBuf>,
+    /// Where Prometheus comes in.
+    pub metrics: Option<String>,
+    /// Gets the server's process id.
+    pub pid_file: Option<PathBuf>,
+    /// The exports; the first is the default.
+    pub export: Vec<ExportSpec>,
+}
+
+/// Limits, in words.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct LimitsSpec {
+    /// Connections at once.
+    pub connections: Option<usize>,
+    /// Longest read or write.
+    pub request: Option<String>,
+    /// Data that one connection may have under way.
+    pub in_flight: Option<String>,
+    /// Requests that one connection may have under way.
+    pub in_flight_requests: Option<u32>,
+    /// Seconds a client may take to choose an export.
+    pub handshake_seconds: Option<u64>,
+}
+
+impl ServerSpec {
+    /// Reads a server's file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or says what is not understood; the message has
+    /// file and line.
+    pub fn read(path: &Path) -> Result<ServerSpec, String> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
+        ServerSpec::parse(&name.to_string(), &text)
+    }
+
+    /// The same, from its text.
+    ///
+    /// # Errors
+    /// As [`ServerSpec::read`].
+    pub fn parse(name: &str, text: &str) -> Result<ServerSpec, String> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| {
+                1 + text[..span.start.min(text.len())].matches('\n').count()
+            });
+            format!("{name}:{line}: {}", error.message())
+        })
+    }
+
+    /// Checks everything that can be checked before anything is opened.
+    ///
+    /// # Errors
+    /// At the first thing that will not do; the message says what would.
+    pub fn resolve(&self) -> Result<ServerConfig, String> {
+        if self.export.is_empty() {
+            return Err("nothing to serve; give --memory SIZE or --file PATH, or a TOML file with an [[export]]".to_string());
+        }
+        let mut listen: Vec<Listen> = self.socket.iter().cloned().map(Listen::Unix).collect();
+        for address in &self.listen {
+            listen.push(self.tcp(address)?);
+        }
+        if listen.is_empty() {
+            return Err("nowhere to listen; give --socket PATH or --listen ADDR:PORT".to_string());
+        }
+        let mut exports: Vec<ExportConfig> = Vec::new();
+        for spec in &self.export {
+            let export = spec
+                .resolve()
+                .map_err(|e| format!("the export {:?}: {e}", spec.name))?;
+            if exports.iter().any(|known| known.name == export.name) {
+                return Err(format!("two exports are called {:?}", export.name));
+            }
+            exports.push(export);
+        }
+        let metrics = match &self.metrics {
+            Some(address) => Some(address.parse().map_err(|_| {
+                format!("metrics {address:?} is no address; write such as 127.0.0.1:9090")
+            })?),
+            None => None,
+        };
+        Ok(ServerConfig {
+            listen,
+            exports,
+            limits: self.limits.resolve()?,
+            busy_poll_us: self.busy_poll_us.unwrap_or(0),
+            control: self.control.clone(),
+            metrics,
+        })
+    }
+
+    fn tcp(&self, address: &str) -> Result<Listen, String> {
+        let parsed: std::net::SocketAddr = address.parse().map_err(|_| {
+            format!("{address:?} is no address with a port; write such as 127.0.0.1:10809")
+        })?;
+        if !parsed.ip().is_loopback() && !self.insecure_no_tls {
+            return Err(format!(
+                "{address} can be reached by others, and this server has no TLS; listen on 127.0.0.1, or say --insecure-no-tls"
+            ));
+        }
+        Ok(Listen::Tcp(parsed))
+    }
+}
+
+impl LimitsSpec {
+    fn resolve(&self) -> Result<Limits, String> {
+        let defaults = Limits::default();
+        let size = |text: &Option<String>, default: u64| match text {
+            Some(text) => parse_size(text),
+            None => Ok(default),
+        };
+        let request = size(&self.request, u64::from(defaults.request_bytes))?;
+        // The document has every server take 64 KiB in one piece.
+        let request_bytes = u32::try_from(request)
+            .ok()
+            .filter(|bytes| (64 << 10..=64 << 20).contains(bytes))
+            .ok_or_else(|| {
+                format!("the longest request is {request} bytes; it may be 64K to 64M")
+            })?;
+        let connections = self.connections.unwrap_or(defaults.connections);
+        if connections == 0 {
+            return Err("no connection is allowed; allow at least one".to_string());
+        }
+        Ok(Limits {
+            connections,
+            request_bytes,
+            in_flight_bytes: size(&self.in_flight, defaults.in_flight_bytes)?,
+            in_flight_requests: self
+                .in_flight_requests
+                .unwrap_or(defaults.in_flight_requests)
+                .max(1),
+            handshake_seconds: self
+                .handshake_seconds
+                .unwrap_or(defaults.handshake_seconds)
+                .max(1),
+        })
+    }
+}
+
+impl ExportSpec {
+    fn resolve(&self) -> Result<ExportConfig, String> {
+        if self.name.len() > blklab_nbd::wire::MAX_STRING_BYTES {
+            return Err("the name is longer than 4096 bytes".to_string());
+        }
+        let depth = self.depth.unwrap_or(DEFAULT_DEPTH);
+        if !(1..=MAX_DEPTH).contains(&depth) {
+            return Err(format!("a depth of {depth}; it may be 1 to {MAX_DEPTH}"));
+        }
+        let drive = match &self.drive {
+            Some(name) => Some((name.clone(), drive(name)?)),
+            None => None,
+        };
+        if drive.is_some() && self.depth.is_some() {
+            return Err("the drive decides its depth; leave either out".to_string());
+        }
+        Ok(ExportConfig {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            backend: self.backend()?,
+            read_only: self.read_only,
+            scheduler: self.scheduler()?,
+            depth,
+            drive,
+            seed: self.seed.unwrap_or(1),
+        })
+    }
+
+    fn backend(&self) -> Result<Backend, String> {
+        let only_for_files = [
+            (self.engine.is_some(), "engine"),
+            (self.direct, "direct"),
+            (self.threads.is_some(), "threads"),
+        ];
+        match (&self.memory, &self.file) {
+            (Some(_), Some(_)) => Err("both memory and file; choose one".to_string()),
+            (None, None) => Err("neither memory nor file; give one".to_string()),
+            (Some(size), None) => {
+                if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
+                    return Err(format!("{option} is for files, not for memory"));
+                }
+                let size_bytes = parse_size(size)?;
+                if size_bytes == 0 || size_bytes > 1 << 50 {
+                    return Err(format!("a memory of {size}; it may be 1 byte to 1024T"));
+                }
+                Ok(Backend::Memory { size_bytes })
+            }
+            (None, Some(path)) => {
+                self.check_engine()?;
+                let threads = self.threads.unwrap_or(DEFAULT_THREADS);
+                if !(1..=1024).contains(&threads) {
+                    return Err(format!("{threads} threads; it may be 1 to 1024"));
+                }
+                Ok(Backend::File {
+                    path: path.clone(),
+                    direct: self.direct,
+                    threads,
+                })
+            }
+        }
+    }
+
+    fn check_engine(&self) -> Result<(), String> {
+        let name = self.engine.as_deref().unwrap_or("psync");
+        match ENGINES.iter().find(|(known, _)| *known == name) {
+            Some((_, true)) => Ok(()),
+            Some((_, false)) => Err(format!(
+                "the engine {name} is not there yet; psync (threads that read and write) is"
+            )),
+            None => Err(format!("there is no engine {name}; psync is one")),
+        }
+    }
+
+    fn scheduler(&self) -> Result<SchedulerChoice, String> {
+        let name = self.scheduler.as_deref().unwrap_or("none");
+        let mut choice = SchedulerChoice::named(name).map_err(|e| e.to_string())?;
+        choice.nr_requests = self.nr_requests;
+        for set in &self.set {
+            let (target, value) = set.split_once('=').ok_or_else(|| {
+                format!("set {set}: not of the form tunable=value, such as fifo_batch=1")
+            })?;
+            let tunable = match target.split_once('.') {
+                Some((scheduler, tunable)) if scheduler == name => tunable,
+                Some((scheduler, _)) => {
+                    return Err(format!(
+                        "set {set}: the scheduler is {name}, not {scheduler}"
+                    ));
+                }
+                None => target,
+            };
+            choice
+                .set(tunable, value)
+                .map_err(|e| format!("set {set}: {e}"))?;
+        }
+        Ok(choice)
+    }
+}
+
+/// The drive of that name, or that a file describes.
+fn drive(name: &str) -> Result<DriveSpec, String> {
+    if let Some(found) = registry::find(name) {
+        return found.map_err(|e| e.to_string());
+    }
+    let known: Vec<&str> = registry::names().collect();
+    let text = std::fs::read_to_string(name).map_err(|e| {
+        let known = known.join(", ");
+        format!("drive {name}: neither one of {known} nor a file that can be read ({e})")
+    })?;
+    DriveSpec::parse(name, &text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(text: &str) -> Result<ServerConfig, String> {
+        ServerSpec::parse("server.toml", text)?.resolve()
+    }
+
+    #[test]
+    fn several_exports_in_one_file() {
+        let config = resolve(
+            r#"
+            socket = ["/run/blklab.sock"]
+            listen = ["127.0.0.1:10809"]
+            limits = { connections = 8, request = "1M" }
+            [[export]]
+            name = "scratch"
+            memory = "1G"
+            scheduler = "mq-deadline"
+            set = ["fifo_batch=1"]
+            [[export]]
+            name = "slow"
+            memory = "64M"
+            drive = "mx100-256"
+            "#,
+        )
+        .expect("valid");
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.limits.connections, 8);
+        assert_eq!(config.limits.request_bytes, 1 << 20);
+        assert_eq!(config.exports[0].scheduler.kind.name, "mq-deadline");
+        assert!(config.exports[1].drive.is_some());
+    }
+
+    #[test]
+    fn mistakes_say_what_would_be_right() {
+        let socket = "socket = ['/run/s']\n";
+        let cases = [
+            ("", "nothing to serve"),
+            ("[[export]]\nmemory = '1G'\n", "nowhere to listen"),
+            ("[[export]]\nmemry = '1G'\n", "server.toml:2"),
+            ("[[export]]\nmemory = '1G'\ndirect = true\n", "for files"),
+            ("[[export]]\nfile = '/x'\nmemory = '1G'\n", "choose one"),
+            ("[[export]]\nmemory = '1Q'\n", "no size"),
+            (
+                "[[export]]\nfile = '/x'\nengine = 'io_uring'\n",
+                "not there yet",
+            ),
+            (
+                "[[export]]\nmemory = '1G'\nscheduler = 'mq-deadlin'\n",
+                "mq-deadline",
+            ),
+            ("[[export]]\nmemory = '1G'\ndrive = 'floppy'\n", "mx100-256"),
+            ("listen = ['0.0.0.0:1']\n[[export]]\nmemory = '1G'\n", "TLS"),
+            (
+                "limits = { request = '1K' }\n[[export]]\nmemory='1G'\n",
+                "64K",
+            ),
+            (
+                "[[export]]\nmemory='1G'\n[[export]]\nmemory='1G'\n",
+                "two exports",
+            ),
+        ];
+        for (text, expected) in cases {
+            let text = match expected {
+                "nowhere to listen" | "server.toml:2" => text.to_string(),
+                _ => format!("{socket}{text}"),
+            };
+            let error = resolve(&text)
+                .err()
+                .unwrap_or_else(|| panic!("{text} is valid"));
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

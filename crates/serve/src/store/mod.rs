@@ -1,0 +1,146 @@
+//! Where the data is.
+//!
+//! A store carries out [`Work`]: what the block layer made of requests, merged
+//! or not. Memory does so at once; a file through threads that may sleep.
+
+mod file;
+mod memory;
+mod threads;
+
+use blklab_blk::{IoStatus, RequestId};
+use blklab_nbd::{BlockSizes, Extent};
+
+use crate::buffers::Buffer;
+
+pub(crate) use file::{FileOptions, FileStore};
+pub(crate) use memory::Memory;
+
+/// One client's piece of a request.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Whose it is.
+    pub(crate) io: u32,
+    /// Which of its buffers it is.
+    pub(crate) part: u32,
+    /// Where, in bytes.
+    pub(crate) offset: u64,
+    /// How much, in bytes.
+    pub(crate) length: u64,
+    /// The data of a read or write.
+    pub(crate) data: Buffer,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Fills the segments.
+    Read,
+    /// Stores the segments.
+    Write,
+    /// Makes finished writes durable.
+    Flush,
+    /// Gives the segments' ranges up.
+    Discard,
+    /// Makes the segments' ranges read as zeroes.
+    Zero {
+        /// The range may become a hole.
+        may_punch: bool,
+        /// Fail rather than write zeroes.
+        only_fast: bool,
+    },
+}
+
+/// A request on its way through a store.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Its name in the block layer.
+    pub(crate) id: RequestId,
+    /// What is to be done.
+    pub(crate) action: Action,
+    /// On stable storage before it ends.
+    pub(crate) fua: bool,
+    /// Where; in order of place and without gaps.
+    pub(crate) segments: Vec<Segment>,
+}
+
+/// A request that a store carried out.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// The work, with its buffers.
+    pub(crate) work: Work,
+    /// How it went.
+    pub(crate) status: IoStatus,
+}
+
+/// What a store is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nature {
+    /// Size in bytes.
+    pub(crate) size_bytes: u64,
+    /// Sizes of requests.
+    pub(crate) block_sizes: BlockSizes,
+    /// Finished writes are not durable until flushed.
+    pub(crate) write_cache: bool,
+    /// Nothing may be written.
+    pub(crate) read_only: bool,
+}
+
+/// A store.
+pub(crate) enum Store {
+    /// Memory.
+    Memory(Memory),
+    /// A file or block device.
+    File(FileStore),
+}
+
+impl Store {
+    /// Extents of a range: at least one, at most `max`.
+    pub(crate) fn extents(
+        &self,
+        offset: u64,
+        length: u32,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), IoStatus> {
+        match self {
+            Store::Memory(memory) => {
+                memory.extents(offset, length, max, out);
+                Ok(())
+            }
+            Store::File(file) => file.extents(offset, length, max, out),
+        }
+    }
+
+    /// Says that a range will be read.
+    pub(crate) fn prefetch(&self, offset: u64, length: u32) {
+        if let Store::File(file) = self {
+            file.prefetch(offset, length);
+        }
+    }
+
+    /// Makes everything durable before the server ends.
+    pub(crate) fn close(&mut self) -> Result<(), String> {
+        match self {
+            Store::Memory(_) => Ok(()),
+            Store::File(file) => file.close(),
+        }
+    }
+}
+
+/// Appends an extent, as part of the last where that is of the same kind.
+pub(crate) fn push_extent(out: &mut Vec<Extent>, bytes: u32, state: u32) {
+    match out.last_mut() {
+        Some(last) if last.state == state => last.bytes += bytes,
+        _ => out.push(Extent { bytes, state }),
+    }
+}
+
+/// How the block layer calls an error of the system.
+pub(crate) fn status_of(error: rustix::io::Errno) -> IoStatus {
+    use rustix::io::Errno;
+    match error {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoStatus::NoSpace,
+        Errno::OPNOTSUPP => IoStatus::NotSupported,
+        _ => IoStatus::IoError,
+    }
+}
