@@ -30,8 +30,9 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+# Figures are ratios in one run: absolute times depend on the machine.
 bench:
-	$(CARGO) bench --workspace --locked
+	$(CARGO) bench --workspace --benches --locked
 
 clean:
 	$(CARGO) clean
