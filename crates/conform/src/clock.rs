@@ -8,6 +8,10 @@ use crate::recording::Recorded;
 /// A jiffy at HZ=250, with which the traces were recorded.
 const JIFFY_NS: u64 = 4_000_000;
 
+/// No moment is later: a year and a month, of which the kernel's first count of
+/// jiffies takes half. Delays can be added to it and times summed.
+const LATEST_NS: u64 = 1 << 55;
+
 /// Turns a recorded moment into a `now`.
 ///
 /// A boot counts jiffies from a number of its own, so that `jiffies` is
@@ -50,7 +54,8 @@ impl Clock {
     pub(crate) fn now_in(&self, jiffies: u64, at_ns: u64) -> Nanos {
         let start = jiffies.saturating_mul(JIFFY_NS);
         let at = self.offset.saturating_mul(JIFFY_NS).saturating_add(at_ns);
-        Nanos(at.clamp(start, start.saturating_add(JIFFY_NS - 1)))
+        let at = at.clamp(start, start.saturating_add(JIFFY_NS - 1));
+        Nanos(at.min(LATEST_NS))
     }
 }
 

@@ -18,6 +18,8 @@ enum Damage {
     Double,
     Swap(usize),
     Move(usize),
+    /// Another number for the one at this place of its line.
+    Number(usize, u64),
 }
 
 fn damage() -> impl Strategy<Value = (usize, Damage)> {
@@ -26,21 +28,50 @@ fn damage() -> impl Strategy<Value = (usize, Damage)> {
         Just(Damage::Double),
         (1..40usize).prop_map(Damage::Swap),
         (0..LINES).prop_map(Damage::Move),
+        (0..12usize, numbers()).prop_map(|(place, number)| Damage::Number(place, number)),
     ];
     (0..LINES, damage)
+}
+
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..300u64,
+        (0..64u32).prop_map(|bits| 1 << bits),
+        (0..600u64).prop_map(|less| u64::MAX - less),
+        (0..600u64).prop_map(|less| u64::MAX / 512 - less),
+    ]
+}
+
+/// The line with another number.
+fn renumbered(line: &str, place: usize, number: u64) -> String {
+    let is_number = |word: &&str| word.bytes().all(|b| b.is_ascii_digit()) && !word.is_empty();
+    let words: Vec<&str> = line.split_inclusive([' ', '=', ',']).collect();
+    let bare = |word: &str| word.trim_end_matches([' ', '=', ',']).len();
+    let numbers = words.iter().filter(|word| is_number(&&word[..bare(word)]));
+    let Some(chosen) = numbers.clone().nth(place % numbers.clone().count().max(1)) else {
+        return line.to_owned();
+    };
+    let at = words
+        .iter()
+        .position(|word| std::ptr::eq(*word, *chosen))
+        .unwrap();
+    let mut changed: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    changed[at] = format!("{number}{}", &chosen[bare(chosen)..]);
+    changed.concat()
 }
 
 fn damaged(run: &str, from: usize, damages: &[(usize, Damage)]) -> Recording {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kernel-traces");
     let text = read_text(&ours.join(format!("{run}.trace.gz"))).unwrap();
-    let mut lines: Vec<&str> = text.lines().skip(from).take(LINES).collect();
+    let lines = text.lines().skip(from).take(LINES);
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     for &(at, damage) in damages {
         let at = at % lines.len();
         match damage {
             Damage::Drop => {
                 lines.remove(at);
             }
-            Damage::Double => lines.insert(at, lines[at]),
+            Damage::Double => lines.insert(at, lines[at].clone()),
             Damage::Swap(by) => {
                 let other = (at + by) % lines.len();
                 lines.swap(at, other);
@@ -49,6 +80,7 @@ fn damaged(run: &str, from: usize, damages: &[(usize, Damage)]) -> Recording {
                 let line = lines.remove(at);
                 lines.insert(to.min(lines.len()), line);
             }
+            Damage::Number(place, number) => lines[at] = renumbered(&lines[at], place, number),
         }
     }
     Recording::of_text(lines.join("\n"), &ours.join(format!("{run}.json")))

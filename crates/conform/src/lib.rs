@@ -90,6 +90,14 @@ pub enum ConformError {
         /// How many.
         count: u64,
     },
+    /// A bio or request that no drive could hold.
+    #[error("{file}:{line}: the extent ends beyond byte 2^64; expected one that a drive can hold")]
+    Extent {
+        /// The trace.
+        file: String,
+        /// Where.
+        line: u64,
+    },
     /// The trace holds no event that could be compared.
     #[error("{file}: found no {expected} event; is it a trace of this scheduler?")]
     Nothing {

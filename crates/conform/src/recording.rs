@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use blklab_workload::trace::tracefs::{Event, Line, RunInfo, parse_line};
+use blklab_blk::SECTOR_SIZE;
+use blklab_workload::trace::tracefs::{Event, EventKind, Line, RunInfo, parse_line};
 use blklab_workload::trace::{TraceError, read_text};
 
 use crate::ConformError;
+
+/// An end beyond this sector could not be counted in bytes.
+const LAST_SECTOR: u64 = u64::MAX / SECTOR_SIZE;
 
 /// An event and the line it stands on.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +57,13 @@ impl Recording {
         let mut events = Vec::new();
         for (text, line) in self.text.lines().zip(1..) {
             match parse_line(text) {
-                Ok(Line::Event(event)) => events.push(Recorded { line, event }),
+                Ok(Line::Event(event)) if ends(&event.kind) => {
+                    events.push(Recorded { line, event });
+                }
+                Ok(Line::Event(_)) => {
+                    let file = self.file.clone();
+                    return Err(ConformError::Extent { file, line });
+                }
                 Ok(Line::Skip) => {}
                 Ok(Line::Lost(count)) => {
                     return Err(ConformError::Lost {
@@ -74,6 +84,22 @@ impl Recording {
         }
         Ok(events)
     }
+}
+
+/// Whether what the event is of ends on a drive that there could be.
+fn ends(kind: &EventKind<'_>) -> bool {
+    let (sector, sectors) = match kind {
+        EventKind::BioQueue(bio)
+        | EventKind::GetRq(bio)
+        | EventKind::BioBackmerge(bio)
+        | EventKind::BioFrontmerge(bio) => (bio.sector, bio.sectors),
+        EventKind::RqInsert(rq) | EventKind::RqIssue(rq) | EventKind::RqMerge(rq) => {
+            (rq.sector, rq.sectors)
+        }
+        _ => return true,
+    };
+    let end = sector.0.checked_add(u64::from(sectors));
+    end.is_some_and(|end| end <= LAST_SECTOR)
 }
 
 /// `w1.trace.gz` and `w1.trace` are described by `w1.json`.

@@ -9,6 +9,10 @@ use crate::recording::{Recorded, Recording};
 /// null_blk's own default (`hw_queue_depth`).
 const DEFAULT_DEPTH: u32 = 64;
 
+/// `BLK_MQ_MAX_DEPTH`, and `NR_CPUS` of Debian's kernel.
+const MAX_DEPTH: u32 = 10_240;
+const MAX_CPUS: u32 = 8192;
+
 /// Largest request of a driver that does not say (in sectors).
 const BLK_SAFE_MAX_SECTORS: u32 = 255;
 
@@ -59,9 +63,9 @@ impl Setup {
         let depth = depth.or_else(|| parameter?.parse().ok());
         Setup {
             limits: limits(info),
-            queue_depth: depth.unwrap_or(DEFAULT_DEPTH).max(1),
+            queue_depth: depth.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH),
             nr_requests: Some(queue.nr_requests),
-            nr_cpus: info.smp.max(1),
+            nr_cpus: info.smp.clamp(1, MAX_CPUS),
             blocking: ["memory_backed", "blocking"].iter().any(|name| {
                 let value = info.null_blk_parameters.get(*name);
                 value.is_some_and(|value| value == "Y")
@@ -105,6 +109,11 @@ impl Setup {
             let set = value
                 .map_err(|_| format!("found {text:?}, expected a number"))
                 .and_then(|value| {
+                    // It was read, not written: to write what is there already
+                    // may do something.
+                    if elevator.tunables().get(name) == Some(value) {
+                        return Ok(());
+                    }
                     let set = elevator.set_tunable(name, value);
                     set.map_err(|error| error.to_string())
                 });

@@ -7,6 +7,7 @@
 //! whatever follows from the difference is counted as well.
 
 mod probes;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,8 @@ use crate::report::{Difference, TraceReport};
 use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
-use probes::{Answer, Probes, Step};
+use probes::{Answer, Picked, Probes, State, Step};
+use tasks::{Exits, Tasks, work_begins};
 
 /// What makes a write a flush sequence, on a drive with a volatile cache.
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
@@ -31,9 +33,11 @@ const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
 pub(crate) fn probes_of(scheduler: &str) -> Result<&'static dyn Probes, ConformError> {
     match scheduler {
         "mq-deadline" => Ok(&probes::MqDeadline),
+        "kyber" => Ok(&probes::Kyber),
+        "bfq" => Ok(&probes::Bfq),
         _ => Err(ConformError::Scheduler {
             found: scheduler.to_owned(),
-            expected: "mq-deadline".to_owned(),
+            expected: "mq-deadline, kyber, bfq".to_owned(),
             mode: Mode::SchedulerAlone,
         }),
     }
@@ -57,6 +61,15 @@ pub(crate) fn compare(
     // it; its deadline tells, at its dispatch. So those are known the second time.
     let mut alone = Alone::new(recording, scheduler, probes, &events, BTreeSet::new())?;
     alone.replay();
+    while let Some((since, now)) = alone.somebody_left {
+        let mut exits = std::mem::take(&mut alone.exits);
+        let found = exits.learn(since, now);
+        alone = Alone::new(recording, scheduler, probes, &events, BTreeSet::new())?;
+        alone.exits = exits;
+        alone.finds_exits = found;
+        alone.replay();
+    }
+    alone.note_exits();
     if !alone.behind_tick.is_empty() {
         let behind_tick = std::mem::take(&mut alone.behind_tick);
         alone = Alone::new(recording, scheduler, probes, &events, behind_tick)?;
@@ -99,6 +112,18 @@ struct Alone<'r> {
     /// Inserts that the tick came before, by their events; found out and given.
     behind_tick: BTreeSet<usize>,
     given_behind_tick: BTreeSet<usize>,
+    /// What tasks do, where the scheduler is given that.
+    tasks: Option<Tasks>,
+    /// Behind which event the scheduler works on which question.
+    working: Option<(usize, u64)>,
+    /// The last answer.
+    answered_at: usize,
+    exits: Exits,
+    finds_exits: bool,
+    /// The kernel had no queue in service, and ours has; since an answer.
+    somebody_left: Option<(usize, usize)>,
+    /// Our queues by the kernel's pointers and owners.
+    queues: BTreeMap<(u64, i64), (i64, i64)>,
     report: TraceReport,
 }
 
@@ -120,7 +145,12 @@ impl<'r> Alone<'r> {
         })?;
         setup.tune(elevator.as_mut(), &recording.file, &mut report.notes)?;
         let hint = Hint::default();
-        let elevator = Box::new(TieBreaker::new(elevator, hint.clone()));
+        let follows_tasks = probes.follows_tasks();
+        let elevator = match follows_tasks {
+            // It merges bios by itself.
+            true => elevator,
+            false => Box::new(TieBreaker::new(elevator, hint.clone())),
+        };
         Ok(Alone {
             events,
             probes,
@@ -144,6 +174,13 @@ impl<'r> Alone<'r> {
             answer: None,
             behind_tick: BTreeSet::new(),
             given_behind_tick,
+            tasks: follows_tasks.then(|| Tasks::of(events)),
+            working: None,
+            answered_at: 0,
+            exits: Exits::of(events),
+            finds_exits: true,
+            somebody_left: None,
+            queues: BTreeMap::new(),
             report,
         })
     }
@@ -154,9 +191,20 @@ impl<'r> Alone<'r> {
             let event = &self.events[at].event;
             let jiffies = jiffies_of(&event.kind).unwrap_or(self.clock.jiffies(event.at_ns));
             self.now = self.clock.now_in(jiffies, event.at_ns);
+            self.run_timer();
+            if let Some(tasks) = &mut self.tasks {
+                tasks.runs(event.pid);
+                self.exit_tasks();
+            }
             match self.probes.step(&event.kind) {
                 Some(step) => self.step(step),
                 None => self.block_event(),
+            }
+            if self.somebody_left.is_some() {
+                return;
+            }
+            if let Some((_, jiffies)) = self.working.take_if(|(begins, _)| *begins == at) {
+                self.ask(jiffies);
             }
         }
         self.nothing_swallowed();
@@ -168,11 +216,13 @@ impl<'r> Alone<'r> {
     }
 
     fn block_event(&mut self) {
+        self.task_event();
         let event = &self.events[self.at].event;
         match event.kind {
             EventKind::BioBackmerge(bio) | EventKind::BioFrontmerge(bio) => {
                 self.merging.insert(event.pid, bio);
             }
+            EventKind::RqMerge(rq) => self.merged_on_insert(&rq),
             // Its task goes on, so the merge was into a plug.
             EventKind::BioQueue(_) | EventKind::Unplug { .. } => {
                 self.merging.remove(&event.pid);
@@ -189,10 +239,160 @@ impl<'r> Alone<'r> {
         }
     }
 
+    /// What is given to a scheduler that follows tasks.
+    fn task_event(&mut self) {
+        let event = &self.events[self.at].event;
+        let Some(tasks) = &mut self.tasks else {
+            return;
+        };
+        match event.kind {
+            EventKind::BioQueue(bio) => {
+                tasks.submits(event.at_ns);
+                self.queue_bio(&bio);
+            }
+            EventKind::GetRq(bio) => {
+                tasks.submits(event.at_ns);
+                tasks.makes(event.pid, &bio);
+            }
+            EventKind::Unplug { .. } => tasks.flushes(),
+            EventKind::RqIssue(_) => tasks.dispatches(event),
+            _ => {}
+        }
+    }
+
+    /// A bio joins what its task holds back, or goes to our scheduler, which
+    /// may make it part of what is queued.
+    fn queue_bio(&mut self, event: &BioEvent<'r>) {
+        let pid = self.events[self.at].event.pid;
+        let Some(tasks) = &mut self.tasks else {
+            return;
+        };
+        let merges = tasks.merges(self.at);
+        if merges && tasks.merge_into_plug(pid, event) {
+            return;
+        }
+        let prio = tasks.priority(pid);
+        self.now = self.task_now(self.clock.jiffies(self.events[self.at].event.at_ns));
+        let bio = Bio {
+            prio,
+            flags: event.rwbs.flags,
+            submitter: SubmitterId(pid),
+            ..Bio::new(
+                event.rwbs.op.unwrap_or(Op::WriteZeroes),
+                event.sector,
+                event.sectors,
+            )
+        };
+        let (elevator, mut ctx) = self.ctx();
+        let merged = elevator.bio_merge(&mut ctx, 0, &bio);
+        self.merge.take_swallowed(&mut self.swallowed);
+        for id in std::mem::take(&mut self.swallowed) {
+            self.held.remove(&id.index());
+        }
+        if !merges && merged.is_none() {
+            return;
+        }
+        let text = self.describe(merged);
+        self.count("bio merge", merges == merged.is_some(), || {
+            let what = if merges { "a merge" } else { "no merge" };
+            (what.to_owned(), text)
+        });
+    }
+
+    /// A request that is being inserted became part of another at once: then
+    /// there is no `rq_ins` for it.
+    fn merged_on_insert(&mut self, event: &RqEvent<'r>) {
+        let pid = self.events[self.at].event.pid;
+        if !self.tasks.as_ref().is_some_and(|t| t.has_made(pid, event)) {
+            return;
+        }
+        self.now = self.task_now(self.clock.jiffies(self.events[self.at].event.at_ns));
+        let id = self.insert(None, event);
+        let same = self.swallowed.contains(&id);
+        self.count("request merge", same, || {
+            ("a request joins another".to_owned(), "no merge".to_owned())
+        });
+        if same {
+            self.swallowed.retain(|&gone| gone != id);
+            self.free(id);
+        }
+    }
+
+    /// The drive was done with a request.
+    fn completed(&mut self, pointer: u64, now_ns: u64, start_ns: u64, io_start_ns: u64) {
+        let Some(&id) = self.by_pointer.get(&pointer) else {
+            return;
+        };
+        if self.held.contains(&id.index()) {
+            return;
+        }
+        self.rqs[id].start = self.clock.now(start_ns);
+        self.rqs[id].io_start = self.clock.now(io_start_ns);
+        self.now = self.clock.now(now_ns);
+        let (elevator, mut ctx) = self.ctx();
+        elevator.completed_request(&mut ctx, id);
+    }
+
+    fn run_timer(&mut self) {
+        while let Some(at) = self.elevator.next_timer().filter(|&at| at <= self.now) {
+            let (elevator, mut ctx) = self.ctx();
+            ctx.now = at;
+            elevator.timer(&mut ctx);
+        }
+    }
+
+    fn exit_tasks(&mut self) {
+        let exiting: Vec<u32> = self.exits.before(self.at).collect();
+        for pid in exiting {
+            let (elevator, mut ctx) = self.ctx();
+            elevator.exit_submitter(&mut ctx, SubmitterId(pid));
+        }
+    }
+
+    fn note_exits(&mut self) {
+        if self.exits.known() > 0 {
+            let exits = self.exits.known();
+            let note = format!("{exits} tasks were taken to exit where the kernel forgets them");
+            self.report.notes.push(note);
+        }
+    }
+
+    /// The scheduler is asked; it will look at its state a little later.
+    fn asked(&mut self, jiffies: u64, nobody_served: bool) {
+        let event = &self.events[self.at].event;
+        let Some(tasks) = &mut self.tasks else {
+            return self.ask(jiffies);
+        };
+        tasks.dispatches(event);
+        if nobody_served && self.finds_exits && self.state_of("in_service_queue") >= Some(0) {
+            self.somebody_left = Some((self.answered_at, self.at));
+            return;
+        }
+        let later = work_begins(&self.events[self.at..], |kind| {
+            matches!(self.probes.step(kind), Some(Step::Answer(_)))
+        });
+        self.working = Some((self.at + later, jiffies));
+    }
+
+    /// The time that the task sees in this tick.
+    fn task_now(&self, jiffies: u64) -> Nanos {
+        let event = &self.events[self.at].event;
+        let at_ns = self.tasks.as_ref().map(|tasks| tasks.clock_ns(event));
+        self.clock.now_in(jiffies, at_ns.unwrap_or(event.at_ns))
+    }
+
+    fn state_of(&self, name: &str) -> Option<i64> {
+        let state = self.elevator.debug_state();
+        state.iter().find(|(n, _)| *n == name).map(|&(_, v)| v)
+    }
+
     fn step(&mut self, step: Step) {
         match step {
             Step::InsertCall { at_head } => self.at_head = at_head,
-            Step::Ask { jiffies } => self.ask(jiffies),
+            Step::Ask {
+                jiffies,
+                nobody_served,
+            } => self.asked(jiffies, nobody_served),
             Step::Answer(answer) => self.answered(&answer),
             Step::BioMerged {
                 rq,
@@ -201,6 +401,18 @@ impl<'r> Alone<'r> {
                 side,
             } => self.bio_merged(rq, sector, bytes, side),
             Step::RqMerged { rq, sector, next } => self.rq_merged(rq, sector, next),
+            Step::Completed {
+                rq,
+                now_ns,
+                start_ns,
+                io_start_ns,
+            } => self.completed(rq, now_ns, start_ns, io_start_ns),
+            Step::Adjusted { name, value } => {
+                let ours = self.state_of(name);
+                self.count("depth", ours == Some(value), || {
+                    (format!("{name} {value}"), format!("{ours:?}"))
+                });
+            }
             Step::Finish { rq, was_inserted } => self.finished(rq, was_inserted),
         }
     }
@@ -221,9 +433,8 @@ impl<'r> Alone<'r> {
             return;
         };
         let late = self.given_behind_tick.contains(&self.at);
-        let at_ns = self.events[self.at].event.at_ns;
-        self.now = self.clock.now_in(jiffies + u64::from(late), at_ns);
-        let id = self.insert(pointer, &event);
+        self.now = self.task_now(jiffies.saturating_add(late.into()));
+        let id = self.insert(Some(pointer), &event);
         let alone = !self.swallowed.contains(&id);
         self.count("insert", alone, || {
             (
@@ -234,12 +445,14 @@ impl<'r> Alone<'r> {
         self.swallowed.clear();
     }
 
-    fn insert(&mut self, pointer: u64, event: &RqEvent<'_>) -> RequestId {
+    fn insert(&mut self, pointer: Option<u64>, event: &RqEvent<'_>) -> RequestId {
         self.nothing_swallowed();
+        let pid = self.events[self.at].event.pid;
+        let maker = self.tasks.as_mut().and_then(|t| t.takes(pid, event));
         let bio = Bio {
             prio: prio_of(event),
             flags: event.rwbs.flags,
-            submitter: SubmitterId(self.events[self.at].event.pid),
+            submitter: SubmitterId(maker.unwrap_or(pid)),
             ..Bio::new(
                 event.rwbs.op.unwrap_or(Op::WriteZeroes),
                 event.sector,
@@ -261,7 +474,7 @@ impl<'r> Alone<'r> {
             false => InsertAt::Tail,
         };
         let id = self.rqs.insert(request);
-        if let Some(stale) = self.by_pointer.insert(pointer, id) {
+        if let Some(stale) = pointer.and_then(|p| self.by_pointer.insert(p, id)) {
             self.overdue.push(stale);
         }
         self.inserted_by.insert(id.index(), self.at);
@@ -277,8 +490,7 @@ impl<'r> Alone<'r> {
 
     fn ask(&mut self, jiffies: u64) {
         self.nothing_swallowed();
-        let at_ns = self.events[self.at].event.at_ns;
-        self.now = self.clock.now_in(jiffies, at_ns);
+        self.now = self.task_now(jiffies);
         let (elevator, mut ctx) = self.ctx();
         let answer = elevator.dispatch_request(&mut ctx, 0);
         if let Some(id) = answer {
@@ -288,6 +500,7 @@ impl<'r> Alone<'r> {
     }
 
     fn answered(&mut self, kernel: &Answer) {
+        self.answered_at = self.at;
         let Some(ours) = self.answer.take() else {
             return;
         };
@@ -313,11 +526,14 @@ impl<'r> Alone<'r> {
         self.count("choice", same, || {
             (format!("request at {}", picked.sector), text)
         });
+        if ours.is_some() {
+            self.compare_queue(&picked);
+        }
         let (Some(fifo_time), Some(id), true) = (picked.fifo_time, ours, same) else {
             return;
         };
         let ours = self.rqs[id].fifo_time.0;
-        if ours + 1 == fifo_time {
+        if ours.checked_add(1) == Some(fifo_time) {
             self.note_tick(id);
         }
         self.count("deadline", ours == fifo_time, || {
@@ -343,10 +559,31 @@ impl<'r> Alone<'r> {
     fn compare_state(&mut self, kernel: &Answer) {
         let ours = self.elevator.debug_state();
         let value = |name: &str| ours.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
-        let known = kernel.state.iter().flatten();
-        let same = known.clone().all(|(name, v)| value(name) == Some(*v));
-        let text: Vec<String> = known.map(|(name, v)| format!("{name} {v}")).collect();
-        self.count("state", same, || (text.join(", "), state_text(&ours)));
+        let known: Vec<State> = kernel.state.iter().flatten().copied().collect();
+        for part in known.chunk_by(|a, b| a.kind == b.kind) {
+            let same = part.iter().all(|s| value(s.name) == Some(s.value));
+            let text = part.iter().map(|s| format!("{} {}", s.name, s.value));
+            let text: Vec<String> = text.collect();
+            self.count(part[0].kind, same, || (text.join(", "), state_text(&ours)));
+        }
+    }
+
+    /// Whether the request came from the queue that is the kernel's: a queue
+    /// has one name there and one here, for as long as it has its owner.
+    fn compare_queue(&mut self, picked: &Picked) {
+        let Some(kernel) = picked.queue else {
+            return;
+        };
+        let (Some(queue), Some(owner)) = (self.state_of("bfqq"), self.state_of("pid")) else {
+            return;
+        };
+        let known = *self.queues.entry(kernel).or_insert((queue, owner));
+        let same = known == (queue, owner) && owner == kernel.1;
+        self.queues.insert(kernel, (queue, owner));
+        self.count("queue", same, || {
+            let name = |(queue, owner)| format!("queue {queue} of {owner}");
+            (name((known.0, kernel.1)), name((queue, owner)))
+        });
     }
 
     /// A bio joined a queued request, and no other joined that.
@@ -373,7 +610,7 @@ impl<'r> Alone<'r> {
         {
             // It is being inserted; its length comes with the next line.
             if let Some(event) = self.merged_next() {
-                self.insert(next, &event);
+                self.insert(Some(next), &event);
             }
         } else {
             // A bio in front of `next` may have let that join the one before.

@@ -11,8 +11,9 @@ use blklab_workload::trace::tracefs::{EventKind, MergeSide};
 pub(crate) enum Step {
     /// `insert_requests` was entered; the requests follow.
     InsertCall { at_head: bool },
-    /// `dispatch_request` was entered in this tick.
-    Ask { jiffies: u64 },
+    /// `dispatch_request` was entered in this tick; `nobody_served` where it is
+    /// known that no queue was in service.
+    Ask { jiffies: u64, nobody_served: bool },
     /// It returned.
     Answer(Answer),
     /// A bio joined a queued request.
@@ -24,6 +25,15 @@ pub(crate) enum Step {
     },
     /// A queued request, or one that was just being inserted, joined another.
     RqMerged { rq: u64, sector: u64, next: u64 },
+    /// The drive was done with a request; times are the trace clock's.
+    Completed {
+        rq: u64,
+        now_ns: u64,
+        start_ns: u64,
+        io_start_ns: u64,
+    },
+    /// The scheduler changed a part of its state by itself.
+    Adjusted { name: &'static str, value: i64 },
     /// A request is freed; `was_inserted` where the scheduler ever had it.
     Finish { rq: u64, was_inserted: bool },
 }
@@ -33,11 +43,29 @@ pub(crate) enum Step {
 pub(crate) struct Answer {
     pub(crate) picked: Option<Picked>,
     /// State after the call.
-    pub(crate) state: [Option<(&'static str, i64)>; STATE],
+    pub(crate) state: [Option<State>; STATE],
 }
 
 /// Most state an answer shows.
-const STATE: usize = 3;
+const STATE: usize = 6;
+
+/// A part of a scheduler's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// The kind of comparison it is counted under.
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) value: i64,
+}
+
+/// A part of the state that is just called so.
+fn state(name: &'static str, value: impl Into<i64>) -> Option<State> {
+    Some(State {
+        kind: "state",
+        name,
+        value: value.into(),
+    })
+}
 
 /// The request an answer names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,12 +74,20 @@ pub(crate) struct Picked {
     pub(crate) sector: u64,
     /// Its deadline in the scheduler's own unit, where that is recorded.
     pub(crate) fifo_time: Option<u64>,
+    /// The queue it came from, and whose that is.
+    pub(crate) queue: Option<(u64, i64)>,
 }
 
 /// A scheduler's probes.
 pub(crate) trait Probes: Sync {
     /// The event without which a trace is not of this scheduler.
     fn ask_event(&self) -> &'static str;
+
+    /// Whether bios go to the scheduler where they are queued, at the time that
+    /// their task sees: for schedulers without probes where bios merge.
+    fn follows_tasks(&self) -> bool {
+        false
+    }
 
     /// What `event` means; `None` for events of others.
     fn step(&self, event: &EventKind<'_>) -> Option<Step>;
@@ -73,17 +109,24 @@ impl Probes for MqDeadline {
             EventKind::DdIns(call) => Step::InsertCall {
                 at_head: call.flags & AT_HEAD != 0,
             },
-            EventKind::DdDisp(call) => Step::Ask { jiffies: call.jif },
+            EventKind::DdDisp(call) => Step::Ask {
+                jiffies: call.jif,
+                nobody_served: false,
+            },
             EventKind::DdDispRet(ret) => Step::Answer(Answer {
                 picked: ret.picked.map(|picked| Picked {
                     rq: picked.rq,
                     sector: picked.sector.0,
                     fifo_time: Some(picked.fifo_time),
+                    queue: None,
                 }),
                 state: [
-                    Some(("last_dir", ret.last_dir_is_write.into())),
-                    Some(("batching", ret.batching.into())),
-                    Some(("starved", ret.starved.into())),
+                    state("last_dir", ret.last_dir_is_write),
+                    state("batching", ret.batching),
+                    state("starved", ret.starved),
+                    None,
+                    None,
+                    None,
                 ],
             }),
             EventKind::DdBmerged {
@@ -107,6 +150,123 @@ impl Probes for MqDeadline {
             EventKind::DdFin { rq, per_prio, .. } => Step::Finish {
                 rq,
                 was_inserted: per_prio.is_some(),
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// kyber's `ky_*` and trace events.
+pub(crate) struct Kyber;
+
+impl Probes for Kyber {
+    fn ask_event(&self) -> &'static str {
+        "ky_disp"
+    }
+
+    fn follows_tasks(&self) -> bool {
+        true
+    }
+
+    fn step(&self, event: &EventKind<'_>) -> Option<Step> {
+        Some(match *event {
+            EventKind::KyIns(call) => Step::InsertCall {
+                at_head: call.flags & AT_HEAD != 0,
+            },
+            EventKind::KyDisp(call) => Step::Ask {
+                jiffies: call.jif,
+                nobody_served: false,
+            },
+            EventKind::KyDispRet(ret) => Step::Answer(Answer {
+                picked: ret.picked.map(|picked| Picked {
+                    rq: picked.rq,
+                    sector: picked.sector.0,
+                    fifo_time: None,
+                    queue: None,
+                }),
+                state: [
+                    state("cur_domain", ret.domain),
+                    state("batching", ret.batching),
+                    None,
+                    None,
+                    None,
+                    None,
+                ],
+            }),
+            EventKind::KyDone {
+                rq,
+                now_ns,
+                start_ns,
+                io_start_ns,
+                ..
+            } => Step::Completed {
+                rq,
+                now_ns,
+                start_ns,
+                io_start_ns,
+            },
+            EventKind::KyberAdjust { domain, depth, .. } => Step::Adjusted {
+                name: match domain {
+                    "READ" => "read_tokens_depth",
+                    "WRITE" => "write_tokens_depth",
+                    "DISCARD" => "discard_tokens_depth",
+                    _ => "other_tokens_depth",
+                },
+                value: depth.into(),
+            },
+            EventKind::KyFin { rq, .. } => Step::Finish {
+                rq,
+                was_inserted: true,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// bfq's `bfq_*`.
+pub(crate) struct Bfq;
+
+impl Probes for Bfq {
+    fn ask_event(&self) -> &'static str {
+        "bfq_disp"
+    }
+
+    fn follows_tasks(&self) -> bool {
+        true
+    }
+
+    fn step(&self, event: &EventKind<'_>) -> Option<Step> {
+        Some(match *event {
+            EventKind::BfqIns(call) => Step::InsertCall {
+                at_head: call.flags & AT_HEAD != 0,
+            },
+            EventKind::BfqDisp(call) => Step::Ask {
+                jiffies: call.jif,
+                nobody_served: call.in_service.is_none(),
+            },
+            EventKind::BfqDispRet(ret) => {
+                let queue = ret.picked.and_then(|picked| picked.queue);
+                let of_queue = |kind, name, value: i64| Some(State { kind, name, value });
+                Step::Answer(Answer {
+                    picked: ret.picked.map(|picked| Picked {
+                        rq: picked.rq,
+                        sector: picked.sector.0,
+                        fifo_time: None,
+                        queue: picked.queue.map(|q| (q.bfqq, q.pid.into())),
+                    }),
+                    state: [
+                        state("queued", ret.queued),
+                        of_queue("peak rate", "peak_rate", ret.peak_rate.into()),
+                        queue.and_then(|q| of_queue("budget", "budget", q.budget.into())),
+                        queue.and_then(|q| of_queue("service", "service", q.service.into())),
+                        queue.and_then(|q| of_queue("raising", "wr_coeff", q.wr_coeff.into())),
+                        None,
+                    ],
+                })
+            }
+            EventKind::BfqFin { rq, .. } => Step::Finish {
+                rq,
+                was_inserted: true,
             },
             _ => return None,
         })

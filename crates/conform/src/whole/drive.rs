@@ -7,7 +7,7 @@ use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId, RunP
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::effect::{Effect, Extent};
-use super::lines::Lines;
+use super::lines::{IDLE, Lines};
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::Recorded;
 use crate::ties::Hint;
@@ -484,21 +484,28 @@ impl BlkDriver for Drive<'_> {
     }
 
     /// The mark is on the line of the issue, or on an interrupt after it: unless
-    /// the task, marked, asks on, which then came too late for this time.
+    /// the task, marked, asks on, which then came too late for this time. An
+    /// interrupt after which somebody else runs set it too, though behind its line.
     fn need_resched(&mut self) -> bool {
         let from = self.next.saturating_sub(1);
-        let lines = self.events[from..].iter().map(|r| &r.event);
-        let mut own = lines.take_while(|e| e.pid == self.pid);
-        let Some(issue) = own.next().filter(|e| !e.need_resched) else {
-            return from < self.events.len();
-        };
-        let mut marked = issue.need_resched;
-        for event in own {
+        let mut lines = self.events[from..].iter().map(|r| &r.event);
+        let (mut marked, mut interrupted) = (false, false);
+        if let Some(issue) = lines.next() {
+            marked = issue.need_resched;
+            if marked {
+                return true;
+            }
+        }
+        for event in lines {
+            if event.pid != self.pid {
+                return marked || (interrupted && event.pid != IDLE);
+            }
             if !event.irq {
                 let asks = matches!(Effect::of_kernel(&event.kind), Some(Effect::Ask(_)));
                 return marked && !(asks && event.need_resched);
             }
             marked |= event.need_resched;
+            interrupted = true;
         }
         marked
     }

@@ -6,6 +6,9 @@ use blklab_workload::trace::tracefs::{Event, EventKind};
 use super::effect::Extent;
 use crate::recording::Recorded;
 
+/// The idle task's process id.
+pub(super) const IDLE: u32 = 0;
+
 /// Lines that are looked at, at most.
 const LOOK_AHEAD: usize = 20_000;
 

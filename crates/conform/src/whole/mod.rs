@@ -129,7 +129,8 @@ impl<'r> Whole<'r> {
     fn replay(&mut self) {
         for at in 0..self.events.len() {
             self.at = at;
-            self.now = self.time_of(at);
+            // The recorded tick may be a moment behind the clock: time never is.
+            self.now = self.now.max(self.time_of(at));
             let event = &self.events[at].event;
             if at > 0 && self.events[at - 1].event.pid != event.pid {
                 self.kblockd_ran_unseen();
@@ -239,7 +240,9 @@ fn queue_of(
     if let Some(elevator) = kind.and_then(|kind| kind.build(&setup.info())) {
         queue.set_elevator(Some(Box::new(TieBreaker::new(elevator, hint.clone()))));
     }
-    if let Some(nr) = setup.nr_requests {
+    if let Some(nr) = setup.nr_requests
+        && nr != queue.nr_requests()
+    {
         queue
             .set_nr_requests(nr)
             .map_err(|message| ConformError::Setup {

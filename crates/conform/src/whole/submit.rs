@@ -5,9 +5,7 @@ use blklab_workload::trace::tracefs::{BioEvent, EventKind};
 
 use super::Whole;
 use super::effect::Extent;
-
-/// The idle task's process id.
-const IDLE: u32 = 0;
+use super::lines::IDLE;
 
 /// A task that submits.
 #[derive(Default)]
