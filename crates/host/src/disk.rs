@@ -1,0 +1,181 @@
+//! A whole drive: its device node, its number and its folder in sysfs.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::HostError;
+use crate::system::{System, names, read};
+
+/// A drive as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Number {
+    /// The driver.
+    pub major: u32,
+    /// The drive or partition.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl Number {
+    /// Reads `major:minor`, as sysfs and mountinfo write it.
+    pub fn parse(text: &str) -> Option<Number> {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(Number {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    }
+
+    /// As trace events carry it: the kernel's internal `dev_t`, 12 and 20 bits.
+    pub fn dev_t(self) -> u32 {
+        (self.major << 20) | (self.minor & 0xf_ffff)
+    }
+}
+
+/// A whole drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The device as the user named it.
+    pub path: PathBuf,
+    /// The kernel's name for it, as in `/sys/block/NAME`.
+    pub name: String,
+    /// Its number.
+    pub number: Number,
+}
+
+impl Disk {
+    /// Finds the drive behind a device node.
+    pub fn find(system: &System, path: &Path) -> Result<Disk, HostError> {
+        let metadata = std::fs::metadata(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                let there = names(&system.sys("block")).join(", ");
+                let hint = format!("no such device; the drives of this machine are {there}");
+                HostError::device(path, hint)
+            }
+            _ => HostError::io("look at the device", path, e),
+        })?;
+        if !metadata.file_type().is_block_device() {
+            let reason = "not a block device; name a whole drive such as /dev/nvme0n1, or a file's \
+                          loop device (losetup --find --show FILE)";
+            return Err(HostError::device(path, reason));
+        }
+        let number = Number {
+            major: rustix::fs::major(metadata.rdev()),
+            minor: rustix::fs::minor(metadata.rdev()),
+        };
+        Disk::numbered(system, path, number)
+    }
+
+    fn numbered(system: &System, path: &Path, number: Number) -> Result<Disk, HostError> {
+        let link = system.sys(format!("dev/block/{number}"));
+        let folder = std::fs::canonicalize(&link)
+            .map_err(|e| HostError::io("find the drive in sysfs", &link, e))?;
+        let name = |folder: &Path| folder.file_name().map(|n| n.to_string_lossy().into_owned());
+        if folder.join("partition").exists() {
+            let whole = folder.parent().and_then(name).unwrap_or_default();
+            let reason = format!(
+                "a partition; a scheduler belongs to the whole drive, which is /dev/{whole}"
+            );
+            return Err(HostError::device(path, reason));
+        }
+        Ok(Disk {
+            path: path.to_path_buf(),
+            name: name(&folder).unwrap_or_default(),
+            number,
+        })
+    }
+
+    /// Its folder in sysfs.
+    pub fn folder(&self, system: &System) -> PathBuf {
+        system.sys("block").join(&self.name)
+    }
+
+    /// Its length in bytes. sysfs counts sectors of 512 bytes whatever the
+    /// drive's own are.
+    pub fn size_bytes(&self, system: &System) -> Result<u64, HostError> {
+        let path = self.folder(system).join("size");
+        let text = read("read the drive's size", &path)?;
+        let sectors: Option<u64> = text.parse().ok();
+        sectors
+            .and_then(|sectors| sectors.checked_mul(512))
+            .ok_or_else(|| HostError::Format {
+                path,
+                message: format!("{text:?} is not a number of sectors"),
+            })
+    }
+
+    /// The drive and its partitions: kernel's name and number of each.
+    pub fn parts(&self, system: &System) -> Vec<(String, Number)> {
+        let folder = self.folder(system);
+        let mut parts = vec![(self.name.clone(), self.number)];
+        for name in names(&folder) {
+            let inside = folder.join(&name);
+            if !inside.join("partition").exists() {
+                continue;
+            }
+            let number = read("read a partition's number", &inside.join("dev"));
+            if let Some(number) = number.ok().and_then(|text| Number::parse(&text)) {
+                parts.push((name, number));
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_sysfs_writes_them() {
+        let number = Number::parse("259:3\n").unwrap();
+        assert_eq!((number.major, number.minor), (259, 3));
+        assert_eq!(number.dev_t(), 259 << 20 | 3);
+        for wrong in ["", "7", "7:", ":7", "a:b", "-1:0"] {
+            assert_eq!(Number::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plain");
+        std::fs::write(&file, "x").unwrap();
+        let system = System::at(folder.path());
+        let error = Disk::find(&system, &file).unwrap_err();
+        assert!(error.is_mistake());
+        assert!(error.to_string().contains("not a block device"), "{error}");
+        let error = Disk::find(&system, &folder.path().join("nothing")).unwrap_err();
+        assert!(error.to_string().contains("no such device"), "{error}");
+    }
+
+    #[test]
+    fn a_partition_is_refused_and_its_drive_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let system = System::at(folder.path());
+        let part = system.sys("block/sdx/sdx1");
+        std::fs::create_dir_all(&part).unwrap();
+        std::fs::write(part.join("partition"), "1\n").unwrap();
+        std::fs::write(part.join("dev"), "8:17\n").unwrap();
+        std::fs::create_dir_all(system.sys("dev/block")).unwrap();
+        std::os::unix::fs::symlink(&part, system.sys("dev/block/8:17")).unwrap();
+        let number = Number::parse("8:17").unwrap();
+        let error = Disk::numbered(&system, Path::new("/dev/sdx1"), number).unwrap_err();
+        assert!(error.to_string().contains("/dev/sdx"), "{error}");
+        let whole = Disk {
+            path: "/dev/sdx".into(),
+            name: "sdx".into(),
+            number: Number {
+                major: 8,
+                minor: 16,
+            },
+        };
+        let parts = whole.parts(&system);
+        assert_eq!(parts[1], ("sdx1".to_string(), number));
+    }
+}

@@ -1,0 +1,16 @@
+//! The real kernel: the same experiment on a real Linux, measured with fio
+//! and tracefs.
+
+mod disk;
+mod error;
+mod inspect;
+mod permit;
+mod signature;
+mod system;
+
+pub use disk::{Disk, Number};
+pub use error::HostError;
+pub use inspect::{Finding, check_rights, inspect, is_read_only};
+pub use permit::{is_read_only_job, permit};
+pub use signature::{Signature, signatures};
+pub use system::System;
