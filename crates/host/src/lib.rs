@@ -4,13 +4,17 @@
 mod disk;
 mod error;
 mod inspect;
+mod interrupt;
 mod permit;
+mod queue;
 mod signature;
 mod system;
 
 pub use disk::{Disk, Number};
 pub use error::HostError;
 pub use inspect::{Finding, check_rights, inspect, is_read_only};
+pub use interrupt::Interrupts;
 pub use permit::{is_read_only_job, permit};
+pub use queue::{Choice, Files, Queue, QueueState, RealFiles, Restore, Schedulers};
 pub use signature::{Signature, signatures};
 pub use system::System;

@@ -1,0 +1,627 @@
+//! A drive's queue in sysfs: scheduler, tunables, `nr_requests`
+//! (Documentation/ABI/stable/sysfs-block).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::HostError;
+
+/// How long requests in flight may take to end before a scheduler is changed.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The files of a folder of sysfs. Tests answer as a kernel would.
+pub trait Files {
+    /// The whole text of a file.
+    fn read(&self, path: &Path) -> io::Result<String>;
+    /// Writes a file, as `echo value > file` does.
+    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+    /// The names in a folder; none where it is not there.
+    fn names(&self, folder: &Path) -> Vec<String>;
+}
+
+/// The machine's own files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFiles;
+
+impl Files for RealFiles {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        use std::io::Write;
+        // Not created where the kernel has no such file.
+        let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+        file.write_all(value.as_bytes())
+    }
+
+    fn names(&self, folder: &Path) -> Vec<String> {
+        crate::system::names(folder)
+    }
+}
+
+/// The schedulers a queue can have, and which it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedulers {
+    /// All of them, in the kernel's order.
+    pub names: Vec<String>,
+    /// The one in use.
+    pub active: String,
+}
+
+impl Schedulers {
+    /// Reads `none [mq-deadline] kyber bfq`. A queue without any scheduler
+    /// says `none` alone, without brackets.
+    pub fn parse(text: &str) -> Option<Schedulers> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let bracketed = |word: &&str| word.strip_prefix('[')?.strip_suffix(']').map(String::from);
+        let active = match &words[..] {
+            [only] => bracketed(only).or(Some(only.to_string())),
+            words => words.iter().find_map(bracketed),
+        };
+        let bare = |word: &&str| word.trim_matches(['[', ']']).to_string();
+        Some(Schedulers {
+            names: words.iter().map(bare).collect(),
+            active: active?,
+        })
+    }
+}
+
+/// What a queue is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueState {
+    /// The scheduler in use.
+    pub scheduler: String,
+    /// Its tunables (`queue/iosched/*`).
+    pub tunables: BTreeMap<String, String>,
+    /// `queue/nr_requests`.
+    pub nr_requests: String,
+}
+
+/// What a run wants of a queue; the kernel's defaults where it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The scheduler.
+    pub scheduler: String,
+    /// Tunables to set, in order.
+    pub tunables: Vec<(String, String)>,
+    /// `nr_requests`.
+    pub nr_requests: Option<u32>,
+}
+
+impl Choice {
+    /// The scheduler with what makes it different.
+    pub fn label(&self) -> String {
+        let mut parts: Vec<String> = self
+            .tunables
+            .iter()
+            .map(|(n, v)| format!("{n}={v}"))
+            .collect();
+        parts.extend(self.nr_requests.map(|n| format!("nr_requests={n}")));
+        match parts.is_empty() {
+            true => self.scheduler.clone(),
+            false => format!("{} ({})", self.scheduler, parts.join(", ")),
+        }
+    }
+}
+
+/// The queue of one drive.
+#[derive(Debug)]
+pub struct Queue<F> {
+    files: F,
+    device: String,
+    /// `/sys/block/NAME`.
+    folder: PathBuf,
+}
+
+impl<F: Files> Queue<F> {
+    /// The queue whose drive's folder in sysfs is `folder`; `device` is what
+    /// messages call it.
+    pub fn new(files: F, device: impl Into<String>, folder: impl Into<PathBuf>) -> Queue<F> {
+        Queue {
+            files,
+            device: device.into(),
+            folder: folder.into(),
+        }
+    }
+
+    /// What the device is called.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join("queue").join(name)
+    }
+
+    fn read(&self, what: &str, name: &str) -> Result<String, HostError> {
+        let path = self.path(name);
+        let text = self
+            .files
+            .read(&path)
+            .map_err(|e| self.failed(what, &path, e))?;
+        Ok(text.trim().to_string())
+    }
+
+    fn write(&self, what: &str, name: &str, value: &str) -> Result<(), HostError> {
+        let path = self.path(name);
+        let done = self.files.write(&path, value);
+        done.map_err(|e| self.failed(what, &path, e))
+    }
+
+    /// A file that is gone with its whole folder means that the drive is.
+    fn failed(&self, what: &str, path: &Path, error: io::Error) -> HostError {
+        let gone = self.files.names(&self.folder).is_empty();
+        let no_device = rustix::io::Errno::NODEV.raw_os_error();
+        if gone || error.raw_os_error() == Some(no_device) {
+            return HostError::Vanished {
+                device: self.device.clone(),
+            };
+        }
+        HostError::io(what, path, error)
+    }
+
+    /// The schedulers this kernel offers for the drive.
+    pub fn schedulers(&self) -> Result<Schedulers, HostError> {
+        let text = self.read("list the schedulers", "scheduler")?;
+        Schedulers::parse(&text).ok_or_else(|| HostError::Format {
+            path: self.path("scheduler"),
+            message: format!("{text:?} does not name a scheduler in use, as `[none] bfq` does"),
+        })
+    }
+
+    /// What the queue is set to now.
+    pub fn state(&self) -> Result<QueueState, HostError> {
+        Ok(QueueState {
+            scheduler: self.schedulers()?.active,
+            tunables: self.tunables(),
+            nr_requests: self.read("read nr_requests", "nr_requests")?,
+        })
+    }
+
+    /// The tunables that can be read.
+    fn tunables(&self) -> BTreeMap<String, String> {
+        let names = self.files.names(&self.path("iosched")).into_iter();
+        names
+            .filter_map(|name| {
+                let value = self
+                    .read("read a tunable", &format!("iosched/{name}"))
+                    .ok()?;
+                Some((name, value))
+            })
+            .collect()
+    }
+
+    /// Checks a choice against the kernel before anything is changed. Tunables
+    /// show only while their scheduler is in use, so theirs come with
+    /// [`Queue::set`].
+    pub fn check(&self, choice: &Choice) -> Result<(), HostError> {
+        let there = self.schedulers()?.names;
+        if there.contains(&choice.scheduler) {
+            return Ok(());
+        }
+        Err(HostError::Unfit(format!(
+            "{}: this kernel has no scheduler {} for it; it has {}. If it is a module, load it \
+             first (modprobe {})",
+            self.device,
+            choice.scheduler,
+            there.join(", "),
+            module_of(&choice.scheduler),
+        )))
+    }
+
+    /// Sets scheduler and tunables. Every scheduler begins anew, with the
+    /// kernel's defaults, also where it is the one in use already.
+    pub fn set(&self, choice: &Choice) -> Result<(), HostError> {
+        self.check(choice)?;
+        self.drain()?;
+        // The kernel does nothing when the scheduler is in use already, so
+        // what earlier runs learned (bfq, kyber) would live on.
+        if choice.scheduler != "none" && self.schedulers()?.active == choice.scheduler {
+            self.switch("none")?;
+        }
+        self.switch(&choice.scheduler)?;
+        for (name, value) in &choice.tunables {
+            self.set_tunable(&choice.scheduler, name, value)?;
+        }
+        if let Some(n) = choice.nr_requests {
+            self.set_nr_requests(&n.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Writing waits in the kernel until the queue is frozen and the new
+    /// scheduler is in place; reading back proves it.
+    fn switch(&self, scheduler: &str) -> Result<(), HostError> {
+        self.write("set the scheduler", "scheduler", scheduler)?;
+        let active = self.schedulers()?.active;
+        if active == scheduler {
+            return Ok(());
+        }
+        Err(HostError::Unfit(format!(
+            "{}: the scheduler was set to {scheduler}, but the kernel still uses {active}",
+            self.device
+        )))
+    }
+
+    fn set_tunable(&self, scheduler: &str, name: &str, value: &str) -> Result<(), HostError> {
+        let there = self.files.names(&self.path("iosched"));
+        if !there.iter().any(|known| known == name) {
+            let known = match there.is_empty() {
+                true => "it has none".to_string(),
+                false => format!("it has {}", there.join(", ")),
+            };
+            return Err(HostError::Unfit(format!(
+                "{}: {scheduler} of this kernel has no tunable {name}; {known}",
+                self.device
+            )));
+        }
+        let file = format!("iosched/{name}");
+        let done = self.write("set a tunable", &file, value);
+        if let Err(HostError::Io { source, .. }) = &done
+            && source.kind() == io::ErrorKind::InvalidInput
+        {
+            return Err(HostError::Unfit(format!(
+                "{}: the kernel refuses {scheduler}.{name}={value}",
+                self.device
+            )));
+        }
+        done?;
+        let now = self.read("read a tunable", &file)?;
+        if now == value {
+            return Ok(());
+        }
+        Err(HostError::Unfit(format!(
+            "{}: {scheduler}.{name} was set to {value}, but the kernel took {now}",
+            self.device
+        )))
+    }
+
+    fn set_nr_requests(&self, value: &str) -> Result<(), HostError> {
+        self.write("set nr_requests", "nr_requests", value)
+            .map_err(|error| match error {
+                HostError::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                    HostError::Unfit(format!(
+                        "{}: the kernel refuses nr_requests={value}; without a scheduler the \
+                         drive's own depth is the limit",
+                        self.device
+                    ))
+                }
+                other => other,
+            })?;
+        let now = self.read("read nr_requests", "nr_requests")?;
+        match now == value {
+            true => Ok(()),
+            // The kernel raises what is below 4.
+            false => Err(HostError::Unfit(format!(
+                "{}: nr_requests was set to {value}, but the kernel took {now}",
+                self.device
+            ))),
+        }
+    }
+
+    /// Waits until no request is in flight.
+    fn drain(&self) -> Result<(), HostError> {
+        let path = self.folder.join("inflight");
+        let end = Instant::now() + DRAIN_LIMIT;
+        loop {
+            let text = self.files.read(&path);
+            let text = text.map_err(|e| self.failed("see what is in flight", &path, e))?;
+            if text.split_whitespace().all(|count| count == "0") {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(HostError::Unfit(format!(
+                    "{}: requests are still in flight after {} s; somebody else uses the drive",
+                    self.device,
+                    DRAIN_LIMIT.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Puts a state back. All that differs is written, whatever else fails.
+    pub fn put_back(&self, state: &QueueState) -> Result<(), HostError> {
+        let mut failures: Vec<String> = Vec::new();
+        let mut note = |done: Result<(), HostError>| match done {
+            Err(HostError::Vanished { device }) => Err(HostError::Vanished { device }),
+            Err(error) => {
+                failures.push(error.to_string());
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        };
+        if self.schedulers()?.active != state.scheduler {
+            note(self.switch(&state.scheduler))?;
+        }
+        for (name, value) in &state.tunables {
+            if self.tunables().get(name) != Some(value) {
+                note(self.set_tunable(&state.scheduler, name, value))?;
+            }
+        }
+        if self.read("read nr_requests", "nr_requests")? != state.nr_requests {
+            note(self.set_nr_requests(&state.nr_requests))?;
+        }
+        if failures.is_empty() {
+            return Ok(());
+        }
+        Err(HostError::NotRestored(format!(
+            "{}: could not put the queue back: {}. Before the run it had scheduler {}, \
+             nr_requests {}",
+            self.device,
+            failures.join("; "),
+            state.scheduler,
+            state.nr_requests
+        )))
+    }
+}
+
+/// The module that holds a scheduler.
+fn module_of(scheduler: &str) -> String {
+    match scheduler {
+        "kyber" | "cfq" | "deadline" => format!("{scheduler}-iosched"),
+        other => other.to_string(),
+    }
+}
+
+/// Puts a queue back as it was when the guard was made: when asked, or at the
+/// latest when it is dropped, so that no way out of a run forgets it.
+#[derive(Debug)]
+pub struct Restore<'a, F: Files> {
+    queue: &'a Queue<F>,
+    state: Option<QueueState>,
+}
+
+impl<'a, F: Files> Restore<'a, F> {
+    /// Remembers what the queue is set to now.
+    pub fn remember(queue: &'a Queue<F>) -> Result<Restore<'a, F>, HostError> {
+        Ok(Restore {
+            state: Some(queue.state()?),
+            queue,
+        })
+    }
+
+    /// Puts it back now and tells how that went.
+    pub fn put_back(mut self) -> Result<(), HostError> {
+        match self.state.take() {
+            Some(state) => self.queue.put_back(&state),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<F: Files> Drop for Restore<'_, F> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take()
+            && let Err(error) = self.queue.put_back(&state)
+        {
+            eprintln!("blklab: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// A kernel's answers: tunables come and go with their scheduler, and
+    /// `nr_requests` falls back to a default of each.
+    #[derive(Default)]
+    struct Kernel {
+        state: RefCell<KernelState>,
+    }
+
+    #[derive(Default)]
+    struct KernelState {
+        active: String,
+        tunables: BTreeMap<String, String>,
+        nr_requests: String,
+        writes: Vec<String>,
+        gone: bool,
+        refuse: Option<&'static str>,
+    }
+
+    const NAMES: [&str; 3] = ["none", "mq-deadline", "bfq"];
+
+    fn defaults(scheduler: &str) -> BTreeMap<String, String> {
+        let pairs: &[(&str, &str)] = match scheduler {
+            "mq-deadline" => &[("fifo_batch", "16"), ("writes_starved", "2")],
+            "bfq" => &[("slice_idle", "8")],
+            _ => &[],
+        };
+        pairs
+            .iter()
+            .map(|(n, v)| (n.to_string(), v.to_string()))
+            .collect()
+    }
+
+    impl KernelState {
+        fn switch(&mut self, scheduler: &str) {
+            if self.active == scheduler {
+                return;
+            }
+            self.active = scheduler.to_string();
+            self.tunables = defaults(scheduler);
+            self.nr_requests = if scheduler == "none" { "128" } else { "256" }.to_string();
+        }
+    }
+
+    impl Files for &Kernel {
+        fn read(&self, path: &Path) -> io::Result<String> {
+            let state = self.state.borrow();
+            let missing = || io::Error::from(io::ErrorKind::NotFound);
+            if state.gone {
+                return Err(missing());
+            }
+            let name = path.file_name().unwrap().to_str().unwrap();
+            Ok(match name {
+                "scheduler" => {
+                    let show = |n: &&str| match **n == *state.active {
+                        true => format!("[{n}]"),
+                        false => n.to_string(),
+                    };
+                    NAMES.iter().map(show).collect::<Vec<_>>().join(" ")
+                }
+                "nr_requests" => format!("{}\n", state.nr_requests),
+                "inflight" => "       0        0\n".to_string(),
+                name => state.tunables.get(name).ok_or_else(missing)?.clone(),
+            })
+        }
+
+        fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+            let mut state = self.state.borrow_mut();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if state.gone {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            if state.refuse == Some(name) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            state.writes.push(format!("{name}={value}"));
+            match name {
+                "scheduler" => state.switch(value),
+                "nr_requests" => state.nr_requests = value.to_string(),
+                name => {
+                    state.tunables.insert(name.to_string(), value.to_string());
+                }
+            }
+            Ok(())
+        }
+
+        fn names(&self, folder: &Path) -> Vec<String> {
+            let state = self.state.borrow();
+            match folder.file_name().unwrap().to_str().unwrap() {
+                _ if state.gone => Vec::new(),
+                "iosched" => state.tunables.keys().cloned().collect(),
+                _ => vec!["queue".to_string()],
+            }
+        }
+    }
+
+    /// A kernel with mq-deadline tuned by somebody.
+    fn kernel() -> Kernel {
+        let kernel = Kernel::default();
+        {
+            let mut state = kernel.state.borrow_mut();
+            state.switch("mq-deadline");
+            state.tunables.insert("fifo_batch".into(), "4".into());
+            state.nr_requests = "64".into();
+        }
+        kernel
+    }
+
+    fn queue(kernel: &Kernel) -> Queue<&Kernel> {
+        Queue::new(kernel, "/dev/sdx", "/sys/block/sdx")
+    }
+
+    fn choice(scheduler: &str, tunables: &[(&str, &str)]) -> Choice {
+        Choice {
+            scheduler: scheduler.to_string(),
+            tunables: tunables
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .collect(),
+            nr_requests: None,
+        }
+    }
+
+    #[test]
+    fn the_kernels_list_reads_either_way() {
+        let s = Schedulers::parse("none [mq-deadline] kyber bfq \n").unwrap();
+        assert_eq!(s.names, ["none", "mq-deadline", "kyber", "bfq"]);
+        assert_eq!(s.active, "mq-deadline");
+        assert_eq!(Schedulers::parse("none").unwrap().active, "none");
+        assert_eq!(Schedulers::parse("[none]").unwrap().active, "none");
+        assert_eq!(Schedulers::parse("none bfq"), None);
+        assert_eq!(Schedulers::parse(""), None);
+    }
+
+    #[test]
+    fn everything_is_put_back() {
+        let kernel = kernel();
+        let queue = queue(&kernel);
+        let before = queue.state().unwrap();
+        let guard = Restore::remember(&queue).unwrap();
+        queue.set(&choice("bfq", &[("slice_idle", "0")])).unwrap();
+        assert_eq!(queue.state().unwrap().tunables["slice_idle"], "0");
+        queue.set(&choice("mq-deadline", &[])).unwrap();
+        assert_eq!(queue.state().unwrap().tunables["fifo_batch"], "16");
+        guard.put_back().unwrap();
+        assert_eq!(queue.state().unwrap(), before);
+    }
+
+    #[test]
+    fn a_guard_that_falls_puts_back_too() {
+        let kernel = kernel();
+        let queue = queue(&kernel);
+        let before = queue.state().unwrap();
+        let fails = || -> Result<(), HostError> {
+            let _guard = Restore::remember(&queue)?;
+            queue.set(&choice("bfq", &[("no_such", "1")]))
+        };
+        let error = fails().unwrap_err();
+        assert!(error.to_string().contains("it has slice_idle"), "{error}");
+        assert_eq!(queue.state().unwrap(), before);
+    }
+
+    #[test]
+    fn a_panic_puts_back_too() {
+        let kernel = kernel();
+        let queue = queue(&kernel);
+        let before = queue.state().unwrap();
+        let run = std::panic::AssertUnwindSafe(|| {
+            let _guard = Restore::remember(&queue).unwrap();
+            queue.set(&choice("none", &[])).unwrap();
+            panic!("as asked");
+        });
+        assert!(std::panic::catch_unwind(run).is_err());
+        assert_eq!(queue.state().unwrap(), before);
+    }
+
+    #[test]
+    fn a_scheduler_in_use_begins_anew() {
+        let kernel = kernel();
+        queue(&kernel).set(&choice("mq-deadline", &[])).unwrap();
+        let writes = kernel.state.borrow().writes.clone();
+        assert_eq!(writes, ["scheduler=none", "scheduler=mq-deadline"]);
+    }
+
+    #[test]
+    fn an_unknown_scheduler_names_those_there_are() {
+        let kernel = kernel();
+        let error = queue(&kernel).set(&choice("kyber", &[])).unwrap_err();
+        assert!(error.is_mistake());
+        let message = error.to_string();
+        assert!(message.contains("none, mq-deadline, bfq"), "{message}");
+        assert!(message.contains("kyber-iosched"), "{message}");
+        assert!(kernel.state.borrow().writes.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_told_and_the_rest_is_done() {
+        let kernel = kernel();
+        let queue = queue(&kernel);
+        let guard = Restore::remember(&queue).unwrap();
+        queue.set(&choice("none", &[])).unwrap();
+        kernel.state.borrow_mut().refuse = Some("fifo_batch");
+        let error = guard.put_back().unwrap_err();
+        assert!(error.to_string().contains("fifo_batch"), "{error}");
+        assert_eq!(queue.state().unwrap().nr_requests, "64");
+    }
+
+    #[test]
+    fn a_vanished_drive_is_called_so() {
+        let kernel = kernel();
+        let queue = queue(&kernel);
+        let guard = Restore::remember(&queue).unwrap();
+        kernel.state.borrow_mut().gone = true;
+        let error = queue.set(&choice("none", &[])).unwrap_err();
+        assert!(matches!(error, HostError::Vanished { .. }), "{error}");
+        let error = guard.put_back().unwrap_err();
+        assert!(matches!(error, HostError::Vanished { .. }), "{error}");
+    }
+}
