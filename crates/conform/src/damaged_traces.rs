@@ -106,6 +106,22 @@ proptest! {
     }
 
     #[test]
+    fn no_damage_is_a_panic_of_kyber_or_bfq(
+        (scheduler, run) in prop::sample::select(vec![
+            ("kyber", "kyber/w5_seqread_randwrite_d4"),
+            ("kyber", "kyber/w9_ext4_d4"),
+            ("bfq", "bfq/w7_prio_d4"),
+            ("bfq", "bfq/w9_ext4_d4"),
+        ]),
+        from in 0..12_000usize,
+        damages in prop::collection::vec(damage(), 0..60),
+    ) {
+        let recording = damaged(run, from, &damages);
+        let probes = alone::probes_of(scheduler).unwrap();
+        let _ = alone::compare(&recording, scheduler, probes);
+    }
+
+    #[test]
     fn no_damage_is_a_panic_without_a_scheduler(
         run in prop::sample::select(vec!["none/w6_seqwrite_merge_d4", "none/w9_ext4_d4"]),
         from in 0..8_000usize,

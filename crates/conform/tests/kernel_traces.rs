@@ -46,6 +46,34 @@ fn mq_deadline_agrees_on_everything() {
 }
 
 #[test]
+fn kyber_agrees_on_everything() {
+    let report = scheduler_alone("kyber", &traces(&ours(), "kyber")).unwrap();
+    assert!(report.all_agree(), "{report}");
+    let depths = report.totals().into_iter().find(|t| t.kind == "depth");
+    assert!(depths.is_some_and(|t| t.compared > 0) && report.compared() > 10_000);
+}
+
+/// bfq does, but for what hangs on a jiffy that is not recorded.
+fn assert_bfq(report: &Report) {
+    assert!(report.percent() >= 99.9, "{report}");
+    for tally in report.totals() {
+        let raising = tally.kind == "raising";
+        assert!(tally.agreed == tally.compared || raising, "{report}");
+    }
+}
+
+#[test]
+fn bfq_agrees_on_queues_requests_and_budgets() {
+    let report = scheduler_alone("bfq", &traces(&ours(), "bfq")).unwrap();
+    assert_bfq(&report);
+    let kinds: Vec<_> = report.totals().iter().map(|t| t.kind).collect();
+    for kind in ["choice", "none", "queue", "budget", "service", "raising"] {
+        assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
+    }
+    assert!(report.compared() > 40_000);
+}
+
+#[test]
 fn the_whole_layer_agrees_without_a_scheduler() {
     let report = whole("none", &traces(&ours(), "none")).unwrap();
     assert_whole(&report);
@@ -72,6 +100,15 @@ fn every_trace_there_is_agrees() {
     assert!(report.all_agree(), "{report}");
     assert_whole(&whole("mq-deadline", &deadline).unwrap());
     assert_whole(&whole("none", &none).unwrap());
+    let kyber = traces(&directory, "kyber");
+    if !kyber.is_empty() {
+        let report = scheduler_alone("kyber", &kyber).unwrap();
+        assert!(report.all_agree(), "{report}");
+    }
+    let bfq = traces(&directory, "bfq");
+    if !bfq.is_empty() {
+        assert_bfq(&scheduler_alone("bfq", &bfq).unwrap());
+    }
 }
 
 /// A private directory with one trace, its description changed.
@@ -128,6 +165,22 @@ fn a_wrong_scheduler_is_found_out() {
         assert!(!alone.traces[0].differences.is_empty());
         let whole = whole("mq-deadline", &traces).unwrap();
         assert!(whole.percent() < WHOLE_PERCENT, "{name}: {whole}");
+    }
+}
+
+#[test]
+fn a_wrong_kyber_or_bfq_is_found_out() {
+    for (scheduler, name, from, to) in [
+        ("kyber", "read_lat_nsec", "2000000", "50000000"),
+        ("bfq", "low_latency", "1", "0"),
+        ("bfq", "slice_idle_us", "8000", "0"),
+        ("bfq", "back_seek_penalty", "2", "9"),
+    ] {
+        let setting = |value: &str| format!("\"iosched/{name}\": \"{value}\"");
+        let run = format!("{scheduler}/w9_ext4_d4");
+        let changed = Changed::new(name, &run, &setting(from), &setting(to));
+        let report = scheduler_alone(scheduler, &[&changed.trace]).unwrap();
+        assert!(!report.all_agree(), "{name}: {report}");
     }
 }
 

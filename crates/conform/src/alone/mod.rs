@@ -23,7 +23,7 @@ use crate::report::{Difference, TraceReport};
 use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
-use probes::{Answer, Picked, Probes, State, Step};
+use probes::{Answer, Picked, Probes, Step};
 use tasks::{Exits, Tasks, work_begins};
 
 /// What makes a write a flush sequence, on a drive with a volatile cache.
@@ -559,8 +559,7 @@ impl<'r> Alone<'r> {
     fn compare_state(&mut self, kernel: &Answer) {
         let ours = self.elevator.debug_state();
         let value = |name: &str| ours.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
-        let known: Vec<State> = kernel.state.iter().flatten().copied().collect();
-        for part in known.chunk_by(|a, b| a.kind == b.kind) {
+        for part in kernel.state.chunk_by(|a, b| a.kind == b.kind) {
             let same = part.iter().all(|s| value(s.name) == Some(s.value));
             let text = part.iter().map(|s| format!("{} {}", s.name, s.value));
             let text: Vec<String> = text.collect();

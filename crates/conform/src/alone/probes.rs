@@ -7,7 +7,7 @@
 use blklab_workload::trace::tracefs::{EventKind, MergeSide};
 
 /// What a probe's event means to the comparison.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// `insert_requests` was entered; the requests follow.
     InsertCall { at_head: bool },
@@ -39,15 +39,12 @@ pub(crate) enum Step {
 }
 
 /// An answer of `dispatch_request`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) picked: Option<Picked>,
     /// State after the call.
-    pub(crate) state: [Option<State>; STATE],
+    pub(crate) state: Vec<State>,
 }
-
-/// Most state an answer shows.
-const STATE: usize = 6;
 
 /// A part of a scheduler's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +56,12 @@ pub(crate) struct State {
 }
 
 /// A part of the state that is just called so.
-fn state(name: &'static str, value: impl Into<i64>) -> Option<State> {
-    Some(State {
+fn state(name: &'static str, value: impl Into<i64>) -> State {
+    State {
         kind: "state",
         name,
         value: value.into(),
-    })
+    }
 }
 
 /// The request an answer names.
@@ -120,13 +117,10 @@ impl Probes for MqDeadline {
                     fifo_time: Some(picked.fifo_time),
                     queue: None,
                 }),
-                state: [
+                state: vec![
                     state("last_dir", ret.last_dir_is_write),
                     state("batching", ret.batching),
                     state("starved", ret.starved),
-                    None,
-                    None,
-                    None,
                 ],
             }),
             EventKind::DdBmerged {
@@ -184,13 +178,9 @@ impl Probes for Kyber {
                     fifo_time: None,
                     queue: None,
                 }),
-                state: [
+                state: vec![
                     state("cur_domain", ret.domain),
                     state("batching", ret.batching),
-                    None,
-                    None,
-                    None,
-                    None,
                 ],
             }),
             EventKind::KyDone {
@@ -245,8 +235,18 @@ impl Probes for Bfq {
                 nobody_served: call.in_service.is_none(),
             },
             EventKind::BfqDispRet(ret) => {
-                let queue = ret.picked.and_then(|picked| picked.queue);
-                let of_queue = |kind, name, value: i64| Some(State { kind, name, value });
+                let of = |kind, name, value| State { kind, name, value };
+                let mut known = vec![
+                    state("queued", ret.queued),
+                    of("peak rate", "peak_rate", ret.peak_rate.into()),
+                ];
+                if let Some(queue) = ret.picked.and_then(|picked| picked.queue) {
+                    known.extend([
+                        of("budget", "budget", queue.budget.into()),
+                        of("service", "service", queue.service.into()),
+                        of("raising", "wr_coeff", queue.wr_coeff.into()),
+                    ]);
+                }
                 Step::Answer(Answer {
                     picked: ret.picked.map(|picked| Picked {
                         rq: picked.rq,
@@ -254,14 +254,7 @@ impl Probes for Bfq {
                         fifo_time: None,
                         queue: picked.queue.map(|q| (q.bfqq, q.pid.into())),
                     }),
-                    state: [
-                        state("queued", ret.queued),
-                        of_queue("peak rate", "peak_rate", ret.peak_rate.into()),
-                        queue.and_then(|q| of_queue("budget", "budget", q.budget.into())),
-                        queue.and_then(|q| of_queue("service", "service", q.service.into())),
-                        queue.and_then(|q| of_queue("raising", "wr_coeff", q.wr_coeff.into())),
-                        None,
-                    ],
+                    state: known,
                 })
             }
             EventKind::BfqFin { rq, .. } => Step::Finish {
