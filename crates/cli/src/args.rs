@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::serve_args::ServeArgs;
+use crate::serve_args::{GetArgs, ServeArgs, SetArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Conform(ConformArgs),
     /// Serve block devices over NBD, with a scheduler and a drive's speed
     Serve(ServeArgs),
+    /// Show an attribute of a running server
+    Get(GetArgs),
+    /// Change an attribute of a running server, such as its scheduler
+    Set(SetArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists

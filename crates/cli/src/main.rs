@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Conform(args) => conform::conform(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Get(args) => serve::get(&args),
+        Command::Set(args) => serve::set(&args),
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => manual::completions(&args),

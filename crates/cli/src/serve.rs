@@ -1,13 +1,15 @@
 //! `blklab serve`.
 
 use std::io::Write;
+use std::path::Path;
 
 use blklab_serve::{ExportSpec, LimitsSpec, Listen, Server, ServerSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
-use crate::serve_args::ServeArgs;
+use crate::output;
+use crate::serve_args::{GetArgs, ServeArgs, SetArgs};
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let spec = spec(args)?;
@@ -43,6 +45,9 @@ fn announce(server: &Server) {
             Listen::Unix(path) => writeln!(out, "nbd+unix:///?socket={}", path.display()),
             Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
         };
+    }
+    if let Some(Listen::Tcp(address)) = server.metrics_address() {
+        let _ = writeln!(out, "metrics: http://{address}/metrics");
     }
     let _ = out.flush();
 }
@@ -94,4 +99,31 @@ fn export(args: &ServeArgs) -> ExportSpec {
         drive: args.drive.clone(),
         seed: args.seed,
     }
+}
+
+/// `blklab get`.
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let export = args.control.export.as_str();
+    let control = &args.control.control;
+    let Some(name) = &args.name else {
+        let names = ask(control, &["names", export])?;
+        for name in names.lines() {
+            let value = ask(control, &["get", export, name])?;
+            output::print(&format!("{name}: {value}\n"))?;
+        }
+        return Ok(());
+    };
+    let value = ask(control, &["get", export, name])?;
+    output::print(&format!("{value}\n"))
+}
+
+/// `blklab set`.
+pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
+    let export = args.control.export.as_str();
+    let words = ["set", export, &args.name, &args.value];
+    ask(&args.control.control, &words).map(drop)
+}
+
+fn ask(control: &Path, words: &[&str]) -> Result<String, Failure> {
+    blklab_serve::ask(control, words).map_err(Failure::mistake)
 }

@@ -120,3 +120,37 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) pid_file: Option<PathBuf>,
 }
+
+/// Where a running server is found.
+#[derive(Args)]
+pub(crate) struct ControlArgs {
+    /// The server's control socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: PathBuf,
+
+    /// The export; the first if not given
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) export: String,
+}
+
+#[derive(Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+
+    /// The attribute, such as queue/scheduler or iosched/fifo_batch; all of
+    /// them if not given
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct SetArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+
+    /// The attribute, such as queue/scheduler or iosched/fifo_batch
+    pub(crate) name: String,
+
+    /// Its new value
+    pub(crate) value: String,
+}

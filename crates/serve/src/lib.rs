@@ -4,16 +4,20 @@
 //! sees the requests of all connections together, as a kernel's does those of
 //! all processes.
 
+mod attributes;
 mod buffers;
 mod clock;
 mod config;
 mod connection;
+mod control;
 mod disk;
 mod export_loop;
 mod gate;
 mod handshakes;
 mod io;
+mod listener;
 mod mailbox;
+mod metrics;
 mod server;
 mod size;
 mod spec;
@@ -21,6 +25,7 @@ mod stats;
 mod store;
 
 pub use config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
+pub use control::ask;
 pub use server::Server;
 pub use size::parse_size;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};

@@ -1,8 +1,6 @@
 //! A server: listeners, handshakes, and a thread an export.
 
-use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,105 +10,55 @@ use std::time::Duration;
 use blklab_blk::Nanos;
 use blklab_nbd::wire::ExportFlags;
 use blklab_nbd::{BlockSizes, Export};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::Clock;
 use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
+use crate::control::Exports;
 use crate::disk::{Disk, DiskSetup};
 use crate::export_loop::{ConnectionLimits, ExportLoop, Message, Ticket};
 use crate::handshakes::Reception;
+use crate::listener::{Listener, take_clients};
 use crate::mailbox::Mailbox;
 use crate::store::{FileOptions, FileStore, Memory, Nature, Store};
 
 /// Software queues of an export, at most: connections beyond share them.
 const MAX_SOFTWARE_QUEUES: usize = 64;
-/// What a server wants to hear more of than it can handle.
-const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
 
 /// A server that runs.
 pub struct Server {
     reception: Arc<Reception>,
-    acceptor_wake: Arc<Mailbox<()>>,
-    acceptor: JoinHandle<()>,
+    doors: Vec<Door>,
     exports: Vec<JoinHandle<Result<(), String>>>,
     addresses: Vec<Listen>,
+    metrics: Option<Listen>,
     unix_paths: Vec<PathBuf>,
 }
 
-/// A socket that clients connect to.
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
+/// A thread that takes clients of one kind in.
+struct Door {
+    wake: Arc<Mailbox<()>>,
+    thread: JoinHandle<()>,
 }
 
-impl Listener {
-    fn bind(listen: &Listen) -> Result<Listener, String> {
-        match listen {
-            Listen::Unix(path) => {
-                remove_stale_socket(path)?;
-                let listener = UnixListener::bind(path);
-                listener
-                    .map(Listener::Unix)
-                    .map_err(|e| format!("{}: {e}", path.display()))
-            }
-            Listen::Tcp(address) => TcpListener::bind(address)
-                .map(Listener::Tcp)
-                .map_err(|e| format!("{address}: {e}")),
-        }
+impl Door {
+    fn open(
+        name: &str,
+        listeners: Vec<Listener>,
+        client: impl Fn(OwnedFd) + Send + 'static,
+    ) -> Result<Door, String> {
+        let wake = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
+        let own = Arc::clone(&wake);
+        let builder = std::thread::Builder::new().name(name.to_string());
+        let thread = builder
+            .spawn(move || take_clients(&listeners, &own, client))
+            .map_err(|e| e.to_string())?;
+        Ok(Door { wake, thread })
     }
 
-    /// Where it really listens: port 0 became some port.
-    fn address(&self, asked: &Listen) -> Listen {
-        match self {
-            Listener::Tcp(tcp) => tcp.local_addr().map_or(asked.clone(), Listen::Tcp),
-            Listener::Unix(_) => asked.clone(),
-        }
+    fn close(self) {
+        self.wake.send(());
+        let _ = self.thread.join();
     }
-
-    fn set_nonblocking(&self) -> std::io::Result<()> {
-        match self {
-            Listener::Unix(unix) => unix.set_nonblocking(true),
-            Listener::Tcp(tcp) => tcp.set_nonblocking(true),
-        }
-    }
-
-    fn accept(&self) -> std::io::Result<OwnedFd> {
-        match self {
-            Listener::Unix(unix) => unix.accept().map(|(stream, _)| stream.into()),
-            Listener::Tcp(tcp) => {
-                let (stream, _) = tcp.accept()?;
-                // Replies are complete when they are written: do not hold them.
-                stream.set_nodelay(true)?;
-                Ok(stream.into())
-            }
-        }
-    }
-
-    fn poll_fd(&self) -> PollFd<'_> {
-        let fd = match self {
-            Listener::Unix(unix) => unix.as_fd(),
-            Listener::Tcp(tcp) => tcp.as_fd(),
-        };
-        PollFd::from_borrowed_fd(fd, PollFlags::IN)
-    }
-}
-
-/// A socket that nobody listens on any more is in the way.
-fn remove_stale_socket(path: &std::path::Path) -> Result<(), String> {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(found) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !found.file_type().is_socket() {
-        return Err(format!(
-            "{}: it exists and is no socket; name another path or remove it",
-            path.display()
-        ));
-    }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(format!("{}: another server listens there", path.display()));
-    }
-    std::fs::remove_file(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 impl Server {
@@ -120,21 +68,17 @@ impl Server {
     /// Where something cannot be served as asked; the message says what.
     pub fn start(config: &ServerConfig) -> Result<Server, String> {
         let clock = Clock::start();
-        let mut listeners = Vec::new();
-        let (mut addresses, mut unix_paths) = (Vec::new(), Vec::new());
         let mut prepared = Vec::new();
         for export in &config.exports {
             prepared.push(Prepared::new(export, config)?);
         }
-        for listen in &config.listen {
-            let listener = Listener::bind(listen)?;
-            listener.set_nonblocking().map_err(|e| e.to_string())?;
-            addresses.push(listener.address(listen));
-            if let Listen::Unix(path) = listen {
-                unix_paths.push(path.clone());
-            }
-            listeners.push(listener);
-        }
+        let mut bindings = Bindings::default();
+        let listeners = bindings.bind(&config.listen)?;
+        let addresses = bindings.addresses.clone();
+        let control: Vec<Listen> = config.control.iter().cloned().map(Listen::Unix).collect();
+        let control = bindings.bind(&control)?;
+        let metrics: Vec<Listen> = config.metrics.iter().copied().map(Listen::Tcp).collect();
+        let metrics = bindings.bind(&metrics)?;
         let (mut exports, mut mailboxes, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         for one in prepared {
             let mailbox = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
@@ -142,28 +86,43 @@ impl Server {
             exports.push((*one.export).clone());
             threads.push(one.start(clock, config, mailbox)?);
         }
+        let administered = Arc::new(Exports {
+            names: exports.iter().map(|e| e.name.clone()).collect(),
+            mailboxes: mailboxes.clone(),
+        });
         let reception = Arc::new(Reception {
             exports,
             mailboxes,
             deadline: Duration::from_secs(config.limits.handshake_seconds),
             shutting_down: AtomicBool::new(false),
         });
-        let acceptor_wake = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
-        let acceptor = {
-            let (reception, wake) = (Arc::clone(&reception), Arc::clone(&acceptor_wake));
-            let max = config.limits.connections;
-            let builder = std::thread::Builder::new().name("accept".to_string());
-            builder
-                .spawn(move || accept(&listeners, &reception, &wake, max))
-                .map_err(|e| e.to_string())?
-        };
+        let mut doors = vec![front_door(
+            &reception,
+            listeners,
+            config.limits.connections,
+        )?];
+        if !control.is_empty() {
+            let exports = Arc::clone(&administered);
+            doors.push(Door::open("control", control, move |socket| {
+                exports.serve(socket);
+            })?);
+        }
+        if !metrics.is_empty() {
+            doors.push(Door::open("metrics", metrics, move |socket| {
+                administered.serve_metrics(socket);
+            })?);
+        }
         Ok(Server {
             reception,
-            acceptor_wake,
-            acceptor,
+            doors,
             exports: threads,
             addresses,
-            unix_paths,
+            metrics: bindings
+                .addresses
+                .last()
+                .filter(|_| config.metrics.is_some())
+                .cloned(),
+            unix_paths: bindings.unix_paths,
         })
     }
 
@@ -172,13 +131,20 @@ impl Server {
         &self.addresses
     }
 
+    /// Where it tells its metrics.
+    pub fn metrics_address(&self) -> Option<&Listen> {
+        self.metrics.as_ref()
+    }
+
     /// Finishes what was accepted, makes it durable, and ends.
     ///
     /// # Errors
     /// Where that failed for some export.
     pub fn shut_down(self) -> Result<(), String> {
         self.reception.shutting_down.store(true, Ordering::Relaxed);
-        self.acceptor_wake.send(());
+        for door in self.doors {
+            door.close();
+        }
         for mailbox in &self.reception.mailboxes {
             mailbox.send(Message::ShutDown);
         }
@@ -188,7 +154,6 @@ impl Server {
             let ended = ended.unwrap_or_else(|_| Err("an export's thread panicked".to_string()));
             failed = failed.and(ended);
         }
-        let _ = self.acceptor.join();
         for path in &self.unix_paths {
             let _ = std::fs::remove_file(path);
         }
@@ -196,43 +161,42 @@ impl Server {
     }
 }
 
-/// Takes clients in until it is woken to end.
-fn accept(
-    listeners: &[Listener],
-    reception: &Arc<Reception>,
-    wake: &Mailbox<()>,
-    max_connections: usize,
-) {
-    let count: Ticket = Arc::new(());
-    loop {
-        let mut fds: Vec<PollFd<'_>> = listeners.iter().map(Listener::poll_fd).collect();
-        fds.push(PollFd::from_borrowed_fd(wake.event(), PollFlags::IN));
-        if poll(&mut fds, None).is_err() {
-            continue;
-        }
-        if !fds[listeners.len()].revents().is_empty() {
-            return;
-        }
-        for listener in listeners {
-            loop {
-                match listener.accept() {
-                    Ok(socket) => {
-                        // One more than the tickets given out: our own.
-                        if Arc::strong_count(&count) <= max_connections {
-                            receive(reception, socket, Arc::clone(&count));
-                        }
-                    }
-                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
-                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(_) => {
-                        // No descriptor to be had: wait for some to come free.
-                        std::thread::sleep(BACKLOG_PAUSE);
-                        break;
-                    }
-                }
+/// What a server has bound.
+#[derive(Default)]
+struct Bindings {
+    addresses: Vec<Listen>,
+    unix_paths: Vec<PathBuf>,
+}
+
+impl Bindings {
+    fn bind(&mut self, wanted: &[Listen]) -> Result<Vec<Listener>, String> {
+        let mut listeners = Vec::new();
+        for listen in wanted {
+            let listener = Listener::bind(listen)?;
+            self.addresses.push(listener.address(listen));
+            if let Listen::Unix(path) = listen {
+                self.unix_paths.push(path.clone());
             }
+            listeners.push(listener);
         }
+        Ok(listeners)
     }
+}
+
+/// Where NBD's clients come in.
+fn front_door(
+    reception: &Arc<Reception>,
+    listeners: Vec<Listener>,
+    max_connections: usize,
+) -> Result<Door, String> {
+    let reception = Arc::clone(reception);
+    let count: Ticket = Arc::new(());
+    Door::open("accept", listeners, move |socket| {
+        // One more than the tickets given out: our own.
+        if Arc::strong_count(&count) <= max_connections {
+            receive(&reception, socket, Arc::clone(&count));
+        }
+    })
 }
 
 fn receive(reception: &Arc<Reception>, socket: OwnedFd, ticket: Ticket) {

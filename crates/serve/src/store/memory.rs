@@ -17,7 +17,6 @@ type Table = Box<[Option<Chunk>]>;
 /// Two levels of tables, so that a large memory costs little until it is used.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    size_bytes: u64,
     tables: Vec<Option<Table>>,
     chunks: u64,
 }
@@ -57,15 +56,9 @@ impl Memory {
     pub(crate) fn new(size_bytes: u64) -> Memory {
         let tables = size_bytes.div_ceil(TABLE_BYTES) as usize;
         Memory {
-            size_bytes,
             tables: (0..tables).map(|_| None).collect(),
             chunks: 0,
         }
-    }
-
-    /// Its size.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
     }
 
     /// Bytes that it takes.

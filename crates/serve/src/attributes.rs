@@ -1,0 +1,178 @@
+//! An export's attributes, by their names in sysfs.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use blklab_blk::{NoMerges, Op};
+use blklab_sim::SchedulerChoice;
+
+use crate::disk::{Change, ChangeDone};
+use crate::export_loop::{Message, Visit};
+use crate::mailbox::Mailbox;
+
+/// An export's thread answers within this, or is stuck in its store.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Has something looked at in an export's thread.
+pub(crate) fn visit<T: Send + 'static>(
+    mailbox: &Mailbox<Message>,
+    look: impl FnOnce(&mut Visit<'_>) -> T + Send + 'static,
+) -> Result<T, String> {
+    let (tell, told) = mpsc::channel();
+    mailbox.send(Message::Visit(Box::new(move |visit| {
+        // Who asked may have gone away.
+        let _ = tell.send(look(visit));
+    })));
+    told.recv_timeout(PATIENCE).map_err(|_| busy())
+}
+
+fn busy() -> String {
+    "the export does not answer; its store may hang".to_string()
+}
+
+/// Asks for a change that waits until the queue has run dry.
+fn change(mailbox: &Mailbox<Message>, change: Change) -> Result<(), String> {
+    let (tell, told) = mpsc::channel();
+    let done: ChangeDone = Box::new(move |result| {
+        let _ = tell.send(result);
+    });
+    mailbox.send(Message::Change(change, done));
+    told.recv_timeout(PATIENCE).map_err(|_| busy())?
+}
+
+/// Names of all attributes an export has now.
+pub(crate) fn names(visit: &Visit<'_>) -> Vec<String> {
+    let fixed = [
+        "size",
+        "stat",
+        "inflight",
+        "queue/scheduler",
+        "queue/nr_requests",
+        "queue/nomerges",
+        "queue/logical_block_size",
+        "queue/max_sectors_kb",
+        "queue/discard_max_bytes",
+        "queue/write_cache",
+        "queue/fua",
+        "queue/rotational",
+    ];
+    let mut names: Vec<String> = fixed.map(String::from).to_vec();
+    if let Some(elevator) = visit.disk.queue().elevator() {
+        let declared = elevator.tunables().declared();
+        names.extend(declared.iter().map(|t| format!("iosched/{}", t.name)));
+    }
+    names
+}
+
+/// The text of an attribute, as `cat` would show it.
+pub(crate) fn read(visit: &Visit<'_>, name: &str) -> Result<String, String> {
+    let queue = visit.disk.queue();
+    let limits = queue.limits();
+    if let Some(tunable) = name.strip_prefix("iosched/") {
+        let elevator = queue.elevator().ok_or("there is no scheduler")?;
+        let value = elevator.tunables().get(tunable);
+        return value
+            .map(|v| v.to_string())
+            .ok_or_else(|| unknown(visit, name));
+    }
+    Ok(match name {
+        "size" => limits.capacity_sectors.to_string(),
+        "stat" => stat(visit),
+        "inflight" => {
+            let [reads, writes] = queue.in_flight();
+            format!("{reads:8} {writes:8}")
+        }
+        "queue/scheduler" => schedulers(queue.elevator().map_or("none", |e| e.name())),
+        "queue/nr_requests" => queue.nr_requests().to_string(),
+        "queue/nomerges" => (limits.nomerges as u8).to_string(),
+        "queue/logical_block_size" => (limits.logical_block_sectors * 512).to_string(),
+        "queue/max_sectors_kb" => (limits.max_sectors / 2).to_string(),
+        "queue/discard_max_bytes" => (u64::from(limits.max_discard_sectors) * 512).to_string(),
+        "queue/write_cache" if limits.write_cache => "write back".to_string(),
+        "queue/write_cache" => "write through".to_string(),
+        "queue/fua" => u8::from(limits.fua).to_string(),
+        "queue/rotational" => u8::from(limits.rotational).to_string(),
+        _ => return Err(unknown(visit, name)),
+    })
+}
+
+fn unknown(visit: &Visit<'_>, name: &str) -> String {
+    format!("no attribute {name}; there are {}", names(visit).join(", "))
+}
+
+/// All schedulers with the present one in brackets.
+fn schedulers(present: &str) -> String {
+    let names = blklab_elevator::all().iter().map(|kind| {
+        if kind.name == present {
+            format!("[{present}]")
+        } else {
+            kind.name.to_string()
+        }
+    });
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// The columns of `/sys/block/*/stat` (Documentation/block/stat.rst).
+fn stat(visit: &Visit<'_>) -> String {
+    let counters = visit.disk.counters(visit.now);
+    let ms = |ns: u64| ns / 1_000_000;
+    let in_flight: u32 = visit.disk.queue().in_flight().iter().sum();
+    let mut columns = Vec::new();
+    for op in [Op::Read, Op::Write] {
+        let group = op.stat_group();
+        columns.push(counters.ios[group]);
+        columns.push(counters.merges[group]);
+        columns.push(counters.sectors[group]);
+        columns.push(ms(counters.ticks_ns[group]));
+    }
+    columns.push(u64::from(in_flight));
+    columns.push(ms(counters.io_ticks_ns));
+    columns.push(ms(counters.ticks_ns.iter().sum()));
+    let discard = Op::Discard.stat_group();
+    columns.push(counters.ios[discard]);
+    columns.push(counters.merges[discard]);
+    columns.push(counters.sectors[discard]);
+    columns.push(ms(counters.ticks_ns[discard]));
+    let flush = Op::Flush.stat_group();
+    columns.push(counters.ios[flush]);
+    columns.push(ms(counters.ticks_ns[flush]));
+    let columns: Vec<String> = columns.iter().map(|c| format!("{c:8}")).collect();
+    columns.join(" ")
+}
+
+/// Writes an attribute, as `echo VALUE >` would.
+pub(crate) fn write(mailbox: &Mailbox<Message>, name: &str, value: &str) -> Result<(), String> {
+    match name {
+        "queue/scheduler" => {
+            let choice = SchedulerChoice::named(value).map_err(|e| e.to_string())?;
+            change(mailbox, Change::Scheduler(choice))
+        }
+        "queue/nr_requests" => change(mailbox, Change::NrRequests(number(value)? as u32)),
+        "queue/nomerges" => {
+            let nomerges = match number(value)? {
+                0 => NoMerges::All,
+                1 => NoMerges::OneHit,
+                2 => NoMerges::Never,
+                other => return Err(format!("nomerges is 0, 1 or 2, not {other}")),
+            };
+            visit(mailbox, move |visit| visit.disk.set_nomerges(nomerges))
+        }
+        _ => match name.strip_prefix("iosched/") {
+            Some(tunable) => {
+                let (tunable, value) = (tunable.to_string(), number(value)?);
+                visit(mailbox, move |visit| {
+                    visit.disk.set_tunable(&tunable, value)
+                })?
+            }
+            None => {
+                let name = name.to_string();
+                let readable = visit(mailbox, move |visit| read(visit, &name).map(|_| name))??;
+                Err(format!("{readable} can only be read"))
+            }
+        },
+    }
+}
+
+fn number(value: &str) -> Result<i64, String> {
+    value.parse().map_err(|_| format!("{value:?} is no number"))
+}

@@ -1,0 +1,117 @@
+//! Sockets that clients connect to, and the loop that takes clients in.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::config::Listen;
+use crate::mailbox::Mailbox;
+
+/// How long to wait where no descriptor is to be had for a client.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(20);
+
+/// A socket that clients connect to.
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Starts listening.
+    pub(crate) fn bind(listen: &Listen) -> Result<Listener, String> {
+        let listener = match listen {
+            Listen::Unix(path) => {
+                remove_stale_socket(path)?;
+                let bound = UnixListener::bind(path);
+                Listener::Unix(bound.map_err(|e| format!("{}: {e}", path.display()))?)
+            }
+            Listen::Tcp(address) => {
+                let bound = TcpListener::bind(address);
+                Listener::Tcp(bound.map_err(|e| format!("{address}: {e}"))?)
+            }
+        };
+        let nonblocking = match &listener {
+            Listener::Unix(unix) => unix.set_nonblocking(true),
+            Listener::Tcp(tcp) => tcp.set_nonblocking(true),
+        };
+        nonblocking.map_err(|e| e.to_string())?;
+        Ok(listener)
+    }
+
+    /// Where it really listens: port 0 became some port.
+    pub(crate) fn address(&self, asked: &Listen) -> Listen {
+        match self {
+            Listener::Tcp(tcp) => tcp.local_addr().map_or(asked.clone(), Listen::Tcp),
+            Listener::Unix(_) => asked.clone(),
+        }
+    }
+
+    fn accept(&self) -> std::io::Result<OwnedFd> {
+        match self {
+            Listener::Unix(unix) => unix.accept().map(|(stream, _)| stream.into()),
+            Listener::Tcp(tcp) => {
+                let (stream, _) = tcp.accept()?;
+                // Replies are complete when they are written: do not hold them.
+                stream.set_nodelay(true)?;
+                Ok(stream.into())
+            }
+        }
+    }
+
+    fn poll_fd(&self) -> PollFd<'_> {
+        let fd = match self {
+            Listener::Unix(unix) => unix.as_fd(),
+            Listener::Tcp(tcp) => tcp.as_fd(),
+        };
+        PollFd::from_borrowed_fd(fd, PollFlags::IN)
+    }
+}
+
+/// A socket that nobody listens on any more is in the way.
+fn remove_stale_socket(path: &Path) -> Result<(), String> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(format!(
+            "{}: it exists and is no socket; name another path or remove it",
+            path.display()
+        ));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!("{}: another server listens there", path.display()));
+    }
+    std::fs::remove_file(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Takes clients in until it is woken to end.
+pub(crate) fn take_clients(listeners: &[Listener], wake: &Mailbox<()>, client: impl Fn(OwnedFd)) {
+    loop {
+        let mut fds: Vec<PollFd<'_>> = listeners.iter().map(Listener::poll_fd).collect();
+        fds.push(PollFd::from_borrowed_fd(wake.event(), PollFlags::IN));
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        if !fds[listeners.len()].revents().is_empty() {
+            return;
+        }
+        for listener in listeners {
+            loop {
+                match listener.accept() {
+                    Ok(socket) => client(socket),
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(_) => {
+                        std::thread::sleep(NO_DESCRIPTOR_PAUSE);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

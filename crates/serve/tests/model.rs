@@ -1,0 +1,333 @@
+//! The server against an array of bytes, under random requests on several
+//! connections at once.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use blklab_nbd::wire::{Command, CommandFlags, chunk};
+use blklab_nbd::{ClientHandshake, ClientStep, ReplyHead, Request, Wanted};
+use blklab_serve::{ExportSpec, Server, ServerSpec};
+use proptest::prelude::*;
+
+const SIZE: u64 = 1 << 20;
+
+/// A connection with replies read as they come.
+struct Client {
+    stream: UnixStream,
+    /// Reads under way: offset and length.
+    reads: HashMap<u64, (u64, u32)>,
+}
+
+/// What a request came to: an error, and a read's data.
+type Answer = (u32, Vec<u8>);
+
+impl Client {
+    fn connect(path: &Path, structured: bool) -> Client {
+        let mut stream = UnixStream::connect(path).expect("the server listens");
+        let mut handshake = ClientHandshake::new(Wanted {
+            export: String::new(),
+            structured,
+            base_allocation: structured,
+        });
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        loop {
+            let mut byte = [0; 1];
+            stream.read_exact(&mut byte).expect("the handshake goes on");
+            input.push(byte[0]);
+            let (used, step) = handshake.step(&input, &mut out).expect("agreed");
+            input.drain(..used);
+            stream.write_all(&out).expect("sent");
+            out.clear();
+            if let ClientStep::Ready(got) = step {
+                assert_eq!(got.size_bytes, SIZE);
+                let reads = HashMap::new();
+                return Client { stream, reads };
+            }
+        }
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes).expect("a reply");
+        bytes
+    }
+
+    fn take_vec(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.stream.read_exact(&mut bytes).expect("a reply's data");
+        bytes
+    }
+
+    /// The next answer.
+    fn answer(&mut self) -> (u64, Answer) {
+        let mut head = self.take::<16>().to_vec();
+        if let Some((ReplyHead::Simple { cookie, error }, _)) =
+            ReplyHead::decode(&head).expect("a reply")
+        {
+            let data = match self.reads.remove(&cookie) {
+                Some((_, len)) if error == 0 => self.take_vec(len as usize),
+                _ => Vec::new(),
+            };
+            return (cookie, (error, data));
+        }
+        head.extend(self.take::<4>());
+        let Ok(Some((
+            ReplyHead::Chunk {
+                kind,
+                cookie,
+                length,
+                ..
+            },
+            _,
+        ))) = ReplyHead::decode(&head)
+        else {
+            panic!("no reply: {head:?}");
+        };
+        let payload = self.take_vec(length as usize);
+        let range = self.reads.remove(&cookie);
+        match kind {
+            chunk::NONE => (cookie, (0, Vec::new())),
+            chunk::OFFSET_DATA => {
+                let (offset, len) = range.expect("a read");
+                assert_eq!(payload[..8], offset.to_be_bytes());
+                assert_eq!(payload.len(), 8 + len as usize);
+                (cookie, (0, payload[8..].to_vec()))
+            }
+            chunk::OFFSET_HOLE => {
+                let (offset, len) = range.expect("a read");
+                assert_eq!(payload[..8], offset.to_be_bytes());
+                assert_eq!(payload[8..], len.to_be_bytes());
+                (cookie, (0, vec![0; len as usize]))
+            }
+            chunk::ERROR => {
+                let code = payload[..4].try_into().expect("four bytes");
+                (cookie, (u32::from_be_bytes(code), Vec::new()))
+            }
+            other => panic!("a chunk of kind {other}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    client: usize,
+    command: Command,
+    flags: u16,
+    offset: u64,
+    length: u32,
+    seed: u8,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let command = prop_oneof![
+        4 => Just(Command::Read),
+        4 => Just(Command::Write),
+        1 => Just(Command::Flush),
+        1 => Just(Command::Trim),
+        2 => Just(Command::WriteZeroes),
+        1 => Just(Command::Cache),
+    ];
+    // Near each other, so that they merge; now and then behind the end.
+    let offset = prop_oneof![
+        0u64..66_000,
+        (0u64..64).prop_map(|n| n * 4096),
+        SIZE - 5000..SIZE + 10
+    ];
+    let length = prop_oneof![Just(4096u32), 0u32..9000, Just(200_000u32)];
+    (0usize..3, command, 0u16..4, offset, length, any::<u8>()).prop_map(
+        |(client, command, flags, offset, length, seed)| Asked {
+            client,
+            command,
+            flags: flags & command.allowed_flags().0,
+            offset,
+            length,
+            seed,
+        },
+    )
+}
+
+fn data(seed: u8, length: u32) -> Vec<u8> {
+    (0..length)
+        .map(|i| seed.wrapping_add((i / 7) as u8))
+        .collect()
+}
+
+fn overlaps(a: &Asked, b: &Asked) -> bool {
+    let end = |x: &Asked| x.offset + u64::from(x.length);
+    (a.command.modifies() || b.command.modifies()) && a.offset < end(b) && b.offset < end(a)
+}
+
+/// Requests that do not touch each other's bytes go out together.
+fn batches(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
+    let mut batches: Vec<Vec<Asked>> = vec![Vec::new()];
+    for one in asked {
+        let batch = batches.last_mut().expect("one at least");
+        if batch.iter().any(|other| overlaps(&one, other)) {
+            batches.push(vec![one]);
+        } else {
+            batch.push(one);
+        }
+    }
+    batches
+}
+
+fn check(path: &Path, asked: Vec<Asked>) {
+    let mut clients: Vec<Client> = [true, false, true]
+        .map(|structured| Client::connect(path, structured))
+        .into();
+    let mut model = vec![0u8; SIZE as usize];
+    let mut trimmed = vec![false; SIZE as usize];
+    for batch in batches(asked) {
+        let mut expected: Vec<HashMap<u64, Asked>> = vec![HashMap::new(); clients.len()];
+        for (cookie, one) in batch.into_iter().enumerate() {
+            let cookie = cookie as u64;
+            let mut request = Request::new(one.command, cookie, one.offset, one.length);
+            request.flags = CommandFlags(one.flags);
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            match one.command {
+                Command::Write => bytes.extend(data(one.seed, one.length)),
+                Command::Read => {
+                    let range = (one.offset, one.length);
+                    clients[one.client].reads.insert(cookie, range);
+                }
+                _ => {}
+            }
+            clients[one.client].stream.write_all(&bytes).expect("sent");
+            expected[one.client].insert(cookie, one);
+        }
+        for (client, mut expected) in clients.iter_mut().zip(expected) {
+            while !expected.is_empty() {
+                let (cookie, answer) = client.answer();
+                let one = expected.remove(&cookie).expect("asked, and answered once");
+                judge(&one, answer, &mut model, &mut trimmed);
+            }
+        }
+    }
+}
+
+fn judge(one: &Asked, (error, got): Answer, model: &mut [u8], trimmed: &mut [bool]) {
+    let end = one.offset + u64::from(one.length);
+    if end > SIZE && one.command != Command::Flush {
+        let expected = match one.command {
+            Command::Write | Command::WriteZeroes => 28,
+            _ => 22,
+        };
+        assert_eq!(error, expected, "{one:?}");
+        return;
+    }
+    assert_eq!(error, 0, "{one:?}");
+    let range = one.offset as usize..(end as usize).min(SIZE as usize);
+    match one.command {
+        Command::Read => {
+            assert_eq!(got.len(), range.len());
+            for (i, at) in range.enumerate() {
+                assert!(
+                    trimmed[at] || got[i] == model[at],
+                    "byte {at} after {one:?}"
+                );
+            }
+        }
+        Command::Write => {
+            trimmed[range.clone()].fill(false);
+            model[range].copy_from_slice(&data(one.seed, one.length));
+        }
+        Command::WriteZeroes => {
+            trimmed[range.clone()].fill(false);
+            model[range].fill(0);
+        }
+        Command::Trim => trimmed[range].fill(true),
+        _ => {}
+    }
+}
+
+/// Serves one export, checks it, and ends it.
+fn serve_and_check(export: ExportSpec, asked: Vec<Asked>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let export = match export.file {
+        Some(_) => {
+            let image = folder.path().join("image");
+            let file = std::fs::File::create(&image).expect("a file");
+            file.set_len(SIZE).expect("its size");
+            ExportSpec {
+                file: Some(image),
+                ..export
+            }
+        }
+        None => ExportSpec {
+            memory: Some(SIZE.to_string()),
+            ..export
+        },
+    };
+    let spec = ServerSpec {
+        socket: vec![socket.clone()],
+        export: vec![export],
+        ..ServerSpec::default()
+    };
+    let server = Server::start(&spec.resolve().expect("valid")).expect("it starts");
+    check(&socket, asked);
+    server.shut_down().expect("it ends well");
+}
+
+fn scheduler() -> impl Strategy<Value = Option<String>> {
+    let names = ["none", "noop", "mq-deadline", "kyber", "bfq", "ac"];
+    proptest::sample::select(names.to_vec()).prop_map(|name| Some(name.to_string()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn memory_is_an_array_of_bytes(
+        asked in proptest::collection::vec(asked(), 1..60),
+        scheduler in scheduler(), depth in 1u32..8,
+    ) {
+        let export = ExportSpec { scheduler, depth: Some(depth), ..ExportSpec::default() };
+        serve_and_check(export, asked);
+    }
+
+    #[test]
+    fn a_file_is_an_array_of_bytes(
+        asked in proptest::collection::vec(asked(), 1..60),
+        scheduler in scheduler(), depth in 1u32..8,
+    ) {
+        let file = Some("image".into());
+        let export = ExportSpec { scheduler, depth: Some(depth), file, ..ExportSpec::default() };
+        serve_and_check(export, asked);
+    }
+}
+
+#[test]
+fn a_paced_drive_is_an_array_of_bytes() {
+    // The drive's blocks are 4 KiB: larger ones than it moves at once are cut.
+    let one = |command, offset, length, seed| Asked {
+        client: 0,
+        command,
+        flags: 0,
+        offset,
+        length,
+        seed,
+    };
+    let asked = vec![
+        one(Command::Write, 0, 1 << 20, 3),
+        one(Command::WriteZeroes, 8192, 65536, 0),
+        one(Command::Flush, 0, 0, 0),
+        one(Command::Read, 0, 1 << 20, 0),
+        one(Command::Trim, 0, 4096, 0),
+        one(Command::Write, 4096, 4096, 9),
+        one(Command::Read, 4096, 8192, 0),
+    ];
+    for scheduler in ["none", "mq-deadline", "bfq"] {
+        for drive in ["mx100-256", "nvme", "null"] {
+            let export = ExportSpec {
+                drive: Some(drive.to_string()),
+                scheduler: Some(scheduler.to_string()),
+                ..ExportSpec::default()
+            };
+            serve_and_check(export, asked.clone());
+        }
+    }
+}

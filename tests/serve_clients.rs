@@ -1,0 +1,377 @@
+//! Real clients against `blklab serve`: fio, libnbd's tools, QEMU's tools.
+
+mod support;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use support::served::{Served, have, judge, verified};
+use support::Place;
+
+const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
+
+fn strings(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+/// A file of 64 MiB in the test's folder.
+fn image(place: &Place) -> String {
+    let path = place.path("disk.img");
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(64 << 20).expect("its size");
+    path.to_string_lossy().into_owned()
+}
+
+/// fio's verified load while the scheduler is switched again and again.
+fn switched_under_load(place: &Place, served: &Served, jobs: u32) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let switcher = scope.spawn(|| {
+            let mut switches = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for scheduler in SCHEDULERS {
+                    served.set(place, "queue/scheduler", scheduler);
+                    let shown = served.get(place, "queue/scheduler");
+                    assert!(shown.contains(&format!("[{scheduler}]")), "{shown}");
+                    switches += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            }
+            switches
+        });
+        let args = verified(&served.uri(), jobs, "randrw", "16m");
+        let fio = Command::new("fio").args(&args).output().expect("fio");
+        stop.store(true, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&fio.stdout).into_owned();
+        assert!(fio.status.success(), "{text}");
+        assert!(text.contains("err= 0"), "{text}");
+        let switches = switcher.join().expect("every switch went well");
+        assert!(switches >= SCHEDULERS.len());
+    });
+}
+
+#[test]
+fn no_byte_is_lost_while_schedulers_change_above_memory() {
+    if !have("fio") {
+        return;
+    }
+    for jobs in [1, 4] {
+        let place = Place::new();
+        let served = Served::start(&place, &["--memory", "64M", "--depth", "8"]);
+        switched_under_load(&place, &served, jobs);
+        assert_eq!(served.terminate(), Some(0));
+    }
+}
+
+#[test]
+fn no_byte_is_lost_while_schedulers_change_above_a_file() {
+    if !have("fio") {
+        return;
+    }
+    for jobs in [1, 4] {
+        let place = Place::new();
+        let image = image(&place);
+        let served = Served::start(&place, &["--file", &image, "--depth", "4"]);
+        switched_under_load(&place, &served, jobs);
+        assert_eq!(served.terminate(), Some(0));
+    }
+}
+
+#[test]
+fn every_scheduler_serves_verified_loads() {
+    if !have("fio") {
+        return;
+    }
+    for scheduler in ["noop", "deadline", "sio", "irbw", "stb", "bp"] {
+        let place = Place::new();
+        let image = image(&place);
+        let options = ["--file", &image, "--depth", "4", "--scheduler", scheduler];
+        let served = Served::start(&place, &options);
+        let args = verified(&served.uri(), 2, "randrw", "4m");
+        judge(&place, "fio", &strings(&args));
+    }
+}
+
+#[test]
+fn a_paced_drive_loses_nothing() {
+    if !have("fio") {
+        return;
+    }
+    let place = Place::new();
+    let options = [
+        "--memory",
+        "64M",
+        "--drive",
+        "mx100-256",
+        "--scheduler",
+        "mq-deadline",
+    ];
+    let served = Served::start(&place, &options);
+    let mut args = verified(&served.uri(), 2, "randrw", "2m");
+    // The drive's block is 4 KiB.
+    args.retain(|a| !a.starts_with("--bsrange"));
+    args.push("--bs=4k".to_string());
+    judge(&place, "fio", &strings(&args));
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn nbdinfo_sees_what_was_asked_for() {
+    if !have("nbdinfo") {
+        return;
+    }
+    let place = Place::new();
+    place.file(
+        "server.toml",
+        "[[export]]\nname = 'one'\nmemory = '1G'\ndescription = 'first of two'\n\
+         [[export]]\nname = 'two'\nmemory = '64M'\nread-only = true\n",
+    );
+    let served = Served::start(&place, &["server.toml"]);
+    let shown = judge(&place, "nbdinfo", &["--json", "--list", &served.uri()]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).expect("JSON");
+    let exports = shown["exports"].as_array().expect("a list");
+    assert_eq!(exports.len(), 2);
+    assert_eq!(exports[0]["export-name"], "one");
+    assert_eq!(exports[0]["export-size"], 1 << 30);
+    assert_eq!(exports[0]["description"], "first of two");
+    assert_eq!(exports[0]["can_multi_conn"], true);
+    assert_eq!(exports[0]["can_fast_zero"], true);
+    assert_eq!(exports[1]["is_read_only"], true);
+    assert_eq!(exports[1]["can_zero"], false);
+}
+
+/// A file with data and holes.
+fn patchwork(place: &Place, name: &str) -> String {
+    let mut bytes = vec![0u8; 24 << 20];
+    for (i, chunk) in bytes.chunks_mut(1 << 20).enumerate() {
+        if i % 3 != 0 {
+            let seed = i as u8;
+            chunk
+                .iter_mut()
+                .enumerate()
+                .for_each(|(j, byte)| *byte = seed.wrapping_mul(31) ^ (j % 251) as u8);
+        }
+    }
+    let path = place.path(name);
+    std::fs::write(&path, bytes).expect("a file");
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn nbdcopy_goes_there_and_back() {
+    if !have("nbdcopy") {
+        return;
+    }
+    for backend in ["memory", "file"] {
+        let place = Place::new();
+        let (original, back) = (patchwork(&place, "original"), place.path("back"));
+        let image = image(&place);
+        let options = match backend {
+            "memory" => ["--memory", "24M"],
+            _ => {
+                std::fs::File::options()
+                    .write(true)
+                    .open(&image)
+                    .and_then(|f| f.set_len(24 << 20))
+                    .expect("its size");
+                ["--file", &image]
+            }
+        };
+        let served = Served::start(&place, &options);
+        judge(&place, "nbdcopy", &["--flush", &original, &served.uri()]);
+        let back = back.to_string_lossy().into_owned();
+        judge(&place, "nbdcopy", &[&served.uri(), &back]);
+        judge(&place, "cmp", &[&original, &back]);
+        // Holes are told of.
+        let map = judge(&place, "nbdinfo", &["--map", &served.uri()]).out;
+        assert!(map.contains("hole"), "{backend}: {map}");
+        assert!(map.contains("data"), "{backend}: {map}");
+    }
+}
+
+#[test]
+fn qemu_img_converts_and_compares() {
+    if !have("qemu-img") || !have("qemu-io") {
+        return;
+    }
+    let place = Place::new();
+    let original = patchwork(&place, "original");
+    let served = Served::start(&place, &["--memory", "24M", "--scheduler", "bfq"]);
+    let uri = served.uri();
+    judge(
+        &place,
+        "qemu-img",
+        &["convert", "-n", "-f", "raw", "-O", "raw", &original, &uri],
+    );
+    judge(&place, "qemu-img", &["compare", &original, &uri]);
+    judge(
+        &place,
+        "qemu-img",
+        &["convert", "-f", "raw", "-O", "qcow2", &uri, "back.qcow2"],
+    );
+    judge(&place, "qemu-img", &["compare", &original, "back.qcow2"]);
+    let commands = [
+        "write -P 0xaa 1000 70000",
+        "write -f -P 0xbb 65536 512",
+        "write -z -u 1M 1M",
+        "write -z 3M 64k",
+        "discard 4M 1M",
+        "flush",
+        "read -P 0xaa 1000 64536",
+        "read -P 0xbb 65536 512",
+        "read -P 0xaa 66048 4952",
+        "read -P 0 1M 1M",
+        "read -P 0 3M 64k",
+    ];
+    let mut args = vec!["-f", "raw"];
+    for command in &commands {
+        args.extend(["-c", command]);
+    }
+    args.push(&uri);
+    let shown = judge(&place, "qemu-io", &args);
+    assert!(!shown.out.contains("failed"), "{}", shown.out);
+}
+
+#[test]
+fn a_file_system_survives() {
+    if !have("mkfs.ext4") || !have("e2fsck") || !have("qemu-img") {
+        return;
+    }
+    let place = Place::new();
+    std::fs::create_dir(place.path("tree")).expect("a folder");
+    place.file("tree/hello", "kept\n");
+    judge(&place, "truncate", &["-s", "64M", "fs.img"]);
+    judge(&place, "mkfs.ext4", &["-q", "-d", "tree", "fs.img"]);
+    let served = Served::start(&place, &["--memory", "64M", "--scheduler", "kyber"]);
+    let uri = served.uri();
+    let raw = ["-f", "raw", "-O", "raw"];
+    judge(
+        &place,
+        "qemu-img",
+        &[&["convert", "-n"], &raw[..], &["fs.img", &uri]].concat(),
+    );
+    judge(
+        &place,
+        "qemu-img",
+        &[&["convert"], &raw[..], &[&uri, "back.img"]].concat(),
+    );
+    judge(&place, "e2fsck", &["-fn", "back.img"]);
+    let shown = judge(&place, "debugfs", &["-R", "cat /hello", "back.img"]);
+    assert_eq!(shown.out, "kept\n");
+}
+
+#[test]
+fn libnbd_gets_every_command_right() {
+    if !have("nbdsh") {
+        return;
+    }
+    let script = r#"
+import nbd, os
+h2 = nbd.NBD()
+h2.connect_uri(os.environ["URI"])
+# Unaligned, overlapping, forced through.
+h.pwrite(b"a" * 1000, 511, nbd.CMD_FLAG_FUA)
+h.pwrite(b"b" * 3, 1000)
+h.flush()
+assert h2.pread(1002, 510) == b"\0" + b"a" * 489 + b"bbb" + b"a" * 508 + b"\0"
+# Zeroes that keep their space, and that do not.
+h.pwrite(b"c" * 200000, 1 << 20)
+h.zero(65536, 1 << 20, nbd.CMD_FLAG_NO_HOLE)
+h.zero(65536, (1 << 20) + 65536, nbd.CMD_FLAG_FAST_ZERO)
+h.trim(65536, (1 << 20) + 131072 - 65536)
+assert h.pread(131072, 1 << 20) == b"\0" * 131072
+assert h.pread(10, (1 << 20) + 131072) == b"c" * 10
+h.cache(4096, 0)
+# A read in one piece, and one of several pieces.
+got = []
+def chunk(buf, offset, status, err):
+    got.append((offset, len(buf), status))
+h.pread_structured(65536, 1 << 20, chunk, nbd.CMD_FLAG_DF)
+assert got == [(1 << 20, 65536, nbd.READ_DATA)], got
+extents = []
+h.block_status(4 << 20, 0, lambda ctx, off, e, err: extents.append((ctx, off, e)))
+assert extents[0][0] == "base:allocation", extents
+assert sum(extents[0][2][0::2]) == 4 << 20, extents
+one = []
+h.block_status(4 << 20, 0, lambda ctx, off, e, err: one.append(e), nbd.CMD_FLAG_REQ_ONE)
+assert len(one[0]) == 2, one
+# What does not fit.
+h.set_strict_mode(0)
+for (what, errno) in [
+    (lambda: h.pread(1, h.get_size()), 22),
+    (lambda: h.pwrite(b"x", h.get_size()), 28),
+    (lambda: h.zero(1, h.get_size()), 28),
+    (lambda: h.trim(1, h.get_size()), 22),
+    (lambda: h.pread(512, 0, 0x8000), 22),
+]:
+    try:
+        what()
+        raise SystemExit("an error was expected")
+    except nbd.Error as e:
+        assert e.errnum == errno, (e.errnum, errno)
+assert h.pread(3, 1000) == b"bbb"
+h2.shutdown()
+"#;
+    for scheduler in ["none", "mq-deadline"] {
+        let place = Place::new();
+        let image = image(&place);
+        for options in [["--memory", "64M"], ["--file", &image]] {
+            let options = [&options[..], &["--scheduler", scheduler]].concat();
+            let served = Served::start(&place, &options);
+            let uri = served.uri();
+            place.file("script.py", script);
+            let done = Command::new("nbdsh")
+                .args(["--base-allocation", "-u", &uri, "script.py"])
+                .env("URI", &uri)
+                .current_dir(place.path("."))
+                .output()
+                .expect("nbdsh");
+            let err = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success(), "{options:?}: {err}");
+        }
+    }
+}
+
+#[test]
+fn attributes_and_metrics_tell_what_happened() {
+    if !have("qemu-io") {
+        return;
+    }
+    let place = Place::new();
+    let options = ["--memory", "1M", "--scheduler", "mq-deadline"];
+    let served = Served::start(&place, &options);
+    let uri = served.uri();
+    judge(
+        &place,
+        "qemu-io",
+        &["-f", "raw", "-c", "write 0 4k", "-c", "read 0 8k", &uri],
+    );
+    assert_eq!(served.get(&place, "iosched/fifo_batch"), "16");
+    served.set(&place, "iosched/fifo_batch", "3");
+    assert_eq!(served.get(&place, "iosched/fifo_batch"), "3");
+    served.set(&place, "queue/nr_requests", "64");
+    assert_eq!(served.get(&place, "queue/nr_requests"), "64");
+    assert_eq!(served.get(&place, "size"), "2048");
+    let stat = served.get(&place, "stat");
+    let columns: Vec<u64> = stat
+        .split_whitespace()
+        .map(|c| c.parse().expect("a number"))
+        .collect();
+    assert_eq!(columns.len(), 17);
+    // qemu-io may read the first blocks to find the format out.
+    assert!(columns[0] >= 1 && columns[2] >= 16, "{stat}");
+    assert_eq!((columns[4], columns[6]), (1, 8), "{stat}");
+    let control = served.control.to_string_lossy().into_owned();
+    for (name, value, expected) in [
+        ("queue/scheduler", "mq-deadlin", "did you mean mq-deadline"),
+        ("iosched/fifo_batch", "x", "no number"),
+        ("iosched/fifo_bach", "1", "fifo_batch"),
+        ("queue/nr_requests", "1", "nr_requests takes"),
+        ("size", "1", "only be read"),
+        ("sise", "1", "there are size"),
+    ] {
+        let refused = place.blklab(&["set", "--control", &control, name, value]);
+        assert_eq!(refused.status, 2);
+        assert!(refused.err.contains(expected), "{name}: {}", refused.err);
+    }
+}

@@ -1,0 +1,143 @@
+//! A server of our own, and the programs that judge it.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::{Outcome, Place};
+
+/// A server that runs for as long as this is held.
+pub struct Served {
+    child: Child,
+    pub socket: PathBuf,
+    pub control: PathBuf,
+}
+
+impl Served {
+    /// Starts `blklab serve` in the test's folder, with these options beside its
+    /// sockets. When it returns, clients can connect.
+    pub fn start(place: &Place, args: &[&str]) -> Served {
+        let (socket, control) = (place.path("b.sock"), place.path("control.sock"));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
+            .arg("serve")
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--control")
+            .arg(&control)
+            .args(args)
+            .current_dir(place.path("."))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let out = child.stdout.take().expect("its output");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("nbd+unix:"), "the server says {line:?}");
+        Served {
+            child,
+            socket,
+            control,
+        }
+    }
+
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        assert!(sent.expect("kill").success());
+    }
+
+    /// Ends it without a word, in the middle of whatever it does.
+    pub fn kill(mut self) {
+        self.signal("-KILL");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Asks it to end, and returns its exit status.
+    pub fn terminate(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        self.child.wait().expect("it ends").code()
+    }
+
+    pub fn set(&self, place: &Place, name: &str, value: &str) {
+        let control = self.control.to_string_lossy().into_owned();
+        place
+            .blklab(&["set", "--control", &control, name, value])
+            .ok();
+    }
+
+    pub fn get(&self, place: &Place, name: &str) -> String {
+        let control = self.control.to_string_lossy().into_owned();
+        let shown = place.blklab(&["get", "--control", &control, name]).ok();
+        shown.out.trim_end().to_string()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a judge is to be had; says so where it is not.
+pub fn have(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed (make setup installs it)");
+    }
+    found
+}
+
+/// Runs a judge, which must be content.
+pub fn judge(place: &Place, program: &str, args: &[&str]) -> Outcome {
+    let done = Command::new(program)
+        .args(args)
+        .current_dir(place.path("."))
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    let outcome = Outcome {
+        status: done.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&done.stdout).into_owned(),
+        err: String::from_utf8_lossy(&done.stderr).into_owned(),
+    };
+    assert_eq!(
+        outcome.status, 0,
+        "{program} {args:?}\n{}\n{}",
+        outcome.out, outcome.err
+    );
+    outcome
+}
+
+/// fio's options for a load that checks every block it reads.
+pub fn verified(uri: &str, jobs: u32, rw: &str, size: &str) -> Vec<String> {
+    [
+        "--name=t",
+        "--ioengine=nbd",
+        &format!("--uri={uri}"),
+        &format!("--rw={rw}"),
+        "--bsrange=512-64k",
+        "--bs_unaligned=0",
+        "--iodepth=32",
+        &format!("--numjobs={jobs}"),
+        &format!("--size={size}"),
+        &format!("--offset_increment={size}"),
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_backlog=256",
+        "--group_reporting",
+    ]
+    .map(String::from)
+    .to_vec()
+}
