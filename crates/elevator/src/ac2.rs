@@ -15,16 +15,20 @@
 //!   without being forbidden.
 //! - *Light submitters first.* A read of a submitter that has no more than
 //!   `light_depth` requests outstanding goes before those of deeper ones: it
-//!   costs them one place, and spares it their whole queue.
+//!   costs them one place, and spares it their whole queue. While there are such,
+//!   deeper ones' reads wait in the scheduler, where they can be passed, rather
+//!   than on a die that has `die_depth` requests in the drive and works anyway.
 //! - *Streams.* A submitter's third request in a row where the last one ended is
 //!   a stream. Its requests go in order of arrival: that keeps the drive's own
 //!   striping, its read-ahead and its erase blocks as they would be.
 //! - *Writes by erase block.* Other writes are sent block by block
 //!   (`block_kb`), the block of the oldest write first.
 //! - *Turns.* Reads go first; after `reads_run` of them that writes had to
-//!   watch, `write_run` writes go. While reads were seen of late, writes take no
-//!   more than `write_share` of the drive's queue and of the scheduler's tags,
-//!   so that a read always finds a place.
+//!   watch, `write_run` writes go. While there are reads, writes take no more
+//!   than `tag_share` of the scheduler's tags, so that a read always finds one,
+//!   and no more than `write_share` of the drive's queue. That one is all by
+//!   default: a drive with a write cache keeps a read waiting for what it has
+//!   cached, not for what it has queued, and writes held back only cost.
 //! - *Deadlines.* As AC: four kinds, each in order of arrival; every
 //!   `batch_limit` dispatches the heads are looked at, and the first that is late
 //!   goes.
@@ -48,9 +52,11 @@ const LIGHT_DEPTH: usize = 4;
 const READS_RUN: usize = 5;
 const WRITE_RUN: usize = 6;
 const WRITE_SHARE: usize = 7;
-const BATCH_LIMIT: usize = 8;
+const TAG_SHARE: usize = 8;
+const DIE_DEPTH: usize = 9;
+const BATCH_LIMIT: usize = 10;
 /// The first of four, by kind.
-const EXPIRE: usize = 9;
+const EXPIRE: usize = 11;
 
 const MAX_DIES: usize = 64;
 
@@ -129,8 +135,22 @@ pub const TUNABLES: &[Tunable] = &[
         "write_share",
         Unit::Percent,
         (1, 100),
-        75,
+        100,
         "part of the drive's queue that writes may take while there are reads",
+    ),
+    tunable(
+        "tag_share",
+        Unit::Percent,
+        (1, 100),
+        75,
+        "part of the scheduler's tags that writes may take while there are reads",
+    ),
+    tunable(
+        "die_depth",
+        Unit::Count,
+        COUNT,
+        4,
+        "requests on a die in the drive with which deep submitters' reads wait while there are light ones; 0: never",
     ),
     tunable(
         "batch_limit",
@@ -178,6 +198,8 @@ const KINDS: usize = 2;
 const STREAM_RUN: u32 = 2;
 /// How long reads count as seen of late.
 const READS_RECENT: Nanos = Nanos::from_millis(10);
+/// How long light submitters do: they think between their reads.
+const LIGHT_RECENT: Nanos = Nanos::from_millis(100);
 
 /// Which list a queued request is in, beside the one of its deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -289,6 +311,10 @@ impl Loads {
     }
 }
 
+fn is_recent(at: Option<Nanos>, now: Nanos, span: Nanos) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < span)
+}
+
 /// The scheduler's state.
 pub struct Ac2 {
     tunables: Tunables,
@@ -311,6 +337,7 @@ pub struct Ac2 {
     dispatch: RqList,
     in_drive: [u32; 2],
     last_read: Option<Nanos>,
+    last_light: Option<Nanos>,
     /// Reads and writes in a row.
     run: [i64; 2],
     batched: i64,
@@ -346,6 +373,7 @@ impl Ac2 {
             dispatch: RqList::new(),
             in_drive: [0; 2],
             last_read: None,
+            last_light: None,
             run: [0; 2],
             batched: 0,
             kick: None,
@@ -486,22 +514,29 @@ impl Ac2 {
         (watched || running) as usize
     }
 
-    /// The read of the least loaded die, light submitters' before others;
-    /// a stream's next where its die is no more loaded than that.
+    /// The read of the least loaded die, light submitters' before others; a
+    /// stream's next where its die is no more loaded than that. Of a deep
+    /// submitter's, none where even that die has `die_depth` in the drive and a
+    /// light one may come: what is in the drive already cannot be passed.
     fn choose_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let class = (self.held[Class::Light as usize] == 0) as usize;
-        let die = self.loads.least(self.held[class], self.next_die);
-        let spread = die.and_then(|die| self.dies[die][class].front());
-        let stream = self.read_stream.front();
-        let (Some(a), Some(b)) = (spread, stream) else {
-            return spread.or(stream);
+        let first = |class: Class| {
+            let die = self.loads.least(self.held[class as usize], self.next_die)?;
+            self.dies[die][class as usize].front()
         };
-        if class == Class::Light as usize {
-            return spread;
+        if let Some(light) = first(Class::Light) {
+            return Some(light);
         }
-        let load = |id: RequestId| self.loads.load[Mark::of(&ctx.rqs[id]).die()];
-        let key = |id: RequestId| (load(id), ctx.rqs[id].serial);
-        Some(if key(a) <= key(b) { a } else { b })
+        let key = |id: &RequestId| {
+            let rq = &ctx.rqs[*id];
+            (self.loads.load[Mark::of(rq).die()], rq.serial)
+        };
+        let candidates = [first(Class::Deep), self.read_stream.front()];
+        let id = candidates.into_iter().flatten().min_by_key(key)?;
+        let most = self.tunables.at(DIE_DEPTH);
+        let held = most > 0
+            && key(&id).0 as i64 >= most
+            && is_recent(self.last_light, ctx.now, LIGHT_RECENT);
+        (!held).then_some(id)
     }
 
     /// The next write of the present block; with none left, the older of the
@@ -533,10 +568,7 @@ impl Ac2 {
 
     /// Whether writes have their share of the drive while reads need theirs.
     fn writes_have_their_share(&self, now: Nanos) -> bool {
-        let recent = self.in_drive[READ] > 0
-            || self
-                .last_read
-                .is_some_and(|at| now.saturating_sub(at) < READS_RECENT);
+        let recent = self.in_drive[READ] > 0 || is_recent(self.last_read, now, READS_RECENT);
         let depth = self.info.queue_depth as i64;
         let most = (depth * self.tunables.at(WRITE_SHARE) / 100).max(1);
         recent && self.in_drive[WRITE] as i64 >= most
@@ -559,7 +591,10 @@ impl Ac2 {
         self.run[dir] += 1;
         self.run[1 - dir] = 0;
         self.batched += 1;
-        self.light += (dir == READ && mark.class() == Class::Light) as u64;
+        if mark.class() == Class::Light {
+            self.light += 1;
+            self.last_light = Some(ctx.now);
+        }
         self.streamed += (mark.class() == Class::Stream) as u64;
     }
 
@@ -613,7 +648,7 @@ impl Elevator for Ac2 {
         if !op.is_write() || (op_is_sync(op, flags) && !reads) {
             return None;
         }
-        let share = self.tunables.at(WRITE_SHARE) as u32;
+        let share = self.tunables.at(TAG_SHARE) as u32;
         Some((self.info.nr_requests * share / 100).max(1))
     }
 
@@ -822,6 +857,23 @@ mod tests {
     }
 
     #[test]
+    fn deep_submitters_do_not_fill_dies_that_light_ones_read_from() {
+        let mut rig = rig();
+        rig.insert(&read(1, 0, 50));
+        rig.dispatch();
+        for row in 0..80 {
+            rig.insert(&read(0, row % 8, 100 + row));
+        }
+        // One went, and four go to each other die and three to that one.
+        let sent = rig.drain();
+        assert_eq!(sent.len(), 31);
+        let light = rig.insert(&read(2, 0, 51));
+        assert_eq!(rig.dispatch(), light);
+        rig.pass_ms(100);
+        assert_eq!(rig.drain().len(), 80 - 31);
+    }
+
+    #[test]
     fn a_stream_goes_in_order() {
         let mut rig = rig();
         let ids: Vec<_> = (0..6)
@@ -872,6 +924,7 @@ mod tests {
             ..queue_info()
         };
         let mut rig = Rig::new(Box::new(Ac2::new(&info)));
+        rig.set("write_share", 75);
         for i in 0..100 {
             rig.insert(&bio(0, Op::Write, i * 4096));
         }
