@@ -288,9 +288,8 @@ impl<'a> Replay<'a> {
             jobs: vec![job],
             groups: vec![group],
             disks,
-            cpus: Vec::new(),
             notes: self.reader.notes(),
-            global_options: Vec::new(),
+            ..Results::default()
         }
     }
 }

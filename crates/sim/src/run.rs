@@ -338,6 +338,7 @@ impl Sim {
             },
             notes,
             global_options: setup.job.global_options.clone(),
+            ..Results::default()
         }
     }
 }

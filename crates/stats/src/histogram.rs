@@ -106,6 +106,35 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// The values of which fio's histogram tells: `bins`, and the figures it
+    /// prints beside them (`stddev_ns` over `n - 1`). Without bins the
+    /// extremes, mean and deviation are known, and percentiles are not: they
+    /// are the largest value.
+    pub fn of_fio(bins: &[FioBin], summary: Summary) -> Histogram {
+        let mut histogram = Histogram::new();
+        for bin in bins.iter().filter(|bin| bin.count > 0) {
+            let slot = slot_of(bin.value_ns.min(MAX_NS));
+            if slot >= histogram.counts.len() {
+                histogram
+                    .counts
+                    .resize((slot | ((1 << SLOT_BITS) - 1)) + 1, 0);
+            }
+            histogram.counts[slot] = histogram.counts[slot].saturating_add(bin.count);
+        }
+        if summary.count == 0 {
+            return Histogram::new();
+        }
+        let n = summary.count as f64;
+        let squares = summary.stddev_ns * summary.stddev_ns * (n - 1.0)
+            + summary.mean_ns * summary.mean_ns * n;
+        histogram.count = summary.count;
+        histogram.sum_ns = (summary.mean_ns * n) as u128;
+        histogram.sum_squares = squares as u128;
+        histogram.min_ns = summary.min_ns;
+        histogram.max_ns = summary.max_ns;
+        histogram
+    }
+
     /// Makes room up to the end of the slot's octave: values seldom come in
     /// ascending order, so this happens a few times in a histogram's life.
     #[cold]
@@ -341,6 +370,29 @@ mod tests {
         }
         assert_eq!(h.fio_percentiles(&[50.0]), vec![fio_bin_value(500_000)]);
         assert_eq!(Histogram::new().fio_percentiles(&[50.0]), vec![0]);
+    }
+
+    #[test]
+    fn what_fio_tells_comes_back() {
+        let mut h = Histogram::new();
+        (1..=1000u64).for_each(|us| h.record(us * 1000));
+        let told = Summary {
+            stddev_ns: h.summary().sample_stddev_ns(),
+            ..h.summary()
+        };
+        let back = Histogram::of_fio(&h.fio_bins(), told);
+        assert_eq!(back.fio_bins(), h.fio_bins());
+        let percents = [1.0, 50.0, 99.0, 99.9];
+        assert_eq!(
+            back.fio_percentiles(&percents),
+            h.fio_percentiles(&percents)
+        );
+        assert!((back.summary().mean_ns - told.mean_ns).abs() < 1.0);
+        assert!((back.summary().stddev_ns - h.summary().stddev_ns).abs() < 1.0);
+        assert_eq!(back.summary().max_ns, 1_000_000);
+        assert!(Histogram::of_fio(&[], Summary::default()).is_empty());
+        let unknown = Histogram::of_fio(&[], told);
+        assert_eq!(unknown.percentile(50.0), 1_000_000);
     }
 
     #[test]

@@ -7,7 +7,8 @@ mod results;
 pub use estimate::{Estimate, Significance, student_t95};
 pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
-    BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuStats, DepthBuckets,
-    DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats, JobResults, JobSetup,
-    QueueStats, Results, Sample, SchedulerStats, WearStats, World,
+    BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuSlice, CpuStats, CpuTimes,
+    DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats,
+    JobResults, JobSetup, QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats,
+    WearStats, World,
 };

@@ -50,6 +50,11 @@ pub struct Results {
     pub disks: Vec<DiskStats>,
     /// One entry a CPU; empty where CPUs cost nothing or are not measured.
     pub cpus: Vec<CoreStats>,
+    /// What CPUs did over time; empty where that is not measured.
+    pub cpu_timeline: Vec<CpuSlice>,
+    /// Requests on their way through the block layer; `None` where they were
+    /// not traced.
+    pub requests: Option<RequestStats>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.
@@ -246,6 +251,22 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// A sample of which only these figures are known; `stddev` is over
+    /// `n - 1`, as fio prints it.
+    pub fn of_moments(count: u64, min: f64, max: f64, mean: f64, stddev: f64) -> Sample {
+        if count == 0 {
+            return Sample::default();
+        }
+        let n = count as f64;
+        Sample {
+            count,
+            min,
+            max,
+            sum: mean * n,
+            sum_squares: stddev * stddev * (n - 1.0) + mean * mean * n,
+        }
+    }
+
     /// Counts a value.
     pub fn record(&mut self, value: f64) {
         self.min = if self.count == 0 {
@@ -353,6 +374,98 @@ pub struct CoreStats {
     pub iowait_ns: u64,
     /// Nothing.
     pub idle_ns: u64,
+}
+
+/// What all CPUs did in a span of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuSlice {
+    /// When it ended, from the run's start on.
+    pub end_ns: u64,
+    /// One entry a CPU.
+    pub cpus: Vec<CpuTimes>,
+}
+
+/// What a CPU's time went to in a span of it, as `/proc/stat` divides it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Programs, those of low priority and guests included.
+    pub user_ns: u64,
+    /// The kernel on their behalf.
+    pub system_ns: u64,
+    /// Hardware interrupts.
+    pub irq_ns: u64,
+    /// Softirqs.
+    pub softirq_ns: u64,
+    /// Nothing, while a process waits for I/O.
+    pub iowait_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+    /// Nothing.
+    pub idle_ns: u64,
+}
+
+impl CpuTimes {
+    /// All of it.
+    pub fn total_ns(&self) -> u64 {
+        let CpuTimes {
+            user_ns,
+            system_ns,
+            irq_ns,
+            softirq_ns,
+            iowait_ns,
+            steal_ns,
+            idle_ns,
+        } = self;
+        user_ns + system_ns + irq_ns + softirq_ns + iowait_ns + steal_ns + idle_ns
+    }
+
+    /// Adds another's times.
+    pub fn add(&mut self, other: &CpuTimes) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.irq_ns += other.irq_ns;
+        self.softirq_ns += other.softirq_ns;
+        self.iowait_ns += other.iowait_ns;
+        self.steal_ns += other.steal_ns;
+        self.idle_ns += other.idle_ns;
+    }
+}
+
+/// Requests on their way through the block layer, as trace events tell it:
+/// the split that biosnoop and btt show.
+#[derive(Clone, Debug, Default)]
+pub struct RequestStats {
+    /// Requests by operation, size and process, in that order.
+    pub kinds: Vec<RequestKind>,
+    /// Requests in the drive when another was issued, that one included.
+    pub depth_at_issue: DepthBuckets,
+    /// Requests that were merged into others.
+    pub merges: u64,
+    /// Requests that the driver gave back.
+    pub requeues: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Events that the trace is known to have lost.
+    pub lost_events: u64,
+    /// Completions whose issue is not in the trace; they are in no histogram.
+    pub unmatched: u64,
+}
+
+/// Requests of one operation, size and process.
+#[derive(Clone, Debug, Default)]
+pub struct RequestKind {
+    /// Index into the block layer's counters: read, write, discard, flush.
+    pub op: usize,
+    /// The largest size of this class: a power of two; zero for flushes.
+    pub up_to_bytes: u64,
+    /// The process that inserted or issued them.
+    pub process: String,
+    /// In the scheduler: from insert to issue.
+    pub queued_ns: Histogram,
+    /// In the drive: from issue to completion.
+    pub drive_ns: Histogram,
+    /// Both.
+    pub whole_ns: Histogram,
 }
 
 /// fio's per-group summary.
@@ -581,6 +694,14 @@ mod tests {
         let mut fresh = Sample::default();
         fresh.sum_rates(&a);
         assert_eq!(fresh, a);
+    }
+
+    #[test]
+    fn a_sample_of_moments_has_them() {
+        let s = Sample::of_moments(4, 1.0, 9.0, 5.0, 2.5);
+        assert_eq!((s.count, s.min, s.max, s.mean()), (4, 1.0, 9.0, 5.0));
+        assert!((s.sample_stddev() - 2.5).abs() < 1e-12);
+        assert_eq!(Sample::of_moments(0, 1.0, 1.0, 1.0, 1.0), Sample::default());
     }
 
     #[test]
