@@ -5,8 +5,8 @@ mod support;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::served::{Served, have, judge, verified};
 use support::Place;
+use support::served::{Served, have, judge, verified};
 
 const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
 
@@ -319,10 +319,11 @@ h2.shutdown()
             let options = [&options[..], &["--scheduler", scheduler]].concat();
             let served = Served::start(&place, &options);
             let uri = served.uri();
-            place.file("script.py", script);
             let done = Command::new("nbdsh")
-                .args(["--base-allocation", "-u", &uri, "script.py"])
+                .args(["--base-allocation", "-u", &uri, "-c", script])
                 .env("URI", &uri)
+                // libnbd's module is the system's Python's, whatever else is there.
+                .env("PATH", "/usr/bin:/bin")
                 .current_dir(place.path("."))
                 .output()
                 .expect("nbdsh");

@@ -15,3 +15,8 @@ want() { # command package
 
 want fio fio
 want blkparse blktrace
+want nbdinfo libnbd-bin
+want nbdsh python3-libnbd
+want nbdkit nbdkit
+want qemu-img qemu-utils
+want mkfs.ext4 e2fsprogs
