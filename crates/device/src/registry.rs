@@ -20,6 +20,15 @@ const DRIVES: &[(&str, &str)] = &[
     ),
     ("hdd-7200", include_str!("../../../drives/hdd-7200.toml")),
     ("nvme", include_str!("../../../drives/nvme.toml")),
+    (
+        "enterprise-tlc",
+        include_str!("../../../drives/enterprise-tlc.toml"),
+    ),
+    ("qlc-1tb", include_str!("../../../drives/qlc-1tb.toml")),
+    (
+        "980pro-1tb",
+        include_str!("../../../drives/980pro-1tb.toml"),
+    ),
 ];
 
 /// Their names, in the order they should be listed.

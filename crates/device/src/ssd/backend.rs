@@ -87,8 +87,6 @@ struct Channel {
 /// Counts of the whole flash.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    reads: u64,
-    programs: u64,
     erases: u64,
     behind_writes: u64,
     behind_writes_ns: u64,
@@ -530,7 +528,6 @@ impl Backend {
             match kind {
                 OpKind::Read => {
                     channel.stats.reads += 1;
-                    self.counts.reads += 1;
                     if op.source == Source::Host {
                         let lost_ns = unit.write_clock_ns - op.write_clock_ns;
                         self.counts.behind_writes += (lost_ns > 0) as u64;
@@ -540,7 +537,6 @@ impl Backend {
                 OpKind::Program => {
                     bus_ns += self.timing.data_ns(op.bytes);
                     channel.stats.writes += 1;
-                    self.counts.programs += 1;
                     self.counts.programmed_bytes += op.bytes as u64;
                 }
                 OpKind::Erase => self.counts.erases += 1,
@@ -595,8 +591,8 @@ impl Backend {
     /// Adds what was counted to `stats`.
     pub(crate) fn report(&self, stats: &mut DeviceStats) {
         stats.channels = self.channels.iter().map(|c| c.stats.clone()).collect();
-        stats.flash_reads = self.counts.reads;
-        stats.flash_programs = self.counts.programs;
+        stats.flash_reads = stats.channels.iter().map(|c| c.reads).sum();
+        stats.flash_programs = stats.channels.iter().map(|c| c.writes).sum();
         stats.flash_erases = self.counts.erases;
         stats.reads_behind_writes = self.counts.behind_writes;
         stats.reads_behind_writes_ns = self.counts.behind_writes_ns;
@@ -655,6 +651,9 @@ struct Partners {
 /// planes of its die. Programs of one plane keep their order, since the pages
 /// of a block are programmed in order.
 fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+    if list.is_single() && ops[list.head()].ready {
+        return (std::mem::replace(list, List::EMPTY), 1);
+    }
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     // Planes of the unit that are taken, or where an older program must wait.

@@ -119,6 +119,9 @@ impl Ftl {
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane);
+            if ftl.start.is_scattered() {
+                ftl.begin_within_block(plane, rng);
+            }
         }
         if let InitialState::Aged(aged) = &spec.state
             && aged.simulate
@@ -144,6 +147,19 @@ impl Ftl {
                 .collect(),
             frontiers: [CLOSED; 2],
         });
+    }
+
+    /// A plane in the steady state is somewhere within the block that it is
+    /// writing, each plane elsewhere: else all would be collected at once.
+    fn begin_within_block(&mut self, plane: u32, rng: &mut Rng) {
+        let page = rng.below(self.pages_per_block);
+        let block = self.open_block(plane);
+        self.blocks.programmed[block as usize] = page as u16;
+        self.planes[plane as usize].frontiers[Stream::Host as usize] = Frontier {
+            block,
+            page,
+            record: NONE,
+        };
     }
 
     /// The plane, block and page of a physical slot.

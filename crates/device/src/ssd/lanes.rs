@@ -6,8 +6,6 @@
 //! sorted; the next event is the least of the lanes' heads. That is several
 //! times faster than one heap for all.
 
-use std::collections::VecDeque;
-
 /// Lanes there are.
 const LANES: usize = 8;
 const LANE_BITS: u32 = LANES.trailing_zeros();
@@ -39,12 +37,83 @@ impl Lane {
     pub(crate) const CHANGE: Lane = Lane(7);
 }
 
+/// A lane's events in order of time, in a ring whose size is a power of two.
+#[derive(Clone, Debug)]
+struct Ring {
+    places: Box<[(u64, u32)]>,
+    /// Counted without end; the place is the remainder.
+    first: usize,
+    after_last: usize,
+}
+
+impl Ring {
+    fn new() -> Ring {
+        Ring {
+            places: vec![(0, 0); 64].into_boxed_slice(),
+            first: 0,
+            after_last: 0,
+        }
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> (u64, u32) {
+        self.places[at & (self.places.len() - 1)]
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, entry: (u64, u32)) {
+        let mask = self.places.len() - 1;
+        self.places[at & mask] = entry;
+    }
+
+    /// Puts an entry in its order, which is at the end nearly always.
+    #[inline]
+    fn insert(&mut self, entry: (u64, u32)) {
+        if self.after_last - self.first == self.places.len() {
+            self.grow();
+        }
+        let mut at = self.after_last;
+        while at != self.first && self.get(at - 1).0 > entry.0 {
+            self.set(at, self.get(at - 1));
+            at -= 1;
+        }
+        self.set(at, entry);
+        self.after_last += 1;
+    }
+
+    /// Takes the first entry; the caller knows that there is one.
+    #[inline]
+    fn take(&mut self) -> (u64, u32) {
+        let entry = self.get(self.first);
+        self.first += 1;
+        entry
+    }
+
+    #[inline]
+    fn head(&self) -> u64 {
+        match self.first == self.after_last {
+            true => NEVER,
+            false => self.get(self.first).0,
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut larger = Vec::with_capacity(self.places.len() * 2);
+        larger.extend((self.first..self.after_last).map(|at| self.get(at)));
+        self.after_last = larger.len();
+        self.first = 0;
+        larger.resize(self.places.len() * 2, (0, 0));
+        self.places = larger.into_boxed_slice();
+    }
+}
+
 /// Events by lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     /// Times with the lane in the low bits, so that the least of them names
     /// its lane and ties are broken the same way everywhere.
-    queues: [VecDeque<(u64, u32)>; LANES],
+    rings: [Ring; LANES],
     /// The first of each.
     heads: [u64; LANES],
     least: u64,
@@ -53,7 +122,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) fn new() -> Lanes {
         Lanes {
-            queues: std::array::from_fn(|_| VecDeque::with_capacity(16)),
+            rings: std::array::from_fn(|_| Ring::new()),
             heads: [NEVER; LANES],
             least: NEVER,
         }
@@ -71,15 +140,8 @@ impl Lanes {
     /// Adds an event.
     #[inline]
     pub(crate) fn push(&mut self, lane: Lane, at_ns: u64, event: u32) {
-        let key = at_ns.min(LATEST_NS) << LANE_BITS | lane.0 as u64;
-        let queue = &mut self.queues[lane.0];
-        match queue.back() {
-            Some(last) if last.0 > key => {
-                let place = queue.partition_point(|entry| entry.0 <= key);
-                queue.insert(place, (key, event));
-            }
-            _ => queue.push_back((key, event)),
-        }
+        let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
+        self.rings[lane.0].insert((key, event));
         self.heads[lane.0] = self.heads[lane.0].min(key);
         self.least = self.least.min(key);
     }
@@ -91,9 +153,8 @@ impl Lanes {
             return None;
         }
         let lane = (self.least as usize) % LANES;
-        let queue = &mut self.queues[lane];
-        let (key, event) = queue.pop_front()?;
-        self.heads[lane] = queue.front().map_or(NEVER, |entry| entry.0);
+        let (key, event) = self.rings[lane].take();
+        self.heads[lane] = self.rings[lane].head();
         self.least = least(&self.heads);
         Some((key >> LANE_BITS, Lane(lane), event))
     }
@@ -118,7 +179,7 @@ mod tests {
     proptest! {
         #[test]
         fn events_come_in_order_of_time(
-            steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u64..200), 0..300),
+            steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u64..200), 0..600),
         ) {
             let mut lanes = Lanes::new();
             let mut plain: Vec<(u64, usize)> = Vec::new();

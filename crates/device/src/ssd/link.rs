@@ -36,6 +36,12 @@ impl Link {
         end_ns
     }
 
+    /// When a command's status, whose size does not count, can follow.
+    #[inline]
+    pub(crate) fn send_status(&mut self, now_ns: u64) -> u64 {
+        self.to_host_ns.max(now_ns)
+    }
+
     /// When data that is ready in the drive by `now_ns` is at the host.
     #[inline]
     pub(crate) fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {

@@ -150,6 +150,18 @@ impl Ssd {
         index
     }
 
+    /// How long the controller takes no other command after this one.
+    #[inline]
+    fn interval_ns(&self, command: &Command) -> u64 {
+        let controller = &self.spec.controller;
+        if controller.unit_interval_ns == 0 {
+            return controller.interval_ns;
+        }
+        let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
+        let further = command.sectors.div_ceil(unit_sectors).saturating_sub(1);
+        controller.interval_ns + further as u64 * controller.unit_interval_ns
+    }
+
     /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
@@ -214,6 +226,10 @@ impl Ssd {
         let unit = self.spec.ftl.map_unit_bytes as u64;
         let unit_bits = unit.trailing_zeros();
         let end = command.first_byte + command.bytes;
+        let first_slot = (command.first_byte >> unit_bits) as u32;
+        if (end - 1) >> unit_bits == first_slot as u64 {
+            return self.read_slot(now_ns, index, first_slot);
+        }
         let mut from_dram = 0;
         let mut byte = command.first_byte;
         // The run of slots that lie side by side in one page.
@@ -253,6 +269,22 @@ impl Ssd {
         if parts == 0 {
             self.finish(now_ns, index);
         }
+    }
+
+    /// Reads within one map unit, as most reads are.
+    #[inline]
+    fn read_slot(&mut self, now_ns: u64, index: u32, slot: u32) {
+        let command = &mut self.commands[index as usize];
+        let (first_byte, bytes) = (command.first_byte, command.bytes);
+        command.parts = 1;
+        let at = match self.ftl.locate(slot) {
+            Located::Flash(at) => at,
+            Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
+            Located::Buffered(_) => return self.use_dram(now_ns, index, bytes),
+            Located::Nowhere => return self.finish(now_ns, index),
+        };
+        let bytes = self.on_channel(first_byte, first_byte + bytes);
+        self.read_page(now_ns, index, at, bytes);
     }
 
     /// Bytes of `from..to` on the channel: whole codewords.
@@ -336,6 +368,8 @@ impl Ssd {
         self.part_sent(sent_ns, index);
     }
 
+    /// A part of a command is over; so is the command after its last. Nothing
+    /// but its status is left to send, behind whatever the link is sending.
     #[inline]
     fn part_sent(&mut self, sent_ns: u64, index: u32) {
         let command = &mut self.commands[index as usize];
@@ -357,8 +391,7 @@ impl Ssd {
 
     #[inline]
     fn end(&mut self, sent_ns: u64, index: u32) {
-        // Behind whatever the link is sending.
-        let at_ns = self.link.send(sent_ns, 0) + self.spec.link.complete_ns;
+        let at_ns = self.link.send_status(sent_ns) + self.spec.link.complete_ns;
         self.backend.lanes.push(Lane::LEAVING, at_ns, index);
     }
 
@@ -402,7 +435,7 @@ impl Device for Ssd {
     fn submit(&mut self, now: Nanos, command: Command) {
         let index = self.keep(&command);
         let taken_ns = self.controller_ns.max(now.0 + self.spec.link.submit_ns);
-        self.controller_ns = taken_ns + self.spec.controller.interval_ns;
+        self.controller_ns = taken_ns + self.interval_ns(&command);
         if !command.fits(self.spec.identity.capacity_sectors)
             || (command.op == HostOp::Discard && !self.spec.identity.discard)
         {
@@ -415,6 +448,11 @@ impl Device for Ssd {
             return;
         }
         let at_ns = taken_ns + self.spec.controller.read_ns;
+        if self.next_ns() > at_ns {
+            // Nothing happens inside before it arrives, and nothing that comes
+            // later from outside can arrive earlier: it may as well be there.
+            return self.arrive(at_ns, index);
+        }
         self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
     }
 

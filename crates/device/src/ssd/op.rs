@@ -131,6 +131,12 @@ impl List {
         self.head
     }
 
+    /// Whether there is one operation and no more.
+    #[inline]
+    pub(crate) fn is_single(&self) -> bool {
+        self.head == self.tail && self.head != NONE
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE

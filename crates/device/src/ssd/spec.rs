@@ -56,6 +56,9 @@ pub struct ControllerSpec {
     pub write_ns: u64,
     /// Least time between two commands; zero for no limit.
     pub interval_ns: u64,
+    /// More of that for every further map unit of a command: firmware that is
+    /// fastest at commands of one unit takes longer ones apart.
+    pub unit_interval_ns: u64,
     /// Who goes first.
     pub scheduling: Scheduling,
 }
@@ -355,6 +358,7 @@ fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
         read_ns: table.micros("read_us", MAX_US)?,
         write_ns: table.micros("write_us", MAX_US)?,
         interval_ns: table.micros_or("interval_us", MAX_US, 0)?,
+        unit_interval_ns: table.micros_or("unit_interval_us", MAX_US, 0)?,
         scheduling: table.choice(
             "scheduling",
             &[

@@ -92,6 +92,11 @@ impl Start {
         }
     }
 
+    /// Whether blocks are partly valid, as after long overwriting.
+    pub(crate) fn is_scattered(&self) -> bool {
+        matches!(self.content, Content::Scattered(_))
+    }
+
     /// The physical slot of a logical one on a drive written once in order.
     #[inline]
     pub(crate) fn in_order(&self, home: Home, in_page: u32) -> u32 {
