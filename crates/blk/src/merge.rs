@@ -20,7 +20,7 @@ pub enum MergeKind {
 }
 
 /// Buckets of the hash of end sectors. A power of two.
-const HASH_BUCKETS: usize = 256;
+const HASH_BUCKETS: usize = 1024;
 
 /// Requests by their end sector (`elv_rqhash_*`): finds what a bio continues.
 #[derive(Debug)]
