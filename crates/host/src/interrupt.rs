@@ -56,12 +56,17 @@ impl Drop for Interrupts {
     }
 }
 
+/// Signals come to the whole process, so tests that watch for them take turns.
+#[cfg(test)]
+pub(crate) static TURNS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_signal_is_noted_and_named() {
+        let _turn = TURNS.lock();
         let watch = Interrupts::watch().unwrap();
         watch.check().unwrap();
         signal_hook::low_level::raise(SIGTERM).unwrap();

@@ -3,6 +3,9 @@
 
 mod disk;
 mod error;
+mod fio;
+mod fio_job;
+mod fio_json;
 mod inspect;
 mod interrupt;
 mod permit;
@@ -12,6 +15,9 @@ mod system;
 
 pub use disk::{Disk, Number};
 pub use error::HostError;
+pub use fio::Fio;
+pub use fio_job::on_device;
+pub use fio_json::{JsonFault, parse as parse_fio_json};
 pub use inspect::{Finding, check_rights, inspect, is_read_only};
 pub use interrupt::Interrupts;
 pub use permit::{is_read_only_job, permit};

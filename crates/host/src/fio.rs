@@ -1,0 +1,333 @@
+//! Runs fio on the device and takes its results.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use blklab_stats::Results;
+use blklab_workload::fio::JobFile;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::error::HostError;
+use crate::fio_json;
+use crate::interrupt::Interrupts;
+
+/// How often a running fio is looked after.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long fio may take to end when told to, before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How much of fio's complaints a message shows, from their start.
+const COMPLAINT_BYTES: u64 = 2000;
+
+/// fio with a job written for it.
+#[derive(Debug)]
+pub struct Fio<'a> {
+    program: PathBuf,
+    job: &'a JobFile,
+    text: String,
+    read_only: bool,
+    folder: tempfile::TempDir,
+}
+
+impl<'a> Fio<'a> {
+    /// Finds fio and writes the job's `text` for it. `job` is the same as read;
+    /// a read-only one is run with `--readonly`.
+    pub fn prepare(
+        program: &Path,
+        job: &'a JobFile,
+        text: String,
+        read_only: bool,
+    ) -> Result<Fio<'a>, HostError> {
+        let version = Command::new(program)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output();
+        match version {
+            Ok(done) if done.status.success() => {}
+            Ok(_) => return Err(HostError::Fio("fio --version fails".to_string())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(HostError::NoFio),
+            Err(e) => return Err(HostError::io("start fio", program, e)),
+        }
+        let folder = tempfile::tempdir()
+            .map_err(|e| HostError::io("make a temporary folder", std::env::temp_dir(), e))?;
+        let fio = Fio {
+            program: program.to_path_buf(),
+            job,
+            text,
+            read_only,
+            folder,
+        };
+        let path = fio.job_path();
+        std::fs::write(&path, &fio.text).map_err(|e| HostError::io("write fio's job", &path, e))?;
+        Ok(fio)
+    }
+
+    fn job_path(&self) -> PathBuf {
+        self.folder.path().join("job.fio")
+    }
+
+    /// The job as fio reads it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// fio's words on the command line, the job file last.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--output-format=json+".to_string()];
+        if self.read_only {
+            arguments.push("--readonly".to_string());
+        }
+        arguments
+    }
+
+    /// The command, for people.
+    pub fn command(&self) -> String {
+        let program = self.program.display();
+        format!("{program} {} JOB", self.arguments().join(" "))
+    }
+
+    /// Has fio read the job without doing any I/O.
+    pub fn check(&self) -> Result<(), HostError> {
+        let done = Command::new(&self.program)
+            .arg("--parse-only")
+            .arg(self.job_path())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| HostError::io("start fio", &self.program, e))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let complaint = String::from_utf8_lossy(&done.stderr).into_owned();
+        Err(HostError::Unfit(refused(&self.job.name, &complaint)))
+    }
+
+    /// Runs it. A signal ends fio, and the run with an error.
+    pub fn run(&self, interrupts: &Interrupts) -> Result<Results, HostError> {
+        let output = self.folder.path().join("out.json");
+        let complaints = self.folder.path().join("err.txt");
+        let create = |path: &Path| {
+            File::create(path).map_err(|e| HostError::io("write fio's output", path, e))
+        };
+        let child = Command::new(&self.program)
+            .args(self.arguments())
+            .arg(self.job_path())
+            .stdin(Stdio::null())
+            .stdout(create(&output)?)
+            .stderr(create(&complaints)?)
+            // Of its own, so that Ctrl-C reaches us alone and fio's children
+            // end with it.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| HostError::io("start fio", &self.program, e))?;
+        let status = Running { child }.wait(interrupts)?;
+        let said = beginning(&complaints);
+        if !status.success() {
+            return Err(HostError::Fio(failed(
+                &self.job.name,
+                status,
+                &said,
+                &output,
+            )));
+        }
+        let text = std::fs::read_to_string(&output)
+            .map_err(|e| HostError::io("read fio's output", &output, e))?;
+        let results = fio_json::parse(&text, self.job);
+        let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
+        let failed = results.jobs.iter().find(|job| job.error != 0);
+        if let Some(job) = failed {
+            let error = io::Error::from_raw_os_error(job.error);
+            return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
+        }
+        let remarks = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        results
+            .notes
+            .extend(remarks.map(|line| format!("fio: {line}")));
+        Ok(results)
+    }
+}
+
+fn refused(job: &str, complaint: &str) -> String {
+    let lines: Vec<&str> = complaint
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
+    format!("{job}: fio refuses the job: {}", lines.join("; "))
+}
+
+/// What fio said when it failed: on standard error, or before its JSON.
+fn failed(job: &str, status: ExitStatus, said: &str, output: &Path) -> String {
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "no exit status".to_string(),
+    };
+    let before_json = beginning(output);
+    let before_json = before_json
+        .lines()
+        .take_while(|line| !line.starts_with('{'));
+    let words: Vec<&str> = said
+        .lines()
+        .chain(before_json)
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    match words.is_empty() {
+        true => format!("{job}: fio failed ({how}) and said nothing"),
+        false => format!("{job}: fio failed ({how}): {}", words.join("; ")),
+    }
+}
+
+fn beginning(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(mut file) = File::open(path) {
+        // What cannot be read is shown as far as it can.
+        let _ = file.rewind();
+        let _ = file.take(COMPLAINT_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A running fio. It is ended with its children when this goes.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn wait(mut self, interrupts: &Interrupts) -> Result<ExitStatus, HostError> {
+        loop {
+            let status = self.child.try_wait();
+            let status = status.map_err(|e| HostError::io("wait for fio", "fio", e))?;
+            if let Some(status) = status {
+                interrupts.check()?;
+                return Ok(status);
+            }
+            interrupts.check()?;
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended meanwhile.
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.signal(Signal::TERM);
+        let end = Instant::now() + GRACE;
+        while Instant::now() < end {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interrupt::TURNS;
+    use blklab_workload::fio;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn job() -> JobFile {
+        let no_includes = |_: &str, _: &str| Err("no includes".to_string());
+        let text = "[a]\nrw=read\nsize=1m\n";
+        fio::parse_str("t.fio", text, &|_| None, &no_includes).unwrap()
+    }
+
+    /// A program that stands in for fio and does `script` when it is to run.
+    fn stand_in(script: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fio");
+        let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n{script}\n");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (folder, path)
+    }
+
+    fn run(script: &str) -> Result<Results, HostError> {
+        let _turn = TURNS.lock();
+        let (_folder, program) = stand_in(script);
+        let job = job();
+        let interrupts = Interrupts::watch().unwrap();
+        Fio::prepare(&program, &job, String::new(), true)?.run(&interrupts)
+    }
+
+    #[test]
+    fn a_missing_fio_names_its_package() {
+        let job = job();
+        let error = Fio::prepare(Path::new("/no/such/fio"), &job, String::new(), true).unwrap_err();
+        assert!(error.is_mistake());
+        assert!(error.to_string().contains("package `fio`"), "{error}");
+    }
+
+    #[test]
+    fn a_failing_fio_is_quoted() {
+        let error = run("echo 'no such engine' >&2; exit 3").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "t.fio: fio failed (exit status 3): no such engine"
+        );
+        let error = run("kill -9 $$").unwrap_err();
+        assert!(error.to_string().contains("signal 9"), "{error}");
+    }
+
+    #[test]
+    fn an_error_inside_is_an_error() {
+        let error = run("echo '{\"jobs\":[{\"jobname\":\"a\",\"error\":5}]}'").unwrap_err();
+        assert!(error.to_string().contains("job a"), "{error}");
+        assert!(run("echo nonsense").is_err());
+    }
+
+    #[test]
+    fn remarks_become_notes() {
+        let results = run("echo careful >&2; echo '{\"jobs\":[]}'").unwrap();
+        assert_eq!(results.notes, ["fio: careful"]);
+    }
+
+    #[test]
+    fn a_signal_ends_fio_and_what_it_started() {
+        let script = "sleep 600 & echo $! > $0.pid; kill -TERM $PPID; wait";
+        let _turn = TURNS.lock();
+        let (folder, program) = stand_in(script);
+        let job = job();
+        let interrupts = Interrupts::watch().unwrap();
+        let fio = Fio::prepare(&program, &job, String::new(), true).unwrap();
+        let error = fio.run(&interrupts).unwrap_err();
+        assert!(
+            matches!(error, HostError::Interrupted("SIGTERM")),
+            "{error}"
+        );
+        let pid = std::fs::read_to_string(folder.path().join("fio.pid")).unwrap();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // Gone, or dead and not yet buried by init.
+        assert!(state.is_err() || state.unwrap().contains(") Z "));
+    }
+
+    #[test]
+    fn a_read_only_job_is_run_read_only() {
+        let job = job();
+        let (_folder, program) = stand_in("");
+        let fio = Fio::prepare(&program, &job, String::new(), true).unwrap();
+        assert!(fio.command().contains("--readonly"));
+        let fio = Fio::prepare(&program, &job, String::new(), false).unwrap();
+        assert!(!fio.command().contains("--readonly"));
+    }
+}

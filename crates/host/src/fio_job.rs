@@ -1,0 +1,215 @@
+//! The job as fio is given it: the user's own, with every file replaced by
+//! the device.
+
+use std::path::Path;
+
+use blklab_workload::fio::{self, Engine, JobFile, JobSpec};
+
+use crate::error::HostError;
+
+/// Options that say where the I/O goes; `--device` takes their place.
+const PLACES: [&str; 4] = ["filename", "directory", "filename_format", "opendir"];
+
+/// Options that [`ASKED`] answers.
+const PERCENTILES: [&str; 3] = ["lat_percentiles", "clat_percentiles", "slat_percentiles"];
+
+/// Options that would have fio read or write the device's name space, or
+/// other devices, behind our back.
+const FOREIGN: [(&str, &str); 5] = [
+    ("ioscheduler", "--schedulers sets it"),
+    ("read_iolog", "it names the files to use itself"),
+    ("unlink", "it would remove the device's node"),
+    ("unlink_each_loop", "it would remove the device's node"),
+    ("filesize", "it would make files"),
+];
+
+/// What fio is asked for beside the user's options: every latency's
+/// histogram.
+const ASKED: &str = "lat_percentiles=1\nclat_percentiles=1\nslat_percentiles=1\n";
+
+/// Writes the job file that does `job` on `device`.
+///
+/// The text is read again by our own reader and compared with the user's job,
+/// so that nothing but the place of the I/O can have changed.
+pub fn on_device(job: &JobFile, device: &Path) -> Result<String, HostError> {
+    let device_name = device.display().to_string();
+    check(job)?;
+    let mut text = String::from("[global]\n");
+    options(&mut text, &job.global_options);
+    text.push_str(ASKED);
+    // fio separates file names by colons.
+    text.push_str(&format!("filename={}\n", device_name.replace(':', "\\:")));
+    for spec in &job.jobs {
+        text.push_str(&format!("[{}]\n", spec.section));
+        options(&mut text, &spec.options);
+    }
+    compare(job, &text)?;
+    Ok(text)
+}
+
+fn options(text: &mut String, options: &[(String, String)]) {
+    for (name, value) in options {
+        if PLACES.contains(&name.as_str()) || PERCENTILES.contains(&name.as_str()) {
+            continue;
+        }
+        match value.is_empty() {
+            true => text.push_str(&format!("{name}\n")),
+            false => text.push_str(&format!("{name}={value}\n")),
+        }
+    }
+}
+
+/// Refuses what cannot be done on one block device.
+fn check(job: &JobFile) -> Result<(), HostError> {
+    let mut files: Vec<&String> = Vec::new();
+    for spec in &job.jobs {
+        let refuse = |problem: String| {
+            let place = &spec.position;
+            Err(HostError::Unfit(format!(
+                "{place}: [{}]: {problem}",
+                spec.name
+            )))
+        };
+        files.extend(&spec.files);
+        let given = job.global_options.iter().chain(&spec.options);
+        for (name, _) in given {
+            if let Some((name, why)) = FOREIGN.iter().find(|(foreign, _)| foreign == name) {
+                return refuse(format!("{name} cannot be used with --device: {why}"));
+            }
+        }
+        if let Engine::IoUringCmd | Engine::Sg | Engine::Null | Engine::Other(_) = &spec.engine {
+            return refuse(format!(
+                "ioengine={} does not go through the block layer's scheduler; sync, psync, vsync, \
+                 pvsync, pvsync2, libaio, posixaio, io_uring, mmap and splice do",
+                spec.engine.name()
+            ));
+        }
+    }
+    files.sort();
+    files.dedup();
+    if files.len() > 1 {
+        let names: Vec<&str> = files.iter().map(|f| f.as_str()).collect();
+        return Err(HostError::Unfit(format!(
+            "{}: the job works on {} files ({}), and --device names one drive; give a job with \
+             one filename",
+            job.name,
+            files.len(),
+            names.join(", ")
+        )));
+    }
+    Ok(())
+}
+
+/// Reads the text that fio will read, and holds it against the job.
+fn compare(job: &JobFile, text: &str) -> Result<(), HostError> {
+    let no_includes = |_: &str, _: &str| Err("nothing is included".to_string());
+    let again = fio::parse_str(
+        "fio's job file",
+        text,
+        &|name| std::env::var(name).ok(),
+        &no_includes,
+    );
+    let again = again.map_err(|error| HostError::Unfit(error.to_string()))?;
+    let same = again.jobs.len() == job.jobs.len()
+        && again
+            .jobs
+            .iter()
+            .zip(&job.jobs)
+            .all(|(a, b)| placeless(a) == placeless(b));
+    if same {
+        return Ok(());
+    }
+    Err(HostError::Unfit(format!(
+        "{}: the job cannot be put on a device as it is written; give it one [global] section \
+         before its jobs",
+        job.name
+    )))
+}
+
+/// A job without what the device decides.
+fn placeless(spec: &JobSpec) -> JobSpec {
+    let mut spec = spec.clone();
+    spec.position.line = 0;
+    spec.position.file.clear();
+    spec.files.clear();
+    spec.directories.clear();
+    spec.filename_format.clear();
+    spec.file_count = 1;
+    spec.open_files = 1;
+    spec.options.clear();
+    for asked in [
+        &mut spec.clat_percentiles,
+        &mut spec.lat_percentiles,
+        &mut spec.slat_percentiles,
+    ] {
+        *asked = true;
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(text: &str) -> JobFile {
+        let no_includes = |_: &str, _: &str| Err("no includes".to_string());
+        fio::parse_str("t.fio", text, &|_| None, &no_includes).unwrap()
+    }
+
+    fn put(text: &str) -> Result<String, HostError> {
+        on_device(&job(text), Path::new("/dev/loop9"))
+    }
+
+    fn refused(text: &str) -> String {
+        let error = put(text).unwrap_err();
+        assert!(error.is_mistake());
+        error.to_string()
+    }
+
+    #[test]
+    fn every_job_works_on_the_device_and_nowhere_else() {
+        let text = put("[global]\nfilename=/dev/ssd\nbs=8k\nclat_percentiles=0\n\
+             [a]\nrw=randread\nsize=1m\n[b]\nstonewall\nfilename=/dev/ssd\nrw=read\nsize=2m\n")
+        .unwrap();
+        assert!(!text.contains("/dev/ssd"), "{text}");
+        let again = job(&text);
+        for spec in &again.jobs {
+            assert_eq!(spec.files, ["/dev/loop9"]);
+            assert!(spec.lat_percentiles && spec.clat_percentiles);
+        }
+        assert_eq!(again.jobs[0].block_sizes.read.min_bytes, 8192);
+        assert!(again.jobs[1].stonewall);
+    }
+
+    #[test]
+    fn folders_do_not_lead_elsewhere() {
+        let text = put("[a]\ndirectory=/home\nrw=read\nsize=1m\n").unwrap();
+        assert!(!text.contains("/home"), "{text}");
+        let odd = on_device(
+            &job("[a]\nrw=read\nsize=1m\n"),
+            Path::new("/dev/disk/by-path/pci-0000:00"),
+        );
+        let odd = job(&odd.unwrap());
+        assert_eq!(odd.jobs[0].files, ["/dev/disk/by-path/pci-0000:00"]);
+    }
+
+    #[test]
+    fn what_one_device_cannot_do_is_refused() {
+        let two =
+            "[a]\nfilename=/dev/x\nrw=read\nsize=1m\n[b]\nfilename=/dev/y\nrw=read\nsize=1m\n";
+        assert!(refused(two).contains("/dev/x, /dev/y"));
+        let sets = "[a]\nrw=read\nsize=1m\nioscheduler=bfq\n";
+        assert!(refused(sets).contains("--schedulers"));
+        let unlink = "[a]\nrw=read\nsize=1m\nunlink=1\n";
+        assert!(refused(unlink).contains("t.fio:1: [a]: unlink"));
+        let null = "[a]\nrw=read\nsize=1m\nioengine=null\n";
+        assert!(refused(null).contains("ioengine=null"));
+    }
+
+    #[test]
+    fn a_job_that_would_change_on_the_way_is_refused() {
+        // The second [global] holds for the second job alone.
+        let late = "[a]\nrw=read\nsize=1m\n[global]\nbs=64k\n[b]\nrw=read\nsize=1m\n";
+        assert!(refused(late).contains("[global]"));
+    }
+}

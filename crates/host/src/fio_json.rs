@@ -1,0 +1,400 @@
+//! fio's JSON (`--output-format=json+`) as results. Percentages become counts
+//! and histograms come from fio's bins, so what fio rounds stays rounded.
+
+use blklab_stats::{
+    BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
+    JobSetup, Results, Sample, Summary, World,
+};
+use blklab_workload::fio::{Direction, JobFile, JobSpec};
+use serde_json::{Map, Value};
+
+/// What is wrong with fio's answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fio's JSON: {place}: {problem}")]
+pub struct JsonFault {
+    place: String,
+    problem: String,
+}
+
+fn fault(place: impl Into<String>, problem: impl Into<String>) -> JsonFault {
+    JsonFault {
+        place: place.into(),
+        problem: problem.into(),
+    }
+}
+
+/// Reads fio's JSON; what fio wrote before it (remarks on the job) comes back
+/// as notes. `job` is what fio was given.
+pub fn parse(text: &str, job: &JobFile) -> Result<Results, JsonFault> {
+    let (remarks, json) = split(text)?;
+    let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
+    let root = match values.next() {
+        Some(Ok(Value::Object(root))) => root,
+        Some(Ok(_)) | None => return Err(fault("the whole", "not an object")),
+        Some(Err(error)) => return Err(fault("the whole", error.to_string())),
+    };
+    let Some(Value::Array(entries)) = root.get("jobs") else {
+        return Err(fault("jobs", "missing or no list"));
+    };
+    let mut results = Results {
+        world: World::Host,
+        job: job.name.clone(),
+        global_options: job.global_options.clone(),
+        notes: remarks,
+        ..Results::default()
+    };
+    for (index, entry) in entries.iter().enumerate() {
+        let place = format!("jobs[{index}]");
+        let Value::Object(entry) = entry else {
+            return Err(fault(place, "no object"));
+        };
+        results
+            .jobs
+            .push(job_results(&Object { entry, place }, index, job)?);
+    }
+    results.groups = groups(&results.jobs);
+    let elapsed_s = entries
+        .iter()
+        .filter_map(|e| e.get("elapsed")?.as_u64())
+        .max();
+    results.elapsed_ns = elapsed_s.unwrap_or(0).saturating_mul(1_000_000_000);
+    Ok(results)
+}
+
+/// Divides fio's output into its remarks and its JSON.
+fn split(text: &str) -> Result<(Vec<String>, &str), JsonFault> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with('{') {
+            let remarks = text[..at].lines().map(str::trim);
+            let remarks = remarks.filter(|line| !line.is_empty());
+            return Ok((
+                remarks.map(|line| format!("fio: {line}")).collect(),
+                &text[at..],
+            ));
+        }
+        at += line.len();
+    }
+    Err(fault("the whole", "fio wrote no JSON"))
+}
+
+/// An object and where it is, for messages.
+struct Object<'a> {
+    entry: &'a Map<String, Value>,
+    place: String,
+}
+
+impl<'a> Object<'a> {
+    fn at(&self, key: &str) -> String {
+        format!("{}.{key}", self.place)
+    }
+
+    /// fio leaves some keys out where there is nothing to tell.
+    fn number(&self, key: &str) -> Result<f64, JsonFault> {
+        match self.entry.get(key) {
+            None => Ok(0.0),
+            Some(value) => {
+                let number = value.as_f64().filter(|n| n.is_finite() && *n >= 0.0);
+                number.ok_or_else(|| fault(self.at(key), "not a number from zero on"))
+            }
+        }
+    }
+
+    fn count(&self, key: &str) -> Result<u64, JsonFault> {
+        match self.entry.get(key) {
+            None => Ok(0),
+            Some(value) => value
+                .as_u64()
+                .ok_or_else(|| fault(self.at(key), "not a whole number from zero on")),
+        }
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        self.entry.get(key)?.as_str().map(String::from)
+    }
+
+    fn object(&self, key: &str) -> Result<Option<Object<'a>>, JsonFault> {
+        match self.entry.get(key) {
+            None => Ok(None),
+            Some(Value::Object(entry)) => Ok(Some(Object {
+                entry,
+                place: self.at(key),
+            })),
+            Some(_) => Err(fault(self.at(key), "no object")),
+        }
+    }
+}
+
+fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults, JsonFault> {
+    let name = entry.text("jobname");
+    let name = name.ok_or_else(|| fault(entry.at("jobname"), "missing"))?;
+    let spec = job.jobs.iter().find(|spec| spec.name == name);
+    let read = direction(entry, "read")?;
+    let write = direction(entry, "write")?;
+    let trim = direction(entry, "trim")?;
+    let ios = read.ios.saturating_add(write.ios).saturating_add(trim.ios);
+    let runtime_ns = entry.count("job_runtime")?.saturating_mul(1_000_000);
+    let share = |percent: f64| (percent / 100.0 * runtime_ns as f64) as u64;
+    let sync = entry.object("sync")?;
+    let (sync_ns, syncs) = match &sync {
+        Some(sync) => (latency(sync, "lat_ns")?, sync.count("total_ios")?),
+        None => (Histogram::new(), 0),
+    };
+    Ok(JobResults {
+        description: entry.text("desc"),
+        group_id: u32::try_from(entry.count("groupid")?).unwrap_or(u32::MAX),
+        process: index as u32,
+        members: spec
+            .filter(|s| s.group_reporting)
+            .map_or(1, |s| s.processes),
+        options: spec.map(|s| s.options.clone()).unwrap_or_default(),
+        sync_ns,
+        syncs,
+        runtime_ns,
+        cpu: CpuStats {
+            user_ns: share(entry.number("usr_cpu")?),
+            system_ns: share(entry.number("sys_cpu")?),
+            context_switches: entry.count("ctx")?,
+        },
+        depth: depths(entry, ios)?,
+        submit: batches(entry, "iodepth_submit", ios)?,
+        complete: batches(entry, "iodepth_complete", ios)?,
+        error: i32::try_from(entry.count("error")?).unwrap_or(i32::MAX),
+        total_errors: entry.count("total_err")?,
+        iodepth: spec.map_or(1, |s| s.io_depth),
+        percentiles: spec.map(|s| s.percentiles.clone()).unwrap_or_default(),
+        latency_target_ns: entry.count("latency_target")?.saturating_mul(1000),
+        setup: spec.map(setup).unwrap_or_default(),
+        name,
+        read,
+        write,
+        trim,
+    })
+}
+
+fn setup(spec: &JobSpec) -> JobSetup {
+    let sizes = |direction| {
+        let sizes = &spec.block_sizes[direction];
+        (sizes.min_bytes, sizes.max_bytes)
+    };
+    JobSetup {
+        rw: spec.pattern.name().to_string(),
+        block_bytes: Direction::ALL.map(sizes),
+        ioengine: spec.engine.name().to_string(),
+    }
+}
+
+fn direction(entry: &Object, key: &str) -> Result<DirResults, JsonFault> {
+    let Some(dir) = entry.object(key)? else {
+        return Ok(DirResults::default());
+    };
+    let sample = |name: &str, deviation: &str, factor: f64| -> Result<Sample, JsonFault> {
+        Ok(Sample::of_moments(
+            dir.count(&format!("{name}_samples"))?,
+            dir.number(&format!("{name}_min"))? * factor,
+            dir.number(&format!("{name}_max"))? * factor,
+            dir.number(&format!("{name}_mean"))? * factor,
+            dir.number(deviation)? * factor,
+        ))
+    };
+    Ok(DirResults {
+        ios: dir.count("total_ios")?,
+        bytes: dir.count("io_bytes")?,
+        short_ios: dir.count("short_ios")?,
+        slat_ns: latency(&dir, "slat_ns")?,
+        clat_ns: latency(&dir, "clat_ns")?,
+        lat_ns: latency(&dir, "lat_ns")?,
+        runtime_ns: dir.count("runtime")?.saturating_mul(1_000_000),
+        bw_samples: sample("bw", "bw_dev", 1024.0)?,
+        iops_samples: sample("iops", "iops_stddev", 1.0)?,
+    })
+}
+
+fn latency(dir: &Object, key: &str) -> Result<Histogram, JsonFault> {
+    let Some(latency) = dir.object(key)? else {
+        return Ok(Histogram::new());
+    };
+    let summary = Summary {
+        min_ns: latency.count("min")?,
+        max_ns: latency.count("max")?,
+        mean_ns: latency.number("mean")?,
+        stddev_ns: latency.number("stddev")?,
+        count: latency.count("N")?,
+    };
+    if summary.min_ns > summary.max_ns {
+        return Err(fault(latency.at("min"), "more than max"));
+    }
+    let bins = bins(&latency)?;
+    let counted = bins
+        .iter()
+        .try_fold(0u64, |sum, bin| sum.checked_add(bin.count));
+    if counted.is_none_or(|counted| counted > summary.count) {
+        return Err(fault(latency.at("bins"), "hold more values than N"));
+    }
+    Ok(Histogram::of_fio(&bins, summary))
+}
+
+fn bins(latency: &Object) -> Result<Vec<FioBin>, JsonFault> {
+    let Some(bins) = latency.object("bins")? else {
+        return Ok(Vec::new());
+    };
+    let one = |(value, count): (&String, &Value)| match (value.parse(), count.as_u64()) {
+        (Ok(value_ns), Some(count)) => Ok(FioBin { value_ns, count }),
+        _ => Err(fault(bins.at(value), "not nanoseconds and a count")),
+    };
+    bins.entry.iter().map(one).collect()
+}
+
+/// fio prints shares of all I/Os; counts are as near as six decimals bring.
+fn shares<const N: usize>(
+    entry: &Object,
+    key: &str,
+    names: [&str; N],
+    ios: u64,
+) -> Result<[u64; N], JsonFault> {
+    let mut counts = [0; N];
+    if let Some(levels) = entry.object(key)? {
+        for (count, name) in counts.iter_mut().zip(names) {
+            *count = (levels.number(name)? / 100.0 * ios as f64).round() as u64;
+        }
+    }
+    Ok(counts)
+}
+
+fn depths(entry: &Object, ios: u64) -> Result<DepthBuckets, JsonFault> {
+    let names = ["0", "1", "2", "4", "8", "16", "32", ">=64"];
+    let counts = shares(entry, "iodepth_level", names, ios)?;
+    Ok(DepthBuckets { counts })
+}
+
+fn batches(entry: &Object, key: &str, ios: u64) -> Result<BatchBuckets, JsonFault> {
+    let names = ["0", "4", "8", "16", "32", "64", ">=64"];
+    let counts = shares(entry, key, names, ios)?;
+    Ok(BatchBuckets { counts })
+}
+
+fn groups(jobs: &[JobResults]) -> Vec<GroupResults> {
+    let mut groups: Vec<GroupResults> = Vec::new();
+    for job in jobs {
+        let known = groups.iter().position(|g| g.group_id == job.group_id);
+        let at = known.unwrap_or_else(|| {
+            groups.push(GroupResults {
+                group_id: job.group_id,
+                ..GroupResults::default()
+            });
+            groups.len() - 1
+        });
+        groups[at].read.merge(&job.read);
+        groups[at].write.merge(&job.write);
+        groups[at].trim.merge(&job.trim);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_workload::fio;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    const JOB: &str = "[global]\nsize=1m\nioengine=psync\nnumber_ios=200\n\
+        lat_percentiles=1\nclat_percentiles=1\n\
+        [a]\nrw=randrw\nbs=4k\nfsync=8\n[b]\nstonewall\nrw=read\nbs=8k\nnumjobs=2\n";
+
+    fn job(text: &str) -> JobFile {
+        let no_includes = |_: &str, _: &str| Err("no includes".to_string());
+        fio::parse_str("t.fio", text, &|_| None, &no_includes).unwrap()
+    }
+
+    /// fio itself judges what is read from its JSON.
+    #[test]
+    fn real_fio_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.fio"), JOB).unwrap();
+        let mut fio = Command::new("fio");
+        fio.args(["--output-format=json+", "t.fio"])
+            .current_dir(folder.path());
+        let Ok(done) = fio.output() else {
+            eprintln!("SKIPPED real_fio_reads_back: fio is not installed");
+            return;
+        };
+        assert!(done.status.success());
+        let text = String::from_utf8(done.stdout).unwrap();
+        let results = parse(&text, &job(JOB)).unwrap();
+        let (_, json) = split(&text).unwrap();
+        let json: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(results.jobs.len(), 3);
+        for (ours, theirs) in results.jobs.iter().zip(json["jobs"].as_array().unwrap()) {
+            let read = &theirs["read"];
+            assert_eq!(ours.read.ios, read["total_ios"].as_u64().unwrap());
+            assert_eq!(ours.read.bytes, read["io_bytes"].as_u64().unwrap());
+            for (key, histogram) in [
+                ("clat_ns", &ours.read.clat_ns),
+                ("lat_ns", &ours.read.lat_ns),
+            ] {
+                let summary = histogram.summary();
+                assert_eq!(summary.max_ns, read[key]["max"].as_u64().unwrap());
+                let p99 = read[key]["percentile"]["99.000000"].as_u64().unwrap();
+                assert_eq!(histogram.fio_percentiles(&[99.0]), [p99], "{key}");
+                let mean = read[key]["mean"].as_f64().unwrap();
+                assert!((summary.mean_ns - mean).abs() <= 1.0);
+            }
+            // fio counts syncs here too.
+            assert!(ours.depth.counts[1] >= ours.read.ios + ours.write.ios);
+        }
+        assert!(results.jobs[0].syncs > 0);
+        assert_eq!(results.jobs[1].group_id, 1);
+        assert_eq!(results.groups.len(), 2);
+        let sum = results.jobs[1].read.ios + results.jobs[2].read.ios;
+        assert_eq!(results.groups[1].read.ios, sum);
+        assert_eq!(results.jobs[0].setup.rw, "randrw");
+    }
+
+    #[test]
+    fn remarks_before_the_json_become_notes() {
+        let text = "note: something\n{\"jobs\": []}\ntrailing";
+        let results = parse(text, &job(JOB)).unwrap();
+        assert_eq!(results.notes, ["fio: note: something"]);
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        let cases = [
+            ("", "the whole: fio wrote no JSON"),
+            ("{", "the whole: EOF"),
+            ("{}", "jobs: missing"),
+            ("{\"jobs\":[1]}", "jobs[0]: no object"),
+            ("{\"jobs\":[{}]}", "jobs[0].jobname: missing"),
+            (
+                "{\"jobs\":[{\"jobname\":\"a\",\"read\":{\"total_ios\":-1}}]}",
+                "jobs[0].read.total_ios: not a whole number",
+            ),
+            (
+                "{\"jobs\":[{\"jobname\":\"a\",\"read\":{\"lat_ns\":{\"N\":1,\"bins\":{\"5\":2}}}}]}",
+                "jobs[0].read.lat_ns.bins: hold more",
+            ),
+        ];
+        for (text, message) in cases {
+            let fault = parse(text, &job(JOB)).unwrap_err().to_string();
+            assert!(fault.contains(message), "{fault}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_a_panic(text in "(?s)\\{?.{0,200}") {
+            let _ = parse(&text, &job(JOB));
+        }
+
+        #[test]
+        fn no_figures_are_a_panic(n in any::<u64>(), min in any::<u64>(), mean in any::<f64>(), bin in any::<u64>()) {
+            let text = format!(
+                "{{\"jobs\":[{{\"jobname\":\"a\",\"job_runtime\":{n},\"usr_cpu\":{mean:e},\"read\":{{\
+                 \"runtime\":{n},\"total_ios\":{n},\"lat_ns\":{{\"N\":{n},\"min\":{min},\"max\":{n},\
+                 \"mean\":{mean:e},\"bins\":{{\"{bin}\":{min}}}}}}}}}]}}"
+            );
+            let _ = parse(&text, &job(JOB));
+        }
+    }
+}
