@@ -29,7 +29,7 @@ use blklab_blk::{
 };
 
 use crate::id_map::IdMap;
-use crate::jiffies::{HZ, jiffies, start_of, msecs_to_jiffies};
+use crate::jiffies::{HZ, jiffies, msecs_to_jiffies, start_of};
 
 const QUANTUM: usize = 0;
 const FIFO_EXPIRE_SYNC: usize = 1;
