@@ -2,25 +2,32 @@
 //! and tracefs.
 
 mod disk;
+mod disk_stat;
 mod error;
 mod fio;
 mod fio_job;
 mod fio_json;
 mod inspect;
 mod interrupt;
+mod load;
 mod permit;
+mod proc_stat;
 mod queue;
 mod signature;
 mod system;
+pub mod tracefs;
 
 pub use disk::{Disk, Number};
+pub use disk_stat::Counters;
 pub use error::HostError;
 pub use fio::Fio;
 pub use fio_job::on_device;
 pub use fio_json::{JsonFault, parse as parse_fio_json};
 pub use inspect::{Finding, check_rights, inspect, is_read_only};
 pub use interrupt::Interrupts;
+pub use load::Load;
 pub use permit::{is_read_only_job, permit};
+pub use proc_stat::{CpuWatch, totals};
 pub use queue::{Choice, Files, Queue, QueueState, RealFiles, Restore, Schedulers};
 pub use signature::{Signature, signatures};
 pub use system::System;

@@ -1,0 +1,216 @@
+//! What each CPU did over time, from `/proc/stat`
+//! (Documentation/filesystems/proc.rst, 1.7).
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use blklab_stats::{CoreStats, CpuSlice, CpuTimes};
+
+use crate::error::HostError;
+use crate::system::read;
+
+/// How often CPUs are looked at. The kernel counts in ticks of 10 ms, so
+/// shorter spans would be mostly rounding.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Reads `/proc/stat`: CPUs by number, each with its times since boot.
+/// `ticks_a_second` is the unit's inverse (`USER_HZ`).
+pub fn parse(text: &str, ticks_a_second: u64) -> Option<Vec<(u32, CpuTimes)>> {
+    let ns_a_tick = 1_000_000_000u64.checked_div(ticks_a_second)?;
+    let mut cpus = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("cpu") else {
+            continue;
+        };
+        let mut words = rest.split_ascii_whitespace();
+        if rest.starts_with(' ') {
+            // The sum of all.
+            continue;
+        }
+        let number: u32 = words.next()?.parse().ok()?;
+        // Old kernels have fewer columns: what they do not count is zero.
+        let mut ns = [0u64; 8];
+        for (slot, word) in ns.iter_mut().zip(words) {
+            *slot = word.parse::<u64>().ok()?.checked_mul(ns_a_tick)?;
+        }
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = ns;
+        cpus.push((
+            number,
+            CpuTimes {
+                user_ns: user.checked_add(nice)?,
+                system_ns: system,
+                irq_ns: irq,
+                softirq_ns: softirq,
+                iowait_ns: iowait,
+                steal_ns: steal,
+                idle_ns: idle,
+            },
+        ));
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+/// What happened between two looks. iowait may run backwards in the kernel;
+/// nothing is counted then. A CPU that came or went is left out.
+fn between(before: &[(u32, CpuTimes)], after: &[(u32, CpuTimes)]) -> Vec<CpuTimes> {
+    let pairs = after.iter().filter_map(|(number, now)| {
+        let (_, then) = before.iter().find(|(n, _)| n == number)?;
+        Some((then, now))
+    });
+    let difference = |(then, now): (&CpuTimes, &CpuTimes)| CpuTimes {
+        user_ns: now.user_ns.saturating_sub(then.user_ns),
+        system_ns: now.system_ns.saturating_sub(then.system_ns),
+        irq_ns: now.irq_ns.saturating_sub(then.irq_ns),
+        softirq_ns: now.softirq_ns.saturating_sub(then.softirq_ns),
+        iowait_ns: now.iowait_ns.saturating_sub(then.iowait_ns),
+        steal_ns: now.steal_ns.saturating_sub(then.steal_ns),
+        idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
+    };
+    pairs.map(difference).collect()
+}
+
+/// Looks at the CPUs from time to time, in a thread of its own.
+#[derive(Debug)]
+pub struct CpuWatch {
+    stop: Sender<()>,
+    thread: JoinHandle<Vec<CpuSlice>>,
+}
+
+impl CpuWatch {
+    /// Begins to look at `path`, which is `/proc/stat`.
+    pub fn start(path: &Path) -> Result<CpuWatch, HostError> {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let first = look(path, ticks)?;
+        let (stop, stopped) = channel::<()>();
+        let path: PathBuf = path.to_path_buf();
+        let thread = std::thread::spawn(move || {
+            let start = Instant::now();
+            let mut slices = Vec::new();
+            let mut before = first;
+            loop {
+                let woken = stopped.recv_timeout(PERIOD);
+                if let Ok(now) = look(&path, ticks) {
+                    slices.push(CpuSlice {
+                        end_ns: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                        cpus: between(&before, &now),
+                    });
+                    before = now;
+                }
+                if woken != Err(RecvTimeoutError::Timeout) {
+                    return slices;
+                }
+            }
+        });
+        Ok(CpuWatch { stop, thread })
+    }
+
+    /// Takes a last look and ends.
+    pub fn finish(self) -> Vec<CpuSlice> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn look(path: &Path, ticks: u64) -> Result<Vec<(u32, CpuTimes)>, HostError> {
+    let text = read("see what the CPUs do", path)?;
+    parse(&text, ticks).ok_or_else(|| HostError::Format {
+        path: path.to_path_buf(),
+        message: "no lines `cpuN user nice system idle ...` with their numbers".to_string(),
+    })
+}
+
+/// The sum over time of each CPU.
+pub fn totals(slices: &[CpuSlice]) -> Vec<CoreStats> {
+    let count = slices
+        .iter()
+        .map(|slice| slice.cpus.len())
+        .max()
+        .unwrap_or(0);
+    let mut sums = vec![CpuTimes::default(); count];
+    for slice in slices {
+        let pairs = sums.iter_mut().zip(&slice.cpus);
+        pairs.for_each(|(sum, times)| sum.add(times));
+    }
+    let core = |t: &CpuTimes| CoreStats {
+        user_ns: t.user_ns,
+        system_ns: t.system_ns,
+        irq_ns: t.irq_ns.saturating_add(t.softirq_ns),
+        iowait_ns: t.iowait_ns,
+        idle_ns: t.idle_ns,
+    };
+    sums.iter().map(core).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "cpu  30 3 12 100 5 1 2 4 0 0\ncpu0 10 1 4 50 2 1 1 3 0 0\n\
+        cpu2 20 2 8 50 3 0 1 1\nintr 5 0\nctxt 7\n";
+
+    #[test]
+    fn columns_are_the_kernels() {
+        let cpus = parse(TEXT, 100).unwrap();
+        assert_eq!(cpus.len(), 2);
+        let (number, times) = cpus[0];
+        assert_eq!(number, 0);
+        let ms = |n: u64| n * 10_000_000;
+        assert_eq!(
+            times,
+            CpuTimes {
+                user_ns: ms(11),
+                system_ns: ms(4),
+                irq_ns: ms(1),
+                softirq_ns: ms(1),
+                iowait_ns: ms(2),
+                steal_ns: ms(3),
+                idle_ns: ms(50),
+            }
+        );
+        assert_eq!(cpus[1].0, 2);
+    }
+
+    #[test]
+    fn old_kernels_and_nonsense() {
+        let old = parse("cpu0 1 2 3 4\n", 100).unwrap();
+        assert_eq!(old[0].1.steal_ns, 0);
+        for wrong in [
+            "",
+            "cpu 1 2 3",
+            "cpu0 1 x",
+            "cpux 1",
+            "cpu0 18446744073709551615",
+        ] {
+            assert_eq!(parse(wrong, 100), None, "{wrong}");
+        }
+        assert_eq!(parse(TEXT, 0), None);
+    }
+
+    #[test]
+    fn differences_never_run_backwards() {
+        let before = parse("cpu0 10 0 0 0 9\ncpu1 1 0 0 0\n", 100).unwrap();
+        let after = parse("cpu0 15 0 0 0 8\ncpu3 1 0 0 0\n", 100).unwrap();
+        let went = between(&before, &after);
+        assert_eq!(went.len(), 1);
+        assert_eq!((went[0].user_ns, went[0].iowait_ns), (50_000_000, 0));
+    }
+
+    #[test]
+    fn this_machines_cpus_spend_as_much_time_as_passes() {
+        let watch = CpuWatch::start(Path::new("/proc/stat")).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        let slices = watch.finish();
+        assert!(!slices.is_empty() && !slices[0].cpus.is_empty());
+        assert_eq!(totals(&slices).len(), slices[0].cpus.len());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_a_panic(text in "(cpu[0-9 ]{0,30}\n?|.{0,20}){0,5}") {
+            let _ = parse(&text, 100);
+        }
+    }
+}

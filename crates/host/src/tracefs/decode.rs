@@ -1,0 +1,228 @@
+//! Records of the block layer's events as what happened to a request.
+
+use super::format::{EventFormat, FormatFault};
+use super::page::{Record, u16_at, u32_at, u64_at};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `block_io_start`: the request was made (Linux 6.5 on).
+    Start,
+    /// `block_rq_insert`: the scheduler got it.
+    Insert,
+    /// `block_rq_issue`: the driver got it.
+    Issue,
+    /// `block_rq_requeue`: the driver gave it back.
+    Requeue,
+    /// `block_rq_merge`: another request swallowed it.
+    Merge,
+    /// `block_bio_frontmerge`: a bio joined its start.
+    FrontMerge,
+    /// `block_rq_complete`: the drive was done with it, or a part of it.
+    Complete,
+}
+
+impl Kind {
+    /// Every kind with its event; those a kernel may lack are marked.
+    pub const EVENTS: [(Kind, &'static str, bool); 7] = [
+        (Kind::Start, "block_io_start", false),
+        (Kind::Insert, "block_rq_insert", true),
+        (Kind::Issue, "block_rq_issue", true),
+        (Kind::Requeue, "block_rq_requeue", true),
+        (Kind::Merge, "block_rq_merge", false),
+        (Kind::FrontMerge, "block_bio_frontmerge", true),
+        (Kind::Complete, "block_rq_complete", true),
+    ];
+}
+
+/// Longest name of a task in the kernel, its end included.
+pub const COMM_BYTES: usize = 16;
+
+/// One event of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestEvent {
+    /// The trace clock.
+    pub at_ns: u64,
+    /// What happened.
+    pub kind: Kind,
+    /// The drive (`dev_t` of the kernel).
+    pub dev: u32,
+    /// First sector.
+    pub sector: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Read, write, discard or flush, as the block layer counts them; `None`
+    /// for commands passed through.
+    pub op: Option<u8>,
+    /// The task that ran, padded with zeroes; all zero where the event does
+    /// not tell.
+    pub comm: [u8; COMM_BYTES],
+    /// 0 or a negative error number.
+    pub error: i32,
+}
+
+/// Where one event keeps what is wanted of it.
+#[derive(Clone, Debug)]
+struct Layout {
+    id: u16,
+    kind: Kind,
+    dev: usize,
+    sector: usize,
+    sectors: usize,
+    rwbs: (usize, usize),
+    comm: Option<usize>,
+    error: Option<usize>,
+}
+
+/// Knows the layouts of one kernel's events.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    layouts: Vec<Layout>,
+}
+
+impl Decoder {
+    /// Takes up an event's format.
+    pub fn add(&mut self, kind: Kind, format: &EventFormat) -> Result<(), FormatFault> {
+        let rwbs = format.field("rwbs");
+        let rwbs = rwbs.ok_or_else(|| FormatFault(format!("{} has no field rwbs", format.name)))?;
+        let comm = format.field("comm").filter(|f| f.size == COMM_BYTES);
+        let error = format.field("error").filter(|f| f.size == 4);
+        self.layouts.push(Layout {
+            id: format.id,
+            kind,
+            dev: format.sized("dev", 4)?.offset,
+            sector: format.sized("sector", 8)?.offset,
+            sectors: format.sized("nr_sector", 4)?.offset,
+            rwbs: (rwbs.offset, rwbs.size),
+            comm: comm.map(|f| f.offset),
+            error: error.map(|f| f.offset),
+        });
+        Ok(())
+    }
+
+    /// The event in a record; `None` for events that were not taken up and
+    /// records too short for theirs.
+    pub fn decode(&self, record: &Record<'_>) -> Option<RequestEvent> {
+        let bytes = record.bytes;
+        let id = u16_at(bytes, 0)?;
+        let layout = self.layouts.iter().find(|layout| layout.id == id)?;
+        let (at, size) = layout.rwbs;
+        let letters = bytes.get(at..at.checked_add(size)?)?;
+        let comm = match layout.comm {
+            Some(at) => bytes
+                .get(at..at.checked_add(COMM_BYTES)?)?
+                .try_into()
+                .ok()?,
+            None => [0; COMM_BYTES],
+        };
+        let error = match layout.error {
+            Some(at) => u32_at(bytes, at)?.cast_signed(),
+            None => 0,
+        };
+        Some(RequestEvent {
+            at_ns: record.at_ns,
+            kind: layout.kind,
+            dev: u32_at(bytes, layout.dev)?,
+            sector: u64_at(bytes, layout.sector)?,
+            bytes: u64::from(u32_at(bytes, layout.sectors)?) * 512,
+            op: op(letters),
+            comm,
+            error,
+        })
+    }
+}
+
+/// The operation that `rwbs` begins with (`blk_fill_rwbs`): a leading `F` is a
+/// preflush where another operation follows, and a flush alone.
+fn op(letters: &[u8]) -> Option<u8> {
+    let letters = match letters {
+        [b'F', rest @ ..] if matches!(rest.first(), Some(b'R' | b'W' | b'D')) => rest,
+        letters => letters,
+    };
+    match letters.first()? {
+        b'R' => Some(0),
+        b'W' => Some(1),
+        b'D' => Some(2),
+        b'F' => Some(3),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::format::tests::ISSUE;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn decoder() -> Decoder {
+        let mut decoder = Decoder::default();
+        decoder
+            .add(Kind::Issue, &EventFormat::parse(ISSUE).unwrap())
+            .unwrap();
+        decoder
+    }
+
+    /// The record of a `block_rq_issue` of Linux 6.18.
+    pub(crate) fn issue(dev: u32, sector: u64, sectors: u32, rwbs: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..2].copy_from_slice(&2104u16.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&dev.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&sector.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&sectors.to_ne_bytes());
+        bytes[34..34 + rwbs.len()].copy_from_slice(rwbs);
+        bytes[44..47].copy_from_slice(b"fio");
+        bytes
+    }
+
+    #[test]
+    fn fields_come_from_where_the_format_says() {
+        let bytes = issue(7 << 20, 123, 8, b"WS");
+        let record = Record {
+            at_ns: 5,
+            bytes: &bytes,
+        };
+        let event = decoder().decode(&record).unwrap();
+        assert_eq!((event.dev, event.sector, event.bytes), (7 << 20, 123, 4096));
+        assert_eq!((event.op, event.kind), (Some(1), Kind::Issue));
+        assert_eq!(&event.comm[..4], b"fio\0");
+    }
+
+    #[test]
+    fn operations_are_told_by_their_letters() {
+        let cases: [(&[u8], Option<u8>); 8] = [
+            (b"R", Some(0)),
+            (b"RAM", Some(0)),
+            (b"FWFS", Some(1)),
+            (b"DS", Some(2)),
+            (b"F", Some(3)),
+            (b"FF\0", Some(3)),
+            (b"N", None),
+            (b"", None),
+        ];
+        for (letters, want) in cases {
+            assert_eq!(op(letters), want, "{letters:?}");
+        }
+    }
+
+    #[test]
+    fn formats_without_what_is_needed_are_refused() {
+        for gone in ["sector_t sector", "dev_t dev", "char rwbs"] {
+            let text = ISSUE.replace(gone, "int x");
+            let format = EventFormat::parse(&text).unwrap();
+            assert!(
+                Decoder::default().add(Kind::Issue, &format).is_err(),
+                "{gone}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_is_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..80), ours: bool) {
+            if ours && bytes.len() > 2 {
+                bytes[..2].copy_from_slice(&2104u16.to_ne_bytes());
+            }
+            let _ = decoder().decode(&Record { at_ns: 0, bytes: &bytes });
+        }
+    }
+}
