@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::serve_args::{GetArgs, ServeArgs, SetArgs};
+use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Change an attribute of a running server, such as its scheduler
     Set(SetArgs),
+    /// Load an NBD server as fast as it answers, to find its limit
+    Load(LoadArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists

@@ -6,6 +6,7 @@ mod conform;
 mod failure;
 mod inputs;
 mod list;
+mod load;
 mod manual;
 mod output;
 mod run;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Get(args) => serve::get(&args),
         Command::Set(args) => serve::set(&args),
+        Command::Load(args) => load::load(&args),
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -154,3 +154,37 @@ pub(crate) struct SetArgs {
     /// Its new value
     pub(crate) value: String,
 }
+
+#[derive(Args)]
+pub(crate) struct LoadArgs {
+    /// The export: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    pub(crate) uri: String,
+
+    /// Connections, a thread each
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) connections: usize,
+
+    /// Requests under way on each connection
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub(crate) depth: usize,
+
+    /// Size of a request
+    #[arg(long, default_value = "4K", value_name = "SIZE")]
+    pub(crate) bs: String,
+
+    /// Share of reads, in percent
+    #[arg(long, default_value_t = 50, value_name = "P")]
+    pub(crate) reads: u32,
+
+    /// One request behind the other, not anywhere
+    #[arg(long)]
+    pub(crate) sequential: bool,
+
+    /// For how long
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    pub(crate) seconds: f64,
+
+    /// Decides where
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}

@@ -10,6 +10,7 @@ mod export;
 mod handshake;
 mod reply;
 mod request;
+mod uri;
 pub mod wire;
 
 pub use export::{BlockSizes, Export, Session};
@@ -19,3 +20,4 @@ pub use reply::{
     Extent, REPLY_HEAD_BYTES, ReplyHead, block_status, data_head, done, error, hole, simple,
 };
 pub use request::{REQUEST_BYTES, Refusal, Request, RequestError};
+pub use uri::{Address, Uri};

@@ -17,6 +17,8 @@ const INPUT_BYTES: usize = 256 << 10;
 pub(crate) const OUT_LIMIT_BYTES: usize = 2 << 20;
 /// Memory of an empty list of replies beyond this is given back.
 const OUT_KEEP_BYTES: usize = 1 << 20;
+/// A client that waits for each answer is tried again after so many of them.
+const LOOK_EVERY: u32 = 64;
 /// Data at least this long goes from the socket to its place without a detour.
 const DIRECT_BYTES: usize = 16 << 10;
 
@@ -72,6 +74,10 @@ pub(crate) struct Connection {
     pub(crate) interest: Option<(bool, bool)>,
     /// It is looked at when the turn ends.
     pub(crate) listed: bool,
+    /// Whether it had more to read the last time that was tried before an answer.
+    streams: bool,
+    /// Looks until that is tried again.
+    until_look: u32,
     /// It stopped before a request with this much data, for lack of room.
     pub(crate) paused: Option<u64>,
 }
@@ -116,6 +122,8 @@ impl Connection {
             ending: Ending::No,
             interest: None,
             listed: false,
+            streams: false,
+            until_look: 0,
             paused: None,
         }
     }
@@ -133,6 +141,27 @@ impl Connection {
     #[inline]
     pub(crate) fn consume(&mut self, len: usize) {
         self.start += len;
+    }
+
+    /// Whether it is worth looking for more before answering: it was the last
+    /// time, or some time has passed.
+    pub(crate) fn may_stream(&mut self) -> bool {
+        if self.streams {
+            return true;
+        }
+        self.until_look = self.until_look.saturating_sub(1);
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            return true;
+        }
+        false
+    }
+
+    /// Learns from a read whether the client sends without waiting.
+    pub(crate) fn note_look(&mut self, received: Received) {
+        if self.unsent_bytes() > 0 {
+            self.streams = received == Received::Some;
+        }
     }
 
     /// Replies that are not out yet.

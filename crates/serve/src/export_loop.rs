@@ -27,6 +27,10 @@ const STORE: u64 = u64::MAX - 1;
 
 /// Extents of one answer.
 const MAX_EXTENTS: usize = 1024;
+/// How often a connection is read before its replies are sent, and how many
+/// bytes of replies are enough to send.
+const MAX_LOOKS: usize = 16;
+const ENOUGH_REPLY_BYTES: usize = 128 << 10;
 /// A modelled drive's time is met by waking this early and polling.
 const POLL_BEFORE_NS: u64 = 60_000;
 /// How long a client may take to read its last replies when the server ends.
@@ -276,13 +280,37 @@ impl ExportLoop {
     /// Reads, carries out and answers all there is.
     fn turn(&mut self, now: Nanos) {
         let mut todo = std::mem::take(&mut self.todo);
-        for index in todo.drain(..) {
+        for &index in &todo {
             self.pump(now, index, true);
         }
-        let mut again = std::mem::replace(&mut self.todo, todo);
         self.settle(now);
-        self.todo.append(&mut again);
+        for &index in &todo {
+            self.look_again(now, index);
+        }
+        todo.clear();
+        // What asked to go on meanwhile does so in the next turn.
+        todo.append(&mut self.todo);
+        self.todo = todo;
         self.send_replies(now);
+    }
+
+    /// A client that sends one request after the other is read again before it
+    /// is answered: several replies in one write cost it and us one wake-up.
+    fn look_again(&mut self, now: Nanos, index: usize) {
+        for _ in 0..MAX_LOOKS {
+            let Some(Some((connection, _))) = self.connections.get_mut(index) else {
+                return;
+            };
+            let replies = connection.unsent_bytes();
+            let waits = connection.ending != Ending::No
+                || connection.waiter.is_some()
+                || connection.paused.is_some();
+            if waits || replies == 0 || replies > ENOUGH_REPLY_BYTES || !connection.may_stream() {
+                return;
+            }
+            self.pump(now, index, true);
+            self.settle(now);
+        }
     }
 
     /// Lets the block layer run until nothing more can be done at once.
@@ -374,6 +402,7 @@ impl ExportLoop {
             }
             _ => connection.receive(None),
         };
+        connection.note_look(received);
         match received {
             Received::Some => {
                 if filled > 0 {

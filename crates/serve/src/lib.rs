@@ -16,6 +16,7 @@ mod gate;
 mod handshakes;
 mod io;
 mod listener;
+mod load;
 mod mailbox;
 mod metrics;
 mod server;
@@ -26,6 +27,7 @@ mod store;
 
 pub use config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
 pub use control::ask;
+pub use load::{LoadConfig, LoadReport, load};
 pub use server::Server;
 pub use size::parse_size;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};

@@ -1,0 +1,342 @@
+//! A client that asks as fast as it is answered, to find a server's limit.
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use blklab_blk::Nanos;
+use blklab_nbd::wire::{Command, chunk};
+use blklab_nbd::{
+    Address, ClientHandshake, ClientStep, Negotiated, ReplyHead, Request, Uri, Wanted,
+};
+use blklab_stats::Histogram;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::clock::Clock;
+
+/// Room for what one read of the socket brings.
+const INPUT_BYTES: usize = 256 << 10;
+
+/// What to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadConfig {
+    /// The export.
+    pub uri: Uri,
+    /// Connections, a thread each.
+    pub connections: usize,
+    /// Requests under way on each.
+    pub depth: usize,
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Share of reads, in percent.
+    pub read_percent: u32,
+    /// One behind the other, not anywhere.
+    pub sequential: bool,
+    /// For how long.
+    pub span: Duration,
+    /// Decides where and what.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct LoadReport {
+    /// Reads and writes answered.
+    pub requests: [u64; 2],
+    /// Time from sending to the answer, of reads and writes.
+    pub latency: [Histogram; 2],
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// How long it took.
+    pub span: Duration,
+}
+
+/// Runs a load against a server.
+///
+/// # Errors
+/// Where the server cannot be reached, refuses, or breaks the protocol.
+pub fn load(config: &LoadConfig) -> Result<LoadReport, String> {
+    let clock = Clock::start();
+    let threads: Vec<_> = (0..config.connections)
+        .map(|number| {
+            let config = config.clone();
+            std::thread::spawn(move || {
+                let mut client = Client::connect(&config, clock, number as u64)?;
+                client.run(&config)?;
+                Ok(client.report)
+            })
+        })
+        .collect();
+    let mut total = LoadReport::default();
+    for thread in threads {
+        let report: Result<LoadReport, String> = thread
+            .join()
+            .unwrap_or_else(|_| Err("a client's thread panicked".to_string()));
+        let report = report?;
+        for op in 0..2 {
+            total.requests[op] += report.requests[op];
+            total.latency[op].merge(&report.latency[op]);
+        }
+        total.errors += report.errors;
+        total.span = total.span.max(report.span);
+    }
+    Ok(total)
+}
+
+fn open(address: &Address) -> Result<OwnedFd, String> {
+    match address {
+        Address::Unix(path) => UnixStream::connect(path)
+            .map(OwnedFd::from)
+            .map_err(|e| format!("{}: {e}", path.display())),
+        Address::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port));
+            let stream = stream.map_err(|e| format!("{host}:{port}: {e}"))?;
+            stream.set_nodelay(true).map_err(|e| e.to_string())?;
+            Ok(stream.into())
+        }
+    }
+}
+
+/// A request under way: when it was sent, and whether it writes.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Nanos,
+    is_write: bool,
+}
+
+/// One connection.
+struct Client {
+    socket: OwnedFd,
+    clock: Clock,
+    size_bytes: u64,
+    input: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes of data that are on their way and of no interest.
+    skip: usize,
+    out: Vec<u8>,
+    out_start: usize,
+    /// By cookie.
+    sent: Vec<Sent>,
+    free: Vec<usize>,
+    data: Vec<u8>,
+    random: u64,
+    next_block: u64,
+    report: LoadReport,
+}
+
+fn broken(error: Errno) -> String {
+    format!("the connection broke: {error}")
+}
+
+impl Client {
+    fn connect(config: &LoadConfig, clock: Clock, number: u64) -> Result<Client, String> {
+        let socket = open(&config.uri.address)?;
+        let mut handshake = ClientHandshake::new(Wanted {
+            export: config.uri.export.clone(),
+            structured: true,
+            base_allocation: false,
+        });
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        let negotiated: Negotiated = loop {
+            let mut room = [0; 4096];
+            match rustix::io::read(&socket, &mut room).map_err(broken)? {
+                0 => return Err("the server hung up".to_string()),
+                len => input.extend_from_slice(&room[..len]),
+            }
+            let (used, step) = handshake.step(&input, &mut out)?;
+            input.drain(..used);
+            while !out.is_empty() {
+                let len = rustix::io::write(&socket, &out).map_err(broken)?;
+                out.drain(..len);
+            }
+            if let ClientStep::Ready(negotiated) = step {
+                break negotiated;
+            }
+        };
+        if negotiated.size_bytes < u64::from(config.block_bytes) {
+            return Err("the export is smaller than one request".to_string());
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(broken)?;
+        let none = Sent {
+            at: Nanos::ZERO,
+            is_write: false,
+        };
+        let blocks = negotiated.size_bytes / u64::from(config.block_bytes);
+        Ok(Client {
+            socket,
+            clock,
+            size_bytes: negotiated.size_bytes,
+            input: vec![0; INPUT_BYTES],
+            start: 0,
+            end: 0,
+            skip: 0,
+            out: Vec::new(),
+            out_start: 0,
+            sent: vec![none; config.depth],
+            free: (0..config.depth).collect(),
+            data: vec![number as u8; config.block_bytes as usize],
+            random: splitmix(config.seed ^ splitmix(number + 1)),
+            // Each connection starts at its own share.
+            next_block: number * blocks / config.connections as u64,
+            report: LoadReport::default(),
+        })
+    }
+
+    fn run(&mut self, config: &LoadConfig) -> Result<(), String> {
+        let start = self.clock.now();
+        let end = start.saturating_add(Nanos(config.span.as_nanos() as u64));
+        loop {
+            let now = self.clock.now();
+            if now < end {
+                self.ask(config, now);
+            } else if self.free.len() == config.depth {
+                self.report.span = Duration::from_nanos((now - start).0);
+                return Ok(());
+            }
+            let wrote = self.write()?;
+            let read = self.read()?;
+            if !wrote && !read {
+                self.wait()?;
+            }
+        }
+    }
+
+    /// Asks until as much is under way as may be.
+    fn ask(&mut self, config: &LoadConfig, now: Nanos) {
+        while let Some(cookie) = self.free.pop() {
+            let is_write = self.next_random() % 100 >= u64::from(config.read_percent);
+            let offset = self.next_offset(config);
+            let command = match is_write {
+                true => Command::Write,
+                false => Command::Read,
+            };
+            self.sent[cookie] = Sent { at: now, is_write };
+            Request::new(command, cookie as u64, offset, config.block_bytes).encode(&mut self.out);
+            if is_write {
+                self.out.extend_from_slice(&self.data);
+            }
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        splitmix(self.random)
+    }
+
+    fn next_offset(&mut self, config: &LoadConfig) -> u64 {
+        let blocks = self.size_bytes / u64::from(config.block_bytes);
+        let block = match config.sequential {
+            true => {
+                self.next_block += 1;
+                self.next_block
+            }
+            false => self.next_random(),
+        };
+        block % blocks * u64::from(config.block_bytes)
+    }
+
+    fn write(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        while self.out_start < self.out.len() {
+            match rustix::io::write(&self.socket, &self.out[self.out_start..]) {
+                Ok(len) => {
+                    self.out_start += len;
+                    any = true;
+                }
+                Err(Errno::AGAIN) => return Ok(any),
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        self.out.clear();
+        self.out_start = 0;
+        Ok(any)
+    }
+
+    fn read(&mut self) -> Result<bool, String> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        match rustix::io::read(&self.socket, &mut self.input[self.end..]) {
+            Ok(0) => Err("the server hung up".to_string()),
+            Ok(len) => {
+                self.end += len;
+                self.take_replies()?;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(broken(error)),
+        }
+    }
+
+    fn take_replies(&mut self) -> Result<(), String> {
+        let now = self.clock.now();
+        loop {
+            let skipped = self.skip.min(self.end - self.start);
+            self.start += skipped;
+            self.skip -= skipped;
+            if self.skip > 0 {
+                return Ok(());
+            }
+            let head = ReplyHead::decode(&self.input[self.start..self.end])
+                .map_err(|magic| format!("a reply starts with {magic:#x}"))?;
+            let Some((head, len)) = head else {
+                return Ok(());
+            };
+            self.start += len;
+            match head {
+                ReplyHead::Simple { cookie, error } => self.answered(now, cookie, error != 0)?,
+                ReplyHead::Chunk {
+                    flags,
+                    kind,
+                    cookie,
+                    length,
+                } => {
+                    self.skip = length as usize;
+                    if kind == chunk::ERROR || kind == chunk::ERROR_OFFSET {
+                        self.report.errors += 1;
+                    }
+                    if flags & blklab_nbd::wire::REPLY_FLAG_DONE != 0 {
+                        self.answered(now, cookie, false)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Nanos, cookie: u64, failed: bool) -> Result<(), String> {
+        let index = usize::try_from(cookie).unwrap_or(usize::MAX);
+        let Some(sent) = self.sent.get(index) else {
+            return Err(format!("a reply to request {cookie}, which was never sent"));
+        };
+        let op = usize::from(sent.is_write);
+        self.report.requests[op] += 1;
+        self.report.latency[op].record(now.saturating_sub(sent.at).0);
+        self.report.errors += u64::from(failed);
+        self.free.push(index);
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        let mut what = PollFlags::IN;
+        what.set(PollFlags::OUT, self.out_start < self.out.len());
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), what)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(broken(error)),
+        }
+    }
+}
+
+/// Steele, Lea and Flood's splitmix64: what it yields looks like chance.
+fn splitmix(state: u64) -> u64 {
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
