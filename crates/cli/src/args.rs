@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Hold our schedulers and block layer against traces of a real kernel
     Conform(ConformArgs),
     /// Serve block devices over NBD, with a scheduler and a drive's speed
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Show an attribute of a running server
     Get(GetArgs),
     /// Change an attribute of a running server, such as its scheduler
