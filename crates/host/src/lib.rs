@@ -4,6 +4,7 @@
 mod disk;
 mod disk_stat;
 mod error;
+mod experiment;
 mod fio;
 mod fio_job;
 mod fio_json;
@@ -20,6 +21,7 @@ pub mod tracefs;
 pub use disk::{Disk, Number};
 pub use disk_stat::Counters;
 pub use error::HostError;
+pub use experiment::{Experiment, Step};
 pub use fio::Fio;
 pub use fio_job::on_device;
 pub use fio_json::{JsonFault, parse as parse_fio_json};

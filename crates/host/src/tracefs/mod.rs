@@ -10,5 +10,6 @@ mod split;
 pub use decode::{Decoder, Kind, RequestEvent};
 pub use format::{EventFormat, Field, FormatFault, PageFormat};
 pub use page::{Page, PageFault, Record};
+pub(crate) use session::check;
 pub use session::{Recording, Session};
 pub use split::Splitter;
