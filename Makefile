@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test bench check setup build clean
+.PHONY: demo test bench bench-serve check setup build clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -33,6 +33,10 @@ check:
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:
 	$(CARGO) bench --workspace --benches --locked
+
+# Our NBD server beside nbdkit and qemu-nbd.
+bench-serve: setup build
+	./benches/serve.sh
 
 clean:
 	$(CARGO) clean

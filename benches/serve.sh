@@ -1,0 +1,96 @@
+#!/bin/sh
+# Our NBD server against nbdkit's memory plugin and qemu-nbd, in one run: IOPS
+# and the server's CPU time per I/O. 4 KiB, half reads, anywhere in 1 GiB.
+# Usage: benches/serve.sh [SECONDS]; BLKLAB names the program.
+set -eu
+
+seconds=${1:-4}
+blklab=${BLKLAB:-target/release/blklab}
+place=$(mktemp -d)
+pids=
+trap 'kill $pids 2>/dev/null || :; wait 2>/dev/null || :; rm -rf "$place"' EXIT
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# serve NAME COMMAND...: starts a server and waits for its socket.
+serve() {
+    name=$1
+    shift
+    "$@" >/dev/null 2>"$place/$name.log" &
+    eval "pid_$name=$!"
+    pids="$pids $!"
+    tries=0
+    until [ -S "$place/$name.sock" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || { cat "$place/$name.log"; exit 1; }
+        sleep 0.1
+    done
+}
+
+# User and system time of a server, in ticks.
+ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
+
+with_load() { # uri depth jobs
+    "$blklab" load "$1" --depth "$2" --connections "$3" --seconds "$seconds" |
+        sed -n 's/.*IOPS=\([0-9]*\),.*/\1/p'
+}
+
+with_fio() { # uri depth jobs
+    fio --name=b --ioengine=nbd --uri="$1" --rw=randrw --bs=4k --iodepth="$2" \
+        --numjobs="$3" --size=1G --norandommap --randrepeat=0 --time_based \
+        --runtime="$seconds" --group_reporting --minimal 2>/dev/null |
+        awk -F';' 'NF > 50 {print $8; print $49}'
+}
+
+# measure CLIENT NAME DEPTH JOBS: "IOPS us-of-CPU-per-I/O percent-busy"
+measure() {
+    eval "pid=\$pid_$2"
+    uri="nbd+unix:///?socket=$place/$2.sock"
+    before=$(ticks "$pid")
+    iops=$("with_$1" "$uri" "$3" "$4" | awk '{sum += $1} END {print sum}')
+    after=$(ticks "$pid")
+    echo "$iops $before $after $seconds $(getconf CLK_TCK)" | awk '{
+        cpu = ($3 - $2) / $5
+        printf "%d %.2f %d\n", $1, cpu * 1e6 / ($1 * $4), 100 * cpu / $4
+    }'
+}
+
+serve none "$blklab" serve --socket "$place/none.sock" --memory 1G
+serve mqd "$blklab" serve --socket "$place/mqd.sock" --memory 1G --scheduler mq-deadline
+servers="none mqd"
+if have nbdkit; then
+    serve nbdkit nbdkit -f -U "$place/nbdkit.sock" memory 1G
+    servers="nbdkit $servers"
+fi
+if have qemu-nbd && [ -d /dev/shm ]; then
+    image="$place/image"
+    truncate -s 1G "$image"
+    serve qemu qemu-nbd -f raw -k "$place/qemu.sock" -e 16 -t "$image"
+    servers="$servers qemu"
+fi
+clients=load
+have fio && clients="$clients fio"
+
+# Every page is written once, so that no server is measured making memory.
+for server in $servers; do
+    "$blklab" load "nbd+unix:///?socket=$place/$server.sock" --bs 1M --depth 4 \
+        --reads 0 --sequential --seconds 2 >/dev/null
+done
+for client in $clients; do
+    echo
+    echo "client: $client"
+    echo "| depth x jobs | server | IOPS | CPU us/IO | server busy % | IOPS / nbdkit | CPU / nbdkit |"
+    echo "|---|---|---:|---:|---:|---:|---:|"
+    for shape in "1 1" "64 1" "64 4"; do
+        set -- $shape
+        base=
+        for server in $servers; do
+            result=$(measure "$client" "$server" "$1" "$2")
+            [ -n "$base" ] || base=$result
+            echo "$result $base" | awk -v shape="$1x$2" -v server="$server" '{
+                printf "| %s | %s | %d | %.2f | %d | %.2f | %.2f |\n",
+                    shape, server, $1, $2, $3, $1 / $4, $2 / $5
+            }'
+        done
+    done
+done
