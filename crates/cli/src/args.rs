@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::host_args::{HostArgs, ReportArgs};
 use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs};
 
 const EXAMPLES: &str = "\
@@ -18,7 +19,11 @@ Examples:
   blklab compare --drive nvme -- --name=t --rw=randread --bs=4k --filename=/dev/x --runtime=1
       fio's own command line
   blklab compare search.trace --replay closed --depth 32
-      a block trace";
+      a block trace
+  blklab compare my.fio --world host --device /dev/nvme1n1
+      the same on a real drive, under this machine's own kernel
+  blklab report sim.json host.json --html both.html
+      comparisons of both worlds in one table";
 
 /// Linux's block I/O stack in user space: which I/O scheduler serves a job best,
 /// by how much and why.
@@ -33,6 +38,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a job under several schedulers and tell which serves it best
     Compare(CompareArgs),
+    /// Put comparisons, of whatever worlds, into one table and page
+    Report(ReportArgs),
     /// Run a job under one scheduler and print it as fio does
     Run(RunArgs),
     /// Hold our schedulers and block layer against traces of a real kernel
@@ -114,18 +121,15 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 
-    /// The schedulers, the one to compare with first
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "none,mq-deadline,kyber,bfq,ac",
-        value_name = "NAME,..."
-    )]
-    pub(crate) schedulers: Vec<String>,
+    /// The schedulers, the one to compare with first; if not given
+    /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub(crate) schedulers: Option<Vec<String>>,
 
-    /// Runs of each scheduler, each with a seed of its own
-    #[arg(long, default_value_t = 5, value_name = "N")]
-    pub(crate) repeats: usize,
+    /// Runs of each scheduler; if not given 5, each with a seed of its own, or
+    /// 3 on a host
+    #[arg(long, value_name = "N")]
+    pub(crate) repeats: Option<usize>,
 
     /// Threads to run on; one a processor if not given
     #[arg(long, value_name = "N")]
@@ -138,6 +142,9 @@ pub(crate) struct CompareArgs {
     /// Also write a self-contained page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
 }
 
 /// Forms of a comparison.

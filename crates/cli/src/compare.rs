@@ -1,6 +1,7 @@
 //! `blklab compare`.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_sim::{ReplaySetup, SchedulerChoice, Setup, sweep, sweep_job};
@@ -9,20 +10,64 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::Failure;
+use crate::host;
+use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
 use crate::run::replay_mode;
 
+/// The schedulers that are compared where none are named.
+const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
+
+/// Runs of each scheduler where their number is not given.
+const REPEATS: usize = 5;
+
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    match args.host.world {
+        WorldArg::Sim => simulate(args),
+        WorldArg::Host => host::compare(args),
+    }
+}
+
+/// What only a real drive has is refused rather than passed over.
+fn refuse_host_options(args: &CompareArgs) -> Result<(), Failure> {
+    let HostArgs {
+        world: _,
+        device,
+        destroy_data,
+        dry_run,
+        no_trace,
+        no_warm_up,
+    } = &args.host;
+    let given = [
+        (device.is_some(), "--device"),
+        (destroy_data.is_some(), "--destroy-data"),
+        (*dry_run, "--dry-run"),
+        (*no_trace, "--no-trace"),
+        (*no_warm_up, "--no-warm-up"),
+    ];
+    match given.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),
+        None => Ok(()),
+    }
+}
+
+fn simulate(args: &CompareArgs) -> Result<(), Failure> {
+    refuse_host_options(args)?;
+    let repeats = args.repeats.unwrap_or(REPEATS);
+    let names = match &args.schedulers {
+        Some(names) => names.clone(),
+        None => SCHEDULERS.map(String::from).to_vec(),
+    };
     let (machine, machine_text) = inputs::machine(&args.work.machine)?;
     let (drive, drive_text) = inputs::drive(&args.work.drive)?;
-    let schedulers = inputs::schedulers(&args.schedulers, &args.work)?;
-    if args.repeats == 0 {
+    let schedulers = inputs::schedulers(&names, &args.work)?;
+    if repeats == 0 {
         return Err(Failure::mistake("--repeats 0: at least one run is needed"));
     }
     let work = inputs::work(&args.work, &machine)?;
     set_threads(args.threads)?;
-    let bar = progress(schedulers.len() * args.repeats);
+    let bar = progress(schedulers.len() * repeats);
     let seed = args.work.seed;
     let done = || bar.inc(1);
     let runs = match &work {
@@ -34,7 +79,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 scheduler: &schedulers[0],
                 seed,
             };
-            sweep_job(&base, &schedulers, args.repeats, &done)
+            sweep_job(&base, &schedulers, repeats, &done)
         }
         Work::Trace(trace) => {
             let run = |scheduler: &SchedulerChoice, seed: u64| {
@@ -47,7 +92,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
                     seed,
                 })
             };
-            sweep(&schedulers, args.repeats, seed, run, &done)
+            sweep(&schedulers, repeats, seed, run, &done)
         }
     };
     bar.finish_and_clear();
@@ -62,7 +107,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         machine_text,
     };
     let runs = runs.map_err(Failure::mistake)?;
-    deliver(args, comparison(&schedulers, runs, origin))
+    deliver_as(args, &comparison(&schedulers, runs, origin))
 }
 
 fn comparison(
@@ -83,18 +128,30 @@ fn comparison(
     comparison
 }
 
-fn deliver(args: &CompareArgs, comparison: Comparison) -> Result<(), Failure> {
-    let text = match args.output_format {
+/// Delivers a comparison as the command's options say.
+pub(crate) fn deliver_as(args: &CompareArgs, comparison: &Comparison) -> Result<(), Failure> {
+    let output = args.work.output.as_deref();
+    deliver(comparison, args.output_format, args.html.as_deref(), output)
+}
+
+/// Prints a comparison, or writes it to `file`, and a page to `page`.
+pub(crate) fn deliver(
+    comparison: &Comparison,
+    format: CompareFormat,
+    page: Option<&Path>,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let text = match format {
         CompareFormat::Normal => {
-            let plain = args.work.output.is_some() || !std::io::stdout().is_terminal();
-            text::render_with(&comparison, style(plain))
+            let plain = file.is_some() || !std::io::stdout().is_terminal();
+            text::render_with(comparison, style(plain))
         }
-        CompareFormat::Json => json::render(&comparison),
+        CompareFormat::Json => json::render(comparison),
     };
-    if let Some(path) = &args.html {
-        output::write_file(path, &html::render(&comparison))?;
+    if let Some(path) = page {
+        output::write_file(path, &html::render(comparison))?;
     }
-    output::deliver(&text, args.work.output.as_deref())
+    output::deliver(&text, file)
 }
 
 fn style(plain: bool) -> text::Style {
@@ -118,7 +175,7 @@ fn set_threads(threads: Option<usize>) -> Result<(), Failure> {
 }
 
 /// A bar on standard error, where somebody watches that.
-fn progress(runs: usize) -> ProgressBar {
+pub(crate) fn progress(runs: usize) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {
@@ -133,7 +190,7 @@ fn progress(runs: usize) -> ProgressBar {
 }
 
 /// The command as it was typed, for the page; the program's folder is left out.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let words = std::env::args().skip(1).map(|word| quoted(&word));
     let mut line = String::from("blklab");
     words.for_each(|word| {

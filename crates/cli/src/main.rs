@@ -4,11 +4,14 @@ mod args;
 mod compare;
 mod conform;
 mod failure;
+mod host;
+mod host_args;
 mod inputs;
 mod list;
 mod load;
 mod manual;
 mod output;
+mod report;
 mod run;
 mod serve;
 mod serve_args;
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Run(args) => run::run(&args),
         Command::Conform(args) => conform::conform(&args),
         Command::Serve(args) => serve::serve(&args),

@@ -276,6 +276,7 @@ impl Experiment<'_> {
         let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let slices = watch.finish();
         let mut results = done.map_err(|error| self.explained(error))?;
+        self.check_work(&results)?;
         let after = Counters::of(self.system, self.disk)?;
         results.elapsed_ns = elapsed_ns;
         results.cpus = totals(&slices);
@@ -302,6 +303,23 @@ impl Experiment<'_> {
         results.drive = drive_name(self.system, self.disk);
         results.machine = machine_name(self.system);
         Ok(results)
+    }
+
+    /// fio ends well when a job's range lies beyond the device, having done
+    /// nothing; figures of nothing are none.
+    fn check_work(&self, results: &Results) -> Result<(), HostError> {
+        let ios = |job: &blklab_stats::JobResults| job.read.ios + job.write.ios + job.trim.ios;
+        let Some(idle) = results.jobs.iter().find(|job| ios(job) == 0) else {
+            return Ok(());
+        };
+        let size = self.disk.size_bytes(self.system)?;
+        Err(HostError::Fio(format!(
+            "{}: fio did no I/O for [{}]: does its offset or size lie beyond the {size} bytes of \
+             {}?",
+            self.job.name,
+            idle.name,
+            self.disk.path.display()
+        )))
     }
 
     /// fio cannot know that the device went away under it.

@@ -1,6 +1,8 @@
 //! Where the kernel's own file systems are. Tests put a tree of plain files
 //! in their place.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::HostError;
@@ -34,10 +36,31 @@ impl System {
     }
 }
 
+/// How much of a file is asked for at once.
+const READ_BYTES: usize = 64 << 10;
+
 /// The whole of a small file, without the line feed at its end.
 pub(crate) fn read(what: &str, path: &Path) -> Result<String, HostError> {
-    let text = std::fs::read_to_string(path).map_err(|e| HostError::io(what, path, e))?;
+    let text = read_text(path).map_err(|e| HostError::io(what, path, e))?;
     Ok(text.trim_end().to_string())
+}
+
+/// tracefs gives some files (`events/header_page`) to the first read alone,
+/// and cut to what that asks for: so it asks for much.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    let mut block = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => break,
+            Ok(length) => bytes.extend_from_slice(&block[..length]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    // Names of tasks and drives may be of any bytes.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The names in a folder, sorted; none where the folder is not there.

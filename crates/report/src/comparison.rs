@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
@@ -20,7 +20,7 @@ pub struct SchedulerRuns {
 }
 
 /// Schedulers compared on one job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
     /// The job file's name.
     pub job: String,
@@ -55,7 +55,7 @@ pub struct Comparison {
 }
 
 /// What repeats a comparison.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The command line.
     pub command: String,
@@ -68,7 +68,7 @@ pub struct Origin {
 }
 
 /// One reporting group of the job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Section {
     /// fio's `groupid`.
     pub group_id: u32,
@@ -81,7 +81,7 @@ pub struct Section {
 }
 
 /// A direction of I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Reads.
@@ -107,7 +107,7 @@ impl Direction {
 }
 
 /// A figure that schedulers are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Metric {
     /// Bandwidth.
     #[serde(rename = "bandwidth_bytes_per_s")]
@@ -187,7 +187,7 @@ fn latency_of(dir: &DirResults) -> &Histogram {
 }
 
 /// All schedulers' figures for one direction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectionTable {
     /// Which.
     pub direction: Direction,
@@ -196,7 +196,7 @@ pub struct DirectionTable {
 }
 
 /// One scheduler's figures for one direction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The scheduler.
     pub scheduler: String,
@@ -204,12 +204,14 @@ pub struct Row {
     pub ios: u64,
     /// Its figures.
     pub cells: BTreeMap<Metric, Cell>,
+    /// The figures of each repeat.
+    pub repeats: BTreeMap<Metric, Vec<f64>>,
     /// Its latency over percentiles, all repeats together.
     pub curve: Vec<CurvePoint>,
 }
 
 /// A figure over all repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Its mean over the repeats, and how sure that is.
     pub value: Estimate,
@@ -219,7 +221,7 @@ pub struct Cell {
 }
 
 /// How far a figure is from another scheduler's.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// The difference as a share of the other's figure: 0.041 is `+4.1 %`.
     pub relative: Estimate,
@@ -261,7 +263,7 @@ impl Change {
 }
 
 /// A point of a latency curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// This many percent of all I/O ...
     pub percent: f64,
@@ -406,21 +408,35 @@ fn rows(schedulers: &[SchedulerRuns], sums: &[Vec<DirResults>], paired: bool) ->
             scheduler: scheduler.name.clone(),
             ios: runs.iter().map(|dir| dir.ios).sum(),
             cells: BTreeMap::new(),
+            repeats: BTreeMap::new(),
             curve: curve(runs),
         })
         .collect();
     for metric in Metric::ALL {
         let values = values_of(sums, metric);
+        for (row, values) in rows.iter_mut().zip(values) {
+            row.repeats.insert(metric, values);
+        }
+    }
+    fill_cells(&mut rows, paired);
+    rows
+}
+
+/// Reckons all rows' figures from their repeats, each against the first row.
+pub(crate) fn fill_cells(rows: &mut [Row], paired: bool) {
+    for metric in Metric::ALL {
         let up = metric.more_is_better();
+        let values = |row: &Row| row.repeats.get(&metric).cloned().unwrap_or_default();
+        let base = rows.first().map(values).unwrap_or_default();
         for (index, row) in rows.iter_mut().enumerate() {
+            let own = values(row);
             let change = (index > 0)
-                .then(|| Change::between(&values[0], &values[index], paired, up))
+                .then(|| Change::between(&base, &own, paired, up))
                 .flatten();
-            let value = Estimate::of(&values[index]);
+            let value = Estimate::of(&own);
             row.cells.insert(metric, Cell { value, change });
         }
     }
-    rows
 }
 
 /// Latency at percentiles that lie evenly on a scale of nines (90, 99, 99.9),

@@ -11,6 +11,8 @@ mod fio_stat;
 pub mod fio_text;
 pub mod html;
 pub mod json;
+pub mod merge;
+mod observed;
 mod quantity;
 #[cfg(test)]
 mod real_fio;

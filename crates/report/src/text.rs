@@ -81,7 +81,12 @@ pub(crate) fn subtitle(comparison: &Comparison) -> String {
         1 => "one run each".to_string(),
         n => format!("{n} runs each"),
     };
-    let seeds = seed_list(&comparison.seeds);
+    let seeds = match world.as_str() {
+        // fio draws for itself; what makes runs alike is when they ran.
+        "host" => "one repeat after the other".to_string(),
+        several if several.contains(',') => "each with seeds of its own".to_string(),
+        _ => seed_list(&comparison.seeds),
+    };
     let baseline = comparison.schedulers.first().map_or("", String::as_str);
     let against = match comparison.schedulers.len() {
         0 | 1 => String::new(),

@@ -2,7 +2,7 @@
 //! noise.
 
 use blklab_stats::{Estimate, Significance};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Change, Direction, Metric, SchedulerRuns, Section};
 use crate::quantity::{and_list, change};
@@ -11,7 +11,7 @@ use crate::quantity::{and_list, change};
 const NEGLIGIBLE: f64 = 0.0005;
 
 /// Who won a section of the job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// All directions' bandwidth together.
     pub bandwidth: Contest,
@@ -22,7 +22,7 @@ pub struct Verdict {
 }
 
 /// How a contest ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// One scheduler is ahead of every other by more than noise.
@@ -38,7 +38,7 @@ pub enum Outcome {
 }
 
 /// A contest of all schedulers for one figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contest {
     /// The figure.
     pub metric: Metric,
@@ -59,6 +59,18 @@ impl Contest {
     /// Decides from a figure by scheduler and repeat.
     pub(crate) fn decide(
         schedulers: &[SchedulerRuns],
+        values: &[Vec<f64>],
+        metric: Metric,
+        direction: Option<Direction>,
+        paired: bool,
+    ) -> Contest {
+        let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
+        Contest::decide_named(&names, values, metric, direction, paired)
+    }
+
+    /// The same for schedulers of which only names and figures are left.
+    pub(crate) fn decide_named(
+        names: &[String],
         values: &[Vec<f64>],
         metric: Metric,
         direction: Option<Direction>,
@@ -88,7 +100,7 @@ impl Contest {
         };
         let lead = against.and_then(lead_over).map(|change| change.relative);
         let tested = lead.is_none_or(|lead| lead.half_width.is_some());
-        let name = |index: usize| schedulers[index].name.clone();
+        let name = |index: usize| names[index].clone();
         Contest {
             metric,
             direction,

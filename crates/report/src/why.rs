@@ -2,12 +2,13 @@
 //! drive counted, one value a scheduler.
 
 use blklab_stats::{ChannelStats, DeviceStats, DiskStats, Results};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::comparison::SchedulerRuns;
+use crate::observed::{cpu_facts, request_facts};
 
 /// Where a fact was counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// The block layer's queue.
@@ -18,6 +19,8 @@ pub enum Place {
     Drive,
     /// The flash inside it.
     Flash,
+    /// The host's CPUs.
+    Cpus,
 }
 
 impl Place {
@@ -28,12 +31,13 @@ impl Place {
             Place::Scheduler => "scheduler",
             Place::Drive => "drive",
             Place::Flash => "flash",
+            Place::Cpus => "CPUs",
         }
     }
 }
 
 /// What a fact is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FactUnit {
     /// Things.
@@ -49,7 +53,7 @@ pub enum FactUnit {
 }
 
 /// One fact for all schedulers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fact {
     /// Where it was counted.
     pub place: Place,
@@ -63,7 +67,7 @@ pub struct Fact {
 }
 
 /// How busy the channels of a drive were under one scheduler.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Channels {
     /// The scheduler.
     pub scheduler: String,
@@ -78,12 +82,15 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     facts.extend(scheduler_facts(schedulers));
     facts.extend(drive_facts(schedulers));
     facts.extend(flash_facts(schedulers));
+    facts.extend(cpu_facts(schedulers));
     facts.retain(|fact| fact.values.iter().flatten().any(|value| *value != 0.0));
+    facts.extend(request_facts(schedulers));
+    facts.sort_by_key(|fact| fact.place);
     facts
 }
 
 /// A fact taken from each run.
-fn fact(
+pub(crate) fn fact(
     schedulers: &[SchedulerRuns],
     (place, name, unit): (Place, &str, FactUnit),
     of: impl Fn(&Results) -> Option<f64>,

@@ -1,0 +1,193 @@
+//! `blklab compare --world host`.
+
+use blklab_host::{
+    Choice, Disk, Experiment, HostError, Queue, RealFiles, System, check_rights, is_read_only_job,
+    permit,
+};
+use blklab_report::{Comparison, Origin, SchedulerRuns};
+use blklab_workload::fio::JobFile;
+
+use crate::args::CompareArgs;
+use crate::compare::{command_line, deliver_as, progress};
+use crate::failure::Failure;
+use crate::inputs::{self, Work};
+use crate::output;
+
+/// Repeats where the user does not say: drift shows by then, and a real drive
+/// takes real time.
+const REPEATS: usize = 3;
+
+pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    let (job, job_text) = job(args)?;
+    let Some(device) = &args.host.device else {
+        return Err(Failure::mistake(
+            "--world host needs --device, such as --device /dev/nvme0n1",
+        ));
+    };
+    let system = System::default();
+    let disk = Disk::find(&system, device).map_err(failure)?;
+    let queue = Queue::new(
+        RealFiles,
+        device.display().to_string(),
+        disk.folder(&system),
+    );
+    let experiment = Experiment {
+        system: &system,
+        disk: &disk,
+        job: &job,
+        choices: choices(args, &queue)?,
+        repeats: args.repeats.unwrap_or(REPEATS),
+        warm_up: !args.host.no_warm_up,
+        trace: !args.host.no_trace,
+        fio: "fio".into(),
+    };
+    // A plan can be shown to somebody who may not carry it out.
+    if args.host.dry_run {
+        return dry_run(&experiment, args.host.destroy_data.as_deref());
+    }
+    check_rights(&system, &disk, !is_read_only_job(&job)).map_err(failure)?;
+    let destroy = args.host.destroy_data.as_deref();
+    let warnings = permit(&system, &disk, &job, destroy).map_err(failure)?;
+    for warning in warnings {
+        eprintln!("blklab: warning: {}: {warning}", device.display());
+    }
+    let comparison = measure(&experiment, &queue, job_text)?;
+    deliver_as(args, &comparison)
+}
+
+fn measure(
+    experiment: &Experiment<'_>,
+    queue: &Queue<RealFiles>,
+    job_text: String,
+) -> Result<Comparison, Failure> {
+    let runs = experiment.choices.len() * experiment.repeats + usize::from(experiment.warm_up);
+    let bar = progress(runs);
+    let runs = experiment.run(queue, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let runs = runs.map_err(failure)?;
+    let labels = experiment.choices.iter().map(Choice::label);
+    let runs: Vec<SchedulerRuns> = labels
+        .zip(runs)
+        .map(|(name, runs)| SchedulerRuns { name, runs })
+        .collect();
+    let mut comparison = blklab_report::compare(&runs);
+    comparison.origin = Origin {
+        command: command_line(),
+        job_text,
+        ..Origin::default()
+    };
+    Ok(comparison)
+}
+
+/// The job, read for this machine; what only a simulation can do is refused.
+fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
+    let work = &args.work;
+    let refuse = |option: &str, instead: &str| {
+        Err(Failure::mistake(format!(
+            "{option} is for simulations; {instead}"
+        )))
+    };
+    if work.drive != "nvme" {
+        return refuse("--drive", "--world host has --device");
+    }
+    if work.machine != "generic-8" {
+        return refuse("--machine", "--world host is this machine");
+    }
+    if work.seed != 1 {
+        return refuse(
+            "--seed",
+            "fio draws for itself: put randseed=N into the job",
+        );
+    }
+    if args.threads.is_some() {
+        return refuse("--threads", "on a real drive runs follow one another");
+    }
+    if args.repeats == Some(0) {
+        return Err(Failure::mistake("--repeats 0: at least one run is needed"));
+    }
+    let (mut machine, _) = inputs::machine(&work.machine)?;
+    machine.cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    match inputs::work(work, &machine)? {
+        Work::Job { job, text } => Ok((job, text)),
+        Work::Trace(name) => Err(Failure::mistake(format!(
+            "{name}: --world host runs fio jobs; a trace can be compared in simulation only"
+        ))),
+    }
+}
+
+/// The schedulers as asked, or all that the kernel has for the drive. Names
+/// and tunables are the kernel's to judge.
+fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, Failure> {
+    let names = match &args.schedulers {
+        Some(names) => names.clone(),
+        None => queue.schedulers().map_err(failure)?.names,
+    };
+    let mut choices: Vec<Choice> = names
+        .iter()
+        .map(|name| Choice {
+            scheduler: name.trim().to_string(),
+            tunables: Vec::new(),
+            nr_requests: args.work.nr_requests,
+        })
+        .collect();
+    for set in &args.work.sets {
+        let form = || {
+            Failure::mistake(format!(
+                "--set {set}: not of the form scheduler.tunable=value, such as \
+                 mq-deadline.fifo_batch=1"
+            ))
+        };
+        let (target, value) = set.split_once('=').ok_or_else(form)?;
+        let (scheduler, tunable) = target.split_once('.').ok_or_else(form)?;
+        // The name becomes part of a path in sysfs.
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if tunable.is_empty() || !tunable.chars().all(plain) {
+            return Err(form());
+        }
+        let mut found = false;
+        for choice in choices.iter_mut().filter(|c| c.scheduler == scheduler) {
+            choice
+                .tunables
+                .push((tunable.to_string(), value.to_string()));
+            found = true;
+        }
+        if !found {
+            return Err(Failure::mistake(format!(
+                "--set {set}: {scheduler} is not among the schedulers of this run ({})",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(choices)
+}
+
+/// Prints what would be done, and what would refuse it.
+fn dry_run(experiment: &Experiment<'_>, destroy: Option<&str>) -> Result<(), Failure> {
+    let mut text = String::new();
+    let device = experiment.disk.path.display();
+    match permit(experiment.system, experiment.disk, experiment.job, destroy) {
+        Ok(warnings) => {
+            for warning in warnings {
+                text.push_str(&format!("warning: {device}: {warning}\n"));
+            }
+        }
+        Err(refusal) => text.push_str(&format!("would be refused: {refusal}\n")),
+    }
+    let writes = !is_read_only_job(experiment.job);
+    if let Err(error) = check_rights(experiment.system, experiment.disk, writes) {
+        text.push_str(&format!("would be refused: {error}\n"));
+    }
+    for (number, step) in (1..).zip(experiment.steps()) {
+        text.push_str(&format!("{number:3}. {}\n", experiment.describe(step)));
+    }
+    let job = blklab_host::on_device(experiment.job, &experiment.disk.path).map_err(failure)?;
+    text.push_str(&format!("\nThe job that fio gets:\n{job}"));
+    output::print(&text)
+}
+
+fn failure(error: HostError) -> Failure {
+    match error.is_mistake() {
+        true => Failure::mistake(error),
+        false => Failure::Broken(error.to_string()),
+    }
+}

@@ -1,0 +1,64 @@
+//! The options of a comparison on a real machine.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorldArg {
+    /// On models, in virtual time
+    #[default]
+    Sim,
+    /// On a real drive under this machine's kernel
+    Host,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "On a real machine (--world host)")]
+pub(crate) struct HostArgs {
+    /// Where the job runs
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) world: WorldArg,
+
+    /// The drive that the job works on, whatever filename it gives
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<PathBuf>,
+
+    /// Allow a job that writes to destroy what is on the drive: its name once
+    /// more, exactly as behind --device
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) destroy_data: Option<String>,
+
+    /// Print every step and do none
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do without latencies from the block layer's trace events
+    #[arg(long)]
+    pub(crate) no_trace: bool,
+
+    /// Do without the run before the first that is not counted
+    #[arg(long)]
+    pub(crate) no_warm_up: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ReportArgs {
+    /// Files that `compare --output-format json` wrote, the one to compare
+    /// with first
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Also write a self-contained page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = crate::args::CompareFormat::Normal)]
+    pub(crate) output_format: crate::args::CompareFormat,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -1,0 +1,375 @@
+//! Comparisons of several worlds as one: each from the JSON that
+//! [`json::render`](crate::json::render) wrote.
+
+use std::collections::BTreeMap;
+
+use crate::comparison::{
+    Comparison, Direction, DirectionTable, Metric, Origin, Row, Section, fill_cells,
+};
+use crate::verdict::{Contest, Verdict, headline};
+use crate::why::Fact;
+
+/// A comparison and what its schedulers are called beside others'.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The world, mostly.
+    pub label: String,
+    /// The comparison.
+    pub comparison: Comparison,
+}
+
+impl Part {
+    fn name(&self, scheduler: &str) -> String {
+        format!("{} {scheduler}", self.label)
+    }
+}
+
+/// Reads a comparison back from JSON.
+///
+/// # Errors
+/// Where the text is no such JSON; the message says where.
+pub fn read(text: &str) -> Result<Comparison, String> {
+    let comparison: Comparison = serde_json::from_str(text).map_err(|error| {
+        format!("not a comparison as `compare --output-format json` writes it: {error}")
+    })?;
+    check(&comparison)?;
+    Ok(comparison)
+}
+
+/// What the rest relies on.
+fn check(comparison: &Comparison) -> Result<(), String> {
+    let count = comparison.schedulers.len();
+    for section in &comparison.sections {
+        for table in &section.directions {
+            if table.rows.len() != count {
+                let rows = table.rows.len();
+                return Err(format!(
+                    "group {}: {rows} rows of {}s for {count} schedulers",
+                    section.group_id,
+                    table.direction.name()
+                ));
+            }
+        }
+    }
+    match comparison
+        .why
+        .iter()
+        .find(|fact| fact.values.len() != count)
+    {
+        Some(fact) => Err(format!("{}: not a value for each scheduler", fact.name)),
+        None => Ok(()),
+    }
+}
+
+/// Puts comparisons into one; the first scheduler of the first is what all
+/// others are compared with. Repeats of different worlds are no pairs.
+pub fn merge(parts: &[Part]) -> Comparison {
+    if let [only] = parts {
+        return only.comparison.clone();
+    }
+    let mut sections = Vec::new();
+    for group_id in group_ids(parts) {
+        sections.push(section(parts, group_id));
+    }
+    let all = |of: fn(&Comparison) -> &String| {
+        let mut values: Vec<&str> = Vec::new();
+        for value in parts.iter().map(|part| of(&part.comparison).as_str()) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values.join(", ")
+    };
+    let text = |of: fn(&Origin) -> &String| {
+        let mut texts = parts.iter().map(|part| of(&part.comparison.origin));
+        texts
+            .find(|text| !text.is_empty())
+            .cloned()
+            .unwrap_or_default()
+    };
+    let headlines = parts
+        .iter()
+        .map(|p| (p.label.as_str(), p.comparison.headline.as_str()));
+    let commands = parts.iter().map(|p| p.comparison.origin.command.as_str());
+    let repeats = parts.iter().map(|part| part.comparison.repeats).min();
+    Comparison {
+        job: all(|c| &c.job),
+        drive: all(|c| &c.drive),
+        machine: all(|c| &c.machine),
+        world: all(|c| &c.world),
+        schedulers: schedulers(parts),
+        repeats: repeats.unwrap_or(0),
+        seeds: Vec::new(),
+        paired: false,
+        headline: match sections.is_empty() {
+            true => headline(&sections),
+            false => told_by_each(headlines),
+        },
+        sections,
+        why: facts(parts),
+        channels: parts.iter().flat_map(channels).collect(),
+        notes: parts.iter().flat_map(notes).collect(),
+        origin: Origin {
+            command: commands.collect::<Vec<_>>().join("\n"),
+            job_text: text(|o| &o.job_text),
+            drive_text: text(|o| &o.drive_text),
+            machine_text: text(|o| &o.machine_text),
+        },
+    }
+}
+
+/// Who wins is a question to ask within a world.
+fn told_by_each<'a>(sentences: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let told = sentences.map(|(label, sentence)| format!("{label}: {sentence}"));
+    told.collect::<Vec<_>>().join(" ")
+}
+
+fn schedulers(parts: &[Part]) -> Vec<String> {
+    let each = |part: &Part| -> Vec<String> {
+        let names = part.comparison.schedulers.iter();
+        names.map(|name| part.name(name)).collect()
+    };
+    parts.iter().flat_map(each).collect()
+}
+
+fn channels(part: &Part) -> Vec<crate::why::Channels> {
+    let named = |c: &crate::why::Channels| crate::why::Channels {
+        scheduler: part.name(&c.scheduler),
+        busy: c.busy.clone(),
+    };
+    part.comparison.channels.iter().map(named).collect()
+}
+
+fn notes(part: &Part) -> Vec<String> {
+    let notes = part.comparison.notes.iter();
+    notes
+        .map(|note| format!("{}: {note}", part.label))
+        .collect()
+}
+
+fn group_ids(parts: &[Part]) -> Vec<u32> {
+    let sections = parts.iter().flat_map(|part| &part.comparison.sections);
+    let mut ids: Vec<u32> = sections.map(|section| section.group_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn find(part: &Part, group_id: u32) -> Option<&Section> {
+    let sections = &part.comparison.sections;
+    sections.iter().find(|section| section.group_id == group_id)
+}
+
+fn section(parts: &[Part], group_id: u32) -> Section {
+    let there = |part| find(part, group_id);
+    let title = parts.iter().find_map(there).map(|s| s.title.clone());
+    let directions: Vec<DirectionTable> = Direction::ALL
+        .into_iter()
+        .filter_map(|direction| table(parts, group_id, direction))
+        .collect();
+    let names = schedulers(parts);
+    let values = |table: &DirectionTable, metric: Metric| -> Vec<Vec<f64>> {
+        let rows = table.rows.iter();
+        rows.map(|row| row.repeats.get(&metric).cloned().unwrap_or_default())
+            .collect()
+    };
+    let mut bandwidths = vec![Vec::new(); names.len()];
+    let mut tails = Vec::new();
+    for table in &directions {
+        for (total, own) in bandwidths.iter_mut().zip(values(table, Metric::Bandwidth)) {
+            total.resize(own.len().max(total.len()), 0.0);
+            let pairs = total.iter_mut().zip(own);
+            pairs.for_each(|(total, own)| *total += own);
+        }
+        let p99s = values(table, Metric::P99);
+        let direction = Some(table.direction);
+        tails.push(Contest::decide_named(
+            &names,
+            &p99s,
+            Metric::P99,
+            direction,
+            false,
+        ));
+    }
+    let bandwidth = Contest::decide_named(&names, &bandwidths, Metric::Bandwidth, None, false);
+    let sentences = parts.iter().filter_map(|part| {
+        let section = find(part, group_id)?;
+        Some((part.label.as_str(), section.verdict.sentence.as_str()))
+    });
+    let sentence = told_by_each(sentences);
+    Section {
+        group_id,
+        title: title.unwrap_or_default(),
+        verdict: Verdict {
+            bandwidth,
+            tails,
+            sentence,
+        },
+        directions,
+    }
+}
+
+/// A direction's rows of all parts; those without it did no such I/O.
+fn table(parts: &[Part], group_id: u32, direction: Direction) -> Option<DirectionTable> {
+    let mut rows = Vec::new();
+    let mut some = false;
+    for part in parts {
+        let tables = find(part, group_id).into_iter().flat_map(|s| &s.directions);
+        let table = tables
+            .into_iter()
+            .find(|table| table.direction == direction);
+        some |= table.is_some();
+        for (index, name) in part.comparison.schedulers.iter().enumerate() {
+            let row = table.and_then(|table| table.rows.get(index));
+            rows.push(Row {
+                scheduler: part.name(name),
+                ..row.cloned().unwrap_or_else(idle)
+            });
+        }
+    }
+    fill_cells(&mut rows, false);
+    some.then_some(DirectionTable { direction, rows })
+}
+
+fn idle() -> Row {
+    Row {
+        scheduler: String::new(),
+        ios: 0,
+        cells: BTreeMap::new(),
+        repeats: BTreeMap::new(),
+        curve: Vec::new(),
+    }
+}
+
+/// Facts of one name side by side; a world that does not know one has none.
+fn facts(parts: &[Part]) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = Vec::new();
+    let mut before = 0;
+    let total: usize = parts.iter().map(|p| p.comparison.schedulers.len()).sum();
+    for part in parts {
+        let count = part.comparison.schedulers.len();
+        for fact in &part.comparison.why {
+            let same =
+                |f: &Fact| (f.place, f.unit) == (fact.place, fact.unit) && f.name == fact.name;
+            let at = facts.iter().position(same).unwrap_or_else(|| {
+                facts.push(Fact {
+                    values: vec![None; total],
+                    ..fact.clone()
+                });
+                facts.len() - 1
+            });
+            let values = facts[at].values[before..before + count].iter_mut();
+            values.zip(&fact.values).for_each(|(to, from)| *to = *from);
+        }
+        before += count;
+    }
+    // Reports show a place's facts together.
+    facts.sort_by_key(|fact| fact.place);
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::compare;
+    use crate::sample_run::three_schedulers;
+    use crate::{html, json, text};
+    use blklab_stats::World;
+
+    /// What a host's run of the same job came to.
+    fn host() -> Comparison {
+        let mut schedulers = three_schedulers(3);
+        schedulers.remove(1);
+        for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+            run.world = World::Host;
+            run.drive = "loop0".to_string();
+            run.notes.push("busy".to_string());
+            run.disks[0].device = Default::default();
+        }
+        compare(&schedulers)
+    }
+
+    fn parts() -> Vec<Part> {
+        let part = |label: &str, comparison| Part {
+            label: label.to_string(),
+            comparison,
+        };
+        vec![
+            part("sim", compare(&three_schedulers(5))),
+            part("host", host()),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let comparison = compare(&three_schedulers(3));
+        let written = json::render(&comparison);
+        let again = read(&written).unwrap();
+        assert_eq!(text::render(&again), text::render(&comparison));
+        assert_eq!(html::render(&again), html::render(&comparison));
+    }
+
+    #[test]
+    fn both_worlds_are_in_one_table_and_page() {
+        let merged = merge(&parts());
+        assert_eq!(
+            merged.schedulers,
+            ["sim noop", "sim mq-deadline", "sim ac", "host noop", "host ac"]
+        );
+        let table = text::render(&merged);
+        let page = html::render(&merged);
+        for name in ["sim ac", "host ac", "(sim, host)", "host: busy"] {
+            assert!(table.contains(name), "{name} is missing:\n{table}");
+            assert!(page.contains(name), "{name} is missing in the page");
+        }
+        assert_eq!(merged.sections[0].directions[0].rows.len(), 5);
+        for fact in &merged.why {
+            assert_eq!(fact.values.len(), 5);
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_each_world() {
+        let parts = parts();
+        let merged = merge(&parts);
+        let of =
+            |c: &Comparison, row: usize| c.sections[0].directions[0].rows[row].cells[&Metric::P99];
+        assert_eq!(of(&merged, 2).value, of(&parts[0].comparison, 2).value);
+        assert_eq!(of(&merged, 4).value, of(&parts[1].comparison, 1).value);
+        let change = of(&merged, 4).change.unwrap();
+        let ratio = of(&merged, 4).value.mean / of(&merged, 0).value.mean - 1.0;
+        assert!((change.relative.mean - ratio).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_world_names_its_own_winner() {
+        let parts = parts();
+        let merged = merge(&parts);
+        let sentence = &merged.sections[0].verdict.sentence;
+        assert!(sentence.starts_with("sim: ac wins"), "{sentence}");
+        assert!(sentence.contains("host: ac wins"), "{sentence}");
+    }
+
+    #[test]
+    fn one_part_stays_as_it_is() {
+        let parts = parts();
+        assert_eq!(
+            json::render(&merge(&parts[..1])),
+            json::render(&parts[0].comparison)
+        );
+    }
+
+    #[test]
+    fn other_json_is_refused() {
+        for wrong in ["", "{}", "[]", "{\"jobs\": []}"] {
+            assert!(
+                read(wrong)
+                    .unwrap_err()
+                    .contains("compare --output-format json")
+            );
+        }
+        let mut short = compare(&three_schedulers(2));
+        short.schedulers.pop();
+        assert!(read(&json::render(&short)).unwrap_err().contains("rows"));
+    }
+}
