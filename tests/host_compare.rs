@@ -61,6 +61,9 @@ fn every_scheduler_of_the_kernel_is_measured_and_all_is_put_back() {
                 > 0.0
         );
     }
+    let timelines = json["cpus"].as_array().expect("CPUs over time");
+    assert_eq!(timelines.len(), rows.len());
+    assert!(!timelines[0]["shares"][0].as_array().expect("spans").is_empty());
     if is_tracefs_there() {
         let value = |name: &str, at: usize| {
             let facts = json["why"].as_array().expect("facts");

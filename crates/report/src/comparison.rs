@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_time::{CpuTimeline, timelines};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
 
@@ -48,6 +49,9 @@ pub struct Comparison {
     pub why: Vec<Fact>,
     /// How the drive's channels were busy; empty for drives without any.
     pub channels: Vec<Channels>,
+    /// What CPUs did over time; empty where that was not watched.
+    #[serde(default)]
+    pub cpus: Vec<CpuTimeline>,
     /// Things the reader must know, each once.
     pub notes: Vec<String>,
     /// How to repeat it; the caller fills it in.
@@ -294,6 +298,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         sections,
         why: facts(schedulers),
         channels: channels(schedulers),
+        cpus: timelines(schedulers),
         notes: notes(schedulers),
         origin: Origin::default(),
     }

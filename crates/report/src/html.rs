@@ -2,6 +2,7 @@
 //! SVG, colours follow the reader's light or dark scheme.
 
 mod chart;
+mod cpus;
 
 use std::fmt::{self, Write};
 
@@ -46,6 +47,7 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
     }
     write_why(out, comparison)?;
     write_channels(out, comparison)?;
+    cpus::write(out, &comparison.cpus)?;
     write_origin(out, comparison)?;
     writeln!(
         out,

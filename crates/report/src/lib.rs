@@ -5,6 +5,7 @@
 //! [`text`], [`html`] and [`json`] show.
 
 mod comparison;
+mod cpu_time;
 pub mod fio_json;
 mod fio_number;
 mod fio_stat;
@@ -26,5 +27,6 @@ pub use comparison::{
     Cell, Change, Comparison, CurvePoint, Direction, DirectionTable, Metric, Origin, Row,
     SchedulerRuns, Section, compare,
 };
+pub use cpu_time::CpuTimeline;
 pub use verdict::{Contest, Outcome, Verdict};
 pub use why::{Channels, Fact, FactUnit, Place};

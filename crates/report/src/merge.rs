@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::comparison::{
     Comparison, Direction, DirectionTable, Metric, Origin, Row, Section, fill_cells,
 };
+use crate::cpu_time::CpuTimeline;
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::Fact;
 
@@ -108,6 +109,7 @@ pub fn merge(parts: &[Part]) -> Comparison {
         sections,
         why: facts(parts),
         channels: parts.iter().flat_map(channels).collect(),
+        cpus: parts.iter().flat_map(cpus).collect(),
         notes: parts.iter().flat_map(notes).collect(),
         origin: Origin {
             command: commands.collect::<Vec<_>>().join("\n"),
@@ -138,6 +140,14 @@ fn channels(part: &Part) -> Vec<crate::why::Channels> {
         busy: c.busy.clone(),
     };
     part.comparison.channels.iter().map(named).collect()
+}
+
+fn cpus(part: &Part) -> Vec<CpuTimeline> {
+    let named = |timeline: &CpuTimeline| CpuTimeline {
+        scheduler: part.name(&timeline.scheduler),
+        ..timeline.clone()
+    };
+    part.comparison.cpus.iter().map(named).collect()
 }
 
 fn notes(part: &Part) -> Vec<String> {
@@ -314,7 +324,13 @@ mod tests {
         let merged = merge(&parts());
         assert_eq!(
             merged.schedulers,
-            ["sim noop", "sim mq-deadline", "sim ac", "host noop", "host ac"]
+            [
+                "sim noop",
+                "sim mq-deadline",
+                "sim ac",
+                "host noop",
+                "host ac"
+            ]
         );
         let table = text::render(&merged);
         let page = html::render(&merged);
