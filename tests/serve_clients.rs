@@ -85,7 +85,10 @@ fn every_scheduler_serves_verified_loads() {
     for scheduler in ["noop", "deadline", "sio", "irbw", "stb", "bp"] {
         let place = Place::new();
         let image = image(&place);
-        let options = ["--file", &image, "--depth", "4", "--scheduler", scheduler];
+        let mut options = vec!["--file", &image, "--depth", "4", "--scheduler", scheduler];
+        if scheduler == "noop" {
+            options.extend(["--engine", "posixaio"]);
+        }
         let served = Served::start(&place, &options);
         let args = verified(&served.uri(), 2, "randrw", "4m");
         judge(&place, "fio", &strings(&args));
@@ -113,6 +116,49 @@ fn a_paced_drive_loses_nothing() {
     args.push("--bs=4k".to_string());
     judge(&place, "fio", &strings(&args));
     assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn a_scheduler_stands_before_other_servers() {
+    if !have("nbdkit") || !have("qemu-nbd") || !have("fio") {
+        return;
+    }
+    for server in ["nbdkit", "qemu-nbd"] {
+        let place = Place::new();
+        let image = image(&place);
+        let socket = place.path("behind.sock");
+        let behind = socket.to_string_lossy().into_owned();
+        let mut command = Command::new(server);
+        match server {
+            "nbdkit" => command.args(["-f", "-U", &behind, "memory", "64M"]),
+            _ => command.args(["-f", "raw", "-t", "-e", "8", "-k", &behind, &image]),
+        };
+        let mut child = command.spawn().expect("the other server starts");
+        while !socket.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let uri = format!("nbd+unix:///?socket={behind}");
+        let options = ["--nbd", &uri, "--scheduler", "mq-deadline", "--depth", "4"];
+        let served = Served::start(&place, &options);
+        let mut args = verified(&served.uri(), 2, "randrw", "4m");
+        args.retain(|a| !a.starts_with("--bsrange"));
+        args.push("--bs=4k".to_string());
+        judge(&place, "fio", &strings(&args));
+        let commands = [
+            "write -z 1M 1M",
+            "read -P 0 1M 1M",
+            "write -f -P 7 0 4k",
+            "discard 4k 4k",
+        ];
+        let mut args = vec!["-f", "raw"];
+        commands.iter().for_each(|c| args.extend(["-c", c]));
+        let uri = served.uri();
+        args.push(&uri);
+        judge(&place, "qemu-io", &args);
+        assert_eq!(served.terminate(), Some(0));
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+    }
 }
 
 #[test]

@@ -385,6 +385,20 @@ fn mistakes_are_told_before_anything_is_served() {
             "make it smaller",
         ),
         (&["serve", "none.toml"], "none.toml"),
+        (
+            &[
+                "serve",
+                "--socket",
+                "s",
+                "--nbd",
+                "nbd+unix:///?socket=none",
+            ],
+            "none: ",
+        ),
+        (
+            &["serve", "--socket", "s", "--nbd", "http://x"],
+            "write nbd://",
+        ),
     ] {
         let refused = place.blklab(args);
         assert_eq!(refused.status, 2, "{args:?}: {}", refused.err);

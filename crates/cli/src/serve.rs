@@ -72,11 +72,11 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
         in_flight: args.max_in_flight.clone().or(limits.in_flight),
         ..limits
     };
-    if args.memory.is_some() || args.file.is_some() {
+    if args.memory.is_some() || args.file.is_some() || args.nbd.is_some() {
         spec.export.push(export(args));
     } else if args.scheduler.is_some() || args.drive.is_some() {
         return Err(Failure::mistake(
-            "--scheduler and --drive go with --memory or --file; in a TOML file they belong to an [[export]]",
+            "--scheduler and --drive go with --memory, --file or --nbd; in a TOML file they belong to an [[export]]",
         ));
     }
     Ok(spec)
@@ -88,6 +88,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         description: args.description.clone(),
         memory: args.memory.clone(),
         file: args.file.clone(),
+        nbd: args.nbd.clone(),
         engine: args.engine.clone(),
         direct: args.direct,
         threads: args.threads,

@@ -44,7 +44,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) file: Option<PathBuf>,
 
-    /// How the file is read and written: psync
+    /// Keep the data on another NBD server, with a scheduler before it
+    #[arg(long, value_name = "URI", conflicts_with_all = ["memory", "file", "config"])]
+    pub(crate) nbd: Option<String>,
+
+    /// How the file is read and written: psync with many threads, or posixaio
+    /// with one
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) engine: Option<String>,
 
@@ -52,8 +57,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "file")]
     pub(crate) direct: bool,
 
-    /// Threads that read and write the file
-    #[arg(long, value_name = "N", requires = "file")]
+    /// Threads that read and write the file, or connections to the other server
+    #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
 
     /// Refuse writes

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use blklab_device::DriveSpec;
+use blklab_nbd::Uri;
 use blklab_sim::SchedulerChoice;
 
 /// Where clients come in.
@@ -31,6 +32,13 @@ pub enum Backend {
         direct: bool,
         /// Threads that read and write it.
         threads: usize,
+    },
+    /// An export of another NBD server.
+    Remote {
+        /// Where it is.
+        uri: Uri,
+        /// Connections, where the server allows several.
+        connections: usize,
     },
 }
 

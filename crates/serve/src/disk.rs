@@ -226,8 +226,8 @@ impl Disk {
     /// Takes what the store's threads have done.
     pub(crate) fn collect(&mut self, now: Nanos) {
         let mut done = std::mem::take(&mut self.done);
-        if let Store::File(file) = &self.store {
-            file.take_done(&mut done);
+        if let Some(threads) = self.store.threads() {
+            threads.take_done(&mut done);
         }
         for Done { mut work, status } in done.drain(..) {
             let is_read = work.action == Action::Read;
@@ -256,7 +256,7 @@ impl Disk {
             Store::Memory(memory) => {
                 memory.read(io.request.offset, u64::from(io.request.length), out);
             }
-            Store::File(_) => io.parts().for_each(|part| out.extend_from_slice(part)),
+            _ => io.parts().for_each(|part| out.extend_from_slice(part)),
         }
     }
 
@@ -264,7 +264,7 @@ impl Disk {
     pub(crate) fn is_known_hole(&self, offset: u64, length: u32) -> bool {
         match &self.store {
             Store::Memory(memory) => memory.is_hole(offset, u64::from(length)),
-            Store::File(_) => false,
+            _ => false,
         }
     }
 
@@ -374,8 +374,8 @@ impl Disk {
         }
         // A bio that joined in front comes last in the list.
         work.segments.sort_by_key(|segment| segment.offset);
-        if let Store::File(file) = &self.store {
-            file.submit(work);
+        if let Some(threads) = self.store.threads() {
+            threads.submit(work);
         }
     }
 

@@ -19,7 +19,6 @@ use crate::disk::{Change, ChangeDone, Disk};
 use crate::io::{Io, IoId};
 use crate::mailbox::Mailbox;
 use crate::stats::{Stats, kind_of};
-use crate::store::Store;
 
 /// What an event is about, where it is not a connection's index.
 const MAILBOX: u64 = u64::MAX;
@@ -113,9 +112,9 @@ impl ExportLoop {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let event = EventData::new_u64(MAILBOX);
         epoll::add(&epoll, mailbox.event(), event, EventFlags::IN)?;
-        if let Store::File(file) = disk.store() {
+        if let Some(threads) = disk.store().threads() {
             let event = EventData::new_u64(STORE);
-            epoll::add(&epoll, file.event(), event, EventFlags::IN)?;
+            epoll::add(&epoll, threads.event(), event, EventFlags::IN)?;
         }
         Ok(ExportLoop {
             export,

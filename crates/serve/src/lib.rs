@@ -6,6 +6,7 @@
 
 mod attributes;
 mod buffers;
+mod client;
 mod clock;
 mod config;
 mod connection;

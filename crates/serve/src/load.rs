@@ -1,19 +1,16 @@
 //! A client that asks as fast as it is answered, to find a server's limit.
 
-use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use blklab_blk::Nanos;
 use blklab_nbd::wire::{Command, chunk};
-use blklab_nbd::{
-    Address, ClientHandshake, ClientStep, Negotiated, ReplyHead, Request, Uri, Wanted,
-};
+use blklab_nbd::{ReplyHead, Request, Uri};
 use blklab_stats::Histogram;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::client::{broken, connect};
 use crate::clock::Clock;
 
 /// Room for what one read of the socket brings.
@@ -85,20 +82,6 @@ pub fn load(config: &LoadConfig) -> Result<LoadReport, String> {
     Ok(total)
 }
 
-fn open(address: &Address) -> Result<OwnedFd, String> {
-    match address {
-        Address::Unix(path) => UnixStream::connect(path)
-            .map(OwnedFd::from)
-            .map_err(|e| format!("{}: {e}", path.display())),
-        Address::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port));
-            let stream = stream.map_err(|e| format!("{host}:{port}: {e}"))?;
-            stream.set_nodelay(true).map_err(|e| e.to_string())?;
-            Ok(stream.into())
-        }
-    }
-}
-
 /// A request under way: when it was sent, and whether it writes.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -127,35 +110,9 @@ struct Client {
     report: LoadReport,
 }
 
-fn broken(error: Errno) -> String {
-    format!("the connection broke: {error}")
-}
-
 impl Client {
     fn connect(config: &LoadConfig, clock: Clock, number: u64) -> Result<Client, String> {
-        let socket = open(&config.uri.address)?;
-        let mut handshake = ClientHandshake::new(Wanted {
-            export: config.uri.export.clone(),
-            structured: true,
-            base_allocation: false,
-        });
-        let (mut input, mut out) = (Vec::new(), Vec::new());
-        let negotiated: Negotiated = loop {
-            let mut room = [0; 4096];
-            match rustix::io::read(&socket, &mut room).map_err(broken)? {
-                0 => return Err("the server hung up".to_string()),
-                len => input.extend_from_slice(&room[..len]),
-            }
-            let (used, step) = handshake.step(&input, &mut out)?;
-            input.drain(..used);
-            while !out.is_empty() {
-                let len = rustix::io::write(&socket, &out).map_err(broken)?;
-                out.drain(..len);
-            }
-            if let ClientStep::Ready(negotiated) = step {
-                break negotiated;
-            }
-        };
+        let (socket, negotiated) = connect(&config.uri)?;
         if negotiated.size_bytes < u64::from(config.block_bytes) {
             return Err("the export is smaller than one request".to_string());
         }

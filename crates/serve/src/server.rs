@@ -19,7 +19,7 @@ use crate::export_loop::{ConnectionLimits, ExportLoop, Message, Ticket};
 use crate::handshakes::Reception;
 use crate::listener::{Listener, take_clients};
 use crate::mailbox::Mailbox;
-use crate::store::{FileOptions, FileStore, Memory, Nature, Store};
+use crate::store::{FileOptions, FileStore, Memory, Nature, RemoteStore, Store};
 
 /// Software queues of an export, at most: connections beyond share them.
 const MAX_SOFTWARE_QUEUES: usize = 64;
@@ -307,6 +307,12 @@ fn open_store(config: &ExportConfig, limits: &Limits) -> Result<(Store, Nature),
             })?;
             let nature = file.nature();
             Ok((Store::File(file), nature))
+        }
+        Backend::Remote { uri, connections } => {
+            let remote = RemoteStore::connect(uri, *connections, limits.request_bytes)?;
+            let mut nature = remote.nature();
+            nature.read_only |= config.read_only;
+            Ok((Store::Remote(remote), nature))
         }
     }
 }

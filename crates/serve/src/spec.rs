@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use blklab_device::{DriveSpec, registry};
+use blklab_nbd::Uri;
 use blklab_sim::SchedulerChoice;
 use serde::Deserialize;
 
@@ -13,7 +14,7 @@ use crate::size::parse_size;
 /// Ways to read and write a file, and whether they are there.
 const ENGINES: [(&str, bool); 4] = [
     ("psync", true),
-    ("posixaio", false),
+    ("posixaio", true),
     ("libaio", false),
     ("io_uring", false),
 ];
@@ -36,11 +37,13 @@ pub struct ExportSpec {
     pub memory: Option<String>,
     /// Path of a file or block device.
     pub file: Option<PathBuf>,
+    /// Another NBD server.
+    pub nbd: Option<String>,
     /// How the file is read and written.
     pub engine: Option<String>,
     /// Past the page cache.
     pub direct: bool,
-    /// Threads that read and write the file.
+    /// Threads that read and write the file, or connections to the other server.
     pub threads: Option<usize>,
     /// Refuse writes.
     pub read_only: bool,
@@ -129,7 +132,7 @@ impl ServerSpec {
     /// At the first thing that will not do; the message says what would.
     pub fn resolve(&self) -> Result<ServerConfig, String> {
         if self.export.is_empty() {
-            return Err("nothing to serve; give --memory SIZE or --file PATH, or a TOML file with an [[export]]".to_string());
+            return Err("nothing to serve; give --memory SIZE, --file PATH or --nbd URI, or a TOML file with an [[export]]".to_string());
         }
         let mut listen: Vec<Listen> = self.socket.iter().cloned().map(Listen::Unix).collect();
         for address in &self.listen {
@@ -246,10 +249,8 @@ impl ExportSpec {
             (self.direct, "direct"),
             (self.threads.is_some(), "threads"),
         ];
-        match (&self.memory, &self.file) {
-            (Some(_), Some(_)) => Err("both memory and file; choose one".to_string()),
-            (None, None) => Err("neither memory nor file; give one".to_string()),
-            (Some(size), None) => {
+        match (&self.memory, &self.file, &self.nbd) {
+            (Some(size), None, None) => {
                 if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
                     return Err(format!("{option} is for files, not for memory"));
                 }
@@ -259,18 +260,43 @@ impl ExportSpec {
                 }
                 Ok(Backend::Memory { size_bytes })
             }
-            (None, Some(path)) => {
-                self.check_engine()?;
-                let threads = self.threads.unwrap_or(DEFAULT_THREADS);
-                if !(1..=1024).contains(&threads) {
-                    return Err(format!("{threads} threads; it may be 1 to 1024"));
+            (None, Some(path), None) => Ok(Backend::File {
+                path: path.clone(),
+                direct: self.direct,
+                threads: self.file_threads()?,
+            }),
+            (None, None, Some(uri)) => {
+                if self.engine.is_some() || self.direct {
+                    return Err("engine and direct are for files".to_string());
                 }
-                Ok(Backend::File {
-                    path: path.clone(),
-                    direct: self.direct,
-                    threads,
+                Ok(Backend::Remote {
+                    uri: Uri::parse(uri)?,
+                    connections: self.threads(DEFAULT_THREADS)?,
                 })
             }
+            (None, None, None) => Err("no store; give memory, file or nbd".to_string()),
+            _ => Err("several of memory, file and nbd; choose one".to_string()),
+        }
+    }
+
+    fn threads(&self, default: usize) -> Result<usize, String> {
+        let threads = self.threads.unwrap_or(default);
+        if !(1..=1024).contains(&threads) {
+            return Err(format!("{threads} threads; it may be 1 to 1024"));
+        }
+        Ok(threads)
+    }
+
+    /// glibc's POSIX AIO carries out the requests of one file one by one, in one
+    /// thread.
+    fn file_threads(&self) -> Result<usize, String> {
+        self.check_engine()?;
+        if self.engine.as_deref() != Some("posixaio") {
+            return self.threads(DEFAULT_THREADS);
+        }
+        match self.threads {
+            None | Some(1) => Ok(1),
+            Some(_) => Err("posixaio has one thread for a file; use psync for more".to_string()),
         }
     }
 
@@ -279,9 +305,11 @@ impl ExportSpec {
         match ENGINES.iter().find(|(known, _)| *known == name) {
             Some((_, true)) => Ok(()),
             Some((_, false)) => Err(format!(
-                "the engine {name} is not there yet; psync (threads that read and write) is"
+                "the engine {name} is not there yet; psync (many threads) and posixaio (one) are"
             )),
-            None => Err(format!("there is no engine {name}; psync is one")),
+            None => Err(format!(
+                "there is no engine {name}; there are psync and posixaio"
+            )),
         }
     }
 

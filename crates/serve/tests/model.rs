@@ -247,8 +247,9 @@ fn judge(one: &Asked, (error, got): Answer, model: &mut [u8], trimmed: &mut [boo
 fn serve_and_check(export: ExportSpec, asked: Vec<Asked>) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("s");
-    let export = match export.file {
-        Some(_) => {
+    let export = match (&export.file, &export.nbd) {
+        (_, Some(_)) => export,
+        (Some(_), _) => {
             let image = folder.path().join("image");
             let file = std::fs::File::create(&image).expect("a file");
             file.set_len(SIZE).expect("its size");
@@ -257,7 +258,7 @@ fn serve_and_check(export: ExportSpec, asked: Vec<Asked>) {
                 ..export
             }
         }
-        None => ExportSpec {
+        (None, None) => ExportSpec {
             memory: Some(SIZE.to_string()),
             ..export
         },
@@ -297,6 +298,30 @@ proptest! {
         let file = Some("image".into());
         let export = ExportSpec { scheduler, depth: Some(depth), file, ..ExportSpec::default() };
         serve_and_check(export, asked);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// A server whose store is another server.
+    #[test]
+    fn a_server_before_a_server_is_an_array_of_bytes(
+        asked in proptest::collection::vec(asked(), 1..60), scheduler in scheduler(),
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("behind");
+        let memory = Some(SIZE.to_string());
+        let behind = ServerSpec {
+            socket: vec![socket.clone()],
+            export: vec![ExportSpec { memory, ..ExportSpec::default() }],
+            ..ServerSpec::default()
+        };
+        let behind = Server::start(&behind.resolve().expect("valid")).expect("it starts");
+        let nbd = Some(format!("nbd+unix:///?socket={}", socket.display()));
+        let threads = Some(3);
+        serve_and_check(ExportSpec { scheduler, nbd, threads, ..ExportSpec::default() }, asked);
+        behind.shut_down().expect("it ends well");
     }
 }
 

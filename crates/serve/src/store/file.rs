@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::threads::Threads;
-use super::{Action, Done, Nature, Segment, Work, push_extent, status_of};
+use super::{Action, Nature, Segment, Work, push_extent, status_of};
 
 /// Zeroes for where nothing faster than writing them is to be had.
 static ZEROES: Zeroes = Zeroes([0; 64 << 10]);
@@ -84,9 +83,11 @@ impl FileStore {
             read_only: options.read_only,
         };
         let file = Arc::new(file);
-        let own = Arc::clone(&file);
-        let threads = Threads::start("file", options.threads, move |work| perform(&own, work))
-            .map_err(|e| format!("{path}: {e}"))?;
+        let workers = (0..options.threads.max(1)).map(|_| {
+            let own = Arc::clone(&file);
+            move |work: &mut Work| perform(&own, work)
+        });
+        let threads = Threads::start("file", workers).map_err(|e| format!("{path}: {e}"))?;
         Ok(FileStore {
             file,
             nature,
@@ -99,16 +100,8 @@ impl FileStore {
         self.nature
     }
 
-    pub(crate) fn submit(&self, work: Work) {
-        self.threads.submit(work);
-    }
-
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.threads.event()
-    }
-
-    pub(crate) fn take_done(&self, out: &mut Vec<Done>) {
-        self.threads.take_done(out);
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     pub(crate) fn close(&mut self) -> Result<(), String> {

@@ -5,6 +5,7 @@
 
 mod file;
 mod memory;
+mod remote;
 mod threads;
 
 use blklab_blk::{IoStatus, RequestId};
@@ -14,6 +15,8 @@ use crate::buffers::Buffer;
 
 pub(crate) use file::{FileOptions, FileStore};
 pub(crate) use memory::Memory;
+pub(crate) use remote::RemoteStore;
+use threads::Threads;
 
 /// One client's piece of a request.
 #[derive(Debug)]
@@ -91,6 +94,8 @@ pub(crate) enum Store {
     Memory(Memory),
     /// A file or block device.
     File(FileStore),
+    /// Another NBD server.
+    Remote(RemoteStore),
 }
 
 impl Store {
@@ -108,6 +113,11 @@ impl Store {
                 Ok(())
             }
             Store::File(file) => file.extents(offset, length, max, out),
+            // Nothing is known of it: the document lets that pass for data.
+            Store::Remote(_) => {
+                push_extent(out, length, 0);
+                Ok(())
+            }
         }
     }
 
@@ -123,6 +133,19 @@ impl Store {
         match self {
             Store::Memory(_) => Ok(()),
             Store::File(file) => file.close(),
+            Store::Remote(remote) => {
+                remote.close();
+                Ok(())
+            }
+        }
+    }
+
+    /// The threads that carry work out, where it is not done at once.
+    pub(crate) fn threads(&self) -> Option<&Threads> {
+        match self {
+            Store::Memory(_) => None,
+            Store::File(file) => Some(file.threads()),
+            Store::Remote(remote) => Some(remote.threads()),
         }
     }
 }

@@ -37,10 +37,13 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` threads that do work with `perform`.
-    pub(crate) fn start<F>(name: &str, count: usize, perform: F) -> std::io::Result<Threads>
+    /// Starts a thread for each of `workers`, which do the work.
+    pub(crate) fn start<F>(
+        name: &str,
+        workers: impl IntoIterator<Item = F>,
+    ) -> std::io::Result<Threads>
     where
-        F: Fn(&mut Work) -> IoStatus + Clone + Send + 'static,
+        F: FnMut(&mut Work) -> IoStatus + Send + 'static,
     {
         let shared = Arc::new(Shared {
             todo: Mutex::default(),
@@ -49,8 +52,8 @@ impl Threads {
             wake_owner: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         });
         let mut threads = Vec::new();
-        for number in 0..count.max(1) {
-            let (shared, perform) = (Arc::clone(&shared), perform.clone());
+        for (number, perform) in workers.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
             let builder = std::thread::Builder::new().name(format!("{name}-io{number}"));
             threads.push(builder.spawn(move || shared.serve(perform))?);
         }
@@ -93,7 +96,7 @@ impl Drop for Threads {
 }
 
 impl Shared {
-    fn serve(&self, perform: impl Fn(&mut Work) -> IoStatus) {
+    fn serve(&self, mut perform: impl FnMut(&mut Work) -> IoStatus) {
         while let Some(mut work) = self.next() {
             let status = perform(&mut work);
             let mut done = lock(&self.done);
