@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::host_args::{HostArgs, ReportArgs};
+use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
 use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs};
 
 const EXAMPLES: &str = "\
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Put comparisons, of whatever worlds, into one table and page
     Report(ReportArgs),
+    /// Record what this machine's kernel does with a drive, to replay it
+    Record(RecordArgs),
     /// Run a job under one scheduler and print it as fio does
     Run(RunArgs),
     /// Hold our schedulers and block layer against traces of a real kernel

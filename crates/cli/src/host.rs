@@ -185,7 +185,7 @@ fn dry_run(experiment: &Experiment<'_>, destroy: Option<&str>) -> Result<(), Fai
     output::print(&text)
 }
 
-fn failure(error: HostError) -> Failure {
+pub(crate) fn failure(error: HostError) -> Failure {
     match error.is_mistake() {
         true => Failure::mistake(error),
         false => Failure::Broken(error.to_string()),

@@ -62,3 +62,18 @@ pub(crate) struct ReportArgs {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
+
+#[derive(Args)]
+pub(crate) struct RecordArgs {
+    /// The drive
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
+
+    /// Where to: tracefs text, which `compare` and `run` replay
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// For how long; until Ctrl-C if not given
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
+}

@@ -11,6 +11,7 @@ mod list;
 mod load;
 mod manual;
 mod output;
+mod record;
 mod report;
 mod run;
 mod serve;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Compare(args) => compare::compare(&args),
+        Command::Record(args) => record::record(&args),
         Command::Report(args) => report::report(&args),
         Command::Run(args) => run::run(&args),
         Command::Conform(args) => conform::conform(&args),

@@ -18,7 +18,7 @@ use crate::permit::is_read_only_job;
 use crate::proc_stat::{CpuWatch, totals};
 use crate::queue::{Choice, Files, Queue, Restore};
 use crate::system::{System, read};
-use crate::tracefs;
+use crate::tracefs::{self, Kind, Session, Splitter};
 
 /// For how long the machine's other work is looked at before the first run.
 const QUIET: Duration = Duration::from_millis(500);
@@ -268,7 +268,7 @@ impl Experiment<'_> {
         let before = Counters::of(self.system, self.disk)?;
         let watch = CpuWatch::start(&self.system.proc("stat"))?;
         let session = match self.trace {
-            true => Some(tracefs::Session::start(self.system, self.disk)?),
+            true => Some(self.start_trace()?),
             false => None,
         };
         let start = Instant::now();
@@ -287,7 +287,9 @@ impl Experiment<'_> {
             ..DiskStats::default()
         };
         if let Some(session) = session {
-            let requests = session.finish()?.requests;
+            let recording = session.finish()?;
+            let mut requests = recording.sink.finish();
+            requests.lost_events = requests.lost_events.max(recording.lost);
             disk.queue.requeues = requests.requeues;
             disk.queue.errors = requests.errors;
             if requests.lost_events > 0 {
@@ -303,6 +305,10 @@ impl Experiment<'_> {
         results.drive = drive_name(self.system, self.disk);
         results.machine = machine_name(self.system);
         Ok(results)
+    }
+
+    fn start_trace(&self) -> Result<Session<Splitter>, HostError> {
+        Session::start(self.system, self.disk, &Kind::EVENTS, Splitter::default())
     }
 
     /// fio ends well when a job's range lies beyond the device, having done

@@ -6,6 +6,8 @@ use super::page::{Record, u16_at, u32_at, u64_at};
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `block_bio_queue`: a bio entered the block layer.
+    Queue,
     /// `block_io_start`: the request was made (Linux 6.5 on).
     Start,
     /// `block_rq_insert`: the scheduler got it.
@@ -23,7 +25,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind with its event; those a kernel may lack are marked.
+    /// What [`Splitter`](super::Splitter) follows, each with its event and
+    /// whether every kernel has it.
     pub const EVENTS: [(Kind, &'static str, bool); 7] = [
         (Kind::Start, "block_io_start", false),
         (Kind::Insert, "block_rq_insert", true),
@@ -33,10 +36,30 @@ impl Kind {
         (Kind::FrontMerge, "block_bio_frontmerge", true),
         (Kind::Complete, "block_rq_complete", true),
     ];
+
+    /// What a recording to be replayed consists of.
+    pub const RECORDED: [(Kind, &'static str, bool); 6] = [
+        (Kind::Queue, "block_bio_queue", true),
+        (Kind::Insert, "block_rq_insert", true),
+        (Kind::Issue, "block_rq_issue", true),
+        (Kind::Requeue, "block_rq_requeue", true),
+        (Kind::Merge, "block_rq_merge", false),
+        (Kind::Complete, "block_rq_complete", true),
+    ];
+
+    /// The event's name.
+    pub fn name(self) -> &'static str {
+        let all = Kind::EVENTS.into_iter().chain(Kind::RECORDED);
+        let mut found = all.filter(|(kind, _, _)| *kind == self);
+        found.next().map_or("", |(_, name, _)| name)
+    }
 }
 
 /// Longest name of a task in the kernel, its end included.
 pub const COMM_BYTES: usize = 16;
+
+/// Room for the letters of an operation; kernels have 8 or 10.
+pub const RWBS_BYTES: usize = 10;
 
 /// One event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +82,15 @@ pub struct RequestEvent {
     pub comm: [u8; COMM_BYTES],
     /// 0 or a negative error number.
     pub error: i32,
+    /// The CPU it happened on.
+    pub cpu: u32,
+    /// The task that ran.
+    pub pid: u32,
+    /// The operation and its modifiers in the kernel's letters, padded with
+    /// zeroes.
+    pub rwbs: [u8; RWBS_BYTES],
+    /// The I/O priority as the kernel packs it.
+    pub ioprio: u16,
 }
 
 /// Where one event keeps what is wanted of it.
@@ -72,6 +104,8 @@ struct Layout {
     rwbs: (usize, usize),
     comm: Option<usize>,
     error: Option<usize>,
+    pid: usize,
+    ioprio: Option<usize>,
 }
 
 /// Knows the layouts of one kernel's events.
@@ -96,13 +130,18 @@ impl Decoder {
             rwbs: (rwbs.offset, rwbs.size),
             comm: comm.map(|f| f.offset),
             error: error.map(|f| f.offset),
+            pid: format.sized("common_pid", 4)?.offset,
+            ioprio: format
+                .field("ioprio")
+                .filter(|f| f.size == 2)
+                .map(|f| f.offset),
         });
         Ok(())
     }
 
     /// The event in a record; `None` for events that were not taken up and
     /// records too short for theirs.
-    pub fn decode(&self, record: &Record<'_>) -> Option<RequestEvent> {
+    pub fn decode(&self, record: &Record<'_>, cpu: u32) -> Option<RequestEvent> {
         let bytes = record.bytes;
         let id = u16_at(bytes, 0)?;
         let layout = self.layouts.iter().find(|layout| layout.id == id)?;
@@ -119,7 +158,18 @@ impl Decoder {
             Some(at) => u32_at(bytes, at)?.cast_signed(),
             None => 0,
         };
+        let mut rwbs = [0; RWBS_BYTES];
+        let kept = letters.len().min(RWBS_BYTES);
+        rwbs[..kept].copy_from_slice(&letters[..kept]);
+        let ioprio = match layout.ioprio {
+            Some(at) => u16_at(bytes, at)?,
+            None => 0,
+        };
         Some(RequestEvent {
+            cpu,
+            pid: u32_at(bytes, layout.pid)?,
+            rwbs,
+            ioprio,
             at_ns: record.at_ns,
             kind: layout.kind,
             dev: u32_at(bytes, layout.dev)?,
@@ -181,7 +231,7 @@ pub(super) mod tests {
             at_ns: 5,
             bytes: &bytes,
         };
-        let event = decoder().decode(&record).unwrap();
+        let event = decoder().decode(&record, 0).unwrap();
         assert_eq!((event.dev, event.sector, event.bytes), (7 << 20, 123, 4096));
         assert_eq!((event.op, event.kind), (Some(1), Kind::Issue));
         assert_eq!(&event.comm[..4], b"fio\0");
@@ -222,7 +272,7 @@ pub(super) mod tests {
             if ours && bytes.len() > 2 {
                 bytes[..2].copy_from_slice(&2104u16.to_ne_bytes());
             }
-            let _ = decoder().decode(&Record { at_ns: 0, bytes: &bytes });
+            let _ = decoder().decode(&Record { at_ns: 0, bytes: &bytes }, 0);
         }
     }
 }

@@ -6,10 +6,11 @@ mod format;
 mod page;
 mod session;
 mod split;
+mod text;
 
 pub use decode::{Decoder, Kind, RequestEvent};
 pub use format::{EventFormat, Field, FormatFault, PageFormat};
 pub use page::{Page, PageFault, Record};
-pub(crate) use session::check;
-pub use session::{Recording, Session};
+pub use session::{Recording, Session, Sink, check};
 pub use split::Splitter;
+pub use text::TextWriter;

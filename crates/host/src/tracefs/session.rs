@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use blklab_stats::RequestStats;
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::decode::{Decoder, Kind, RequestEvent};
 use super::format::{EventFormat, PageFormat};
 use super::page::Page;
-use super::split::Splitter;
 use crate::disk::Disk;
 use crate::error::HostError;
 use crate::system::{System, names, read};
@@ -63,13 +61,24 @@ fn tracefs(system: &System) -> Result<PathBuf, HostError> {
 }
 
 /// Whether a drive can be traced here, without changing anything.
-pub(crate) fn check(system: &System) -> Result<(), HostError> {
-    decoder(&tracefs(system)?.join("events/block")).map(drop)
+pub fn check(system: &System) -> Result<(), HostError> {
+    decoder(&tracefs(system)?.join("events/block"), &Kind::EVENTS).map(drop)
 }
 
-fn decoder(events: &Path) -> Result<Decoder, HostError> {
+/// A kind of event, its name, and whether every kernel has it.
+type Wanted = (Kind, &'static str, bool);
+
+/// What takes a drive's events, in the order of time.
+pub trait Sink: Send + 'static {
+    /// The next event.
+    fn event(&mut self, event: &RequestEvent) -> Result<(), HostError>;
+    /// So many events are missing here.
+    fn lost(&mut self, events: u64) -> Result<(), HostError>;
+}
+
+fn decoder(events: &Path, wanted: &[Wanted]) -> Result<Decoder, HostError> {
     let mut decoder = Decoder::default();
-    for (kind, name, needed) in Kind::EVENTS {
+    for &(kind, name, needed) in wanted {
         let path = events.join(name).join("format");
         if !path.exists() && !needed {
             continue;
@@ -113,18 +122,20 @@ impl Instance {
         std::fs::write(&path, value).map_err(|e| HostError::io("set up tracing", &path, e))
     }
 
-    /// Has the block layer's events of one drive recorded.
-    fn enable(&self, disk: &Disk) -> Result<(), HostError> {
+    /// Has the block layer's events of one drive recorded, `devs` being it and its
+    /// partitions.
+    fn enable(&self, devs: &[u32], wanted: &[Wanted]) -> Result<(), HostError> {
         // Before any event, so that no other clock's times are in the buffer.
         self.write("trace_clock", "mono")?;
         let cpus = self.cpus().len().max(1);
         let (least, most) = CPU_BUFFER_KB;
         let kb = (BUFFERS_KB / cpus).clamp(least, most);
         self.write("buffer_size_kb", &kb.to_string())?;
-        for (_, name, _) in Kind::EVENTS {
+        let filter: Vec<String> = devs.iter().map(|dev| format!("dev == {dev}")).collect();
+        let filter = filter.join(" || ");
+        for (_, name, _) in wanted {
             let event = format!("events/block/{name}");
             if self.folder.join(&event).exists() {
-                let filter = format!("dev == {}", disk.number.dev_t());
                 self.write(&format!("{event}/filter"), &filter)?;
                 self.write(&format!("{event}/enable"), "1")?;
             }
@@ -175,27 +186,36 @@ impl Drop for Instance {
 
 /// What a recording came to.
 #[derive(Debug)]
-pub struct Recording {
-    /// The requests.
-    pub requests: RequestStats,
+pub struct Recording<S> {
+    /// What took the events.
+    pub sink: S,
     /// Events read.
     pub events: u64,
+    /// Events lost, by the kernel's own count.
+    pub lost: u64,
 }
 
 /// A recording under way.
 #[derive(Debug)]
-pub struct Session {
+pub struct Session<S: Sink> {
     // The reader's files must be closed before the instance is removed.
-    reader: Option<JoinHandle<Result<Recording, HostError>>>,
+    reader: Option<JoinHandle<Result<Recording<S>, HostError>>>,
     stop: Arc<AtomicBool>,
     instance: Instance,
 }
 
-impl Session {
-    /// Begins to record the requests of a drive.
-    pub fn start(system: &System, disk: &Disk) -> Result<Session, HostError> {
+impl<S: Sink> Session<S> {
+    /// Begins to record the `wanted` events of a drive and its partitions.
+    pub fn start(
+        system: &System,
+        disk: &Disk,
+        wanted: &[(Kind, &'static str, bool)],
+        sink: S,
+    ) -> Result<Session<S>, HostError> {
         let tracefs = tracefs(system)?;
-        let decoder = decoder(&tracefs.join("events/block"))?;
+        let decoder = decoder(&tracefs.join("events/block"), wanted)?;
+        let parts = disk.parts(system);
+        let devs: Vec<u32> = parts.iter().map(|(_, number)| number.dev_t()).collect();
         let path = tracefs.join("events/header_page");
         let text = read("read the ring buffer's format", &path)?;
         let format = PageFormat::parse(&text).map_err(|fault| HostError::Format {
@@ -204,33 +224,33 @@ impl Session {
         })?;
         let instance = Instance::make(&tracefs)?;
         let mut pipes = Vec::new();
-        for cpu in instance.cpus() {
-            let path = instance
-                .folder
-                .join("per_cpu")
-                .join(cpu)
-                .join("trace_pipe_raw");
-            pipes.push(Pipe::open(&path)?);
+        for name in instance.cpus() {
+            let path = instance.folder.join("per_cpu").join(&name);
+            // Names are `cpu` and a number, or they are none of ours.
+            let cpu = name["cpu".len()..].parse().unwrap_or(0);
+            pipes.push(Pipe::open(&path.join("trace_pipe_raw"), cpu)?);
         }
-        instance.enable(disk)?;
+        instance.enable(&devs, wanted)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut reader = Reader {
             pipes,
             decoder,
             format,
-            dev: disk.number.dev_t(),
+            devs,
             page: vec![0; format.page_bytes],
             pending: Vec::new(),
-            splitter: Splitter::default(),
+            sink,
             lost: 0,
+            all_lost: 0,
             events: 0,
         };
         let stopped = Arc::clone(&stop);
         let reader = std::thread::spawn(move || {
             reader.follow(&stopped)?;
             Ok(Recording {
-                requests: reader.splitter.finish(),
+                sink: reader.sink,
                 events: reader.events,
+                lost: reader.all_lost,
             })
         });
         Ok(Session {
@@ -240,8 +260,13 @@ impl Session {
         })
     }
 
+    /// Whether the reader gave up; [`Session::finish`] tells why.
+    pub fn has_ended(&self) -> bool {
+        self.reader.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Ends the recording and takes what is still in the buffers.
-    pub fn finish(mut self) -> Result<Recording, HostError> {
+    pub fn finish(mut self) -> Result<Recording<S>, HostError> {
         self.instance.write("tracing_on", "0")?;
         let mut recording = match self.join() {
             Some(Ok(recording)) => recording?,
@@ -253,19 +278,17 @@ impl Session {
         };
         // Pages tell of losses only once a later page is read; the kernel's
         // counters tell of all.
-        let counted = self.instance.lost();
-        let lost = &mut recording.requests.lost_events;
-        *lost = (*lost).max(counted);
+        recording.lost = recording.lost.max(self.instance.lost());
         Ok(recording)
     }
 
-    fn join(&mut self) -> Option<std::thread::Result<Result<Recording, HostError>>> {
+    fn join(&mut self) -> Option<std::thread::Result<Result<Recording<S>, HostError>>> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.take().map(JoinHandle::join)
     }
 }
 
-impl Drop for Session {
+impl<S: Sink> Drop for Session<S> {
     fn drop(&mut self) {
         // What the reader found is of no use any more.
         let _ = self.join();
@@ -275,16 +298,18 @@ impl Drop for Session {
 /// One CPU's buffer.
 #[derive(Debug)]
 struct Pipe {
+    cpu: u32,
     file: File,
     path: PathBuf,
 }
 
 impl Pipe {
-    fn open(path: &Path) -> Result<Pipe, HostError> {
+    fn open(path: &Path, cpu: u32) -> Result<Pipe, HostError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty());
         let file = file.map_err(|e| HostError::io("read the trace", path, e.into()))?;
         Ok(Pipe {
+            cpu,
             file: file.into(),
             path: path.to_path_buf(),
         })
@@ -306,21 +331,22 @@ impl Pipe {
     }
 }
 
-/// Brings all CPUs' events into one order and has them split.
-struct Reader {
+/// Brings all CPUs' events into one order.
+struct Reader<S> {
     pipes: Vec<Pipe>,
     decoder: Decoder,
     format: PageFormat,
-    dev: u32,
+    devs: Vec<u32>,
     page: Vec<u8>,
     /// Events that another CPU's may still come before.
     pending: Vec<RequestEvent>,
-    splitter: Splitter,
+    sink: S,
     lost: u64,
+    all_lost: u64,
     events: u64,
 }
 
-impl Reader {
+impl<S: Sink> Reader<S> {
     fn follow(&mut self, stop: &AtomicBool) -> Result<(), HostError> {
         loop {
             // Asked before the buffers are read: what is recorded after the
@@ -332,7 +358,9 @@ impl Reader {
                 full |= self.drain(cpu)?;
             }
             if self.lost > 0 {
-                self.splitter.lost(std::mem::take(&mut self.lost));
+                let lost = std::mem::take(&mut self.lost);
+                self.all_lost = self.all_lost.saturating_add(lost);
+                self.sink.lost(lost)?;
             }
             if full {
                 // Of a CPU that was not read to its end there may be events
@@ -343,7 +371,7 @@ impl Reader {
                 true => u64::MAX,
                 false => began_ns.saturating_sub(SLACK_NS),
             };
-            self.split(until_ns);
+            self.hand_on(until_ns)?;
             if stopping {
                 return Ok(());
             }
@@ -366,24 +394,25 @@ impl Reader {
             self.lost = self.lost.saturating_add(page.lost());
             while let Some(record) = page.next_record().map_err(fault)? {
                 self.events += 1;
-                let event = self.decoder.decode(&record);
+                let event = self.decoder.decode(&record, self.pipes[cpu].cpu);
                 self.pending
-                    .extend(event.filter(|event| event.dev == self.dev));
+                    .extend(event.filter(|event| self.devs.contains(&event.dev)));
             }
         }
         Ok(true)
     }
 
     /// Hands on, in order, what happened before `until_ns`.
-    fn split(&mut self, until_ns: u64) {
+    fn hand_on(&mut self, until_ns: u64) -> Result<(), HostError> {
         // Stable: one CPU's events of one time stay in their order.
         self.pending.sort_by_key(|event| event.at_ns);
         let ready = self
             .pending
             .partition_point(|event| event.at_ns <= until_ns);
         for event in self.pending.drain(..ready) {
-            self.splitter.event(&event);
+            self.sink.event(&event)?;
         }
+        Ok(())
     }
 }
 
@@ -399,6 +428,7 @@ mod tests {
     use super::super::decode::tests::issue;
     use super::super::format::tests::{HEADER_PAGE, ISSUE};
     use super::super::page::tests::Builder;
+    use super::super::split::Splitter;
     use super::*;
 
     #[test]
@@ -421,7 +451,7 @@ mod tests {
     }
 
     /// A reader over files that hold pages as the kernel would give them.
-    fn reader(pages: &[Vec<u8>]) -> (tempfile::TempDir, Reader) {
+    fn reader(pages: &[Vec<u8>]) -> (tempfile::TempDir, Reader<Splitter>) {
         let folder = tempfile::tempdir().unwrap();
         let complete = ISSUE
             .replace("rq_issue", "rq_complete")
@@ -436,17 +466,18 @@ mod tests {
         for (cpu, page) in pages.iter().enumerate() {
             let path = folder.path().join(format!("cpu{cpu}"));
             std::fs::write(&path, page).unwrap();
-            pipes.push(Pipe::open(&path).unwrap());
+            pipes.push(Pipe::open(&path, cpu as u32).unwrap());
         }
         let reader = Reader {
             pipes,
             decoder,
             format: PageFormat::parse(HEADER_PAGE).unwrap(),
-            dev: 7 << 20,
+            devs: vec![7 << 20],
             page: vec![0; 4096],
             pending: Vec::new(),
-            splitter: Splitter::default(),
+            sink: Splitter::default(),
             lost: 0,
+            all_lost: 0,
             events: 0,
         };
         (folder, reader)
@@ -473,7 +504,7 @@ mod tests {
         let (_folder, mut reader) = reader(&[first, second]);
         reader.follow(&AtomicBool::new(true)).unwrap();
         assert_eq!(reader.events, 5);
-        let stats = reader.splitter.finish();
+        let stats = reader.sink.finish();
         assert_eq!((stats.unmatched, stats.lost_events), (0, 0));
         let drive = &stats.kinds[0].drive_ns;
         assert_eq!(

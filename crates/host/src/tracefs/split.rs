@@ -8,6 +8,8 @@ use std::collections::hash_map::{Entry, HashMap};
 use blklab_stats::{RequestKind, RequestStats};
 
 use super::decode::{COMM_BYTES, Kind, RequestEvent};
+use super::session::Sink;
+use crate::error::HostError;
 
 /// Processes told apart; those that come later are counted together.
 const PROCESSES_MAX: usize = 64;
@@ -41,15 +43,30 @@ pub struct Splitter {
     stats: RequestStats,
 }
 
+impl Sink for Splitter {
+    fn event(&mut self, event: &RequestEvent) -> Result<(), HostError> {
+        self.follow(event);
+        Ok(())
+    }
+
+    /// What is under way is no longer certain.
+    fn lost(&mut self, events: u64) -> Result<(), HostError> {
+        self.forget(events);
+        Ok(())
+    }
+}
+
 impl Splitter {
     /// Takes up the next event.
-    pub fn event(&mut self, event: &RequestEvent) {
+    pub fn follow(&mut self, event: &RequestEvent) {
         let Some(op) = event.op else {
             // A command passed through: no scheduler sees it.
             return;
         };
         let key = (event.sector, op);
         match event.kind {
+            // A bio is no request yet.
+            Kind::Queue => {}
             Kind::Start => self.add(key, Underway::first(event)),
             Kind::Insert => self.insert(key, event),
             Kind::Issue => self.issue(key, event),
@@ -64,7 +81,7 @@ impl Splitter {
     }
 
     /// Events are missing from here: what is under way is no longer certain.
-    pub fn lost(&mut self, events: u64) {
+    pub fn forget(&mut self, events: u64) {
         self.stats.lost_events = self.stats.lost_events.saturating_add(events);
         self.underway.clear();
         self.doubles.clear();
@@ -214,7 +231,7 @@ impl Underway {
 }
 
 /// A task's name up to its first zero.
-fn name(comm: &[u8; COMM_BYTES]) -> String {
+pub(super) fn name(comm: &[u8; COMM_BYTES]) -> String {
     let end = comm.iter().position(|b| *b == 0).unwrap_or(COMM_BYTES);
     String::from_utf8_lossy(&comm[..end]).into_owned()
 }
@@ -234,12 +251,16 @@ mod tests {
             op: Some(0),
             comm: *b"fio\0\0\0\0\0\0\0\0\0\0\0\0\0",
             error: 0,
+            cpu: 0,
+            pid: 1,
+            rwbs: [0; 10],
+            ioprio: 0,
         }
     }
 
     fn split(events: &[RequestEvent]) -> RequestStats {
         let mut splitter = Splitter::default();
-        events.iter().for_each(|event| splitter.event(event));
+        events.iter().for_each(|event| splitter.follow(event));
         assert!(splitter.in_drive <= events.len() as u32);
         splitter.finish()
     }
@@ -338,9 +359,9 @@ mod tests {
     #[test]
     fn after_a_loss_nothing_is_guessed() {
         let mut splitter = Splitter::default();
-        splitter.event(&at(0, Kind::Issue, 0, 8));
-        splitter.lost(3);
-        splitter.event(&at(9, Kind::Complete, 0, 8));
+        splitter.follow(&at(0, Kind::Issue, 0, 8));
+        splitter.forget(3);
+        splitter.follow(&at(9, Kind::Complete, 0, 8));
         let stats = splitter.finish();
         assert_eq!((stats.lost_events, stats.unmatched), (3, 1));
         assert!(stats.kinds.is_empty());
@@ -356,7 +377,7 @@ mod tests {
                 let op = (op < 4).then_some(op);
                 let kind = kinds[kind];
                 completes += u64::from(kind == Kind::Complete && op.is_some());
-                splitter.event(&RequestEvent { op, ..at(i as u64, kind, sector * 8, sectors * 8) });
+                splitter.follow(&RequestEvent { op, ..at(i as u64, kind, sector * 8, sectors * 8) });
             }
             let stats = splitter.finish();
             let counted: u64 = stats.kinds.iter().map(|k| k.drive_ns.count()).sum();

@@ -1,0 +1,44 @@
+//! `blklab record`: what the kernel does with a drive, as a trace.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::time::Duration;
+
+use blklab_host::{Disk, System, record as record_drive, tracefs};
+
+use crate::failure::Failure;
+use crate::host::failure;
+use crate::host_args::RecordArgs;
+
+/// Longest recording in seconds: longer ones end by Ctrl-C.
+const SECONDS_MAX: f64 = 1e9;
+
+pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
+    let limit = match args.seconds {
+        None => None,
+        Some(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
+            Some(Duration::from_secs_f64(seconds))
+        }
+        Some(seconds) => {
+            return Err(Failure::mistake(format!(
+                "--seconds {seconds}: a time above 0 and up to {SECONDS_MAX} is needed"
+            )));
+        }
+    };
+    let system = System::default();
+    let disk = Disk::find(&system, &args.device).map_err(failure)?;
+    // Nobody's file is emptied for a recording that cannot be.
+    tracefs::check(&system).map_err(failure)?;
+    let path = &args.output;
+    let file = File::create(path)
+        .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
+    let recorded = record_drive(&system, &disk, limit, BufWriter::new(file), path);
+    let recorded = recorded.map_err(failure)?;
+    eprintln!(
+        "blklab: {}: {} events, {} lost",
+        path.display(),
+        recorded.events,
+        recorded.lost
+    );
+    Ok(())
+}
