@@ -68,10 +68,11 @@ fn no_byte_is_lost_while_schedulers_change_above_a_file() {
     if !have("fio") {
         return;
     }
-    for jobs in [1, 4] {
+    for (jobs, engine) in [(1, "psync"), (4, "psync"), (1, "io_uring"), (4, "io_uring")] {
         let place = Place::new();
         let image = image(&place);
-        let served = Served::start(&place, &["--file", &image, "--depth", "4"]);
+        let options = ["--file", &image, "--depth", "4", "--engine", engine];
+        let served = Served::start(&place, &options);
         switched_under_load(&place, &served, jobs);
         assert_eq!(served.terminate(), Some(0));
     }

@@ -368,7 +368,7 @@ fn mistakes_are_told_before_anything_is_served() {
         ),
         (
             &[
-                "serve", "--socket", "s", "--file", "empty", "--engine", "io_uring",
+                "serve", "--socket", "s", "--file", "empty", "--engine", "libaio",
             ],
             "not there yet",
         ),

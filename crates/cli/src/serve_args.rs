@@ -48,8 +48,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URI", conflicts_with_all = ["memory", "file", "config"])]
     pub(crate) nbd: Option<String>,
 
-    /// How the file is read and written: psync with many threads, or posixaio
-    /// with one
+    /// How the file is read and written: psync with many threads, posixaio with
+    /// one, or io_uring
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) engine: Option<String>,
 

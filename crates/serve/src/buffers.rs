@@ -25,6 +25,24 @@ impl Buffer {
         Buffer::default()
     }
 
+    /// Its memory, for a ring to hold.
+    pub(crate) fn into_piece(self) -> blklab_uring::Piece {
+        blklab_uring::Piece {
+            memory: self.memory,
+            start: self.start,
+            len: self.len,
+        }
+    }
+
+    /// The memory that a ring gives back.
+    pub(crate) fn from_piece(piece: blklab_uring::Piece) -> Buffer {
+        Buffer {
+            memory: piece.memory,
+            start: piece.start,
+            len: piece.len,
+        }
+    }
+
     fn with_capacity(capacity: usize) -> Buffer {
         let memory = vec![0; capacity + ALIGN];
         let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);

@@ -30,8 +30,8 @@ pub enum Backend {
         path: PathBuf,
         /// Past the page cache.
         direct: bool,
-        /// Threads that read and write it.
-        threads: usize,
+        /// Threads that read and write it; none for io_uring.
+        threads: Option<usize>,
     },
     /// An export of another NBD server.
     Remote {

@@ -218,6 +218,7 @@ impl Disk {
                 break;
             }
         }
+        self.store.kick();
         self.apply_changes();
         self.queue.take_ended(ended);
         self.queue.take_woken(woken);
@@ -226,9 +227,7 @@ impl Disk {
     /// Takes what the store's threads have done.
     pub(crate) fn collect(&mut self, now: Nanos) {
         let mut done = std::mem::take(&mut self.done);
-        if let Some(threads) = self.store.threads() {
-            threads.take_done(&mut done);
-        }
+        self.store.take_done(&mut done);
         for Done { mut work, status } in done.drain(..) {
             let is_read = work.action == Action::Read;
             for segment in work.segments.drain(..) {
@@ -374,9 +373,7 @@ impl Disk {
         }
         // A bio that joined in front comes last in the list.
         work.segments.sort_by_key(|segment| segment.offset);
-        if let Some(threads) = self.store.threads() {
-            threads.submit(work);
-        }
+        self.store.submit(work);
     }
 
     fn execute_in_memory(&mut self, op: Op, id: RequestId) {

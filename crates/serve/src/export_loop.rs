@@ -112,9 +112,9 @@ impl ExportLoop {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let event = EventData::new_u64(MAILBOX);
         epoll::add(&epoll, mailbox.event(), event, EventFlags::IN)?;
-        if let Some(threads) = disk.store().threads() {
+        for source in disk.store().events() {
             let event = EventData::new_u64(STORE);
-            epoll::add(&epoll, threads.event(), event, EventFlags::IN)?;
+            epoll::add(&epoll, source, event, EventFlags::IN)?;
         }
         Ok(ExportLoop {
             export,

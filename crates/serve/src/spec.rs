@@ -16,7 +16,7 @@ const ENGINES: [(&str, bool); 4] = [
     ("psync", true),
     ("posixaio", true),
     ("libaio", false),
-    ("io_uring", false),
+    ("io_uring", true),
 ];
 /// Requests a store gets at once, where nobody says otherwise.
 const DEFAULT_DEPTH: u32 = 256;
@@ -289,14 +289,18 @@ impl ExportSpec {
 
     /// glibc's POSIX AIO carries out the requests of one file one by one, in one
     /// thread.
-    fn file_threads(&self) -> Result<usize, String> {
+    fn file_threads(&self) -> Result<Option<usize>, String> {
         self.check_engine()?;
-        if self.engine.as_deref() != Some("posixaio") {
-            return self.threads(DEFAULT_THREADS);
-        }
-        match self.threads {
-            None | Some(1) => Ok(1),
-            Some(_) => Err("posixaio has one thread for a file; use psync for more".to_string()),
+        match (self.engine.as_deref(), self.threads) {
+            (Some("io_uring"), None) => Ok(None),
+            (Some("io_uring"), Some(_)) => {
+                Err("io_uring has no threads of ours; leave threads out".to_string())
+            }
+            (Some("posixaio"), None | Some(1)) => Ok(Some(1)),
+            (Some("posixaio"), Some(_)) => {
+                Err("posixaio has one thread for a file; use psync for more".to_string())
+            }
+            _ => self.threads(DEFAULT_THREADS).map(Some),
         }
     }
 
@@ -305,10 +309,10 @@ impl ExportSpec {
         match ENGINES.iter().find(|(known, _)| *known == name) {
             Some((_, true)) => Ok(()),
             Some((_, false)) => Err(format!(
-                "the engine {name} is not there yet; psync (many threads) and posixaio (one) are"
+                "the engine {name} is not there yet; psync, posixaio and io_uring are"
             )),
             None => Err(format!(
-                "there is no engine {name}; there are psync and posixaio"
+                "there is no engine {name}; there are psync, posixaio and io_uring"
             )),
         }
     }
@@ -396,7 +400,7 @@ mod tests {
             ("[[export]]\nfile = '/x'\nmemory = '1G'\n", "choose one"),
             ("[[export]]\nmemory = '1Q'\n", "no size"),
             (
-                "[[export]]\nfile = '/x'\nengine = 'io_uring'\n",
+                "[[export]]\nfile = '/x'\nengine = 'libaio'\n",
                 "not there yet",
             ),
             (

@@ -294,9 +294,11 @@ proptest! {
     fn a_file_is_an_array_of_bytes(
         asked in proptest::collection::vec(asked(), 1..60),
         scheduler in scheduler(), depth in 1u32..8,
+        engine in proptest::sample::select(vec!["psync", "posixaio", "io_uring"]),
     ) {
         let file = Some("image".into());
-        let export = ExportSpec { scheduler, depth: Some(depth), file, ..ExportSpec::default() };
+        let engine = Some(engine.to_string());
+        let export = ExportSpec { scheduler, depth: Some(depth), file, engine, ..ExportSpec::default() };
         serve_and_check(export, asked);
     }
 }

@@ -1,8 +1,9 @@
-//! A file or block device, read and written by threads (`psync`).
+//! A file or block device, read and written by threads or through io_uring.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use blklab_nbd::{BlockSizes, Extent};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::ring::RingEngine;
 use super::threads::Threads;
-use super::{Action, Nature, Segment, Work, push_extent, status_of};
+use super::{Action, Done, Nature, Segment, Work, push_extent, status_of};
 
 /// Zeroes for where nothing faster than writing them is to be had.
 static ZEROES: Zeroes = Zeroes([0; 64 << 10]);
@@ -33,8 +35,8 @@ pub(crate) struct FileOptions {
     /// Past the page cache.
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
-    /// Threads that read and write it.
-    pub(crate) threads: usize,
+    /// Threads that read and write it; none for io_uring.
+    pub(crate) threads: Option<usize>,
     /// Longest request.
     pub(crate) max_request_bytes: u32,
 }
@@ -43,7 +45,13 @@ pub(crate) struct FileOptions {
 pub(crate) struct FileStore {
     file: Arc<File>,
     nature: Nature,
-    threads: Threads,
+    engine: Engine,
+}
+
+/// How a file is read and written.
+enum Engine {
+    Threads(Threads),
+    Ring(Box<RingEngine>),
 }
 
 impl FileStore {
@@ -83,15 +91,22 @@ impl FileStore {
             read_only: options.read_only,
         };
         let file = Arc::new(file);
-        let workers = (0..options.threads.max(1)).map(|_| {
+        let workers = (0..options.threads.unwrap_or(1).max(1)).map(|_| {
             let own = Arc::clone(&file);
             move |work: &mut Work| perform(&own, work)
         });
         let threads = Threads::start("file", workers).map_err(|e| format!("{path}: {e}"))?;
+        let engine = match options.threads {
+            Some(_) => Engine::Threads(threads),
+            None => {
+                let ring = RingEngine::new(Arc::clone(&file), threads);
+                Engine::Ring(Box::new(ring.map_err(|e| format!("{path}: {e}"))?))
+            }
+        };
         Ok(FileStore {
             file,
             nature,
-            threads,
+            engine,
         })
     }
 
@@ -100,12 +115,38 @@ impl FileStore {
         self.nature
     }
 
-    pub(crate) fn threads(&self) -> &Threads {
-        &self.threads
+    pub(crate) fn events(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.engine {
+            Engine::Threads(threads) => vec![threads.event()],
+            Engine::Ring(ring) => ring.events().to_vec(),
+        }
+    }
+
+    pub(crate) fn submit(&mut self, work: Work) {
+        match &mut self.engine {
+            Engine::Threads(threads) => threads.submit(work),
+            Engine::Ring(ring) => ring.submit(work),
+        }
+    }
+
+    pub(crate) fn kick(&mut self) {
+        if let Engine::Ring(ring) = &mut self.engine {
+            ring.kick();
+        }
+    }
+
+    pub(crate) fn take_done(&mut self, out: &mut Vec<Done>) {
+        match &mut self.engine {
+            Engine::Threads(threads) => threads.take_done(out),
+            Engine::Ring(ring) => ring.take_done(out),
+        }
     }
 
     pub(crate) fn close(&mut self) -> Result<(), String> {
-        self.threads.end();
+        match &mut self.engine {
+            Engine::Threads(threads) => threads.end(),
+            Engine::Ring(ring) => ring.end(),
+        }
         if self.nature.read_only {
             return Ok(());
         }

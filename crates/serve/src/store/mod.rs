@@ -6,7 +6,10 @@
 mod file;
 mod memory;
 mod remote;
+mod ring;
 mod threads;
+
+use std::os::fd::BorrowedFd;
 
 use blklab_blk::{IoStatus, RequestId};
 use blklab_nbd::{BlockSizes, Extent};
@@ -16,7 +19,6 @@ use crate::buffers::Buffer;
 pub(crate) use file::{FileOptions, FileStore};
 pub(crate) use memory::Memory;
 pub(crate) use remote::RemoteStore;
-use threads::Threads;
 
 /// One client's piece of a request.
 #[derive(Debug)]
@@ -140,12 +142,39 @@ impl Store {
         }
     }
 
-    /// The threads that carry work out, where it is not done at once.
-    pub(crate) fn threads(&self) -> Option<&Threads> {
+    /// What is readable when [`Store::take_done`] has something.
+    pub(crate) fn events(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Store::Memory(_) => None,
-            Store::File(file) => Some(file.threads()),
-            Store::Remote(remote) => Some(remote.threads()),
+            Store::Memory(_) => Vec::new(),
+            Store::File(file) => file.events(),
+            Store::Remote(remote) => vec![remote.threads().event()],
+        }
+    }
+
+    /// Takes work that is not done at once.
+    pub(crate) fn submit(&mut self, work: Work) {
+        match self {
+            // Its work is done as it is issued.
+            Store::Memory(_) => {}
+            Store::File(file) => file.submit(work),
+            Store::Remote(remote) => remote.threads().submit(work),
+        }
+    }
+
+    /// Hands on what was submitted.
+    #[inline]
+    pub(crate) fn kick(&mut self) {
+        if let Store::File(file) = self {
+            file.kick();
+        }
+    }
+
+    /// Appends what is done.
+    pub(crate) fn take_done(&mut self, out: &mut Vec<Done>) {
+        match self {
+            Store::Memory(_) => {}
+            Store::File(file) => file.take_done(out),
+            Store::Remote(remote) => remote.threads().take_done(out),
         }
     }
 }
