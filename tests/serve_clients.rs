@@ -187,6 +187,35 @@ fn nbdinfo_sees_what_was_asked_for() {
     assert_eq!(exports[1]["can_zero"], false);
 }
 
+#[test]
+fn a_socket_can_be_passed_as_systemd_does() {
+    if !have("nbdinfo") || !have("nbdcopy") {
+        return;
+    }
+    let place = Place::new();
+    // libnbd's tools start a server between brackets and pass it a socket.
+    let server = [
+        "[",
+        env!("CARGO_BIN_EXE_blklab"),
+        "serve",
+        "--memory",
+        "24M",
+        "]",
+    ];
+    let info = judge(
+        &place,
+        "nbdinfo",
+        &[&["--size", "--"], &server[..]].concat(),
+    );
+    assert_eq!(info.out.trim(), (24u64 << 20).to_string());
+    let original = patchwork(&place, "original");
+    judge(
+        &place,
+        "nbdcopy",
+        &[&["--", &original], &server[..]].concat(),
+    );
+}
+
 /// A file with data and holes.
 fn patchwork(place: &Place, name: &str) -> String {
     let mut bytes = vec![0u8; 24 << 20];

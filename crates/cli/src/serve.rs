@@ -60,6 +60,8 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     };
     spec.socket.extend(args.socket.iter().cloned());
     spec.listen.extend(args.listen.iter().cloned());
+    // systemd tells whom it means by the process id; listenfd checks that.
+    spec.activated = std::env::var_os("LISTEN_FDS").is_some();
     spec.insecure_no_tls |= args.insecure_no_tls;
     spec.busy_poll_us = args.busy_poll.or(spec.busy_poll_us);
     spec.control = args.control.clone().or(spec.control);

@@ -95,6 +95,8 @@ impl Default for Limits {
 pub struct ServerConfig {
     /// Where clients come in.
     pub listen: Vec<Listen>,
+    /// Also on the sockets that systemd passed (`LISTEN_FDS`).
+    pub activated: bool,
     /// The first is the one that clients get who name none.
     pub exports: Vec<ExportConfig>,
     /// Limits on clients.

@@ -35,12 +35,39 @@ impl Listener {
                 Listener::Tcp(bound.map_err(|e| format!("{address}: {e}"))?)
             }
         };
-        let nonblocking = match &listener {
+        listener.set_nonblocking()
+    }
+
+    /// The sockets that systemd, or whoever plays its part, has opened for us
+    /// (`sd_listen_fds(3)`).
+    pub(crate) fn activated() -> Result<Vec<Listener>, String> {
+        let mut passed = listenfd::ListenFd::from_env();
+        let mut listeners = Vec::new();
+        for index in 0..passed.len() {
+            let unix = passed.take_unix_listener(index).ok().flatten();
+            let listener = match unix {
+                Some(unix) => Listener::Unix(unix),
+                None => match passed.take_tcp_listener(index) {
+                    Ok(Some(tcp)) => Listener::Tcp(tcp),
+                    _ => {
+                        return Err(format!(
+                            "socket {index} passed by systemd is neither a Unix nor a TCP stream socket"
+                        ));
+                    }
+                },
+            };
+            listeners.push(listener.set_nonblocking()?);
+        }
+        Ok(listeners)
+    }
+
+    fn set_nonblocking(self) -> Result<Listener, String> {
+        let done = match &self {
             Listener::Unix(unix) => unix.set_nonblocking(true),
             Listener::Tcp(tcp) => tcp.set_nonblocking(true),
         };
-        nonblocking.map_err(|e| e.to_string())?;
-        Ok(listener)
+        done.map_err(|e| e.to_string())?;
+        Ok(self)
     }
 
     /// Where it really listens: port 0 became some port.

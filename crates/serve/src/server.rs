@@ -73,7 +73,13 @@ impl Server {
             prepared.push(Prepared::new(export, config)?);
         }
         let mut bindings = Bindings::default();
-        let listeners = bindings.bind(&config.listen)?;
+        let mut listeners = bindings.bind(&config.listen)?;
+        if config.activated {
+            listeners.extend(Listener::activated()?);
+        }
+        if listeners.is_empty() {
+            return Err("systemd passed no socket".to_string());
+        }
         let addresses = bindings.addresses.clone();
         let control: Vec<Listen> = config.control.iter().cloned().map(Listen::Unix).collect();
         let control = bindings.bind(&control)?;

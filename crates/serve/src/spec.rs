@@ -71,6 +71,9 @@ pub struct ServerSpec {
     pub listen: Vec<String>,
     /// Serve addresses that others can reach without TLS.
     pub insecure_no_tls: bool,
+    /// Listen on the sockets that systemd passed.
+    #[serde(skip)]
+    pub activated: bool,
     /// Limits on clients.
     pub limits: LimitsSpec,
     /// How long to look for more work before going to sleep, in microseconds.
@@ -138,7 +141,7 @@ impl ServerSpec {
         for address in &self.listen {
             listen.push(self.tcp(address)?);
         }
-        if listen.is_empty() {
+        if listen.is_empty() && !self.activated {
             return Err("nowhere to listen; give --socket PATH or --listen ADDR:PORT".to_string());
         }
         let mut exports: Vec<ExportConfig> = Vec::new();
@@ -159,6 +162,7 @@ impl ServerSpec {
         };
         Ok(ServerConfig {
             listen,
+            activated: self.activated,
             exports,
             limits: self.limits.resolve()?,
             busy_poll_us: self.busy_poll_us.unwrap_or(0),
