@@ -4,6 +4,8 @@
 mod decode;
 mod format;
 mod page;
+#[cfg(all(test, target_endian = "little"))]
+mod recorded;
 mod session;
 mod split;
 mod text;
