@@ -14,6 +14,8 @@ static TURNS: Mutex<()> = Mutex::new(());
 /// A loop device that goes with the test.
 pub struct LoopDevice {
     pub path: String,
+    /// Loop devices outlive their files, and keep what they were set to.
+    scheduler_before: String,
     _image: tempfile::NamedTempFile,
     _turn: MutexGuard<'static, ()>,
 }
@@ -25,6 +27,7 @@ impl LoopDevice {
         let turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         match LoopDevice::set_up() {
             Ok((path, image)) => Some(LoopDevice {
+                scheduler_before: active_scheduler(&path),
                 path,
                 _image: image,
                 _turn: turn,
@@ -144,8 +147,20 @@ pub fn instances() -> usize {
         .count()
 }
 
+/// The scheduler in brackets; `none` where there is no other.
+fn active_scheduler(device: &str) -> String {
+    let path = format!("/sys/block/{}/queue/scheduler", &device["/dev/".len()..]);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let active = text.split(['[', ']']).nth(1);
+    active.unwrap_or("none").to_string()
+}
+
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        // Through `none`, so that tunables go with their scheduler.
+        for scheduler in ["none", &self.scheduler_before] {
+            let _ = std::fs::write(self.queue("scheduler"), scheduler);
+        }
         let _ = Command::new("losetup")
             .args(["--detach", &self.path])
             .status();
