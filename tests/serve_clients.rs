@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -185,6 +187,63 @@ fn nbdinfo_sees_what_was_asked_for() {
     assert_eq!(exports[0]["can_fast_zero"], true);
     assert_eq!(exports[1]["is_read_only"], true);
     assert_eq!(exports[1]["can_zero"], false);
+}
+
+#[test]
+fn tcp_and_metrics_are_found_where_it_says() {
+    if !have("nbdcopy") {
+        return;
+    }
+    let place = Place::new();
+    let original = patchwork(&place, "original");
+    let mut served = Served::start(
+        &place,
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+            "--memory",
+            "24M",
+            "--scheduler",
+            "kyber",
+        ],
+    );
+    let uri = served.next_line();
+    assert!(uri.starts_with("nbd://127.0.0.1:"), "{uri}");
+    judge(&place, "nbdcopy", &[&original, &uri]);
+    judge(&place, "qemu-img", &["compare", &original, &uri]);
+    let metrics = served.next_line();
+    let address = metrics
+        .strip_prefix("metrics: http://")
+        .and_then(|rest| rest.strip_suffix("/metrics"))
+        .unwrap_or_else(|| panic!("{metrics}"));
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        reply
+    };
+    let reply = get("/metrics");
+    let value = |name: &str| -> f64 {
+        let line = reply.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {reply}"));
+        let number = line.rsplit(' ').next().expect("a value");
+        number.parse().expect("a number")
+    };
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"));
+    // Two thirds of the file are data.
+    let written = value("blklab_bytes_total{export=\"\",op=\"write\"}");
+    assert!(written >= 16e6, "{written}");
+    assert!(value("blklab_latency_seconds_count{export=\"\",op=\"write\"}") > 0.0);
+    assert!(value("blklab_memory_bytes{export=\"\"}") >= 16e6);
+    assert_eq!(
+        value("blklab_scheduler_info{export=\"\",scheduler=\"kyber\"}"),
+        1.0
+    );
+    assert_eq!(value("blklab_errors_total{export=\"\"}"), 0.0);
+    assert!(get("/other").starts_with("HTTP/1.1 404"));
 }
 
 #[test]

@@ -4,13 +4,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Outcome, Place};
 
 /// A server that runs for as long as this is held.
 pub struct Served {
     child: Child,
+    out: BufReader<ChildStdout>,
     pub socket: PathBuf,
     pub control: PathBuf,
 }
@@ -31,12 +32,13 @@ impl Served {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let out = child.stdout.take().expect("its output");
+        let mut out = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).expect("a line");
+        out.read_line(&mut line).expect("a line");
         assert!(line.starts_with("nbd+unix:"), "the server says {line:?}");
         Served {
             child,
+            out,
             socket,
             control,
         }
@@ -44,6 +46,13 @@ impl Served {
 
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    /// The next line it says: where else it can be found.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line.trim_end().to_string()
     }
 
     pub fn pid(&self) -> u32 {
