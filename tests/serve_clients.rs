@@ -247,6 +247,49 @@ fn tcp_and_metrics_are_found_where_it_says() {
 }
 
 #[test]
+fn top_and_load_tell_the_same() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--memory", "16M", "--scheduler", "bfq"]);
+    let control = served.control.to_string_lossy().into_owned();
+    let uri = served.uri();
+    let load = [
+        "load",
+        &uri,
+        "--depth",
+        "4",
+        "--reads",
+        "100",
+        "--seconds",
+        "1.5",
+    ];
+    let shown = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| place.blklab(&load).ok());
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        let args = [
+            "top",
+            "--control",
+            &control,
+            "--interval",
+            "0.5",
+            "--count",
+            "1",
+        ];
+        let shown = place.blklab(&args).ok();
+        let loaded = loading.join().expect("the load ends well");
+        assert!(loaded.out.starts_with("read: IOPS="), "{}", loaded.out);
+        assert!(!loaded.out.contains("write:"), "{}", loaded.out);
+        shown.out
+    });
+    assert!(shown.starts_with("scheduler bfq, 1 connections"), "{shown}");
+    let row = shown.lines().find(|line| line.starts_with("read"));
+    let row: Vec<&str> = row.expect("reads").split_whitespace().collect();
+    let number = |n: usize| -> f64 { row[n].parse().expect("a number") };
+    assert!(number(1) > 0.0 && number(2) > 0.0, "{shown}");
+    assert!(number(3) <= number(4) && number(4) <= number(5), "{shown}");
+    assert!(!shown.contains("write  "), "{shown}");
+}
+
+#[test]
 fn a_socket_can_be_passed_as_systemd_does() {
     if !have("nbdinfo") || !have("nbdcopy") {
         return;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
-use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs};
+use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Record(RecordArgs),
     /// Run a job under one scheduler and print it as fio does
     Run(RunArgs),
+    /// Fit a drive's and a machine's description to measured fio results
+    Calibrate(CalibrateArgs),
     /// Hold our schedulers and block layer against traces of a real kernel
     Conform(ConformArgs),
     /// Serve block devices over NBD, with a scheduler and a drive's speed
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Change an attribute of a running server, such as its scheduler
     Set(SetArgs),
+    /// Show what a running server does, again and again
+    Top(TopArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
     /// List what comes with the program
@@ -182,6 +186,59 @@ pub(crate) enum RunFormat {
     /// fio's JSON with all latency bins
     #[value(name = "json+")]
     JsonPlus,
+}
+
+#[derive(Args)]
+pub(crate) struct CalibrateArgs {
+    /// Measured results: CSV with named columns, or fio's JSON
+    #[arg(required = true, value_name = "CSV|JSON")]
+    pub(crate) results: Vec<PathBuf>,
+
+    /// The drive to start from: a name from `blklab list drives`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: String,
+
+    /// The machine to start from: a name from `blklab list machines`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) machine: String,
+
+    /// What may move: drive.KEY, costs.KEY, drive.* and costs.*; nothing moves
+    /// and rows are only compared with --evaluations 0
+    #[arg(long, default_value = "drive.*,costs.*", value_name = "KEY,...")]
+    pub(crate) fit: String,
+
+    /// Take only some rows, such as study=device-* or scheduler=none,bfq; repeat
+    /// for more conditions
+    #[arg(long, value_name = "COLUMN=VALUE,...")]
+    pub(crate) rows: Vec<String>,
+
+    /// Fit to every second row only, and compare the others too
+    #[arg(long)]
+    pub(crate) hold_out: bool,
+
+    /// The scheduler that fio's JSON was measured under
+    #[arg(long, default_value = "none", value_name = "NAME")]
+    pub(crate) scheduler: String,
+
+    /// Simulations of all rows that the fit may spend
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    pub(crate) evaluations: usize,
+
+    /// Decides everything left to chance
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Write the fitted drive there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_drive: Option<PathBuf>,
+
+    /// Write the fitted machine there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_machine: Option<PathBuf>,
+
+    /// Write the table to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -1,6 +1,7 @@
 //! The `blklab` command: arguments in, calls, report out.
 
 mod args;
+mod calibrate;
 mod compare;
 mod conform;
 mod failure;
@@ -17,6 +18,7 @@ mod run;
 mod serve;
 mod serve_args;
 mod show;
+mod top;
 
 use std::process::ExitCode;
 
@@ -31,10 +33,12 @@ fn main() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Report(args) => report::report(&args),
         Command::Run(args) => run::run(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Conform(args) => conform::conform(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Get(args) => serve::get(&args),
         Command::Set(args) => serve::set(&args),
+        Command::Top(args) => top::top(&args),
         Command::Load(args) => load::load(&args),
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),

@@ -161,6 +161,20 @@ pub(crate) struct SetArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+
+    /// Seconds between two tables
+    #[arg(long, default_value_t = 1.0, value_name = "S")]
+    pub(crate) interval: f64,
+
+    /// End after so many tables
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args)]
 pub(crate) struct LoadArgs {
     /// The export: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
     pub(crate) uri: String,

@@ -1,6 +1,7 @@
 //! The control socket: attributes of a running server, a line a request.
 //!
-//! `get EXPORT NAME`, `set EXPORT NAME VALUE`, `names EXPORT`, `exports`; words
+//! `get EXPORT NAME`, `set EXPORT NAME VALUE`, `names EXPORT`,
+//! `sample EXPORT`, `exports`; words
 //! are separated by tabs, so that an export's name may hold blanks. The reply
 //! is `ok` or `error` with a message, then the answer, up to the end.
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use crate::attributes;
 use crate::export_loop::Message;
 use crate::mailbox::Mailbox;
+use crate::sample;
 
 /// Longest request.
 const MAX_LINE_BYTES: u64 = 16 << 10;
@@ -56,6 +58,7 @@ impl Exports {
                 let name = name.to_string();
                 attributes::visit(self.find(export)?, move |v| attributes::read(v, &name))?
             }
+            ["sample", export] => attributes::visit(self.find(export)?, |v| sample::write(v)),
             ["set", export, name, value] => {
                 attributes::write(self.find(export)?, name, value)?;
                 Ok(String::new())
