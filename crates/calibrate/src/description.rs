@@ -1,0 +1,164 @@
+//! Descriptions as text with numbers in known places, so that a fitted one
+//! keeps every comment of the one it started from.
+
+use thiserror::Error;
+
+/// A key that is not there, or is no number.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{key}: {problem}")]
+pub struct KeyError {
+    /// The key as it was asked for.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+/// The text of a drive's or a machine's description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    lines: Vec<String>,
+}
+
+impl Description {
+    /// Takes a description's text.
+    pub fn new(text: &str) -> Description {
+        Description {
+            lines: text.lines().map(str::to_string).collect(),
+        }
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> String {
+        let mut text = self.lines.join("\n");
+        text.push('\n');
+        text
+    }
+
+    /// The number of a key such as `flash.erase_us`, or `flash.read_us[2]` for
+    /// one of an array. An array without a place stands for its first.
+    ///
+    /// # Errors
+    /// Where there is no such key, or no such number in it.
+    pub fn number(&self, key: &str) -> Result<f64, KeyError> {
+        let (line, place) = self.find(key)?;
+        let numbers = self.numbers(key, line)?;
+        numbers
+            .get(place.unwrap_or(0))
+            .copied()
+            .ok_or_else(|| fault(key, format!("the array has {} numbers", numbers.len())))
+    }
+
+    /// Sets a number. An array without a place keeps its proportions.
+    ///
+    /// # Errors
+    /// As [`Description::number`].
+    pub fn set(&mut self, key: &str, value: f64, comment: &str) -> Result<(), KeyError> {
+        let (line, place) = self.find(key)?;
+        let mut numbers = self.numbers(key, line)?;
+        let is_array = self.lines[line].contains('[');
+        match place {
+            Some(at) if at < numbers.len() => numbers[at] = value,
+            Some(_) => {
+                let problem = format!("the array has {} numbers", numbers.len());
+                return Err(fault(key, problem));
+            }
+            None => {
+                let first = numbers[0];
+                for number in &mut numbers {
+                    *number = if first == 0.0 { value } else { *number / first * value };
+                }
+            }
+        }
+        let whole = key.contains("_ns");
+        let shown: Vec<String> = numbers.iter().map(|&n| show(n, whole)).collect();
+        let shown = match is_array {
+            true => format!("[{}]", shown.join(", ")),
+            false => shown.concat(),
+        };
+        let name = self.lines[line].split('=').next().unwrap_or("").trim_end();
+        self.lines[line] = match comment {
+            "" => format!("{name} = {shown}"),
+            comment => format!("{name} = {shown} # {comment}"),
+        };
+        Ok(())
+    }
+
+    fn numbers(&self, key: &str, line: usize) -> Result<Vec<f64>, KeyError> {
+        let text = &self.lines[line];
+        let value = text.split_once('=').map_or("", |(_, value)| value);
+        let value = value.split('#').next().unwrap_or("").trim();
+        let inner = value.trim_start_matches('[').trim_end_matches(']');
+        let numbers: Option<Vec<f64>> = inner
+            .split(',')
+            .map(|n| n.trim().replace('_', "").parse().ok())
+            .collect();
+        numbers
+            .filter(|numbers| !numbers.is_empty())
+            .ok_or_else(|| fault(key, format!("found {value}, legal is a number")))
+    }
+
+    /// The line of a key, and the place in its array.
+    fn find(&self, key: &str) -> Result<(usize, Option<usize>), KeyError> {
+        let (path, place) = match key.strip_suffix(']').and_then(|k| k.split_once('[')) {
+            Some((path, place)) => {
+                let number = place.parse().map_err(|_| {
+                    fault(key, format!("found [{place}], legal is a place such as [0]"))
+                })?;
+                (path, Some(number))
+            }
+            None => (key, None),
+        };
+        let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut current = "";
+        for (n, line) in self.lines.iter().enumerate() {
+            let line = line.trim();
+            if let Some(heading) = line.strip_prefix('[')
+                && !line.contains('=')
+            {
+                current = heading.split(']').next().unwrap_or("").trim();
+            } else if current == table
+                && line.split_once('=').is_some_and(|(found, _)| found.trim() == name)
+            {
+                return Ok((n, place));
+            }
+        }
+        Err(fault(key, "is not in the description that the fit starts from".to_string()))
+    }
+}
+
+fn show(number: f64, whole: bool) -> String {
+    if whole || number.abs() >= 1000.0 {
+        return format!("{}", number.round());
+    }
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+fn fault(key: &str, problem: String) -> KeyError {
+    KeyError {
+        key: key.to_string(),
+        problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "a = 1\n[flash]\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
+
+    #[test]
+    fn numbers_are_read_and_set_where_they_stand() {
+        let mut d = Description::new(TEXT);
+        assert_eq!(d.number("flash.read_us[1]").unwrap(), 20.0);
+        d.set("flash.read_us", 15.0, "fitted").unwrap();
+        d.set("costs.scheduler.bfq.x_ns", 7.4, "").unwrap();
+        assert_eq!(
+            d.text(),
+            "a = 1\n[flash]\nread_us = [15, 30] # fitted\n[costs.scheduler.bfq]\nx_ns = 7\n"
+        );
+        for wrong in ["flash.read_us[2]", "flash.no", "flash.read_us[x]", "x_ns"] {
+            assert!(d.set(wrong, 1.0, "").is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The fit: parameters moved until simulated rows are near measured ones.
+
+use crate::model::{CalibrateError, Model, Parameter};
+use crate::row::Row;
+use crate::score::{Scored, loss, score};
+use crate::search::search;
+use crate::work::{Case, cases};
+
+/// What is fitted to what.
+pub struct FitSetup<'a> {
+    /// Where it starts.
+    pub model: Model,
+    /// What may move.
+    pub parameters: &'a [Parameter],
+    /// All rows.
+    pub rows: &'a [Row],
+    /// Places of the rows that the fit may look at; the others are only
+    /// compared in the end.
+    pub fitted: &'a [usize],
+    /// Evaluations at most.
+    pub evaluations: usize,
+    /// Decides everything left to chance in the simulations.
+    pub seed: u64,
+    /// Written behind every fitted value.
+    pub comment: &'a str,
+}
+
+/// A fit that can be asked to run.
+pub struct Fit<'a> {
+    setup: FitSetup<'a>,
+    all: Vec<Case>,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The fitted descriptions.
+    pub model: Model,
+    /// The parameters with their first and last values.
+    pub moved: Vec<(Parameter, f64, f64)>,
+    /// Every row beside its simulation.
+    pub scored: Vec<Option<Scored>>,
+    /// The loss over the fitted rows.
+    pub loss: f64,
+}
+
+/// Fits. `each` is told every better loss.
+///
+/// # Errors
+/// Where a row cannot be simulated or a parameter is not in its description.
+pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(f64)) -> Result<Fitted, CalibrateError> {
+    let all = cases(setup.rows)?;
+    Fit { setup, all }.run(each)
+}
+
+impl Fit<'_> {
+    fn run(&self, each: &mut dyn FnMut(f64)) -> Result<Fitted, CalibrateError> {
+        let setup = &self.setup;
+        let looked_at: Vec<Case> = self
+            .all
+            .iter()
+            .filter(|case| case.rows.iter().any(|at| setup.fitted.contains(at)))
+            .cloned()
+            .collect();
+        if looked_at.is_empty() {
+            return Err(CalibrateError::NoRows);
+        }
+        let start: Result<Vec<f64>, _> =
+            setup.parameters.iter().map(|p| setup.model.get(p)).collect();
+        let start = start?;
+        let mut best = f64::INFINITY;
+        let (place, _) = search(start.clone(), setup.evaluations, |values| {
+            let model = self.at(values)?;
+            let found = match model.parse() {
+                // Out of the range that a description may have.
+                Err(_) => f64::INFINITY,
+                Ok(_) => loss(&score(&model, &looked_at, setup.rows, setup.seed)?),
+            };
+            if found < best {
+                best = found;
+                each(best);
+            }
+            Ok::<f64, CalibrateError>(found)
+        })?;
+        let model = self.at(&place)?;
+        let scored = score(&model, &self.all, setup.rows, setup.seed)?;
+        Ok(Fitted {
+            moved: setup
+                .parameters
+                .iter()
+                .zip(start)
+                .map(|(p, from)| Ok((p.clone(), from, model.get(p)?)))
+                .collect::<Result<_, CalibrateError>>()?,
+            model,
+            scored,
+            loss: best,
+        })
+    }
+
+    /// The model with the parameters at these values. Whole arrays come before
+    /// single places of them, which then are as given.
+    fn at(&self, values: &[f64]) -> Result<Model, CalibrateError> {
+        let mut model = self.setup.model.clone();
+        for (parameter, &value) in self.setup.parameters.iter().zip(values) {
+            model.set(parameter, value, self.setup.comment)?;
+        }
+        Ok(model)
+    }
+}

@@ -1,0 +1,27 @@
+//! Fits the descriptions of a drive and a machine to measured fio results.
+//!
+//! Rows of fio results become fio jobs, every job is simulated, and a pattern
+//! search moves the few numbers that no data sheet tells until the simulated
+//! rows are near the measured ones. The numbers are keys of the descriptions
+//! (`drive.flash.read_us`, `costs.bio_ns`), never one a row.
+
+mod csv;
+mod description;
+mod fio_json;
+mod fit;
+mod model;
+mod row;
+mod score;
+mod search;
+mod table;
+mod work;
+
+pub use csv::read_csv;
+pub use description::{Description, KeyError};
+pub use fio_json::read_fio_json;
+pub use fit::{Fit, FitSetup, Fitted, fit};
+pub use model::{CalibrateError, Model, Parameter};
+pub use row::{Measured, Row, RowError, Selection};
+pub use score::{Medians, Scored, medians, order_of_schedulers, score};
+pub use table::{SideBySide, side_by_side};
+pub use work::{Case, cases};

@@ -1,0 +1,151 @@
+//! What is fitted: keys of the two descriptions.
+
+use blklab_device::{DriveSpec, SpecError};
+use blklab_sim::{Machine, MachineError, SetupError};
+use blklab_workload::fio::JobError;
+use thiserror::Error;
+
+use crate::description::{Description, KeyError};
+
+/// Why nothing can be fitted.
+#[derive(Debug, Error)]
+pub enum CalibrateError {
+    /// The drive's description.
+    #[error(transparent)]
+    Drive(#[from] SpecError),
+    /// The machine's description.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A parameter that is not there.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A row that is no job.
+    #[error("{row}: {problem}")]
+    Row {
+        /// The row.
+        row: String,
+        /// What is wrong.
+        problem: Box<JobError>,
+    },
+    /// A row that cannot be simulated.
+    #[error("{row}: {problem}")]
+    Setup {
+        /// The row.
+        row: String,
+        /// What is wrong.
+        problem: SetupError,
+    },
+    /// No row was selected.
+    #[error("no row is left to fit to; look at --rows")]
+    NoRows,
+    /// No parameter was selected.
+    #[error("{0}: no such parameter; legal are drive.KEY, costs.KEY, drive.* and costs.*")]
+    NoParameter(String),
+}
+
+/// A number to fit: a key with `drive.` or `costs.` before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter(String);
+
+/// What `drive.*` stands for: what rows of reads decide.
+const DRIVE: [&str; 5] = [
+    "drive.flash.read_us",
+    "drive.flash.read_us[2]",
+    "drive.controller.read_us",
+    "drive.controller.unit_interval_us",
+    "drive.link.bandwidth_mb_s",
+];
+
+/// What `costs.*` stands for. Steps that always come together are not told
+/// apart by rows, so of each such group one is fitted.
+const COSTS: [&str; 11] = [
+    "costs.user_submit_ns",
+    "costs.bio_ns",
+    "costs.interrupt_ns",
+    "costs.context_switch_ns",
+    "costs.lock_transfer_ns",
+    "costs.lock_waiter_ns",
+    "costs.scheduler.mq-deadline.insert_ns",
+    "costs.scheduler.kyber.insert_ns",
+    "costs.scheduler.kyber.finish_ns",
+    "costs.scheduler.bfq.insert_ns",
+    "costs.scheduler.bfq.finish_ns",
+];
+
+impl Parameter {
+    /// The parameters that a comma-separated list names.
+    ///
+    /// # Errors
+    /// Where one begins with neither `drive.` nor `costs.`.
+    pub fn parse_list(text: &str) -> Result<Vec<Parameter>, CalibrateError> {
+        let mut list: Vec<Parameter> = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let names: Vec<&str> = match word {
+                "drive.*" => DRIVE.to_vec(),
+                "costs.*" => COSTS.to_vec(),
+                one if one.starts_with("drive.") || one.starts_with("costs.") => vec![one],
+                other => return Err(CalibrateError::NoParameter(other.to_string())),
+            };
+            for name in names {
+                let parameter = Parameter(name.to_string());
+                if !list.contains(&parameter) {
+                    list.push(parameter);
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A drive and a machine, as text.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// The drive's name in results and messages.
+    pub drive_name: String,
+    /// Its description.
+    pub drive: Description,
+    /// The machine's name.
+    pub machine_name: String,
+    /// Its description.
+    pub machine: Description,
+}
+
+impl Model {
+    /// The value of a parameter.
+    ///
+    /// # Errors
+    /// Where the description has no such number.
+    pub fn get(&self, parameter: &Parameter) -> Result<f64, KeyError> {
+        match parameter.0.strip_prefix("drive.") {
+            Some(key) => self.drive.number(key),
+            None => self.machine.number(&parameter.0),
+        }
+    }
+
+    /// Sets a parameter.
+    ///
+    /// # Errors
+    /// Where the description has no such number.
+    pub fn set(&mut self, parameter: &Parameter, value: f64, why: &str) -> Result<(), KeyError> {
+        match parameter.0.strip_prefix("drive.") {
+            Some(key) => self.drive.set(key, value, why),
+            None => self.machine.set(&parameter.0, value, why),
+        }
+    }
+
+    /// The two as the simulator takes them.
+    ///
+    /// # Errors
+    /// Where a description is none, a number out of range included.
+    pub fn parse(&self) -> Result<(DriveSpec, Machine), CalibrateError> {
+        Ok((
+            DriveSpec::parse(&self.drive_name, &self.drive.text())?,
+            Machine::parse(&self.machine_name, &self.machine.text())?,
+        ))
+    }
+}

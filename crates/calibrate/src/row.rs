@@ -1,0 +1,143 @@
+//! A measured row: what ran, and what fio reported.
+
+use blklab_workload::fio::Direction;
+use thiserror::Error;
+
+/// A mistake in a file of results.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{file}:{line}: {}{problem}", if column.is_empty() { String::new() } else { format!("column `{column}`: ") })]
+pub struct RowError {
+    /// The file as the user named it.
+    pub file: String,
+    /// The line, from one; for JSON the number of the job.
+    pub line: usize,
+    /// The column, empty where the whole line is meant.
+    pub column: String,
+    /// What was found and what would be right.
+    pub problem: String,
+}
+
+/// What fio reported of one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// I/Os a second.
+    pub iops: f64,
+    /// Mean latency from the program's point of view.
+    pub lat_mean_us: f64,
+    /// The 99th percentile of completion latency.
+    pub clat_p99_us: f64,
+}
+
+/// One row of results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Which experiment it belongs to.
+    pub study: String,
+    /// The I/O scheduler.
+    pub scheduler: String,
+    /// Anything that tells repeats apart.
+    pub note: String,
+    /// fio's `rw`.
+    pub rw: String,
+    /// The direction that the numbers are of.
+    pub direction: Direction,
+    /// fio's `bs`.
+    pub bs: String,
+    /// fio's `iodepth`.
+    pub iodepth: u32,
+    /// Processes of the run.
+    pub processes: u32,
+    /// Cores that they ran on.
+    pub cores: u32,
+    /// Drives that they used.
+    pub devices: u32,
+    /// What was measured.
+    pub measured: Measured,
+}
+
+impl Row {
+    /// What ran, for a table.
+    pub fn label(&self) -> String {
+        format!(
+            "{} {} {} bs={} qd={} x{} cores={}{}",
+            self.study,
+            self.scheduler,
+            direction_name(self.direction),
+            self.bs,
+            self.iodepth,
+            self.processes,
+            self.cores,
+            match self.devices {
+                1 => String::new(),
+                n => format!(" drives={n}"),
+            }
+        )
+    }
+
+    fn field(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "study" => self.study.clone(),
+            "scheduler" => self.scheduler.clone(),
+            "note" => self.note.clone(),
+            "rw" => self.rw.clone(),
+            "direction" => direction_name(self.direction).to_string(),
+            "bs" => self.bs.clone(),
+            "iodepth" => self.iodepth.to_string(),
+            "processes" => self.processes.to_string(),
+            "cores" => self.cores.to_string(),
+            "devices" => self.devices.to_string(),
+            _ => return None,
+        })
+    }
+}
+
+pub(crate) fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+        Direction::Trim => "trim",
+    }
+}
+
+/// Columns that rows can be selected by.
+const FIELDS: &str =
+    "study, scheduler, note, rw, direction, bs, iodepth, processes, cores and devices";
+
+/// Which rows to take: `COLUMN=VALUE[,VALUE...]`, `*` at a value's end standing
+/// for any rest. Several selections must all hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    column: String,
+    values: Vec<String>,
+}
+
+impl Selection {
+    /// Reads a selection.
+    ///
+    /// # Errors
+    /// A message that says what would be right.
+    pub fn parse(text: &str) -> Result<Selection, String> {
+        let Some((column, values)) = text.split_once('=') else {
+            return Err(format!("{text}: legal is COLUMN=VALUE, such as study=device-*"));
+        };
+        let known = FIELDS.replace(" and ", ", ");
+        if !known.split(", ").any(|field| field == column) {
+            return Err(format!("{column}: no such column; there are {FIELDS}"));
+        }
+        Ok(Selection {
+            column: column.to_string(),
+            values: values.split(',').map(str::to_string).collect(),
+        })
+    }
+
+    /// Whether a row is taken.
+    pub fn takes(&self, row: &Row) -> bool {
+        let Some(found) = row.field(&self.column) else {
+            return false;
+        };
+        self.values.iter().any(|value| match value.strip_suffix('*') {
+            Some(start) => found.starts_with(start),
+            None => found == *value,
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! How far simulated rows are from measured ones.
+
+use blklab_workload::fio::Direction;
+use rayon::prelude::*;
+
+use crate::model::{CalibrateError, Model};
+use crate::row::{Measured, Row};
+use crate::work::Case;
+
+/// What a row that simulates to nothing counts as, relatively.
+const NOTHING: f64 = 10.0;
+
+/// A row beside its simulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scored {
+    /// What the simulation says; `None` where no such I/O ended.
+    pub simulated: Option<Measured>,
+    /// Relative errors, with their signs: IOPS, mean latency, p99.
+    pub errors: [f64; 3],
+}
+
+/// Simulates every case and compares. The result does not depend on how many
+/// threads work.
+///
+/// # Errors
+/// Where the model is none or a case cannot be simulated.
+pub fn score(
+    model: &Model,
+    cases: &[Case],
+    rows: &[Row],
+    seed: u64,
+) -> Result<Vec<Option<Scored>>, CalibrateError> {
+    let (drive, machine) = model.parse()?;
+    let sides: Result<Vec<[Option<Measured>; 2]>, CalibrateError> = cases
+        .par_iter()
+        .map(|case| case.simulate(&drive, &machine, seed))
+        .collect();
+    let mut scored = vec![None; rows.len()];
+    for (case, sides) in cases.iter().zip(sides?) {
+        for &at in &case.rows {
+            let simulated = match rows[at].direction {
+                Direction::Read => sides[0],
+                _ => sides[1],
+            };
+            scored[at] = Some(compare(&rows[at].measured, simulated));
+        }
+    }
+    Ok(scored)
+}
+
+fn compare(measured: &Measured, simulated: Option<Measured>) -> Scored {
+    let errors = match &simulated {
+        None => [NOTHING; 3],
+        Some(s) => [
+            s.iops / measured.iops - 1.0,
+            s.lat_mean_us / measured.lat_mean_us - 1.0,
+            s.clat_p99_us / measured.clat_p99_us - 1.0,
+        ],
+    };
+    Scored { simulated, errors }
+}
+
+/// Beyond this relative error a row counts linearly (Huber's loss): a row that
+/// the model cannot follow must not drag the others along.
+const HUBER: f64 = 0.05;
+/// What IOPS, mean latency and p99 weigh. IOPS and mean latency of a closed
+/// loop are one fact told twice.
+const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.4];
+
+/// The loss over all rows that were simulated. IOPS and latencies count by
+/// their ratio, so that twice and half are alike.
+pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
+    let row = |s: &Scored| {
+        let each = s.errors.iter().zip(WEIGHTS).map(|(error, weight)| {
+            let e = (1.0 + error).max(1e-3).ln().abs();
+            let huber = if e <= HUBER { e * e / (2.0 * HUBER) } else { e - HUBER / 2.0 };
+            weight * huber
+        });
+        each.sum::<f64>()
+    };
+    let (sum, count) = scored
+        .iter()
+        .flatten()
+        .fold((0.0, 0usize), |(sum, n), s| (sum + row(s), n + 1));
+    sum / count.max(1) as f64
+}
+
+/// Median absolute relative errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Medians {
+    /// Of IOPS.
+    pub iops: f64,
+    /// Of mean latency.
+    pub lat_mean: f64,
+    /// Of the 99th percentile.
+    pub clat_p99: f64,
+    /// Rows.
+    pub rows: usize,
+}
+
+/// The medians over the rows that were simulated and that `take` takes.
+pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> bool) -> Medians {
+    let taken: Vec<&Scored> = rows
+        .iter()
+        .zip(scored)
+        .filter(|(row, _)| take(row))
+        .filter_map(|(_, s)| s.as_ref())
+        .collect();
+    let of = |which: usize| {
+        let mut errors: Vec<f64> = taken.iter().map(|s| s.errors[which].abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        match errors.len() {
+            0 => 0.0,
+            n if n % 2 == 1 => errors[n / 2],
+            n => (errors[n / 2 - 1] + errors[n / 2]) / 2.0,
+        }
+    };
+    Medians {
+        iops: of(0),
+        lat_mean: of(1),
+        clat_p99: of(2),
+        rows: taken.len(),
+    }
+}
+
+/// Pairs of schedulers that met the same work and whose measured IOPS differ
+/// by more than `apart` (0.05 for 5 %): how many of them the simulation puts in
+/// the same order, and how many there are.
+pub fn order_of_schedulers(
+    rows: &[Row],
+    scored: &[Option<Scored>],
+    apart: f64,
+) -> (usize, usize) {
+    let (mut right, mut all) = (0, 0);
+    for (a, row_a) in rows.iter().enumerate() {
+        for (b, row_b) in rows.iter().enumerate() {
+            let faster = row_a.measured.iops > row_b.measured.iops * (1.0 + apart);
+            if !faster || !same_work(row_a, row_b) {
+                continue;
+            }
+            let iops = |at: usize| scored[at].and_then(|s| s.simulated).map(|s| s.iops);
+            if let (Some(a), Some(b)) = (iops(a), iops(b)) {
+                all += 1;
+                right += usize::from(a > b);
+            }
+        }
+    }
+    (right, all)
+}
+
+fn same_work(a: &Row, b: &Row) -> bool {
+    a.scheduler != b.scheduler
+        && (&a.study, &a.note, &a.rw, &a.bs) == (&b.study, &b.note, &b.rw, &b.bs)
+        && a.direction == b.direction
+        && (a.iodepth, a.processes, a.cores, a.devices)
+            == (b.iodepth, b.processes, b.cores, b.devices)
+}

@@ -1,0 +1,89 @@
+//! Rows measured and simulated, side by side, as Markdown.
+
+use std::fmt;
+
+use crate::row::{Row, direction_name};
+use crate::score::{Medians, Scored, medians, order_of_schedulers};
+
+/// A table of all rows that were simulated, with medians a study.
+pub struct SideBySide<'a> {
+    rows: &'a [Row],
+    scored: &'a [Option<Scored>],
+}
+
+/// Sets measured rows beside simulated ones.
+pub fn side_by_side<'a>(rows: &'a [Row], scored: &'a [Option<Scored>]) -> SideBySide<'a> {
+    SideBySide { rows, scored }
+}
+
+impl fmt::Display for SideBySide<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| study | scheduler | rw | bs | depth | processes | cores | drives | IOPS | simulated | % | mean us | simulated | % | p99 us | simulated | % |")?;
+        writeln!(f, "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        for (row, scored) in self.rows.iter().zip(self.scored) {
+            if let Some(scored) = scored {
+                line(f, row, scored)?;
+            }
+        }
+        writeln!(f)?;
+        writeln!(f, "Median absolute errors:\n")?;
+        writeln!(f, "| rows of | rows | IOPS | mean latency | p99 |")?;
+        writeln!(f, "| --- | ---: | ---: | ---: | ---: |")?;
+        let mut studies: Vec<&str> = Vec::new();
+        for row in self.rows {
+            if !studies.contains(&row.study.as_str()) {
+                studies.push(&row.study);
+            }
+        }
+        for study in studies {
+            let m = medians(self.rows, self.scored, |row| row.study == study);
+            median_line(f, study, m)?;
+        }
+        median_line(f, "all", medians(self.rows, self.scored, |_| true))?;
+        let (right, all) = order_of_schedulers(self.rows, self.scored, 0.05);
+        writeln!(
+            f,
+            "\nPairs of schedulers that differ by more than 5 % in the same work: {right} of {all} in the right order."
+        )
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, row: &Row, scored: &Scored) -> fmt::Result {
+    let direction = direction_name(row.direction);
+    write!(
+        f,
+        "| {} | {} | {} {direction} | {} | {} | {} | {} | {} |",
+        row.study, row.scheduler, row.rw, row.bs, row.iodepth, row.processes, row.cores, row.devices
+    )?;
+    let m = &row.measured;
+    let simulated = scored
+        .simulated
+        .map(|s| [s.iops, s.lat_mean_us, s.clat_p99_us]);
+    for (which, measured) in [m.iops, m.lat_mean_us, m.clat_p99_us].into_iter().enumerate() {
+        let places = if which == 0 { 0 } else { 1 };
+        match simulated {
+            Some(s) => write!(
+                f,
+                " {measured:.places$} | {:.places$} | {:+.1} |",
+                s[which],
+                scored.errors[which] * 100.0
+            )?,
+            None => write!(f, " {measured:.places$} | none | |")?,
+        }
+    }
+    writeln!(f)
+}
+
+fn median_line(f: &mut fmt::Formatter<'_>, name: &str, m: Medians) -> fmt::Result {
+    if m.rows == 0 {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "| {name} | {} | {:.1} % | {:.1} % | {:.1} % |",
+        m.rows,
+        m.iops * 100.0,
+        m.lat_mean * 100.0,
+        m.clat_p99 * 100.0
+    )
+}

@@ -1,0 +1,169 @@
+//! From rows to fio jobs, and from a simulated job to what the rows tell.
+
+use blklab_device::DriveSpec;
+use blklab_sim::{Machine, SchedulerChoice, Setup};
+use blklab_workload::fio::{self, Direction, JobFile};
+
+use crate::model::CalibrateError;
+use crate::row::{Measured, Row};
+
+/// I/Os that a simulated run should see, for its 99th percentile.
+const WANTED_IOS: f64 = 12_000.0;
+/// Shortest and longest time that is measured, in microseconds.
+const SHORTEST_US: f64 = 15_000.0;
+const LONGEST_US: f64 = 300_000.0;
+/// Writes settle more slowly: caches fill, and schedulers learn.
+const WRITES_US: u64 = 250_000;
+
+/// A job and the rows that it answers for.
+#[derive(Clone)]
+pub struct Case {
+    job: JobFile,
+    text: String,
+    scheduler: SchedulerChoice,
+    /// Places of the rows.
+    pub rows: Vec<usize>,
+}
+
+/// Groups rows into jobs: both directions of one run are one job, and repeats
+/// of it are the same job again.
+///
+/// # Errors
+/// Where a row is no job, or names no scheduler.
+pub fn cases(rows: &[Row]) -> Result<Vec<Case>, CalibrateError> {
+    let mut cases: Vec<Case> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let text = job_text(row, runs_beside(row, rows));
+        let same = |c: &&mut Case| c.text == text && c.scheduler.kind.name == row.scheduler;
+        if let Some(case) = cases.iter_mut().find(same) {
+            case.rows.push(at);
+            continue;
+        }
+        let job = fio::parse_str("row", &text, &|_| None, &|_, name| {
+            Err(format!("{name}: a row includes nothing"))
+        });
+        let job = job.map_err(|problem| CalibrateError::Row {
+            row: row.label(),
+            problem: Box::new(problem),
+        })?;
+        let scheduler = SchedulerChoice::named(&row.scheduler);
+        let scheduler = scheduler.map_err(|problem| CalibrateError::Setup {
+            row: row.label(),
+            problem,
+        })?;
+        cases.push(Case {
+            job,
+            text,
+            scheduler,
+            rows: vec![at],
+        });
+    }
+    Ok(cases)
+}
+
+/// Whether the row's job ran beside one of the other direction: a row of the
+/// same run that names the other direction, without `rw` mixing them itself.
+fn runs_beside(row: &Row, rows: &[Row]) -> bool {
+    let mixes = matches!(row.rw.as_str(), "randrw" | "rw" | "readwrite");
+    !mixes
+        && rows.iter().any(|other| {
+            other.direction != row.direction
+                && (&other.study, &other.note, &other.scheduler)
+                    == (&row.study, &row.note, &row.scheduler)
+                && (&other.rw, &other.bs) == (&row.rw, &row.bs)
+                && (other.iodepth, other.processes, other.cores, other.devices)
+                    == (row.iodepth, row.processes, row.cores, row.devices)
+        })
+}
+
+fn job_text(row: &Row, beside: bool) -> String {
+    let (ramp_us, run_us) = times_us(row);
+    let drives: Vec<String> = (0..row.devices).map(|n| format!("/dev/nvme{n}n1")).collect();
+    let mut text = format!(
+        "[global]\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\nnorandommap=1\n\
+         group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
+         filename={}\nbs={}\niodepth={}\n",
+        drives.join(":"),
+        row.bs,
+        row.iodepth,
+    );
+    let mut section = |name: &str, rw: &str, processes: u32, cpus: String| {
+        text.push_str(&format!(
+            "[{name}]\nrw={rw}\nnumjobs={processes}\ncpus_allowed={cpus}\n"
+        ));
+    };
+    let last = row.cores - 1;
+    if !beside {
+        section("row", &row.rw, row.processes, format!("0-{last}"));
+        return text;
+    }
+    // Readers and writers of one run: half of the processes each, the writers
+    // on the upper cores where there is more than one.
+    let random = if row.rw.starts_with("rand") { "rand" } else { "" };
+    let half = (row.processes / 2).max(1);
+    let split = row.cores / 2;
+    let (low, high) = match split {
+        0 => ("0-0".to_string(), "0-0".to_string()),
+        split => (format!("0-{}", split - 1), format!("{split}-{last}")),
+    };
+    section("reader", &format!("{random}read"), half, low);
+    section("writer", &format!("{random}write"), half, high);
+    text
+}
+
+/// Ramp and running time: enough I/Os, and the queue through a few times.
+fn times_us(row: &Row) -> (u64, u64) {
+    if row.rw.contains("write") || row.rw.contains("rw") {
+        return (WRITES_US, WRITES_US);
+    }
+    let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
+    let run_us = (WANTED_IOS.max(in_flight * 8.0) / row.measured.iops * 1e6)
+        .clamp(SHORTEST_US, LONGEST_US);
+    let ramp_us = (in_flight / row.measured.iops * 4e6).clamp(2_000.0, LONGEST_US);
+    // In whole milliseconds, so that repeats of a row are one job.
+    ((ramp_us / 1e3).ceil() as u64 * 1000, (run_us / 1e3).ceil() as u64 * 1000)
+}
+
+impl Case {
+    /// Simulates it: reads and writes as fio would report them; `None` where
+    /// nothing ended.
+    ///
+    /// # Errors
+    /// Where the job cannot be simulated.
+    pub fn simulate(
+        &self,
+        drive: &DriveSpec,
+        machine: &Machine,
+        seed: u64,
+    ) -> Result<[Option<Measured>; 2], CalibrateError> {
+        let setup = Setup {
+            job: &self.job,
+            machine,
+            drive,
+            scheduler: &self.scheduler,
+            seed,
+        };
+        let results = blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
+            row: self.job.name.clone(),
+            problem,
+        })?;
+        let side = |direction: Direction| {
+            let mut all = blklab_stats::DirResults::default();
+            let mut iops = 0.0;
+            for group in &results.groups {
+                let side = match direction {
+                    Direction::Read => &group.read,
+                    _ => &group.write,
+                };
+                iops += side.iops();
+                all.merge(side);
+            }
+            (!all.lat_ns.is_empty()).then(|| Measured {
+                iops,
+                lat_mean_us: all.lat_ns.summary().mean_ns / 1e3,
+                clat_p99_us: all.clat_ns.percentile(99.0) as f64 / 1e3,
+            })
+        };
+        Ok([side(Direction::Read), side(Direction::Write)])
+    }
+}

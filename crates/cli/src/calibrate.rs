@@ -1,0 +1,126 @@
+//! `blklab calibrate`.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use blklab_calibrate::{
+    Description, FitSetup, Fitted, Model, Parameter, Row, Selection, fit, medians, read_csv,
+    read_fio_json, side_by_side,
+};
+
+use crate::args::CalibrateArgs;
+use crate::failure::Failure;
+use crate::{inputs, output};
+
+pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    let rows = rows(args)?;
+    let model = Model {
+        drive_name: args.drive.clone(),
+        drive: Description::new(&inputs::drive(&args.drive)?.1),
+        machine_name: args.machine.clone(),
+        machine: Description::new(&inputs::machine(&args.machine)?.1),
+    };
+    let parameters = match args.evaluations {
+        0 => Vec::new(),
+        _ => Parameter::parse_list(&args.fit).map_err(Failure::mistake)?,
+    };
+    let every = if args.hold_out { 2 } else { 1 };
+    let fitted: Vec<usize> = (0..rows.len()).step_by(every).collect();
+    let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
+    let comment = format!("fitted, from {}", named.join(" and "));
+    let setup = FitSetup {
+        model,
+        parameters: &parameters,
+        rows: &rows,
+        fitted: &fitted,
+        evaluations: args.evaluations.max(1),
+        seed: args.seed,
+        comment: &comment,
+    };
+    let terminal = std::io::stderr().is_terminal();
+    let done = fit(setup, &mut |loss| {
+        if terminal {
+            eprint!("\rloss {loss:.4} ");
+        }
+    });
+    if terminal {
+        eprintln!();
+    }
+    let done = done.map_err(Failure::mistake)?;
+    let text = report(&rows, &done, args.hold_out.then_some(&fitted[..]));
+    output::deliver(&text, args.output.as_deref())?;
+    write(args.output_drive.as_deref(), &done.model.drive)?;
+    write(args.output_machine.as_deref(), &done.model.machine)
+}
+
+/// All rows of all files that the selections take.
+fn rows(args: &CalibrateArgs) -> Result<Vec<Row>, Failure> {
+    let mut selections = Vec::new();
+    for text in &args.rows {
+        selections.push(Selection::parse(text).map_err(Failure::mistake)?);
+    }
+    let mut rows = Vec::new();
+    for path in &args.results {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::mistake(format!("{name}: cannot be read: {e}")))?;
+        let read = match text.trim_start().starts_with('{') {
+            true => read_fio_json(&name, &text, &args.scheduler),
+            false => read_csv(&name, &text),
+        };
+        rows.extend(read.map_err(Failure::mistake)?);
+    }
+    rows.retain(|row| selections.iter().all(|s| s.takes(row)));
+    if rows.is_empty() {
+        return Err(Failure::mistake("no row is left; look at --rows"));
+    }
+    Ok(rows)
+}
+
+fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
+    let mut text = String::new();
+    if !done.moved.is_empty() {
+        text.push_str("| parameter | start | fitted |\n| --- | ---: | ---: |\n");
+        for (parameter, from, to) in &done.moved {
+            let _ = writeln!(text, "| {} | {from:.3} | {to:.3} |", parameter.name());
+        }
+        text.push('\n');
+    }
+    let _ = write!(text, "{}", side_by_side(rows, &done.scored));
+    if let Some(fitted) = held_out {
+        let of = |looked_at: bool| {
+            let mut scored = done.scored.clone();
+            for (at, scored) in scored.iter_mut().enumerate() {
+                if fitted.contains(&at) != looked_at {
+                    *scored = None;
+                }
+            }
+            medians(rows, &scored, |_| true)
+        };
+        for (name, m) in [("fitted", of(true)), ("held out", of(false))] {
+            let _ = writeln!(
+                text,
+                "\n{} rows {name}: IOPS {:.1} %, mean latency {:.1} %, p99 {:.1} %.",
+                m.rows,
+                m.iops * 100.0,
+                m.lat_mean * 100.0,
+                m.clat_p99 * 100.0
+            );
+        }
+    }
+    text
+}
+
+fn write(path: Option<&Path>, description: &Description) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, description.text())
+        .map_err(|e| Failure::Broken(format!("{}: cannot be written: {e}", path.display())))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |n| n.to_string_lossy().into_owned(),
+    )
+}
