@@ -193,8 +193,10 @@ impl Process {
         }
         let busy_until = world.cpus.free_at(self.cpu);
         if !self.costs.free && busy_until > now {
-            // Interrupts took the CPU meanwhile.
-            return self.sleep_until(busy_until, world);
+            // An interrupt or another process took the CPU meanwhile.
+            self.state = State::Until(busy_until);
+            world.timers.put_off(busy_until, self.id);
+            return;
         }
         self.state = State::Running;
         self.step(now, world);
