@@ -32,10 +32,17 @@ pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
     };
     let mut lines = text.lines().enumerate().map(|(n, line)| (n + 1, line));
     let Some((_, heading)) = lines.next() else {
-        return Err(at(1, "", "the file is empty; a line of column names comes first".into()));
+        return Err(at(
+            1,
+            "",
+            "the file is empty; a line of column names comes first".into(),
+        ));
     };
     let columns = fields(heading.trim_start_matches('\u{feff}')).map_err(|p| at(1, "", p))?;
-    if let Some(missing) = NEEDED.iter().find(|name| !columns.iter().any(|c| c == *name)) {
+    if let Some(missing) = NEEDED
+        .iter()
+        .find(|name| !columns.iter().any(|c| c == *name))
+    {
         let problem = format!("is missing; a file of results has {}", NEEDED.join(", "));
         return Err(at(1, missing, problem));
     }
@@ -54,7 +61,11 @@ pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
             columns: &columns,
             values: &values,
         };
-        rows.push(record.row().map_err(|(column, problem)| at(line, column, problem))?);
+        rows.push(
+            record
+                .row()
+                .map_err(|(column, problem)| at(line, column, problem))?,
+        );
     }
     Ok(rows)
 }
@@ -97,7 +108,10 @@ impl Record<'_> {
         match self.text("direction") {
             "read" => Ok(Direction::Read),
             "write" => Ok(Direction::Write),
-            other => Err(("direction", format!("found {other:?}, legal is read or write"))),
+            other => Err((
+                "direction",
+                format!("found {other:?}, legal is read or write"),
+            )),
         }
     }
 
@@ -112,7 +126,10 @@ impl Record<'_> {
 
     fn number(&self, name: &'static str) -> Result<f64, Fault> {
         let text = self.text(name);
-        let number = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+        let number = text
+            .parse()
+            .ok()
+            .filter(|n: &f64| n.is_finite() && *n > 0.0);
         number.ok_or_else(|| (name, format!("found {text:?}, legal is a number above 0")))
     }
 }
@@ -148,7 +165,9 @@ mod tests {
     const HEAD: &str = "study,scheduler,note,rw,direction,bs,iodepth,processes,cores,devices,iops,lat_mean_us,clat_p99_us\n";
 
     fn error(line: &str) -> String {
-        read_csv("r.csv", &format!("{HEAD}{line}\n")).unwrap_err().to_string()
+        read_csv("r.csv", &format!("{HEAD}{line}\n"))
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -178,7 +197,10 @@ mod tests {
             error("s,none,,randread,up,4k,1,1,1,1,1,1,1"),
             "r.csv:2: column `direction`: found \"up\", legal is read or write"
         );
-        assert_eq!(error("s,none"), "r.csv:2: found 2 fields, the first line names 13");
+        assert_eq!(
+            error("s,none"),
+            "r.csv:2: found 2 fields, the first line names 13"
+        );
         let missing = read_csv("r.csv", "study,rw\n").unwrap_err();
         assert_eq!((missing.line, missing.column.as_str()), (1, "scheduler"));
     }

@@ -65,7 +65,11 @@ impl Description {
             None => {
                 let first = numbers[0];
                 for number in &mut numbers {
-                    *number = if first == 0.0 { value } else { *number / first * value };
+                    *number = if first == 0.0 {
+                        value
+                    } else {
+                        *number / first * value
+                    };
                 }
             }
         }
@@ -102,7 +106,10 @@ impl Description {
         let (path, place) = match key.strip_suffix(']').and_then(|k| k.split_once('[')) {
             Some((path, place)) => {
                 let number = place.parse().map_err(|_| {
-                    fault(key, format!("found [{place}], legal is a place such as [0]"))
+                    fault(
+                        key,
+                        format!("found [{place}], legal is a place such as [0]"),
+                    )
                 })?;
                 (path, Some(number))
             }
@@ -117,12 +124,17 @@ impl Description {
             {
                 current = heading.split(']').next().unwrap_or("").trim();
             } else if current == table
-                && line.split_once('=').is_some_and(|(found, _)| found.trim() == name)
+                && line
+                    .split_once('=')
+                    .is_some_and(|(found, _)| found.trim() == name)
             {
                 return Ok((n, place));
             }
         }
-        Err(fault(key, "is not in the description that the fit starts from".to_string()))
+        Err(fault(
+            key,
+            "is not in the description that the fit starts from".to_string(),
+        ))
     }
 }
 
@@ -145,7 +157,8 @@ fn fault(key: &str, problem: String) -> KeyError {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "a = 1\n[flash]\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
+    const TEXT: &str =
+        "a = 1\n[flash]\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
 
     #[test]
     fn numbers_are_read_and_set_where_they_stand() {

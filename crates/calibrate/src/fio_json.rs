@@ -20,7 +20,11 @@ pub fn read_fio_json(file: &str, text: &str, scheduler: &str) -> Result<Vec<Row>
     let whole: Value =
         serde_json::from_str(text).map_err(|e| at(e.line(), "", format!("no JSON: {e}")))?;
     let Some(jobs) = whole["jobs"].as_array() else {
-        return Err(at(1, "jobs", "is missing; fio writes it with --output-format=json".into()));
+        return Err(at(
+            1,
+            "jobs",
+            "is missing; fio writes it with --output-format=json".into(),
+        ));
     };
     let mut rows = Vec::new();
     for (n, job) in jobs.iter().enumerate() {
@@ -104,12 +108,18 @@ fn cores(options: Options<'_>, processes: u32) -> Result<u32, Fault> {
     let count = |part: &str| -> Option<u32> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1).filter(|&n| n <= 4096)
+        last.checked_sub(first)?
+            .checked_add(1)
+            .filter(|&n| n <= 4096)
     };
     let counts: Option<Vec<u32>> = list.split(',').map(count).collect();
     let sum = counts.map(|c| c.iter().map(|&n| u64::from(n)).sum::<u64>());
-    sum.and_then(|n| u32::try_from(n).ok())
-        .ok_or_else(|| ("cpus_allowed", format!("found {list:?}, legal is a list such as 0-3,8")))
+    sum.and_then(|n| u32::try_from(n).ok()).ok_or_else(|| {
+        (
+            "cpus_allowed",
+            format!("found {list:?}, legal is a list such as 0-3,8"),
+        )
+    })
 }
 
 fn positive(name: &'static str, value: &Value, scale: f64) -> Result<f64, Fault> {
@@ -132,10 +142,16 @@ mod tests {
               "write": {"total_ios": 0}}]}"#;
         let rows = read_fio_json("f.json", text, "bfq").unwrap();
         assert_eq!(rows.len(), 1);
-        assert_eq!((rows[0].iodepth, rows[0].cores, rows[0].bs.as_str()), (8, 3, "8k"));
+        assert_eq!(
+            (rows[0].iodepth, rows[0].cores, rows[0].bs.as_str()),
+            (8, 3, "8k")
+        );
         assert_eq!(rows[0].measured.clat_p99_us, 5.0);
         let error = read_fio_json("f.json", &text.replace("2000.0", "0"), "bfq").unwrap_err();
         assert_eq!((error.line, error.column.as_str()), (1, "lat_ns.mean"));
-        assert_eq!(read_fio_json("f.json", "{\n x", "none").unwrap_err().line, 2);
+        assert_eq!(
+            read_fio_json("f.json", "{\n x", "none").unwrap_err().line,
+            2
+        );
     }
 }

@@ -65,8 +65,11 @@ impl Fit<'_> {
         if looked_at.is_empty() {
             return Err(CalibrateError::NoRows);
         }
-        let start: Result<Vec<f64>, _> =
-            setup.parameters.iter().map(|p| setup.model.get(p)).collect();
+        let start: Result<Vec<f64>, _> = setup
+            .parameters
+            .iter()
+            .map(|p| setup.model.get(p))
+            .collect();
         let start = start?;
         let mut best = f64::INFINITY;
         let (place, _) = search(start.clone(), setup.evaluations, |values| {

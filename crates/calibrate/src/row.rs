@@ -118,7 +118,9 @@ impl Selection {
     /// A message that says what would be right.
     pub fn parse(text: &str) -> Result<Selection, String> {
         let Some((column, values)) = text.split_once('=') else {
-            return Err(format!("{text}: legal is COLUMN=VALUE, such as study=device-*"));
+            return Err(format!(
+                "{text}: legal is COLUMN=VALUE, such as study=device-*"
+            ));
         };
         let known = FIELDS.replace(" and ", ", ");
         if !known.split(", ").any(|field| field == column) {
@@ -135,9 +137,11 @@ impl Selection {
         let Some(found) = row.field(&self.column) else {
             return false;
         };
-        self.values.iter().any(|value| match value.strip_suffix('*') {
-            Some(start) => found.starts_with(start),
-            None => found == *value,
-        })
+        self.values
+            .iter()
+            .any(|value| match value.strip_suffix('*') {
+                Some(start) => found.starts_with(start),
+                None => found == *value,
+            })
     }
 }

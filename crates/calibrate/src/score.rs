@@ -73,7 +73,11 @@ pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
     let row = |s: &Scored| {
         let each = s.errors.iter().zip(WEIGHTS).map(|(error, weight)| {
             let e = (1.0 + error).max(1e-3).ln().abs();
-            let huber = if e <= HUBER { e * e / (2.0 * HUBER) } else { e - HUBER / 2.0 };
+            let huber = if e <= HUBER {
+                e * e / (2.0 * HUBER)
+            } else {
+                e - HUBER / 2.0
+            };
             weight * huber
         });
         each.sum::<f64>()
@@ -126,11 +130,7 @@ pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> b
 /// Pairs of schedulers that met the same work and whose measured IOPS differ
 /// by more than `apart` (0.05 for 5 %): how many of them the simulation puts in
 /// the same order, and how many there are.
-pub fn order_of_schedulers(
-    rows: &[Row],
-    scored: &[Option<Scored>],
-    apart: f64,
-) -> (usize, usize) {
+pub fn order_of_schedulers(rows: &[Row], scored: &[Option<Scored>], apart: f64) -> (usize, usize) {
     let (mut right, mut all) = (0, 0);
     for (a, row_a) in rows.iter().enumerate() {
         for (b, row_b) in rows.iter().enumerate() {

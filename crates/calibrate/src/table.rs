@@ -18,8 +18,14 @@ pub fn side_by_side<'a>(rows: &'a [Row], scored: &'a [Option<Scored>]) -> SideBy
 
 impl fmt::Display for SideBySide<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| study | scheduler | rw | bs | depth | processes | cores | drives | IOPS | simulated | % | mean us | simulated | % | p99 us | simulated | % |")?;
-        writeln!(f, "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        writeln!(
+            f,
+            "| study | scheduler | rw | bs | depth | processes | cores | drives | IOPS | simulated | % | mean us | simulated | % | p99 us | simulated | % |"
+        )?;
+        writeln!(
+            f,
+            "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+        )?;
         for (row, scored) in self.rows.iter().zip(self.scored) {
             if let Some(scored) = scored {
                 line(f, row, scored)?;
@@ -53,13 +59,23 @@ fn line(f: &mut fmt::Formatter<'_>, row: &Row, scored: &Scored) -> fmt::Result {
     write!(
         f,
         "| {} | {} | {} {direction} | {} | {} | {} | {} | {} |",
-        row.study, row.scheduler, row.rw, row.bs, row.iodepth, row.processes, row.cores, row.devices
+        row.study,
+        row.scheduler,
+        row.rw,
+        row.bs,
+        row.iodepth,
+        row.processes,
+        row.cores,
+        row.devices
     )?;
     let m = &row.measured;
     let simulated = scored
         .simulated
         .map(|s| [s.iops, s.lat_mean_us, s.clat_p99_us]);
-    for (which, measured) in [m.iops, m.lat_mean_us, m.clat_p99_us].into_iter().enumerate() {
+    for (which, measured) in [m.iops, m.lat_mean_us, m.clat_p99_us]
+        .into_iter()
+        .enumerate()
+    {
         let places = if which == 0 { 0 } else { 1 };
         match simulated {
             Some(s) => write!(

@@ -78,7 +78,9 @@ fn runs_beside(row: &Row, rows: &[Row]) -> bool {
 
 fn job_text(row: &Row, beside: bool) -> String {
     let (ramp_us, run_us) = times_us(row);
-    let drives: Vec<String> = (0..row.devices).map(|n| format!("/dev/nvme{n}n1")).collect();
+    let drives: Vec<String> = (0..row.devices)
+        .map(|n| format!("/dev/nvme{n}n1"))
+        .collect();
     let mut text = format!(
         "[global]\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
@@ -99,7 +101,11 @@ fn job_text(row: &Row, beside: bool) -> String {
     }
     // Readers and writers of one run: half of the processes each, the writers
     // on the upper cores where there is more than one.
-    let random = if row.rw.starts_with("rand") { "rand" } else { "" };
+    let random = if row.rw.starts_with("rand") {
+        "rand"
+    } else {
+        ""
+    };
     let half = (row.processes / 2).max(1);
     let split = row.cores / 2;
     let (low, high) = match split {
@@ -117,11 +123,14 @@ fn times_us(row: &Row) -> (u64, u64) {
         return (WRITES_US, WRITES_US);
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
-    let run_us = (WANTED_IOS.max(in_flight * 8.0) / row.measured.iops * 1e6)
-        .clamp(SHORTEST_US, LONGEST_US);
+    let run_us =
+        (WANTED_IOS.max(in_flight * 8.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
     let ramp_us = (in_flight / row.measured.iops * 4e6).clamp(2_000.0, LONGEST_US);
     // In whole milliseconds, so that repeats of a row are one job.
-    ((ramp_us / 1e3).ceil() as u64 * 1000, (run_us / 1e3).ceil() as u64 * 1000)
+    (
+        (ramp_us / 1e3).ceil() as u64 * 1000,
+        (run_us / 1e3).ceil() as u64 * 1000,
+    )
 }
 
 impl Case {

@@ -1,0 +1,83 @@
+//! A fit to rows that were simulated finds the numbers they were simulated with.
+
+use blklab_calibrate::{Description, FitSetup, Measured, Model, Parameter, Row, cases, fit, score};
+use blklab_device::registry;
+use blklab_sim::Machine;
+use blklab_workload::fio::Direction;
+
+fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
+    Row {
+        study: "known".into(),
+        scheduler: scheduler.into(),
+        note: String::new(),
+        rw: "randread".into(),
+        direction: Direction::Read,
+        bs: "4k".into(),
+        iodepth,
+        processes,
+        cores: processes,
+        devices: 1,
+        measured: Measured {
+            // Only a first guess, for the length of the runs.
+            iops: 100_000.0,
+            lat_mean_us: 100.0,
+            clat_p99_us: 100.0,
+        },
+    }
+}
+
+fn model() -> Model {
+    Model {
+        drive_name: "nvme".into(),
+        drive: Description::new(registry::text("nvme").expect("listed")),
+        machine_name: "xeon-10core".into(),
+        machine: Description::new(Machine::text("xeon-10core").expect("listed")),
+    }
+}
+
+#[test]
+fn known_parameters_are_found_again() {
+    let mut rows = vec![
+        row("none", 1, 1),
+        row("none", 8, 1),
+        row("none", 64, 1),
+        row("none", 64, 4),
+        row("mq-deadline", 64, 1),
+        row("mq-deadline", 64, 4),
+    ];
+    let truth = model();
+    let simulated = score(&truth, &cases(&rows).unwrap(), &rows, 1).unwrap();
+    for (row, scored) in rows.iter_mut().zip(&simulated) {
+        row.measured = scored.unwrap().simulated.unwrap();
+    }
+    let names = "drive.flash.read_us,costs.bio_ns,costs.scheduler.mq-deadline.insert_ns";
+    let parameters = Parameter::parse_list(names).unwrap();
+    let mut start = truth.clone();
+    for (parameter, factor) in parameters.iter().zip([1.3, 0.7, 1.5]) {
+        let value = truth.get(parameter).unwrap() * factor;
+        start.set(parameter, value, "").unwrap();
+    }
+    let fitted: Vec<usize> = (0..rows.len()).collect();
+    let setup = FitSetup {
+        model: start,
+        parameters: &parameters,
+        rows: &rows,
+        fitted: &fitted,
+        evaluations: 60,
+        seed: 7,
+        comment: "fitted",
+    };
+    let found = fit(setup, &mut |_| ()).unwrap();
+    for (parameter, within) in parameters.iter().zip([0.04, 0.1, 0.15]) {
+        let (want, got) = (
+            truth.get(parameter).unwrap(),
+            found.model.get(parameter).unwrap(),
+        );
+        let error = (got / want - 1.0).abs();
+        assert!(
+            error < within,
+            "{}: {want} found as {got}",
+            parameter.name()
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The shipped descriptions against rows of the study they were fitted to.
+
+use blklab_calibrate::{
+    Description, Model, Row, Selection, cases, medians, order_of_schedulers, read_csv, score,
+    side_by_side,
+};
+use blklab_device::registry;
+use blklab_sim::Machine;
+
+fn rows(selections: &[&str]) -> Vec<Row> {
+    let text = include_str!("../../../tests/data/nvme-980pro/calibration.csv");
+    let rows = read_csv("calibration.csv", text).expect("rows");
+    assert_eq!(rows.len(), 214);
+    let selections: Vec<Selection> = selections
+        .iter()
+        .map(|s| Selection::parse(s).expect("a selection"))
+        .collect();
+    rows.into_iter()
+        .filter(|row| selections.iter().all(|s| s.takes(row)))
+        .collect()
+}
+
+fn shipped() -> Model {
+    Model {
+        drive_name: "980pro-1tb".into(),
+        drive: Description::new(registry::text("980pro-1tb").expect("listed")),
+        machine_name: "xeon-10core".into(),
+        machine: Description::new(Machine::text("xeon-10core").expect("listed")),
+    }
+}
+
+#[test]
+fn one_process_under_no_scheduler() {
+    let rows = rows(&["study=device-baseline-processes", "processes=1"]);
+    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    println!("{}", side_by_side(&rows, &scored));
+    let m = medians(&rows, &scored, |_| true);
+    assert!(
+        m.iops < 0.06 && m.lat_mean < 0.06 && m.clat_p99 < 0.12,
+        "{m:?}"
+    );
+}
+
+#[test]
+fn schedulers_come_in_the_real_order() {
+    let rows = rows(&["study=throughput-apps-ten-cores", "processes=1,2,4"]);
+    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    println!("{}", side_by_side(&rows, &scored));
+    let (right, all) = order_of_schedulers(&rows, &scored, 0.05);
+    assert_eq!(right, all);
+    let m = medians(&rows, &scored, |_| true);
+    assert!(m.iops < 0.1, "{m:?}");
+}
