@@ -36,7 +36,7 @@ fn one_process_under_no_scheduler() {
     println!("{}", side_by_side(&rows, &scored));
     let m = medians(&rows, &scored, |_| true);
     assert!(
-        m.iops < 0.06 && m.lat_mean < 0.06 && m.clat_p99 < 0.12,
+        m.iops < 0.06 && m.lat_mean < 0.06 && m.clat_p99 < 0.15,
         "{m:?}"
     );
 }
