@@ -2,10 +2,7 @@
 
 /// Name and text of every job in `jobs/`.
 const JOBS: &[(&str, &str)] = &[
-    (
-        "thesis/read",
-        include_str!("../../../jobs/thesis/read.fio"),
-    ),
+    ("thesis/read", include_str!("../../../jobs/thesis/read.fio")),
     (
         "thesis/write",
         include_str!("../../../jobs/thesis/write.fio"),
@@ -26,10 +23,7 @@ const JOBS: &[(&str, &str)] = &[
         "thesis/randrw-90-10",
         include_str!("../../../jobs/thesis/randrw-90-10.fio"),
     ),
-    (
-        "thesis/all",
-        include_str!("../../../jobs/thesis/all.fio"),
-    ),
+    ("thesis/all", include_str!("../../../jobs/thesis/all.fio")),
 ];
 
 /// Their names, in the order they should be listed.
@@ -47,7 +41,9 @@ pub fn find(name: &str) -> Option<&'static str> {
 /// What a job is, in a line: the first comment of its text.
 pub fn help(name: &str) -> &'static str {
     let first = find(name).and_then(|text| text.lines().next());
-    first.unwrap_or_default().trim_start_matches(['#', ';', ' '])
+    first
+        .unwrap_or_default()
+        .trim_start_matches(['#', ';', ' '])
 }
 
 #[cfg(test)]
