@@ -18,6 +18,8 @@ use blklab_blk::{
     op_is_sync, sched_try_insert_merge,
 };
 
+use crate::jiffies::{jiffies, msecs_to_jiffies};
+
 const READ_EXPIRE: usize = 0;
 const WRITE_EXPIRE: usize = 1;
 const WRITES_STARVED: usize = 2;
@@ -85,19 +87,6 @@ pub const TUNABLES: &[Tunable] = &[
         help: "how long a lower priority class waits at most",
     },
 ];
-
-/// Nanoseconds of a jiffy at HZ=250.
-const JIFFY_NS: u64 = 4_000_000;
-
-/// The tick the time is in, as the kernel counts.
-fn jiffies(now: Nanos) -> i64 {
-    (now.0 / JIFFY_NS) as i64
-}
-
-/// `msecs_to_jiffies`: rounded up.
-fn msecs_to_jiffies(ms: i64) -> i64 {
-    (ms as u64 * 1_000_000).div_ceil(JIFFY_NS) as i64
-}
 
 /// Real time, best effort, idle.
 const CLASSES: usize = 3;
