@@ -5,7 +5,7 @@ use std::path::Path;
 use blklab_device::{DriveSpec, registry};
 use blklab_sim::{Machine, SchedulerChoice};
 use blklab_workload::fio::{self, JobFile};
-use blklab_workload::{library, nearest, trace};
+use blklab_workload::{hint, library, trace};
 
 use crate::args::WorkArgs;
 use crate::failure::Failure;
@@ -74,10 +74,7 @@ fn no_includes(_: &str, name: &str) -> Result<(String, String), String> {
 }
 
 fn no_such_job(name: &str) -> Failure {
-    let hint = match nearest(name, library::names()) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
-    };
+    let hint = hint(name, library::names());
     Failure::mistake(format!(
         "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
     ))
@@ -127,10 +124,7 @@ fn described(
         if Path::new(name).exists() {
             return Failure::mistake(format!("{name}: cannot read: {error}"));
         }
-        let hint = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("; did you mean {near}?"),
-            None => String::new(),
-        };
+        let hint = hint(name, known.iter().copied());
         let list = known.join(", ");
         Failure::mistake(format!(
             "{name}: no such file, and no {kind} of that name; there are {list}{hint}"

@@ -3,7 +3,7 @@
 use blklab_blk::Tunable;
 use blklab_device::registry;
 use blklab_sim::{Machine, SchedulerChoice};
-use blklab_workload::{library, nearest};
+use blklab_workload::{hint, library};
 
 use crate::args::{ShowArgs, Shown};
 use crate::failure::Failure;
@@ -58,10 +58,7 @@ fn known(
         return Ok(text.to_string());
     }
     let names: Vec<&str> = names.collect();
-    let hint = match nearest(name, names.iter().copied()) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
-    };
+    let hint = hint(name, names.iter().copied());
     let list = names.join(", ");
     Err(Failure::mistake(format!(
         "there is no {kind} called {name}; there are {list}{hint}"

@@ -4,7 +4,7 @@ use blklab_blk::{TunableError, Unit};
 use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
 use blklab_workload::fio::{Engine, JobFile, JobSpec};
-use blklab_workload::nearest;
+use blklab_workload::hint;
 use thiserror::Error;
 
 use crate::machine::Machine;
@@ -54,10 +54,7 @@ impl SetupError {
 
 fn unknown_scheduler(name: &str) -> String {
     let known: Vec<&str> = blklab_elevator::all().iter().map(|t| t.name).collect();
-    let hint = match nearest(name, known.iter().copied()) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
-    };
+    let hint = hint(name, known.iter().copied());
     format!(
         "there is no scheduler called {name}; there are {}{hint}",
         known.join(", ")
@@ -105,10 +102,7 @@ impl SchedulerChoice {
         let declared = self.kind.tunables;
         let Some(t) = declared.iter().find(|t| t.name == tunable) else {
             let known: Vec<&'static str> = declared.iter().map(|t| t.name).collect();
-            let hint = match nearest(tunable, known.iter().copied()) {
-                Some(near) => format!("; did you mean {near}?"),
-                None => String::new(),
-            };
+            let hint = hint(tunable, known.iter().copied());
             let list = TunableError::Unknown { known };
             return Err(fault(format!("no such tunable; {list}{hint}")));
         };

@@ -8,4 +8,4 @@ pub mod library;
 mod nearest;
 pub mod trace;
 
-pub use nearest::nearest;
+pub use nearest::{hint, nearest};

@@ -17,6 +17,15 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
+/// The end of a message on an unknown name: `; did you mean NAME?`, or nothing
+/// where no known name is close.
+pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    match nearest(typed, known) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::nearest;
