@@ -137,10 +137,10 @@ pub trait Device: Send {
         }
     }
 
-    /// What happened inside so far.
-    fn stats(&self) -> blklab_stats::DeviceStats;
+    /// What happened inside until `now`.
+    fn stats(&self, now: Nanos) -> blklab_stats::DeviceStats;
 
-    /// Forgets what [`Device::stats`] counted (at the end of a ramp), not what
-    /// is on the drive.
-    fn reset_stats(&mut self);
+    /// Forgets what [`Device::stats`] counted until `now` (the end of a ramp),
+    /// not what is on the drive.
+    fn reset_stats(&mut self, now: Nanos);
 }

@@ -129,11 +129,11 @@ impl Device for NullDrive {
         }
     }
 
-    fn stats(&self) -> DeviceStats {
+    fn stats(&self, _now: Nanos) -> DeviceStats {
         self.stats.clone()
     }
 
-    fn reset_stats(&mut self) {
+    fn reset_stats(&mut self, _now: Nanos) {
         self.stats = DeviceStats::default();
     }
 }

@@ -131,7 +131,7 @@ fn samples(visit: &Visit<'_>) -> Vec<Sample> {
         plain("memory_bytes", memory.used_bytes() as f64);
     }
     if let Some(model) = disk.model() {
-        let stats = model.device().stats();
+        let stats = model.device().stats(visit.now);
         plain("drive_flash_programs_total", stats.flash_programs as f64);
         plain("drive_flash_erases_total", stats.flash_erases as f64);
         latencies(&mut samples, "pacing_late_seconds", "", disk.lateness());

@@ -80,7 +80,7 @@ impl Disk {
 
     pub(crate) fn reset_counters(&mut self, now: Nanos) {
         self.queue.reset_counters(now);
-        self.driver.device_mut().reset_stats();
+        self.driver.device_mut().reset_stats(now);
     }
 
     pub(crate) fn stats(&self, now: Nanos) -> DiskStats {
@@ -114,7 +114,7 @@ impl Disk {
                     .map(|(name, value)| Counter { name, value })
                     .collect(),
             },
-            device: self.driver.device().stats(),
+            device: self.driver.device().stats(now),
         }
     }
 }

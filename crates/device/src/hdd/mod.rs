@@ -427,11 +427,11 @@ impl Device for Hdd {
         }
     }
 
-    fn stats(&self) -> DeviceStats {
+    fn stats(&self, _now: Nanos) -> DeviceStats {
         self.stats.clone()
     }
 
-    fn reset_stats(&mut self) {
+    fn reset_stats(&mut self, _now: Nanos) {
         self.stats = DeviceStats::default();
     }
 }

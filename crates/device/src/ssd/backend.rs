@@ -588,9 +588,9 @@ impl Backend {
         }
     }
 
-    /// Adds what was counted to `stats`.
-    pub(crate) fn report(&self, stats: &mut DeviceStats) {
-        stats.channels = self.channels.iter().map(|c| c.stats.clone()).collect();
+    /// Adds what was counted until `now_ns` to `stats`.
+    pub(crate) fn report(&self, now_ns: u64, stats: &mut DeviceStats) {
+        stats.channels = self.channels.iter().map(|c| c.stats(now_ns)).collect();
         stats.flash_reads = stats.channels.iter().map(|c| c.reads).sum();
         stats.flash_programs = stats.channels.iter().map(|c| c.writes).sum();
         stats.flash_erases = self.counts.erases;
@@ -616,11 +616,12 @@ impl Backend {
             .collect();
     }
 
-    pub(crate) fn reset_stats(&mut self) {
+    pub(crate) fn reset_stats(&mut self, now_ns: u64) {
         self.counts = Counts::default();
         self.plane_busy_ns.fill(0);
         for channel in &mut self.channels {
             channel.stats = ChannelStats::default();
+            channel.active_since_ns = now_ns;
         }
         for unit in &mut self.units {
             unit.busy_ns = 0;
@@ -798,5 +799,15 @@ impl Channel {
         if self.active == 0 {
             self.stats.die_busy_ns += now_ns - self.active_since_ns;
         }
+    }
+
+    /// What was counted until `now_ns`, the work in progress included: under
+    /// steady writes a channel is never idle.
+    fn stats(&self, now_ns: u64) -> ChannelStats {
+        let mut stats = self.stats.clone();
+        if self.active > 0 {
+            stats.die_busy_ns += now_ns.saturating_sub(self.active_since_ns);
+        }
+        stats
     }
 }

@@ -488,16 +488,16 @@ impl Device for Ssd {
         }
     }
 
-    fn stats(&self) -> DeviceStats {
+    fn stats(&self, now: Nanos) -> DeviceStats {
         let mut stats = self.stats.clone();
-        self.backend.report(&mut stats);
+        self.backend.report(now.0, &mut stats);
         stats.wear = self.ftl.wear();
         stats
     }
 
-    fn reset_stats(&mut self) {
+    fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
-        self.backend.reset_stats();
+        self.backend.reset_stats(now.0);
     }
 }
 

@@ -139,11 +139,39 @@ fn every_slot_is_valid_once_and_counted() {
             overwrite(&mut drive, 30_000, round);
             drive.ftl.check(slots);
         }
-        let stats = drive.stats();
+        let stats = drive.stats(Nanos(0));
         assert!(
             stats.collection.blocks > 100,
             "{shape:?}: nothing was collected"
         );
+    }
+}
+
+/// A channel that is never idle is busy all the time, whenever one asks.
+#[test]
+fn work_in_progress_counts_as_busy() {
+    let mut drive = Ssd::new(small(&[]), 1);
+    let mut done = Vec::new();
+    for tag in 0..64 {
+        drive.submit(
+            Nanos(0),
+            Command {
+                tag,
+                queue: 0,
+                op: Op::Read,
+                sector: Sector(tag as u64 * 8),
+                sectors: 8,
+                fua: false,
+            },
+        );
+    }
+    let (reset, now) = (Nanos(60_000), Nanos(100_000));
+    drive.advance(reset, &mut done);
+    drive.reset_stats(reset);
+    drive.advance(now, &mut done);
+    assert!(done.len() < 64, "nothing is in progress any more");
+    for channel in drive.stats(now).channels {
+        assert_eq!(channel.die_busy_ns, now.0 - reset.0);
     }
 }
 
@@ -156,7 +184,10 @@ fn write_amplification(policy: &str, simulate: bool) -> f64 {
     ]);
     let mut drive = Ssd::new(spec, 3);
     overwrite(&mut drive, 60_000, 9);
-    drive.stats().write_amplification().expect("it has written")
+    drive
+        .stats(Nanos(0))
+        .write_amplification()
+        .expect("it has written")
 }
 
 /// The state that is worked out must amplify writes as the simulated one does.
