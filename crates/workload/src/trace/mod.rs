@@ -3,9 +3,11 @@
 //!
 //! [`open`] reads a trace to replay: DiskSim ASCII, MSR Cambridge CSV,
 //! blkparse text or tracefs text, gzipped or not. [`tracefs`] reads every event of the
-//! kernel's block layer, to compare ours with.
+//! kernel's block layer, to compare ours with; its events can be written as
+//! they are read, or by [`BlktraceWriter`] in blktrace's binary form.
 
 pub mod blkparse;
+mod blktrace;
 mod cursor;
 pub mod disksim;
 mod error;
@@ -18,6 +20,7 @@ pub mod tracefs;
 
 use std::path::Path;
 
+pub use blktrace::BlktraceWriter;
 pub use error::{Fault, TraceError};
 pub use reader::{Format, Reader, open};
 pub use record::{TraceRecord, device_number};
