@@ -2,7 +2,7 @@
 
 use super::Ssd;
 use super::flash_op;
-use super::ftl::Stream;
+use super::ftl::{FlashPage, Stream};
 use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Source};
 
@@ -43,7 +43,12 @@ impl Ssd {
             let slots = self.current_slots(job.victim, page);
             if slots > 0 {
                 let bytes = slots * self.spec.ftl.map_unit_bytes;
-                self.enqueue_collection(now_ns, OpKind::Read, plane, page, bytes);
+                let at = FlashPage {
+                    plane,
+                    block: job.victim,
+                    page,
+                };
+                self.enqueue_collection(now_ns, OpKind::Read, at, bytes);
                 job.reads += 1;
             }
         }
@@ -56,13 +61,18 @@ impl Ssd {
             self.program(now_ns, record);
         } else if job.programs == 0 {
             self.jobs[plane as usize].erasing = true;
-            self.enqueue_collection(now_ns, OpKind::Erase, plane, job.victim, 0);
+            let at = FlashPage {
+                plane,
+                block: job.victim,
+                page: 0,
+            };
+            self.enqueue_collection(now_ns, OpKind::Erase, at, 0);
         }
     }
 
-    fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, plane: u32, page: u32, bytes: u32) {
-        let mut op = flash_op(kind, Source::Gc, plane, plane, page, bytes);
-        op.background = self.collection_yields(plane);
+    fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, at: FlashPage, bytes: u32) {
+        let mut op = flash_op(kind, Source::Gc, at.plane, at, bytes);
+        op.background = self.collection_yields(at.plane);
         self.backend.enqueue(now_ns, op);
     }
 
@@ -78,13 +88,13 @@ impl Ssd {
         let plane = op.plane;
         let job = &mut self.jobs[plane as usize];
         if op.kind == OpKind::Erase {
-            let (victim, took_ns) = (job.victim, now_ns - job.since_ns);
+            let took_ns = now_ns - job.since_ns;
             *job = Job::NONE;
             let counts = &mut self.stats.collection;
             counts.blocks += 1;
             counts.busy_ns += took_ns;
             counts.longest_ns = counts.longest_ns.max(took_ns);
-            self.ftl.erased(plane, victim);
+            self.ftl.erased(plane, op.block);
             if self.ftl.wants_collection(plane) {
                 self.collect(now_ns, plane);
             }
@@ -92,8 +102,7 @@ impl Ssd {
             return;
         }
         job.reads -= 1;
-        let victim = job.victim;
-        self.move_page(now_ns, plane, victim, op.page);
+        self.move_page(now_ns, plane, op.block, op.page);
         self.continue_collection(now_ns, plane);
     }
 

@@ -26,6 +26,16 @@ pub(crate) enum Located {
     Flash(u32),
 }
 
+/// A page of the flash, or a block where the page does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlashPage {
+    pub(crate) plane: u32,
+    /// The global block.
+    pub(crate) block: u32,
+    /// The page within its block.
+    pub(crate) page: u32,
+}
+
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -55,6 +65,17 @@ pub(crate) struct PageRecord {
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
     next_free: u32,
+}
+
+impl PageRecord {
+    /// Where it will be programmed.
+    pub(crate) fn at(&self) -> FlashPage {
+        FlashPage {
+            plane: self.plane,
+            block: self.block,
+            page: self.page,
+        }
+    }
 }
 
 /// Where a stream writes in a plane.
@@ -162,12 +183,15 @@ impl Ftl {
         };
     }
 
-    /// The plane, block and page of a physical slot.
+    /// The page of a physical slot.
     #[inline]
-    pub(crate) fn parts(&self, at: u32) -> (u32, u32, u32) {
+    pub(crate) fn parts(&self, at: u32) -> FlashPage {
         let (block, within) = self.slots_per_block.split(at);
-        let page = self.slots_per_page.split(within).0;
-        (self.blocks_per_plane.split(block).0, block, page)
+        FlashPage {
+            plane: self.blocks_per_plane.split(block).0,
+            block,
+            page: self.slots_per_page.split(within).0,
+        }
     }
 
     /// Where a slot is.
@@ -177,7 +201,8 @@ impl Ftl {
             Place::Discarded => Located::Nowhere,
             Place::Initial => self.initial(slot),
             Place::At(at) => {
-                let (_, block, page) = self.parts(at);
+                let (block, within) = self.slots_per_block.split(at);
+                let page = self.slots_per_page.split(within).0;
                 if page < self.blocks.programmed[block as usize] as u32 {
                     Located::Flash(at)
                 } else {
@@ -401,9 +426,13 @@ impl Ftl {
 
     /// The plane where a page of the map is kept, and a page number that tells
     /// its neighbours apart.
-    pub(crate) fn map_page_home(&self, map_page: u32) -> (u32, u32) {
+    pub(crate) fn map_page_home(&self, map_page: u32) -> FlashPage {
         let home = self.placement.home(map_page);
-        (home.plane, home.rank % self.pages_per_block)
+        FlashPage {
+            plane: home.plane,
+            block: NO_BLOCK,
+            page: home.rank % self.pages_per_block,
+        }
     }
 
     /// Whether two physical slots lie in one page.

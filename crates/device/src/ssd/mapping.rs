@@ -120,8 +120,7 @@ impl Ssd {
             OpKind::Program => self.stats.map_programs += 1,
             OpKind::Erase => {}
         }
-        let (plane, place) = self.ftl.map_page_home(page);
-        let op = flash_op(kind, source, owner, plane, place, bytes);
+        let op = flash_op(kind, source, owner, self.ftl.map_page_home(page), bytes);
         self.backend.enqueue(now_ns, op);
     }
 
@@ -156,7 +155,7 @@ impl Ssd {
     pub(super) fn map_merged(&mut self, now_ns: u64, page: u32) {
         let bytes = self.spec.geometry.page_bytes;
         self.map_op(now_ns, OpKind::Program, Source::MapWrite, page, page, bytes);
-        let (plane, _) = self.ftl.map_page_home(page);
+        let plane = self.ftl.map_page_home(page).plane;
         let programs = &mut self.map_programs[plane as usize];
         *programs += 1;
         if *programs == self.spec.geometry.pages_per_block {

@@ -35,7 +35,7 @@ use crate::{Command, CommandStatus, Completion, Device, Identity};
 use backend::Backend;
 use cmt::Cmt;
 use epochs::Epochs;
-use ftl::{Ftl, Located};
+use ftl::{FlashPage, Ftl, Located};
 use gc::Job;
 use lanes::Lane;
 use link::Link;
@@ -297,8 +297,13 @@ impl Ssd {
 
     #[inline]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
-        let (plane, _, page) = self.ftl.parts(at);
-        let op = flash_op(OpKind::Read, Source::Host, owner, plane, page, bytes as u32);
+        let op = flash_op(
+            OpKind::Read,
+            Source::Host,
+            owner,
+            self.ftl.parts(at),
+            bytes as u32,
+        );
         self.backend.enqueue(now_ns, op);
     }
 
@@ -410,12 +415,13 @@ impl Ssd {
 
 /// An operation as it enters the backend.
 #[inline]
-fn flash_op(kind: OpKind, source: Source, owner: u32, plane: u32, page: u32, bytes: u32) -> Op {
+fn flash_op(kind: OpKind, source: Source, owner: u32, at: FlashPage, bytes: u32) -> Op {
     Op {
         next: NONE,
         owner,
-        plane,
-        page,
+        plane: at.plane,
+        block: at.block,
+        page: at.page,
         bytes,
         kind,
         source,

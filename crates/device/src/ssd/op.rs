@@ -40,7 +40,9 @@ pub(crate) struct Op {
     pub(crate) owner: u32,
     /// The global plane.
     pub(crate) plane: u32,
-    /// The block, for erases, else the page within its block.
+    /// The global block.
+    pub(crate) block: u32,
+    /// The page within its block; zero for an erase.
     pub(crate) page: u32,
     /// Bytes on the channel.
     pub(crate) bytes: u32,

@@ -119,10 +119,10 @@ impl Ssd {
 
     /// Reads what a partial write leaves of a map unit.
     fn read_rest(&mut self, now_ns: u64, record: u32, at: u32, missing: u32) {
-        let (plane, _, page) = self.ftl.parts(at);
         let codeword = self.spec.channel.codeword_bytes;
         let bytes = missing.next_multiple_of(codeword);
-        let op = flash_op(OpKind::Read, Source::Rewrite, record, plane, page, bytes);
+        let page = self.ftl.parts(at);
+        let op = flash_op(OpKind::Read, Source::Rewrite, record, page, bytes);
         self.backend.enqueue(now_ns, op);
     }
 
@@ -152,14 +152,7 @@ impl Ssd {
         self.ftl.close(record);
         let page = *self.ftl.record(record);
         let bytes = self.spec.geometry.page_bytes;
-        let mut op = flash_op(
-            OpKind::Program,
-            Source::Program,
-            record,
-            page.plane,
-            page.page,
-            bytes,
-        );
+        let mut op = flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
         // Programs of one block must not overtake each other, so all of them
         // wait in one queue; collection yields with its reads and erases.
         op.ready = page.reads == 0;
