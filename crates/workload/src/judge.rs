@@ -32,11 +32,19 @@ impl Scratch {
 
     /// Runs fio here.
     pub fn fio(&self, args: &[&str]) -> Output {
-        Command::new("fio")
-            .args(args)
-            .current_dir(&self.0)
-            .output()
-            .unwrap()
+        self.command("fio").args(args).output().unwrap()
+    }
+
+    /// A program to be run here.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.0);
+        command
+    }
+
+    /// A file's path.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// Reads a file from here.
@@ -46,7 +54,12 @@ impl Scratch {
 
     /// Writes a file here.
     pub fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
+        self.write_bytes(name, text.as_bytes());
+    }
+
+    /// Writes a file of any bytes here.
+    pub fn write_bytes(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.0.join(name), bytes).unwrap();
     }
 }
 

@@ -10,9 +10,10 @@ use std::fmt;
 
 use blklab_blk::{BioFlags, Op, Sector};
 
+use super::action::{Action, EventContext};
 use super::cursor::Cursor;
 use super::error::Fault;
-use super::record::{Parsed, TraceRecord, checked_extent, device_number};
+use super::record::{IoEnd, Parsed, TraceRecord, checked_extent, device_number};
 use super::rwbs::Rwbs;
 
 const LINE_EXPECTED: &str =
@@ -49,7 +50,7 @@ impl Parser {
             return Ok(Parsed::Nothing);
         }
         if begins_summary(start) {
-            return Ok(Parsed::End);
+            return Ok(Parsed::Over);
         }
         let mut at = Cursor::new(line);
         let (device, at_ns) = prefix(&mut at)?;
@@ -57,6 +58,9 @@ impl Parser {
         let action = at.word();
         if action.is_empty() {
             return Err(at.fault("action", LINE_EXPECTED));
+        }
+        if action == "C" {
+            return ended(&mut at, device, at_ns);
         }
         if action != self.arrival {
             // A Q that the start of the trace gave no reason to expect.
@@ -101,6 +105,36 @@ fn prefix(at: &mut Cursor<'_>) -> Result<(u32, u64), Fault> {
     at.number::<u64>("sequence", "a sequence number")?;
     at.skip_blanks();
     Ok((device, at.seconds("time")?))
+}
+
+/// What follows a completion's action. One that cannot be read is of no I/O
+/// that could be waited for.
+fn ended(at: &mut Cursor<'_>, device: u32, at_ns: u64) -> Result<Parsed, Fault> {
+    at.skip_blanks();
+    let column = at.column();
+    let Rwbs {
+        op: Some(op),
+        flags,
+    } = Rwbs::parse(at.word(), column)?
+    else {
+        return Ok(Parsed::Nothing);
+    };
+    let sector = at.number("sector", "a sector number").unwrap_or(0);
+    at.skip_blanks();
+    let has_extent = at.eat("+");
+    at.skip_blanks();
+    let sectors = match has_extent {
+        true => at.number("size", "a number of sectors")?,
+        false => 0,
+    };
+    let is_flush = sectors == 0 && flags.has(BioFlags::PREFLUSH);
+    let end = IoEnd {
+        device,
+        op: if is_flush { Op::Flush } else { op },
+        sector: Sector(sector),
+        sectors,
+    };
+    Ok(Parsed::Ended { at_ns, end })
 }
 
 /// What follows an arrival's action: `record` with what it says.
@@ -153,46 +187,6 @@ const WITHOUT_DATA: &str = "I/Os with neither data nor a flush";
 /// Why an I/O was skipped.
 pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
 
-/// Who does something in a trace, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventContext<'a> {
-    /// The drive's major number.
-    pub major: u32,
-    /// The drive's minor number.
-    pub minor: u32,
-    /// The CPU.
-    pub cpu: u32,
-    /// Counts a CPU's events.
-    pub sequence: u64,
-    /// From the trace's start.
-    pub at_ns: u64,
-    /// The process that runs.
-    pub pid: u32,
-    /// Its name.
-    pub process: &'a str,
-}
-
-/// What happens to an extent. The letters are blkparse's actions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Q: a bio enters the block layer.
-    Queue,
-    /// G: it gets a request.
-    GetRequest,
-    /// I: the request goes to the scheduler.
-    Insert,
-    /// M: a bio joins the end of a request.
-    BackMerge,
-    /// F: a bio joins the start of a request.
-    FrontMerge,
-    /// R: the driver gives a request back.
-    Requeue,
-    /// D: the request goes to the driver.
-    Issue,
-    /// C: it is done, with this error or 0.
-    Complete(i32),
-}
-
 /// Writes an event as blkparse does in its default format.
 pub fn write_event(
     out: &mut impl fmt::Write,
@@ -229,6 +223,7 @@ pub fn write_event(
     write!(out, "{letter:>2} {:>3} ", rwbs.to_string())?;
     match action {
         Action::Complete(error) => writeln!(out, "{sector} + {sectors} [{error}]"),
+        Action::Requeue => writeln!(out, "{sector} + {sectors} [0]"),
         _ if sectors == 0 => writeln!(out, "[{process}]"),
         _ => writeln!(out, "{sector} + {sectors} [{process}]"),
     }

@@ -39,6 +39,16 @@ pub enum TraceError {
         /// The formats there are, with what a line of each looks like.
         expected: &'static str,
     },
+    /// A binary trace is not as its format wants it to be.
+    #[error("{file}: at byte {offset}: {message}")]
+    Binary {
+        /// The trace's file.
+        file: String,
+        /// Where the record begins, counted from 0.
+        offset: u64,
+        /// What is wrong there.
+        message: String,
+    },
     /// A trace's JSON description is not as it should be.
     #[error("{file}: {message}")]
     Description {

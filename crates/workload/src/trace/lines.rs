@@ -90,8 +90,8 @@ impl Lines {
         Ok(true)
     }
 
-    /// The first `limit` bytes of what comes, as text. They stay to be read.
-    pub(crate) fn look_ahead(&mut self, limit: u64) -> Result<String, TraceError> {
+    /// The first `limit` bytes of what comes. They stay to be read.
+    pub(crate) fn look_ahead(&mut self, limit: u64) -> Result<Vec<u8>, TraceError> {
         let mut start = Vec::new();
         if let Err(source) = (&mut self.source).take(limit).read_to_end(&mut start) {
             return Err(TraceError::Io {
@@ -100,10 +100,14 @@ impl Lines {
                 source,
             });
         }
-        let text = String::from_utf8_lossy(&start).into_owned();
         let rest = std::mem::replace(&mut self.source, Box::new(io::empty()));
-        self.source = Box::new(io::Cursor::new(start).chain(rest));
-        Ok(text)
+        self.source = Box::new(io::Cursor::new(start.clone()).chain(rest));
+        Ok(start)
+    }
+
+    /// What messages call the file, and what of it has not been read.
+    pub(crate) fn into_source(self) -> (String, Box<dyn BufRead + Send>) {
+        (self.file, self.source)
     }
 
     /// What messages call the file.

@@ -2,15 +2,18 @@
 //! its block layer.
 //!
 //! [`open`] reads a trace to replay: DiskSim ASCII, MSR Cambridge CSV,
-//! blkparse text or tracefs text, gzipped or not. [`tracefs`] reads every event of the
-//! kernel's block layer, to compare ours with; its events can be written as
-//! they are read, or by [`BlktraceWriter`] in blktrace's binary form.
+//! blkparse text, blktrace binary, tracefs text or an fio iolog, gzipped or
+//! not. [`tracefs`] reads every event of the kernel's block layer, to compare
+//! ours with; its events can be written as they are read, or by
+//! [`BlktraceWriter`] in blktrace's binary form.
 
+mod action;
 pub mod blkparse;
 mod blktrace;
 mod cursor;
 pub mod disksim;
 mod error;
+mod iolog;
 mod lines;
 pub mod msr;
 mod reader;
@@ -20,10 +23,11 @@ pub mod tracefs;
 
 use std::path::Path;
 
+pub use action::{Action, EventContext};
 pub use blktrace::BlktraceWriter;
 pub use error::{Fault, TraceError};
 pub use reader::{Format, Reader, open};
-pub use record::{TraceRecord, device_number};
+pub use record::{IoEnd, Item, TraceRecord, device_number};
 pub use rwbs::Rwbs;
 
 use lines::Lines;

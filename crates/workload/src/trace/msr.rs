@@ -2,8 +2,8 @@
 //! with `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
 //! The time stamp is a Windows file time (100 ns since 1601), offset and size
-//! are bytes. The response time of the recorded machine is not read: the
-//! replay makes its own. A first line with the columns' names is passed over.
+//! are bytes, the response time counts as the time stamp does. A first line
+//! with the columns' names is passed over.
 //! Disks are told apart by their number alone, so a file may hold one host's.
 
 use std::borrow::Cow;
@@ -65,7 +65,7 @@ impl Parser {
         let size = at;
         let sectors = whole_sectors(&mut at, "Size")?;
         let sectors = checked_extent(sector, sectors, size)?;
-        Ok(Parsed::Record(TraceRecord {
+        let record = TraceRecord {
             at_ns,
             device,
             op,
@@ -73,7 +73,12 @@ impl Parser {
             sectors,
             pid: 0,
             flags: BioFlags::NONE,
-        }))
+        };
+        // Hosts that did not measure it left it empty or wrote 0.
+        Ok(match at.rest().trim().parse::<u64>() {
+            Ok(ticks) if ticks > 0 => Parsed::Timed(record, ticks.saturating_mul(TICK_NS)),
+            _ => Parsed::Record(record),
+        })
     }
 
     fn check_host(&mut self, at: &mut Cursor<'_>) -> Result<(), Fault> {

@@ -4,15 +4,15 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use blklab_blk::{BioFlags, Op};
 
 use super::error::{TraceError, excerpt};
 use super::lines::Lines;
-use super::record::{Parsed, TraceRecord, checked_extent, device_number};
-use super::{blkparse, cursor::Cursor, disksim, error::Fault, msr, tracefs};
+use super::record::{IoEnd, Item, Parsed, TraceRecord, checked_extent, device_number};
+use super::{blkparse, blktrace, cursor::Cursor, disksim, error::Fault, iolog, msr, tracefs};
 
 /// Records held back to bring them into order. A multiprocessor's trace is
 /// out of order by what its CPUs do at once, which is far less.
@@ -22,11 +22,15 @@ const WINDOW_RECORDS: usize = 4096;
 /// blkparse text has Q events.
 const LOOK_AHEAD_BYTES: u64 = 1 << 20;
 
+/// More CPUs than a machine that ran blktrace is likely to have had.
+const CPUS_MAX: u32 = 4096;
+
 /// The formats, with what a line of each looks like.
 const FORMATS: &str = "disksim (arrival_ns device sector sectors 1|0), \
      msr (Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime), \
      blkparse (major,minor cpu sequence time pid action rwbs sector + sectors [process]), \
-     tracefs (task-pid [cpu] flags time: event: arguments)";
+     tracefs (task-pid [cpu] flags time: event: arguments), \
+     iolog (fio version 2 or 3 iolog), blktrace (binary)";
 
 /// A format of traces to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +43,21 @@ pub enum Format {
     Blkparse,
     /// tracefs text: its `block_bio_queue` events are the arrivals.
     Tracefs,
+    /// What fio's `write_iolog` writes.
+    Iolog,
+    /// blktrace's binary form.
+    Blktrace,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 4] = [
+    pub const ALL: [Format; 6] = [
         Format::DiskSim,
         Format::Msr,
         Format::Blkparse,
         Format::Tracefs,
+        Format::Iolog,
+        Format::Blktrace,
     ];
 
     /// The format's name, as options spell it.
@@ -57,6 +67,8 @@ impl Format {
             Format::Msr => "msr",
             Format::Blkparse => "blkparse",
             Format::Tracefs => "tracefs",
+            Format::Iolog => "iolog",
+            Format::Blktrace => "blktrace",
         }
     }
 
@@ -65,6 +77,8 @@ impl Format {
         let line = first_line(text)?;
         if line.starts_with("# tracer:") || tracefs::looks_like(line) {
             Some(Format::Tracefs)
+        } else if iolog::looks_like(line) {
+            Some(Format::Iolog)
         } else if disksim::looks_like(line) {
             Some(Format::DiskSim)
         } else if msr::looks_like(line) {
@@ -89,7 +103,9 @@ impl FromStr for Format {
     fn from_str(name: &str) -> Result<Format, String> {
         let found = Format::ALL.into_iter().find(|format| format.name() == name);
         found.ok_or_else(|| {
-            format!("trace format {name:?}; expected disksim, msr, blkparse or tracefs")
+            format!(
+                "trace format {name:?}; expected disksim, msr, blkparse, tracefs, iolog or blktrace"
+            )
         })
     }
 }
@@ -101,9 +117,29 @@ fn first_line(text: &str) -> Option<&str> {
 }
 
 /// Opens the trace at `path`, plain or gzipped. Without a format the trace's
-/// first line tells it.
+/// first line tells it. Of blktrace's files `NAME.blktrace.N` one stands for
+/// those of all CPUs.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Reader, TraceError> {
-    Reader::start(Lines::open(path)?, format)
+    let mut others = Vec::new();
+    for path in other_cpus(path) {
+        others.push(Lines::open(&path)?);
+    }
+    Reader::start(Lines::open(path)?, others, format)
+}
+
+/// The files of the other CPUs beside `NAME.blktrace.N`.
+fn other_cpus(path: &Path) -> Vec<PathBuf> {
+    let name = path.to_string_lossy();
+    let Some((stem, cpu)) = name.rsplit_once('.') else {
+        return Vec::new();
+    };
+    if !stem.ends_with(".blktrace") || cpu.parse::<u32>().is_err() {
+        return Vec::new();
+    }
+    // CPUs that were offline have no file, so holes are allowed.
+    let others = (0..CPUS_MAX).map(|n| n.to_string());
+    let others = others.filter(|n| n != cpu).map(|n| format!("{stem}.{n}"));
+    others.map(PathBuf::from).filter(|p| p.is_file()).collect()
 }
 
 /// A trace's I/Os in the order of their arrival, the first at time 0.
@@ -114,8 +150,10 @@ pub fn open(path: &Path, format: Option<Format>) -> Result<Reader, TraceError> {
 /// before it, and [`Reader::notes`] says so. Memory does not grow with the
 /// trace. After an error there is nothing more.
 pub struct Reader {
-    lines: Lines,
-    parser: Parser,
+    file: String,
+    source: Source,
+    /// Whether ends are handed out, beside arrivals.
+    with_ends: bool,
     window: BinaryHeap<Reverse<Held>>,
     next_order: u64,
     ended: bool,
@@ -133,21 +171,36 @@ impl Reader {
         file: impl Into<String>,
         format: Option<Format>,
     ) -> Result<Reader, TraceError> {
-        Reader::start(Lines::new(source, file.into())?, format)
+        Reader::start(Lines::new(source, file.into())?, Vec::new(), format)
     }
 
-    fn start(mut lines: Lines, format: Option<Format>) -> Result<Reader, TraceError> {
-        let text = lines.look_ahead(LOOK_AHEAD_BYTES)?;
-        let Some(format) = format.or_else(|| Format::detect(&text)) else {
-            return Err(TraceError::UnknownFormat {
-                file: lines.file().to_owned(),
-                first_line: excerpt(first_line(&text).unwrap_or("")),
-                expected: FORMATS,
-            });
+    fn start(
+        mut lines: Lines,
+        others: Vec<Lines>,
+        format: Option<Format>,
+    ) -> Result<Reader, TraceError> {
+        let start = lines.look_ahead(LOOK_AHEAD_BYTES)?;
+        let file = lines.file().to_owned();
+        let is_binary = blktrace::is_magic(&start) && format.is_none();
+        let source = if is_binary || format == Some(Format::Blktrace) {
+            let files = std::iter::once(lines).chain(others);
+            let files = files.map(Lines::into_source).collect();
+            Source::Binary(blktrace::Source::new(files, &start)?)
+        } else {
+            let text = String::from_utf8_lossy(&start);
+            let Some(format) = format.or_else(|| Format::detect(&text)) else {
+                return Err(TraceError::UnknownFormat {
+                    file,
+                    first_line: excerpt(first_line(&text).unwrap_or("")),
+                    expected: FORMATS,
+                });
+            };
+            Source::Text(lines, Parser::new(format, &text))
         };
         Ok(Reader {
-            lines,
-            parser: Parser::new(format, &text),
+            file,
+            source,
+            with_ends: false,
             window: BinaryHeap::new(),
             next_order: 0,
             ended: false,
@@ -158,20 +211,54 @@ impl Reader {
         })
     }
 
+    /// Has [`Reader::next_item`] tell ends too.
+    pub fn with_ends(self) -> Reader {
+        Reader {
+            with_ends: true,
+            ..self
+        }
+    }
+
+    /// Whether the records to come tell any end: an I/O in flight for longer
+    /// than what is held back is not to be expected.
+    pub fn has_ends(&mut self) -> Result<bool, TraceError> {
+        self.fill_window()?;
+        let mut held = self.window.iter();
+        Ok(held.any(|Reverse(held)| matches!(held.item, Item::Ended(_))))
+    }
+
+    /// What the trace tells next: arrivals, and ends if they were asked for.
+    pub fn next_item(&mut self) -> Result<Option<Item>, TraceError> {
+        if let Err(error) = self.fill_window() {
+            self.ended = true;
+            self.window.clear();
+            return Err(error);
+        }
+        let item = self.window.pop().map(|Reverse(held)| held);
+        Ok(item.map(|held| match held.item {
+            Item::Arrival(record) => Item::Arrival(self.rebased(record)),
+            end => end,
+        }))
+    }
+
     /// The trace's format.
     pub fn format(&self) -> Format {
-        match self.parser {
+        let Source::Text(_, parser) = &self.source else {
+            return Format::Blktrace;
+        };
+        match parser {
             Parser::DiskSim => Format::DiskSim,
             Parser::Msr(_) => Format::Msr,
             Parser::Blkparse(_) => Format::Blkparse,
             Parser::Tracefs => Format::Tracefs,
+            Parser::Iolog(_) => Format::Iolog,
         }
     }
 
     /// What a reader of the result should know about the records handed out
     /// so far: what was skipped, and what came too late to be sorted.
     pub fn notes(&self) -> Vec<String> {
-        let file = self.lines.file();
+        let file = &self.file;
         let skipped = self
             .skipped
             .iter()
@@ -189,25 +276,37 @@ impl Reader {
     /// Reads until the window is full or the trace has ended.
     fn fill_window(&mut self) -> Result<(), TraceError> {
         while !self.ended && self.window.len() < WINDOW_RECORDS {
-            if !self.lines.advance()? {
-                self.ended = true;
-                break;
-            }
-            let parsed = self.parser.parse(self.lines.current());
-            match parsed.map_err(|fault| self.lines.malformed(fault))? {
-                Parsed::Record(record) => {
-                    self.window.push(Reverse(Held {
-                        order: self.next_order,
-                        record,
-                    }));
-                    self.next_order += 1;
+            match self.source.next()? {
+                Parsed::Record(record) => self.hold(record.at_ns, Item::Arrival(record)),
+                Parsed::Timed(record, took_ns) => {
+                    self.hold(record.at_ns, Item::Arrival(record));
+                    let end = IoEnd {
+                        device: record.device,
+                        op: record.op,
+                        sector: record.sector,
+                        sectors: record.sectors,
+                    };
+                    self.hold_end(record.at_ns.saturating_add(took_ns), end);
                 }
+                Parsed::Ended { at_ns, end } => self.hold_end(at_ns, end),
                 Parsed::Nothing => {}
                 Parsed::Skipped(what) => *self.skipped.entry(what).or_default() += 1,
-                Parsed::End => self.ended = true,
+                Parsed::Over => self.ended = true,
             }
         }
         Ok(())
+    }
+
+    fn hold_end(&mut self, at_ns: u64, end: IoEnd) {
+        if self.with_ends {
+            self.hold(at_ns, Item::Ended(end));
+        }
+    }
+
+    fn hold(&mut self, at_ns: u64, item: Item) {
+        let order = self.next_order;
+        self.window.push(Reverse(Held { at_ns, order, item }));
+        self.next_order += 1;
     }
 
     /// `record` with its time counted from the trace's start.
@@ -229,26 +328,48 @@ impl Iterator for Reader {
     type Item = Result<TraceRecord, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.fill_window() {
-            self.ended = true;
-            self.window.clear();
-            return Some(Err(error));
+        loop {
+            match self.next_item().transpose()? {
+                Ok(Item::Arrival(record)) => return Some(Ok(record)),
+                Ok(Item::Ended(_)) => {}
+                Err(error) => return Some(Err(error)),
+            }
         }
-        let Reverse(held) = self.window.pop()?;
-        Some(Ok(self.rebased(held.record)))
+    }
+}
+
+/// Where records come from.
+enum Source {
+    Text(Lines, Parser),
+    Binary(blktrace::Source),
+}
+
+impl Source {
+    fn next(&mut self) -> Result<Parsed, TraceError> {
+        match self {
+            Source::Binary(source) => Ok(source.next()?.unwrap_or(Parsed::Over)),
+            Source::Text(lines, parser) => {
+                if !lines.advance()? {
+                    return Ok(Parsed::Over);
+                }
+                let parsed = parser.parse(lines.current());
+                parsed.map_err(|fault| lines.malformed(fault))
+            }
+        }
     }
 }
 
 /// A record in the window, ordered by its time and then by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
+    at_ns: u64,
     order: u64,
-    record: TraceRecord,
+    item: Item,
 }
 
 impl Ord for Held {
     fn cmp(&self, other: &Held) -> Ordering {
-        (self.record.at_ns, self.order).cmp(&(other.record.at_ns, other.order))
+        (self.at_ns, self.order).cmp(&(other.at_ns, other.order))
     }
 }
 
@@ -264,6 +385,7 @@ enum Parser {
     Msr(msr::Parser),
     Blkparse(blkparse::Parser),
     Tracefs,
+    Iolog(iolog::Parser),
 }
 
 impl Parser {
@@ -275,7 +397,9 @@ impl Parser {
             Format::Blkparse => Parser::Blkparse(blkparse::Parser {
                 arrival: blkparse::arrival_action(text),
             }),
-            Format::Tracefs => Parser::Tracefs,
+            // A binary trace has no lines to parse.
+            Format::Tracefs | Format::Blktrace => Parser::Tracefs,
+            Format::Iolog => Parser::Iolog(iolog::Parser::default()),
         }
     }
 
@@ -284,13 +408,14 @@ impl Parser {
             Parser::DiskSim => disksim::parse(line),
             Parser::Msr(parser) => parser.parse(line),
             Parser::Blkparse(parser) => parser.parse(line),
-            Parser::Tracefs => tracefs_arrival(line),
+            Parser::Tracefs => tracefs_item(line),
+            Parser::Iolog(parser) => parser.parse(line),
         }
     }
 }
 
-/// The arrival that a line of tracefs text is, if it is one.
-fn tracefs_arrival(line: &str) -> Result<Parsed, Fault> {
+/// The arrival or end that a line of tracefs text is, if it is one.
+fn tracefs_item(line: &str) -> Result<Parsed, Fault> {
     let event = match tracefs::parse_line(line)? {
         tracefs::Line::Event(event) => event,
         tracefs::Line::Skip => return Ok(Parsed::Nothing),
@@ -298,10 +423,12 @@ fn tracefs_arrival(line: &str) -> Result<Parsed, Fault> {
             return Ok(Parsed::Skipped("gaps where the ring buffer was overrun"));
         }
     };
-    let tracefs::EventKind::BioQueue(bio) = event.kind else {
-        return Ok(Parsed::Nothing);
-    };
     let whole_line = Cursor::new(line);
+    let bio = match event.kind {
+        tracefs::EventKind::BioQueue(bio) => bio,
+        tracefs::EventKind::RqComplete(end) => return Ok(tracefs_end(event.at_ns, &end)),
+        _ => return Ok(Parsed::Nothing),
+    };
     let device = device_number(bio.dev.major, bio.dev.minor)
         .ok_or_else(|| whole_line.fault("device", "major,minor up to 4095,1048575"))?;
     let flags = bio.rwbs.flags;
@@ -328,4 +455,25 @@ fn tracefs_arrival(line: &str) -> Result<Parsed, Fault> {
         flags,
         ..record
     }))
+}
+
+/// A request's end; of one passed through nobody waits for it.
+fn tracefs_end(at_ns: u64, end: &tracefs::RqEnd) -> Parsed {
+    let device = device_number(end.dev.major, end.dev.minor);
+    let is_flush = end.sectors == 0 && end.rwbs.flags.has(BioFlags::PREFLUSH);
+    let op = if is_flush {
+        Some(Op::Flush)
+    } else {
+        end.rwbs.op
+    };
+    let (Some(device), Some(op)) = (device, op) else {
+        return Parsed::Nothing;
+    };
+    let end = IoEnd {
+        device,
+        op,
+        sector: end.sector,
+        sectors: end.sectors,
+    };
+    Parsed::Ended { at_ns, end }
 }

@@ -28,6 +28,29 @@ pub struct TraceRecord {
     pub flags: BioFlags,
 }
 
+/// An extent of a drive that was done. Where requests were merged or bios cut,
+/// it is not that of a [`TraceRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoEnd {
+    /// The drive, as in [`TraceRecord`].
+    pub device: u32,
+    /// What was done.
+    pub op: Op,
+    /// Where it starts.
+    pub sector: Sector,
+    /// Its length; zero for a flush.
+    pub sectors: u32,
+}
+
+/// What a trace tells next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An I/O arrived.
+    Arrival(TraceRecord),
+    /// An extent was done.
+    Ended(IoEnd),
+}
+
 /// The number of drive `major,minor`, or `None` where the kernel has no room
 /// for it (12 and 20 bits).
 pub const fn device_number(major: u32, minor: u32) -> Option<u32> {
@@ -43,12 +66,21 @@ pub const fn device_number(major: u32, minor: u32) -> Option<u32> {
 pub(super) enum Parsed {
     /// An I/O, its time as the trace counts.
     Record(TraceRecord),
+    /// An I/O, and how long it took.
+    Timed(TraceRecord, u64),
+    /// I/O that ended, its time as the trace counts.
+    Ended {
+        /// When.
+        at_ns: u64,
+        /// What.
+        end: IoEnd,
+    },
     /// Something that is part of the format and no I/O.
     Nothing,
     /// I/O that cannot be replayed; the text says what it is.
     Skipped(&'static str),
-    /// The trace ends here, whatever follows.
-    End,
+    /// The trace is over here, whatever follows.
+    Over,
 }
 
 /// The length in sectors at `at`, of an I/O that starts at `sector`: more than

@@ -62,6 +62,14 @@ impl Rwbs {
     }
 }
 
+impl std::str::FromStr for Rwbs {
+    type Err = Fault;
+
+    fn from_str(letters: &str) -> Result<Rwbs, Fault> {
+        Rwbs::parse(letters, 0)
+    }
+}
+
 impl fmt::Display for Rwbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letters = [

@@ -85,6 +85,85 @@ fn msr_is_read() {
 }
 
 #[test]
+fn an_iolog_of_fio_is_read() {
+    let text = "fio version 3 iolog\n15 /x add\n101 /x open\n105 /x read 61440 4096\n\
+        3600 /y write 774145 4096\n3700 /x sync\n4000 /x trim 0 8192\n280290 /x close\n";
+    let expected = [
+        record(0, 0, Op::Read, 120, 8),
+        record(3_495_000, 1, Op::Write, 1512, 9),
+        record(3_595_000, 0, Op::Flush, 0, 0),
+        record(3_895_000, 0, Op::Discard, 0, 16),
+    ];
+    assert_eq!(read(text, None).unwrap(), expected);
+    let text = "fio version 2 iolog\n/x add\n/x read 0 4096\n/x wait 1000 0\n/x read 512 512\n";
+    let expected = [
+        record(0, 0, Op::Read, 0, 8),
+        record(1_000_000, 0, Op::Read, 1, 1),
+    ];
+    assert_eq!(read(text, None).unwrap(), expected);
+    for (text, what) in [
+        ("fio version 1 iolog\n", "version"),
+        ("fio version 3 iolog\n5 /x wait 3\n", "action"),
+        ("fio version 3 iolog\n5 /x read 3 0\n", "size"),
+        ("fio version 3 iolog\nx /x read 3 1\n", "time"),
+    ] {
+        assert!(
+            message(text, None).contains(what),
+            "{}",
+            message(text, None)
+        );
+    }
+}
+
+/// fio itself writes one.
+#[test]
+fn what_fio_logs_is_what_fio_does() {
+    if !crate::judge::is_there("what_fio_logs_is_what_fio_does") {
+        return;
+    }
+    let place = crate::judge::Scratch::new();
+    let job = "--name=t --filename=f --size=1m --rw=randrw --bs=4k --number_ios=40 \
+        --rate_iops=1000 --write_iolog=log";
+    let done = place.fio(&job.split_whitespace().collect::<Vec<_>>());
+    assert!(done.status.success(), "{}", crate::judge::text(&done));
+    let records: Vec<_> = open(&place.path("log"), None)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(records.len(), 40);
+    assert!(records.iter().all(|r| r.sectors == 8 && r.sector.0 < 2048));
+    // 20 ms at 1000 a second and direction: were it milliseconds or
+    // nanoseconds, this would be off by a thousand.
+    let last_ns = records[39].at_ns;
+    assert!((5_000_000..2_000_000_000).contains(&last_ns), "{last_ns}");
+}
+
+#[test]
+fn ends_are_told_where_the_trace_has_them() {
+    let ends = |text: &str| {
+        let bytes = Cursor::new(text.to_owned().into_bytes());
+        let mut reader = Reader::new(bytes, "t", None).unwrap().with_ends();
+        let has_ends = reader.has_ends().unwrap();
+        let mut items = Vec::new();
+        while let Some(item) = reader.next_item().unwrap() {
+            items.push(match item {
+                Item::Arrival(record) => ('a', record.sector.0),
+                Item::Ended(end) => ('e', end.sector.0),
+            });
+        }
+        (has_ends, items)
+    };
+    let (has_ends, items) = ends(BLKPARSE);
+    assert!(has_ends);
+    assert_eq!(items[..3], [('a', 5000), ('a', 123_456_789), ('e', 5000)]);
+    // 413 ticks are far less than what lies between the first two.
+    let (has_ends, items) = ends(MSR);
+    assert!(has_ends);
+    assert_eq!(items[..3], [('a', 749_016), ('e', 749_016), ('a', 5512)]);
+    assert!(!ends(DISKSIM).0);
+}
+
+#[test]
 fn blkparse_is_taken_at_its_queue_events() {
     let device = device_number(8, 16).unwrap();
     let (sync, fua) = (BioFlags::SYNC, BioFlags::FUA);
@@ -118,7 +197,7 @@ fn blkparse_is_written_as_blkparse_does() {
         op: Some(Op::Write),
         flags,
     };
-    let mut context = blkparse::EventContext {
+    let mut context = EventContext {
         major: 8,
         minor: 16,
         cpu: 0,
@@ -128,32 +207,16 @@ fn blkparse_is_written_as_blkparse_does() {
         process: "my proc]",
     };
     let mut text = String::new();
-    blkparse::write_event(
-        &mut text,
-        &context,
-        blkparse::Action::Issue,
-        rwbs,
-        sector,
-        8,
-    )
-    .unwrap();
+    blkparse::write_event(&mut text, &context, Action::Issue, rwbs, sector, 8).unwrap();
     (context.sequence, context.at_ns, context.pid) = (12, 1500, 0);
-    let complete = blkparse::Action::Complete(0);
+    let complete = Action::Complete(0);
     blkparse::write_event(&mut text, &context, complete, rwbs, sector, 8).unwrap();
     (context.sequence, context.at_ns, context.pid) = (13, 2000, 77);
     let flush = Rwbs {
         op: Some(Op::Write),
         flags: flags.with(BioFlags::PREFLUSH),
     };
-    blkparse::write_event(
-        &mut text,
-        &context,
-        blkparse::Action::Queue,
-        flush,
-        Sector(0),
-        0,
-    )
-    .unwrap();
+    blkparse::write_event(&mut text, &context, Action::Queue, flush, Sector(0), 0).unwrap();
     for line in text.lines() {
         assert!(BLKPARSE.lines().any(|judge| judge == line), "{line}");
     }
@@ -443,13 +506,13 @@ proptest! {
         let flags = BioFlags(bits);
         for (sequence, record) in (1..).zip(&records) {
             let record = TraceRecord { pid, flags, device: device_number(8, record.device).unwrap(), ..*record };
-            let context = blkparse::EventContext {
+            let context = EventContext {
                 major: 8, minor: record.device & 0xf_ffff, cpu: 1, sequence, at_ns: record.at_ns, pid, process: "a b]",
             };
             let rwbs = Rwbs { op: Some(record.op), flags };
             let (sector, sectors) = (record.sector, record.sectors);
-            blkparse::write_event(&mut text, &context, blkparse::Action::Queue, rwbs, sector, sectors).unwrap();
-            blkparse::write_event(&mut text, &context, blkparse::Action::Complete(0), rwbs, sector, sectors).unwrap();
+            blkparse::write_event(&mut text, &context, Action::Queue, rwbs, sector, sectors).unwrap();
+            blkparse::write_event(&mut text, &context, Action::Complete(0), rwbs, sector, sectors).unwrap();
             expected.push(record);
         }
         prop_assert_eq!(read(&text, None).unwrap(), expected);

@@ -1,58 +1,20 @@
-//! Events in blktrace's binary form (`struct blk_io_trace` of
-//! linux/blktrace_api.h, version 7), which `blkparse`, `btt` and `iowatcher`
-//! read. What each event becomes follows the kernel's kernel/trace/blktrace.c.
-//!
-//! Numbers are in this machine's byte order, as the kernel's are: readers tell
-//! by the first word.
+//! Events in blktrace's binary form. What each event becomes follows the
+//! kernel's kernel/trace/blktrace.c.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use blklab_blk::{BioFlags, Op};
 
-use super::record::device_number;
-use super::rwbs::Rwbs;
-use super::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
+use super::{
+    AHEAD, DISCARD, FLUSH, FS, FUA, MAGIC, META, PC, READ, RECORD_BYTES, SYNC, VERSION, WRITE,
+    action,
+};
+use crate::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
+use crate::trace::{Rwbs, device_number};
 
-/// `BLK_IO_TRACE_MAGIC` with `BLK_IO_TRACE_VERSION`.
-const MAGIC: u32 = 0x6561_7400 | 7;
 /// Longest name of a task, its end included.
 const COMM_BYTES: usize = 16;
-
-/// Categories, `BLK_TC_*`, where an action has them.
-const WRITE: u32 = 1 << (1 + 16);
-const READ: u32 = 1 << 16;
-const FLUSH: u32 = 1 << (2 + 16);
-const SYNC: u32 = 1 << (3 + 16);
-const QUEUE: u32 = 1 << (4 + 16);
-const REQUEUE: u32 = 1 << (5 + 16);
-const ISSUE: u32 = 1 << (6 + 16);
-const COMPLETE: u32 = 1 << (7 + 16);
-const FS: u32 = 1 << (8 + 16);
-const PC: u32 = 1 << (9 + 16);
-const NOTIFY: u32 = 1 << (10 + 16);
-const AHEAD: u32 = 1 << (11 + 16);
-const META: u32 = 1 << (12 + 16);
-const DISCARD: u32 = 1 << (13 + 16);
-const FUA: u32 = 1 << (15 + 16);
-
-/// Actions, `BLK_TA_*`.
-mod action {
-    pub(super) const QUEUE: u32 = 1 | super::QUEUE;
-    pub(super) const BACK_MERGE: u32 = 2 | super::QUEUE;
-    pub(super) const FRONT_MERGE: u32 = 3 | super::QUEUE;
-    pub(super) const GET_REQUEST: u32 = 4 | super::QUEUE;
-    pub(super) const REQUEUE: u32 = 6 | super::REQUEUE;
-    pub(super) const ISSUE: u32 = 7 | super::ISSUE;
-    pub(super) const COMPLETE: u32 = 8 | super::COMPLETE;
-    pub(super) const PLUG: u32 = 9 | super::QUEUE;
-    pub(super) const UNPLUG: u32 = 10 | super::QUEUE;
-    pub(super) const INSERT: u32 = 12 | super::QUEUE;
-    pub(super) const SPLIT: u32 = 13;
-    pub(super) const REMAP: u32 = 15 | super::QUEUE;
-    /// The name of a process, told before its first event.
-    pub(super) const PROCESS: u32 = super::NOTIFY;
-}
 
 /// What an event is made of, beside where and when it happened.
 #[derive(Clone, Copy, Default)]
@@ -151,8 +113,8 @@ impl<W: Write> BlktraceWriter<W> {
         body: Body,
         data: &[u8],
     ) -> io::Result<()> {
-        let mut record = Vec::with_capacity(48 + data.len());
-        record.extend(MAGIC.to_ne_bytes());
+        let mut record = Vec::with_capacity(RECORD_BYTES + data.len());
+        record.extend((MAGIC | VERSION).to_ne_bytes());
         record.extend(sequence.to_ne_bytes());
         record.extend(event.at_ns.to_ne_bytes());
         record.extend(body.sector.to_ne_bytes());
@@ -276,8 +238,8 @@ fn categories(rwbs: &Rwbs, is_passthrough: bool) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tracefs::events;
     use super::*;
+    use crate::trace::tracefs::events;
     use std::io::Write;
     use std::process::{Command, Stdio};
 
@@ -313,9 +275,9 @@ mod tests {
         let bytes = binary(TEXT);
         let (mut at, mut actions) = (0, 0);
         while at < bytes.len() {
-            assert_eq!(bytes[at..at + 4], MAGIC.to_ne_bytes());
+            assert_eq!(bytes[at..at + 4], (MAGIC | VERSION).to_ne_bytes());
             let data = u16::from_ne_bytes([bytes[at + 46], bytes[at + 47]]);
-            at += 48 + usize::from(data);
+            at += RECORD_BYTES + usize::from(data);
             actions += 1;
         }
         // Three processes are named once each.

@@ -1,0 +1,298 @@
+//! Reads blktrace's binary form, of one CPU or of several at once.
+
+use std::io::{self, BufRead, Read};
+
+use blklab_blk::{BioFlags, Op, Sector};
+
+use super::{
+    AHEAD, DISCARD, FLUSH, FUA, MAGIC, META, NOTIFY, PC, RECORD_BYTES, SYNC, VERSION, WRITE, action,
+};
+use crate::trace::error::TraceError;
+use crate::trace::record::{IoEnd, Parsed, TraceRecord};
+
+/// Longer extents could not be counted in bytes.
+const END_SECTORS_MAX: u64 = u64::MAX / 512;
+
+/// Whether a file that begins so is of this form, in either byte order.
+pub(in crate::trace) fn is_magic(start: &[u8]) -> bool {
+    let Some(word) = start.first_chunk::<4>() else {
+        return false;
+    };
+    let words = [u32::from_le_bytes(*word), u32::from_be_bytes(*word)];
+    words.iter().any(|word| word & 0xffff_ff00 == MAGIC)
+}
+
+/// The records of several CPUs in one order of time, as far as each CPU's are
+/// in order themselves.
+pub(in crate::trace) struct Source {
+    streams: Vec<Stream>,
+    /// The action that stands for an I/O: queued, or issued where nothing was
+    /// recorded as queued.
+    arrival: u32,
+}
+
+impl Source {
+    /// Reads several files, each given with what messages call it. `start` is
+    /// how the first begins.
+    pub(in crate::trace) fn new(
+        files: Vec<(String, Box<dyn BufRead + Send>)>,
+        start: &[u8],
+    ) -> Result<Source, TraceError> {
+        let mut streams = Vec::new();
+        for (file, source) in files {
+            let mut stream = Stream {
+                file,
+                source,
+                offset: 0,
+                is_swapped: false,
+                next: None,
+            };
+            stream.advance()?;
+            streams.push(stream);
+        }
+        let arrival = match has_queue(start) {
+            true => action::QUEUE,
+            false => action::ISSUE,
+        };
+        Ok(Source { streams, arrival })
+    }
+
+    /// What the next record of all comes to; `None` behind the last.
+    pub(in crate::trace) fn next(&mut self) -> Result<Option<Parsed>, TraceError> {
+        let times = self.streams.iter().enumerate();
+        let waiting = times.filter_map(|(n, s)| Some((s.next?.at_ns, n)));
+        let Some((_, earliest)) = waiting.min() else {
+            return Ok(None);
+        };
+        let stream = &mut self.streams[earliest];
+        let record = stream.next.take();
+        let parsed = record.map(|r| r.parsed(self.arrival).map_err(|m| stream.damaged(m)));
+        stream.advance()?;
+        parsed.transpose()
+    }
+}
+
+/// Whether queued I/Os are among the records that a file begins with.
+fn has_queue(start: &[u8]) -> bool {
+    let mut stream = Stream {
+        file: String::new(),
+        source: Box::new(io::Cursor::new(start.to_vec())),
+        offset: 0,
+        is_swapped: false,
+        next: None,
+    };
+    // The start may end within a record.
+    while stream.advance().is_ok()
+        && let Some(record) = stream.next
+    {
+        if record.is(action::QUEUE) {
+            return true;
+        }
+    }
+    false
+}
+
+/// What a record says, in this machine's byte order.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    at_ns: u64,
+    sector: u64,
+    bytes: u32,
+    action: u32,
+    pid: u32,
+    device: u32,
+}
+
+impl Raw {
+    fn is(&self, action: u32) -> bool {
+        // Categories are of the operation, too.
+        !self.has(NOTIFY) && self.action as u16 == action as u16
+    }
+
+    fn has(&self, category: u32) -> bool {
+        self.action & category != 0
+    }
+
+    /// The operation; `None` for a command passed through.
+    fn op(&self) -> Option<Op> {
+        if self.has(PC) {
+            None
+        } else if self.has(FLUSH) && self.bytes == 0 {
+            Some(Op::Flush)
+        } else if self.has(DISCARD) {
+            Some(Op::Discard)
+        } else if self.has(WRITE) {
+            Some(Op::Write)
+        } else {
+            Some(Op::Read)
+        }
+    }
+
+    fn flags(&self) -> BioFlags {
+        let preflush = self.has(FLUSH) && self.bytes > 0;
+        let modifiers = [
+            (preflush, BioFlags::PREFLUSH),
+            (self.has(FUA), BioFlags::FUA),
+            (self.has(AHEAD), BioFlags::RAHEAD),
+            (self.has(SYNC), BioFlags::SYNC),
+            (self.has(META), BioFlags::META),
+        ];
+        let set = modifiers.iter().filter(|(set, _)| *set);
+        set.fold(BioFlags::NONE, |flags, (_, flag)| flags.with(*flag))
+    }
+
+    fn parsed(&self, arrival: u32) -> Result<Parsed, String> {
+        let is_arrival = self.is(arrival);
+        if !is_arrival && !self.is(action::COMPLETE) {
+            return Ok(Parsed::Nothing);
+        }
+        let Some(op) = self.op() else {
+            return Ok(Parsed::Skipped("passthrough commands"));
+        };
+        if self.bytes == 0 && op != Op::Flush {
+            return Ok(Parsed::Skipped("I/Os with neither data nor a flush"));
+        }
+        let sectors = self.bytes / 512;
+        let end = self.sector.checked_add(u64::from(sectors));
+        if !self.bytes.is_multiple_of(512) || end.is_none_or(|end| end > END_SECTORS_MAX) {
+            return Err(format!(
+                "found {} bytes at sector {}, expected a multiple of 512 that ends below 16 EiB",
+                self.bytes, self.sector
+            ));
+        }
+        if !is_arrival {
+            let end = IoEnd {
+                device: self.device,
+                op,
+                sector: Sector(self.sector),
+                sectors,
+            };
+            return Ok(Parsed::Ended {
+                at_ns: self.at_ns,
+                end,
+            });
+        }
+        Ok(Parsed::Record(TraceRecord {
+            at_ns: self.at_ns,
+            device: self.device,
+            op,
+            sector: Sector(self.sector),
+            sectors,
+            pid: self.pid,
+            flags: self.flags(),
+        }))
+    }
+}
+
+/// One file.
+struct Stream {
+    file: String,
+    source: Box<dyn BufRead + Send>,
+    /// Bytes read.
+    offset: u64,
+    /// Whether it is of a machine of the other byte order.
+    is_swapped: bool,
+    /// The record to come.
+    next: Option<Raw>,
+}
+
+impl Stream {
+    fn damaged(&self, message: impl Into<String>) -> TraceError {
+        TraceError::Binary {
+            file: self.file.clone(),
+            offset: self.offset,
+            message: message.into(),
+        }
+    }
+
+    /// Reads the next record and passes over its data.
+    fn advance(&mut self) -> Result<(), TraceError> {
+        let mut bytes = [0; RECORD_BYTES];
+        let length = self.fill(&mut bytes)?;
+        if length == 0 {
+            self.next = None;
+            return Ok(());
+        }
+        if length < RECORD_BYTES {
+            return Err(self.damaged("the file ends within a record: it was cut"));
+        }
+        let raw = self.decode(&bytes)?;
+        self.offset += RECORD_BYTES as u64;
+        let data = u64::from(self.u16_at(&bytes, 46));
+        let skipped = io::copy(&mut (&mut self.source).take(data), &mut io::sink());
+        if skipped.map_err(|e| self.damaged(e.to_string()))? < data {
+            return Err(self.damaged("the file ends within a record's data: it was cut"));
+        }
+        self.offset += data;
+        self.next = Some(raw);
+        Ok(())
+    }
+
+    /// Fills the buffer as far as the file goes.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, TraceError> {
+        let mut length = 0;
+        while length < bytes.len() {
+            match self.source.read(&mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.damaged(e.to_string())),
+            }
+        }
+        Ok(length)
+    }
+
+    fn decode(&mut self, bytes: &[u8; RECORD_BYTES]) -> Result<Raw, TraceError> {
+        let magic = u32::from_ne_bytes(chunk(bytes, 0));
+        self.is_swapped = magic & 0xffff_ff00 != MAGIC;
+        let magic = self.u32_at(bytes, 0);
+        if magic != MAGIC | VERSION {
+            let expected = MAGIC | VERSION;
+            return Err(self.damaged(format!(
+                "a record's magic: found {magic:#010x}, expected {expected:#010x} (version {VERSION})"
+            )));
+        }
+        Ok(Raw {
+            at_ns: self.u64_at(bytes, 8),
+            sector: self.u64_at(bytes, 16),
+            bytes: self.u32_at(bytes, 24),
+            action: self.u32_at(bytes, 28),
+            pid: self.u32_at(bytes, 32),
+            device: self.u32_at(bytes, 36),
+        })
+    }
+
+    fn u16_at(&self, bytes: &[u8; RECORD_BYTES], at: usize) -> u16 {
+        let value = u16::from_ne_bytes(chunk(bytes, at));
+        if self.is_swapped {
+            value.swap_bytes()
+        } else {
+            value
+        }
+    }
+
+    fn u32_at(&self, bytes: &[u8; RECORD_BYTES], at: usize) -> u32 {
+        let value = u32::from_ne_bytes(chunk(bytes, at));
+        if self.is_swapped {
+            value.swap_bytes()
+        } else {
+            value
+        }
+    }
+
+    fn u64_at(&self, bytes: &[u8; RECORD_BYTES], at: usize) -> u64 {
+        let value = u64::from_ne_bytes(chunk(bytes, at));
+        if self.is_swapped {
+            value.swap_bytes()
+        } else {
+            value
+        }
+    }
+}
+
+/// `N` bytes of a record; `at` is one of the layout's offsets.
+fn chunk<const N: usize>(bytes: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
+    let mut chunk = [0; N];
+    chunk.copy_from_slice(&bytes[at..at + N]);
+    chunk
+}

@@ -1,0 +1,116 @@
+//! fio's iologs, as `write_iolog` writes them (versions 2 and 3; fio's HOWTO,
+//! "Trace file format").
+//!
+//! Version 3 is `time file action [offset length]`. The time is in
+//! microseconds, as fio 3.33 writes it. Version 2 has no times, but a `wait`
+//! of so many microseconds since the last one. Every file is a drive of its
+//! own, numbered in the order of appearance. Lengths are of bytes; what is
+//! less than a sector counts as a whole one.
+
+use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
+
+use super::cursor::Cursor;
+use super::error::Fault;
+use super::record::{Parsed, TraceRecord, checked_extent};
+
+const ACTIONS: &str =
+    "an action (add, open, close, read, write, trim, sync, datasync, or wait in version 2)";
+
+/// Whether `line` is the first of an iolog.
+pub(super) fn looks_like(line: &str) -> bool {
+    line.starts_with("fio version ") && line.trim_end().ends_with("iolog")
+}
+
+/// Reads lines; knows the version and the files.
+#[derive(Default)]
+pub(super) struct Parser {
+    version: u32,
+    files: Vec<String>,
+    /// Microseconds waited, in version 2.
+    waited_us: u64,
+}
+
+impl Parser {
+    /// Reads one line.
+    pub(super) fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+        let mut at = Cursor::new(line);
+        at.skip_blanks();
+        if at.rest().is_empty() {
+            return Ok(Parsed::Nothing);
+        }
+        if self.version == 0 {
+            return self.version(&mut at);
+        }
+        let at_us = match self.version {
+            2 => self.waited_us,
+            _ => at.number("time", "microseconds")?,
+        };
+        at.skip_blanks();
+        let file = at.word();
+        at.skip_blanks();
+        let action = at;
+        let op = match at.word() {
+            "add" | "open" | "close" => return Ok(Parsed::Nothing),
+            "wait" if self.version == 2 => {
+                at.skip_blanks();
+                let us: u64 = at.number("wait", "microseconds")?;
+                self.waited_us = self.waited_us.saturating_add(us);
+                return Ok(Parsed::Nothing);
+            }
+            "read" => Op::Read,
+            "write" => Op::Write,
+            "trim" => Op::Discard,
+            "sync" | "datasync" => Op::Flush,
+            _ => return Err(action.fault("action", ACTIONS)),
+        };
+        let at_ns = at_us.saturating_mul(1000);
+        let (sector, sectors) = match op {
+            Op::Flush => (0, 0),
+            _ => extent(&mut at)?,
+        };
+        Ok(Parsed::Record(TraceRecord {
+            at_ns,
+            device: self.number_of(file),
+            op,
+            sector: Sector(sector),
+            sectors,
+            pid: 0,
+            flags: BioFlags::NONE,
+        }))
+    }
+
+    fn version(&mut self, at: &mut Cursor<'_>) -> Result<Parsed, Fault> {
+        at.expect("fio version ", "first line")?;
+        let number = *at;
+        self.version = at.number("version", "version 2 or 3")?;
+        match self.version {
+            2 | 3 => Ok(Parsed::Nothing),
+            _ => Err(number.fault("version", "version 2 or 3")),
+        }
+    }
+
+    fn number_of(&mut self, file: &str) -> u32 {
+        let known = self.files.iter().position(|known| known == file);
+        let number = known.unwrap_or_else(|| {
+            self.files.push(file.to_owned());
+            self.files.len() - 1
+        });
+        number as u32
+    }
+}
+
+/// Offset and length, from bytes to the sectors they touch.
+fn extent(at: &mut Cursor<'_>) -> Result<(u64, u32), Fault> {
+    at.skip_blanks();
+    let offset: u64 = at.number("offset", "a number of bytes")?;
+    at.skip_blanks();
+    let size = *at;
+    let length: u64 = at.number("length", "a number of bytes")?;
+    let sector = offset / SECTOR_SIZE;
+    let end = offset
+        .checked_add(length)
+        .map(|end| end.div_ceil(SECTOR_SIZE));
+    let end = end.ok_or_else(|| size.fault("length", "an end below 16 EiB"))?;
+    let sectors = if length == 0 { 0 } else { end - sector };
+    Ok((sector, checked_extent(sector, sectors, size)?))
+}
