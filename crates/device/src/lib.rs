@@ -143,4 +143,12 @@ pub trait Device: Send {
     /// Forgets what [`Device::stats`] counted until `now` (the end of a ramp),
     /// not what is on the drive.
     fn reset_stats(&mut self, now: Nanos);
+
+    /// Starts or stops writing down what its parts do. The commands that it
+    /// takes from the start on are numbered from zero.
+    fn record(&mut self, _on: bool) {}
+
+    /// Appends what was written down since the last time to `out`; nothing
+    /// where the drive has no parts to speak of.
+    fn take_record(&mut self, _out: &mut blklab_stats::DriveTimeline) {}
 }

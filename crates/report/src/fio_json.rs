@@ -271,11 +271,14 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "writes": channel.writes,
                 "bus_busy_ns": channel.bus_busy_ns,
                 "die_busy_ns": channel.die_busy_ns,
+                "queue_ns": channel.queue_ns,
+                "longest_queue": channel.longest_queue,
             })
         })
         .collect();
     json!({
         "name": disk.name,
+        "counted_ns": disk.counted_ns,
         "queue": {
             "ios": by_op(&queue.ios),
             "merges": by_op(&queue.merges),
@@ -314,7 +317,11 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "busy_ns": device.collection.busy_ns,
                 "longest_ns": device.collection.longest_ns,
                 "reads_behind": device.collection.reads_behind,
+                "reads_behind_ns": device.collection.reads_behind_ns,
+                "longest_read_wait_ns": device.collection.longest_read_wait_ns,
                 "writes_stalled": device.collection.writes_stalled,
+                "stalled_ns": device.collection.stalled_ns,
+                "longest_stall_ns": device.collection.longest_stall_ns,
             },
             "wear": {
                 "min_erases": device.wear.min_erases,
@@ -330,6 +337,8 @@ fn die_facts(die: &DieStats) -> Value {
         "channel": die.channel,
         "commands": die.commands,
         "busy_ns": die.busy_ns,
+        "queue_ns": die.queue_ns,
+        "longest_queue": die.longest_queue,
         "plane_busy_ns": die.plane_busy_ns,
     })
 }

@@ -130,8 +130,10 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
         writes: writes / 8,
         bus_busy_ns: 700_000_000 + random.below(100_000_000),
         die_busy_ns: 1_100_000_000 + random.below(500_000_000),
+        ..ChannelStats::default()
     });
     DiskStats {
+        counted_ns: RUNTIME_NS,
         name: "sda".to_string(),
         queue: QueueStats {
             ios: [reads, writes, 0, 0],

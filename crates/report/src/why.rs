@@ -1,7 +1,7 @@
 //! Why the figures are as they are: what the queue, the scheduler and the
 //! drive counted, one value a scheduler.
 
-use blklab_stats::{ChannelStats, DeviceStats, DiskStats, Results};
+use blklab_stats::{ChannelStats, DeviceStats, DieStats, DiskStats, Results, WearStats};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::SchedulerRuns;
@@ -156,7 +156,7 @@ fn queue_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             (Place::Queue, "mean requests in flight", FactUnit::Ratio),
             |run| {
                 let waited = total(run, |d| d.queue.time_in_queue_ns);
-                ratio(waited, run.elapsed_ns as f64)
+                ratio(waited, counted_ns(run))
             },
         ),
         count("requeues", |d| d.queue.requeues),
@@ -198,12 +198,17 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             Some(total(run, |d| of(&d.device)))
         })
     };
+    let share = |name, of: fn(&Results) -> Option<f64>| {
+        fact(schedulers, (Place::Drive, name, FactUnit::Share), of)
+    };
+    let number = |name, of: fn(&Results) -> Option<f64>| {
+        fact(schedulers, (Place::Drive, name, FactUnit::Ratio), of)
+    };
     vec![
-        fact(
-            schedulers,
-            (Place::Drive, "channels busy, mean", FactUnit::Share),
-            |run| mean(&channel_shares(run)),
-        ),
+        share("channels busy, mean", |run| mean(&channel_shares(run))),
+        share("  their buses alone", |run| {
+            mean(&of_channels(run, |c| c.bus_busy_ns))
+        }),
         fact(
             schedulers,
             (
@@ -226,15 +231,25 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             ),
             |run| variation(&channel_shares(run)),
         ),
-        fact(
-            schedulers,
-            (
-                Place::Drive,
-                "dies' unevenness (deviation over mean)",
-                FactUnit::Share,
-            ),
-            |run| variation(&die_shares(run)),
-        ),
+        share("dies busy, mean", |run| mean(&die_shares(run))),
+        share("dies' unevenness (deviation over mean)", |run| {
+            variation(&die_shares(run))
+        }),
+        share("planes busy, mean", |run| mean(&plane_shares(run))),
+        number("queue of a die, mean", |run| {
+            mean(&of_dies(run, |die| die.queue_ns))
+        }),
+        number("  longest", |run| {
+            let dies = run.disks.iter().flat_map(|disk| &disk.device.dies);
+            longest(dies.map(|die| die.longest_queue))
+        }),
+        number("dies that wait for a channel, mean", |run| {
+            mean(&of_channels(run, |c| c.queue_ns))
+        }),
+        number("  most at once", |run| {
+            let channels = run.disks.iter().flat_map(|disk| &disk.device.channels);
+            longest(channels.map(|c| c.longest_queue))
+        }),
         count("reads that waited behind writes", |d| d.reads_behind_writes),
         fact(
             schedulers,
@@ -278,6 +293,17 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             Some(total(run, |d| of(&d.device)))
         })
     };
+    let pause = |name, of: fn(&Results) -> Option<f64>| {
+        fact(schedulers, (Place::Flash, name, FactUnit::Nanoseconds), of)
+    };
+    let wear = |name, of: fn(&WearStats) -> f64| {
+        let what = (Place::Flash, name, FactUnit::Ratio);
+        fact(schedulers, what, move |run| {
+            let drives = run.disks.iter().filter(|d| !d.device.dies.is_empty());
+            let worn: Vec<f64> = drives.map(|d| of(&d.device.wear)).collect();
+            mean(&worn)
+        })
+    };
     vec![
         count("pages read", |d| d.flash_reads),
         count("pages programmed", |d| d.flash_programs),
@@ -293,12 +319,39 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             },
         ),
         count("blocks garbage-collected", |d| d.collection.blocks),
-        count("  reads that came in its way", |d| {
+        pause("  one took, mean", |run| {
+            let busy_ns = total(run, |d| d.device.collection.busy_ns);
+            ratio(busy_ns, total(run, |d| d.device.collection.blocks))
+        }),
+        pause("  one took, at most", |run| {
+            most(run, |d| d.collection.longest_ns)
+        }),
+        count("reads that found their die collecting", |d| {
             d.collection.reads_behind
         }),
-        count("  writes that waited for it", |d| {
+        pause("  time they lost, each", |run| {
+            let lost_ns = total(run, |d| d.device.collection.reads_behind_ns);
+            ratio(lost_ns, total(run, |d| d.device.collection.reads_behind))
+        }),
+        pause("  time one lost, at most", |run| {
+            most(run, |d| d.collection.longest_read_wait_ns)
+        }),
+        count("times that writes waited for a free block", |d| {
             d.collection.writes_stalled
         }),
+        pause("  a time, mean", |run| {
+            let stalled_ns = total(run, |d| d.device.collection.stalled_ns);
+            ratio(
+                stalled_ns,
+                total(run, |d| d.device.collection.writes_stalled),
+            )
+        }),
+        pause("  a time, at most", |run| {
+            most(run, |d| d.collection.longest_stall_ns)
+        }),
+        wear("erases of a block, mean", |w| w.mean_erases),
+        wear("  of the least worn block", |w| w.min_erases as f64),
+        wear("  of the most worn block", |w| w.max_erases as f64),
         fact(
             schedulers,
             (
@@ -316,19 +369,53 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     ]
 }
 
+/// The most of a time over the run's drives.
+fn most(run: &Results, of: impl Fn(&DeviceStats) -> u64) -> Option<f64> {
+    let times = run.disks.iter().map(|disk| of(&disk.device));
+    times.max().map(|ns| ns as f64)
+}
+
+/// The time over which a run counted: what a ramp did is forgotten.
+fn counted_ns(run: &Results) -> f64 {
+    let longest_ns = run.disks.iter().map(|disk| disk.counted_ns).max();
+    match longest_ns {
+        None | Some(0) => run.elapsed_ns.max(1) as f64,
+        Some(ns) => ns as f64,
+    }
+}
+
+/// What each channel of the run's drives has of the time.
+fn of_channels(run: &Results, of: impl Fn(&ChannelStats) -> u64) -> Vec<f64> {
+    let channels = run.disks.iter().flat_map(|disk| &disk.device.channels);
+    channels.map(|c| of(c) as f64 / counted_ns(run)).collect()
+}
+
+/// What each die of the run's drives has of the time.
+fn of_dies(run: &Results, of: impl Fn(&DieStats) -> u64) -> Vec<f64> {
+    let dies = run.disks.iter().flat_map(|disk| &disk.device.dies);
+    dies.map(|die| of(die) as f64 / counted_ns(run)).collect()
+}
+
 /// How busy each channel of the run's drives was.
 fn channel_shares(run: &Results) -> Vec<f64> {
-    let channels = run.disks.iter().flat_map(|disk| &disk.device.channels);
-    let busy_ns = |c: &ChannelStats| c.die_busy_ns.max(c.bus_busy_ns);
-    let elapsed_ns = run.elapsed_ns.max(1) as f64;
-    channels.map(|c| busy_ns(c) as f64 / elapsed_ns).collect()
+    of_channels(run, |c| c.die_busy_ns.max(c.bus_busy_ns))
 }
 
 /// How busy each die of the run's drives was.
 fn die_shares(run: &Results) -> Vec<f64> {
+    of_dies(run, |die| die.busy_ns)
+}
+
+/// How busy each plane of the run's drives was.
+fn plane_shares(run: &Results) -> Vec<f64> {
     let dies = run.disks.iter().flat_map(|disk| &disk.device.dies);
-    let elapsed_ns = run.elapsed_ns.max(1) as f64;
-    dies.map(|die| die.busy_ns as f64 / elapsed_ns).collect()
+    let planes = dies.flat_map(|die| &die.plane_busy_ns);
+    planes.map(|ns| *ns as f64 / counted_ns(run)).collect()
+}
+
+/// The longest over all dies of the run's drives, or all channels.
+fn longest(lengths: impl Iterator<Item = u32>) -> Option<f64> {
+    lengths.max().map(f64::from)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

@@ -14,6 +14,8 @@ pub(crate) struct Disk {
     pub(crate) driver: Driver,
     pub(crate) lock: Lock,
     ends: Vec<RequestEnd>,
+    /// Since when it counts.
+    counts_from: Nanos,
 }
 
 impl Disk {
@@ -44,6 +46,7 @@ impl Disk {
             driver,
             lock: Lock::default(),
             ends: Vec::new(),
+            counts_from: Nanos::ZERO,
         }
     }
 
@@ -79,6 +82,7 @@ impl Disk {
     }
 
     pub(crate) fn reset_counters(&mut self, now: Nanos) {
+        self.counts_from = now;
         self.queue.reset_counters(now);
         self.driver.device_mut().reset_stats(now);
     }
@@ -96,6 +100,7 @@ impl Disk {
         let counters = self.queue.elevator().map(|e| e.counters());
         DiskStats {
             name: self.name.clone(),
+            counted_ns: now.saturating_sub(self.counts_from).0,
             queue: QueueStats {
                 ios: c.ios,
                 merges: c.merges,

@@ -3,6 +3,7 @@
 mod estimate;
 mod histogram;
 mod results;
+mod timeline;
 
 pub use estimate::{Estimate, Significance, student_t95};
 pub use histogram::{FioBin, Histogram, Summary};
@@ -11,4 +12,8 @@ pub use results::{
     DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats,
     JobResults, JobSetup, QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats,
     WearStats, World,
+};
+pub use timeline::{
+    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
+    StepKind, Timeline, Window, Work,
 };

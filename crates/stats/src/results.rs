@@ -1,6 +1,7 @@
 //! `Results`: what a run of a job produced, in whatever world it ran.
 
 use crate::histogram::Histogram;
+use crate::timeline::Timeline;
 
 /// Where a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct Results {
     /// Requests on their way through the block layer; `None` where they were
     /// not traced.
     pub requests: Option<RequestStats>,
+    /// What happened moment by moment; `None` where nobody asked for it.
+    pub timeline: Option<Timeline>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.
@@ -492,6 +495,9 @@ pub struct DiskStats {
     pub scheduler: SchedulerStats,
     /// What happened inside the drive.
     pub device: DeviceStats,
+    /// Time over which all this was counted, in nanoseconds; zero where that
+    /// is the whole run.
+    pub counted_ns: u64,
 }
 
 /// The block layer's counters as the kernel shows them.
@@ -614,7 +620,12 @@ pub struct DieStats {
     pub commands: u64,
     /// Time its array worked, in nanoseconds.
     pub busy_ns: u64,
-    /// The same for each of its planes.
+    /// Operations that waited for it times how long, in nanoseconds: over the
+    /// time of the run it is the mean length of its queue.
+    pub queue_ns: u64,
+    /// Most operations that waited at once.
+    pub longest_queue: u32,
+    /// The same as `busy_ns` for each of its planes.
     pub plane_busy_ns: Vec<u64>,
 }
 
@@ -631,8 +642,16 @@ pub struct CollectionStats {
     pub longest_ns: u64,
     /// Host reads whose die was at work for collection when they came.
     pub reads_behind: u64,
+    /// Time that those reads lost to it, in nanoseconds.
+    pub reads_behind_ns: u64,
+    /// The longest that one of them lost.
+    pub longest_read_wait_ns: u64,
     /// Host writes that waited for a free block.
     pub writes_stalled: u64,
+    /// Time in which writes waited for a free block, in nanoseconds.
+    pub stalled_ns: u64,
+    /// The longest of these times.
+    pub longest_stall_ns: u64,
 }
 
 /// Erase counts over all blocks.
@@ -657,6 +676,10 @@ pub struct ChannelStats {
     pub bus_busy_ns: u64,
     /// Time at least one of its dies was busy, in nanoseconds.
     pub die_busy_ns: u64,
+    /// Dies that waited for its bus times how long, in nanoseconds.
+    pub queue_ns: u64,
+    /// Most dies that waited at once.
+    pub longest_queue: u32,
 }
 
 #[cfg(test)]

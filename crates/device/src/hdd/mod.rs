@@ -7,17 +7,19 @@
 
 mod buffer;
 mod mechanics;
+mod recorder;
 mod spec;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use blklab_blk::{Nanos, Op};
-use blklab_stats::DeviceStats;
+use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use buffer::{Dirty, Run, Segments};
 use mechanics::Mechanics;
+use recorder::Recorder;
 
 pub use spec::{DiskCacheSpec, DiskScheduling, HddSpec, Zone};
 
@@ -46,6 +48,8 @@ struct Active {
     run: Run,
     arrived_ns: u64,
     status: CommandStatus,
+    /// Its number, where what happens is recorded.
+    number: Option<u32>,
 }
 
 /// What the arm is doing.
@@ -87,6 +91,7 @@ pub struct Hdd {
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
     flushes: VecDeque<u32>,
     stats: DeviceStats,
+    recorder: Option<Box<Recorder>>,
 }
 
 impl Hdd {
@@ -108,6 +113,7 @@ impl Hdd {
             stalled: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
+            recorder: None,
             spec,
         }
     }
@@ -223,7 +229,11 @@ impl Hdd {
         if let Work::Destage(run) = work {
             self.dirty.remove(run);
         }
-        let done_ns = self.reach(now_ns, run, write);
+        let number = match work {
+            Work::Read(index) | Work::Write(index) => self.commands[index as usize].number,
+            Work::Destage(_) => None,
+        };
+        let done_ns = self.reach(now_ns, run, write, number);
         self.ahead = None;
         self.mechanics.move_to(run.end - 1);
         self.arm_sector = run.end;
@@ -236,8 +246,11 @@ impl Hdd {
     }
 
     /// When a run will have passed under the heads.
-    fn reach(&mut self, now_ns: u64, run: Run, write: bool) -> u64 {
+    fn reach(&mut self, now_ns: u64, run: Run, write: bool, number: Option<u32>) -> u64 {
         if !write && let Some(end_ns) = self.streams(now_ns, run) {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)], number);
+            }
             return end_ns;
         }
         let access = self
@@ -246,6 +259,14 @@ impl Hdd {
         self.stats.seeks += (access.seek_ns > 0) as u64;
         self.stats.seek_ns += access.seek_ns;
         self.stats.rotation_ns += access.rotation_ns;
+        if let Some(recorder) = &mut self.recorder {
+            let steps = [
+                (Did::Seek, access.seek_ns),
+                (Did::Rotate, access.rotation_ns),
+                (Did::Transfer, access.transfer_ns),
+            ];
+            recorder.arm(now_ns, &steps, number);
+        }
         now_ns + access.positioning_ns() + access.transfer_ns
     }
 
@@ -377,6 +398,7 @@ impl Device for Hdd {
                 true => CommandStatus::Ok,
                 false => CommandStatus::IoError,
             },
+            number: self.recorder.as_mut().map(|r| r.next_command()),
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -433,5 +455,15 @@ impl Device for Hdd {
 
     fn reset_stats(&mut self, _now: Nanos) {
         self.stats = DeviceStats::default();
+    }
+
+    fn record(&mut self, on: bool) {
+        self.recorder = on.then(Box::default);
+    }
+
+    fn take_record(&mut self, out: &mut DriveTimeline) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(out);
+        }
     }
 }

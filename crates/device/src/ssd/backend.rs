@@ -9,11 +9,13 @@
 
 use std::collections::VecDeque;
 
-use blklab_stats::{ChannelStats, DeviceStats, DieStats};
+use blklab_stats::{ChannelStats, DeviceStats, DieStats, Work};
 
+use super::clocks::{HoldClock, QueueClock};
 use super::divide::Divisor;
 use super::lanes::{Lane, Lanes};
 use super::op::{List, NONE, Op, OpKind, Ops, Source};
+use super::recorder::Recorder;
 use super::spec::{FlashSpec, Interleave, MultiPlane, Scheduling, SsdSpec};
 use super::timing::Timing;
 
@@ -56,15 +58,15 @@ struct Unit {
     /// Operations in all of these.
     queued: u32,
     suspended: Option<Suspended>,
-    /// Time that programs and erases have held it.
-    write_clock_ns: u64,
-    /// Since when one holds it.
-    write_since_ns: u64,
-    writing: bool,
+    /// Programs and erases that hold it.
+    writing: HoldClock,
+    /// Collection that holds it.
+    collecting: HoldClock,
+    /// When the array began what it is at.
+    began_ns: u64,
     busy_ns: u64,
     commands: u64,
-    /// What it is at work on serves collection.
-    collecting: bool,
+    queue: QueueClock,
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +83,7 @@ struct Channel {
     /// Units at work, and since when at least one is.
     active: u32,
     active_since_ns: u64,
+    queue: QueueClock,
     stats: ChannelStats,
 }
 
@@ -91,6 +94,8 @@ struct Counts {
     behind_writes: u64,
     behind_writes_ns: u64,
     behind_collection: u64,
+    behind_collection_ns: u64,
+    longest_behind_collection_ns: u64,
     programmed_bytes: u64,
     channel_conflicts: u64,
     die_conflicts: u64,
@@ -114,6 +119,8 @@ pub(crate) struct Backend {
     /// Under strict first-come order: what has not started yet, oldest first.
     in_order: VecDeque<u64>,
     counts: Counts,
+    /// Writes down what happens, where somebody asked for it.
+    pub(crate) recorder: Option<Box<Recorder>>,
     /// Operations that ended, for whoever started them.
     pub(crate) finished: Vec<u32>,
 }
@@ -156,6 +163,7 @@ impl Backend {
             scheduling: spec.controller.scheduling,
             in_order: VecDeque::new(),
             counts: Counts::default(),
+            recorder: None,
             finished: Vec::with_capacity(64),
         }
     }
@@ -165,10 +173,11 @@ impl Backend {
     pub(crate) fn enqueue(&mut self, now_ns: u64, mut op: Op) -> u32 {
         let unit_index = self.unit_of_plane[op.plane as usize];
         let unit = &mut self.units[unit_index as usize];
-        op.write_clock_ns = unit.write_clock(now_ns);
+        op.write_clock_ns = unit.writing.read(now_ns);
+        op.collection_clock_ns = unit.collecting.read(now_ns);
         if unit.phase != Phase::Idle {
             self.counts.die_conflicts += 1;
-            let behind = unit.collecting && op.source == Source::Host;
+            let behind = unit.collecting.holds && op.source == Source::Host;
             self.counts.behind_collection += behind as u64;
         }
         let ready = op.ready;
@@ -185,7 +194,7 @@ impl Backend {
             self.execute(now_ns, unit_index, 0);
             return index;
         }
-        unit.queued += 1;
+        unit.count_queued(now_ns, 1);
         let list = match (background, kind) {
             (true, _) => &mut unit.background,
             (_, OpKind::Read) => &mut unit.reads,
@@ -224,7 +233,7 @@ impl Backend {
         }
         let (channel_index, bit) = (unit.channel, unit.bit);
         let channel = &mut self.channels[channel_index as usize];
-        channel.ready |= bit;
+        channel.set_ready(now_ns, bit);
         if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
         } else {
@@ -302,7 +311,8 @@ impl Backend {
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
         unit.phase = Phase::Idle;
-        unit.end_write(now_ns);
+        unit.writing.end(now_ns);
+        unit.collecting.end(now_ns);
         if unit.suspended.is_some() && unit.reads.is_empty() {
             self.resume(now_ns, unit_index);
             return;
@@ -310,7 +320,7 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         channel.leave(now_ns);
         if unit.queued > 0 {
-            channel.ready |= unit.bit;
+            channel.set_ready(now_ns, unit.bit);
         }
     }
 
@@ -322,8 +332,12 @@ impl Backend {
         unit.phase = Phase::Busy;
         unit.kind = stopped.kind;
         unit.group = stopped.group;
+        unit.began_ns = now_ns;
         unit.done_ns = now_ns + stopped.remaining_ns;
-        unit.begin_write(now_ns);
+        unit.writing.begin(now_ns);
+        if self.ops[unit.group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
         self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
     }
 
@@ -334,6 +348,10 @@ impl Backend {
             return;
         }
         let channel_index = unit.channel;
+        if self.recorder.is_some() {
+            self.record_array(now_ns, unit_index);
+        }
+        let unit = &mut self.units[unit_index as usize];
         if unit.kind == OpKind::Read {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
@@ -345,7 +363,7 @@ impl Backend {
             }
             let channel = &mut self.channels[channel_index as usize];
             while index != NONE {
-                channel.output.push_back(index);
+                channel.put_output(now_ns, index);
                 index = self.ops[index].next;
             }
         } else {
@@ -369,13 +387,17 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         channel.occupy(now_ns, self.timing.data_ns(self.ops[index].bytes));
         channel.scheduled = true;
+        let span_ns = (now_ns, channel.free_ns);
         self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.on_channel(channel_index, Work::DataOut, span_ns, &self.ops[index]);
+        }
     }
 
     /// Gives the free bus to data that is ready, else to an idle unit.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
         let channel = &mut self.channels[channel_index as usize];
-        if let Some(index) = channel.output.pop_front() {
+        if let Some(index) = channel.take_output(now_ns) {
             return self.carry(now_ns, channel_index, index);
         }
         while self.channels[channel_index as usize].ready != 0 {
@@ -397,13 +419,13 @@ impl Backend {
     fn start(&mut self, now_ns: u64, unit_index: u32) -> bool {
         let unit = &self.units[unit_index as usize];
         let channel_index = unit.channel;
-        self.channels[channel_index as usize].ready &= !unit.bit;
+        self.channels[channel_index as usize].clear_ready(now_ns, unit.bit);
         if !self.may_start(now_ns, unit) {
             return false;
         }
         let suspending = unit.phase == Phase::Busy;
         let only_reads = suspending || unit.suspended.is_some();
-        let group = self.pick(unit_index, only_reads);
+        let group = self.pick(now_ns, unit_index, only_reads);
         if group.is_empty() {
             return false;
         }
@@ -419,12 +441,16 @@ impl Backend {
 
     /// Stops what the array is doing and returns what that costs.
     fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
+        if self.recorder.is_some() {
+            self.record_array(now_ns, unit_index);
+        }
         let unit = &mut self.units[unit_index as usize];
         let cost_ns = match unit.kind {
             OpKind::Erase => self.flash.erase_suspend_ns,
             _ => self.flash.program_suspend_ns,
         };
-        unit.end_write(now_ns);
+        unit.writing.end(now_ns);
+        unit.collecting.end(now_ns);
         unit.suspended = Some(Suspended {
             group: unit.group,
             kind: unit.kind,
@@ -436,7 +462,7 @@ impl Backend {
     }
 
     /// Takes the next command's operations out of their queue.
-    fn pick(&mut self, unit_index: u32, only_reads: bool) -> List {
+    fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
         let Some(choice) = self.choose(unit_index, only_reads) else {
             return List::EMPTY;
         };
@@ -448,7 +474,7 @@ impl Backend {
             Queue::Background => &mut unit.background,
         };
         let (group, taken) = take_group(&mut self.ops, list, &self.partners);
-        unit.queued -= taken;
+        unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);
         }
@@ -529,9 +555,12 @@ impl Backend {
                 OpKind::Read => {
                     channel.stats.reads += 1;
                     if op.source == Source::Host {
-                        let lost_ns = unit.write_clock_ns - op.write_clock_ns;
+                        let lost_ns = unit.writing.held_ns - op.write_clock_ns;
                         self.counts.behind_writes += (lost_ns > 0) as u64;
                         self.counts.behind_writes_ns += lost_ns;
+                        self.counts.waited_for_collection(
+                            unit.collecting.held_ns - op.collection_clock_ns,
+                        );
                     }
                 }
                 OpKind::Program => {
@@ -544,24 +573,90 @@ impl Backend {
             index = op.next;
         }
         self.counts.multi_plane += multi_plane;
-        unit.collecting = self.ops[first].collects;
+        if self.ops[first].collects {
+            unit.collecting.begin(now_ns);
+        }
         channel.occupy(now_ns, delay_ns + bus_ns);
         channel.enter(now_ns);
         unit.phase = Phase::Busy;
         unit.kind = kind;
+        unit.began_ns = channel.free_ns;
         unit.done_ns = channel.free_ns + array_ns;
         unit.busy_ns += array_ns;
         unit.commands += 1;
         if kind != OpKind::Read {
-            unit.begin_write(now_ns);
+            unit.writing.begin(now_ns);
         }
+        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
         let lane = match kind {
             OpKind::Read => Lane::READ,
             _ => Lane::CHANGE,
         };
         self.lanes.push(lane, unit.done_ns, unit_index);
+        if let Some(recorder) = &mut self.recorder {
+            let work = match kind {
+                OpKind::Program => Work::DataIn,
+                _ => Work::Command,
+            };
+            recorder.on_channel(channel_index, work, span_ns, &self.ops[first]);
+        }
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
+        }
+    }
+
+    /// Writes down what a unit's array has just ended or is stopped at.
+    fn record_array(&mut self, now_ns: u64, unit_index: u32) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let unit = &self.units[unit_index as usize];
+        let work = match unit.kind {
+            OpKind::Read => Work::Sense,
+            OpKind::Program => Work::Program,
+            OpKind::Erase => Work::Erase,
+        };
+        let mut index = unit.group.head();
+        while index != NONE {
+            recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), &self.ops[index]);
+            index = self.ops[index].next;
+        }
+    }
+
+    /// Starts or stops writing down what happens.
+    pub(crate) fn record(&mut self, on: bool) {
+        let channel_of_unit: Vec<u32> = self.units.iter().map(|unit| unit.channel).collect();
+        let name = match self.flash.interleave {
+            Interleave::Package => "package",
+            Interleave::Die => "die",
+            Interleave::Plane => "plane",
+        };
+        self.recorder =
+            on.then(|| Box::new(Recorder::new(self.channels.len(), &channel_of_unit, name)));
+    }
+
+    /// The number of the command that comes in, where that is recorded.
+    #[inline]
+    pub(crate) fn next_command(&mut self) -> u32 {
+        match &mut self.recorder {
+            Some(recorder) => recorder.next_command(),
+            None => NONE,
+        }
+    }
+
+    /// A command's data is in a page.
+    #[inline]
+    pub(crate) fn note_writer(&mut self, record: u32, command: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.wrote(record, command);
+        }
+    }
+
+    /// A page's record will mean another page.
+    #[inline]
+    pub(crate) fn forget_writers(&mut self, record: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget(record);
         }
     }
 
@@ -580,7 +675,7 @@ impl Backend {
         if unit.phase == Phase::Idle && unit.queued > 0 {
             let channel_index = unit.channel;
             let channel = &mut self.channels[channel_index as usize];
-            channel.ready |= unit.bit;
+            channel.set_ready(now_ns, unit.bit);
             // Its bus may be free, but a start within a start would nest
             // without bound: an event at once does the same.
             channel.free_ns = channel.free_ns.max(now_ns);
@@ -602,16 +697,23 @@ impl Backend {
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
         stats.collection.reads_behind = self.counts.behind_collection;
+        stats.collection.reads_behind_ns = self.counts.behind_collection_ns;
+        stats.collection.longest_read_wait_ns = self.counts.longest_behind_collection_ns;
         let planes = self.partners.planes_per_unit.get() as usize;
         stats.dies = self
             .units
             .iter()
             .zip(self.plane_busy_ns.chunks(planes))
-            .map(|(unit, planes)| DieStats {
-                channel: unit.channel,
-                commands: unit.commands,
-                busy_ns: unit.busy_ns,
-                plane_busy_ns: planes.to_vec(),
+            .map(|(unit, planes)| {
+                let queue = unit.queue.until(now_ns, unit.queued);
+                DieStats {
+                    channel: unit.channel,
+                    commands: unit.commands,
+                    busy_ns: unit.busy_ns,
+                    queue_ns: queue.sum_ns,
+                    longest_queue: queue.longest,
+                    plane_busy_ns: planes.to_vec(),
+                }
             })
             .collect();
     }
@@ -621,9 +723,11 @@ impl Backend {
         self.plane_busy_ns.fill(0);
         for channel in &mut self.channels {
             channel.stats = ChannelStats::default();
-            channel.active_since_ns = now_ns;
+            channel.queue.reset(now_ns);
+            channel.active_since_ns = channel.active_since_ns.max(now_ns);
         }
         for unit in &mut self.units {
+            unit.queue.reset(now_ns);
             unit.busy_ns = 0;
             unit.commands = 0;
         }
@@ -710,12 +814,12 @@ impl Unit {
             background: List::EMPTY,
             queued: 0,
             suspended: None,
-            write_clock_ns: 0,
-            write_since_ns: 0,
-            writing: false,
+            writing: HoldClock::default(),
+            collecting: HoldClock::default(),
+            began_ns: 0,
             busy_ns: 0,
             commands: 0,
-            collecting: false,
+            queue: QueueClock::default(),
         }
     }
 
@@ -724,24 +828,19 @@ impl Unit {
         self.phase == Phase::Idle && self.queued == 0 && self.suspended.is_none()
     }
 
+    /// More (or, below zero, fewer) operations wait for it.
     #[inline]
-    fn write_clock(&self, now_ns: u64) -> u64 {
-        match self.writing {
-            true => self.write_clock_ns + (now_ns - self.write_since_ns),
-            false => self.write_clock_ns,
-        }
+    fn count_queued(&mut self, now_ns: u64, change: i32) {
+        self.queue.was(now_ns, self.queued);
+        self.queued = self.queued.wrapping_add_signed(change);
     }
+}
 
+impl Counts {
     #[inline]
-    fn begin_write(&mut self, now_ns: u64) {
-        self.writing = true;
-        self.write_since_ns = now_ns;
-    }
-
-    #[inline]
-    fn end_write(&mut self, now_ns: u64) {
-        self.write_clock_ns = self.write_clock(now_ns);
-        self.writing = false;
+    fn waited_for_collection(&mut self, lost_ns: u64) {
+        self.behind_collection_ns += lost_ns;
+        self.longest_behind_collection_ns = self.longest_behind_collection_ns.max(lost_ns);
     }
 }
 
@@ -757,8 +856,39 @@ impl Channel {
             first_unit,
             active: 0,
             active_since_ns: 0,
+            queue: QueueClock::default(),
             stats: ChannelStats::default(),
         }
+    }
+
+    /// Whoever waits for the bus: data that is ready, units that could start.
+    #[inline]
+    fn waiting(&self) -> u32 {
+        self.output.len() as u32 + self.ready.count_ones()
+    }
+
+    #[inline]
+    fn set_ready(&mut self, now_ns: u64, bit: u64) {
+        self.queue.was(now_ns, self.waiting());
+        self.ready |= bit;
+    }
+
+    #[inline]
+    fn clear_ready(&mut self, now_ns: u64, bit: u64) {
+        self.queue.was(now_ns, self.waiting());
+        self.ready &= !bit;
+    }
+
+    #[inline]
+    fn put_output(&mut self, now_ns: u64, index: u32) {
+        self.queue.was(now_ns, self.waiting());
+        self.output.push_back(index);
+    }
+
+    #[inline]
+    fn take_output(&mut self, now_ns: u64) -> Option<u32> {
+        self.queue.was(now_ns, self.waiting());
+        self.output.pop_front()
     }
 
     /// The next unit in turn among those that could start something.
@@ -808,6 +938,8 @@ impl Channel {
         if self.active > 0 {
             stats.die_busy_ns += now_ns.saturating_sub(self.active_since_ns);
         }
+        let queue = self.queue.until(now_ns, self.waiting());
+        (stats.queue_ns, stats.longest_queue) = (queue.sum_ns, queue.longest);
         stats
     }
 }

@@ -7,6 +7,7 @@
 mod aging;
 mod backend;
 mod blocks;
+mod clocks;
 mod cmt;
 mod collect;
 mod divide;
@@ -19,6 +20,7 @@ mod link;
 mod map;
 mod mapping;
 mod op;
+mod recorder;
 mod rng;
 mod spec;
 mod start;
@@ -29,7 +31,7 @@ mod write;
 use std::collections::VecDeque;
 
 use blklab_blk::{Nanos, Op as HostOp};
-use blklab_stats::DeviceStats;
+use blklab_stats::{DeviceStats, DriveTimeline};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use backend::Backend;
@@ -63,6 +65,8 @@ struct Active {
     next_slot: u32,
     status: CommandStatus,
     next_free: u32,
+    /// Its number, where what happens is recorded.
+    number: u32,
 }
 
 /// A solid state drive.
@@ -80,6 +84,8 @@ pub struct Ssd {
     dram_ns: u64,
     /// Writes that wait for room.
     waiting: VecDeque<u32>,
+    /// Since when the first of them waits for a free block.
+    stalled_since_ns: Option<u64>,
     /// Data of the host's in DRAM that is not on the flash yet.
     dirty_bytes: u64,
     /// Host pages queued for their program.
@@ -111,6 +117,7 @@ impl Ssd {
             controller_ns: 0,
             dram_ns: 0,
             waiting: VecDeque::with_capacity(64),
+            stalled_since_ns: None,
             dirty_bytes: 0,
             programs_queued: 0,
             epochs: Epochs::new(),
@@ -139,6 +146,7 @@ impl Ssd {
             next_slot: 0,
             status: CommandStatus::Ok,
             next_free: NONE,
+            number: self.backend.next_command(),
         };
         if self.free_command == NONE {
             self.commands.push(active);
@@ -297,13 +305,14 @@ impl Ssd {
 
     #[inline]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
-        let op = flash_op(
+        let mut op = flash_op(
             OpKind::Read,
             Source::Host,
             owner,
             self.ftl.parts(at),
             bytes as u32,
         );
+        op.command = self.commands[owner as usize].number;
         self.backend.enqueue(now_ns, op);
     }
 
@@ -430,6 +439,8 @@ fn flash_op(kind: OpKind, source: Source, owner: u32, at: FlashPage, bytes: u32)
         ready: true,
         arrival: 0,
         write_clock_ns: 0,
+        collection_clock_ns: 0,
+        command: NONE,
     }
 }
 
@@ -504,6 +515,16 @@ impl Device for Ssd {
     fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
         self.backend.reset_stats(now.0);
+    }
+
+    fn record(&mut self, on: bool) {
+        self.backend.record(on);
+    }
+
+    fn take_record(&mut self, out: &mut DriveTimeline) {
+        if let Some(recorder) = &mut self.backend.recorder {
+            recorder.take(out);
+        }
     }
 }
 

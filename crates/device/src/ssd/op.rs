@@ -1,5 +1,7 @@
 //! One operation on the flash: a page read, a page program, a block erase.
 
+use blklab_stats::Cause;
+
 /// "No such operation" in a link.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -58,6 +60,27 @@ pub(crate) struct Op {
     pub(crate) arrival: u64,
     /// How long writes had held the die when it was queued.
     pub(crate) write_clock_ns: u64,
+    /// How long collection had held the die when it was queued.
+    pub(crate) collection_clock_ns: u64,
+    /// The number of the host's command, where that is recorded.
+    pub(crate) command: u32,
+}
+
+impl Op {
+    /// Why it is done, for timelines.
+    pub(crate) fn cause(&self) -> Cause {
+        match self.source {
+            _ if self.collects => Cause::Collection,
+            Source::Gc => Cause::Collection,
+            Source::Host | Source::Rewrite | Source::Program => Cause::Host,
+            Source::MapFetch | Source::MapMerge | Source::MapWrite => Cause::Map,
+        }
+    }
+
+    /// The record of the page that it programs or completes.
+    pub(crate) fn page_record(&self) -> Option<u32> {
+        matches!(self.source, Source::Program | Source::Rewrite).then_some(self.owner)
+    }
 }
 
 /// All operations, linked by index.

@@ -32,6 +32,7 @@ impl Ssd {
             if !self.place(now_ns, index) {
                 return;
             }
+            self.note_admission(now_ns);
             self.waiting.pop_front();
             let command = self.commands[index as usize];
             if command.status == CommandStatus::Ok && self.is_cached(command.fua) {
@@ -43,6 +44,23 @@ impl Ssd {
                 }
                 self.part_sent(now_ns, index);
             }
+        }
+    }
+
+    /// The first waiting write waits for a free block.
+    fn note_stall(&mut self, now_ns: u64) {
+        if self.stalled_since_ns.is_none() {
+            self.stalled_since_ns = Some(now_ns);
+            self.stats.collection.writes_stalled += 1;
+        }
+    }
+
+    /// The first waiting write has its place.
+    fn note_admission(&mut self, now_ns: u64) {
+        if let Some(since_ns) = self.stalled_since_ns.take() {
+            let counts = &mut self.stats.collection;
+            counts.stalled_ns += now_ns - since_ns;
+            counts.longest_stall_ns = counts.longest_stall_ns.max(now_ns - since_ns);
         }
     }
 
@@ -66,7 +84,7 @@ impl Ssd {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
                     return true;
                 }
-                self.stats.collection.writes_stalled += 1;
+                self.note_stall(now_ns);
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
@@ -109,6 +127,7 @@ impl Ssd {
             self.ftl.record_mut(record).reads += fetches;
         }
         let command = &self.commands[index as usize];
+        self.backend.note_writer(record, command.number);
         if !self.is_cached(command.fua) {
             self.await_page(record, index);
         }
@@ -200,6 +219,7 @@ impl Ssd {
     /// A page is on the flash.
     pub(super) fn program_done(&mut self, now_ns: u64, record: u32) {
         let page = *self.ftl.record(record);
+        self.backend.forget_writers(record);
         self.ftl.programmed(record);
         if page.stream == Stream::Collection {
             self.jobs[page.plane as usize].programs -= 1;

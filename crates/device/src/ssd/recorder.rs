@@ -1,0 +1,108 @@
+//! Writes down what channels and dies do, where somebody asked for it.
+
+use std::collections::HashMap;
+
+use blklab_stats::{Activity, DrivePart, DriveTimeline, Work};
+
+use super::op::{NONE, Op};
+
+/// What was seen and not taken yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    parts: Vec<DrivePart>,
+    /// Where each unit stands in `parts`, then each channel.
+    unit_parts: Vec<u32>,
+    channel_parts: Vec<u32>,
+    seen: DriveTimeline,
+    next_command: u32,
+    /// Whose data is in a page that has not been programmed, by the page's
+    /// record.
+    writers: HashMap<u32, Vec<u32>>,
+}
+
+impl Recorder {
+    /// For channels and the units behind each, which are called `unit_name`.
+    pub(crate) fn new(channels: usize, channel_of_unit: &[u32], unit_name: &str) -> Recorder {
+        let mut recorder = Recorder {
+            parts: Vec::new(),
+            unit_parts: Vec::new(),
+            channel_parts: Vec::new(),
+            seen: DriveTimeline::default(),
+            next_command: 0,
+            writers: HashMap::new(),
+        };
+        for channel in 0..channels {
+            let within = recorder.add_part(format!("channel {channel}"), None);
+            recorder.channel_parts.push(within);
+            for (unit, of) in channel_of_unit.iter().enumerate() {
+                if *of as usize == channel {
+                    let part = recorder.add_part(format!("{unit_name} {unit}"), Some(within));
+                    recorder.unit_parts.push(part);
+                }
+            }
+        }
+        recorder
+    }
+
+    fn add_part(&mut self, name: String, within: Option<u32>) -> u32 {
+        self.parts.push(DrivePart { name, within });
+        self.parts.len() as u32 - 1
+    }
+
+    /// Numbers a command.
+    pub(crate) fn next_command(&mut self) -> u32 {
+        self.next_command += 1;
+        self.next_command - 1
+    }
+
+    /// A command's data is in a page.
+    pub(crate) fn wrote(&mut self, record: u32, command: u32) {
+        let writers = self.writers.entry(record).or_default();
+        if command != NONE && writers.last() != Some(&command) {
+            writers.push(command);
+        }
+    }
+
+    /// A page was programmed or given up: its record will mean another.
+    pub(crate) fn forget(&mut self, record: u32) {
+        self.writers.remove(&record);
+    }
+
+    /// A channel was or will be at work on an operation.
+    pub(crate) fn on_channel(&mut self, channel: u32, work: Work, span_ns: (u64, u64), op: &Op) {
+        let part = self.channel_parts[channel as usize];
+        self.add(part, work, span_ns, op);
+    }
+
+    /// A unit has worked on an operation.
+    pub(crate) fn on_unit(&mut self, unit: u32, work: Work, span_ns: (u64, u64), op: &Op) {
+        let part = self.unit_parts[unit as usize];
+        self.add(part, work, span_ns, op);
+    }
+
+    fn add(&mut self, part: u32, work: Work, (start_ns, end_ns): (u64, u64), op: &Op) {
+        let first_command = self.seen.commands.len() as u32;
+        if op.command != NONE {
+            self.seen.commands.push(op.command);
+        } else if let Some(writers) = op.page_record().and_then(|r| self.writers.get(&r)) {
+            self.seen.commands.extend(writers);
+        }
+        self.seen.activities.push(Activity {
+            part,
+            work,
+            cause: op.cause(),
+            start_ns,
+            end_ns,
+            first_command,
+            commands: self.seen.commands.len() as u32 - first_command,
+        });
+    }
+
+    /// Moves what was seen to the end of `out`.
+    pub(crate) fn take(&mut self, out: &mut DriveTimeline) {
+        if out.parts.is_empty() {
+            out.parts.clone_from(&self.parts);
+        }
+        out.append(&mut self.seen);
+    }
+}

@@ -1,0 +1,230 @@
+//! `Timeline`: what was going on where, moment by moment, over a window of a
+//! run.
+
+/// Which part of a run to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where it begins, from the run's start on.
+    pub start_ns: u64,
+    /// How long it is.
+    pub length_ns: u64,
+    /// Recording ends early where there is more than this to be kept.
+    pub max_entries: usize,
+}
+
+/// What was recorded over a window of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// Where the window begins, from the run's start on.
+    pub start_ns: u64,
+    /// Where recording ended: with the window, the run, or its room.
+    pub end_ns: u64,
+    /// It ended before the window did, for want of room.
+    pub cut: bool,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// What CPUs did; nothing where CPUs cost nothing.
+    pub tasks: Vec<CpuTask>,
+    /// One entry a drive.
+    pub disks: Vec<DiskTimeline>,
+}
+
+/// What a CPU is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuWork {
+    /// The program itself.
+    Program,
+    /// The kernel, submitting I/O or on the process's behalf otherwise.
+    Kernel,
+    /// kblockd or whoever runs a queue besides.
+    Dispatch,
+    /// The interrupt that ends a request.
+    Interrupt,
+}
+
+/// A stretch of work of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTask {
+    /// Which CPU.
+    pub cpu: u32,
+    /// What it did.
+    pub work: CpuWork,
+    /// The process it did it for.
+    pub process: u32,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it was done.
+    pub end_ns: u64,
+    /// The drive of the requests.
+    pub disk: u32,
+    /// The first request that it made or ended.
+    pub first_request: u64,
+    /// How many there are, numbered one after the other.
+    pub requests: u32,
+}
+
+/// A drive and the queue before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskTimeline {
+    /// The `filename` it stands for.
+    pub name: String,
+    /// What happened to requests, in order of time.
+    pub steps: Vec<RequestStep>,
+    /// What happened inside the drive.
+    pub drive: DriveTimeline,
+}
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// It was made of a bio.
+    Made,
+    /// It entered the scheduler, or a software queue where there is none.
+    Inserted,
+    /// The scheduler was asked for one; it is about no request.
+    Asked,
+    /// The scheduler named it.
+    Dispatched,
+    /// The scheduler named none; it is about no request.
+    NoneDispatched,
+    /// The driver took it.
+    Issued,
+    /// The driver gave it back.
+    Requeued,
+    /// It was merged into another.
+    Merged,
+    /// It ended.
+    Completed,
+}
+
+/// One step of a request's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestStep {
+    /// When.
+    pub at_ns: u64,
+    /// What happened.
+    pub kind: StepKind,
+    /// The request's number on this queue; it is never used twice.
+    pub request: u64,
+    /// What it does: `R`, `W`, `D` or `F`, as blkparse has it.
+    pub op: char,
+    /// Where it starts.
+    pub sector: u64,
+    /// How much.
+    pub sectors: u32,
+    /// The CPU whose software queue it belongs to.
+    pub cpu: u32,
+    /// Who submitted it.
+    pub submitter: u32,
+}
+
+/// What happened inside a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriveTimeline {
+    /// Its parts, each behind the one it belongs to.
+    pub parts: Vec<DrivePart>,
+    /// What they did. Of one part they do not overlap, and each is written
+    /// down when its end is known.
+    pub activities: Vec<Activity>,
+    /// The commands of the activities, by their [`Activity::first_command`].
+    pub commands: Vec<u32>,
+}
+
+/// A part of a drive that does one thing at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrivePart {
+    /// Its name: `channel 3`, `die 17`, `arm`.
+    pub name: String,
+    /// The part it belongs to.
+    pub within: Option<u32>,
+}
+
+/// What a part of a drive does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A command crosses the channel.
+    Command,
+    /// A command with its data crosses the channel.
+    DataIn,
+    /// Data read crosses the channel.
+    DataOut,
+    /// The array reads a page.
+    Sense,
+    /// The array programs a page.
+    Program,
+    /// The array erases a block.
+    Erase,
+    /// The arm moves.
+    Seek,
+    /// The heads wait for their sector.
+    Rotate,
+    /// Data passes under the heads.
+    Transfer,
+}
+
+impl Work {
+    /// Its name in timelines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Command => "command",
+            Work::DataIn => "data in",
+            Work::DataOut => "data out",
+            Work::Sense => "read sense",
+            Work::Program => "program",
+            Work::Erase => "erase",
+            Work::Seek => "seek",
+            Work::Rotate => "rotation",
+            Work::Transfer => "transfer",
+        }
+    }
+}
+
+/// Why a part of a drive does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// For the host.
+    Host,
+    /// Garbage collection.
+    Collection,
+    /// The drive's own map.
+    Map,
+}
+
+/// A stretch of work of a part of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Which part, by its place in [`DriveTimeline::parts`].
+    pub part: u32,
+    /// What it did.
+    pub work: Work,
+    /// Why.
+    pub cause: Cause,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it was done.
+    pub end_ns: u64,
+    /// Where its commands begin in [`DriveTimeline::commands`]: numbers of the
+    /// commands it served, counted from the start of recording.
+    pub first_command: u32,
+    /// How many these are.
+    pub commands: u32,
+}
+
+impl DriveTimeline {
+    /// Moves all activities of `other` to the end of this one's.
+    pub fn append(&mut self, other: &mut DriveTimeline) {
+        let before = self.commands.len() as u32;
+        self.commands.append(&mut other.commands);
+        let moved = other.activities.drain(..).map(|activity| Activity {
+            first_command: activity.first_command + before,
+            ..activity
+        });
+        self.activities.extend(moved);
+    }
+
+    /// The commands that an activity served.
+    pub fn commands_of(&self, activity: &Activity) -> &[u32] {
+        let first = activity.first_command as usize;
+        &self.commands[first..first + activity.commands as usize]
+    }
+}
