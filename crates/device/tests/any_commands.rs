@@ -26,7 +26,16 @@ struct Small {
     preemptible: bool,
     filled: bool,
     full_duplex: bool,
+    slc: &'static str,
 }
+
+/// SLC caches, of a static and up to two dynamic blocks a plane.
+const SLC_CACHES: [&str; 4] = [
+    "",
+    "[slc_cache]\nstatic_mb = 0.001\nwhen_full = \"direct\"\nfold_after_us = 500\n",
+    "[slc_cache]\nstatic_mb = 0.001\ndynamic_mb = 0.1\nwhen_full = \"wait\"\n",
+    "[slc_cache]\ndynamic_mb = 0.1\nwhen_full = \"wait\"\nfold_after_us = 100\n",
+];
 
 const PAGES_PER_BLOCK: u64 = 8;
 const DATA_BLOCKS: u64 = 7;
@@ -43,6 +52,7 @@ impl Small {
         let blocks = DATA_BLOCKS as u32 * 8 / 7
             + 5
             + self.spare_blocks
+            + 2 * !self.slc.is_empty() as u32
             + (1 << 20) / (self.page_kb * 1024 * PAGES_PER_BLOCK as u32);
         let suspend = if self.suspend {
             "program_suspend_us = 5\nerase_suspend_us = 5\nsuspend_above_us = 10"
@@ -103,7 +113,7 @@ policy = "{policy}"
 start_blocks = 3
 reserve_blocks = 1
 preemptible = {preemptible}
-"#,
+{slc}"#,
             state = if self.filled { "filled" } else { "fresh" },
             capacity = self.capacity_bytes(),
             full_duplex = self.full_duplex,
@@ -121,6 +131,10 @@ preemptible = {preemptible}
             protected = self.protected,
             policy = self.policy,
             preemptible = self.preemptible,
+            slc = match self.slc {
+                "" => String::new(),
+                table => format!("{table}read_us = 20\nprogram_us = 100\n"),
+            },
         )
     }
 }
@@ -136,7 +150,8 @@ fn small() -> impl Strategy<Value = Small> {
         prop::sample::select(vec![(4, 4096), (8, 4096), (8, 8192), (16, 4096)]),
     );
     let flags = prop::array::uniform6(any::<bool>());
-    (shape, names, flags).prop_map(|(shape, names, flags)| Small {
+    let slc = prop::sample::select(SLC_CACHES.to_vec());
+    (shape, names, flags, slc).prop_map(|(shape, names, flags, slc)| Small {
         channels: shape.0,
         packages: shape.1,
         dies: shape.2,
@@ -155,6 +170,7 @@ fn small() -> impl Strategy<Value = Small> {
         preemptible: flags[3],
         filled: flags[4],
         full_duplex: flags[5],
+        slc,
     })
 }
 

@@ -323,6 +323,13 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "stalled_ns": device.collection.stalled_ns,
                 "longest_stall_ns": device.collection.longest_stall_ns,
             },
+            "slc": {
+                "sectors_written": device.slc.sectors_written,
+                "sectors_past": device.slc.sectors_past,
+                "pages_read": device.slc.pages_read,
+                "blocks_folded": device.slc.blocks_folded,
+                "sectors_folded": device.slc.sectors_folded,
+            },
             "wear": {
                 "min_erases": device.wear.min_erases,
                 "max_erases": device.wear.max_erases,

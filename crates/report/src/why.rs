@@ -356,6 +356,20 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             schedulers,
             (
                 Place::Flash,
+                "host's sectors that found room in the SLC cache",
+                FactUnit::Share,
+            ),
+            |run| {
+                let cached = total(run, |d| d.device.slc.sectors_written);
+                ratio(cached, cached + total(run, |d| d.device.slc.sectors_past))
+            },
+        ),
+        count("pages of the SLC cache read", |d| d.slc.pages_read),
+        count("blocks of the SLC cache folded", |d| d.slc.blocks_folded),
+        fact(
+            schedulers,
+            (
+                Place::Flash,
                 "map entries found in the map's cache",
                 FactUnit::Share,
             ),

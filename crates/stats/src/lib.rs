@@ -11,7 +11,7 @@ pub use results::{
     BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuSlice, CpuStats, CpuTimes,
     DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats,
     JobResults, JobSetup, QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats,
-    WearStats, World,
+    SlcStats, WearStats, World,
 };
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,

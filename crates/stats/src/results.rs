@@ -581,6 +581,8 @@ pub struct DeviceStats {
     pub suspensions: u64,
     /// What garbage collection did.
     pub collection: CollectionStats,
+    /// What the SLC cache did.
+    pub slc: SlcStats,
     /// How evenly blocks are worn.
     pub wear: WearStats,
     /// Map entries looked up and found in the map's cache; both zero where the
@@ -652,6 +654,32 @@ pub struct CollectionStats {
     pub stalled_ns: u64,
     /// The longest of these times.
     pub longest_stall_ns: u64,
+}
+
+/// The SLC cache: flash written with one bit a cell. All zero without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlcStats {
+    /// Sectors of the host's that went to it.
+    pub sectors_written: u64,
+    /// Sectors of the host's that went past it, since it had no room.
+    pub sectors_past: u64,
+    /// Pages of it that the host read.
+    pub pages_read: u64,
+    /// Blocks of it that were emptied.
+    pub blocks_folded: u64,
+    /// Sectors that were moved for that.
+    pub sectors_folded: u64,
+}
+
+impl SlcStats {
+    /// Counts a write of the host's that went to the cache or past it.
+    pub fn count_write(&mut self, to_cache: bool, sectors: u64) {
+        let counted = match to_cache {
+            true => &mut self.sectors_written,
+            false => &mut self.sectors_past,
+        };
+        *counted += sectors;
+    }
 }
 
 /// Erase counts over all blocks.

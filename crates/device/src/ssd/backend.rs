@@ -262,11 +262,10 @@ impl Backend {
         let Some(cost_ns) = cost_ns else {
             return false;
         };
-        let array_ns = self.timing.array_ns(unit.kind, 0);
         !unit.reads.is_empty()
             && unit.suspended.is_none()
             // Still on the bus: the array has not begun.
-            && unit.done_ns.saturating_sub(now_ns) <= array_ns
+            && unit.began_ns <= now_ns
             && unit.done_ns.saturating_sub(now_ns) > cost_ns + self.flash.suspend_above_ns
     }
 
@@ -544,7 +543,7 @@ impl Backend {
         let (first, mut multi_plane) = (index, 0);
         while index != NONE {
             let op = &self.ops[index];
-            let op_ns = self.timing.array_ns(kind, op.page);
+            let op_ns = self.timing.array_ns(op);
             array_ns = op_ns.max(array_ns);
             self.plane_busy_ns[op.plane as usize] += op_ns;
             if index != first {
@@ -763,16 +762,19 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32
     let (mut before, mut index) = (NONE, list.head());
     // Planes of the unit that are taken, or where an older program must wait.
     let mut closed = 0u64;
-    let (mut die, mut page, mut kind, mut taken) = (0, 0, OpKind::Read, 0);
+    let (mut die, mut page, mut kind, mut slc, mut taken) = (0, 0, OpKind::Read, false, 0);
     let mut looked = 0;
     while index != NONE {
         let op = ops[index];
         let bit = 1u64 << partners.planes_per_unit.split(op.plane).1;
         let op_die = partners.planes_per_die.split(op.plane).0;
         let fits = taken == 0
-            || (op.kind == kind && op_die == die && (!partners.same_page || op.page == page));
+            || (op.kind == kind
+                && op.slc == slc
+                && op_die == die
+                && (!partners.same_page || op.page == page));
         if fits && op.ready && closed & bit == 0 {
-            (die, page, kind) = (op_die, op.page, op.kind);
+            (die, page, kind, slc) = (op_die, op.page, op.kind, op.slc);
             let next = list.unlink(ops, before, index);
             if before != NONE {
                 ops[before].next = next;

@@ -1,7 +1,6 @@
 //! Garbage collection at work: its reads, programs and erases.
 
 use super::Ssd;
-use super::flash_op;
 use super::ftl::{FlashPage, Stream};
 use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Source};
@@ -12,13 +11,18 @@ impl Ssd {
         if self.jobs[plane as usize].is_running() {
             return true;
         }
-        let Some(victim) = choose_victim(&self.ftl, plane, &self.spec.gc, &mut self.rng) else {
+        let victim = self
+            .block_to_fold(now_ns, plane)
+            .or_else(|| choose_victim(&self.ftl, plane, &self.spec.gc, &mut self.rng));
+        let Some(victim) = victim else {
             // Pages on their way will fill a block that can be collected.
             return self.programs_queued > 0;
         };
         self.ftl.begin_collection(victim);
         self.jobs[plane as usize] = Job {
             victim,
+            pages: self.ftl.pages_of(victim),
+            slc: self.ftl.is_slc(victim),
             since_ns: now_ns,
             ..Job::NONE
         };
@@ -28,7 +32,7 @@ impl Ssd {
 
     /// Whether collection in this plane lets the host go first.
     pub(super) fn collection_yields(&self, plane: u32) -> bool {
-        self.spec.gc.preemptible && self.ftl.can_write(plane)
+        self.spec.gc.preemptible && self.ftl.host_stream(plane).is_some()
     }
 
     /// Takes the next steps of a plane's collection.
@@ -37,7 +41,7 @@ impl Ssd {
         if !job.is_running() || job.erasing {
             return;
         }
-        while job.reads < self.spec.gc.depth && job.next_page < self.ftl.pages_per_block() {
+        while job.reads < self.spec.gc.depth && job.next_page < job.pages {
             let page = job.next_page;
             job.next_page += 1;
             let slots = self.current_slots(job.victim, page);
@@ -53,7 +57,7 @@ impl Ssd {
             }
         }
         self.jobs[plane as usize] = job;
-        if job.next_page < self.ftl.pages_per_block() || job.reads > 0 {
+        if job.next_page < job.pages || job.reads > 0 {
             return;
         }
         if let Some(record) = self.ftl.filling(plane, Stream::Collection) {
@@ -71,7 +75,7 @@ impl Ssd {
     }
 
     fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, at: FlashPage, bytes: u32) {
-        let mut op = flash_op(kind, Source::Gc, at.plane, at, bytes);
+        let mut op = self.flash_op(kind, Source::Gc, at.plane, at, bytes);
         op.background = self.collection_yields(at.plane);
         self.backend.enqueue(now_ns, op);
     }
@@ -88,15 +92,13 @@ impl Ssd {
         let plane = op.plane;
         let job = &mut self.jobs[plane as usize];
         if op.kind == OpKind::Erase {
-            let took_ns = now_ns - job.since_ns;
-            *job = Job::NONE;
-            let counts = &mut self.stats.collection;
-            counts.blocks += 1;
-            counts.busy_ns += took_ns;
-            counts.longest_ns = counts.longest_ns.max(took_ns);
+            let ended = std::mem::replace(job, Job::NONE);
+            self.count_collection(now_ns, &ended);
             self.ftl.erased(plane, op.block);
-            if self.ftl.wants_collection(plane) {
+            if self.ftl.wants_collection(plane) || self.block_to_fold(now_ns, plane).is_some() {
                 self.collect(now_ns, plane);
+            } else {
+                self.fold_later(now_ns);
             }
             self.admit(now_ns);
             return;
@@ -104,6 +106,18 @@ impl Ssd {
         job.reads -= 1;
         self.move_page(now_ns, plane, op.block, op.page);
         self.continue_collection(now_ns, plane);
+    }
+
+    fn count_collection(&mut self, now_ns: u64, ended: &Job) {
+        if ended.slc {
+            self.stats.slc.blocks_folded += 1;
+            return;
+        }
+        let took_ns = now_ns - ended.since_ns;
+        let counts = &mut self.stats.collection;
+        counts.blocks += 1;
+        counts.busy_ns += took_ns;
+        counts.longest_ns = counts.longest_ns.max(took_ns);
     }
 
     /// Gives what is still current of a page its new place.
@@ -115,7 +129,11 @@ impl Ssd {
             };
             let record = self.ftl.write(plane, slot, Stream::Collection, 0);
             self.map_moved(now_ns, slot);
-            self.stats.collection.sectors_moved += self.spec.ftl.map_unit_bytes as u64 / 512;
+            let moved = match self.jobs[plane as usize].slc {
+                true => &mut self.stats.slc.sectors_folded,
+                false => &mut self.stats.collection.sectors_moved,
+            };
+            *moved += self.spec.ftl.map_unit_bytes as u64 / 512;
             if self.ftl.is_full(record) {
                 self.jobs[plane as usize].programs += 1;
                 self.program(now_ns, record);

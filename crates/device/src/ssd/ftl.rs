@@ -4,6 +4,8 @@
 //! Every plane has a block that takes the host's data and one that takes what
 //! garbage collection moves, so that the two do not mix. A page is a *record*
 //! from its first slot until it is programmed; until then its data is in DRAM.
+//! A drive with an SLC cache has a third block, which the host's data goes to
+//! first (see [`super::slc`]).
 
 use super::aging;
 use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, Use};
@@ -12,6 +14,7 @@ use super::geometry::Placement;
 use super::map::{Map, Place};
 use super::op::NONE;
 use super::rng::Rng;
+use super::slc::Slc;
 use super::spec::{GcSpec, InitialState, SsdSpec};
 use super::start::Start;
 
@@ -41,6 +44,13 @@ pub(crate) struct FlashPage {
 pub(crate) enum Stream {
     Host,
     Collection,
+    /// The host's data in the SLC cache.
+    Slc,
+}
+
+impl Stream {
+    /// Those that carry data of the host's from DRAM.
+    pub(crate) const OF_HOST: [Stream; 2] = [Stream::Host, Stream::Slc];
 }
 
 /// A page between its first slot and the end of its program.
@@ -96,7 +106,7 @@ const CLOSED: Frontier = Frontier {
 #[derive(Clone, Debug)]
 struct Plane {
     free: Vec<u32>,
-    frontiers: [Frontier; 2],
+    frontiers: [Frontier; 3],
 }
 
 /// The translation layer.
@@ -106,6 +116,8 @@ pub(crate) struct Ftl {
     map: Map,
     placement: Placement,
     planes: Vec<Plane>,
+    /// Boxed, so that a drive without it only asks whether it is there.
+    pub(crate) slc: Option<Box<Slc>>,
     records: Vec<PageRecord>,
     free_record: u32,
     start: Start,
@@ -114,6 +126,8 @@ pub(crate) struct Ftl {
     pages_per_block: u32,
     slots_per_block: Divisor,
     blocks_per_plane: Divisor,
+    /// Those of them that are not the SLC cache's alone.
+    data_blocks_per_plane: u32,
 }
 
 impl Ftl {
@@ -130,6 +144,7 @@ impl Ftl {
             map: Map::new(logical_slots),
             placement,
             planes: Vec::with_capacity(geometry.planes() as usize),
+            slc: Slc::new(spec).map(Box::new),
             records: Vec::with_capacity(256),
             free_record: NONE,
             gc: spec.gc,
@@ -137,6 +152,7 @@ impl Ftl {
             pages_per_block: geometry.pages_per_block,
             slots_per_block: Divisor::new(slots_per_block),
             blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
+            data_blocks_per_plane: spec.data_blocks_per_plane(),
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane);
@@ -162,11 +178,27 @@ impl Ftl {
             self.blocks.programmed[index] = self.pages_per_block as u16;
             self.blocks.uses[index] = Use::Full;
         }
+        let mut free: Vec<u32> = (first + used.len() as u32..first + self.data_blocks_per_plane)
+            .rev()
+            .collect();
+        if let Some(slc) = &mut self.slc {
+            for (block, valid) in self.start.cached_blocks(plane) {
+                let (is_static, block) = (slc.is_static(block), first + block);
+                let erased = match is_static {
+                    true => slc.free_static(plane),
+                    false => &mut free,
+                };
+                erased.retain(|other| *other != block);
+                self.blocks.valid[block as usize] = valid;
+                self.blocks.programmed[block as usize] = slc.pages_per_block() as u16;
+                self.blocks.uses[block as usize] = Use::Full;
+                slc.open(plane, block, is_static);
+                slc.fill(plane, block);
+            }
+        }
         self.planes.push(Plane {
-            free: (first + used.len() as u32..first + self.blocks_per_plane.get())
-                .rev()
-                .collect(),
-            frontiers: [CLOSED; 2],
+            free,
+            frontiers: [CLOSED; 3],
         });
     }
 
@@ -174,7 +206,7 @@ impl Ftl {
     /// writing, each plane elsewhere: else all would be collected at once.
     fn begin_within_block(&mut self, plane: u32, rng: &mut Rng) {
         let page = rng.below(self.pages_per_block);
-        let block = self.open_block(plane);
+        let block = self.open_block(plane, Stream::Host);
         self.blocks.programmed[block as usize] = page as u16;
         self.planes[plane as usize].frontiers[Stream::Host as usize] = Frontier {
             block,
@@ -234,12 +266,53 @@ impl Ftl {
         self.placement.home(self.slots_per_page.split(slot).0).plane
     }
 
-    /// Whether the plane can take a slot of the host's now.
+    /// The stream that takes a slot of the host's in a plane now; `None` where
+    /// the host has to wait.
     #[inline]
-    pub(crate) fn can_write(&self, plane: u32) -> bool {
+    pub(crate) fn host_stream(&self, plane: u32) -> Option<Stream> {
         let state = &self.planes[plane as usize];
-        state.frontiers[Stream::Host as usize].block != NO_BLOCK
-            || state.free.len() as u32 > self.gc.reserve_blocks
+        let is_open = |stream| state.frontiers[stream as usize].block != NO_BLOCK;
+        if let Some(slc) = &self.slc {
+            if is_open(Stream::Slc) || slc.has_room(plane, state.free.len()) {
+                return Some(Stream::Slc);
+            }
+            if slc.waits(plane) {
+                return None;
+            }
+        }
+        (is_open(Stream::Host) || self.has_spare_block(plane)).then_some(Stream::Host)
+    }
+
+    /// Whether the plane has a free block beyond the reserve.
+    #[inline]
+    pub(crate) fn has_spare_block(&self, plane: u32) -> bool {
+        self.planes[plane as usize].free.len() as u32 > self.gc.reserve_blocks
+    }
+
+    /// Whether a block is written with one bit a cell.
+    #[inline]
+    pub(crate) fn is_slc(&self, block: u32) -> bool {
+        match &self.slc {
+            None => false,
+            Some(slc) => slc.holds(block),
+        }
+    }
+
+    /// Whether a block is the SLC cache's alone.
+    pub(crate) fn is_static_slc(&self, block: u32) -> bool {
+        match &self.slc {
+            None => false,
+            Some(slc) => slc.is_static(self.blocks_per_plane.split(block).1),
+        }
+    }
+
+    /// Pages of a block as it is written now.
+    #[inline]
+    pub(crate) fn pages_of(&self, block: u32) -> u32 {
+        match &self.slc {
+            Some(slc) if slc.holds(block) => slc.pages_per_block(),
+            _ => self.pages_per_block,
+        }
     }
 
     /// Whether the plane should be collected.
@@ -260,7 +333,7 @@ impl Ftl {
     /// Gives a slot its next place in `plane` and returns the page's record.
     ///
     /// A slot that is in the page being filled already keeps its place: the
-    /// data in DRAM is overwritten. The caller has asked [`Ftl::can_write`].
+    /// data in DRAM is overwritten. The caller has asked [`Ftl::host_stream`].
     pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
         let record = self.open_record(plane, stream, epoch);
         let page = self.records[record as usize];
@@ -288,7 +361,7 @@ impl Ftl {
         }
         let frontier = match frontier.block {
             NO_BLOCK => Frontier {
-                block: self.open_block(plane),
+                block: self.open_block(plane, stream),
                 page: 0,
                 record: NONE,
             },
@@ -313,15 +386,27 @@ impl Ftl {
     }
 
     /// The least worn free block: dynamic wear levelling.
-    fn open_block(&mut self, plane: u32) -> u32 {
-        let free = &mut self.planes[plane as usize].free;
+    fn open_block(&mut self, plane: u32, stream: Stream) -> u32 {
         let erases = &self.blocks.erases;
+        let mut free = &mut self.planes[plane as usize].free;
+        if stream == Stream::Slc
+            && let Some(slc) = &mut self.slc
+            && !slc.free_static(plane).is_empty()
+        {
+            free = slc.free_static(plane);
+        }
         let place = (0..free.len())
             .rev()
             .min_by_key(|place| erases[free[*place] as usize]);
-        // The reserve keeps one for every stream (see `can_write`).
+        // The reserve keeps one for every stream (see `host_stream`).
         let block = free.swap_remove(place.expect("a free block is kept in reserve"));
         self.blocks.open(block);
+        if stream == Stream::Slc {
+            let is_static = self.is_static_slc(block);
+            if let Some(slc) = &mut self.slc {
+                slc.open(plane, block, is_static);
+            }
+        }
         block
     }
 
@@ -329,12 +414,17 @@ impl Ftl {
     pub(crate) fn close(&mut self, record: u32) {
         let page = &mut self.records[record as usize];
         page.closed = true;
-        let frontier = &mut self.planes[page.plane as usize].frontiers[page.stream as usize];
+        let (plane, block, stream) = (page.plane, page.block, page.stream);
+        let pages = self.pages_of(block);
+        let frontier = &mut self.planes[plane as usize].frontiers[stream as usize];
         frontier.record = NONE;
         frontier.page += 1;
-        if frontier.page == self.pages_per_block {
-            self.blocks.fill(frontier.block);
+        if frontier.page == pages {
+            self.blocks.fill(block);
             *frontier = CLOSED;
+            if let (Stream::Slc, Some(slc)) = (stream, &mut self.slc) {
+                slc.fill(plane, block);
+            }
         }
     }
 
@@ -455,6 +545,18 @@ impl Ftl {
     /// A block will be emptied and erased.
     pub(crate) fn begin_collection(&mut self, block: u32) {
         self.blocks.uses[block as usize] = Use::Victim;
+        let plane = self.blocks_per_plane.split(block).0;
+        if let Some(slc) = &mut self.slc
+            && slc.holds(block)
+        {
+            slc.begin_fold(plane, block);
+        }
+    }
+
+    /// Whether every page of a block is on the flash.
+    pub(crate) fn is_written(&self, block: u32) -> bool {
+        self.blocks.uses[block as usize] == Use::Full
+            && self.blocks.programmed[block as usize] as u32 == self.pages_of(block)
     }
 
     /// Checks what must be true of a drive at rest, in tests: every slot of the
@@ -471,6 +573,9 @@ impl Ftl {
         assert_eq!(valid, self.blocks.valid, "valid slots of every block");
         for (plane, state) in self.planes.iter().enumerate() {
             let mut free: Vec<u32> = state.free.clone();
+            if let Some(slc) = &self.slc {
+                free.extend(slc.clone().free_static(plane as u32).iter());
+            }
             free.sort_unstable();
             let erased: Vec<u32> = self
                 .plane_blocks(plane as u32)
@@ -488,6 +593,14 @@ impl Ftl {
     /// An erased block is free again.
     pub(crate) fn erased(&mut self, plane: u32, block: u32) {
         self.blocks.erase(block);
+        if self.is_slc(block) {
+            let is_static = self.is_static_slc(block);
+            if let Some(slc) = &mut self.slc
+                && !slc.erased(plane, block, is_static)
+            {
+                return;
+            }
+        }
         self.planes[plane as usize].free.push(block);
     }
 
@@ -520,10 +633,5 @@ impl Ftl {
     /// Slots of a page.
     pub(crate) fn slots_per_page(&self) -> u32 {
         self.slots_per_page.get()
-    }
-
-    /// Pages of a block.
-    pub(crate) fn pages_per_block(&self) -> u32 {
-        self.pages_per_block
     }
 }

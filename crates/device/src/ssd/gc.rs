@@ -4,7 +4,7 @@
 //! to the plane's collection page, and when all of them are programmed the
 //! block is erased. Data stays in its plane.
 
-use super::blocks::{NO_BLOCK, Use};
+use super::blocks::NO_BLOCK;
 use super::ftl::Ftl;
 use super::rng::Rng;
 use super::spec::{GcPolicy, GcSpec};
@@ -13,6 +13,10 @@ use super::spec::{GcPolicy, GcSpec};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) victim: u32,
+    /// Pages of the victim.
+    pub(crate) pages: u32,
+    /// It belongs to the SLC cache.
+    pub(crate) slc: bool,
     /// The next page of the victim to look at.
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
@@ -24,6 +28,8 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) const NONE: Job = Job {
         victim: NO_BLOCK,
+        pages: 0,
+        slc: false,
         next_page: 0,
         reads: 0,
         programs: 0,
@@ -44,11 +50,8 @@ impl Job {
 /// least a page's worth of slots without valid data.
 pub(crate) fn choose_victim(ftl: &Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> Option<u32> {
     let blocks = ftl.plane_blocks(plane);
-    let collectable = |block: &u32| {
-        let block = *block as usize;
-        ftl.blocks.uses[block] == Use::Full
-            && ftl.blocks.programmed[block] as u32 == ftl.pages_per_block()
-    };
+    // What is the SLC cache's alone is never free for anything else.
+    let collectable = |block: &u32| ftl.is_written(*block) && !ftl.is_static_slc(*block);
     let valid = |block: &u32| ftl.blocks.valid[*block as usize];
     let most = (ftl.slots_per_block() - ftl.slots_per_page()) as u16;
     let pays = |block: &u32| valid(block) <= most;

@@ -7,7 +7,6 @@
 //! programs, and no copying.
 
 use super::Ssd;
-use super::flash_op;
 use super::op::{OpKind, Source};
 
 /// Who waits for a page of the map.
@@ -120,7 +119,7 @@ impl Ssd {
             OpKind::Program => self.stats.map_programs += 1,
             OpKind::Erase => {}
         }
-        let op = flash_op(kind, source, owner, self.ftl.map_page_home(page), bytes);
+        let op = self.flash_op(kind, source, owner, self.ftl.map_page_home(page), bytes);
         self.backend.enqueue(now_ns, op);
     }
 

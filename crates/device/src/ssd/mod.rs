@@ -12,6 +12,7 @@ mod cmt;
 mod collect;
 mod divide;
 mod epochs;
+mod fold;
 mod ftl;
 mod gc;
 mod geometry;
@@ -22,6 +23,8 @@ mod mapping;
 mod op;
 mod recorder;
 mod rng;
+mod slc;
+mod slc_start;
 mod spec;
 mod start;
 mod steady;
@@ -48,8 +51,11 @@ use rng::Rng;
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
     AgedSpec, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec, InitialState,
-    Interleave, LinkSpec, MultiPlane, Scheduling, SsdSpec, WriteCacheSpec,
+    Interleave, LinkSpec, MultiPlane, Scheduling, SlcCacheSpec, SsdSpec, WhenFull, WriteCacheSpec,
 };
+
+/// Among arriving commands: time to see whether the host is silent.
+const FOLD_TIMER: u32 = NONE;
 
 /// A command inside the drive.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +88,10 @@ pub struct Ssd {
     /// When the controller can take the next command.
     controller_ns: u64,
     dram_ns: u64,
+    /// When the host's last command came or ended.
+    host_ns: u64,
+    /// A look at whether the drive is idle is due.
+    fold_timer: bool,
     /// Writes that wait for room.
     waiting: VecDeque<u32>,
     /// Since when the first of them waits for a free block.
@@ -107,7 +117,7 @@ impl Ssd {
     /// A drive as described; `seed` decides what is left to chance inside.
     pub fn new(spec: SsdSpec, seed: u64) -> Ssd {
         let mut rng = Rng::new(seed);
-        Ssd {
+        let mut drive = Ssd {
             backend: Backend::new(&spec),
             ftl: Ftl::new(&spec, &mut rng),
             link: Link::new(spec.link),
@@ -116,6 +126,8 @@ impl Ssd {
             free_command: NONE,
             controller_ns: 0,
             dram_ns: 0,
+            host_ns: 0,
+            fold_timer: false,
             waiting: VecDeque::with_capacity(64),
             stalled_since_ns: None,
             dirty_bytes: 0,
@@ -131,7 +143,9 @@ impl Ssd {
             map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),
             spec,
-        }
+        };
+        drive.slc_written(0);
+        drive
     }
 
     #[inline]
@@ -199,6 +213,9 @@ impl Ssd {
 
     /// A command has passed the controller.
     fn arrive(&mut self, now_ns: u64, index: u32) {
+        if index == FOLD_TIMER {
+            return self.fold_idle(now_ns);
+        }
         let command = self.commands[index as usize];
         if command.status != CommandStatus::Ok {
             return self.finish(now_ns, index);
@@ -305,15 +322,34 @@ impl Ssd {
 
     #[inline]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
-        let mut op = flash_op(
-            OpKind::Read,
-            Source::Host,
-            owner,
-            self.ftl.parts(at),
-            bytes as u32,
-        );
+        let at = self.ftl.parts(at);
+        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, bytes as u32);
         op.command = self.commands[owner as usize].number;
+        self.stats.slc.pages_read += op.slc as u64;
         self.backend.enqueue(now_ns, op);
+    }
+
+    /// An operation as it enters the backend.
+    #[inline]
+    fn flash_op(&self, kind: OpKind, source: Source, owner: u32, at: FlashPage, bytes: u32) -> Op {
+        Op {
+            next: NONE,
+            owner,
+            plane: at.plane,
+            block: at.block,
+            page: at.page,
+            bytes,
+            kind,
+            source,
+            background: false,
+            collects: source == Source::Gc,
+            slc: self.ftl.is_slc(at.block),
+            ready: true,
+            arrival: 0,
+            write_clock_ns: 0,
+            collection_clock_ns: 0,
+            command: NONE,
+        }
     }
 
     /// A transfer between controller and DRAM; the command is told of its end.
@@ -411,6 +447,7 @@ impl Ssd {
 
     #[inline]
     fn leave(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
+        self.host_ns = at_ns;
         let command = &mut self.commands[index as usize];
         done.push(Completion {
             tag: command.tag,
@@ -422,28 +459,6 @@ impl Ssd {
     }
 }
 
-/// An operation as it enters the backend.
-#[inline]
-fn flash_op(kind: OpKind, source: Source, owner: u32, at: FlashPage, bytes: u32) -> Op {
-    Op {
-        next: NONE,
-        owner,
-        plane: at.plane,
-        block: at.block,
-        page: at.page,
-        bytes,
-        kind,
-        source,
-        background: false,
-        collects: source == Source::Gc,
-        ready: true,
-        arrival: 0,
-        write_clock_ns: 0,
-        collection_clock_ns: 0,
-        command: NONE,
-    }
-}
-
 impl Device for Ssd {
     fn identify(&self) -> &Identity {
         &self.spec.identity
@@ -451,6 +466,7 @@ impl Device for Ssd {
 
     fn submit(&mut self, now: Nanos, command: Command) {
         let index = self.keep(&command);
+        self.host_ns = now.0;
         let taken_ns = self.controller_ns.max(now.0 + self.spec.link.submit_ns);
         self.controller_ns = taken_ns + self.interval_ns(&command);
         if !command.fits(self.spec.identity.capacity_sectors)
@@ -528,5 +544,7 @@ impl Device for Ssd {
     }
 }
 
+#[cfg(test)]
+mod slc_tests;
 #[cfg(test)]
 mod tests;

@@ -54,6 +54,8 @@ pub(crate) struct Op {
     pub(crate) background: bool,
     /// It serves garbage collection.
     pub(crate) collects: bool,
+    /// Its block is written with one bit a cell.
+    pub(crate) slc: bool,
     /// It may start; a program may have to wait for a read.
     pub(crate) ready: bool,
     /// Order of arrival, for first-come scheduling.

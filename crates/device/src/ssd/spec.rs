@@ -28,6 +28,8 @@ pub struct SsdSpec {
     pub ftl: FtlSpec,
     /// DRAM before the flash.
     pub write_cache: WriteCacheSpec,
+    /// Flash written with one bit a cell, before the rest.
+    pub slc_cache: Option<SlcCacheSpec>,
     /// Making room.
     pub gc: GcSpec,
     /// What is on the drive at the start.
@@ -166,6 +168,37 @@ pub struct WriteCacheSpec {
     pub power_loss_protection: bool,
 }
 
+/// `[slc_cache]`: multi-level flash that is written with one bit a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlcCacheSpec {
+    /// Blocks of every plane that serve nothing else.
+    pub static_blocks: u32,
+    /// Further blocks of every plane that may serve it while they are free.
+    pub dynamic_blocks: u32,
+    /// Array time of a read.
+    pub read_ns: u64,
+    /// Array time of a program.
+    pub program_ns: u64,
+    /// Time of an erase.
+    pub erase_ns: u64,
+    /// What becomes of writes while it is full.
+    pub when_full: WhenFull,
+    /// The host's silence after which it is emptied; `None` where that happens
+    /// only for want of room.
+    pub fold_after_ns: Option<u64>,
+    /// Share of it that holds data at the start.
+    pub filled: f64,
+}
+
+/// What becomes of the host's writes while the SLC cache is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// They go to multi-level pages at once.
+    Direct,
+    /// They wait until a block of the cache has been emptied.
+    Wait,
+}
+
 /// `[gc]`
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GcSpec {
@@ -240,6 +273,11 @@ impl SsdSpec {
         let geometry = read_geometry(&geometry_table)?;
         let flash_table = root.table("flash")?;
         let flash = read_flash(&flash_table)?;
+        let slc_table = root.table_if_any("slc_cache")?;
+        let slc_cache = match &slc_table {
+            Some(table) => Some(read_slc_cache(table, &geometry, &flash)?),
+            None => None,
+        };
         let ftl_table = root.table("ftl")?;
         let ftl = read_ftl(&ftl_table, &geometry, &identity)?;
         let spec = SsdSpec {
@@ -253,8 +291,15 @@ impl SsdSpec {
             flash,
             ftl,
             write_cache,
+            slc_cache,
         };
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
+        if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
+            && cache.filled > 0.0
+            && spec.state == InitialState::Fresh
+        {
+            return Err(table.wrong("filled", "state = \"fresh\" has no data to fill it with"));
+        }
         Ok(spec)
     }
 
@@ -266,6 +311,17 @@ impl SsdSpec {
     /// Map entries of the host's address space.
     pub fn logical_slots(&self) -> u64 {
         (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
+    }
+
+    /// Blocks of a plane that are not the SLC cache's alone.
+    pub fn data_blocks_per_plane(&self) -> u32 {
+        let static_blocks = self.slc_cache.map_or(0, |cache| cache.static_blocks);
+        self.geometry.blocks_per_plane - static_blocks
+    }
+
+    /// Pages of a block that is written with one bit a cell.
+    pub fn slc_pages_per_block(&self) -> u32 {
+        self.geometry.pages_per_block / self.flash.read_ns.len() as u32
     }
 
     /// What several tables decide together.
@@ -304,9 +360,10 @@ impl SsdSpec {
                 ),
             ));
         }
-        let spare = self.gc.start_blocks as u64 + 2;
+        // One block for every stream of writes that can be half full.
+        let spare = self.gc.start_blocks as u64 + 2 + self.slc_cache.is_some() as u64;
         // A block with less than a page to gain is never collected.
-        let usable = (self.geometry.blocks_per_plane as u64).saturating_sub(spare)
+        let usable = (self.data_blocks_per_plane() as u64).saturating_sub(spare)
             * (slots_per_block - self.slots_per_page() as u64 + 1)
             * self.geometry.planes() as u64;
         let per_plane_rounding = self.geometry.planes() as u64 * self.slots_per_page() as u64;
@@ -314,10 +371,17 @@ impl SsdSpec {
             return Err(geometry.wrong(
                 "blocks_per_plane",
                 format!(
-                    "the flash holds {} bytes and the host sees {}: {} blocks a plane must be left for collection (gc.start_blocks + 2)",
+                    "the flash holds {} bytes and the host sees {}: {} blocks a plane must be left for collection{}",
                     self.geometry.bytes(),
                     self.identity.capacity_sectors * 512,
-                    spare
+                    spare,
+                    match self.slc_cache {
+                        None => " (gc.start_blocks + 2)".to_string(),
+                        Some(cache) => format!(
+                            " (gc.start_blocks + 3), and {} are the SLC cache's (slc_cache.static_mb)",
+                            cache.static_blocks
+                        ),
+                    }
                 ),
             ));
         }
@@ -507,6 +571,56 @@ fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
         byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
         access_ns: table.int_or("access_ns", 0..=1_000_000, 0)?,
         power_loss_protection: table.flag_or("power_loss_protection", false)?,
+    };
+    table.finish()?;
+    Ok(cache)
+}
+
+fn read_slc_cache(
+    table: &Table<'_>,
+    geometry: &Geometry,
+    flash: &FlashSpec,
+) -> Result<SlcCacheSpec, ReadError> {
+    let bits = flash.read_ns.len() as u32;
+    let pages = geometry.pages_per_block / bits;
+    if bits < 2 || pages == 0 {
+        return Err(table.wrong(
+            "static_mb",
+            "legal with a cell of two to four bits (flash.cell) and as many pages a block",
+        ));
+    }
+    // A block of every plane at one bit a cell.
+    let stripe_bytes = geometry.planes() as u64 * pages as u64 * geometry.page_bytes as u64;
+    let blocks = |megabytes: f64| (megabytes * 1e6 / stripe_bytes as f64).ceil() as u64;
+    let size = |key| table.number_or(key, 0.0..=1e9, 0.0).map(blocks);
+    let (static_blocks, dynamic_blocks) = (size("static_mb")?, size("dynamic_mb")?);
+    if static_blocks + dynamic_blocks == 0 {
+        return Err(table.wrong("static_mb", "this or dynamic_mb must be above 0"));
+    }
+    let most = geometry.blocks_per_plane as u64;
+    for (key, blocks) in [("static_mb", static_blocks), ("dynamic_mb", dynamic_blocks)] {
+        if blocks >= most {
+            return Err(table.wrong(
+                key,
+                format!(
+                    "{blocks} blocks a plane at one bit a cell, legal is below blocks_per_plane ({most})"
+                ),
+            ));
+        }
+    }
+    let cache = SlcCacheSpec {
+        static_blocks: static_blocks as u32,
+        dynamic_blocks: dynamic_blocks as u32,
+        read_ns: table.micros("read_us", MAX_US)?,
+        program_ns: table.micros("program_us", MAX_US)?,
+        erase_ns: table.micros_or("erase_us", MAX_US, flash.erase_ns)?,
+        when_full: table.choice(
+            "when_full",
+            &[("direct", WhenFull::Direct), ("wait", WhenFull::Wait)],
+        )?,
+        fold_after_ns: Some(table.micros_or("fold_after_us", 1e12, u64::MAX)?)
+            .filter(|ns| *ns != u64::MAX),
+        filled: table.number_or("filled", 0.0..=1.0, 0.0)?,
     };
     table.finish()?;
     Ok(cache)

@@ -4,6 +4,7 @@
 use super::divide::Divisor;
 use super::geometry::{Home, Placement};
 use super::rng::Rng;
+use super::slc_start::SlcStart;
 use super::spec::{InitialState, SsdSpec};
 use super::steady::{PlaneShape, valid_counts};
 
@@ -15,6 +16,7 @@ pub(crate) struct Start {
     blocks_per_plane: u32,
     logical_slots: u64,
     content: Content,
+    slc: Option<SlcStart>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +60,7 @@ impl Start {
                 let slots = most_pages * slots_per_page;
                 let live = (slots as f64 * aged.occupancy).round().max(1.0) as u32;
                 let shape = PlaneShape {
-                    blocks: spec.geometry.blocks_per_plane,
+                    blocks: spec.data_blocks_per_plane(),
                     slots_per_block,
                     live,
                     free: spec.gc.start_blocks,
@@ -67,29 +69,45 @@ impl Start {
                 Content::Scattered(Scattered::new(slots as u64, live as u64, valid))
             }
         };
-        Start {
+        let mut start = Start {
             slots_per_page: Divisor::new(slots_per_page),
             slots_per_block,
             blocks_per_plane: spec.geometry.blocks_per_plane,
             logical_slots: spec.logical_slots(),
             content,
-        }
+            slc: None,
+        };
+        let planes = 0..spec.geometry.planes();
+        let held = planes.map(|plane| {
+            let used = start.used_blocks(placement, plane).len();
+            (start.slots_of(placement, plane) as u32, used as u32)
+        });
+        start.slc = SlcStart::new(spec, held);
+        start
     }
 
     /// The physical slot of a logical one; `None` where it holds nothing.
     #[inline]
     pub(crate) fn place(&self, placement: &Placement, slot: u32) -> Option<u32> {
         let (page, in_page) = self.slots_per_page.split(slot);
-        match &self.content {
-            Content::Nothing => None,
-            Content::InOrder => Some(self.in_order(placement.home(page), in_page)),
+        let home = placement.home(page);
+        let at = match &self.content {
+            Content::Nothing => return None,
+            Content::InOrder => self.in_order(home, in_page),
             Content::Scattered(scattered) => {
-                let home = placement.home(page);
                 let rank = home.rank * self.slots_per_page.get() + in_page;
                 let (block, within) = scattered.place(rank, self.slots_per_block)?;
-                Some((home.plane * self.blocks_per_plane + block) * self.slots_per_block + within)
+                (home.plane * self.blocks_per_plane + block) * self.slots_per_block + within
+            }
+        };
+        if let Some(slc) = &self.slc {
+            let rank = home.rank * self.slots_per_page.get() + in_page;
+            if let Some((block, within)) = slc.place(home.plane, rank) {
+                let block = home.plane * self.blocks_per_plane + block;
+                return Some(block * self.slots_per_block + within);
             }
         }
+        Some(at)
     }
 
     /// Whether blocks are partly valid, as after long overwriting.
@@ -109,10 +127,17 @@ impl Start {
     pub(crate) fn owner(&self, placement: &Placement, at: u32) -> Option<u32> {
         let (block, within) = (at / self.slots_per_block, at % self.slots_per_block);
         let (plane, block) = (block / self.blocks_per_plane, block % self.blocks_per_plane);
-        let rank = match &self.content {
-            Content::Nothing => return None,
-            Content::InOrder => block * self.slots_per_block + within,
-            Content::Scattered(scattered) => scattered.rank(block, within, self.slots_per_block)?,
+        let cached = self
+            .slc
+            .as_ref()
+            .and_then(|slc| slc.rank(plane, block, within));
+        let rank = match (&self.content, cached) {
+            (_, Some(rank)) => rank,
+            (Content::Nothing, _) => return None,
+            (Content::InOrder, _) => block * self.slots_per_block + within,
+            (Content::Scattered(scattered), _) => {
+                scattered.rank(block, within, self.slots_per_block)?
+            }
         };
         let (rank, in_page) = self.slots_per_page.split(rank);
         let page = placement.page_at(Home { plane, rank })?;
@@ -123,7 +148,7 @@ impl Start {
     /// Blocks of a plane that are not erased, with their valid slots.
     pub(crate) fn used_blocks(&self, placement: &Placement, plane: u32) -> Vec<u16> {
         let held = self.slots_of(placement, plane);
-        match &self.content {
+        let mut valid: Vec<u16> = match &self.content {
             Content::Nothing => Vec::new(),
             Content::InOrder => {
                 let per_block = self.slots_per_block as u64;
@@ -134,13 +159,46 @@ impl Start {
             Content::Scattered(scattered) => {
                 let mut valid = scattered.valid.clone();
                 for rank in held..scattered.slots {
-                    if let Some((block, _)) = scattered.place(rank as u32, self.slots_per_block) {
+                    if let Some(block) = self.block_of_rank(rank as u32) {
                         valid[block as usize] -= 1;
                     }
                 }
                 valid
             }
+        };
+        // What the SLC cache holds lies nowhere else.
+        for rank in self.slc.iter().flat_map(|slc| slc.ranks(plane)) {
+            if let Some(block) = self.block_of_rank(rank) {
+                valid[block as usize] -= 1;
+            }
         }
+        valid
+    }
+
+    /// The multi-level block, within its plane, that a plane's slot is in or
+    /// would be in were it not in the SLC cache.
+    fn block_of_rank(&self, rank: u32) -> Option<u32> {
+        match &self.content {
+            Content::Nothing => None,
+            Content::InOrder => Some(rank / self.slots_per_block),
+            Content::Scattered(scattered) => {
+                scattered.place(rank, self.slots_per_block).map(|at| at.0)
+            }
+        }
+    }
+
+    /// Slots of a plane that lie in the SLC cache, by block within the plane.
+    pub(crate) fn cached_blocks(&self, plane: u32) -> Vec<(u32, u16)> {
+        let Some(slc) = &self.slc else {
+            return Vec::new();
+        };
+        let mut blocks: Vec<(u32, u16)> = slc.blocks(plane).map(|block| (block, 0)).collect();
+        let per_block = slc.ranks(plane).len() / blocks.len().max(1);
+        for (number, rank) in slc.ranks(plane).enumerate() {
+            let holds = self.block_of_rank(rank).is_some();
+            blocks[number / per_block].1 += holds as u16;
+        }
+        blocks
     }
 
     /// Slots of the address space in a plane. Its last page may be short.

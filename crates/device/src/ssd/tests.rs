@@ -8,7 +8,7 @@ use crate::spec::{DriveSpec, Model};
 use crate::{Command, Completion, Device};
 
 /// A small drive whose host sees `share` of its flash.
-fn small(changes: &[(&str, &str)]) -> super::SsdSpec {
+pub(super) fn small(changes: &[(&str, &str)]) -> super::SsdSpec {
     let mut text = r#"
 description = "small"
 interface = "nvme"
@@ -76,11 +76,12 @@ const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
 const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 
 /// Random writes of a slot each, eight at a time; the drive at rest after them.
-fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
+pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
     let slots = drive.spec.logical_slots() as u32;
     let mut rng = Rng::new(seed);
     let mut done: Vec<Completion> = Vec::new();
-    let mut now = Nanos(drive.next_ns().min(1 << 50));
+    let mut now = after_rest(drive);
+    drive.advance(now, &mut done);
     let mut outstanding = 0;
     for tag in 0..writes {
         drive.submit(
@@ -104,7 +105,13 @@ fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
             );
         }
     }
-    drive.advance(Nanos(1 << 50), &mut done);
+    drive.advance(after_rest(drive), &mut done);
+}
+
+/// A time long enough after the host's last command that all is at rest.
+fn after_rest(drive: &Ssd) -> Nanos {
+    const LONG_NS: u64 = 1 << 40;
+    Nanos((drive.host_ns / LONG_NS + 1) * LONG_NS)
 }
 
 #[test]

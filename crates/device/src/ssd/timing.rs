@@ -1,6 +1,6 @@
 //! How long every step takes, worked out once.
 
-use super::op::OpKind;
+use super::op::{Op, OpKind};
 use super::spec::SsdSpec;
 
 /// The times of one drive.
@@ -12,6 +12,8 @@ pub(crate) struct Timing {
     read_ns: Vec<u64>,
     program_ns: Vec<u64>,
     erase_ns: u64,
+    /// Read, program and erase of blocks with one bit a cell.
+    slc_ns: [u64; 3],
 }
 
 impl Timing {
@@ -33,6 +35,9 @@ impl Timing {
             read_ns: levels(&spec.flash.read_ns),
             program_ns: levels(&spec.flash.program_ns),
             erase_ns: spec.flash.erase_ns,
+            slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
+                [cache.read_ns, cache.program_ns, cache.erase_ns]
+            }),
         }
     }
 
@@ -50,10 +55,13 @@ impl Timing {
 
     /// The array at work. Each level has its own time.
     #[inline]
-    pub(crate) fn array_ns(&self, kind: OpKind, page: u32) -> u64 {
-        match kind {
-            OpKind::Read => of_level(&self.read_ns, page),
-            OpKind::Program => of_level(&self.program_ns, page),
+    pub(crate) fn array_ns(&self, op: &Op) -> u64 {
+        if op.slc {
+            return self.slc_ns[op.kind as usize];
+        }
+        match op.kind {
+            OpKind::Read => of_level(&self.read_ns, op.page),
+            OpKind::Program => of_level(&self.program_ns, op.page),
             OpKind::Erase => self.erase_ns,
         }
     }

@@ -3,10 +3,10 @@
 
 use blklab_blk::Op as HostOp;
 
+use super::Ssd;
 use super::ftl::{Located, Stream};
 use super::mapping::MapWaiter;
 use super::op::{NONE, OpKind, Source};
-use super::{Ssd, flash_op};
 use crate::CommandStatus;
 
 impl Ssd {
@@ -79,7 +79,7 @@ impl Ssd {
                 return false;
             }
             let plane = self.ftl.target(slot);
-            if !self.ftl.can_write(plane) {
+            let Some(stream) = self.ftl.host_stream(plane) else {
                 if !self.collect(now_ns, plane) {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
                     return true;
@@ -87,11 +87,11 @@ impl Ssd {
                 self.note_stall(now_ns);
                 self.commands[index as usize].next_slot = slot;
                 return false;
-            }
+            };
             let start = (slot as u64 * unit).max(command.first_byte);
             let stop = ((slot as u64 + 1) * unit).min(end_byte);
             let missing = unit - (stop - start);
-            self.place_slot(now_ns, index, plane, slot, missing as u32);
+            self.place_slot(now_ns, index, (plane, stream), slot, missing as u32);
             slot += 1;
         }
         true
@@ -99,15 +99,22 @@ impl Ssd {
 
     /// Gives one slot its place, with a read first where the write covers only
     /// part (all but `missing` bytes) of what the map holds as one.
-    fn place_slot(&mut self, now_ns: u64, index: u32, plane: u32, slot: u32, missing: u32) {
+    fn place_slot(
+        &mut self,
+        now_ns: u64,
+        index: u32,
+        (plane, stream): (u32, Stream),
+        slot: u32,
+        missing: u32,
+    ) {
         let rest = match missing {
             0 => Located::Nowhere,
             _ => self.ftl.locate(slot),
         };
         let epoch = self.epochs.now();
-        let before = self.ftl.filling(plane, Stream::Host);
+        let before = self.ftl.filling(plane, stream);
         let slots_before = before.map_or(0, |record| self.ftl.record(record).slots);
-        let record = self.ftl.write(plane, slot, Stream::Host, epoch);
+        let record = self.ftl.write(plane, slot, stream, epoch);
         if before != Some(record) {
             self.epochs.begin_page();
         }
@@ -116,6 +123,11 @@ impl Ssd {
             let bytes = self.spec.ftl.map_unit_bytes - missing;
             page.dirty_bytes += bytes;
             self.dirty_bytes += bytes as u64;
+            if self.spec.slc_cache.is_some() {
+                self.stats
+                    .slc
+                    .count_write(stream == Stream::Slc, bytes as u64 / 512);
+            }
         }
         if let Located::Flash(at) = rest {
             page.reads += 1;
@@ -141,7 +153,7 @@ impl Ssd {
         let codeword = self.spec.channel.codeword_bytes;
         let bytes = missing.next_multiple_of(codeword);
         let page = self.ftl.parts(at);
-        let op = flash_op(OpKind::Read, Source::Rewrite, record, page, bytes);
+        let op = self.flash_op(OpKind::Read, Source::Rewrite, record, page, bytes);
         self.backend.enqueue(now_ns, op);
     }
 
@@ -171,12 +183,12 @@ impl Ssd {
         self.ftl.close(record);
         let page = *self.ftl.record(record);
         let bytes = self.spec.geometry.page_bytes;
-        let mut op = flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
+        let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
         // Programs of one block must not overtake each other, so all of them
         // wait in one queue; collection yields with its reads and erases.
         op.ready = page.reads == 0;
         op.collects = page.stream == Stream::Collection;
-        if page.stream == Stream::Host {
+        if page.stream != Stream::Collection {
             self.programs_queued += 1;
         }
         let op = self.backend.enqueue(now_ns, op);
@@ -189,8 +201,10 @@ impl Ssd {
     /// Programs every page that holds data of the host's, full or not.
     fn close_all(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
-            if let Some(record) = self.ftl.filling(plane, Stream::Host) {
-                self.program(now_ns, record);
+            for stream in Stream::OF_HOST {
+                if let Some(record) = self.ftl.filling(plane, stream) {
+                    self.program(now_ns, record);
+                }
             }
         }
     }
@@ -198,10 +212,12 @@ impl Ssd {
     /// Programs the pages that a command waits for, full or not.
     fn close_awaited(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
-            if let Some(record) = self.ftl.filling(plane, Stream::Host)
-                && self.ftl.record(record).waiters != NONE
-            {
-                self.program(now_ns, record);
+            for stream in Stream::OF_HOST {
+                if let Some(record) = self.ftl.filling(plane, stream)
+                    && self.ftl.record(record).waiters != NONE
+                {
+                    self.program(now_ns, record);
+                }
             }
         }
     }
@@ -225,6 +241,9 @@ impl Ssd {
             self.jobs[page.plane as usize].programs -= 1;
             self.continue_collection(now_ns, page.plane);
             return;
+        }
+        if page.stream == Stream::Slc {
+            self.slc_written(now_ns);
         }
         self.programs_queued -= 1;
         self.dirty_bytes -= page.dirty_bytes as u64;
