@@ -5,28 +5,28 @@ mod loop_device;
 mod support;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use loop_device::{LoopDevice, instances, is_tracefs_there};
 use support::Place;
 
-#[test]
-fn a_recording_is_a_trace_that_can_be_replayed() {
-    let Some(device) = LoopDevice::new("a_recording_is_a_trace") else {
-        return;
-    };
-    if !is_tracefs_there() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED a_recording_is_a_trace: no tracefs"
-        );
-        return;
+/// A loop device, or `None` where requests cannot be traced on one.
+fn device(test: &str) -> Option<LoopDevice> {
+    let device = LoopDevice::new(test)?;
+    if is_tracefs_there() {
+        return Some(device);
     }
-    let before = device.tune();
-    let place = Place::new();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: no tracefs");
+    None
+}
+
+/// Records while fio reads 500 times, with these options.
+fn record(device: &LoopDevice, place: &Place, options: &[&str]) -> Output {
     let recorder = Command::new(env!("CARGO_BIN_EXE_blklab"))
-        .args(["record", &device.path, "-o", "load.trace"])
+        .args(["record", &device.path])
+        .args(options)
         .current_dir(place.path("."))
         .stderr(Stdio::piped())
         .spawn()
@@ -49,11 +49,20 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
         .stdout(Stdio::null())
         .status();
     assert!(fio.expect("fio runs").success());
-    let stopped = Command::new("kill")
+    let _ = Command::new("kill")
         .args(["-INT", &recorder.id().to_string()])
         .status();
-    assert!(stopped.expect("kill runs").success());
-    let done = recorder.wait_with_output().expect("it ends");
+    recorder.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_recording_is_a_trace_that_can_be_replayed() {
+    let Some(device) = device("a_recording_is_a_trace") else {
+        return;
+    };
+    let before = device.tune();
+    let place = Place::new();
+    let done = record(&device, &place, &["-o", "load.trace"]);
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(0), "{said}");
     assert!(said.contains(" 0 lost"), "{said}");
@@ -67,17 +76,91 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
     );
     assert!(count("block_rq_issue: ") >= 500);
     assert_eq!(count("block_rq_issue: "), count("block_rq_complete: "));
+    assert_eq!(count("block_getrq: "), count("block_rq_issue: "));
+    for timing in ["open", "dependencies"] {
+        let options = ["--schedulers", "none,bfq", "--repeats", "1"];
+        let mut args = vec!["replay", "load.trace", "--timing", timing];
+        args.extend(options);
+        let replayed = place.blklab(&args).ok();
+        assert!(replayed.out.contains("bfq"), "{}", replayed.out);
+    }
+}
+
+/// `blkparse` reads what is recorded in blktrace's form, and `btt` splits it.
+#[test]
+fn blktraces_own_tools_read_a_recording() {
+    let Some(device) = device("blktraces_own_tools_read_a_recording") else {
+        return;
+    };
+    device.tune();
+    let place = Place::new();
+    let done = record(&device, &place, &["--format", "blktrace", "-o", "load"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    let replayed = place.blklab(&["replay", "load", "--schedulers", "none", "--repeats", "1"]);
+    let replayed = replayed.ok().out;
+    let Ok(judge) = Command::new("blkparse")
+        .args(["-i", "load", "-d", "load.bin"])
+        .current_dir(place.path("."))
+        .output()
+    else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED blkparse: not installed");
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&judge.stderr), "");
+    let text = String::from_utf8_lossy(&judge.stdout).into_owned();
+    let count = |action: &str| {
+        let is = |line: &&str| line.split_whitespace().nth(5) == Some(action);
+        text.lines().filter(is).count()
+    };
+    assert!(count("Q") >= 500, "{text}");
+    for action in ["G", "I", "D", "C"] {
+        assert_eq!(count(action), count("Q"), "{action}");
+    }
+    // What blkparse printed is the same load.
+    place.file("printed.txt", &text);
+    let options = ["--schedulers", "none", "--repeats", "1"];
+    let mut args = vec!["replay", "printed.txt"];
+    args.extend(options);
+    let printed = place.blklab(&args).ok().out;
+    let table = |out: &str| out.lines().skip(1).collect::<Vec<_>>().join("\n");
+    assert_eq!(table(&printed), table(&replayed));
+    let btt = place.run(Path::new("btt"), &["-i", "load.bin"]).ok();
+    assert!(btt.out.contains("Q2C"), "{}", btt.out);
+}
+
+#[test]
+fn a_recording_as_blkparse_prints_it_is_read_back() {
+    let Some(device) = device("a_recording_as_blkparse_prints_it") else {
+        return;
+    };
+    let place = Place::new();
+    let done = record(&device, &place, &["--format", "blkparse", "-o", "load.txt"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{said}");
     let replayed = place
-        .blklab(&[
-            "compare",
-            "load.trace",
-            "--schedulers",
-            "none,bfq",
-            "--repeats",
-            "1",
-        ])
+        .blklab(&["run", "load.txt", "--output-format", "json"])
         .ok();
-    assert!(replayed.out.contains("bfq"), "{}", replayed.out);
+    let json: serde_json::Value = serde_json::from_str(&replayed.out).expect("JSON");
+    let reads = json["jobs"][0]["read"]["total_ios"].as_u64();
+    assert!(reads >= Some(500), "{reads:?}");
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_in_order() {
+    let Some(device) = device("a_full_disk_ends_a_recording_in_order") else {
+        return;
+    };
+    let before = device.tune();
+    let place = Place::new();
+    for format in ["tracefs", "blkparse"] {
+        let done = record(&device, &place, &["--format", format, "-o", "/dev/full"]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{format}: {said}");
+        assert!(said.contains("/dev/full"), "{format}: {said}");
+        assert!(said.contains("No space left"), "{format}: {said}");
+        assert_eq!((device.state(), instances()), (before.clone(), 0));
+    }
 }
 
 #[test]

@@ -25,6 +25,15 @@ Examples:
   blklab report sim.json host.json --html both.html
       comparisons of both worlds in one table";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  blklab replay load.trace --schedulers mq-deadline,bfq --drive mx100-256
+      what another scheduler would have done with a recorded load
+  blklab replay sda.blktrace.0 --speed 2
+      the load of blktrace's files, twice as fast
+  blklab replay load.trace --timing dependencies
+      as fast as what waited for what allows";
+
 /// Linux's block I/O stack in user space: which I/O scheduler serves a job best,
 /// by how much and why.
 #[derive(Parser)]
@@ -38,6 +47,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a job under several schedulers and tell which serves it best
     Compare(CompareArgs),
+    /// Replay a block trace: what would another scheduler have done with it?
+    Replay(Box<ReplayArgs>),
     /// Put comparisons, of whatever worlds, into one table and page
     Report(ReportArgs),
     /// Record what this machine's kernel does with a drive, to replay it
@@ -78,6 +89,20 @@ pub(crate) struct WorkArgs {
     #[arg(last = true, value_name = "FIO OPTIONS")]
     pub(crate) fio: Vec<String>,
 
+    #[command(flatten)]
+    pub(crate) models: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// What is simulated.
+#[derive(Args)]
+pub(crate) struct ModelArgs {
     /// The kind of drive that every filename is: a name from `blklab list
     /// drives`, or a file
     #[arg(long, default_value = "nvme", value_name = "NAME|FILE")]
@@ -99,18 +124,22 @@ pub(crate) struct WorkArgs {
     /// Decides everything left to chance; the same seed repeats a run exactly
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
 
-    /// How a trace's I/Os arrive: at their recorded times, or as earlier ones end
-    #[arg(long, value_enum, default_value_t = Replay::Open)]
+/// When a trace's I/Os arrive.
+#[derive(Args)]
+pub(crate) struct PaceArgs {
+    /// How a trace's I/Os arrive
+    #[arg(long, visible_alias = "timing", value_enum, default_value_t = Replay::Open)]
     pub(crate) replay: Replay,
 
     /// I/Os in flight of a trace replayed closed
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub(crate) depth: u32,
 
-    /// Write to a file instead of standard output
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    /// So many times as fast as recorded, of a trace replayed open
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub(crate) speed: f64,
 }
 
 /// How a trace is replayed.
@@ -118,8 +147,10 @@ pub(crate) struct WorkArgs {
 pub(crate) enum Replay {
     /// At their recorded times
     Open,
-    /// As earlier ones end
+    /// As earlier ones end, so many at once
     Closed,
+    /// As soon as those of the same process have ended that had ended before
+    Dependencies,
 }
 
 #[derive(Args)]
@@ -127,6 +158,16 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+/// What is compared, and what is made of it.
+#[derive(Args)]
+pub(crate) struct SweepArgs {
     /// The schedulers, the one to compare with first; if not given
     /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
@@ -148,9 +189,27 @@ pub(crate) struct CompareArgs {
     /// Also write a self-contained page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(after_help = REPLAY_EXAMPLES)]
+pub(crate) struct ReplayArgs {
+    /// The trace: of `blklab record`, blktrace (one file of its set), blkparse,
+    /// tracefs, fio (write_iolog), DiskSim or MSR Cambridge, gzipped or not
+    pub(crate) trace: String,
 
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) models: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Forms of a comparison.

@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
-use blklab_sim::{ReplaySetup, SchedulerChoice, Setup, sweep, sweep_job};
+use blklab_sim::{Machine, ReplaySetup, SchedulerChoice, Setup, sweep_job};
 use blklab_stats::Results;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::{CompareArgs, CompareFormat};
+use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
 use crate::host;
 use crate::host_args::{HostArgs, WorldArg};
@@ -54,21 +54,49 @@ fn refuse_host_options(args: &CompareArgs) -> Result<(), Failure> {
 
 fn simulate(args: &CompareArgs) -> Result<(), Failure> {
     refuse_host_options(args)?;
-    let repeats = args.repeats.unwrap_or(REPEATS);
-    let names = match &args.schedulers {
+    let work = &args.work;
+    let find = |machine: &Machine| inputs::work(work, machine);
+    let comparison = simulated(find, &work.models, &work.pace, &args.sweep)?;
+    deliver_as(args, &comparison)
+}
+
+/// `blklab replay`.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let find = |_: &Machine| inputs::trace(&args.trace);
+    let comparison = simulated(find, &args.models, &args.pace, &args.sweep)?;
+    let sweep = &args.sweep;
+    let output = args.output.as_deref();
+    deliver(
+        &comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
+}
+
+/// Runs all schedulers on models, several times each.
+fn simulated(
+    find: impl Fn(&Machine) -> Result<Work, Failure>,
+    models: &ModelArgs,
+    pace: &PaceArgs,
+    sweep: &SweepArgs,
+) -> Result<Comparison, Failure> {
+    let repeats = sweep.repeats.unwrap_or(REPEATS);
+    let names = match &sweep.schedulers {
         Some(names) => names.clone(),
         None => SCHEDULERS.map(String::from).to_vec(),
     };
-    let (machine, machine_text) = inputs::machine(&args.work.machine)?;
-    let (drive, drive_text) = inputs::drive(&args.work.drive)?;
-    let schedulers = inputs::schedulers(&names, &args.work)?;
+    let (machine, machine_text) = inputs::machine(&models.machine)?;
+    let (drive, drive_text) = inputs::drive(&models.drive)?;
+    let schedulers = inputs::schedulers(&names, models)?;
     if repeats == 0 {
         return Err(Failure::mistake("--repeats 0: at least one run is needed"));
     }
-    let work = inputs::work(&args.work, &machine)?;
-    set_threads(args.threads)?;
+    let mode = replay_mode(pace)?;
+    let work = find(&machine)?;
+    set_threads(sweep.threads)?;
     let bar = progress(schedulers.len() * repeats);
-    let seed = args.work.seed;
+    let seed = models.seed;
     let done = || bar.inc(1);
     let runs = match &work {
         Work::Job { job, .. } => {
@@ -85,14 +113,14 @@ fn simulate(args: &CompareArgs) -> Result<(), Failure> {
             let run = |scheduler: &SchedulerChoice, seed: u64| {
                 blklab_sim::replay(&ReplaySetup {
                     trace,
-                    mode: replay_mode(&args.work),
+                    mode,
                     machine: &machine,
                     drive: &drive,
                     scheduler,
                     seed,
                 })
             };
-            sweep(&schedulers, repeats, seed, run, &done)
+            blklab_sim::sweep(&schedulers, repeats, seed, run, &done)
         }
     };
     bar.finish_and_clear();
@@ -107,7 +135,7 @@ fn simulate(args: &CompareArgs) -> Result<(), Failure> {
         machine_text,
     };
     let runs = runs.map_err(Failure::mistake)?;
-    deliver_as(args, &comparison(&schedulers, runs, origin))
+    Ok(comparison(&schedulers, runs, origin))
 }
 
 fn comparison(
@@ -130,8 +158,14 @@ fn comparison(
 
 /// Delivers a comparison as the command's options say.
 pub(crate) fn deliver_as(args: &CompareArgs, comparison: &Comparison) -> Result<(), Failure> {
+    let sweep = &args.sweep;
     let output = args.work.output.as_deref();
-    deliver(comparison, args.output_format, args.html.as_deref(), output)
+    deliver(
+        comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
 }
 
 /// Prints a comparison, or writes it to `file`, and a page to `page`.

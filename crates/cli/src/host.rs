@@ -36,7 +36,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         disk: &disk,
         job: &job,
         choices: choices(args, &queue)?,
-        repeats: args.repeats.unwrap_or(REPEATS),
+        repeats: args.sweep.repeats.unwrap_or(REPEATS),
         warm_up: !args.host.no_warm_up,
         trace: !args.host.no_trace,
         fio: "fio".into(),
@@ -87,25 +87,25 @@ fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
             "{option} is for simulations; {instead}"
         )))
     };
-    if work.drive != "nvme" {
+    if work.models.drive != "nvme" {
         return refuse("--drive", "--world host has --device");
     }
-    if work.machine != "generic-8" {
+    if work.models.machine != "generic-8" {
         return refuse("--machine", "--world host is this machine");
     }
-    if work.seed != 1 {
+    if work.models.seed != 1 {
         return refuse(
             "--seed",
             "fio draws for itself: put randseed=N into the job",
         );
     }
-    if args.threads.is_some() {
+    if args.sweep.threads.is_some() {
         return refuse("--threads", "on a real drive runs follow one another");
     }
-    if args.repeats == Some(0) {
+    if args.sweep.repeats == Some(0) {
         return Err(Failure::mistake("--repeats 0: at least one run is needed"));
     }
-    let (mut machine, _) = inputs::machine(&work.machine)?;
+    let (mut machine, _) = inputs::machine(&work.models.machine)?;
     machine.cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     match inputs::work(work, &machine)? {
         Work::Job { job, text } => Ok((job, text)),
@@ -118,7 +118,7 @@ fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
 /// The schedulers as asked, or all that the kernel has for the drive. Names
 /// and tunables are the kernel's to judge.
 fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, Failure> {
-    let names = match &args.schedulers {
+    let names = match &args.sweep.schedulers {
         Some(names) => names.clone(),
         None => queue.schedulers().map_err(failure)?.names,
     };
@@ -127,10 +127,10 @@ fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, 
         .map(|name| Choice {
             scheduler: name.trim().to_string(),
             tunables: Vec::new(),
-            nr_requests: args.work.nr_requests,
+            nr_requests: args.work.models.nr_requests,
         })
         .collect();
-    for set in &args.work.sets {
+    for set in &args.work.models.sets {
         let form = || {
             Failure::mistake(format!(
                 "--set {set}: not of the form scheduler.tunable=value, such as \

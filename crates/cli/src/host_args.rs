@@ -63,15 +63,31 @@ pub(crate) struct ReportArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// Forms of recordings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormArg {
+    /// tracefs text
+    #[default]
+    Tracefs,
+    /// What blkparse prints
+    Blkparse,
+    /// blktrace's binary files, one a CPU, for blkparse, btt and iowatcher
+    Blktrace,
+}
+
 #[derive(Args)]
 pub(crate) struct RecordArgs {
     /// The drive
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
 
-    /// Where to: tracefs text, which `compare` and `run` replay
+    /// Where to; of blktrace's files the name before .blktrace.N
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
+
+    /// The form; `blklab replay` reads all
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: FormArg,
 
     /// For how long; until Ctrl-C if not given
     #[arg(long, value_name = "S")]

@@ -7,7 +7,7 @@ use blklab_sim::{Machine, SchedulerChoice};
 use blklab_workload::fio::{self, JobFile};
 use blklab_workload::{hint, library, trace};
 
-use crate::args::WorkArgs;
+use crate::args::{ModelArgs, WorkArgs};
 use crate::failure::Failure;
 
 /// What a command works on.
@@ -67,6 +67,23 @@ pub(crate) fn work(args: &WorkArgs, machine: &Machine) -> Result<Work, Failure> 
     let job = fio::parse_args(&words, &environment).map_err(Failure::mistake)?;
     let text = words.join(" ");
     Ok(Work::Job { job, text })
+}
+
+/// The trace that the argument names, and nothing else.
+pub(crate) fn trace(name: &str) -> Result<Work, Failure> {
+    let path = Path::new(name);
+    if !path.exists() {
+        // As blkparse takes the name of a set.
+        let first = format!("{name}.blktrace.0");
+        if Path::new(&first).exists() {
+            return Ok(Work::Trace(first));
+        }
+        return Err(Failure::mistake(format!("{name}: no such trace")));
+    }
+    match trace::open(path, None) {
+        Ok(_) => Ok(Work::Trace(name.to_string())),
+        Err(error) => Err(Failure::mistake(error)),
+    }
 }
 
 fn no_includes(_: &str, name: &str) -> Result<(String, String), String> {
@@ -135,7 +152,7 @@ fn described(
 /// The schedulers named, set as `--set` says.
 pub(crate) fn schedulers(
     names: &[String],
-    args: &WorkArgs,
+    args: &ModelArgs,
 ) -> Result<Vec<SchedulerChoice>, Failure> {
     let mut choices = Vec::new();
     for name in names {

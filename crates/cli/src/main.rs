@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Compare(args) => compare::compare(&args),
+        Command::Replay(args) => compare::replay(&args),
         Command::Record(args) => record::record(&args),
         Command::Report(args) => report::report(&args),
         Command::Run(args) => run::run(&args),

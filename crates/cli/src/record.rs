@@ -1,14 +1,12 @@
 //! `blklab record`: what the kernel does with a drive, as a trace.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::time::Duration;
 
-use blklab_host::{Disk, System, record as record_drive, tracefs};
+use blklab_host::{Disk, Form, System, record as record_drive, tracefs};
 
 use crate::failure::Failure;
 use crate::host::failure;
-use crate::host_args::RecordArgs;
+use crate::host_args::{FormArg, RecordArgs};
 
 /// Longest recording in seconds: longer ones end by Ctrl-C.
 const SECONDS_MAX: f64 = 1e9;
@@ -30,10 +28,12 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     // Nobody's file is emptied for a recording that cannot be.
     tracefs::check(&system).map_err(failure)?;
     let path = &args.output;
-    let file = File::create(path)
-        .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
-    let recorded = record_drive(&system, &disk, limit, BufWriter::new(file), path);
-    let recorded = recorded.map_err(failure)?;
+    let form = match args.format {
+        FormArg::Tracefs => Form::Tracefs,
+        FormArg::Blkparse => Form::Blkparse,
+        FormArg::Blktrace => Form::Blktrace,
+    };
+    let recorded = record_drive(&system, &disk, limit, path, form).map_err(failure)?;
     eprintln!(
         "blklab: {}: {} events, {} lost",
         path.display(),

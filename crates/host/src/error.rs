@@ -60,6 +60,14 @@ pub enum HostError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file of the user's cannot be written, for want of room or right.
+    #[error("{}: cannot write: {source}", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A file of the kernel does not read as the kernel's documents say.
     #[error("{path}: {message}")]
     Format {
@@ -80,6 +88,11 @@ pub enum HostError {
 impl HostError {
     /// The user can mend it by asking for something else, or as somebody else.
     pub fn is_mistake(&self) -> bool {
+        use std::io::ErrorKind::{IsADirectory, NotFound, PermissionDenied};
+        if let HostError::Output { source, .. } = self {
+            // A wrong place, and not a full disk.
+            return matches!(source.kind(), NotFound | PermissionDenied | IsADirectory);
+        }
         matches!(
             self,
             HostError::Device { .. }

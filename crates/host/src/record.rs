@@ -1,14 +1,14 @@
 //! Records what a kernel's block layer does with a drive, for replay.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
 use crate::error::HostError;
 use crate::interrupt::Interrupts;
+use crate::recorder::{Form, Recorder};
 use crate::system::System;
-use crate::tracefs::{Kind, Session, TextWriter};
+use crate::tracefs::{Kind, Session};
 
 /// How often a recording is looked after.
 const POLL: Duration = Duration::from_millis(50);
@@ -22,19 +22,19 @@ pub struct Recorded {
     pub lost: u64,
 }
 
-/// Writes the drive's events to `to` as tracefs text, until `limit` is over or
-/// a signal comes. Either is a proper end: what was recorded is kept. The
-/// drive itself and its queue are left alone.
-pub fn record<W: Write + Send + 'static>(
+/// Writes the drive's events to `path`, until `limit` is over or a signal
+/// comes. Either is a proper end: what was recorded is kept. The drive itself
+/// and its queue are left alone.
+pub fn record(
     system: &System,
     disk: &Disk,
     limit: Option<Duration>,
-    to: W,
     path: &Path,
+    form: Form,
 ) -> Result<Recorded, HostError> {
-    let writer = TextWriter::new(to, path)?;
+    let recorder = Recorder::create(path, form, disk.number)?;
     let interrupts = Interrupts::watch()?;
-    let session = Session::start(system, disk, &Kind::RECORDED, writer)?;
+    let session = Session::start(system, disk, &Kind::RECORDED, recorder)?;
     let start = Instant::now();
     while interrupts.check().is_ok() && limit.is_none_or(|limit| start.elapsed() < limit) {
         if !disk.folder(system).exists() {

@@ -5,6 +5,7 @@ use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
 use blklab_workload::fio::{Engine, JobFile, JobSpec};
 use blklab_workload::hint;
+use blklab_workload::trace::Format;
 use thiserror::Error;
 
 use crate::machine::Machine;
@@ -49,6 +50,15 @@ pub enum SetupError {
 impl SetupError {
     pub(crate) fn trace(error: blklab_workload::trace::TraceError) -> SetupError {
         SetupError::Trace(error.to_string())
+    }
+
+    /// A trace that does not tell when I/Os ended.
+    pub(crate) fn untold(file: &str, format: Format) -> SetupError {
+        SetupError::Trace(format!(
+            "{file}: this {format} trace does not tell when I/Os ended, so what waited for what \
+             is not known; replay it at its times (--timing open) or with a number in flight \
+             (--timing closed --depth N)"
+        ))
     }
 }
 

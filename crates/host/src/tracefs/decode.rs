@@ -18,6 +18,10 @@ pub enum Kind {
     Requeue,
     /// `block_rq_merge`: another request swallowed it.
     Merge,
+    /// `block_getrq`: a request was taken for a bio.
+    GetRequest,
+    /// `block_bio_backmerge`: a bio joined its end.
+    BackMerge,
     /// `block_bio_frontmerge`: a bio joined its start.
     FrontMerge,
     /// `block_rq_complete`: the drive was done with it, or a part of it.
@@ -38,8 +42,11 @@ impl Kind {
     ];
 
     /// What a recording to be replayed consists of.
-    pub const RECORDED: [(Kind, &'static str, bool); 6] = [
+    pub const RECORDED: [(Kind, &'static str, bool); 9] = [
         (Kind::Queue, "block_bio_queue", true),
+        (Kind::GetRequest, "block_getrq", true),
+        (Kind::BackMerge, "block_bio_backmerge", true),
+        (Kind::FrontMerge, "block_bio_frontmerge", true),
         (Kind::Insert, "block_rq_insert", true),
         (Kind::Issue, "block_rq_issue", true),
         (Kind::Requeue, "block_rq_requeue", true),

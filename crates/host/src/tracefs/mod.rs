@@ -9,10 +9,13 @@ mod recorded;
 mod session;
 mod split;
 mod text;
+mod told;
 
-pub use decode::{Decoder, Kind, RequestEvent};
+pub use decode::{COMM_BYTES, Decoder, Kind, RequestEvent};
 pub use format::{EventFormat, Field, FormatFault, PageFormat};
 pub use page::{Page, PageFault, Record};
 pub use session::{Recording, Session, Sink, check};
 pub use split::Splitter;
+pub(crate) use split::name as comm_name;
 pub use text::TextWriter;
+pub use told::told;

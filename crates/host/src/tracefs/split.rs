@@ -66,7 +66,7 @@ impl Splitter {
         let key = (event.sector, op);
         match event.kind {
             // A bio is no request yet.
-            Kind::Queue => {}
+            Kind::Queue | Kind::GetRequest | Kind::BackMerge => {}
             Kind::Start => self.add(key, Underway::first(event)),
             Kind::Insert => self.insert(key, event),
             Kind::Issue => self.issue(key, event),
@@ -231,7 +231,7 @@ impl Underway {
 }
 
 /// A task's name up to its first zero.
-pub(super) fn name(comm: &[u8; COMM_BYTES]) -> String {
+pub(crate) fn name(comm: &[u8; COMM_BYTES]) -> String {
     let end = comm.iter().position(|b| *b == 0).unwrap_or(COMM_BYTES);
     String::from_utf8_lossy(&comm[..end]).into_owned()
 }

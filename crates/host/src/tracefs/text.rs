@@ -72,7 +72,9 @@ fn write_event(to: &mut impl Write, event: &RequestEvent) -> std::io::Result<()>
     )?;
     let extent = format!("{} + {}", event.sector, event.bytes / 512);
     match event.kind {
-        Kind::Queue | Kind::FrontMerge => writeln!(to, "{extent} [{comm}]"),
+        Kind::Queue | Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
+            writeln!(to, "{extent} [{comm}]")
+        }
         Kind::Complete | Kind::Requeue => {
             writeln!(
                 to,
@@ -148,8 +150,8 @@ mod tests {
             assert_eq!((read.at_ns, read.pid, read.cpu), (51_821_860_972, 2094, 3));
             assert_eq!(read.task, "my fio");
         }
-        let EventKind::RqIssue(issue) = &read[2].kind else {
-            panic!("{:?}", read[2]);
+        let EventKind::RqIssue(issue) = &read[5].kind else {
+            panic!("{:?}", read[5]);
         };
         assert_eq!(
             (issue.bytes, issue.sector.0, issue.sectors),

@@ -15,6 +15,7 @@ use super::cursor::Cursor;
 use super::error::Fault;
 use super::record::{IoEnd, Parsed, TraceRecord, checked_extent, device_number};
 use super::rwbs::Rwbs;
+use super::tracefs::{BioEvent, Event, EventKind, RqEnd, RqEvent};
 
 const LINE_EXPECTED: &str =
     "blkparse's \"major,minor cpu sequence time pid action rwbs sector + sectors [process]\"";
@@ -227,4 +228,40 @@ pub fn write_event(
         _ if sectors == 0 => writeln!(out, "[{process}]"),
         _ => writeln!(out, "{sector} + {sectors} [{process}]"),
     }
+}
+
+/// Writes an event of tracefs as blkparse prints it; those that blktrace does
+/// not know are passed over. `sequence` counts the events of its CPU.
+pub fn write_tracefs_event(
+    out: &mut impl fmt::Write,
+    event: &Event<'_>,
+    sequence: u64,
+) -> fmt::Result {
+    let bio = |action, bio: &BioEvent<'_>| (action, bio.dev, bio.rwbs, bio.sector, bio.sectors);
+    let request = |action, rq: &RqEvent<'_>| (action, rq.dev, rq.rwbs, rq.sector, rq.sectors);
+    let end = |action, end: &RqEnd| (action, end.dev, end.rwbs, end.sector, end.sectors);
+    let (action, dev, rwbs, sector, sectors) = match &event.kind {
+        EventKind::BioQueue(b) => bio(Action::Queue, b),
+        EventKind::GetRq(b) => bio(Action::GetRequest, b),
+        EventKind::BioBackmerge(b) => bio(Action::BackMerge, b),
+        EventKind::BioFrontmerge(b) => bio(Action::FrontMerge, b),
+        EventKind::RqMerge(rq) => request(Action::BackMerge, rq),
+        EventKind::RqInsert(rq) => request(Action::Insert, rq),
+        EventKind::RqIssue(rq) => request(Action::Issue, rq),
+        EventKind::RqRequeue(e) => end(Action::Requeue, e),
+        EventKind::RqComplete(e) => end(Action::Complete(e.error), e),
+        _ => return Ok(()),
+    };
+    let context = EventContext {
+        major: dev.major,
+        minor: dev.minor,
+        cpu: event.cpu,
+        sequence,
+        at_ns: event.at_ns,
+        pid: event.pid,
+        process: event.task,
+    };
+    // A bare flush is nowhere, which the kernel writes as 0.
+    let sector = if sectors == 0 { Sector(0) } else { sector };
+    write_event(out, &context, action, rwbs, sector, sectors)
 }

@@ -120,26 +120,27 @@ fn first_line(text: &str) -> Option<&str> {
 /// first line tells it. Of blktrace's files `NAME.blktrace.N` one stands for
 /// those of all CPUs.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Reader, TraceError> {
-    let mut others = Vec::new();
-    for path in other_cpus(path) {
-        others.push(Lines::open(&path)?);
-    }
-    Reader::start(Lines::open(path)?, others, format)
+    let Some((stem, cpu)) = of_one_cpu(path) else {
+        return Reader::start(Lines::open(path)?, Vec::new(), format);
+    };
+    // CPUs that were offline have no file, so holes are allowed.
+    let others = (0..CPUS_MAX).filter(|n| *n != cpu);
+    let others = others.map(|n| PathBuf::from(format!("{stem}.{n}")));
+    let others: Result<Vec<Lines>, TraceError> = others
+        .filter(|path| path.is_file())
+        .map(|path| Lines::open(&path))
+        .collect();
+    // The file may be empty: a CPU that did nothing.
+    let format = format.or(Some(Format::Blktrace));
+    Reader::start(Lines::open(path)?, others?, format)
 }
 
-/// The files of the other CPUs beside `NAME.blktrace.N`.
-fn other_cpus(path: &Path) -> Vec<PathBuf> {
-    let name = path.to_string_lossy();
-    let Some((stem, cpu)) = name.rsplit_once('.') else {
-        return Vec::new();
-    };
-    if !stem.ends_with(".blktrace") || cpu.parse::<u32>().is_err() {
-        return Vec::new();
-    }
-    // CPUs that were offline have no file, so holes are allowed.
-    let others = (0..CPUS_MAX).map(|n| n.to_string());
-    let others = others.filter(|n| n != cpu).map(|n| format!("{stem}.{n}"));
-    others.map(PathBuf::from).filter(|p| p.is_file()).collect()
+/// What `NAME.blktrace.N` is called without its CPU, and that.
+fn of_one_cpu(path: &Path) -> Option<(String, u32)> {
+    let name = path.to_str()?;
+    let (stem, cpu) = name.rsplit_once('.')?;
+    let cpu = cpu.parse().ok()?;
+    stem.ends_with(".blktrace").then(|| (stem.to_owned(), cpu))
 }
 
 /// A trace's I/Os in the order of their arrival, the first at time 0.
@@ -176,16 +177,20 @@ impl Reader {
 
     fn start(
         mut lines: Lines,
-        others: Vec<Lines>,
+        mut others: Vec<Lines>,
         format: Option<Format>,
     ) -> Result<Reader, TraceError> {
         let start = lines.look_ahead(LOOK_AHEAD_BYTES)?;
         let file = lines.file().to_owned();
         let is_binary = blktrace::is_magic(&start) && format.is_none();
         let source = if is_binary || format == Some(Format::Blktrace) {
+            let mut starts = vec![start];
+            for other in &mut others {
+                starts.push(other.look_ahead(LOOK_AHEAD_BYTES)?);
+            }
             let files = std::iter::once(lines).chain(others);
             let files = files.map(Lines::into_source).collect();
-            Source::Binary(blktrace::Source::new(files, &start)?)
+            Source::Binary(blktrace::Source::new(files, &starts)?)
         } else {
             let text = String::from_utf8_lossy(&start);
             let Some(format) = format.or_else(|| Format::detect(&text)) else {

@@ -32,11 +32,11 @@ pub(in crate::trace) struct Source {
 }
 
 impl Source {
-    /// Reads several files, each given with what messages call it. `start` is
-    /// how the first begins.
+    /// Reads several files, each given with what messages call it. `starts`
+    /// are how they begin.
     pub(in crate::trace) fn new(
         files: Vec<(String, Box<dyn BufRead + Send>)>,
-        start: &[u8],
+        starts: &[Vec<u8>],
     ) -> Result<Source, TraceError> {
         let mut streams = Vec::new();
         for (file, source) in files {
@@ -50,7 +50,7 @@ impl Source {
             stream.advance()?;
             streams.push(stream);
         }
-        let arrival = match has_queue(start) {
+        let arrival = match starts.iter().any(|start| has_queue(start)) {
             true => action::QUEUE,
             false => action::ISSUE,
         };

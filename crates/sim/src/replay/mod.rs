@@ -1,4 +1,8 @@
-//! Replays a block trace: at its own times, or as fast as earlier I/Os end.
+//! Replays a block trace: at its own times, faster or slower, or as fast as
+//! earlier I/Os end.
+
+mod pace;
+mod scripts;
 
 use std::path::Path;
 
@@ -8,23 +12,30 @@ use blklab_blk::{
 use blklab_device::DriveSpec;
 use blklab_stats::{GroupResults, JobResults, JobSetup, Results, World};
 use blklab_workload::fio::Direction;
-use blklab_workload::trace::{self, Reader, TraceRecord};
+use blklab_workload::trace::{self, TraceRecord};
 
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::recorder::Recorder;
 use crate::setup::{SchedulerChoice, SetupError};
+use pace::Pace;
 
 /// How I/Os arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReplayMode {
     /// At their recorded times, whatever became of earlier ones.
-    Open,
+    Open {
+        /// The trace's time passes so many times as fast.
+        speed: f64,
+    },
     /// So many are kept in flight; recorded times are ignored.
     Closed {
         /// How many.
         depth: u32,
     },
+    /// As soon as those of its process have ended that had ended before it in
+    /// the trace; time between is left out.
+    Dependencies,
 }
 
 /// Everything that decides a replay.
@@ -57,7 +68,8 @@ const PERCENTILES: [f64; 17] = [
 /// Where the trace cannot be read; the message has file and line.
 pub fn replay(setup: &ReplaySetup<'_>) -> Result<Results, SetupError> {
     let reader = trace::open(Path::new(setup.trace), None).map_err(SetupError::trace)?;
-    let mut run = Replay::new(setup, reader)?;
+    let pace = Pace::new(setup.mode, reader, setup.trace)?;
+    let mut run = Replay::new(setup, pace);
     while run.advance()? {}
     Ok(run.results(setup))
 }
@@ -68,13 +80,15 @@ struct Io {
     dir: Option<Direction>,
     bytes: u64,
     started: Nanos,
+    /// Its number in the trace, and its process.
+    number: u64,
+    pid: u32,
 }
 
 struct Replay<'a> {
     setup: &'a ReplaySetup<'a>,
     now: Nanos,
-    reader: Reader,
-    next: Option<TraceRecord>,
+    pace: Pace,
     /// The trace's drives, by its numbers, in order of appearance.
     devices: Vec<u32>,
     disks: Vec<Disk>,
@@ -89,9 +103,9 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(setup: &'a ReplaySetup<'a>, reader: Reader) -> Result<Replay<'a>, SetupError> {
+    fn new(setup: &'a ReplaySetup<'a>, pace: Pace) -> Replay<'a> {
         let depth = match setup.mode {
-            ReplayMode::Open => 1,
+            ReplayMode::Open { .. } | ReplayMode::Dependencies => 1,
             ReplayMode::Closed { depth } => depth,
         };
         let results = JobResults {
@@ -109,8 +123,7 @@ impl<'a> Replay<'a> {
         let mut run = Replay {
             setup,
             now: Nanos::ZERO,
-            reader,
-            next: None,
+            pace,
             devices: Vec::new(),
             disks: Vec::new(),
             ios: Vec::new(),
@@ -122,30 +135,14 @@ impl<'a> Replay<'a> {
             woken: Vec::new(),
         };
         run.recorder.start(Nanos::ZERO);
-        run.read_next()?;
-        Ok(run)
-    }
-
-    fn read_next(&mut self) -> Result<(), SetupError> {
-        self.next = self.reader.next().transpose().map_err(SetupError::trace)?;
-        Ok(())
-    }
-
-    /// When the next I/O of the trace may go.
-    fn next_arrival(&self) -> Nanos {
-        match (&self.next, self.setup.mode) {
-            (None, _) => Nanos::MAX,
-            (Some(record), ReplayMode::Open) => Nanos(record.at_ns).max(self.now),
-            (Some(_), ReplayMode::Closed { depth }) if self.in_flight < depth => self.now,
-            (Some(_), ReplayMode::Closed { .. }) => Nanos::MAX,
-        }
+        run
     }
 
     /// Lets time pass to the next event. Returns false when all is over.
     fn advance(&mut self) -> Result<bool, SetupError> {
         let disks = self.disks.iter().map(Disk::next_event).min();
         let disks = disks.unwrap_or(Nanos::MAX);
-        let arrival = self.next_arrival();
+        let arrival = self.pace.next_arrival(self.now, self.in_flight)?;
         let next = arrival.min(disks);
         if next == Nanos::MAX {
             assert!(self.in_flight == 0, "a request was lost");
@@ -158,10 +155,9 @@ impl<'a> Replay<'a> {
             }
         }
         if arrival <= self.now
-            && let Some(record) = self.next.take()
+            && let Some((record, number)) = self.pace.take()?
         {
-            self.submit(&record);
-            self.read_next()?;
+            self.submit(&record, number);
         }
         Ok(true)
     }
@@ -185,6 +181,7 @@ impl<'a> Replay<'a> {
         let io = self.ios[slot as usize];
         self.free.push(slot);
         self.in_flight -= 1;
+        self.pace.ended(io.number, io.pid);
         match io.dir {
             Some(dir) => {
                 self.recorder.completed(
@@ -207,7 +204,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn submit(&mut self, record: &TraceRecord) {
+    fn submit(&mut self, record: &TraceRecord, number: u64) {
         let disk = self.disk_of(record.device);
         let io = Io {
             dir: match record.op {
@@ -218,6 +215,8 @@ impl<'a> Replay<'a> {
             },
             bytes: record.sectors as u64 * SECTOR_SIZE,
             started: self.now,
+            number,
+            pid: record.pid,
         };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -288,7 +287,7 @@ impl<'a> Replay<'a> {
             jobs: vec![job],
             groups: vec![group],
             disks,
-            notes: self.reader.notes(),
+            notes: self.pace.notes(),
             ..Results::default()
         }
     }

@@ -1,0 +1,221 @@
+//! Takes a drive's events and writes them in one of the forms that tools read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use blklab_workload::trace::tracefs::Dev;
+use blklab_workload::trace::{BlktraceWriter, blkparse};
+
+use crate::disk::Number;
+use crate::error::HostError;
+use crate::tracefs::{COMM_BYTES, RequestEvent, Sink, TextWriter, comm_name, told};
+
+/// A form of recordings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// tracefs text.
+    Tracefs,
+    /// What blkparse prints.
+    Blkparse,
+    /// blktrace's binary files, one a CPU.
+    Blktrace,
+}
+
+type Out = BufWriter<File>;
+
+/// Writes a recording.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    writer: Writer,
+    /// The last name of each task: completions do not tell.
+    names: BTreeMap<u32, [u8; COMM_BYTES]>,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Tracefs(TextWriter<Out>),
+    Blkparse(Text),
+    Blktrace(PerCpu),
+}
+
+impl Recorder {
+    /// Creates the recording's file, or of blktrace's files the first.
+    pub fn create(path: &Path, form: Form, drive: Number) -> Result<Recorder, HostError> {
+        let writer = match form {
+            Form::Tracefs => Writer::Tracefs(TextWriter::new(create(path)?, path)?),
+            Form::Blkparse => Writer::Blkparse(Text {
+                to: create(path)?,
+                line: String::new(),
+                drive,
+                start_ns: None,
+                sequences: BTreeMap::new(),
+            }),
+            Form::Blktrace => Writer::Blktrace(PerCpu::create(path, drive)?),
+        };
+        Ok(Recorder {
+            path: path.to_path_buf(),
+            writer,
+            names: BTreeMap::new(),
+        })
+    }
+
+    /// Writes what is still held back.
+    pub fn finish(self) -> Result<(), HostError> {
+        let done = match self.writer {
+            Writer::Tracefs(writer) => return writer.finish().map(drop),
+            Writer::Blkparse(mut text) => text.to.flush(),
+            Writer::Blktrace(files) => files.finish(),
+        };
+        done.map_err(|e| fault(&self.path, e))
+    }
+
+    /// The name of the task that ran.
+    fn task(&mut self, event: &RequestEvent) -> String {
+        if event.comm[0] != 0 && self.names.get(&event.pid) != Some(&event.comm) {
+            self.names.insert(event.pid, event.comm);
+        }
+        match (event.pid, self.names.get(&event.pid)) {
+            (0, _) => "<idle>".to_string(),
+            (_, Some(name)) => comm_name(name),
+            // As the kernel writes where it has forgotten.
+            (_, None) => "<...>".to_string(),
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn event(&mut self, event: &RequestEvent) -> Result<(), HostError> {
+        let task = match &mut self.writer {
+            Writer::Tracefs(writer) => return writer.event(event),
+            Writer::Blkparse(_) | Writer::Blktrace(_) => self.task(event),
+        };
+        let Some(event) = told(event, &task) else {
+            return Ok(());
+        };
+        let done = match &mut self.writer {
+            Writer::Tracefs(_) => Ok(()),
+            Writer::Blkparse(text) => text.event(event),
+            Writer::Blktrace(files) => files.event(&event),
+        };
+        done.map_err(|e| fault(&self.path, e))
+    }
+
+    fn lost(&mut self, events: u64) -> Result<(), HostError> {
+        match &mut self.writer {
+            Writer::Tracefs(writer) => writer.lost(events),
+            Writer::Blkparse(text) => text.lost(events).map_err(|e| fault(&self.path, e)),
+            // The form has no word for it; the number is told at the end.
+            Writer::Blktrace(_) => Ok(()),
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<Out, HostError> {
+    let file = File::create(path).map_err(|e| fault(path, e))?;
+    Ok(BufWriter::with_capacity(1 << 18, file))
+}
+
+fn fault(path: &Path, error: io::Error) -> HostError {
+    HostError::Output {
+        path: path.to_path_buf(),
+        source: error,
+    }
+}
+
+/// blkparse's text.
+#[derive(Debug)]
+struct Text {
+    to: Out,
+    line: String,
+    drive: Number,
+    start_ns: Option<u64>,
+    /// Events so far of each CPU.
+    sequences: BTreeMap<u32, u64>,
+}
+
+impl Text {
+    fn event(&mut self, mut event: blklab_workload::trace::tracefs::Event<'_>) -> io::Result<()> {
+        let start_ns = *self.start_ns.get_or_insert(event.at_ns);
+        event.at_ns = event.at_ns.saturating_sub(start_ns);
+        let sequence = self.sequences.entry(event.cpu).or_default();
+        *sequence += 1;
+        self.line.clear();
+        blkparse::write_tracefs_event(&mut self.line, &event, *sequence)
+            .map_err(io::Error::other)?;
+        self.to.write_all(self.line.as_bytes())
+    }
+
+    /// A message, as `blktrace` lets programs write them.
+    fn lost(&mut self, events: u64) -> io::Result<()> {
+        let Number { major, minor } = self.drive;
+        writeln!(
+            self.to,
+            "{major:>3},{minor:<3}  0        0     0.000000000     0  m   N lost {events} events"
+        )
+    }
+}
+
+/// blktrace's files: one CPU's events each, as blkparse wants them.
+#[derive(Debug)]
+struct PerCpu {
+    stem: String,
+    drive: Dev,
+    files: Vec<Option<BlktraceWriter<Out>>>,
+}
+
+impl PerCpu {
+    fn create(path: &Path, drive: Number) -> Result<PerCpu, HostError> {
+        let name = path.to_string_lossy();
+        let stem = name.strip_suffix(".0").unwrap_or(&name);
+        let stem = stem.strip_suffix(".blktrace").unwrap_or(stem);
+        let drive = Dev {
+            major: drive.major,
+            minor: drive.minor,
+        };
+        let mut files = PerCpu {
+            stem: stem.to_string(),
+            drive,
+            files: Vec::new(),
+        };
+        // What cannot be written is found out before anything is recorded.
+        let name = files.name(0);
+        files.of(0).map_err(|e| fault(Path::new(&name), e))?;
+        Ok(files)
+    }
+
+    fn name(&self, cpu: usize) -> String {
+        format!("{}.blktrace.{cpu}", self.stem)
+    }
+
+    fn of(&mut self, cpu: usize) -> io::Result<&mut BlktraceWriter<Out>> {
+        if self.files.len() <= cpu {
+            self.files.resize_with(cpu + 1, || None);
+        }
+        let name = self.name(cpu);
+        let drive = self.drive;
+        let slot = &mut self.files[cpu];
+        if slot.is_none() {
+            let file = BufWriter::with_capacity(1 << 18, File::create(name)?);
+            *slot = Some(BlktraceWriter::new(file, drive));
+        }
+        slot.as_mut().ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn event(&mut self, event: &blklab_workload::trace::tracefs::Event<'_>) -> io::Result<()> {
+        self.of(event.cpu as usize)?.event(event)
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        // blkparse stops at the first CPU without a file.
+        for cpu in 0..self.files.len() {
+            self.of(cpu)?;
+        }
+        for file in self.files.into_iter().flatten() {
+            file.finish()?.flush()?;
+        }
+        Ok(())
+    }
+}

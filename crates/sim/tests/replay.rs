@@ -1,0 +1,104 @@
+//! Replays of small traces whose times can be told beforehand: the null drive
+//! takes 10 us for everything.
+
+use std::path::PathBuf;
+
+use blklab_device::registry;
+use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, replay};
+use blklab_stats::Results;
+
+const SERVICE_NS: u64 = 10_000;
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("a file of the test's own");
+    path
+}
+
+fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String> {
+    let path = file(name, text);
+    let drive = registry::find("null").expect("known").expect("valid");
+    let machine = Machine::find("generic-8").expect("known").expect("valid");
+    let scheduler = SchedulerChoice::named("none").expect("known");
+    let trace = path.to_str().expect("plain letters");
+    replay(&ReplaySetup {
+        trace,
+        mode,
+        machine: &machine,
+        drive: &drive,
+        scheduler: &scheduler,
+        seed: 1,
+    })
+    .map_err(|e| e.to_string())
+}
+
+/// Lines of blkparse text: time in ms, pid, action and sector of 4 KiB reads.
+fn blkparse(events: &[(u64, u32, char, u64)]) -> String {
+    let mut text = String::new();
+    for (n, (ms, pid, action, sector)) in (1..).zip(events) {
+        let (s, ns) = (ms / 1000, ms % 1000 * 1_000_000);
+        let tail = if *action == 'C' { "[0]" } else { "[p]" };
+        text +=
+            &format!("  8,16   0 {n:8} {s:5}.{ns:09} {pid:5}  {action}   R {sector} + 8 {tail}\n");
+    }
+    text
+}
+
+/// Ten reads, each behind the one before; the process thinks for 4 ms.
+fn chain(pid: u32, from_ms: u64) -> Vec<(u64, u32, char, u64)> {
+    let ios = (0..10).flat_map(|n| {
+        let (at, sector) = (from_ms + n * 5, 1000 * u64::from(pid) + n * 800);
+        [(at, pid, 'Q', sector), (at + 1, 0, 'C', sector)]
+    });
+    ios.collect()
+}
+
+#[test]
+fn speed_scales_the_times_and_leaves_the_service() {
+    let text = blkparse(&chain(1, 0));
+    for (speed, arrived_ns) in [(1.0, 45_000_000), (2.0, 22_500_000), (0.5, 90_000_000)] {
+        let name = format!("speed-{speed}.trace");
+        let done = replayed(&name, &text, ReplayMode::Open { speed }).unwrap();
+        assert_eq!(done.elapsed_ns, arrived_ns + SERVICE_NS, "{speed}");
+    }
+}
+
+#[test]
+fn a_chain_stays_a_chain_and_processes_go_side_by_side() {
+    let alone = blkparse(&chain(1, 0));
+    let done = replayed("chain.trace", &alone, ReplayMode::Dependencies).unwrap();
+    assert_eq!(done.elapsed_ns, 10 * SERVICE_NS);
+    // Another process with as many, far behind the first in time, and one
+    // with all its reads at once.
+    let mut events = chain(1, 0);
+    events.extend(chain(2, 1000));
+    events.extend((0..10).map(|n| (2000, 3, 'Q', 50_000 + n * 800)));
+    events.extend((0..10).map(|n| (2001, 0, 'C', 50_000 + n * 800)));
+    let text = blkparse(&events);
+    let done = replayed("two.trace", &text, ReplayMode::Dependencies).unwrap();
+    assert_eq!(done.elapsed_ns, 10 * SERVICE_NS);
+    assert_eq!(done.jobs[0].read.ios, 30);
+}
+
+#[test]
+fn merged_and_cut_requests_end_what_they_cover() {
+    // Two bios as one request, then one bio as two requests, then one more.
+    let mut text = blkparse(&[(0, 1, 'Q', 0), (0, 1, 'Q', 8)]);
+    text += "  8,16   0        3     0.001000000     0  C   R 0 + 16 [0]\n";
+    text += "  8,16   0        4     0.002000000     1  Q   R 100 + 16 [p]\n";
+    text += "  8,16   0        5     0.003000000     0  C   R 108 + 8 [0]\n";
+    text += "  8,16   0        6     0.004000000     1  Q   R 200 + 8 [p]\n";
+    text += "  8,16   0        7     0.005000000     0  C   R 100 + 8 [0]\n";
+    text += "  8,16   0        8     0.006000000     1  Q   R 300 + 8 [p]\n";
+    let done = replayed("merged.trace", &text, ReplayMode::Dependencies).unwrap();
+    // 0 and 8 at once; then 100 and, as 100 was half done, 200; then 300.
+    assert_eq!(done.elapsed_ns, 3 * SERVICE_NS);
+}
+
+#[test]
+fn a_trace_without_ends_is_refused_where_they_are_needed() {
+    let text = "0 0 0 8 1\n1000 0 8 8 1\n";
+    let error = replayed("disksim.trace", text, ReplayMode::Dependencies).unwrap_err();
+    assert!(error.contains("does not tell when I/Os ended"), "{error}");
+    assert!(replayed("disksim.trace", text, ReplayMode::Closed { depth: 1 }).is_ok());
+}

@@ -1,0 +1,128 @@
+//! `blklab replay`: a recorded load under other schedulers.
+
+mod support;
+
+use blklab_workload::trace::tracefs::{Dev, events};
+use blklab_workload::trace::{BlktraceWriter, blkparse};
+use support::Place;
+
+/// Reads of two processes, as tracefs tells them: arrival, issue and end.
+fn tracefs_text() -> String {
+    let mut text = String::from("# tracer: nop\n");
+    for n in 0..200_u64 {
+        let (pid, sector) = (7 + n % 2, (n * 7919) % 100_000 * 8);
+        let (us, end_us) = (n * 100, n * 100 + 90);
+        let time = |us: u64| format!("1.{:09}", us * 1000);
+        let issue = format!("R 4096 () {sector} + 8 none,0,0 [fio]");
+        for (at, what) in [
+            (us, format!("block_bio_queue: 8,16 R {sector} + 8 [fio]")),
+            (us + 1, format!("block_rq_issue: 8,16 {issue}")),
+            (
+                end_us,
+                format!("block_rq_complete: 8,16 R () {sector} + 8 none,0,0 [0]"),
+            ),
+        ] {
+            text += &format!(" fio-{pid} [000] ..... {}: {what}\n", time(at));
+        }
+    }
+    text
+}
+
+/// The same events as blkparse prints them, and as blktrace writes them.
+fn other_forms(text: &str) -> (String, Vec<u8>) {
+    let dev = Dev {
+        major: 8,
+        minor: 16,
+    };
+    let mut writer = BlktraceWriter::new(Vec::new(), dev);
+    let mut lines = String::new();
+    for (sequence, event) in (1..).zip(events(text, "memory")) {
+        let event = event.expect("written above");
+        writer.event(&event).expect("memory takes it");
+        blkparse::write_tracefs_event(&mut lines, &event, sequence).expect("memory takes it");
+    }
+    (lines, writer.finish().expect("memory takes it"))
+}
+
+/// The table, less the line that names the trace.
+fn table(out: &str) -> String {
+    let lines = out.lines().filter(|line| !line.contains("load."));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_form_of_a_trace_gives_the_same_figures() {
+    let place = Place::new();
+    let text = tracefs_text();
+    let (lines, binary) = other_forms(&text);
+    place
+        .file("load.tracefs", &text)
+        .file("load.blkparse", &lines);
+    std::fs::write(place.path("load.blktrace.0"), binary).expect("a file");
+    for timing in ["open", "closed", "dependencies"] {
+        let options = ["--drive", "mx100-256", "--schedulers", "none,mq-deadline"];
+        let replay = |name: &str| {
+            let mut args = vec!["replay", name, "--timing", timing, "--repeats", "1"];
+            args.extend(options);
+            place.blklab(&args).ok().out
+        };
+        let first = table(&replay("load.tracefs"));
+        assert!(first.contains("mq-deadline"), "{first}");
+        // blkparse takes the name of a set, too.
+        for name in ["load.blkparse", "load.blktrace.0", "load"] {
+            assert_eq!(table(&replay(name)), first, "{name} {timing}");
+        }
+    }
+}
+
+#[test]
+fn twice_the_speed_is_half_the_time() {
+    let place = Place::new();
+    place.file("load.trace", &tracefs_text());
+    let iops = |speed: &str| {
+        let args = [
+            "run",
+            "load.trace",
+            "--speed",
+            speed,
+            "--output-format",
+            "json",
+        ];
+        let out = place.blklab(&args).ok().out;
+        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        json["jobs"][0]["read"]["iops"].as_f64().expect("a rate")
+    };
+    let ratio = iops("2") / iops("1");
+    assert!((1.95..2.05).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let place = Place::new();
+    place.file("load.trace", &tracefs_text());
+    place.file("disksim.trace", "0 0 0 8 1\n1000 0 8 8 1\n");
+    place.file("job.fio", "[a]\nrw=read\n");
+    place.file("cut.blktrace.0", "\u{7}taexx");
+    for (args, word) in [
+        (&["nowhere.trace"][..], "no such trace"),
+        (&["job.fio"][..], "unknown trace format"),
+        (&["cut.blktrace.0"][..], "was cut"),
+        (&["load.trace", "--speed", "0"][..], "--speed 0"),
+        (&["load.trace", "--speed", "NaN"][..], "--speed NaN"),
+        (
+            &["load.trace", "--speed", "2", "--timing", "closed"][..],
+            "--speed is for",
+        ),
+        (
+            &["disksim.trace", "--timing", "dependencies"][..],
+            "does not tell when I/Os ended",
+        ),
+        (&["load.trace", "--schedulers", "cfqq"][..], "cfq"),
+    ] {
+        let mut all = vec!["replay"];
+        all.extend(args);
+        let done = place.blklab(&all);
+        assert_eq!(done.status, 2, "{args:?}: {}", done.err);
+        assert!(done.err.contains(word), "{args:?}: {}", done.err);
+    }
+}
