@@ -137,6 +137,12 @@ pub trait Device: Send {
         }
     }
 
+    /// Cuts the power at `now`, up to which the drive has been advanced, and
+    /// gives it back. What was in flight never completes; what a write cache
+    /// held is lost, unless the drive can keep it. Returns when the drive takes
+    /// commands again; those submitted earlier wait until then.
+    fn power_loss(&mut self, now: Nanos) -> Nanos;
+
     /// What happened inside until `now`.
     fn stats(&self, now: Nanos) -> blklab_stats::DeviceStats;
 

@@ -129,6 +129,13 @@ impl Device for NullDrive {
         }
     }
 
+    fn power_loss(&mut self, now: Nanos) -> Nanos {
+        self.stats.power_losses += 1;
+        self.waiting.clear();
+        self.serving.clear();
+        now
+    }
+
     fn stats(&self, _now: Nanos) -> DeviceStats {
         self.stats.clone()
     }

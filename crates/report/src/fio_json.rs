@@ -306,6 +306,8 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "multi_plane_commands": device.multi_plane_commands,
             "suspensions": device.suspensions,
             "cache_read_hits": device.cache_read_hits,
+            "power_losses": device.power_losses,
+            "power_loss_sectors": device.power_loss_sectors,
             "map_lookups": device.map_lookups,
             "map_hits": device.map_hits,
             "map_reads": device.map_reads,

@@ -596,6 +596,10 @@ pub struct DeviceStats {
     pub map_programs: u64,
     /// Reads answered from the drive's DRAM.
     pub cache_read_hits: u64,
+    /// Times that its power was cut.
+    pub power_losses: u64,
+    /// Sectors whose last write, acknowledged or not, went with it.
+    pub power_loss_sectors: u64,
     /// Movements of a disk's arm.
     pub seeks: u64,
     /// Time they took, in nanoseconds.

@@ -449,6 +449,25 @@ impl Device for Hdd {
         }
     }
 
+    /// The buffer is lost. How long the platters take to come up to speed is
+    /// not known from a description: the disk is ready at once.
+    fn power_loss(&mut self, now: Nanos) -> Nanos {
+        self.stats.power_losses += 1;
+        self.stats.power_loss_sectors += self.dirty.sectors();
+        self.events.clear();
+        self.commands.clear();
+        self.free.clear();
+        self.queue.clear();
+        self.work = None;
+        self.ahead = None;
+        self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
+        self.dirty = Dirty::default();
+        self.stalled.clear();
+        self.flushes.clear();
+        self.link_ns = now.0;
+        now
+    }
+
     fn stats(&self, _now: Nanos) -> DeviceStats {
         self.stats.clone()
     }

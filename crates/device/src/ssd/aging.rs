@@ -1,6 +1,7 @@
 //! Ages a drive by carrying out every write, without time: the long way, which
 //! the short one ([`super::steady`]) is checked against.
 
+use super::copies::Holds;
 use super::ftl::{Ftl, Stream};
 use super::gc::choose_victim;
 use super::rng::Rng;
@@ -45,7 +46,7 @@ fn collect(ftl: &mut Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> bool {
     ftl.begin_collection(victim);
     let first = ftl.page_start(victim, 0);
     for at in first..first + ftl.slots_per_block() {
-        if let Some(slot) = ftl.current_owner(at) {
+        if let Holds::Current(slot) = ftl.holds(at) {
             write(ftl, plane, slot, Stream::Collection);
         }
     }

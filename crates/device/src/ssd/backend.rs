@@ -204,6 +204,11 @@ impl Backend {
         match op.source {
             // Whole commands wait for a page of the map.
             Source::MapFetch | Source::MapMerge if self.scheduling != Scheduling::Fcfs => {
+                // It counts as no younger than what it goes before, else an
+                // erase could pass that and take its page.
+                if !list.is_empty() {
+                    self.ops[index].arrival = self.ops[list.head()].arrival;
+                }
                 list.push_front(&mut self.ops, index)
             }
             _ => list.push(&mut self.ops, index),
@@ -465,6 +470,10 @@ impl Backend {
         let Some(choice) = self.choose(unit_index, only_reads) else {
             return List::EMPTY;
         };
+        let closed = match choice {
+            Queue::Erases => self.planes_with_reads_before_erases(unit_index),
+            _ => 0,
+        };
         let unit = &mut self.units[unit_index as usize];
         let list = match choice {
             Queue::Reads => &mut unit.reads,
@@ -472,12 +481,30 @@ impl Backend {
             Queue::Erases => &mut unit.erases,
             Queue::Background => &mut unit.background,
         };
-        let (group, taken) = take_group(&mut self.ops, list, &self.partners);
+        let (group, taken) = take_group(&mut self.ops, list, &self.partners, closed);
         unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);
         }
         group
+    }
+
+    /// Planes of a unit where a read waits for a page of a block that is to be
+    /// erased: that erase must not run early as a partner of another.
+    fn planes_with_reads_before_erases(&self, unit_index: u32) -> u64 {
+        let unit = &self.units[unit_index as usize];
+        if unit.reads.is_empty() || unit.erases.is_single() {
+            return 0;
+        }
+        let bit = |op: &Op| 1u64 << self.partners.planes_per_unit.split(op.plane).1;
+        let mut closed = 0;
+        for erase in self.ops.of(unit.erases).skip(1) {
+            if (self.ops.of(unit.reads)).any(|read| read.block == erase.block) {
+                closed |= bit(erase);
+            }
+        }
+        // The oldest has been found to be due.
+        closed & !bit(&self.ops[unit.erases.head()])
     }
 
     /// Which queue is next, by the drive's scheduling.
@@ -494,7 +521,7 @@ impl Backend {
             (Queue::Erases, unit.erases.head()),
         ];
         let startable = |(queue, head): &(Queue, u32)| {
-            *head != NONE && (*queue != Queue::Programs || self.any_ready(*head))
+            *head != NONE && (*queue != Queue::Programs || self.any_startable(*head))
         };
         let mut waiting = heads.into_iter().filter(startable);
         let chosen = match self.scheduling {
@@ -506,17 +533,27 @@ impl Backend {
         };
         match chosen {
             Some((queue, _)) => Some(queue),
-            None => (!unit.background.is_empty()).then_some(Queue::Background),
+            // A background erase must not take the page of a read that waits
+            // for its turn.
+            None => {
+                (unit.reads.is_empty() && !unit.background.is_empty()).then_some(Queue::Background)
+            }
         }
     }
 
+    /// Whether one of a list's programs may start: its data is complete, and no
+    /// older program of its plane has to go first.
     #[inline]
-    fn any_ready(&self, mut index: u32) -> bool {
+    fn any_startable(&self, mut index: u32) -> bool {
+        let mut closed = 0u64;
         while index != NONE {
-            if self.ops[index].ready {
+            let op = &self.ops[index];
+            let bit = 1u64 << self.partners.planes_per_unit.split(op.plane).1;
+            if op.ready && closed & bit == 0 {
                 return true;
             }
-            index = self.ops[index].next;
+            closed |= bit;
+            index = op.next;
         }
         false
     }
@@ -682,6 +719,43 @@ impl Backend {
         }
     }
 
+    /// Stops everything at once. Returns the owners of page programs that were
+    /// changing the array.
+    pub(crate) fn power_off(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut interrupted = Vec::new();
+        for unit in &mut self.units {
+            if unit.phase != Phase::Idle {
+                let channel = &mut self.channels[unit.channel as usize];
+                // What was going to arrive at an idle drive may have started.
+                channel.leave(now_ns.max(channel.active_since_ns));
+            }
+            if let Some(stopped) = unit.suspended {
+                interrupted.extend(self.ops.programs_of(stopped.group));
+            }
+            // Before that its data was still on the bus.
+            if unit.phase == Phase::Busy && unit.began_ns <= now_ns {
+                interrupted.extend(self.ops.programs_of(unit.group));
+            }
+            *unit = unit.powered_off(now_ns);
+        }
+        for channel in &mut self.channels {
+            *channel = channel.powered_off(now_ns);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_all();
+        }
+        self.ops = Ops::new();
+        self.lanes = Lanes::new();
+        self.in_order.clear();
+        self.finished.clear();
+        interrupted
+    }
+
+    /// The time of a read of the slowest page.
+    pub(crate) fn slowest_read_ns(&self) -> u64 {
+        self.flash.read_ns.iter().copied().max().unwrap_or(0)
+    }
+
     /// Adds what was counted until `now_ns` to `stats`.
     pub(crate) fn report(&self, now_ns: u64, stats: &mut DeviceStats) {
         stats.channels = self.channels.iter().map(|c| c.stats(now_ns)).collect();
@@ -754,14 +828,15 @@ struct Partners {
 /// Takes the first operation that may start, and partners for it on other
 /// planes of its die. Programs of one plane keep their order, since the pages
 /// of a block are programmed in order.
-fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+///
+/// `closed` are planes of the unit that nothing may be taken from.
+fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners, mut closed: u64) -> (List, u32) {
     if list.is_single() && ops[list.head()].ready {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
-    // Planes of the unit that are taken, or where an older program must wait.
-    let mut closed = 0u64;
+    // Closed are also planes taken, or where an older program must wait.
     let (mut die, mut page, mut kind, mut slc, mut taken) = (0, 0, OpKind::Read, false, 0);
     let mut looked = 0;
     while index != NONE {
@@ -822,6 +897,18 @@ impl Unit {
             busy_ns: 0,
             commands: 0,
             queue: QueueClock::default(),
+        }
+    }
+
+    /// As after a loss of power: nothing in hand, nothing queued.
+    fn powered_off(&self, now_ns: u64) -> Unit {
+        Unit {
+            writing: self.writing.stopped(now_ns),
+            collecting: self.collecting.stopped(now_ns),
+            queue: self.queue.stopped(now_ns, self.queued),
+            busy_ns: self.busy_ns,
+            commands: self.commands,
+            ..Unit::new(self.channel, self.bit)
         }
     }
 
@@ -891,6 +978,15 @@ impl Channel {
     fn take_output(&mut self, now_ns: u64) -> Option<u32> {
         self.queue.was(now_ns, self.waiting());
         self.output.pop_front()
+    }
+
+    /// As after a loss of power: nobody uses it or waits for it.
+    fn powered_off(&self, now_ns: u64) -> Channel {
+        Channel {
+            queue: self.queue.stopped(now_ns, self.waiting()),
+            stats: self.stats.clone(),
+            ..Channel::new(self.first_unit, self.units)
+        }
     }
 
     /// The next unit in turn among those that could start something.

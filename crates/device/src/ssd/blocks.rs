@@ -8,6 +8,8 @@
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
 /// A page that holds nothing of the host's.
 pub(crate) const NO_OWNER: u32 = u32::MAX;
+/// No physical slot.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// What a block is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,17 @@ pub(crate) struct Blocks {
     tables: Vec<u32>,
     owners: Vec<Box<[u32]>>,
     unused: Vec<u32>,
+    older: Older,
+}
+
+/// For every slot of a block that is not programmed to its end: the copy that
+/// it replaces, [`NO_SLOT`] where there is none to keep.
+#[derive(Clone, Debug)]
+struct Older {
+    /// Each block's table, [`NO_BLOCK`] for one without.
+    of_block: Vec<u32>,
+    tables: Vec<Box<[u32]>>,
+    unused: Vec<u32>,
 }
 
 impl Blocks {
@@ -55,6 +68,82 @@ impl Blocks {
             tables: vec![NO_BLOCK; blocks],
             owners: Vec::new(),
             unused: Vec::new(),
+            older: Older {
+                of_block: Vec::new(),
+                tables: Vec::new(),
+                unused: Vec::new(),
+            },
+        }
+    }
+
+    /// From now on copies are kept until their successor is programmed.
+    pub(crate) fn keep_older(&mut self) {
+        self.older.of_block = vec![NO_BLOCK; self.uses.len()];
+        for block in 0..self.uses.len() {
+            if self.uses[block] == Use::Open {
+                self.older.begin(block as u32, self.slots_per_block);
+            }
+        }
+    }
+
+    /// Whether copies are kept until their successor is programmed.
+    #[inline]
+    pub(crate) fn keeps_older(&self) -> bool {
+        !self.older.of_block.is_empty()
+    }
+
+    /// The copy that a slot's data replaces.
+    #[inline]
+    pub(crate) fn older(&self, block: u32, slot: u32) -> u32 {
+        match self.older.of_block[block as usize] {
+            NO_BLOCK => NO_SLOT,
+            table => self.older.tables[table as usize][slot as usize],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_older(&mut self, block: u32, slot: u32, older: u32) {
+        match self.older.of_block[block as usize] {
+            NO_BLOCK => {}
+            table => self.older.tables[table as usize][slot as usize] = older,
+        }
+    }
+
+    /// One more page of a block is programmed.
+    #[inline]
+    pub(crate) fn program(&mut self, block: u32, page: u32, pages_per_block: u32) {
+        debug_assert_eq!(
+            self.programmed[block as usize] as u32, page,
+            "pages of a block are programmed in order and once"
+        );
+        self.programmed[block as usize] = page as u16 + 1;
+        if page + 1 == pages_per_block && self.keeps_older() {
+            self.older.forget(block);
+        }
+    }
+
+    /// A block that was opened and not programmed is as it was before.
+    pub(crate) fn close_unwritten(&mut self, block: u32) {
+        debug_assert_eq!(self.programmed[block as usize], 0);
+        self.uses[block as usize] = Use::Free;
+        self.forget_tables(block);
+    }
+
+    /// Forgets which copies a block's slots replace.
+    pub(crate) fn forget_older(&mut self, block: u32) {
+        match self.older.of_block.get(block as usize) {
+            None | Some(&NO_BLOCK) => {}
+            Some(table) => self.older.tables[*table as usize].fill(NO_SLOT),
+        }
+    }
+
+    fn forget_tables(&mut self, block: u32) {
+        let table = std::mem::replace(&mut self.tables[block as usize], NO_BLOCK);
+        if table != NO_BLOCK {
+            self.unused.push(table);
+        }
+        if self.keeps_older() {
+            self.older.forget(block);
         }
     }
 
@@ -69,6 +158,9 @@ impl Blocks {
         });
         self.owners[table as usize].fill(NO_OWNER);
         self.tables[block as usize] = table;
+        if self.keeps_older() {
+            self.older.begin(block, self.slots_per_block);
+        }
     }
 
     /// Its last page was handed out.
@@ -89,10 +181,7 @@ impl Blocks {
         self.uses[block as usize] = Use::Free;
         self.programmed[block as usize] = 0;
         self.erases[block as usize] += 1;
-        let table = std::mem::replace(&mut self.tables[block as usize], NO_BLOCK);
-        if table != NO_BLOCK {
-            self.unused.push(table);
-        }
+        self.forget_tables(block);
     }
 
     /// Records who owns a slot.
@@ -108,6 +197,24 @@ impl Blocks {
         match self.tables[block as usize] {
             NO_BLOCK => None,
             table => Some(self.owners[table as usize][slot as usize]),
+        }
+    }
+}
+
+impl Older {
+    fn begin(&mut self, block: u32, slots: usize) {
+        let table = self.unused.pop().unwrap_or_else(|| {
+            self.tables.push(vec![NO_SLOT; slots].into_boxed_slice());
+            self.tables.len() as u32 - 1
+        });
+        self.tables[table as usize].fill(NO_SLOT);
+        self.of_block[block as usize] = table;
+    }
+
+    fn forget(&mut self, block: u32) {
+        let table = std::mem::replace(&mut self.of_block[block as usize], NO_BLOCK);
+        if table != NO_BLOCK {
+            self.unused.push(table);
         }
     }
 }

@@ -26,6 +26,15 @@ impl HoldClock {
         self.since_ns = now_ns;
     }
 
+    /// It is not held any more, whoever held it.
+    pub(crate) fn stopped(&self, now_ns: u64) -> HoldClock {
+        HoldClock {
+            // What was going to arrive may have begun.
+            held_ns: self.read(now_ns.max(self.since_ns)),
+            ..HoldClock::default()
+        }
+    }
+
     /// It lets it go.
     #[inline]
     pub(crate) fn end(&mut self, now_ns: u64) {
@@ -60,6 +69,14 @@ impl QueueClock {
     pub(crate) fn until(mut self, now_ns: u64, length: u32) -> QueueClock {
         self.was(now_ns.max(self.since_ns), length);
         self
+    }
+
+    /// Everything that was queued is gone, what was to come later as well.
+    pub(crate) fn stopped(self, now_ns: u64, length: u32) -> QueueClock {
+        QueueClock {
+            since_ns: now_ns,
+            ..self.until(now_ns, length)
+        }
     }
 
     /// Starts afresh.

@@ -46,6 +46,15 @@ impl Cmt {
         }
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.newest = NONE;
+        self.oldest = NONE;
+        self.places.fill(NONE);
+        self.dirty.fill(NONE);
+    }
+
     /// The page of the map that holds a slot's entry.
     pub(crate) fn map_page(&self, slot: u32) -> u32 {
         slot / self.slots_per_map_page

@@ -1,6 +1,7 @@
 //! Garbage collection at work: its reads, programs and erases.
 
 use super::Ssd;
+use super::copies::Holds;
 use super::ftl::{FlashPage, Stream};
 use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Source};
@@ -83,7 +84,7 @@ impl Ssd {
     fn current_slots(&self, block: u32, page: u32) -> u32 {
         let first = self.ftl.page_start(block, page);
         (first..first + self.ftl.slots_per_page())
-            .filter(|at| self.ftl.current_owner(*at).is_some())
+            .filter(|at| self.ftl.holds(*at) != Holds::Nothing)
             .count() as u32
     }
 
@@ -124,11 +125,16 @@ impl Ssd {
     fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32) {
         let first = self.ftl.page_start(victim, page);
         for at in first..first + self.ftl.slots_per_page() {
-            let Some(slot) = self.ftl.current_owner(at) else {
-                continue;
+            let record = match self.ftl.holds(at) {
+                Holds::Nothing => continue,
+                Holds::Current(slot) => {
+                    self.map_moved(now_ns, slot);
+                    self.ftl.write(plane, slot, Stream::Collection, 0)
+                }
+                Holds::Kept(slot) => self.ftl.write_kept(plane, slot, at),
             };
-            let record = self.ftl.write(plane, slot, Stream::Collection, 0);
-            self.map_moved(now_ns, slot);
+            #[cfg(test)]
+            self.witness_move(at, record);
             let moved = match self.jobs[plane as usize].slc {
                 true => &mut self.stats.slc.sectors_folded,
                 false => &mut self.stats.collection.sectors_moved,

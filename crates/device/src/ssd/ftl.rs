@@ -8,7 +8,9 @@
 //! first (see [`super::slc`]).
 
 use super::aging;
-use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, Use};
+use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, NO_SLOT, Use};
+#[cfg(test)]
+use super::copies::Holds;
 use super::divide::Divisor;
 use super::geometry::Placement;
 use super::map::{Map, Place};
@@ -90,41 +92,41 @@ impl PageRecord {
 
 /// Where a stream writes in a plane.
 #[derive(Clone, Copy, Debug)]
-struct Frontier {
-    block: u32,
-    page: u32,
+pub(super) struct Frontier {
+    pub(super) block: u32,
+    pub(super) page: u32,
     /// The record of the page being filled.
-    record: u32,
+    pub(super) record: u32,
 }
 
-const CLOSED: Frontier = Frontier {
+pub(super) const CLOSED: Frontier = Frontier {
     block: NO_BLOCK,
     page: 0,
     record: NONE,
 };
 
 #[derive(Clone, Debug)]
-struct Plane {
-    free: Vec<u32>,
-    frontiers: [Frontier; 3],
+pub(super) struct Plane {
+    pub(super) free: Vec<u32>,
+    pub(super) frontiers: [Frontier; 3],
 }
 
 /// The translation layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ftl {
     pub(crate) blocks: Blocks,
-    map: Map,
+    pub(super) map: Map,
     placement: Placement,
-    planes: Vec<Plane>,
+    pub(super) planes: Vec<Plane>,
     /// Boxed, so that a drive without it only asks whether it is there.
     pub(crate) slc: Option<Box<Slc>>,
-    records: Vec<PageRecord>,
-    free_record: u32,
+    pub(super) records: Vec<PageRecord>,
+    pub(super) free_record: u32,
     start: Start,
     gc: GcSpec,
     slots_per_page: Divisor,
-    pages_per_block: u32,
-    slots_per_block: Divisor,
+    pub(super) pages_per_block: u32,
+    pub(super) slots_per_block: Divisor,
     blocks_per_plane: Divisor,
     /// Those of them that are not the SLC cache's alone.
     data_blocks_per_plane: u32,
@@ -164,6 +166,9 @@ impl Ftl {
             && aged.simulate
         {
             aging::overwrite(&mut ftl, aged, &spec.gc, logical_slots, rng);
+        }
+        if !spec.write_cache.power_loss_protection {
+            ftl.blocks.keep_older();
         }
         ftl
     }
@@ -321,15 +326,6 @@ impl Ftl {
         (self.planes[plane as usize].free.len() as u32) < self.gc.start_blocks
     }
 
-    /// Forgets where a slot was.
-    #[inline]
-    fn invalidate(&mut self, slot: u32) {
-        if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
-            let block = self.slots_per_block.split(at).0;
-            self.blocks.valid[block as usize] -= 1;
-        }
-    }
-
     /// Gives a slot its next place in `plane` and returns the page's record.
     ///
     /// A slot that is in the page being filled already keeps its place: the
@@ -343,18 +339,28 @@ impl Ftl {
         {
             return record;
         }
-        self.invalidate(slot);
-        let at = first + page.slots;
+        let older = self.supersede(slot);
+        let at = self.take_slot(record, slot);
         self.map.set(slot, at);
         self.blocks.valid[page.block as usize] += 1;
-        self.blocks
-            .set_owner(page.block, self.slots_per_block.split(at).1, slot);
-        self.records[record as usize].slots += 1;
+        if older != NO_SLOT {
+            let within = self.slots_per_block.split(at).1;
+            self.blocks.set_older(page.block, within, older);
+        }
         record
     }
 
+    /// Hands out a page's next place.
+    pub(super) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
+        let page = &mut self.records[record as usize];
+        let within = page.page * self.slots_per_page.get() + page.slots;
+        page.slots += 1;
+        self.blocks.set_owner(page.block, within, slot);
+        page.block * self.slots_per_block.get() + within
+    }
+
     /// The record of the page being filled, a new one if need be.
-    fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
+    pub(super) fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
         let frontier = self.planes[plane as usize].frontiers[stream as usize];
         if frontier.record != NONE {
             return frontier.record;
@@ -420,11 +426,16 @@ impl Ftl {
         frontier.record = NONE;
         frontier.page += 1;
         if frontier.page == pages {
-            self.blocks.fill(block);
             *frontier = CLOSED;
-            if let (Stream::Slc, Some(slc)) = (stream, &mut self.slc) {
-                slc.fill(plane, block);
-            }
+            self.fill(plane, block, stream);
+        }
+    }
+
+    /// A block is written to the end.
+    pub(super) fn fill(&mut self, plane: u32, block: u32, stream: Stream) {
+        self.blocks.fill(block);
+        if let (Stream::Slc, Some(slc)) = (stream, &mut self.slc) {
+            slc.fill(plane, block);
         }
     }
 
@@ -452,12 +463,14 @@ impl Ftl {
     /// Its page is on the flash.
     pub(crate) fn programmed(&mut self, record: u32) {
         let page = self.records[record as usize];
-        debug_assert_eq!(
-            self.blocks.programmed[page.block as usize] as u32, page.page,
-            "pages of a block are programmed in order and once"
-        );
-        self.blocks.programmed[page.block as usize] = page.page as u16 + 1;
-        self.records[record as usize].next_free = self.free_record;
+        if self.blocks.keeps_older() {
+            self.settle_copies(&page);
+        }
+        self.blocks
+            .program(page.block, page.page, self.pages_of(page.block));
+        let page = &mut self.records[record as usize];
+        page.block = NO_BLOCK;
+        page.next_free = self.free_record;
         self.free_record = record;
     }
 
@@ -499,19 +512,14 @@ impl Ftl {
         Some(region_end)
     }
 
-    /// The slot that a physical place holds current data of.
-    pub(crate) fn current_owner(&self, at: u32) -> Option<u32> {
+    /// The slot whose data was last put in a physical place.
+    pub(super) fn owner(&self, at: u32) -> Option<u32> {
         let (block, within) = self.slots_per_block.split(at);
-        let slot = match self.blocks.owner(block, within) {
-            Some(NO_OWNER) => return None,
-            Some(slot) => slot,
-            None => self.start.owner(&self.placement, at)?,
-        };
-        let here = match self.locate(slot) {
-            Located::Flash(found) | Located::Buffered(found) => found == at,
-            Located::Nowhere => false,
-        };
-        here.then_some(slot)
+        match self.blocks.owner(block, within) {
+            Some(NO_OWNER) => None,
+            Some(slot) => Some(slot),
+            None => self.start.owner(&self.placement, at),
+        }
     }
 
     /// The plane where a page of the map is kept, and a page number that tells
@@ -542,6 +550,18 @@ impl Ftl {
         first..first + self.blocks_per_plane.get()
     }
 
+    /// Slots that collection is sure to find room for in a plane.
+    pub(crate) fn collection_room(&self, plane: u32) -> u32 {
+        let state = &self.planes[plane as usize];
+        let frontier = state.frontiers[Stream::Collection as usize];
+        let left = match frontier.block {
+            NO_BLOCK => 0,
+            _ => (self.pages_per_block - frontier.page) * self.slots_per_page.get(),
+        };
+        let reserve = (state.free.len() as u32).min(self.gc.reserve_blocks);
+        left + reserve * self.slots_per_block.get()
+    }
+
     /// A block will be emptied and erased.
     pub(crate) fn begin_collection(&mut self, block: u32) {
         self.blocks.uses[block as usize] = Use::Victim;
@@ -566,7 +586,11 @@ impl Ftl {
         let mut valid = vec![0u16; self.blocks.valid.len()];
         for slot in 0..logical_slots as u32 {
             if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
-                assert_eq!(self.current_owner(at), Some(slot), "slot {slot} at {at}");
+                assert_eq!(self.holds(at), Holds::Current(slot), "slot {slot} at {at}");
+                valid[self.slots_per_block.split(at).0 as usize] += 1;
+            }
+            if let Some(at) = self.kept(slot) {
+                assert_eq!(self.holds(at), Holds::Kept(slot), "slot {slot} at {at}");
                 valid[self.slots_per_block.split(at).0 as usize] += 1;
             }
         }
@@ -593,6 +617,11 @@ impl Ftl {
     /// An erased block is free again.
     pub(crate) fn erased(&mut self, plane: u32, block: u32) {
         self.blocks.erase(block);
+        self.set_free(plane, block);
+    }
+
+    /// A block can be opened again.
+    pub(super) fn set_free(&mut self, plane: u32, block: u32) {
         if self.is_slc(block) {
             let is_static = self.is_static_slc(block);
             if let Some(slc) = &mut self.slc

@@ -47,13 +47,16 @@ impl Job {
 ///
 /// A collection may leave its last page partly empty. So that it still frees
 /// more than it takes, and an idle drive comes to rest, a victim must have at
-/// least a page's worth of slots without valid data.
+/// least a page's worth of slots without valid data. And what is valid must fit
+/// in what is left of the collection's block and the reserve: losses of power
+/// in the midst of collections can have used some of that up.
 pub(crate) fn choose_victim(ftl: &Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> Option<u32> {
     let blocks = ftl.plane_blocks(plane);
     // What is the SLC cache's alone is never free for anything else.
     let collectable = |block: &u32| ftl.is_written(*block) && !ftl.is_static_slc(*block);
     let valid = |block: &u32| ftl.blocks.valid[*block as usize];
-    let most = (ftl.slots_per_block() - ftl.slots_per_page()) as u16;
+    let most =
+        (ftl.slots_per_block() - ftl.slots_per_page()).min(ftl.collection_room(plane)) as u16;
     let pays = |block: &u32| valid(block) <= most;
     let least_valid = || blocks.clone().filter(collectable).min_by_key(valid);
     let chosen = match gc.policy {

@@ -20,6 +20,12 @@ impl Link {
         }
     }
 
+    /// Nothing is under way, and nothing comes through before `ready_ns`.
+    pub(crate) fn power_off(&mut self, ready_ns: u64) {
+        self.to_drive_ns = ready_ns;
+        self.to_host_ns = ready_ns;
+    }
+
     #[inline]
     fn transfer_ns(&self, bytes: u64) -> u64 {
         (bytes * self.spec.byte_ps).div_ceil(1000)

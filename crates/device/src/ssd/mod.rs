@@ -10,6 +10,7 @@ mod blocks;
 mod clocks;
 mod cmt;
 mod collect;
+mod copies;
 mod divide;
 mod epochs;
 mod fold;
@@ -21,6 +22,7 @@ mod link;
 mod map;
 mod mapping;
 mod op;
+mod power;
 mod recorder;
 mod rng;
 mod slc;
@@ -29,6 +31,8 @@ mod spec;
 mod start;
 mod steady;
 mod timing;
+#[cfg(test)]
+mod witness;
 mod write;
 
 use std::collections::VecDeque;
@@ -76,7 +80,7 @@ struct Active {
 }
 
 /// A solid state drive.
-#[derive(Clone, Debug)]
+#[cfg_attr(not(test), derive(Clone, Debug))]
 pub struct Ssd {
     spec: SsdSpec,
     backend: Backend,
@@ -96,6 +100,8 @@ pub struct Ssd {
     waiting: VecDeque<u32>,
     /// Since when the first of them waits for a free block.
     stalled_since_ns: Option<u64>,
+    /// Discards since the log of them was last programmed.
+    log_is_dirty: bool,
     /// Data of the host's in DRAM that is not on the flash yet.
     dirty_bytes: u64,
     /// Host pages queued for their program.
@@ -111,6 +117,8 @@ pub struct Ssd {
     /// Pages of the map programmed in each plane since its last erase for them.
     map_programs: Vec<u32>,
     stats: DeviceStats,
+    #[cfg(test)]
+    witness: Option<Box<witness::Witness>>,
 }
 
 impl Ssd {
@@ -130,6 +138,7 @@ impl Ssd {
             fold_timer: false,
             waiting: VecDeque::with_capacity(64),
             stalled_since_ns: None,
+            log_is_dirty: false,
             dirty_bytes: 0,
             programs_queued: 0,
             epochs: Epochs::new(),
@@ -142,6 +151,8 @@ impl Ssd {
             map_reads: Vec::new(),
             map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),
+            #[cfg(test)]
+            witness: None,
             spec,
         };
         drive.slc_written(0);
@@ -224,7 +235,8 @@ impl Ssd {
             HostOp::Read => self.start_read(now_ns, index),
             HostOp::Write => self.start_write(now_ns, index),
             HostOp::Flush => self.start_flush(now_ns, index),
-            HostOp::Discard | HostOp::WriteZeroes => self.start_discard(now_ns, index),
+            HostOp::Discard => self.start_discard(now_ns, index),
+            HostOp::WriteZeroes => self.start_write_zeroes(now_ns, index),
         }
     }
 
@@ -264,6 +276,8 @@ impl Ssd {
             let slot = (byte >> unit_bits) as u32;
             let stop = ((slot as u64 + 1) << unit_bits).min(end);
             let bytes = self.on_channel(byte, stop);
+            #[cfg(test)]
+            self.witness_read(index, byte, stop);
             match self.ftl.locate(slot) {
                 Located::Nowhere if !self.spec.ftl.read_unwritten => {}
                 Located::Nowhere => {
@@ -302,6 +316,8 @@ impl Ssd {
         let command = &mut self.commands[index as usize];
         let (first_byte, bytes) = (command.first_byte, command.bytes);
         command.parts = 1;
+        #[cfg(test)]
+        self.witness_read(index, first_byte, first_byte + bytes);
         let at = match self.ftl.locate(slot) {
             Located::Flash(at) => at,
             Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
@@ -361,15 +377,26 @@ impl Ssd {
     }
 
     fn start_discard(&mut self, now_ns: u64, index: u32) {
-        let command = self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
         // Map units that are covered in part keep their data.
+        self.discard_whole_units(index);
+        self.finish(now_ns, index);
+    }
+
+    /// Discarded units read as zeros; those covered in part are written.
+    fn start_write_zeroes(&mut self, now_ns: u64, index: u32) {
+        self.discard_whole_units(index);
+        self.start_write(now_ns, index);
+    }
+
+    fn discard_whole_units(&mut self, index: u32) {
+        let command = &self.commands[index as usize];
+        let unit = self.spec.ftl.map_unit_bytes as u64;
         let start = command.first_byte.div_ceil(unit);
         let end = (command.first_byte + command.bytes) / unit;
         if start < end {
             self.ftl.discard(start as u32, end);
+            self.log_is_dirty = true;
         }
-        self.finish(now_ns, index);
     }
 
     /// Handles what ended in the flash.
@@ -387,6 +414,11 @@ impl Ssd {
     /// Tells whoever wanted an operation of its end.
     #[inline]
     fn op_done(&mut self, now_ns: u64, op: &Op) {
+        #[cfg(test)]
+        if let Some(witness) = &mut self.witness {
+            let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
+            witness.op_done(op, tag);
+        }
         match op.source {
             Source::Host => self.host_read_done(now_ns, op),
             Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
@@ -395,6 +427,7 @@ impl Ssd {
             Source::MapFetch => self.map_fetched(now_ns, op.owner),
             Source::MapMerge => self.map_merged(now_ns, op.owner),
             Source::MapWrite => {}
+            Source::DiscardLog => self.epoch_page_done(now_ns, op.owner),
         }
     }
 
@@ -519,6 +552,10 @@ impl Device for Ssd {
                 reached_ns = next_ns;
             }
         }
+    }
+
+    fn power_loss(&mut self, now: Nanos) -> Nanos {
+        self.lose_power(now)
     }
 
     fn stats(&self, now: Nanos) -> DeviceStats {

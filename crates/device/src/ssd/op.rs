@@ -31,6 +31,8 @@ pub(crate) enum Source {
     MapMerge,
     /// A page of the map that goes out, or the erase that makes room for it.
     MapWrite,
+    /// The log of discards; the owner is the epoch of the flush.
+    DiscardLog,
 }
 
 /// An operation, from its queue to its end.
@@ -75,7 +77,9 @@ impl Op {
             _ if self.collects => Cause::Collection,
             Source::Gc => Cause::Collection,
             Source::Host | Source::Rewrite | Source::Program => Cause::Host,
-            Source::MapFetch | Source::MapMerge | Source::MapWrite => Cause::Map,
+            Source::MapFetch | Source::MapMerge | Source::MapWrite | Source::DiscardLog => {
+                Cause::Map
+            }
         }
     }
 
@@ -116,6 +120,22 @@ impl Ops {
         self.free = self.slots[index as usize].next;
         self.slots[index as usize] = op;
         index
+    }
+
+    /// The operations in a list.
+    pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Op> {
+        let first = (list.head != NONE).then_some(list.head);
+        std::iter::successors(first, |index| {
+            Some(self[*index].next).filter(|next| *next != NONE)
+        })
+        .map(|index| &self[index])
+    }
+
+    /// Owners of the page programs in a list.
+    pub(crate) fn programs_of(&self, list: List) -> impl Iterator<Item = u32> {
+        self.of(list)
+            .filter(|op| op.source == Source::Program)
+            .map(|op| op.owner)
     }
 
     #[inline]

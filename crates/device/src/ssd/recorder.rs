@@ -68,6 +68,11 @@ impl Recorder {
         self.writers.remove(&record);
     }
 
+    /// No page will be programmed.
+    pub(crate) fn forget_all(&mut self) {
+        self.writers.clear();
+    }
+
     /// A channel was or will be at work on an operation.
     pub(crate) fn on_channel(&mut self, channel: u32, work: Work, span_ns: (u64, u64), op: &Op) {
         let part = self.channel_parts[channel as usize];

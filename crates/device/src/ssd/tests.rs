@@ -1,5 +1,9 @@
 //! What must hold inside a drive, whatever the host does.
 
+mod promises;
+#[path = "../../tests/harness/small.rs"]
+mod small_drives;
+
 use blklab_blk::{Nanos, Op, Sector};
 
 use super::Ssd;
@@ -63,7 +67,11 @@ depth = 8
         assert!(text.contains(from), "{from}");
         text = text.replace(from, to);
     }
-    match DriveSpec::parse("small.toml", &text)
+    spec_of(&text)
+}
+
+fn spec_of(text: &str) -> super::SsdSpec {
+    match DriveSpec::parse("small.toml", text)
         .unwrap_or_else(|e| panic!("{e}"))
         .model
     {

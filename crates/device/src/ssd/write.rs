@@ -35,7 +35,9 @@ impl Ssd {
             self.note_admission(now_ns);
             self.waiting.pop_front();
             let command = self.commands[index as usize];
-            if command.status == CommandStatus::Ok && self.is_cached(command.fua) {
+            if command.op == HostOp::WriteZeroes {
+                self.end_write_zeroes(now_ns, index);
+            } else if command.status == CommandStatus::Ok && self.is_cached(command.fua) {
                 // Its admission is over when the data is in DRAM.
                 self.use_dram(now_ns, index, command.bytes);
             } else {
@@ -64,6 +66,15 @@ impl Ssd {
         }
     }
 
+    /// The units that a command zeroes in part are in DRAM.
+    fn end_write_zeroes(&mut self, now_ns: u64, index: u32) {
+        let command = &self.commands[index as usize];
+        match command.status == CommandStatus::Ok && !self.is_cached(command.fua) {
+            true => self.start_flush(now_ns, index),
+            false => self.finish(now_ns, index),
+        }
+    }
+
     /// Gives a write's slots their places; `false` where it has to wait.
     fn place(&mut self, now_ns: u64, index: u32) -> bool {
         let unit = self.spec.ftl.map_unit_bytes as u64;
@@ -71,6 +82,14 @@ impl Ssd {
         let end_byte = command.first_byte + command.bytes;
         let mut slot = command.next_slot;
         while (slot as u64) * unit < end_byte {
+            let start = (slot as u64 * unit).max(command.first_byte);
+            let stop = ((slot as u64 + 1) * unit).min(end_byte);
+            let missing = unit - (stop - start);
+            if command.op == HostOp::WriteZeroes && missing == 0 {
+                // It was discarded, with all that follow it up to the last.
+                slot = (end_byte / unit) as u32;
+                continue;
+            }
             if self.dirty_bytes >= self.spec.write_cache.size_bytes {
                 if self.programs_queued == 0 {
                     self.close_all(now_ns);
@@ -88,9 +107,6 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             };
-            let start = (slot as u64 * unit).max(command.first_byte);
-            let stop = ((slot as u64 + 1) * unit).min(end_byte);
-            let missing = unit - (stop - start);
             self.place_slot(now_ns, index, (plane, stream), slot, missing as u32);
             slot += 1;
         }
@@ -111,6 +127,8 @@ impl Ssd {
             0 => Located::Nowhere,
             _ => self.ftl.locate(slot),
         };
+        #[cfg(test)]
+        let whole_rest = self.ftl.locate(slot);
         let epoch = self.epochs.now();
         let before = self.ftl.filling(plane, stream);
         let slots_before = before.map_or(0, |record| self.ftl.record(record).slots);
@@ -118,6 +136,8 @@ impl Ssd {
         if before != Some(record) {
             self.epochs.begin_page();
         }
+        #[cfg(test)]
+        self.witness_write(index, slot, record, whole_rest);
         let page = self.ftl.record_mut(record);
         if page.slots > slots_before {
             let bytes = self.spec.ftl.map_unit_bytes - missing;
@@ -140,7 +160,7 @@ impl Ssd {
         }
         let command = &self.commands[index as usize];
         self.backend.note_writer(record, command.number);
-        if !self.is_cached(command.fua) {
+        if command.op == HostOp::Write && !self.is_cached(command.fua) {
             self.await_page(record, index);
         }
         if self.ftl.is_full(record) {
@@ -236,6 +256,10 @@ impl Ssd {
     pub(super) fn program_done(&mut self, now_ns: u64, record: u32) {
         let page = *self.ftl.record(record);
         self.backend.forget_writers(record);
+        #[cfg(test)]
+        if let Some(witness) = &mut self.witness {
+            witness.programmed(&page);
+        }
         self.ftl.programmed(record);
         if page.stream == Stream::Collection {
             self.jobs[page.plane as usize].programs -= 1;
@@ -255,23 +279,41 @@ impl Ssd {
             self.part_sent(now_ns, index);
             waiter = next;
         }
-        self.epochs.end_page(page.epoch);
+        self.epoch_page_done(now_ns, page.epoch);
+        self.admit(now_ns);
+    }
+
+    /// A page that belongs to a flush epoch is on the flash.
+    pub(super) fn epoch_page_done(&mut self, now_ns: u64, epoch: u32) {
+        self.epochs.end_page(epoch);
         while let Some(flush) = self.epochs.pop_durable() {
             self.finish(now_ns, flush);
         }
-        self.admit(now_ns);
     }
 
     /// A flush: everything acknowledged so far has to reach the flash.
     pub(super) fn start_flush(&mut self, now_ns: u64, index: u32) {
-        debug_assert_eq!(self.commands[index as usize].op, HostOp::Flush);
         if self.spec.write_cache.power_loss_protection {
             return self.finish(now_ns, index);
         }
         self.close_all(now_ns);
+        if std::mem::take(&mut self.log_is_dirty) {
+            self.program_discard_log(now_ns);
+        }
         self.epochs.flush(index);
         while let Some(flush) = self.epochs.pop_durable() {
             self.finish(now_ns, flush);
         }
+    }
+
+    /// The flash cannot tell a discarded slot from one that was never
+    /// overwritten, so discards are written down: a page of a log.
+    fn program_discard_log(&mut self, now_ns: u64) {
+        self.epochs.begin_page();
+        let page = self.ftl.map_page_home(0);
+        let bytes = self.spec.geometry.page_bytes;
+        let epoch = self.epochs.now();
+        let op = self.flash_op(OpKind::Program, Source::DiscardLog, epoch, page, bytes);
+        self.backend.enqueue(now_ns, op);
     }
 }

@@ -1,0 +1,89 @@
+//! Loss of power, and what the drive does when it is back.
+//!
+//! Commands under way are never answered. With capacitors all of DRAM reaches
+//! the flash; without, what was not programmed is gone, a page whose program
+//! was under way is spoiled, and a block whose erase was under way has to be
+//! erased again. Discards are in a log that a flush programs.
+
+use blklab_blk::Nanos;
+
+use super::Ssd;
+use super::epochs::Epochs;
+use super::gc::Job;
+use super::op::NONE;
+
+impl Ssd {
+    /// Cuts the power at `now`, up to which the drive has been advanced, and
+    /// gives it back. Returns when the drive is ready; commands sent earlier
+    /// wait until then.
+    pub(super) fn lose_power(&mut self, now: Nanos) -> Nanos {
+        let interrupted = self.backend.power_off(now.0);
+        let open_pages = self.pages_to_scan();
+        self.stats.power_losses += 1;
+        #[cfg(test)]
+        self.witness_power_loss(&interrupted);
+        if self.spec.write_cache.power_loss_protection {
+            self.ftl.save_dram();
+        } else {
+            let lost = self.ftl.lose_dram(&interrupted);
+            self.stats.power_loss_sectors += lost * (self.spec.ftl.map_unit_bytes as u64 / 512);
+        }
+        for plane in 0..self.jobs.len() {
+            let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
+            if job.is_running() {
+                self.ftl.end_collection(plane as u32, job.victim);
+            }
+        }
+        self.forget_commands();
+        let ready_ns = now.0 + self.recovery_ns(open_pages);
+        self.controller_ns = ready_ns;
+        self.dram_ns = ready_ns;
+        self.link.power_off(ready_ns);
+        self.host_ns = ready_ns;
+        self.fold_timer = false;
+        self.fold_later(ready_ns);
+        Nanos(ready_ns)
+    }
+
+    fn forget_commands(&mut self) {
+        self.commands.clear();
+        self.free_command = NONE;
+        self.waiting.clear();
+        self.dirty_bytes = 0;
+        self.programs_queued = 0;
+        self.stalled_since_ns = None;
+        self.log_is_dirty = false;
+        self.epochs = Epochs::new();
+        self.waiters.clear();
+        self.free_waiter = NONE;
+        self.map_reads.clear();
+        if let Some(cmt) = &mut self.cmt {
+            cmt.clear();
+        }
+    }
+
+    /// Pages whose spare areas have to be read to know what was written last:
+    /// those of the blocks that were being written, in every plane.
+    fn pages_to_scan(&self) -> u32 {
+        (0..self.spec.geometry.planes())
+            .map(|plane| self.ftl.pages_in_open_blocks(plane))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The map is read from where it was last written to, by all dies at once,
+    /// then the open blocks are scanned to bring it up to date.
+    fn recovery_ns(&self, open_pages: u32) -> u64 {
+        let geometry = &self.spec.geometry;
+        let map_pages = match self.cmt {
+            Some(_) => 0,
+            None => self
+                .spec
+                .logical_slots()
+                .div_ceil(self.spec.ftl.entries_per_map_page as u64),
+        };
+        let dies = (geometry.channels * geometry.dies_per_channel()) as u64;
+        let rounds = map_pages.div_ceil(dies) + open_pages as u64;
+        rounds * self.backend.slowest_read_ns()
+    }
+}

@@ -1,0 +1,184 @@
+//! Small SSDs of every kind, for property tests.
+
+use proptest::prelude::*;
+
+/// A drive of a few hundred pages, small enough to be collected all the time.
+#[derive(Clone, Debug)]
+pub struct Small {
+    channels: u32,
+    packages: u32,
+    dies: u32,
+    planes: u32,
+    spare_blocks: u32,
+    page_kb: u32,
+    map_unit: u32,
+    layout: &'static str,
+    scheduling: &'static str,
+    interleave: &'static str,
+    multi_plane: &'static str,
+    policy: &'static str,
+    pub cache: bool,
+    pub protected: bool,
+    suspend: bool,
+    preemptible: bool,
+    pub filled: bool,
+    full_duplex: bool,
+    cached_map: bool,
+    slc: &'static str,
+}
+
+/// SLC caches, of a static and up to two dynamic blocks a plane.
+const SLC_CACHES: [&str; 4] = [
+    "",
+    "[slc_cache]\nstatic_mb = 0.001\nwhen_full = \"direct\"\nfold_after_us = 500\n",
+    "[slc_cache]\nstatic_mb = 0.001\ndynamic_mb = 0.1\nwhen_full = \"wait\"\n",
+    "[slc_cache]\ndynamic_mb = 0.1\nwhen_full = \"wait\"\nfold_after_us = 100\n",
+];
+
+const PAGES_PER_BLOCK: u64 = 8;
+const CAPACITY_BYTES: u64 = 1 << 20;
+const START_BLOCKS: u64 = 3;
+
+impl Small {
+    /// No more blocks than collection needs, and a few to spare.
+    fn blocks(&self) -> u64 {
+        let planes = (self.channels * self.packages * self.dies * self.planes) as u64;
+        let per_page = self.page_kb as u64 * 1024 / self.map_unit as u64;
+        let per_plane = CAPACITY_BYTES / self.map_unit as u64 / planes + 1 + per_page;
+        let usable = PAGES_PER_BLOCK * per_page - per_page + 1;
+        START_BLOCKS
+            + 2
+            + per_plane.div_ceil(usable)
+            + self.spare_blocks as u64
+            + 2 * !self.slc.is_empty() as u64
+    }
+
+    /// Its description.
+    pub fn text(&self) -> String {
+        let blocks = self.blocks();
+        let suspend = if self.suspend {
+            "program_suspend_us = 5\nerase_suspend_us = 5\nsuspend_above_us = 10"
+        } else {
+            ""
+        };
+        format!(
+            r#"
+description = "small"
+interface = "nvme"
+model = "ssd"
+state = "{state}"
+[host]
+capacity_bytes = {capacity}
+queue_depth = 64
+discard = true
+fua = true
+[link]
+bandwidth_mb_s = 1000
+full_duplex = {full_duplex}
+submit_us = 0.1
+complete_us = 0.1
+[controller]
+read_us = 1
+write_us = 2
+interval_us = 0.2
+scheduling = "{scheduling}"
+[geometry]
+channels = {channels}
+packages_per_channel = {packages}
+dies_per_package = {dies}
+planes_per_die = {planes}
+blocks_per_plane = {blocks}
+pages_per_block = {PAGES_PER_BLOCK}
+page_kb = {page_kb}
+[flash]
+cell = "mlc"
+read_us = [50, 75]
+program_us = [300, 900]
+erase_us = 2000
+interleave = "{interleave}"
+multi_plane = "{multi_plane}"
+{suspend}
+[channel]
+rate_mt_s = 333
+codeword_bytes = 512
+[ftl]
+map_unit_bytes = {map_unit}
+{cached_map}
+order = "CWDP"
+layout = "{layout}"
+[write_cache]
+enabled = {cache}
+size_kb = 1024
+bandwidth_mb_s = 200
+power_loss_protection = {protected}
+[gc]
+policy = "{policy}"
+start_blocks = {START_BLOCKS}
+reserve_blocks = 1
+preemptible = {preemptible}
+{slc}"#,
+            state = if self.filled { "filled" } else { "fresh" },
+            capacity = CAPACITY_BYTES,
+            full_duplex = self.full_duplex,
+            scheduling = self.scheduling,
+            channels = self.channels,
+            packages = self.packages,
+            dies = self.dies,
+            planes = self.planes,
+            page_kb = self.page_kb,
+            interleave = self.interleave,
+            multi_plane = self.multi_plane,
+            map_unit = self.map_unit,
+            cached_map = match self.cached_map {
+                true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32",
+                false => "",
+            },
+            layout = self.layout,
+            cache = self.cache,
+            protected = self.protected,
+            policy = self.policy,
+            preemptible = self.preemptible,
+            slc = match self.slc {
+                "" => String::new(),
+                table => format!("{table}read_us = 20\nprogram_us = 100\n"),
+            },
+        )
+    }
+}
+
+/// Any of them.
+pub fn small() -> impl Strategy<Value = Small> {
+    let shape = (1u32..4, 1u32..3, 1u32..3, 1u32..3, 0u32..4);
+    let names = (
+        prop::sample::select(vec!["striped", "ranges"]),
+        prop::sample::select(vec!["fcfs", "out_of_order", "read_priority"]),
+        prop::sample::select(vec!["package", "die", "plane"]),
+        prop::sample::select(vec!["none", "same_page", "any"]),
+        prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
+        prop::sample::select(vec![(4, 4096), (8, 4096), (8, 8192), (16, 4096)]),
+    );
+    let flags = prop::array::uniform7(any::<bool>());
+    let slc = prop::sample::select(SLC_CACHES.to_vec());
+    (shape, names, flags, slc).prop_map(|(shape, names, flags, slc)| Small {
+        channels: shape.0,
+        packages: shape.1,
+        dies: shape.2,
+        planes: shape.3,
+        spare_blocks: shape.4,
+        layout: names.0,
+        scheduling: names.1,
+        interleave: names.2,
+        multi_plane: names.3,
+        policy: names.4,
+        page_kb: names.5.0,
+        map_unit: names.5.1,
+        cache: flags[0],
+        protected: flags[1],
+        suspend: flags[2],
+        preemptible: flags[3],
+        filled: flags[4],
+        full_duplex: flags[5],
+        cached_map: flags[6],
+        slc,
+    })
+}
