@@ -3,9 +3,10 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, Results, Sample, Summary, World,
+    JobSetup, ProcessResults, Results, Sample, Summary, World,
 };
 use blklab_workload::fio::{Direction, JobFile, JobSpec};
+use blklab_workload::generate::{due_weights, processes};
 use serde_json::{Map, Value};
 
 /// What is wrong with fio's answer.
@@ -140,13 +141,28 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         Some(sync) => (latency(sync, "lat_ns")?, sync.count("total_ios")?),
         None => (Histogram::new(), 0),
     };
+    let members = spec
+        .filter(|s| s.group_reporting)
+        .map_or(1, |s| s.processes);
+    let process = ProcessResults {
+        job: name.clone(),
+        process: index as u32,
+        bytes: read.bytes + write.bytes + trim.bytes,
+        runtime_ns,
+        weight: due_weight(job, &name),
+        finished: spec.is_some_and(|s| finished(s, runtime_ns)),
+    };
     Ok(JobResults {
         description: entry.text("desc"),
         group_id: u32::try_from(entry.count("groupid")?).unwrap_or(u32::MAX),
         process: index as u32,
-        members: spec
-            .filter(|s| s.group_reporting)
-            .map_or(1, |s| s.processes),
+        members,
+        // Several processes that fio reports as one cannot be told apart.
+        processes: if members == 1 {
+            vec![process]
+        } else {
+            Vec::new()
+        },
         options: spec.map(|s| s.options.clone()).unwrap_or_default(),
         sync_ns,
         syncs,
@@ -170,6 +186,20 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         write,
         trim,
     })
+}
+
+/// The weight of a job's processes; all of one job have the same.
+fn due_weight(job: &JobFile, name: &str) -> Option<f64> {
+    let processes = processes(job);
+    let at = processes.iter().position(|p| job.jobs[p.job].name == name);
+    due_weights(job, &processes)[at?]
+}
+
+/// Whether a job came to the end of its work: fio does not say it, but nothing
+/// else ends a job before its time, unless another job's end ends all.
+fn finished(spec: &JobSpec, runtime_ns: u64) -> bool {
+    let limit_ns = spec.runtime_us.saturating_mul(1000);
+    !spec.time_based && (limit_ns == 0 || runtime_ns < limit_ns)
 }
 
 fn setup(spec: &JobSpec) -> JobSetup {

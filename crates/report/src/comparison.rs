@@ -7,6 +7,7 @@ use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::{CpuTimeline, timelines};
+use crate::processes::{self, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
 
@@ -82,6 +83,9 @@ pub struct Section {
     pub verdict: Verdict,
     /// Reads, writes and trims, as far as the job has them.
     pub directions: Vec<DirectionTable>,
+    /// Processes side by side; empty where there is but one.
+    #[serde(default)]
+    pub processes: Vec<ProcessFigures>,
 }
 
 /// A direction of I/O.
@@ -134,10 +138,17 @@ pub enum Metric {
     /// Longest latency.
     #[serde(rename = "latency_max_ns")]
     Max,
+    /// Jain's index of what processes got for their weight.
+    #[serde(rename = "jain_index")]
+    Jain,
+    /// How long a job took to the end of its work.
+    #[serde(rename = "duration_ns")]
+    Duration,
 }
 
 impl Metric {
-    /// All of them in the order they are shown.
+    /// Those of a direction of I/O, in the order they are shown; the others are
+    /// of processes.
     pub const ALL: [Metric; 7] = [
         Metric::Bandwidth,
         Metric::Iops,
@@ -158,14 +169,17 @@ impl Metric {
             Metric::P99 => "p99",
             Metric::P999 => "p99.9",
             Metric::Max => "max",
+            Metric::Jain => "Jain index",
+            Metric::Duration => "time",
         }
     }
 
     /// Whether more of it is better; of latency less is.
     pub const fn more_is_better(self) -> bool {
-        matches!(self, Metric::Bandwidth | Metric::Iops)
+        matches!(self, Metric::Bandwidth | Metric::Iops | Metric::Jain)
     }
 
+    /// Zero for what is not of a direction.
     fn of(self, dir: &DirResults) -> f64 {
         let latency = latency_of(dir);
         match self {
@@ -176,6 +190,7 @@ impl Metric {
             Metric::P99 => latency.percentile(99.0) as f64,
             Metric::P999 => latency.percentile(99.9) as f64,
             Metric::Max => latency.summary().max_ns as f64,
+            Metric::Jain | Metric::Duration => 0.0,
         }
     }
 }
@@ -377,11 +392,15 @@ fn section(schedulers: &[SchedulerRuns], group_id: u32, paired: bool) -> Section
         });
     }
     let bandwidth = Contest::decide(schedulers, &bandwidths, Metric::Bandwidth, None, paired);
+    let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
+    let processes = processes::figures(schedulers, group_id, paired);
+    let times = processes::contests(&names, &processes, paired);
     Section {
         group_id,
         title: title(schedulers, group_id),
-        verdict: Verdict::new(bandwidth, tails),
+        verdict: Verdict::new(bandwidth, tails, times),
         directions,
+        processes,
     }
 }
 

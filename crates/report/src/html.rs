@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use crate::comparison::{Cell, Comparison, DirectionTable, Metric, Section};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
-use crate::text::{scale_of, subtitle};
+use crate::text::{process_head, process_scale, scale_of, subtitle};
 use crate::why::Fact;
 
 /// The comparison as a page.
@@ -43,7 +43,7 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
     write_notes(out, comparison)?;
     let several = comparison.sections.len() > 1;
     for section in &comparison.sections {
-        write_section(out, section, several)?;
+        write_section(out, comparison, section, several)?;
     }
     write_why(out, comparison)?;
     write_channels(out, comparison)?;
@@ -64,7 +64,12 @@ fn write_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {
     Ok(())
 }
 
-fn write_section(out: &mut String, section: &Section, titled: bool) -> fmt::Result {
+fn write_section(
+    out: &mut String,
+    comparison: &Comparison,
+    section: &Section,
+    titled: bool,
+) -> fmt::Result {
     if titled {
         let title = escape(&section.title);
         writeln!(
@@ -98,7 +103,32 @@ fn write_section(out: &mut String, section: &Section, titled: bool) -> fmt::Resu
     for table in &section.directions {
         write_table(out, table)?;
     }
-    Ok(())
+    match section.processes.is_empty() {
+        true => Ok(()),
+        false => write_processes(out, &comparison.schedulers, section),
+    }
+}
+
+fn write_processes(out: &mut String, schedulers: &[String], section: &Section) -> fmt::Result {
+    writeln!(
+        out,
+        "<div class=\"card\"><table>\n<thead><tr><th>Processes</th>"
+    )?;
+    for figures in &section.processes {
+        writeln!(out, "<th>{}</th>", escape(&process_head(figures)))?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")?;
+    for (index, scheduler) in schedulers.iter().enumerate() {
+        write!(out, "<tr><td>{}</td>", escape(scheduler))?;
+        for figures in &section.processes {
+            match figures.cells.get(index) {
+                Some(Some(cell)) => write_figure(out, cell, process_scale(figures))?,
+                _ => write!(out, "<td>-</td>")?,
+            }
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</tbody></table></div>")
 }
 
 /// A direction as a heading.

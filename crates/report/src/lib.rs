@@ -14,6 +14,7 @@ pub mod html;
 pub mod json;
 pub mod merge;
 mod observed;
+mod processes;
 mod quantity;
 #[cfg(test)]
 mod real_fio;
@@ -28,5 +29,6 @@ pub use comparison::{
     SchedulerRuns, Section, compare,
 };
 pub use cpu_time::CpuTimeline;
+pub use processes::{ProcessColumn, ProcessFigures};
 pub use verdict::{Contest, Outcome, Verdict};
 pub use why::{Channels, Fact, FactUnit, Place};

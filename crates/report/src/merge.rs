@@ -7,6 +7,7 @@ use crate::comparison::{
     Comparison, Direction, DirectionTable, Metric, Origin, Row, Section, fill_cells,
 };
 use crate::cpu_time::CpuTimeline;
+use crate::processes::{self, ProcessColumn, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::Fact;
 
@@ -50,6 +51,12 @@ fn check(comparison: &Comparison) -> Result<(), String> {
                     table.direction.name()
                 ));
             }
+        }
+    }
+    let figures = comparison.sections.iter().flat_map(|s| &s.processes);
+    for f in figures {
+        if f.cells.len() != count || f.repeats.len() != count {
+            return Err("processes: not a figure for each scheduler".to_string());
         }
     }
     match comparison
@@ -178,6 +185,7 @@ fn section(parts: &[Part], group_id: u32) -> Section {
         .filter_map(|direction| table(parts, group_id, direction))
         .collect();
     let names = schedulers(parts);
+    let processes = process_figures(parts, group_id);
     let values = |table: &DirectionTable, metric: Metric| -> Vec<Vec<f64>> {
         let rows = table.rows.iter();
         rows.map(|row| row.repeats.get(&metric).cloned().unwrap_or_default())
@@ -213,9 +221,11 @@ fn section(parts: &[Part], group_id: u32) -> Section {
         verdict: Verdict {
             bandwidth,
             tails,
+            times: processes::contests(&names, &processes, false),
             sentence,
         },
         directions,
+        processes,
     }
 }
 
@@ -239,6 +249,31 @@ fn table(parts: &[Part], group_id: u32, direction: Direction) -> Option<Directio
     }
     fill_cells(&mut rows, false);
     some.then_some(DirectionTable { direction, rows })
+}
+
+/// Columns of one name side by side; a world that does not know one has no
+/// figures there.
+fn process_figures(parts: &[Part], group_id: u32) -> Vec<ProcessFigures> {
+    let mut merged: Vec<(ProcessColumn, Vec<Vec<f64>>)> = Vec::new();
+    let mut before = 0;
+    let total = schedulers(parts).len();
+    for part in parts {
+        let own = find(part, group_id).into_iter().flat_map(|s| &s.processes);
+        for figures in own {
+            let at = merged.iter().position(|(c, _)| *c == figures.column);
+            let at = at.unwrap_or_else(|| {
+                merged.push((figures.column.clone(), vec![Vec::new(); total]));
+                merged.len() - 1
+            });
+            let places = merged[at].1[before..].iter_mut();
+            places
+                .zip(&figures.repeats)
+                .for_each(|(to, from)| to.clone_from(from));
+        }
+        before += part.comparison.schedulers.len();
+    }
+    let figures = |(column, repeats)| ProcessFigures::new(column, repeats, false);
+    merged.into_iter().map(figures).collect()
 }
 
 fn idle() -> Row {

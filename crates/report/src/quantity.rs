@@ -12,6 +12,8 @@ pub(crate) struct Scale {
     pub unit: &'static str,
     /// How many of the base unit (bytes a second, nanoseconds) it is.
     pub factor: f64,
+    /// Digits behind the point, where they do not follow from the size.
+    decimals: Option<usize>,
 }
 
 const LATENCY: [Scale; 4] = [
@@ -31,7 +33,11 @@ const BANDWIDTH: [Scale; 4] = [
 const COUNT: [Scale; 3] = [scale("", 1.0), scale("k", 1e3), scale("M", 1e6)];
 
 const fn scale(unit: &'static str, factor: f64) -> Scale {
-    Scale { unit, factor }
+    Scale {
+        unit,
+        factor,
+        decimals: None,
+    }
 }
 
 impl Scale {
@@ -53,9 +59,20 @@ impl Scale {
         }
     }
 
+    /// For an index between zero and one, of which the third digit matters.
+    pub fn for_index() -> Scale {
+        Scale {
+            decimals: Some(3),
+            ..COUNT[0]
+        }
+    }
+
     /// A value in this unit, without the unit's symbol.
     pub fn show(&self, value: f64) -> String {
-        short(value / self.factor)
+        match self.decimals {
+            Some(decimals) => format!("{:.decimals$}", value / self.factor),
+            None => short(value / self.factor),
+        }
     }
 }
 

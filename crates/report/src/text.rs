@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
 use crate::comparison::{Cell, Comparison, DirectionTable, Metric, Section};
+use crate::processes::ProcessFigures;
 use crate::quantity::{self, Scale, and_list, plus_minus_percent, relative_half_width};
 use crate::why::Fact;
 
@@ -52,7 +53,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     writeln!(out, "{}\n", subtitle(comparison))?;
     let several = comparison.sections.len() > 1;
     for section in &comparison.sections {
-        write_section(out, section, several, style)?;
+        write_section(out, comparison, section, several, style)?;
     }
     if several {
         writeln!(out, "{}\n", comparison.headline)?;
@@ -114,12 +115,25 @@ fn seed_list(seeds: &[u64]) -> String {
     }
 }
 
-fn write_section(out: &mut String, section: &Section, titled: bool, style: Style) -> fmt::Result {
+fn write_section(
+    out: &mut String,
+    comparison: &Comparison,
+    section: &Section,
+    titled: bool,
+    style: Style,
+) -> fmt::Result {
     if titled {
         writeln!(out, "group {}: {}\n", section.group_id, section.title)?;
     }
     for table in &section.directions {
         writeln!(out, "{}\n", direction_table(table, style))?;
+    }
+    if !section.processes.is_empty() {
+        writeln!(
+            out,
+            "{}\n",
+            process_table(&comparison.schedulers, section, style)
+        )?;
     }
     writeln!(out, "{}\n", section.verdict.sentence)
 }
@@ -153,15 +167,54 @@ fn direction_table(direction: &DirectionTable, style: Style) -> Table {
     table
 }
 
+fn process_table(schedulers: &[String], section: &Section, style: Style) -> Table {
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("processes")];
+    head.extend(section.processes.iter().map(|f| right(process_head(f))));
+    table.set_header(head);
+    for (index, scheduler) in schedulers.iter().enumerate() {
+        let mut cells = vec![TableCell::new(scheduler)];
+        for figures in &section.processes {
+            cells.push(match figures.cells.get(index) {
+                Some(Some(cell)) => figure(cell, process_scale(figures), style),
+                _ => right("-"),
+            });
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+/// The head of a column on processes.
+pub(crate) fn process_head(figures: &ProcessFigures) -> String {
+    let unit = process_scale(figures).unit;
+    let metric = figures.column.metric;
+    match (&figures.column.job, metric) {
+        (Some(job), Metric::Bandwidth) => format!("{job} {unit} each"),
+        (Some(job), _) => format!("{job} {} {unit}", metric.name()),
+        (None, _) => metric.name().to_string(),
+    }
+}
+
+/// The unit of a column on processes.
+pub(crate) fn process_scale(figures: &ProcessFigures) -> Scale {
+    scale_for(figures.column.metric, figures.cells.iter().flatten())
+}
+
 /// The unit of a column: the one that suits its smallest figure.
 pub(crate) fn scale_of(table: &DirectionTable, metric: Metric) -> Scale {
     let cells = table.rows.iter().filter_map(|row| row.cells.get(&metric));
+    scale_for(metric, cells)
+}
+
+fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale {
     let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
     let smallest = means.fold(f64::INFINITY, f64::min);
     let smallest = if smallest.is_finite() { smallest } else { 0.0 };
     match metric {
         Metric::Bandwidth => Scale::for_bandwidth(smallest),
         Metric::Iops => Scale::for_count(smallest),
+        Metric::Jain => Scale::for_index(),
         _ => Scale::for_latency(smallest),
     }
 }

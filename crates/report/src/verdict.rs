@@ -17,6 +17,9 @@ pub struct Verdict {
     pub bandwidth: Contest,
     /// The 99th percentile of latency, by direction.
     pub tails: Vec<Contest>,
+    /// The time of each job that came to the end of its work.
+    #[serde(default)]
+    pub times: Vec<Contest>,
     /// All that in one sentence.
     pub sentence: String,
 }
@@ -44,6 +47,9 @@ pub struct Contest {
     pub metric: Metric,
     /// Of which direction; `None` for all together.
     pub direction: Option<Direction>,
+    /// Of which job; `None` for all together.
+    #[serde(default)]
+    pub job: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
     /// Who leads, the best first.
@@ -104,6 +110,7 @@ impl Contest {
         Contest {
             metric,
             direction,
+            job: None,
             outcome: match () {
                 () if values.len() < 2 => Outcome::Alone,
                 () if others.is_empty() => Outcome::WithinNoise,
@@ -119,9 +126,12 @@ impl Contest {
 
     /// The figure in words.
     fn subject(&self) -> String {
-        match self.direction {
-            None => self.metric.name().to_string(),
-            Some(direction) => format!("{} {} latency", self.metric.name(), direction.name()),
+        match (&self.job, self.direction) {
+            (Some(job), _) => format!("{} of {job}", self.metric.name()),
+            (None, None) => self.metric.name().to_string(),
+            (None, Some(direction)) => {
+                format!("{} {} latency", self.metric.name(), direction.name())
+            }
         }
     }
 
@@ -145,26 +155,31 @@ fn is_beaten(lead: Option<Change>) -> bool {
 }
 
 impl Verdict {
-    pub(crate) fn new(bandwidth: Contest, tails: Vec<Contest>) -> Verdict {
-        let sentence = sentence(&bandwidth, &tails);
+    pub(crate) fn new(bandwidth: Contest, tails: Vec<Contest>, times: Vec<Contest>) -> Verdict {
+        let others: Vec<&Contest> = tails.iter().chain(&times).collect();
+        let sentence = sentence(&bandwidth, &others);
         Verdict {
             bandwidth,
             tails,
+            times,
             sentence,
         }
     }
 
     fn contests(&self) -> impl Iterator<Item = &Contest> {
-        std::iter::once(&self.bandwidth).chain(&self.tails)
+        let first = std::iter::once(&self.bandwidth);
+        first.chain(&self.tails).chain(&self.times)
     }
 }
 
 /// One sentence for a section: neighbours that ended alike share a clause.
-fn sentence(bandwidth: &Contest, tails: &[Contest]) -> String {
+fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     if bandwidth.outcome == Outcome::Alone {
         return "There is nothing to compare: only one scheduler ran.".to_string();
     }
-    let contests: Vec<&Contest> = std::iter::once(bandwidth).chain(tails).collect();
+    let contests: Vec<&Contest> = std::iter::once(bandwidth)
+        .chain(others.iter().copied())
+        .collect();
     let is_noise = |c: &&&Contest| c.outcome == Outcome::WithinNoise;
     let noise: Vec<String> = contests
         .iter()
@@ -366,23 +381,23 @@ mod tests {
         let also = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
         assert_eq!(
-            Verdict::new(wins.clone(), vec![also]).sentence,
+            Verdict::new(wins.clone(), vec![also], Vec::new()).sentence,
             "deadline wins bandwidth (+10.0 % ±0.0 % against noop) and p99 read latency \
              (-50.0 % ±0.0 % against noop)."
         );
         assert_eq!(
-            Verdict::new(wins, vec![noise.clone()]).sentence,
+            Verdict::new(wins, vec![noise.clone()], Vec::new()).sentence,
             "deadline wins bandwidth (+10.0 % ±0.0 % against noop); p99 read latency differs \
              only within the noise."
         );
         let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
         assert_eq!(
-            Verdict::new(same, vec![noise]).sentence,
+            Verdict::new(same, vec![noise], Vec::new()).sentence,
             "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
         );
         let alone = bandwidth(&[vec![1.0]]);
         assert!(
-            Verdict::new(alone, Vec::new())
+            Verdict::new(alone, Vec::new(), Vec::new())
                 .sentence
                 .contains("only one scheduler")
         );

@@ -125,7 +125,9 @@ impl Plan {
         !self.is_over(now) && self.offsets.start_pass()
     }
 
-    fn is_over(&self, now: Nanos) -> bool {
+    /// Whether time or another job's end stops the process, rather than the end
+    /// of its own work.
+    pub(crate) fn is_over(&self, now: Nanos) -> bool {
         self.stopped || now >= self.deadline
     }
 

@@ -114,6 +114,8 @@ pub(crate) struct Process {
     flushed: bool,
     pub(crate) started: Nanos,
     pub(crate) ended: Nanos,
+    /// It came to the end of its work.
+    pub(crate) finished: bool,
 }
 
 impl Process {
@@ -158,6 +160,7 @@ impl Process {
             flushed: false,
             started: Nanos::ZERO,
             ended: Nanos::ZERO,
+            finished: false,
             spec,
         }
     }
@@ -570,6 +573,7 @@ impl Process {
             return self.flush(now, world);
         }
         self.ended = now;
+        self.finished = !self.plan.is_over(now);
         self.recorder.end(now);
         self.state = State::Over;
     }

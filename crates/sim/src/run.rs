@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, Steps};
-use blklab_stats::{DirResults, GroupResults, JobResults, Results, World as WorldKind};
+use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, Steps, SubmitterId};
+use blklab_stats::{
+    DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
+};
 use blklab_workload::fio::{ExitWhat, JobSpec};
-use blklab_workload::generate::processes;
+use blklab_workload::generate::{due_weights, processes};
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::cost::StepCosts;
@@ -293,6 +295,10 @@ impl Sim {
 
     fn on_over(&mut self, pid: usize) {
         self.over += 1;
+        // Its I/O context goes with it.
+        for disk in &mut self.disks {
+            disk.queue.exit_submitter(self.now, SubmitterId(pid as u32));
+        }
         let spec = Arc::clone(&self.processes[pid].spec);
         if spec.exit_all {
             for other in 0..self.processes.len() {
@@ -311,9 +317,19 @@ impl Sim {
         let disks = self.disks.iter().map(|d| d.stats(now)).collect();
         let mut jobs: Vec<JobResults> = Vec::new();
         let mut groups: Vec<GroupResults> = Vec::new();
-        for process in self.processes {
+        let weights = due_weights(setup.job, &processes(setup.job));
+        for (process, weight) in self.processes.into_iter().zip(weights) {
             let together = process.spec.group_reporting;
-            let job = process.recorder.into_results(process.id as u32);
+            let (number, finished) = (process.id as u32, process.finished);
+            let mut job = process.recorder.into_results(number);
+            job.processes = vec![ProcessResults {
+                job: job.name.clone(),
+                process: number,
+                bytes: job.read.bytes + job.write.bytes + job.trim.bytes,
+                runtime_ns: job.runtime_ns,
+                weight,
+                finished,
+            }];
             add_to_group(&mut groups, &job);
             match jobs.last_mut() {
                 Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),
@@ -383,6 +399,7 @@ fn merge_job(into: &mut JobResults, job: &JobResults) {
         sum.merge(dir);
     }
     into.members += 1;
+    into.processes.extend_from_slice(&job.processes);
     into.sync_ns.merge(&job.sync_ns);
     into.syncs += job.syncs;
     into.runtime_ns = into.runtime_ns.max(job.runtime_ns);

@@ -111,6 +111,48 @@ pub struct JobResults {
     pub latency_target_ns: u64,
     /// What fio's first line on a job tells; no line where `rw` is empty.
     pub setup: JobSetup,
+    /// Its processes one by one, as far as they are known one by one.
+    pub processes: Vec<ProcessResults>,
+}
+
+/// One process of a job: what fairness and start-up times are reckoned from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessResults {
+    /// The job's `name`.
+    pub job: String,
+    /// Its number over all jobs, from zero.
+    pub process: u32,
+    /// Bytes it read, wrote and trimmed.
+    pub bytes: u64,
+    /// How long it ran in nanoseconds, ramp left out.
+    pub runtime_ns: u64,
+    /// The share that is due to it against those of others; `None` where its
+    /// class has none (real time, idle).
+    pub weight: Option<f64>,
+    /// It came to the end of its work, where others are stopped by `runtime`
+    /// or `exitall`.
+    pub finished: bool,
+}
+
+impl ProcessResults {
+    /// Mean bandwidth in bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        rate(self.bytes, self.runtime_ns)
+    }
+}
+
+/// Jain's index of values that should be equal: 1 where they are, `1/n` where
+/// one has all. Zero without values, or with nothing but zeros.
+///
+/// R. Jain, D. Chiu and W. Hawe, "A quantitative measure of fairness", DEC
+/// TR-301, 1984. Weighted: of values divided by their weights.
+pub fn jain_index(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|v| v * v).sum();
+    if squares == 0.0 {
+        return 0.0;
+    }
+    sum * sum / (values.len() as f64 * squares)
 }
 
 /// What fio's first line on a job tells of its options.
@@ -734,6 +776,16 @@ mod tests {
             .into_iter()
             .for_each(|n| batches.record(n));
         assert_eq!(batches.counts, [1, 2, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn jain_s_index_is_between_one_and_the_share_of_one() {
+        assert_eq!(jain_index(&[]), 0.0);
+        assert_eq!(jain_index(&[0.0, 0.0]), 0.0);
+        assert!((jain_index(&[5.0, 5.0, 5.0]) - 1.0).abs() < 1e-12);
+        assert!((jain_index(&[7.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
+        // (1 + 3)^2 / (2 * (1 + 9))
+        assert!((jain_index(&[1.0, 3.0]) - 0.8).abs() < 1e-12);
     }
 
     #[test]

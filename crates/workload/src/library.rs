@@ -24,6 +24,42 @@ const JOBS: &[(&str, &str)] = &[
         include_str!("../../../jobs/thesis/randrw-90-10.fio"),
     ),
     ("thesis/all", include_str!("../../../jobs/thesis/all.fio")),
+    (
+        "fairness/readers",
+        include_str!("../../../jobs/fairness/readers.fio"),
+    ),
+    (
+        "fairness/random-readers",
+        include_str!("../../../jobs/fairness/random-readers.fio"),
+    ),
+    (
+        "fairness/greedy",
+        include_str!("../../../jobs/fairness/greedy.fio"),
+    ),
+    (
+        "fairness/ioprio",
+        include_str!("../../../jobs/fairness/ioprio.fio"),
+    ),
+    (
+        "fairness/cgroups",
+        include_str!("../../../jobs/fairness/cgroups.fio"),
+    ),
+    (
+        "startup/alone",
+        include_str!("../../../jobs/startup/alone.fio"),
+    ),
+    (
+        "startup/10-readers",
+        include_str!("../../../jobs/startup/10-readers.fio"),
+    ),
+    (
+        "startup/5-readers-5-writers",
+        include_str!("../../../jobs/startup/5-readers-5-writers.fio"),
+    ),
+    (
+        "startup/10-writers",
+        include_str!("../../../jobs/startup/10-writers.fio"),
+    ),
 ];
 
 /// Their names, in the order they should be listed.

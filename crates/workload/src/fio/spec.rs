@@ -640,6 +640,10 @@ pub struct JobSpec {
     pub priority: Option<Priority>,
     /// `cmdprio_percentage`, `cmdprio_bssplit`: I/Os with a priority of their own.
     pub command_priority: ByDirection<Vec<CommandPrioritySplit>>,
+    /// `cgroup`: the control group its processes are in; `None`: the root.
+    pub cgroup: Option<String>,
+    /// `cgroup_weight`, where given.
+    pub cgroup_weight: Option<u32>,
     /// `cpus_allowed`, `cpumask`; empty: any.
     pub cpus: Vec<u32>,
     /// `cpus_allowed_policy=split`: each process gets one of them.

@@ -612,7 +612,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     ),
     option("error_dump", Flag, Meaningless),
     option("profile", Text, NotModelled),
-    option("cgroup", Text, NotModelled),
+    option("cgroup", Text, Used),
     option("cgroup_nodelete", Flag, Meaningless),
     option(
         "cgroup_weight",
@@ -620,7 +620,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
             min: 100,
             max: 1000,
         },
-        NotModelled,
+        Used,
     ),
     option("uid", ANY, Meaningless),
     option("gid", ANY, Meaningless),

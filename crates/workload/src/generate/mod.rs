@@ -30,6 +30,7 @@ mod seeds;
 mod sizes;
 mod syncs;
 mod visits;
+mod weights;
 mod zones;
 
 pub use layout::{FileExtent, Layout, LayoutError};
@@ -39,3 +40,4 @@ pub use priority::CommandPriorities;
 pub use processes::{Process, processes};
 pub use seeds::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
+pub use weights::{ROOT_CGROUP, cgroups, due_weights};

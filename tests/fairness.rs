@@ -1,0 +1,95 @@
+//! Fairness and start-up: what a program waits for among others, and whether
+//! shares follow weights.
+
+mod support;
+
+use serde_json::Value;
+use support::Place;
+
+/// A job that comes with the program, on a drive, compared.
+fn compare(job: &str, drive: &str, schedulers: &str) -> Value {
+    let args = [
+        "compare",
+        job,
+        "--drive",
+        drive,
+        "--schedulers",
+        schedulers,
+        "--repeats",
+        "1",
+        "--output-format",
+        "json",
+    ];
+    let done = Place::new().blklab(&args).ok();
+    serde_json::from_str(&done.out).expect("JSON")
+}
+
+/// A column of the table of processes, one figure a scheduler.
+fn column(comparison: &Value, job: Option<&str>, metric: &str) -> Vec<f64> {
+    let columns = comparison["sections"][0]["processes"].as_array();
+    let same = |f: &&Value| {
+        f["column"]["job"].as_str() == job && f["column"]["metric"].as_str() == Some(metric)
+    };
+    let found = columns.expect("a table").iter().find(same);
+    let found = found.unwrap_or_else(|| panic!("no {metric} of {job:?}: {comparison:#}"));
+    let cells = found["cells"].as_array().expect("cells").iter();
+    cells
+        .map(|cell| cell["value"]["mean"].as_f64().expect("a figure"))
+        .collect()
+}
+
+/// bfq's authors' claim, and the reason for which it is there.
+#[test]
+fn a_program_starts_sooner_under_bfq_than_under_mq_deadline() {
+    for drive in ["hdd-7200", "mx100-256"] {
+        for job in ["startup/10-writers", "startup/5-readers-5-writers"] {
+            let all = compare(job, drive, "mq-deadline,bfq");
+            let took = column(&all, Some("program"), "duration_ns");
+            assert!(
+                took[1] < took[0] / 4.0,
+                "{job} on {drive}: mq-deadline {} ns, bfq {} ns",
+                took[0],
+                took[1]
+            );
+        }
+    }
+}
+
+/// What it takes alone is the least it can take.
+#[test]
+fn among_others_no_program_starts_sooner_than_alone() {
+    let alone = compare("startup/alone", "hdd-7200", "mq-deadline,bfq,cfq");
+    let among = compare("startup/10-readers", "hdd-7200", "mq-deadline,bfq,cfq");
+    let took = |all| column(all, Some("program"), "duration_ns");
+    for (alone, among) in took(&alone).iter().zip(took(&among)) {
+        assert!(among > 0.95 * alone, "{among} ns against {alone} ns");
+    }
+}
+
+#[test]
+fn cfq_gives_equal_readers_equal_shares_of_a_disk_and_more_of_it() {
+    let all = compare("fairness/readers", "hdd-7200", "noop,cfq");
+    let index = column(&all, None, "jain_index");
+    assert!(index[1] > 0.95, "{index:?}");
+    let got = column(&all, Some("reader-1"), "bandwidth_bytes_per_s");
+    assert!(got[1] > 5.0 * got[0], "{got:?}");
+}
+
+/// One keeps sixteen times as many requests under way as the others. Who counts
+/// requests gives it that much more; who counts processes does not.
+#[test]
+fn a_greedy_process_gains_less_under_bfq() {
+    let all = compare("fairness/greedy", "hdd-7200", "mq-deadline,bfq");
+    let index = column(&all, None, "jain_index");
+    assert!(index[1] > index[0] + 0.2, "{index:?}");
+}
+
+/// Levels 0, 4 and 7 weigh 80, 40 and 10 in bfq.
+#[test]
+fn bfq_s_shares_follow_priorities() {
+    for drive in ["hdd-7200", "mx100-256"] {
+        let all = compare("fairness/ioprio", drive, "mq-deadline,bfq");
+        let index = column(&all, None, "jain_index");
+        assert!(index[0] < 0.7 && index[1] > 0.9, "{drive}: {index:?}");
+    }
+}
