@@ -257,6 +257,22 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.mismatch(value, key, &format!("one of {legal}")))
     }
 
+    /// One of several words, which may be left out.
+    pub(crate) fn choice_or<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&str, T)],
+        default: T,
+    ) -> Result<T, ReadError> {
+        match self.entries.contains_key(key) {
+            true => self.choice(key, words),
+            false => {
+                self.asked.borrow_mut().push(key);
+                Ok(default)
+            }
+        }
+    }
+
     /// Rows of so many numbers.
     pub(crate) fn rows(
         &self,

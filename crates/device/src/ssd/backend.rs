@@ -168,6 +168,16 @@ impl Backend {
         }
     }
 
+    /// How much there is to do before a plane's die could begin something:
+    /// operations of the die before those of its channel.
+    #[inline]
+    pub(crate) fn load(&self, plane: u32) -> u64 {
+        let unit = &self.units[self.unit_of_plane[plane as usize] as usize];
+        let channel = &self.channels[unit.channel as usize];
+        let at_work = unit.phase != Phase::Idle || unit.suspended.is_some();
+        (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
+    }
+
     /// Queues an operation.
     #[inline]
     pub(crate) fn enqueue(&mut self, now_ns: u64, mut op: Op) -> u32 {

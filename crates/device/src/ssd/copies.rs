@@ -229,6 +229,13 @@ impl Ftl {
         self.records.iter().filter(live).copied().collect()
     }
 
+    /// The page in DRAM that a slot belongs to.
+    pub(crate) fn record_of(&self, at: u32) -> Option<u32> {
+        let page = self.parts(at);
+        let of = |record: &PageRecord| record.at() == page;
+        self.records.iter().position(of).map(|place| place as u32)
+    }
+
     fn roll_back(&mut self, page: &PageRecord) -> u64 {
         let first = self.page_start(page.block, page.page);
         let mut lost = 0;

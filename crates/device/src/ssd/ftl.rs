@@ -116,7 +116,7 @@ pub(super) struct Plane {
 pub(crate) struct Ftl {
     pub(crate) blocks: Blocks,
     pub(super) map: Map,
-    placement: Placement,
+    pub(super) placement: Placement,
     pub(super) planes: Vec<Plane>,
     /// Boxed, so that a drive without it only asks whether it is there.
     pub(crate) slc: Option<Box<Slc>>,

@@ -198,6 +198,24 @@ impl Placement {
         }
     }
 
+    /// Planes that one range of addresses is laid over.
+    #[inline]
+    pub(crate) fn planes_per_range(&self) -> u32 {
+        self.planes_per_range.get()
+    }
+
+    /// The range that a plane belongs to.
+    #[inline]
+    pub(crate) fn range_of(&self, plane: u32) -> u32 {
+        self.planes_per_range.split(plane).0
+    }
+
+    /// The plane that pages of a range visit at a place in their order.
+    #[inline]
+    pub(crate) fn plane_at(&self, range: u32, place: u32) -> u32 {
+        range * self.planes_per_range.get() + self.visits[place as usize]
+    }
+
     /// The page whose home that is; `None` where the address space ends before.
     pub(crate) fn page_at(&self, home: Home) -> Option<u32> {
         let (range, plane) = self.planes_per_range.split(home.plane);

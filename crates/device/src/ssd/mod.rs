@@ -5,6 +5,7 @@
 //! the link. Each of these is a file of its own; this one holds the commands.
 
 mod aging;
+mod allocate;
 mod backend;
 mod blocks;
 mod clocks;
@@ -41,6 +42,7 @@ use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
+use allocate::Turn;
 use backend::Backend;
 use cmt::Cmt;
 use epochs::Epochs;
@@ -54,8 +56,9 @@ use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
-    AgedSpec, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec, InitialState,
-    Interleave, LinkSpec, MultiPlane, Scheduling, SlcCacheSpec, SsdSpec, WhenFull, WriteCacheSpec,
+    AgedSpec, Allocation, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec,
+    InitialState, Interleave, LinkSpec, MultiPlane, Scheduling, SlcCacheSpec, SsdSpec, WhenFull,
+    WriteCacheSpec,
 };
 
 /// Among arriving commands: time to see whether the host is silent.
@@ -100,6 +103,10 @@ pub struct Ssd {
     waiting: VecDeque<u32>,
     /// Since when the first of them waits for a free block.
     stalled_since_ns: Option<u64>,
+    /// Dynamic allocation, range by range.
+    turns: Vec<Turn>,
+    /// Pairs of pages whose second is complete only when the first is.
+    followers: Vec<(u32, u32)>,
     /// Discards since the log of them was last programmed.
     log_is_dirty: bool,
     /// Data of the host's in DRAM that is not on the flash yet.
@@ -138,6 +145,8 @@ impl Ssd {
             fold_timer: false,
             waiting: VecDeque::with_capacity(64),
             stalled_since_ns: None,
+            turns: vec![Turn::FIRST; spec.geometry.channels as usize],
+            followers: Vec::new(),
             log_is_dirty: false,
             dirty_bytes: 0,
             programs_queued: 0,

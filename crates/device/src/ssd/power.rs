@@ -8,6 +8,7 @@
 use blklab_blk::Nanos;
 
 use super::Ssd;
+use super::allocate::Turn;
 use super::epochs::Epochs;
 use super::gc::Job;
 use super::op::NONE;
@@ -51,6 +52,8 @@ impl Ssd {
         self.waiting.clear();
         self.dirty_bytes = 0;
         self.programs_queued = 0;
+        self.followers.clear();
+        self.turns.fill(Turn::FIRST);
         self.stalled_since_ns = None;
         self.log_is_dirty = false;
         self.epochs = Epochs::new();

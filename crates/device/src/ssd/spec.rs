@@ -145,12 +145,25 @@ pub struct FtlSpec {
     pub layout: Layout,
     /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
     pub order: [Axis; 4],
+    /// Who decides which plane a page goes to.
+    pub allocation: Allocation,
     /// Entries of the map kept in DRAM; `None` where all of them are.
     pub map_cache_entries: Option<u32>,
     /// Entries of a page of the map.
     pub entries_per_map_page: u32,
     /// A read of what was never written goes to the flash nevertheless.
     pub read_unwritten: bool,
+}
+
+/// Which plane takes the host's next page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Its address decides.
+    Static,
+    /// The next in the order whose die has nothing to do.
+    NextFree,
+    /// The one whose die, then channel, has least to do.
+    LeastLoaded,
 }
 
 /// `[write_cache]`
@@ -542,6 +555,15 @@ fn read_ftl(
         map_unit_bytes,
         layout,
         order,
+        allocation: table.choice_or(
+            "allocation",
+            &[
+                ("static", Allocation::Static),
+                ("next_free", Allocation::NextFree),
+                ("least_loaded", Allocation::LeastLoaded),
+            ],
+            Allocation::Static,
+        )?,
         map_cache_entries: map_cache_entries(table)?,
         entries_per_map_page: geometry.page_bytes
             / table.int_or("map_entry_bytes", 1..=64, 4)? as u32,

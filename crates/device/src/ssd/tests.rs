@@ -1,6 +1,7 @@
 //! What must hold inside a drive, whatever the host does.
 
 mod promises;
+mod room;
 #[path = "../../tests/harness/small.rs"]
 mod small_drives;
 

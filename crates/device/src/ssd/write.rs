@@ -97,9 +97,8 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
-            let plane = self.ftl.target(slot);
-            let Some(stream) = self.ftl.host_stream(plane) else {
-                if !self.collect(now_ns, plane) {
+            let Some(place) = self.allocate(slot) else {
+                if !self.make_room(now_ns, slot) {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
                     return true;
                 }
@@ -107,7 +106,7 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             };
-            self.place_slot(now_ns, index, (plane, stream), slot, missing as u32);
+            self.place_slot(now_ns, index, place, slot, missing as u32);
             slot += 1;
         }
         true
@@ -149,9 +148,13 @@ impl Ssd {
                     .count_write(stream == Stream::Slc, bytes as u64 / 512);
             }
         }
-        if let Located::Flash(at) = rest {
-            page.reads += 1;
-            self.read_rest(now_ns, record, at, missing);
+        match rest {
+            Located::Flash(at) => {
+                page.reads += 1;
+                self.read_rest(now_ns, record, at, missing);
+            }
+            Located::Buffered(at) => self.follow(at, record),
+            Located::Nowhere => {}
         }
         if self.cmt.is_some() {
             let waiter = MapWaiter::Record(record);
@@ -165,6 +168,22 @@ impl Ssd {
         }
         if self.ftl.is_full(record) {
             self.program(now_ns, record);
+        }
+    }
+
+    /// A page takes over what is at `at` in DRAM, of which a part may still be
+    /// on its way. Pages of one plane are programmed in order anyway.
+    fn follow(&mut self, at: u32, record: u32) {
+        let plane = self.ftl.record(record).plane;
+        if self.ftl.parts(at).plane == plane {
+            return;
+        }
+        let Some(leader) = self.ftl.record_of(at) else {
+            return;
+        };
+        if self.ftl.record(leader).reads > 0 {
+            self.followers.push((leader, record));
+            self.ftl.record_mut(record).reads += 1;
         }
     }
 
@@ -219,7 +238,7 @@ impl Ssd {
     }
 
     /// Programs every page that holds data of the host's, full or not.
-    fn close_all(&mut self, now_ns: u64) {
+    pub(super) fn close_all(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
             for stream in Stream::OF_HOST {
                 if let Some(record) = self.ftl.filling(plane, stream) {
@@ -246,9 +265,16 @@ impl Ssd {
     pub(super) fn rewrite_read_done(&mut self, now_ns: u64, record: u32) {
         let page = self.ftl.record_mut(record);
         page.reads -= 1;
-        if page.closed && page.reads == 0 {
+        if page.reads > 0 {
+            return;
+        }
+        if page.closed {
             let op = page.op;
             self.backend.make_ready(now_ns, op);
+        }
+        while let Some(place) = self.followers.iter().position(|pair| pair.0 == record) {
+            let (_, follower) = self.followers.swap_remove(place);
+            self.rewrite_read_done(now_ns, follower);
         }
     }
 

@@ -25,6 +25,7 @@ pub struct Small {
     full_duplex: bool,
     cached_map: bool,
     slc: &'static str,
+    allocation: &'static str,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -106,6 +107,7 @@ map_unit_bytes = {map_unit}
 {cached_map}
 order = "CWDP"
 layout = "{layout}"
+allocation = "{allocation}"
 [write_cache]
 enabled = {cache}
 size_kb = 1024
@@ -134,6 +136,7 @@ preemptible = {preemptible}
                 false => "",
             },
             layout = self.layout,
+            allocation = self.allocation,
             cache = self.cache,
             protected = self.protected,
             policy = self.policy,
@@ -159,7 +162,8 @@ pub fn small() -> impl Strategy<Value = Small> {
     );
     let flags = prop::array::uniform7(any::<bool>());
     let slc = prop::sample::select(SLC_CACHES.to_vec());
-    (shape, names, flags, slc).prop_map(|(shape, names, flags, slc)| Small {
+    let ftl = prop::sample::select(vec!["static", "next_free", "least_loaded"]);
+    (shape, names, flags, slc, ftl).prop_map(|(shape, names, flags, slc, ftl)| Small {
         channels: shape.0,
         packages: shape.1,
         dies: shape.2,
@@ -180,5 +184,6 @@ pub fn small() -> impl Strategy<Value = Small> {
         full_duplex: flags[5],
         cached_map: flags[6],
         slc,
+        allocation: ftl,
     })
 }

@@ -1,0 +1,118 @@
+//! Where the host's data goes, and what happens when there is no room for it.
+
+use blklab_blk::{Nanos, Op, Sector};
+
+use super::{FEWER_BLOCKS, PAGES_16K, small};
+use crate::ssd::{Ssd, SsdSpec};
+use crate::{Command, CommandStatus, Completion, Device};
+
+fn command(tag: u32, op: Op, slot: u64, slots: u32) -> Command {
+    Command {
+        tag,
+        queue: 0,
+        op,
+        sector: Sector(slot * 8),
+        sectors: slots * 8,
+        fua: false,
+    }
+}
+
+/// Submits a command to an idle drive and waits for its end.
+fn one(drive: &mut Ssd, now: &mut Nanos, command: Command) -> CommandStatus {
+    let mut done: Vec<Completion> = Vec::new();
+    drive.submit(*now, command);
+    while done.is_empty() {
+        let reached = drive.advance_to_completion(Nanos::MAX, &mut done);
+        assert!(reached < Nanos::MAX, "it hangs");
+        *now = reached;
+    }
+    done[0].status
+}
+
+/// When the last of `count` writes that all have their home in plane 0 is on
+/// the flash.
+fn time_of_writes_for_one_plane(allocation: &str, count: u64) -> u64 {
+    let spec = small(&[
+        (
+            "layout =",
+            &format!("allocation = \"{allocation}\"\nlayout ="),
+        ),
+        ("enabled = true", "enabled = false"),
+        ("state = \"filled\"", "state = \"fresh\""),
+    ]);
+    let planes = spec.geometry.planes() as u64;
+    let mut drive = Ssd::new(spec, 1);
+    for write in 0..count {
+        let write = command(write as u32, Op::Write, write * planes, 1);
+        drive.submit(Nanos(0), write);
+    }
+    let mut done = Vec::new();
+    drive.advance(Nanos(1 << 40), &mut done);
+    assert_eq!(done.len() as u64, count);
+    done.last().expect("some").at.0
+}
+
+/// Two dies of two planes: what static allocation serialises on one plane goes
+/// to four under dynamic allocation. A program takes 50 us.
+#[test]
+fn dynamic_allocation_goes_where_nothing_is_going_on() {
+    let fixed = time_of_writes_for_one_plane("static", 400);
+    assert!(fixed > 400 * 50_000, "one after the other: {fixed}");
+    for allocation in ["next_free", "least_loaded"] {
+        let free = time_of_writes_for_one_plane(allocation, 400);
+        // Two dies at least; planes of a die as far as they start together.
+        assert!(free * 19 < fixed * 10, "{allocation}: {free} of {fixed}");
+    }
+}
+
+/// A drive that shows the host more than its flash can hold and still collect,
+/// which no description may do.
+fn overfull(allocation: &str) -> SsdSpec {
+    let mut spec = small(&[
+        PAGES_16K,
+        FEWER_BLOCKS,
+        (
+            "layout =",
+            &format!("allocation = \"{allocation}\"\nlayout ="),
+        ),
+        ("state = \"filled\"", "state = \"fresh\""),
+    ]);
+    spec.identity.capacity_sectors = spec.geometry.bytes() / 512;
+    spec
+}
+
+#[test]
+fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
+    for allocation in ["static", "next_free", "least_loaded"] {
+        let mut drive = Ssd::new(overfull(allocation), 1);
+        let slots = drive.spec.logical_slots();
+        let mut now = Nanos::ZERO;
+        let chunk = 16;
+        let mut refused = 0;
+        for (tag, slot) in (0..slots).step_by(chunk).enumerate() {
+            let write = command(tag as u32, Op::Write, slot, chunk as u32);
+            refused += (one(&mut drive, &mut now, write) == CommandStatus::NoSpace) as u64;
+        }
+        assert!(refused > 0, "{allocation}: all of it fitted");
+        // No more than the reserve and what is needed to collect is refused.
+        let blocks = (drive.spec.gc.start_blocks + 2) as u64 * drive.spec.geometry.planes() as u64;
+        let most = blocks * drive.ftl.slots_per_block() as u64 / chunk as u64;
+        assert!(refused <= most, "{allocation}: {refused} refused");
+        drive.ftl.check(slots);
+        // Reads go on, and a discard makes room.
+        assert_eq!(
+            one(&mut drive, &mut now, command(0, Op::Read, 0, 1)),
+            CommandStatus::Ok
+        );
+        let half = command(0, Op::Discard, 0, (slots / 2) as u32);
+        assert_eq!(one(&mut drive, &mut now, half), CommandStatus::Ok);
+        for (tag, slot) in (0..slots / 4).step_by(chunk).enumerate() {
+            let write = command(tag as u32, Op::Write, slot, chunk as u32);
+            assert_eq!(
+                one(&mut drive, &mut now, write),
+                CommandStatus::Ok,
+                "{allocation}"
+            );
+        }
+    }
+}
