@@ -38,6 +38,7 @@ fn refuse_host_options(args: &CompareArgs) -> Result<(), Failure> {
         dry_run,
         no_trace,
         no_warm_up,
+        mkfs,
     } = &args.host;
     let given = [
         (device.is_some(), "--device"),
@@ -45,6 +46,7 @@ fn refuse_host_options(args: &CompareArgs) -> Result<(), Failure> {
         (*dry_run, "--dry-run"),
         (*no_trace, "--no-trace"),
         (*no_warm_up, "--no-warm-up"),
+        (mkfs.is_some(), "--mkfs"),
     ];
     match given.iter().find(|(given, _)| *given) {
         Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),

@@ -1,8 +1,8 @@
 //! `blklab compare --world host`.
 
 use blklab_host::{
-    Choice, Disk, Experiment, HostError, Queue, RealFiles, System, check_rights, is_read_only_job,
-    permit,
+    Choice, Disk, Experiment, FileSystem, HostError, Queue, RealFiles, System, check_rights,
+    is_read_only_job, permit,
 };
 use blklab_report::{Comparison, Origin, SchedulerRuns};
 use blklab_workload::fio::JobFile;
@@ -31,6 +31,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         device.display().to_string(),
         disk.folder(&system),
     );
+    let file_system = args.host.mkfs.as_deref().map(FileSystem::parse);
+    let file_system = file_system.transpose().map_err(failure)?;
     let experiment = Experiment {
         system: &system,
         disk: &disk,
@@ -39,15 +41,17 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         repeats: args.sweep.repeats.unwrap_or(REPEATS),
         warm_up: !args.host.no_warm_up,
         trace: !args.host.no_trace,
+        file_system,
         fio: "fio".into(),
     };
     // A plan can be shown to somebody who may not carry it out.
     if args.host.dry_run {
         return dry_run(&experiment, args.host.destroy_data.as_deref());
     }
-    check_rights(&system, &disk, !is_read_only_job(&job)).map_err(failure)?;
+    check_rights(&system, &disk, writes(&experiment)).map_err(failure)?;
     let destroy = args.host.destroy_data.as_deref();
-    let warnings = permit(&system, &disk, &job, destroy).map_err(failure)?;
+    let makes = experiment.file_system.is_some();
+    let warnings = permit(&system, &disk, &job, makes, destroy).map_err(failure)?;
     for warning in warnings {
         eprintln!("blklab: warning: {}: {warning}", device.display());
     }
@@ -161,11 +165,19 @@ fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, 
     Ok(choices)
 }
 
+fn writes(experiment: &Experiment<'_>) -> bool {
+    experiment.file_system.is_some() || !is_read_only_job(experiment.job)
+}
+
 /// Prints what would be done, and what would refuse it.
 fn dry_run(experiment: &Experiment<'_>, destroy: Option<&str>) -> Result<(), Failure> {
     let mut text = String::new();
     let device = experiment.disk.path.display();
-    match permit(experiment.system, experiment.disk, experiment.job, destroy) {
+    let makes = experiment.file_system.is_some();
+    let Experiment {
+        system, disk, job, ..
+    } = experiment;
+    match permit(system, disk, job, makes, destroy) {
         Ok(warnings) => {
             for warning in warnings {
                 text.push_str(&format!("warning: {device}: {warning}\n"));
@@ -173,14 +185,13 @@ fn dry_run(experiment: &Experiment<'_>, destroy: Option<&str>) -> Result<(), Fai
         }
         Err(refusal) => text.push_str(&format!("would be refused: {refusal}\n")),
     }
-    let writes = !is_read_only_job(experiment.job);
-    if let Err(error) = check_rights(experiment.system, experiment.disk, writes) {
+    if let Err(error) = check_rights(system, disk, writes(experiment)) {
         text.push_str(&format!("would be refused: {error}\n"));
     }
     for (number, step) in (1..).zip(experiment.steps()) {
         text.push_str(&format!("{number:3}. {}\n", experiment.describe(step)));
     }
-    let job = blklab_host::on_device(experiment.job, &experiment.disk.path).map_err(failure)?;
+    let job = blklab_host::on_device(experiment.job, &experiment.place()).map_err(failure)?;
     text.push_str(&format!("\nThe job that fio gets:\n{job}"));
     output::print(&text)
 }

@@ -30,6 +30,11 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) destroy_data: Option<String>,
 
+    /// Make a file system on the drive for each run, and run the job in a file
+    /// of it: a kind and options of its mkfs, such as "ext4 -O ^has_journal"
+    #[arg(long, value_name = "KIND OPTIONS")]
+    pub(crate) mkfs: Option<String>,
+
     /// Print every step and do none
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -10,6 +10,7 @@ use blklab_workload::fio::JobFile;
 use crate::disk::Disk;
 use crate::disk_stat::Counters;
 use crate::error::HostError;
+use crate::file_system::{FileSystem, Mounted};
 use crate::fio::Fio;
 use crate::fio_job::on_device;
 use crate::interrupt::Interrupts;
@@ -40,6 +41,8 @@ pub struct Experiment<'a> {
     pub warm_up: bool,
     /// Whether requests are traced.
     pub trace: bool,
+    /// A file system to be made for each run.
+    pub file_system: Option<FileSystem>,
     /// fio's program; a plain name is looked for in `PATH`.
     pub fio: PathBuf,
 }
@@ -53,10 +56,14 @@ pub enum Step {
     LookAround,
     /// Set a scheduler, by its place among the choices.
     Set(usize),
+    /// Make a file system, mount it and have fio lay out its file.
+    Mount,
     /// Write back and drop the page cache.
     DropCaches,
     /// Run the job: which choice and which repeat; `None` is the warm-up.
     Run(usize, Option<usize>),
+    /// Unmount the file system.
+    Unmount,
     /// Put the queue back.
     PutBack,
 }
@@ -68,12 +75,18 @@ impl Experiment<'_> {
         let mut steps = vec![Step::Remember, Step::LookAround];
         let mut run = |choice, repeat| {
             steps.push(Step::Set(choice));
+            if self.file_system.is_some() {
+                steps.push(Step::Mount);
+            }
             // Direct I/O passes by the page cache, and dropping it disturbs
-            // everybody else.
-            if self.is_buffered() {
+            // everybody else. A file system has just filled it.
+            if self.is_buffered() || self.file_system.is_some() {
                 steps.push(Step::DropCaches);
             }
             steps.push(Step::Run(choice, repeat));
+            if self.file_system.is_some() {
+                steps.push(Step::Unmount);
+            }
         };
         if self.warm_up {
             run(0, None);
@@ -102,6 +115,8 @@ impl Experiment<'_> {
                 "see how busy the machine is: /proc/loadavg, /proc/stat".to_string()
             }
             Step::Set(choice) => self.describe_choice(&self.choices[choice], &queue.to_string()),
+            Step::Mount => self.of_file_system(|fs| fs.describe(&self.disk.path)),
+            Step::Unmount => self.of_file_system(FileSystem::describe_end),
             Step::DropCaches => "sync; echo 3 > /proc/sys/vm/drop_caches".to_string(),
             Step::Run(choice, repeat) => {
                 let which = match repeat {
@@ -113,12 +128,25 @@ impl Experiment<'_> {
                     false => "",
                 };
                 let label = self.choices[choice].label();
+                let place = self.place();
                 format!(
                     "run fio on {} under {label}: {which}{traced}",
-                    self.disk.path.display()
+                    place.display()
                 )
             }
             Step::PutBack => format!("put {queue} back as it was"),
+        }
+    }
+
+    fn of_file_system(&self, words: impl Fn(&FileSystem) -> String) -> String {
+        self.file_system.as_ref().map_or_else(String::new, words)
+    }
+
+    /// What fio works on: the drive, or the file in its file system.
+    pub fn place(&self) -> PathBuf {
+        match &self.file_system {
+            Some(fs) => fs.file(),
+            None => self.disk.path.clone(),
         }
     }
 
@@ -147,7 +175,10 @@ impl Experiment<'_> {
         if self.trace {
             tracefs::check(self.system)?;
         }
-        let text = on_device(self.job, &self.disk.path)?;
+        if let Some(fs) = &self.file_system {
+            fs.check(self.job)?;
+        }
+        let text = on_device(self.job, &self.place())?;
         let fio = Fio::prepare(&self.fio, self.job, text, is_read_only_job(self.job))?;
         fio.check()?;
         Ok(fio)
@@ -192,6 +223,8 @@ impl Experiment<'_> {
     ) -> Result<Vec<Vec<Results>>, HostError> {
         let mut all: Vec<Vec<Results>> = vec![Vec::new(); self.choices.len()];
         let mut notes = Vec::new();
+        // Unmounted before the queue is put back, whatever happens.
+        let mut mounted: Option<Mounted> = None;
         for step in self.steps() {
             interrupts.check()?;
             match step {
@@ -199,6 +232,13 @@ impl Experiment<'_> {
                 Step::Remember | Step::PutBack => {}
                 Step::LookAround => notes = self.look_around()?,
                 Step::Set(choice) => queue.set(&self.choices[choice])?,
+                Step::Mount => {
+                    if let Some(fs) = &self.file_system {
+                        mounted = Some(fs.mount(&self.disk.path)?);
+                        fio.lay_out(interrupts)?;
+                    }
+                }
+                Step::Unmount => mounted.take().map_or(Ok(()), Mounted::unmount)?,
                 Step::DropCaches => self.drop_caches()?,
                 Step::Run(choice, repeat) => {
                     let mut results = self.run_once(fio, interrupts)?;
@@ -385,6 +425,7 @@ mod tests {
             repeats: 2,
             warm_up: true,
             trace: true,
+            file_system: None,
             fio: "fio".into(),
         })
     }

@@ -106,15 +106,46 @@ impl<'a> Fio<'a> {
         Err(HostError::Unfit(refused(&self.job.name, &complaint)))
     }
 
+    /// Has fio write the files that the job reads or overwrites, and no more.
+    pub fn lay_out(&self, interrupts: &Interrupts) -> Result<(), HostError> {
+        self.start(&["--create_only=1"], interrupts).map(drop)
+    }
+
     /// Runs it. A signal ends fio, and the run with an error.
     pub fn run(&self, interrupts: &Interrupts) -> Result<Results, HostError> {
+        let arguments = self.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (output, said) = self.start(&arguments, interrupts)?;
+        let text = std::fs::read_to_string(&output)
+            .map_err(|e| HostError::io("read fio's output", &output, e))?;
+        let results = fio_json::parse(&text, self.job);
+        let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
+        let failed = results.jobs.iter().find(|job| job.error != 0);
+        if let Some(job) = failed {
+            let error = io::Error::from_raw_os_error(job.error);
+            return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
+        }
+        let remarks = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        results
+            .notes
+            .extend(remarks.map(|line| format!("fio: {line}")));
+        Ok(results)
+    }
+
+    /// Starts fio and waits for its end: where its output is, and what it
+    /// complained of.
+    fn start(
+        &self,
+        arguments: &[&str],
+        interrupts: &Interrupts,
+    ) -> Result<(PathBuf, String), HostError> {
         let output = self.folder.path().join("out.json");
         let complaints = self.folder.path().join("err.txt");
         let create = |path: &Path| {
             File::create(path).map_err(|e| HostError::io("write fio's output", path, e))
         };
         let child = Command::new(&self.program)
-            .args(self.arguments())
+            .args(arguments)
             .arg(self.job_path())
             .stdin(Stdio::null())
             .stdout(create(&output)?)
@@ -134,20 +165,7 @@ impl<'a> Fio<'a> {
                 &output,
             )));
         }
-        let text = std::fs::read_to_string(&output)
-            .map_err(|e| HostError::io("read fio's output", &output, e))?;
-        let results = fio_json::parse(&text, self.job);
-        let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
-        let failed = results.jobs.iter().find(|job| job.error != 0);
-        if let Some(job) = failed {
-            let error = io::Error::from_raw_os_error(job.error);
-            return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
-        }
-        let remarks = said.lines().map(str::trim).filter(|line| !line.is_empty());
-        results
-            .notes
-            .extend(remarks.map(|line| format!("fio: {line}")));
-        Ok(results)
+        Ok((output, said))
     }
 }
 

@@ -16,16 +16,17 @@ pub fn is_read_only_job(job: &JobFile) -> bool {
 }
 
 /// Lets the experiment pass, with what the user should be warned of, or
-/// refuses it. `destroy_data` is the device as the user named it behind
+/// refuses it. A file system made for the job writes, whatever the job does. `destroy_data` is the device as the user named it behind
 /// `--destroy-data`.
 pub fn permit(
     system: &System,
     disk: &Disk,
     job: &JobFile,
+    makes_file_system: bool,
     destroy_data: Option<&str>,
 ) -> Result<Vec<String>, HostError> {
     let device = disk.path.display().to_string();
-    let read_only_job = is_read_only_job(job);
+    let read_only_job = is_read_only_job(job) && !makes_file_system;
     if let Some(named) = destroy_data.filter(|named| *named != device) {
         return Err(HostError::Refused(format!(
             "--destroy-data {named} is not the device of this run; it must be named exactly as \
@@ -41,17 +42,29 @@ pub fn permit(
     }
     if is_read_only(system, disk)? {
         return Err(HostError::Refused(format!(
-            "{device} is read-only and the job {} writes",
-            job.name
+            "{device} is read-only and {} writes",
+            writer(job, makes_file_system)
         )));
     }
     if destroy_data.is_none() {
-        return Err(HostError::Refused(refusal(&device, &job.name, &found)));
+        return Err(HostError::Refused(refusal(
+            &device,
+            &writer(job, makes_file_system),
+            &found,
+        )));
     }
     Ok(warnings(&found, "its data will be destroyed, as asked"))
 }
 
-fn refusal(device: &str, job: &str, found: &[Finding]) -> String {
+/// Who would write.
+fn writer(job: &JobFile, makes_file_system: bool) -> String {
+    match makes_file_system {
+        true => "--mkfs".to_string(),
+        false => job.name.clone(),
+    }
+}
+
+fn refusal(device: &str, writer: &str, found: &[Finding]) -> String {
     let reasons = match found {
         [] => "no file system is recognised on it, which does not mean that nobody's data is there"
             .to_string(),
@@ -62,7 +75,7 @@ fn refusal(device: &str, job: &str, found: &[Finding]) -> String {
             .join("; "),
     };
     format!(
-        "{job} writes, and would destroy what is on {device}: {reasons}. If it may be lost, say \
+        "{writer} writes, and would destroy what is on {device}: {reasons}. If it may be lost, say \
          --destroy-data {device}"
     )
 }
@@ -120,17 +133,17 @@ mod tests {
     fn readers_pass_and_writers_need_the_word() {
         let (_folder, system, disk) = setup(b"XFSB", "0");
         let device = disk.path.display().to_string();
-        let warned = permit(&system, &disk, &job(READS), None).unwrap();
+        let warned = permit(&system, &disk, &job(READS), false, None).unwrap();
         assert!(warned[0].contains("XFS"), "{warned:?}");
         for text in [WRITES, TRIMS] {
-            let refused = permit(&system, &disk, &job(text), None).unwrap_err();
+            let refused = permit(&system, &disk, &job(text), false, None).unwrap_err();
             let message = refused.to_string();
             assert!(refused.is_mistake());
             assert!(
                 message.contains("XFS") && message.contains("--destroy-data"),
                 "{message}"
             );
-            assert!(permit(&system, &disk, &job(text), Some(&device)).is_ok());
+            assert!(permit(&system, &disk, &job(text), false, Some(&device)).is_ok());
         }
     }
 
@@ -138,7 +151,7 @@ mod tests {
     fn the_word_must_name_the_device_exactly() {
         let (_folder, system, disk) = setup(b"", "0");
         for other in ["/dev/sdy", "sdx", ""] {
-            let refused = permit(&system, &disk, &job(WRITES), Some(other)).unwrap_err();
+            let refused = permit(&system, &disk, &job(WRITES), false, Some(other)).unwrap_err();
             assert!(refused.to_string().contains("exactly"), "{refused}");
         }
     }
@@ -146,7 +159,7 @@ mod tests {
     #[test]
     fn a_drive_without_marks_is_no_blank_cheque() {
         let (_folder, system, disk) = setup(b"", "0");
-        let refused = permit(&system, &disk, &job(WRITES), None).unwrap_err();
+        let refused = permit(&system, &disk, &job(WRITES), false, None).unwrap_err();
         assert!(refused.to_string().contains("does not mean"), "{refused}");
     }
 
@@ -154,7 +167,16 @@ mod tests {
     fn a_read_only_drive_takes_no_writes_whatever_is_said() {
         let (_folder, system, disk) = setup(b"", "1");
         let device = disk.path.display().to_string();
-        let refused = permit(&system, &disk, &job(WRITES), Some(&device)).unwrap_err();
+        let refused = permit(&system, &disk, &job(WRITES), false, Some(&device)).unwrap_err();
         assert!(refused.to_string().contains("read-only"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_system_destroys_whatever_the_job_does() {
+        let (_folder, system, disk) = setup(b"", "0");
+        let device = disk.path.display().to_string();
+        let refused = permit(&system, &disk, &job(READS), true, None).unwrap_err();
+        assert!(refused.to_string().contains("--mkfs writes"), "{refused}");
+        assert!(permit(&system, &disk, &job(READS), true, Some(&device)).is_ok());
     }
 }
