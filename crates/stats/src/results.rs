@@ -621,6 +621,11 @@ pub struct DeviceStats {
     pub multi_plane_commands: u64,
     /// Programs and erases that were stopped for a read.
     pub suspensions: u64,
+    /// Reads that went before an older one of their die because more others
+    /// could join them in a multi-plane command.
+    pub reads_packed: u64,
+    /// Reads whose command went before data that was ready for the channel.
+    pub reads_clumped: u64,
     /// What garbage collection did.
     pub collection: CollectionStats,
     /// What the SLC cache did.

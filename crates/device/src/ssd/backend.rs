@@ -15,6 +15,7 @@ use super::clocks::{HoldClock, QueueClock};
 use super::divide::Divisor;
 use super::lanes::{Lane, Lanes};
 use super::op::{List, NONE, Op, OpKind, Ops, Source};
+use super::paq;
 use super::recorder::Recorder;
 use super::spec::{FlashSpec, Interleave, MultiPlane, Scheduling, SsdSpec};
 use super::timing::Timing;
@@ -58,6 +59,8 @@ struct Unit {
     /// Operations in all of these.
     queued: u32,
     suspended: Option<Suspended>,
+    /// How often its oldest read was passed over.
+    passed_over: u32,
     /// Programs and erases that hold it.
     writing: HoldClock,
     /// Collection that holds it.
@@ -89,7 +92,7 @@ struct Channel {
 
 /// Counts of the whole flash.
 #[derive(Clone, Debug, Default)]
-struct Counts {
+pub(crate) struct Counts {
     erases: u64,
     behind_writes: u64,
     behind_writes_ns: u64,
@@ -101,6 +104,7 @@ struct Counts {
     die_conflicts: u64,
     multi_plane: u64,
     suspensions: u64,
+    pub(crate) paq: paq::Counts,
 }
 
 /// The flash and its channels.
@@ -118,7 +122,7 @@ pub(crate) struct Backend {
     scheduling: Scheduling,
     /// Under strict first-come order: what has not started yet, oldest first.
     in_order: VecDeque<u64>,
-    counts: Counts,
+    pub(crate) counts: Counts,
     /// Writes down what happens, where somebody asked for it.
     pub(crate) recorder: Option<Box<Recorder>>,
     /// Operations that ended, for whoever started them.
@@ -370,7 +374,7 @@ impl Backend {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
             let mut index = unit.group.head();
-            if channel.is_free(now_ns) {
+            if channel.is_free(now_ns) && self.scheduling != Scheduling::Paq {
                 let first = index;
                 index = self.ops[index].next;
                 self.carry(now_ns, channel_index, first);
@@ -410,6 +414,12 @@ impl Backend {
 
     /// Gives the free bus to data that is ready, else to an idle unit.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
+        if self.scheduling == Scheduling::Paq
+            && !self.channels[channel_index as usize].output.is_empty()
+            && self.clump(now_ns, channel_index)
+        {
+            return self.schedule_bus(channel_index);
+        }
         let channel = &mut self.channels[channel_index as usize];
         if let Some(index) = channel.take_output(now_ns) {
             return self.carry(now_ns, channel_index, index);
@@ -427,6 +437,23 @@ impl Backend {
             }
             return;
         }
+    }
+
+    /// Units of a channel that could start something.
+    pub(crate) fn ready_units(&self, channel_index: u32) -> u64 {
+        self.channels[channel_index as usize].ready
+    }
+
+    /// Starts a read on a unit, by its place on the channel, if it is idle and
+    /// has one.
+    pub(crate) fn start_read(&mut self, now_ns: u64, channel_index: u32, place: u32) -> bool {
+        let unit_index = self.channels[channel_index as usize].first_unit + place;
+        let unit = &self.units[unit_index as usize];
+        if unit.phase != Phase::Idle || unit.reads.is_empty() {
+            return false;
+        }
+        let queue = self.choose(unit_index, unit.suspended.is_some());
+        queue == Some(Queue::Reads) && self.start(now_ns, unit_index)
     }
 
     /// Starts the unit's next command if it has one that may start.
@@ -485,6 +512,11 @@ impl Backend {
             _ => 0,
         };
         let unit = &mut self.units[unit_index as usize];
+        if self.scheduling == Scheduling::Paq && choice == Queue::Reads {
+            let passed = &mut unit.passed_over;
+            let packed = paq::pack(&mut self.ops, &mut unit.reads, &self.partners, passed);
+            self.counts.paq.packed += packed as u64;
+        }
         let list = match choice {
             Queue::Reads => &mut unit.reads,
             Queue::Programs => &mut unit.programs,
@@ -536,7 +568,9 @@ impl Backend {
         let mut waiting = heads.into_iter().filter(startable);
         let chosen = match self.scheduling {
             Scheduling::ReadPriority => waiting.next(),
-            Scheduling::OutOfOrder => waiting.min_by_key(|(_, head)| self.ops[*head].arrival),
+            Scheduling::OutOfOrder | Scheduling::Paq => {
+                waiting.min_by_key(|(_, head)| self.ops[*head].arrival)
+            }
             Scheduling::Fcfs => waiting
                 .min_by_key(|(_, head)| self.ops[*head].arrival)
                 .filter(|(_, head)| self.in_order.front() == Some(&self.ops[*head].arrival)),
@@ -779,6 +813,8 @@ impl Backend {
         stats.flash_sectors_programmed = self.counts.programmed_bytes / 512;
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
+        stats.reads_packed = self.counts.paq.packed;
+        stats.reads_clumped = self.counts.paq.clumped;
         stats.collection.reads_behind = self.counts.behind_collection;
         stats.collection.reads_behind_ns = self.counts.behind_collection_ns;
         stats.collection.longest_read_wait_ns = self.counts.longest_behind_collection_ns;
@@ -827,12 +863,31 @@ enum Queue {
 
 /// Which operations may run as one command.
 #[derive(Clone, Copy, Debug)]
-struct Partners {
+pub(crate) struct Partners {
     planes_per_unit: Divisor,
     planes_per_die: Divisor,
     same_page: bool,
     /// How far behind the first partners are looked for.
     reach: u32,
+}
+
+impl Partners {
+    /// The plane of an operation as a bit within its unit.
+    #[inline]
+    pub(crate) fn bit(&self, op: &Op) -> u64 {
+        1 << self.planes_per_unit.split(op.plane).1
+    }
+
+    /// Whether two operations on different planes may run as one command.
+    #[inline]
+    pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
+        let die = |op: &Op| self.planes_per_die.split(op.plane).0;
+        self.reach > 0
+            && lead.kind == other.kind
+            && lead.slc == other.slc
+            && die(lead) == die(other)
+            && (!self.same_page || lead.page == other.page)
+    }
 }
 
 /// Takes the first operation that may start, and partners for it on other
@@ -847,19 +902,14 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners, mut closed: u
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     // Closed are also planes taken, or where an older program must wait.
-    let (mut die, mut page, mut kind, mut slc, mut taken) = (0, 0, OpKind::Read, false, 0);
-    let mut looked = 0;
+    let mut lead = ops[index];
+    let (mut taken, mut looked) = (0, 0);
     while index != NONE {
         let op = ops[index];
-        let bit = 1u64 << partners.planes_per_unit.split(op.plane).1;
-        let op_die = partners.planes_per_die.split(op.plane).0;
-        let fits = taken == 0
-            || (op.kind == kind
-                && op.slc == slc
-                && op_die == die
-                && (!partners.same_page || op.page == page));
+        let bit = partners.bit(&op);
+        let fits = taken == 0 || partners.fit(&lead, &op);
         if fits && op.ready && closed & bit == 0 {
-            (die, page, kind, slc) = (op_die, op.page, op.kind, op.slc);
+            lead = op;
             let next = list.unlink(ops, before, index);
             if before != NONE {
                 ops[before].next = next;
@@ -901,6 +951,7 @@ impl Unit {
             background: List::EMPTY,
             queued: 0,
             suspended: None,
+            passed_over: 0,
             writing: HoldClock::default(),
             collecting: HoldClock::default(),
             began_ns: 0,

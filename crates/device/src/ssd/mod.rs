@@ -23,6 +23,7 @@ mod link;
 mod map;
 mod mapping;
 mod op;
+mod paq;
 mod power;
 mod recorder;
 mod rng;
@@ -590,6 +591,8 @@ impl Device for Ssd {
     }
 }
 
+#[cfg(test)]
+mod paq_tests;
 #[cfg(test)]
 mod slc_tests;
 #[cfg(test)]

@@ -74,6 +74,8 @@ pub enum Scheduling {
     OutOfOrder,
     /// Out of order, and reads before programs before erases on each die.
     ReadPriority,
+    /// Out of order, and reads by their physical addresses: see `paq`.
+    Paq,
 }
 
 /// `[flash]`
@@ -442,6 +444,7 @@ fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
                 ("fcfs", Scheduling::Fcfs),
                 ("out_of_order", Scheduling::OutOfOrder),
                 ("read_priority", Scheduling::ReadPriority),
+                ("paq", Scheduling::Paq),
             ],
         )?,
     };

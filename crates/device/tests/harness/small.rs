@@ -154,7 +154,7 @@ pub fn small() -> impl Strategy<Value = Small> {
     let shape = (1u32..4, 1u32..3, 1u32..3, 1u32..3, 0u32..4);
     let names = (
         prop::sample::select(vec!["striped", "ranges"]),
-        prop::sample::select(vec!["fcfs", "out_of_order", "read_priority"]),
+        prop::sample::select(vec!["fcfs", "out_of_order", "read_priority", "paq"]),
         prop::sample::select(vec!["package", "die", "plane"]),
         prop::sample::select(vec!["none", "same_page", "any"]),
         prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
