@@ -310,6 +310,8 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "cache_read_hits": device.cache_read_hits,
             "power_losses": device.power_losses,
             "power_loss_sectors": device.power_loss_sectors,
+            "read_cache_lookups": device.read_cache_lookups,
+            "read_cache_hits": device.read_cache_hits,
             "map_lookups": device.map_lookups,
             "map_hits": device.map_hits,
             "map_reads": device.map_reads,

@@ -282,6 +282,18 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         count("reads answered from the drive's cache", |d| {
             d.cache_read_hits
         }),
+        fact(
+            schedulers,
+            (
+                Place::Drive,
+                "map units found in the read cache",
+                FactUnit::Share,
+            ),
+            |run| {
+                let lookups = total(run, |d| d.device.read_cache_lookups);
+                ratio(total(run, |d| d.device.read_cache_hits), lookups)
+            },
+        ),
     ]
 }
 

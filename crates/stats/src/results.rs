@@ -647,6 +647,10 @@ pub struct DeviceStats {
     pub power_losses: u64,
     /// Sectors whose last write, acknowledged or not, went with it.
     pub power_loss_sectors: u64,
+    /// Map units on the flash looked up in an SSD's read cache.
+    pub read_cache_lookups: u64,
+    /// Those found there.
+    pub read_cache_hits: u64,
     /// Movements of a disk's arm.
     pub seeks: u64,
     /// Time they took, in nanoseconds.

@@ -2,31 +2,18 @@
 //! (Gupta, Kim and Urgaonkar, ASPLOS 2009), entry by entry, least recently used
 //! out first.
 
+use super::lru::Lru;
+
 /// "No entry".
 const NONE: u32 = u32::MAX;
-
-/// A cached entry of the map.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    slot: u32,
-    /// Neighbours by time of use.
-    newer: u32,
-    older: u32,
-    /// Neighbours among the dirty entries of one page of the map; an entry that
-    /// is clean is its own neighbour.
-    next_dirty: u32,
-    before_dirty: u32,
-}
 
 /// The cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Cmt {
-    entries: Vec<Entry>,
-    capacity: usize,
-    newest: u32,
-    oldest: u32,
-    /// From a slot to its entry, by open addressing.
-    places: Vec<u32>,
+    slots: Lru,
+    /// By a slot's place among `slots`: the next dirty entry of its page of the
+    /// map. An entry that is clean is its own next one.
+    next_dirty: Vec<u32>,
     /// First dirty entry of every page of the map.
     dirty: Vec<u32>,
     slots_per_map_page: u32,
@@ -36,11 +23,8 @@ impl Cmt {
     pub(crate) fn new(capacity: u32, slots: u64, slots_per_map_page: u32) -> Cmt {
         let pages = slots.div_ceil(slots_per_map_page as u64) as usize;
         Cmt {
-            entries: Vec::new(),
-            capacity: capacity as usize,
-            newest: NONE,
-            oldest: NONE,
-            places: vec![NONE; (capacity as usize * 2).next_power_of_two()],
+            slots: Lru::new(capacity),
+            next_dirty: Vec::new(),
             dirty: vec![NONE; pages],
             slots_per_map_page,
         }
@@ -48,10 +32,8 @@ impl Cmt {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.entries.clear();
-        self.newest = NONE;
-        self.oldest = NONE;
-        self.places.fill(NONE);
+        self.slots.clear();
+        self.next_dirty.clear();
         self.dirty.fill(NONE);
     }
 
@@ -62,148 +44,67 @@ impl Cmt {
 
     /// Whether a slot's entry is here; if so it is now the last one used.
     pub(crate) fn touch(&mut self, slot: u32) -> bool {
-        let index = self.places[self.place(slot)];
-        if index == NONE {
-            return false;
+        let index = self.slots.find(slot);
+        if let Some(index) = index {
+            self.slots.touch(index);
         }
-        self.unlink(index);
-        self.link_newest(index);
-        true
+        index.is_some()
     }
 
     /// Brings a slot's entry in, which may be here already, and marks it dirty
     /// if it was changed. Returns the page of the map that has to be written
     /// because a dirty entry made room.
     pub(crate) fn insert(&mut self, slot: u32, changed: bool) -> Option<u32> {
-        let mut index = self.places[self.place(slot)];
         let mut evicted = None;
-        if index == NONE {
-            (index, evicted) = self.room();
-            self.entries[index as usize].slot = slot;
-            let place = self.place(slot);
-            self.places[place] = index;
-        } else {
-            self.unlink(index);
+        let index = match self.slots.find(slot) {
+            Some(index) => {
+                self.slots.touch(index);
+                index
+            }
+            None => {
+                evicted = self.write_next_out();
+                self.slots.insert(slot)
+            }
+        };
+        if index as usize == self.next_dirty.len() {
+            self.next_dirty.push(index);
         }
-        self.link_newest(index);
         if changed {
             self.mark_dirty(index);
         }
         evicted
     }
 
-    /// A free entry, the least recently used one's if there is no other.
-    fn room(&mut self) -> (u32, Option<u32>) {
-        if self.entries.len() < self.capacity {
-            let index = self.entries.len() as u32;
-            self.entries.push(Entry {
-                slot: 0,
-                newer: NONE,
-                older: NONE,
-                next_dirty: index,
-                before_dirty: index,
-            });
-            return (index, None);
-        }
-        let index = self.oldest;
-        let slot = self.entries[index as usize].slot;
-        let page = self.map_page(slot);
-        let written = self.is_dirty(index).then(|| {
+    /// Cleans the entry that makes room next; returns its page of the map where
+    /// that has to be written.
+    fn write_next_out(&mut self) -> Option<u32> {
+        let index = self.slots.next_out()?;
+        let page = self.map_page(self.slots.key(index));
+        self.is_dirty(index).then(|| {
             // Writing a page of the map cleans all of its entries.
             self.clean(page);
             page
-        });
-        self.unlink(index);
-        self.forget(slot);
-        (index, written)
+        })
     }
 
     fn is_dirty(&self, index: u32) -> bool {
-        self.entries[index as usize].next_dirty != index
+        self.next_dirty[index as usize] != index
     }
 
     fn mark_dirty(&mut self, index: u32) {
         if self.is_dirty(index) {
             return;
         }
-        let page = self.map_page(self.entries[index as usize].slot);
+        let page = self.map_page(self.slots.key(index));
         let next = std::mem::replace(&mut self.dirty[page as usize], index);
-        self.entries[index as usize].next_dirty = next;
-        self.entries[index as usize].before_dirty = NONE;
-        if next != NONE {
-            self.entries[next as usize].before_dirty = index;
-        }
+        self.next_dirty[index as usize] = next;
     }
 
     fn clean(&mut self, page: u32) {
         let mut index = std::mem::replace(&mut self.dirty[page as usize], NONE);
         while index != NONE {
-            let entry = &mut self.entries[index as usize];
-            let next = entry.next_dirty;
-            entry.next_dirty = index;
-            entry.before_dirty = index;
-            index = next;
+            index = std::mem::replace(&mut self.next_dirty[index as usize], index);
         }
-    }
-
-    fn unlink(&mut self, index: u32) {
-        let Entry { newer, older, .. } = self.entries[index as usize];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.entries[newer as usize].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.entries[older as usize].newer = newer,
-        }
-    }
-
-    fn link_newest(&mut self, index: u32) {
-        let older = std::mem::replace(&mut self.newest, index);
-        self.entries[index as usize].newer = NONE;
-        self.entries[index as usize].older = older;
-        match older {
-            NONE => self.oldest = index,
-            older => self.entries[older as usize].newer = index,
-        }
-    }
-
-    /// Where a slot's entry is noted, or the free place where it would be.
-    fn place(&self, slot: u32) -> usize {
-        let mask = self.places.len() - 1;
-        let mut place = Self::first_place(slot, mask);
-        loop {
-            let index = self.places[place];
-            if index == NONE || self.entries[index as usize].slot == slot {
-                return place;
-            }
-            place = (place + 1) & mask;
-        }
-    }
-
-    fn first_place(slot: u32, mask: usize) -> usize {
-        ((slot as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask
-    }
-
-    /// Removes a slot's note and moves those up that had to go past it.
-    fn forget(&mut self, slot: u32) {
-        let mask = self.places.len() - 1;
-        let mut hole = self.place(slot);
-        let mut place = hole;
-        loop {
-            place = (place + 1) & mask;
-            let index = self.places[place];
-            if index == NONE {
-                break;
-            }
-            let first = Self::first_place(self.entries[index as usize].slot, mask);
-            // It may move up if its first place is not between hole and place.
-            if place.wrapping_sub(first) & mask >= place.wrapping_sub(hole) & mask {
-                self.places[hole] = index;
-                hole = place;
-            }
-        }
-        self.places[hole] = NONE;
     }
 }
 

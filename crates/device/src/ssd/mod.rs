@@ -20,11 +20,13 @@ mod gc;
 mod geometry;
 mod lanes;
 mod link;
+mod lru;
 mod map;
 mod mapping;
 mod op;
 mod paq;
 mod power;
+mod read_cache;
 mod recorder;
 mod rng;
 mod slc;
@@ -53,13 +55,14 @@ use lanes::Lane;
 use link::Link;
 use mapping::{MapRead, MapWaiter};
 use op::{NONE, Op, OpKind, Source};
+use read_cache::ReadCache;
 use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
     AgedSpec, Allocation, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec,
-    InitialState, Interleave, LinkSpec, MultiPlane, Scheduling, SlcCacheSpec, SsdSpec, WhenFull,
-    WriteCacheSpec,
+    InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy, ReadCacheSpec, Scheduling,
+    SlcCacheSpec, SsdSpec, WhenFull, WriteCacheSpec,
 };
 
 /// Among arriving commands: time to see whether the host is silent.
@@ -73,6 +76,8 @@ struct Active {
     fua: bool,
     first_byte: u64,
     bytes: u64,
+    /// Bytes of a read that are in DRAM.
+    dram_bytes: u64,
     /// What must end before it does.
     parts: u32,
     /// The next map unit of a write to get its place.
@@ -121,6 +126,8 @@ pub struct Ssd {
     jobs: Vec<Job>,
     /// The cached part of the map, where not all of it is in DRAM.
     cmt: Option<Cmt>,
+    /// Boxed, so that a drive without it only asks whether it is there.
+    read_cache: Option<Box<ReadCache>>,
     map_reads: Vec<MapRead>,
     /// Pages of the map programmed in each plane since its last erase for them.
     map_programs: Vec<u32>,
@@ -158,6 +165,9 @@ impl Ssd {
             cmt: spec.ftl.map_cache_entries.map(|entries| {
                 Cmt::new(entries, spec.logical_slots(), spec.ftl.entries_per_map_page)
             }),
+            read_cache: spec
+                .read_cache
+                .map(|cache| Box::new(ReadCache::new(&cache, spec.ftl.map_unit_bytes))),
             map_reads: Vec::new(),
             map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),
@@ -177,6 +187,7 @@ impl Ssd {
             fua: command.fua,
             first_byte: command.sector.bytes(),
             bytes: command.sectors as u64 * 512,
+            dram_bytes: 0,
             parts: 0,
             next_slot: 0,
             status: CommandStatus::Ok,
@@ -295,6 +306,7 @@ impl Ssd {
                     parts += 1;
                 }
                 Located::Buffered(_) => from_dram += stop - byte,
+                Located::Flash(_) if self.is_cached_read(index, slot) => from_dram += stop - byte,
                 Located::Flash(at) => {
                     if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
                         self.read_page(now_ns, index, run_at, run_bytes);
@@ -313,8 +325,10 @@ impl Ssd {
         if from_dram > 0 {
             self.use_dram(now_ns, index, from_dram);
             parts += 1;
+            self.stats.cache_read_hits += (parts == 1) as u64;
         }
         self.commands[index as usize].parts = parts;
+        self.commands[index as usize].dram_bytes = from_dram;
         if parts == 0 {
             self.finish(now_ns, index);
         }
@@ -326,12 +340,20 @@ impl Ssd {
         let command = &mut self.commands[index as usize];
         let (first_byte, bytes) = (command.first_byte, command.bytes);
         command.parts = 1;
+        command.dram_bytes = bytes;
         #[cfg(test)]
         self.witness_read(index, first_byte, first_byte + bytes);
         let at = match self.ftl.locate(slot) {
+            Located::Flash(_) if self.is_cached_read(index, slot) => {
+                self.stats.cache_read_hits += 1;
+                return self.use_dram(now_ns, index, bytes);
+            }
             Located::Flash(at) => at,
             Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
-            Located::Buffered(_) => return self.use_dram(now_ns, index, bytes),
+            Located::Buffered(_) => {
+                self.stats.cache_read_hits += 1;
+                return self.use_dram(now_ns, index, bytes);
+            }
             Located::Nowhere => return self.finish(now_ns, index),
         };
         let bytes = self.on_channel(first_byte, first_byte + bytes);
@@ -406,6 +428,9 @@ impl Ssd {
         if start < end {
             self.ftl.discard(start as u32, end);
             self.log_is_dirty = true;
+            if let Some(cache) = &mut self.read_cache {
+                cache.remove_range(start as u32, end);
+            }
         }
     }
 
@@ -444,6 +469,9 @@ impl Ssd {
     /// A page of a read is in the controller: it goes on to the host at once.
     #[inline]
     fn host_read_done(&mut self, now_ns: u64, op: &Op) {
+        if self.read_cache.is_some() {
+            self.keep_read(op);
+        }
         let command = &self.commands[op.owner as usize];
         // What the host did not ask for stays behind.
         let bytes = (op.bytes as u64).min(command.bytes);
@@ -455,7 +483,7 @@ impl Ssd {
     fn part_done(&mut self, now_ns: u64, index: u32) {
         let command = &self.commands[index as usize];
         let sent_ns = match command.op {
-            HostOp::Read => self.link.send(now_ns, command.bytes),
+            HostOp::Read => self.link.send(now_ns, command.dram_bytes),
             _ => now_ns,
         };
         self.part_sent(sent_ns, index);

@@ -63,6 +63,9 @@ impl Ssd {
         if let Some(cmt) = &mut self.cmt {
             cmt.clear();
         }
+        if let Some(cache) = &mut self.read_cache {
+            cache.clear();
+        }
     }
 
     /// Pages whose spare areas have to be read to know what was written last:

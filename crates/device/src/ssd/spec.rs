@@ -28,6 +28,8 @@ pub struct SsdSpec {
     pub ftl: FtlSpec,
     /// DRAM before the flash.
     pub write_cache: WriteCacheSpec,
+    /// What was read lately, in DRAM.
+    pub read_cache: Option<ReadCacheSpec>,
     /// Flash written with one bit a cell, before the rest.
     pub slc_cache: Option<SlcCacheSpec>,
     /// Making room.
@@ -183,6 +185,25 @@ pub struct WriteCacheSpec {
     pub power_loss_protection: bool,
 }
 
+/// `[read_cache]`: map units that were read lately, in the same DRAM as
+/// `[write_cache]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadCacheSpec {
+    /// Its size.
+    pub size_bytes: u64,
+    /// What makes room.
+    pub policy: ReadCachePolicy,
+}
+
+/// What leaves the read cache for something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadCachePolicy {
+    /// What was used longest ago.
+    Lru,
+    /// What came in longest ago.
+    Fifo,
+}
+
 /// `[slc_cache]`: multi-level flash that is written with one bit a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlcCacheSpec {
@@ -306,6 +327,10 @@ impl SsdSpec {
             flash,
             ftl,
             write_cache,
+            read_cache: match root.table_if_any("read_cache")? {
+                Some(table) => Some(read_read_cache(&table)?),
+                None => None,
+            },
             slc_cache,
         };
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
@@ -596,6 +621,21 @@ fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
         byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
         access_ns: table.int_or("access_ns", 0..=1_000_000, 0)?,
         power_loss_protection: table.flag_or("power_loss_protection", false)?,
+    };
+    table.finish()?;
+    Ok(cache)
+}
+
+fn read_read_cache(table: &Table<'_>) -> Result<ReadCacheSpec, ReadError> {
+    let cache = ReadCacheSpec {
+        size_bytes: table.int("size_kb", 4..=1 << 24)? * 1024,
+        policy: table.choice(
+            "policy",
+            &[
+                ("lru", ReadCachePolicy::Lru),
+                ("fifo", ReadCachePolicy::Fifo),
+            ],
+        )?,
     };
     table.finish()?;
     Ok(cache)

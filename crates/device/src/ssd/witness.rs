@@ -56,6 +56,8 @@ pub(super) struct Witness {
     programmed: BTreeMap<u32, u32>,
     /// Content of slots whose page is not programmed yet.
     dram: BTreeMap<u32, Data>,
+    /// What the read cache has or had, by logical slot.
+    cached: BTreeMap<u32, Data>,
     parts: Vec<Part>,
     rests: Vec<Rest>,
     /// Data of every read under way, by its tag.
@@ -71,6 +73,7 @@ impl Witness {
             flash: BTreeMap::new(),
             programmed: BTreeMap::new(),
             dram: BTreeMap::new(),
+            cached: BTreeMap::new(),
             parts: Vec::new(),
             rests: Vec::new(),
             data: BTreeMap::new(),
@@ -160,6 +163,25 @@ impl Witness {
             }
         }
         self.parts.push(part);
+    }
+
+    /// The read cache keeps a slot whose flash page was read.
+    pub(super) fn cache(&mut self, slot: u32, at: u32) {
+        let data = self.flash.get(&at).expect("kept while it is programmed");
+        self.cached.insert(slot, data.clone());
+    }
+
+    /// What a read wants of a slot at `at` comes from the read cache.
+    pub(super) fn cache_hit(&mut self, command: u32, slot: u32, at: u32) {
+        let unit = &self.cached[&slot];
+        let wanted = |part: &&mut Part| part.command == command && part.at == Some(at);
+        for part in self.parts.iter_mut().filter(wanted) {
+            let data = self.data.get_mut(&command).expect("a read");
+            for sector in 0..part.sectors {
+                data[part.to + sector] = unit[part.from + sector].expect("programmed");
+            }
+            part.at = None;
+        }
     }
 
     /// The data of a read that has ended.
@@ -274,6 +296,7 @@ impl Witness {
             self.programmed(page);
         }
         self.dram.clear();
+        self.cached.clear();
         self.parts.clear();
         self.data.clear();
     }
@@ -318,6 +341,14 @@ impl Ssd {
                 ((to - from) / 512) as usize,
             );
             witness.read(command.tag, located, place);
+        }
+    }
+
+    /// A read takes a slot from the read cache.
+    pub(super) fn witness_cache_hit(&mut self, index: u32, slot: u32) {
+        let tag = self.commands[index as usize].tag;
+        if let (Located::Flash(at), Some(witness)) = (self.ftl.locate(slot), &mut self.witness) {
+            witness.cache_hit(tag, slot, at);
         }
     }
 

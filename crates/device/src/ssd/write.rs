@@ -132,6 +132,9 @@ impl Ssd {
         let before = self.ftl.filling(plane, stream);
         let slots_before = before.map_or(0, |record| self.ftl.record(record).slots);
         let record = self.ftl.write(plane, slot, stream, epoch);
+        if let Some(cache) = &mut self.read_cache {
+            cache.remove(slot);
+        }
         if before != Some(record) {
             self.epochs.begin_page();
         }

@@ -26,6 +26,7 @@ pub struct Small {
     cached_map: bool,
     slc: &'static str,
     allocation: &'static str,
+    read_cache: bool,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -118,7 +119,8 @@ policy = "{policy}"
 start_blocks = {START_BLOCKS}
 reserve_blocks = 1
 preemptible = {preemptible}
-{slc}"#,
+{slc}
+{read_cache}"#,
             state = if self.filled { "filled" } else { "fresh" },
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
@@ -145,6 +147,10 @@ preemptible = {preemptible}
                 "" => String::new(),
                 table => format!("{table}read_us = 20\nprogram_us = 100\n"),
             },
+            read_cache = match self.read_cache {
+                true => "[read_cache]\nsize_kb = 64\npolicy = \"lru\"",
+                false => "",
+            },
         )
     }
 }
@@ -160,7 +166,7 @@ pub fn small() -> impl Strategy<Value = Small> {
         prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
         prop::sample::select(vec![(4, 4096), (8, 4096), (8, 8192), (16, 4096)]),
     );
-    let flags = prop::array::uniform7(any::<bool>());
+    let flags = prop::array::uniform8(any::<bool>());
     let slc = prop::sample::select(SLC_CACHES.to_vec());
     let ftl = prop::sample::select(vec!["static", "next_free", "least_loaded"]);
     (shape, names, flags, slc, ftl).prop_map(|(shape, names, flags, slc, ftl)| Small {
@@ -185,5 +191,6 @@ pub fn small() -> impl Strategy<Value = Small> {
         cached_map: flags[6],
         slc,
         allocation: ftl,
+        read_cache: flags[7],
     })
 }
