@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::Place;
-use support::served::{Served, have, judge, verified};
+use support::served::{Served, have, judge, nbdsh, verified};
 
 const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
 
@@ -70,7 +70,7 @@ fn no_byte_is_lost_while_schedulers_change_above_a_file() {
     if !have("fio") {
         return;
     }
-    for (jobs, engine) in [(1, "psync"), (4, "psync"), (1, "io_uring"), (4, "io_uring")] {
+    for (jobs, engine) in [(1, "psync"), (4, "psync"), (4, "io_uring"), (4, "libaio")] {
         let place = Place::new();
         let image = image(&place);
         let options = ["--file", &image, "--depth", "4", "--engine", engine];
@@ -444,9 +444,9 @@ fn libnbd_gets_every_command_right() {
         return;
     }
     let script = r#"
-import nbd, os
+import nbd
 h2 = nbd.NBD()
-h2.connect_uri(os.environ["URI"])
+h2.connect_uri(uri)
 # Unaligned, overlapping, forced through.
 h.pwrite(b"a" * 1000, 511, nbd.CMD_FLAG_FUA)
 h.pwrite(b"b" * 3, 1000)
@@ -497,16 +497,8 @@ h2.shutdown()
             let options = [&options[..], &["--scheduler", scheduler]].concat();
             let served = Served::start(&place, &options);
             let uri = served.uri();
-            let done = Command::new("nbdsh")
-                .args(["--base-allocation", "-u", &uri, "-c", script])
-                .env("URI", &uri)
-                // libnbd's module is the system's Python's, whatever else is there.
-                .env("PATH", "/usr/bin:/bin")
-                .current_dir(place.path("."))
-                .output()
-                .expect("nbdsh");
-            let err = String::from_utf8_lossy(&done.stderr);
-            assert!(done.status.success(), "{options:?}: {err}");
+            let named = format!("uri = {uri:?}");
+            nbdsh(&place, &uri, &[&named, script]);
         }
     }
 }

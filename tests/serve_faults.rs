@@ -368,9 +368,9 @@ fn mistakes_are_told_before_anything_is_served() {
         ),
         (
             &[
-                "serve", "--socket", "s", "--file", "empty", "--engine", "libaio",
+                "serve", "--socket", "s", "--file", "empty", "--engine", "mmap",
             ],
-            "not there yet",
+            "there is no engine mmap",
         ),
         (
             &[

@@ -4,7 +4,8 @@
 
 use blklab_nbd::wire::ExportFlags;
 use blklab_nbd::{
-    BlockSizes, ClientHandshake, Export, HandshakeError, ServerHandshake, Step, Tls, Wanted,
+    BlockSizes, ClientHandshake, ClientStep, Export, HandshakeError, ServerHandshake, Step, Tls,
+    Wanted,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -51,9 +52,14 @@ fuzz_target!(|bytes: &[u8]| {
         export: "e".to_string(),
         structured: true,
         base_allocation: true,
+        tls: bytes.len().is_multiple_of(2),
     });
     let mut left = bytes;
-    while let Ok((used, _)) = client.step(left, &mut Vec::new()) {
+    let mut out = Vec::new();
+    while let Ok((used, step)) = client.step(left, &mut out) {
+        if step == ClientStep::StartTls {
+            client.tls_started(&mut out);
+        }
         if used == 0 {
             break;
         }

@@ -129,6 +129,22 @@ pub fn judge(place: &Place, program: &str, args: &[&str]) -> Outcome {
     outcome
 }
 
+/// Runs pieces of Python with a handle `h` on an export, which must do well.
+pub fn nbdsh(place: &Place, uri: &str, pieces: &[&str]) -> String {
+    // libnbd's module is the system's Python's, whatever else is there.
+    let mut args = vec![
+        "PATH=/usr/bin:/bin",
+        "nbdsh",
+        "--base-allocation",
+        "-u",
+        uri,
+    ];
+    for piece in pieces {
+        args.extend(["-c", piece]);
+    }
+    judge(place, "env", &args).out
+}
+
 /// fio's options for a load that checks every block it reads.
 pub fn verified(uri: &str, jobs: u32, rw: &str, size: &str) -> Vec<String> {
     [

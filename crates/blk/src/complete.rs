@@ -15,7 +15,7 @@ impl RequestQueue {
         driver: &mut D,
     ) {
         self.trace
-            .request(now, TraceKind::RqComplete, &self.rqs, id);
+            .request(now, TraceKind::RqComplete(status), &self.rqs, id);
         self.put_budget(id, driver);
         self.end_by_kind(now, id, status);
         if std::mem::take(&mut self.budget_wanted) {
@@ -26,7 +26,7 @@ impl RequestQueue {
     /// The driver failed a request instead of taking it.
     pub(crate) fn end_failed(&mut self, now: Nanos, id: RequestId, error: IoStatus) {
         self.trace
-            .request(now, TraceKind::RqComplete, &self.rqs, id);
+            .request(now, TraceKind::RqComplete(error), &self.rqs, id);
         self.end_by_kind(now, id, error);
     }
 

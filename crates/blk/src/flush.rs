@@ -99,7 +99,7 @@ impl RequestQueue {
                 self.rqs[id].rq_flags.clear(RqFlags::FLUSH_SEQ);
                 // Its data, if any, was traced already: such a write ends twice.
                 self.trace
-                    .request(now, TraceKind::RqComplete, &self.rqs, id);
+                    .request(now, TraceKind::RqComplete(status), &self.rqs, id);
                 self.end_request(now, id, status);
             }
         }

@@ -1,7 +1,7 @@
 //! The kernel's block tracepoints, for checkers and trace files.
 
 use crate::bio::{Bio, BioFlags, Op};
-use crate::request::{RequestId, Requests};
+use crate::request::{IoStatus, RequestId, Requests};
 use crate::units::{Nanos, Sector};
 
 /// Which tracepoint.
@@ -33,8 +33,8 @@ pub enum TraceKind {
     RqIssue,
     /// `block_rq_requeue`.
     RqRequeue,
-    /// `block_rq_complete`.
-    RqComplete,
+    /// `block_rq_complete`, and how it went.
+    RqComplete(IoStatus),
 }
 
 /// One event.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
-use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs};
+use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Show what a running server does, again and again
     Top(TopArgs),
+    /// Record what a running server's block layer does, event by event
+    Trace(TraceArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
     /// List what comes with the program

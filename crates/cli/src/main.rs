@@ -19,6 +19,7 @@ mod serve;
 mod serve_args;
 mod show;
 mod top;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Get(args) => serve::get(&args),
         Command::Set(args) => serve::set(&args),
         Command::Top(args) => top::top(&args),
+        Command::Trace(args) => trace::trace(&args),
         Command::Load(args) => load::load(&args),
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),

@@ -63,8 +63,12 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     // systemd tells whom it means by the process id; listenfd checks that.
     spec.activated = std::env::var_os("LISTEN_FDS").is_some();
     spec.insecure_no_tls |= args.insecure_no_tls;
+    spec.tls_certificates = args.tls_certificates.clone().or(spec.tls_certificates);
+    spec.tls_verify_peer |= args.tls_verify_peer;
+    spec.tls = args.tls.clone().or(spec.tls);
     spec.busy_poll_us = args.busy_poll.or(spec.busy_poll_us);
     spec.control = args.control.clone().or(spec.control);
+    spec.sysfs = args.sysfs.clone().or(spec.sysfs);
     spec.metrics = args.metrics.clone().or(spec.metrics);
     spec.pid_file = args.pid_file.clone().or(spec.pid_file);
     let limits = spec.limits;
@@ -94,6 +98,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         engine: args.engine.clone(),
         direct: args.direct,
         threads: args.threads,
+        reconnect: args.reconnect,
         read_only: args.read_only,
         scheduler: args.scheduler.clone(),
         set: args.sets.clone(),

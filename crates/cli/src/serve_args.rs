@@ -36,6 +36,19 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) insecure_no_tls: bool,
 
+    /// Use TLS: a folder with server-cert.pem and server-key.pem, and ca-cert.pem
+    /// where clients are verified, as for nbdkit and QEMU
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+
+    /// Clients must show a certificate of ca-cert.pem
+    #[arg(long)]
+    pub(crate) tls_verify_peer: bool,
+
+    /// Who must use TLS: `on` is clients from elsewhere, `require` all of them
+    #[arg(long, value_name = "off|on|require")]
+    pub(crate) tls: Option<String>,
+
     /// Keep the data in memory, as much as was written
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["file", "config"])]
     pub(crate) memory: Option<String>,
@@ -60,6 +73,10 @@ pub(crate) struct ServeArgs {
     /// Threads that read and write the file, or connections to the other server
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+
+    /// How long a request waits for the other server to come back, in seconds
+    #[arg(long, value_name = "S", requires = "nbd")]
+    pub(crate) reconnect: Option<u64>,
 
     /// Refuse writes
     #[arg(long)]
@@ -116,6 +133,11 @@ pub(crate) struct ServeArgs {
     /// A Unix socket for `blklab get` and `blklab set`
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+
+    /// Show the attributes as files in an empty folder, as sysfs has them: needs
+    /// FUSE
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sysfs: Option<PathBuf>,
 
     /// Serve metrics to Prometheus over HTTP
     #[arg(long, value_name = "ADDR:PORT")]
@@ -206,4 +228,23 @@ pub(crate) struct LoadArgs {
     /// Decides where
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+
+    /// Where to
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// `text`, as tracefs has it, which `compare` and `run` replay; or
+    /// `blktrace`, for `blkparse -i - < FILE` and `btt -i FILE`
+    #[arg(long, default_value = "text", value_name = "text|blktrace")]
+    pub(crate) format: String,
+
+    /// For how long; until Ctrl-C if not given
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
 }

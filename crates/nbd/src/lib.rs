@@ -20,4 +20,4 @@ pub use reply::{
     Extent, REPLY_HEAD_BYTES, ReplyHead, block_status, data_head, done, error, hole, simple,
 };
 pub use request::{REQUEST_BYTES, Refusal, Request, RequestError};
-pub use uri::{Address, Uri};
+pub use uri::{Address, Uri, UriTls};

@@ -14,6 +14,15 @@ pub enum Address {
     Tcp(String, u16),
 }
 
+/// TLS, as a URI asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UriTls {
+    /// The folder of certificates (`tls-certificates`).
+    pub certificates: Option<PathBuf>,
+    /// The name that the server's certificate must have (`tls-hostname`).
+    pub hostname: String,
+}
+
 /// An export on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
@@ -21,10 +30,14 @@ pub struct Uri {
     pub address: Address,
     /// The export's name; empty for the default.
     pub export: String,
+    /// Only under TLS.
+    pub tls: Option<UriTls>,
 }
 
 impl Uri {
-    /// Reads `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+    /// Reads `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`;
+    /// `nbds` in place of `nbd` is TLS, which takes `tls-certificates=DIR` and
+    /// `tls-hostname=NAME` as libnbd does.
     ///
     /// # Errors
     /// Where it is neither; the message says what would be.
@@ -38,7 +51,16 @@ impl Uri {
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let export = decode(path).ok_or_else(|| fault("the export's name is not well encoded"))?;
-        let address = match scheme {
+        let value = |key: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
+        };
+        let (plain, is_tls) = match scheme {
+            "nbds" => ("nbd", true),
+            "nbds+unix" => ("nbd+unix", true),
+            other => (other, false),
+        };
+        let address = match plain {
             "nbd" => {
                 let (host, port) = host_and_port(authority).ok_or_else(|| fault("no such port"))?;
                 if host.is_empty() {
@@ -47,16 +69,26 @@ impl Uri {
                 Address::Tcp(host, port)
             }
             "nbd+unix" => {
-                let socket = query
-                    .split('&')
-                    .find_map(|pair| pair.strip_prefix("socket="));
-                let socket = socket.and_then(decode).ok_or_else(|| fault("no socket"))?;
-                Address::Unix(PathBuf::from(socket))
+                let socket = value("socket").and_then(decode);
+                Address::Unix(PathBuf::from(socket.ok_or_else(|| fault("no socket"))?))
             }
-            "nbds" | "nbds+unix" => return Err(fault("TLS is not there")),
             _ => return Err(fault("an unknown scheme")),
         };
-        Ok(Uri { address, export })
+        let hostname = match (&address, value("tls-hostname").and_then(decode)) {
+            (_, Some(name)) => name,
+            (Address::Tcp(host, _), None) => host.clone(),
+            (Address::Unix(_), None) => "localhost".to_string(),
+        };
+        let certificates = value("tls-certificates").and_then(decode);
+        let tls = is_tls.then(|| UriTls {
+            certificates: certificates.map(PathBuf::from),
+            hostname,
+        });
+        Ok(Uri {
+            address,
+            export,
+            tls,
+        })
     }
 }
 
@@ -100,10 +132,12 @@ mod tests {
         let unix = |path: &str, export: &str| Uri {
             address: Address::Unix(PathBuf::from(path)),
             export: export.to_string(),
+            tls: None,
         };
         let tcp = |host: &str, port, export: &str| Uri {
             address: Address::Tcp(host.to_string(), port),
             export: export.to_string(),
+            tls: None,
         };
         let parse = Uri::parse;
         assert_eq!(
@@ -120,10 +154,15 @@ mod tests {
             "nbd://:1/",
             "nbd+unix:///",
             "nbd://h:x",
-            "nbds://h",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert!(parse("nbd://h/%f").is_err());
+        let tls = |text| parse(text).expect("a URI").tls.expect("TLS");
+        assert_eq!(tls("nbds://h").hostname, "h");
+        let asked = tls("nbds+unix:///?socket=s&tls-hostname=n&tls-certificates=/a%20b");
+        assert_eq!(asked.hostname, "n");
+        assert_eq!(asked.certificates, Some(PathBuf::from("/a b")));
+        assert_eq!(tls("nbds+unix:///?socket=s").hostname, "localhost");
     }
 }

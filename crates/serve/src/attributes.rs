@@ -44,6 +44,7 @@ fn change(mailbox: &Mailbox<Message>, change: Change) -> Result<(), String> {
 pub(crate) fn names(visit: &Visit<'_>) -> Vec<String> {
     let fixed = [
         "size",
+        "ro",
         "stat",
         "inflight",
         "queue/scheduler",
@@ -51,7 +52,9 @@ pub(crate) fn names(visit: &Visit<'_>) -> Vec<String> {
         "queue/nomerges",
         "queue/logical_block_size",
         "queue/max_sectors_kb",
+        "queue/max_segments",
         "queue/discard_max_bytes",
+        "queue/write_zeroes_max_bytes",
         "queue/write_cache",
         "queue/fua",
         "queue/rotational",
@@ -87,6 +90,11 @@ pub(crate) fn read(visit: &Visit<'_>, name: &str) -> Result<String, String> {
         "queue/nomerges" => (limits.nomerges as u8).to_string(),
         "queue/logical_block_size" => (limits.logical_block_sectors * 512).to_string(),
         "queue/max_sectors_kb" => (limits.max_sectors / 2).to_string(),
+        "ro" => u8::from(visit.disk.is_read_only()).to_string(),
+        "queue/max_segments" => limits.max_segments.to_string(),
+        "queue/write_zeroes_max_bytes" => {
+            (u64::from(limits.max_write_zeroes_sectors) * 512).to_string()
+        }
         "queue/discard_max_bytes" => (u64::from(limits.max_discard_sectors) * 512).to_string(),
         "queue/write_cache" if limits.write_cache => "write back".to_string(),
         "queue/write_cache" => "write through".to_string(),
@@ -140,6 +148,12 @@ fn stat(visit: &Visit<'_>) -> String {
     columns.join(" ")
 }
 
+/// Whether an attribute can be set.
+pub(crate) fn is_writable(name: &str) -> bool {
+    let settable = ["queue/scheduler", "queue/nr_requests", "queue/nomerges"];
+    settable.contains(&name) || name.starts_with("iosched/")
+}
+
 /// Writes an attribute, as `echo VALUE >` would.
 pub(crate) fn write(mailbox: &Mailbox<Message>, name: &str, value: &str) -> Result<(), String> {
     match name {
@@ -147,7 +161,11 @@ pub(crate) fn write(mailbox: &Mailbox<Message>, name: &str, value: &str) -> Resu
             let choice = SchedulerChoice::named(value).map_err(|e| e.to_string())?;
             change(mailbox, Change::Scheduler(choice))
         }
-        "queue/nr_requests" => change(mailbox, Change::NrRequests(number(value)? as u32)),
+        "queue/nr_requests" => {
+            let nr = u32::try_from(number(value)?);
+            let nr = nr.map_err(|_| format!("nr_requests {value}: out of range"))?;
+            change(mailbox, Change::NrRequests(nr))
+        }
         "queue/nomerges" => {
             let nomerges = match number(value)? {
                 0 => NoMerges::All,

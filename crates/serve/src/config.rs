@@ -7,6 +7,8 @@ use blklab_device::DriveSpec;
 use blklab_nbd::Uri;
 use blklab_sim::SchedulerChoice;
 
+use crate::tls::TlsSettings;
+
 /// Where clients come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
@@ -30,8 +32,8 @@ pub enum Backend {
         path: PathBuf,
         /// Past the page cache.
         direct: bool,
-        /// Threads that read and write it; none for io_uring.
-        threads: Option<usize>,
+        /// How it is read and written.
+        engine: FileEngine,
     },
     /// An export of another NBD server.
     Remote {
@@ -39,7 +41,20 @@ pub enum Backend {
         uri: Uri,
         /// Connections, where the server allows several.
         connections: usize,
+        /// For how long a request waits for a connection that broke.
+        reconnect_seconds: u64,
     },
+}
+
+/// How a file is read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEngine {
+    /// By so many threads.
+    Threads(usize),
+    /// Through io_uring.
+    IoUring,
+    /// Through `io_submit`, as libaio does.
+    Libaio,
 }
 
 /// One export.
@@ -99,12 +114,16 @@ pub struct ServerConfig {
     pub activated: bool,
     /// The first is the one that clients get who name none.
     pub exports: Vec<ExportConfig>,
+    /// Who must use TLS, and how.
+    pub tls: TlsSettings,
     /// Limits on clients.
     pub limits: Limits,
     /// How long to look for more work before going to sleep, in microseconds.
     pub busy_poll_us: u64,
     /// The socket by which attributes are read and set.
     pub control: Option<PathBuf>,
+    /// The empty folder in which attributes are shown as files.
+    pub sysfs: Option<PathBuf>,
     /// Where Prometheus comes in.
     pub metrics: Option<SocketAddr>,
 }

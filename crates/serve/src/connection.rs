@@ -1,13 +1,13 @@
 //! One client's connection: bytes in, requests out; replies in, bytes out.
 
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use blklab_blk::{SubmitterId, Waiter};
 use blklab_nbd::wire::ErrorCode;
 use blklab_nbd::{Refusal, Request, Session};
 use rustix::io::Errno;
 
+use crate::channel::Channel;
 use crate::io::IoId;
 
 /// Room for what one read of the socket brings.
@@ -50,7 +50,7 @@ pub(crate) enum Ending {
 
 /// A connection in the transmission phase.
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    channel: Channel,
     pub(crate) session: Session,
     /// Its place among the export's connections.
     pub(crate) index: u32,
@@ -95,7 +95,7 @@ pub(crate) enum Received {
 
 impl Connection {
     pub(crate) fn new(
-        socket: OwnedFd,
+        channel: Channel,
         session: Session,
         index: u32,
         submitter: SubmitterId,
@@ -105,7 +105,7 @@ impl Connection {
         let mut input = vec![0; INPUT_BYTES.max(early.len())].into_boxed_slice();
         input[..early.len()].copy_from_slice(early);
         Connection {
-            socket,
+            channel,
             session,
             index,
             submitter,
@@ -129,7 +129,7 @@ impl Connection {
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     /// What has been received and not used.
@@ -170,6 +170,19 @@ impl Connection {
         self.out.len() - self.sent
     }
 
+    /// Whether the socket has not taken everything yet.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent_bytes() > 0 || self.channel.holds_unsent()
+    }
+
+    /// Ends it, in order where the client still reads.
+    pub(crate) fn close(mut self) {
+        if self.ending == Ending::Soft {
+            self.channel.say_goodbye();
+        }
+    }
+
     /// Whether its requests and replies allow one more of `bytes`.
     pub(crate) fn has_room(&self, bytes: u64, max_bytes: u64, max_requests: u32) -> bool {
         self.unsent_bytes() <= OUT_LIMIT_BYTES
@@ -182,7 +195,7 @@ impl Connection {
         let idle = self.in_flight == 0 && self.waiter.is_none();
         match self.ending {
             Ending::No => false,
-            Ending::Soft => idle && self.unsent_bytes() == 0,
+            Ending::Soft => idle && !self.has_unsent(),
             Ending::Hard => idle,
         }
     }
@@ -196,25 +209,19 @@ impl Connection {
             self.input.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let (len, direct) = match payload {
+        let received = match payload {
             Some(payload) if payload.len() >= DIRECT_BYTES && self.end == 0 => {
-                let direct = payload.len();
-                let mut pieces = [
-                    IoSliceMut::new(payload),
-                    IoSliceMut::new(&mut self.input[..]),
-                ];
-                (rustix::io::readv(&self.socket, &mut pieces), direct)
+                self.channel.read_vectored(payload, &mut self.input)
             }
             _ => {
                 let room = &mut self.input[self.end..];
-                (rustix::io::read(&self.socket, room), 0)
+                self.channel.read(room).map(|len| (0, len))
             }
         };
-        match len {
-            Ok(0) => (Received::End, 0),
-            Ok(len) => {
-                let filled = len.min(direct);
-                self.end += len - filled;
+        match received {
+            Ok((0, 0)) => (Received::End, 0),
+            Ok((filled, len)) => {
+                self.end += len;
                 (Received::Some, filled)
             }
             Err(Errno::AGAIN | Errno::INTR) => (Received::Nothing, 0),
@@ -225,7 +232,7 @@ impl Connection {
     /// Offers replies to the socket.
     pub(crate) fn send(&mut self) {
         while self.sent < self.out.len() {
-            match rustix::io::write(&self.socket, &self.out[self.sent..]) {
+            match self.channel.write(&self.out[self.sent..]) {
                 Ok(len) => self.sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -234,6 +241,11 @@ impl Connection {
                     break;
                 }
             }
+        }
+        if let Err(error) = self.channel.push()
+            && error != Errno::AGAIN
+        {
+            self.ending = Ending::Hard;
         }
         self.sent = 0;
         self.out.clear();

@@ -1,20 +1,23 @@
 //! The control socket: attributes of a running server, a line a request.
 //!
 //! `get EXPORT NAME`, `set EXPORT NAME VALUE`, `names EXPORT`,
-//! `sample EXPORT`, `exports`; words
-//! are separated by tabs, so that an export's name may hold blanks. The reply
-//! is `ok` or `error` with a message, then the answer, up to the end.
+//! `sample EXPORT`, `exports`, `record EXPORT FORMAT`; words are separated by
+//! tabs, so that an export's name may hold blanks. The reply is `ok` or `error`
+//! with a message, then the answer, up to the end; of a recording that is when
+//! the client closes its side.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::attributes;
 use crate::export_loop::Message;
 use crate::mailbox::Mailbox;
+use crate::recorder::{self, Batch, RecordFormat};
 use crate::sample;
 
 /// Longest request.
@@ -31,6 +34,10 @@ pub(crate) struct Exports {
 impl Exports {
     /// The export of that name; the empty one names the first.
     fn find(&self, name: &str) -> Result<&Mailbox<Message>, String> {
+        self.index(name).map(|index| &*self.mailboxes[index])
+    }
+
+    fn index(&self, name: &str) -> Result<usize, String> {
         let named = self.names.iter().position(|known| known == name);
         let index = match named {
             Some(index) => index,
@@ -43,7 +50,7 @@ impl Exports {
                 ));
             }
         };
-        Ok(&self.mailboxes[index])
+        Ok(index)
     }
 
     fn answer(&self, line: &str) -> Result<String, String> {
@@ -80,11 +87,81 @@ impl Exports {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut line = String::new();
         BufReader::new((&stream).take(MAX_LINE_BYTES)).read_line(&mut line)?;
-        match self.answer(&line) {
+        let words: Vec<&str> = line.trim_end_matches('\n').split('\t').collect();
+        let answer = match words[..] {
+            ["record", export, format] => match self.record(export, format) {
+                Ok(recording) => return recording.start(stream),
+                Err(message) => Err(message),
+            },
+            _ => self.answer(&line),
+        };
+        match answer {
             Ok(text) => writeln!(stream, "ok\n{text}"),
             Err(message) => writeln!(stream, "error\n{message}"),
         }
     }
+
+    fn record(&self, export: &str, format: &str) -> Result<Recording, String> {
+        let format = RecordFormat::named(format)?;
+        let index = self.index(export)?;
+        let (recorder, from) = recorder::recording();
+        attributes::visit(&self.mailboxes[index], |v| v.disk.record(recorder))??;
+        Ok(Recording {
+            from,
+            format,
+            index,
+        })
+    }
+}
+
+/// A recording that is about to start.
+struct Recording {
+    from: Receiver<Batch>,
+    format: RecordFormat,
+    index: usize,
+}
+
+impl Recording {
+    /// Goes on beside the control socket, which others wait for.
+    fn start(self, mut stream: UnixStream) -> std::io::Result<()> {
+        writeln!(stream, "ok")?;
+        let builder = std::thread::Builder::new().name("recorder".to_string());
+        let run = move || {
+            // A client that goes away has ended the recording.
+            let _ = recorder::write(&stream, &self.from, self.format, self.index as u32);
+        };
+        builder.spawn(run).map(drop)
+    }
+}
+
+/// Asks a running server for an export's events. They come from the stream;
+/// closing its other side ends them.
+///
+/// # Errors
+/// As [`ask`].
+pub fn record(control: &Path, export: &str, format: &str) -> Result<BufReader<UnixStream>, String> {
+    let place = control.display();
+    let mut stream = connect(control)?;
+    let fault = |e: std::io::Error| format!("{place}: {e}");
+    writeln!(stream, "record\t{export}\t{format}").map_err(fault)?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).map_err(fault)?;
+    if line == "ok\n" {
+        return Ok(reader);
+    }
+    let mut message = String::new();
+    reader.read_to_string(&mut message).map_err(fault)?;
+    match message.is_empty() {
+        true => Err(format!("{place}: no answer")),
+        false => Err(message.trim_end().to_string()),
+    }
+}
+
+fn connect(control: &Path) -> Result<UnixStream, String> {
+    let place = control.display();
+    UnixStream::connect(control)
+        .map_err(|e| format!("{place}: {e}; is a server running with --control?"))
 }
 
 /// Asks a running server through its control socket.
@@ -96,8 +173,8 @@ pub fn ask(control: &Path, words: &[&str]) -> Result<String, String> {
         return Err(format!("{word:?} holds a tab or an end of line"));
     }
     let place = control.display();
-    let fault = |e: std::io::Error| format!("{place}: {e}; is a server running with --control?");
-    let mut stream = UnixStream::connect(control).map_err(fault)?;
+    let fault = |e: std::io::Error| format!("{place}: {e}");
+    let mut stream = connect(control)?;
     writeln!(stream, "{}", words.join("\t")).map_err(fault)?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).map_err(fault)?;

@@ -8,6 +8,7 @@ use blklab_blk::{
 };
 use blklab_device::DriveSpec;
 use blklab_driver::Driver;
+use blklab_nbd::Extent;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_sim::SchedulerChoice;
 use blklab_stats::Histogram;
@@ -15,7 +16,8 @@ use blklab_stats::Histogram;
 use crate::buffers::{Buffer, Buffers};
 use crate::gate::Gate;
 use crate::io::{Io, IoId};
-use crate::store::{Action, Done, Nature, Segment, Store, Work};
+use crate::recorder::Recorder;
+use crate::store::{Action, Done, Nature, Owner, Segment, Store, Work};
 
 /// What a disk is made of.
 pub(crate) struct DiskSetup<'a> {
@@ -53,10 +55,15 @@ pub(crate) struct Disk {
     /// Where the block layer cuts reads and writes.
     part_sectors: u32,
     zeroes_are_writes: bool,
+    read_only: bool,
     changes: Vec<(Change, ChangeDone)>,
     issued: Vec<RequestId>,
     ended: Vec<(RequestId, IoStatus)>,
     done: Vec<Done>,
+    /// Whoever gets the block layer's events.
+    recorder: Option<Recorder>,
+    /// Extents that the store found.
+    extents: Vec<(IoId, IoStatus, Vec<Extent>)>,
     /// Emptied lists of segments.
     spare: Vec<Vec<Segment>>,
 }
@@ -115,10 +122,13 @@ impl Disk {
             buffers: Buffers::default(),
             part_sectors,
             zeroes_are_writes,
+            read_only: setup.nature.read_only,
             changes: Vec::new(),
             issued: Vec::new(),
             ended: Vec::new(),
             done: Vec::new(),
+            recorder: None,
+            extents: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -220,8 +230,36 @@ impl Disk {
         }
         self.store.kick();
         self.apply_changes();
+        if self.recorder.is_some() {
+            self.hand_on_events();
+        }
         self.queue.take_ended(ended);
         self.queue.take_woken(woken);
+    }
+
+    /// Has the block layer's events recorded from now on.
+    pub(crate) fn record(&mut self, recorder: Recorder) -> Result<(), String> {
+        // One that has gone away is not known to be gone before it is tried.
+        if let Some(present) = &mut self.recorder
+            && present.take(Vec::new())
+        {
+            return Err("this export is being recorded already".to_string());
+        }
+        self.recorder = Some(recorder);
+        self.queue.enable_trace(true);
+        Ok(())
+    }
+
+    fn hand_on_events(&mut self) {
+        let mut events = Vec::new();
+        self.queue.take_trace(&mut events);
+        if !events.is_empty()
+            && let Some(recorder) = &mut self.recorder
+            && !recorder.take(events)
+        {
+            self.recorder = None;
+            self.queue.enable_trace(false);
+        }
     }
 
     /// Takes what the store's threads have done.
@@ -229,6 +267,14 @@ impl Disk {
         let mut done = std::mem::take(&mut self.done);
         self.store.take_done(&mut done);
         for Done { mut work, status } in done.drain(..) {
+            let id = match work.owner {
+                Owner::Request(id) => id,
+                Owner::Client(io) => {
+                    self.extents.push((io, status, work.extents));
+                    continue;
+                }
+                Owner::Closing => continue,
+            };
             let is_read = work.action == Action::Read;
             for segment in work.segments.drain(..) {
                 if is_read {
@@ -238,9 +284,31 @@ impl Disk {
                 }
             }
             self.spare.push(work.segments);
-            self.store_done(now, work.id, status);
+            self.store_done(now, id, status);
         }
         self.done = done;
+    }
+
+    /// Has the store find out what is data in a request's range.
+    pub(crate) fn ask_extents(&mut self, id: IoId, max: usize) {
+        let request = self.ios.get(id).request;
+        let segment = Segment {
+            io: id,
+            part: 0,
+            offset: request.offset,
+            length: u64::from(request.length),
+            data: Buffer::empty(),
+        };
+        self.store.submit(Work {
+            action: Action::Extents { max },
+            segments: vec![segment],
+            ..Work::flush(Owner::Client(id))
+        });
+    }
+
+    /// An answer to [`Disk::ask_extents`].
+    pub(crate) fn take_extents(&mut self) -> Option<(IoId, IoStatus, Vec<Extent>)> {
+        self.extents.pop()
     }
 
     /// When [`Disk::run`] should be called next.
@@ -313,6 +381,11 @@ impl Disk {
         self.queue.limits_mut().nomerges = nomerges;
     }
 
+    /// Whether writes are refused.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     pub(crate) fn queue(&self) -> &RequestQueue {
         &self.queue
     }
@@ -348,10 +421,9 @@ impl Disk {
             return self.store_done(now, id, IoStatus::Ok);
         }
         let mut work = Work {
-            id,
-            action: Action::Flush,
             fua: flags.has(BioFlags::FUA),
             segments: self.spare.pop().unwrap_or_default(),
+            ..Work::flush(Owner::Request(id))
         };
         for bio in self.queue.bios_of(id) {
             let io_id = bio.user_data as IoId;

@@ -13,6 +13,7 @@ use blklab_nbd::{Export, Extent, REQUEST_BYTES, Refusal, Request, Session};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::connection::{Connection, Ending, Incoming, Received, refusal_of};
 use crate::disk::{Change, ChangeDone, Disk};
@@ -37,7 +38,7 @@ const LINGER: Nanos = Nanos::from_secs(5);
 
 /// A client that has chosen this export.
 pub(crate) struct Arrival {
-    pub(crate) socket: OwnedFd,
+    pub(crate) channel: Channel,
     pub(crate) session: Session,
     /// What it sent behind its handshake.
     pub(crate) early: Vec<u8>,
@@ -225,14 +226,13 @@ impl ExportLoop {
     }
 
     fn arrive(&mut self, arrival: Arrival) {
-        if self.shutting_down.is_some() || rustix::io::ioctl_fionbio(&arrival.socket, true).is_err()
-        {
+        if self.shutting_down.is_some() {
             return;
         }
         let index = self.free.pop().unwrap_or(self.connections.len());
         self.next_submitter = self.next_submitter.wrapping_add(1);
         let connection = Connection::new(
-            arrival.socket,
+            arrival.channel,
             arrival.session,
             index as u32,
             SubmitterId(self.next_submitter),
@@ -283,6 +283,7 @@ impl ExportLoop {
             self.pump(now, index, true);
         }
         self.settle(now);
+        self.tell_extents();
         for &index in &todo {
             self.look_again(now, index);
         }
@@ -531,7 +532,7 @@ impl ExportLoop {
                 self.disk.store().prefetch(request.offset, request.length);
                 connection.answer(request, Ok(()));
             }
-            Command::BlockStatus => self.block_status(connection, request),
+            Command::BlockStatus => self.block_status(now, connection, request),
             _ if request.length == 0 && command != Command::Flush => {
                 connection.answer(request, Ok(()));
             }
@@ -554,7 +555,7 @@ impl ExportLoop {
         }
     }
 
-    fn block_status(&mut self, connection: &mut Connection, request: Request) {
+    fn block_status(&mut self, now: Nanos, connection: &mut Connection, request: Request) {
         let max = match request.flags.has(CommandFlags::REQ_ONE) {
             true => 1,
             false => MAX_EXTENTS,
@@ -563,13 +564,44 @@ impl ExportLoop {
         let (offset, length) = (request.offset, request.length);
         let store = self.disk.store();
         match store.extents(offset, length, max, &mut self.extents) {
-            Ok(()) => {
+            Ok(true) => {
                 blklab_nbd::block_status(&mut connection.out, request.cookie, &self.extents);
+            }
+            Ok(false) => {
+                let io = Io::new(connection.index, Command::BlockStatus, request, now);
+                let io = self.disk.begin(io);
+                connection.in_flight += 1;
+                self.disk.ask_extents(io, max);
             }
             Err(status) => {
                 self.stats.errors += 1;
                 connection.answer(request, Err(refusal_of(status)));
             }
+        }
+    }
+
+    /// Answers those whose extents the store has found.
+    fn tell_extents(&mut self) {
+        while let Some((id, status, extents)) = self.disk.take_extents() {
+            let io = self.disk.io(id);
+            let (index, request) = (io.conn as usize, io.request);
+            self.disk.release(id);
+            let Some((mut connection, ticket)) = self.connections[index].take() else {
+                continue;
+            };
+            connection.in_flight -= 1;
+            match (connection.ending, status) {
+                (Ending::Hard, _) => {}
+                (_, IoStatus::Ok) => {
+                    blklab_nbd::block_status(&mut connection.out, request.cookie, &extents);
+                }
+                _ => {
+                    self.stats.errors += 1;
+                    connection.answer(request, Err(refusal_of(status)));
+                }
+            }
+            self.list(&mut connection);
+            self.connections[index] = Some((connection, ticket));
         }
     }
 
@@ -638,7 +670,7 @@ impl ExportLoop {
                 continue;
             };
             connection.listed = false;
-            if connection.unsent_bytes() > 0 && connection.ending != Ending::Hard {
+            if connection.has_unsent() && connection.ending != Ending::Hard {
                 connection.send();
             }
             if connection.ending != Ending::No {
@@ -676,6 +708,7 @@ impl ExportLoop {
         self.stats.connections -= 1;
         self.free.push(index);
         // Dropping the socket takes it out of epoll.
+        connection.close();
     }
 
     /// Tells epoll what a connection waits for, where that has changed.
@@ -683,7 +716,7 @@ impl ExportLoop {
         let reads = connection.ending == Ending::No
             && connection.waiter.is_none()
             && connection.paused.is_none();
-        let writes = connection.unsent_bytes() > 0 && connection.ending != Ending::Hard;
+        let writes = connection.has_unsent() && connection.ending != Ending::Hard;
         // Who waits for nothing is taken out: a closed socket would be told of
         // again and again.
         let wanted = (reads || writes).then_some((reads, writes));

@@ -6,6 +6,7 @@
 
 mod attributes;
 mod buffers;
+mod channel;
 mod client;
 mod clock;
 mod config;
@@ -20,17 +21,22 @@ mod listener;
 mod load;
 mod mailbox;
 mod metrics;
+mod recorder;
 mod sample;
 mod server;
 mod size;
 mod spec;
 mod stats;
 mod store;
+mod sysfs;
+mod tls;
 
-pub use config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
-pub use control::ask;
+pub use config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
+pub use control::{ask, record};
 pub use load::{LoadConfig, LoadReport, load};
+pub use recorder::RecordFormat;
 pub use sample::{Rate, Sample};
 pub use server::Server;
 pub use size::parse_size;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};
+pub use tls::{TlsMode, TlsSettings};

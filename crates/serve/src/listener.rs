@@ -78,6 +78,26 @@ impl Listener {
         }
     }
 
+    /// Whether others than this machine's users can reach it.
+    pub(crate) fn is_public(&self) -> bool {
+        match self {
+            Listener::Unix(_) => false,
+            Listener::Tcp(tcp) => tcp
+                .local_addr()
+                .map_or(true, |address| !address.ip().is_loopback()),
+        }
+    }
+
+    /// Where it listens, for people.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Listener::Unix(_) => "a Unix socket".to_string(),
+            Listener::Tcp(tcp) => tcp
+                .local_addr()
+                .map_or("a TCP socket".to_string(), |address| address.to_string()),
+        }
+    }
+
     fn accept(&self) -> std::io::Result<OwnedFd> {
         match self {
             Listener::Unix(unix) => unix.accept().map(|(stream, _)| stream.into()),
@@ -117,7 +137,11 @@ fn remove_stale_socket(path: &Path) -> Result<(), String> {
 }
 
 /// Takes clients in until it is woken to end.
-pub(crate) fn take_clients(listeners: &[Listener], wake: &Mailbox<()>, client: impl Fn(OwnedFd)) {
+pub(crate) fn take_clients(
+    listeners: &[Listener],
+    wake: &Mailbox<()>,
+    client: impl Fn(&Listener, OwnedFd),
+) {
     loop {
         let mut fds: Vec<PollFd<'_>> = listeners.iter().map(Listener::poll_fd).collect();
         fds.push(PollFd::from_borrowed_fd(wake.event(), PollFlags::IN));
@@ -130,7 +154,7 @@ pub(crate) fn take_clients(listeners: &[Listener], wake: &Mailbox<()>, client: i
         for listener in listeners {
             loop {
                 match listener.accept() {
-                    Ok(socket) => client(socket),
+                    Ok(socket) => client(listener, socket),
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(_) => {

@@ -1,6 +1,5 @@
 //! A client that asks as fast as it is answered, to find a server's limit.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use blklab_blk::Nanos;
@@ -10,6 +9,7 @@ use blklab_stats::Histogram;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::channel::Channel;
 use crate::client::{broken, connect};
 use crate::clock::Clock;
 
@@ -91,7 +91,7 @@ struct Sent {
 
 /// One connection.
 struct Client {
-    socket: OwnedFd,
+    channel: Channel,
     clock: Clock,
     size_bytes: u64,
     input: Vec<u8>,
@@ -112,18 +112,18 @@ struct Client {
 
 impl Client {
     fn connect(config: &LoadConfig, clock: Clock, number: u64) -> Result<Client, String> {
-        let (socket, negotiated) = connect(&config.uri)?;
+        let (mut channel, negotiated) = connect(&config.uri, false)?;
         if negotiated.size_bytes < u64::from(config.block_bytes) {
             return Err("the export is smaller than one request".to_string());
         }
-        rustix::io::ioctl_fionbio(&socket, true).map_err(broken)?;
+        channel.set_nonblocking(true).map_err(broken)?;
         let none = Sent {
             at: Nanos::ZERO,
             is_write: false,
         };
         let blocks = negotiated.size_bytes / u64::from(config.block_bytes);
         Ok(Client {
-            socket,
+            channel,
             clock,
             size_bytes: negotiated.size_bytes,
             input: vec![0; INPUT_BYTES],
@@ -198,7 +198,7 @@ impl Client {
     fn write(&mut self) -> Result<bool, String> {
         let mut any = false;
         while self.out_start < self.out.len() {
-            match rustix::io::write(&self.socket, &self.out[self.out_start..]) {
+            match self.channel.write(&self.out[self.out_start..]) {
                 Ok(len) => {
                     self.out_start += len;
                     any = true;
@@ -209,7 +209,10 @@ impl Client {
         }
         self.out.clear();
         self.out_start = 0;
-        Ok(any)
+        match self.channel.push() {
+            Ok(()) | Err(Errno::AGAIN) => Ok(any),
+            Err(error) => Err(broken(error)),
+        }
     }
 
     fn read(&mut self) -> Result<bool, String> {
@@ -219,7 +222,7 @@ impl Client {
             self.input.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        match rustix::io::read(&self.socket, &mut self.input[self.end..]) {
+        match self.channel.read(&mut self.input[self.end..]) {
             Ok(0) => Err("the server hung up".to_string()),
             Ok(len) => {
                 self.end += len;
@@ -281,8 +284,9 @@ impl Client {
 
     fn wait(&self) -> Result<(), String> {
         let mut what = PollFlags::IN;
-        what.set(PollFlags::OUT, self.out_start < self.out.len());
-        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), what)];
+        let unsent = self.out_start < self.out.len() || self.channel.holds_unsent();
+        what.set(PollFlags::OUT, unsent);
+        let mut fds = [PollFd::from_borrowed_fd(self.channel.socket(), what)];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(broken(error)),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use blklab_blk::Nanos;
 use blklab_nbd::wire::ExportFlags;
-use blklab_nbd::{BlockSizes, Export};
+use blklab_nbd::{BlockSizes, Export, Tls};
 
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
 use crate::control::Exports;
@@ -19,7 +20,9 @@ use crate::export_loop::{ConnectionLimits, ExportLoop, Message, Ticket};
 use crate::handshakes::Reception;
 use crate::listener::{Listener, take_clients};
 use crate::mailbox::Mailbox;
-use crate::store::{FileOptions, FileStore, Memory, Nature, RemoteStore, Store};
+use crate::store::{FileOptions, FileStore, Memory, Nature, RemoteOptions, RemoteStore, Store};
+use crate::sysfs::Sysfs;
+use crate::tls::ServerTls;
 
 /// Software queues of an export, at most: connections beyond share them.
 const MAX_SOFTWARE_QUEUES: usize = 64;
@@ -32,6 +35,7 @@ pub struct Server {
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     unix_paths: Vec<PathBuf>,
+    sysfs: Option<Sysfs>,
 }
 
 /// A thread that takes clients of one kind in.
@@ -44,7 +48,7 @@ impl Door {
     fn open(
         name: &str,
         listeners: Vec<Listener>,
-        client: impl Fn(OwnedFd) + Send + 'static,
+        client: impl Fn(&Listener, OwnedFd) + Send + 'static,
     ) -> Result<Door, String> {
         let wake = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
         let own = Arc::clone(&wake);
@@ -80,6 +84,12 @@ impl Server {
         if listeners.is_empty() {
             return Err("systemd passed no socket".to_string());
         }
+        let tls = ServerTls::new(&config.tls)?;
+        for listener in &listeners {
+            if tls.policy(listener.is_public()).is_none() {
+                return Err(plain_and_public(&listener.name()));
+            }
+        }
         let addresses = bindings.addresses.clone();
         let control: Vec<Listen> = config.control.iter().cloned().map(Listen::Unix).collect();
         let control = bindings.bind(&control)?;
@@ -100,6 +110,7 @@ impl Server {
             exports,
             mailboxes,
             deadline: Duration::from_secs(config.limits.handshake_seconds),
+            tls,
             shutting_down: AtomicBool::new(false),
         });
         let mut doors = vec![front_door(
@@ -109,12 +120,16 @@ impl Server {
         )?];
         if !control.is_empty() {
             let exports = Arc::clone(&administered);
-            doors.push(Door::open("control", control, move |socket| {
+            doors.push(Door::open("control", control, move |_, socket| {
                 exports.serve(socket);
             })?);
         }
+        let sysfs = match &config.sysfs {
+            Some(folder) => Some(Sysfs::mount(folder, Arc::clone(&administered))?),
+            None => None,
+        };
         if !metrics.is_empty() {
-            doors.push(Door::open("metrics", metrics, move |socket| {
+            doors.push(Door::open("metrics", metrics, move |_, socket| {
                 administered.serve_metrics(socket);
             })?);
         }
@@ -129,6 +144,7 @@ impl Server {
                 .filter(|_| config.metrics.is_some())
                 .cloned(),
             unix_paths: bindings.unix_paths,
+            sysfs,
         })
     }
 
@@ -148,6 +164,8 @@ impl Server {
     /// Where that failed for some export.
     pub fn shut_down(self) -> Result<(), String> {
         self.reception.shutting_down.store(true, Ordering::Relaxed);
+        // Nobody is to find files that are not answered for any more.
+        drop(self.sysfs);
         for door in self.doors {
             door.close();
         }
@@ -189,6 +207,13 @@ impl Bindings {
     }
 }
 
+/// Why nobody is let in there.
+pub(crate) fn plain_and_public(address: &str) -> String {
+    format!(
+        "{address} can be reached by others; give --tls-certificates DIR, listen on 127.0.0.1, or say --insecure-no-tls"
+    )
+}
+
 /// Where NBD's clients come in.
 fn front_door(
     reception: &Arc<Reception>,
@@ -197,21 +222,24 @@ fn front_door(
 ) -> Result<Door, String> {
     let reception = Arc::clone(reception);
     let count: Ticket = Arc::new(());
-    Door::open("accept", listeners, move |socket| {
+    Door::open("accept", listeners, move |listener, socket| {
         // One more than the tickets given out: our own.
-        if Arc::strong_count(&count) <= max_connections {
-            receive(&reception, socket, Arc::clone(&count));
+        if Arc::strong_count(&count) <= max_connections
+            && let Some(tls) = reception.tls.policy(listener.is_public())
+        {
+            let channel = Channel::plain(socket);
+            receive(&reception, channel, tls, Arc::clone(&count));
         }
     })
 }
 
-fn receive(reception: &Arc<Reception>, socket: OwnedFd, ticket: Ticket) {
+fn receive(reception: &Arc<Reception>, channel: Channel, tls: Tls, ticket: Ticket) {
     let reception = Arc::clone(reception);
     let builder = std::thread::Builder::new()
         .name("handshake".to_string())
-        .stack_size(256 << 10);
+        .stack_size(512 << 10);
     // Where no thread can be had, the client is turned away.
-    let _ = builder.spawn(move || reception.receive(socket, ticket));
+    let _ = builder.spawn(move || reception.receive(channel, tls, ticket));
 }
 
 /// An export whose store is open.
@@ -302,20 +330,29 @@ fn open_store(config: &ExportConfig, limits: &Limits) -> Result<(Store, Nature),
         Backend::File {
             path,
             direct,
-            threads,
+            engine,
         } => {
             let file = FileStore::open(&FileOptions {
                 path: path.clone(),
                 direct: *direct,
                 read_only: config.read_only,
-                threads: *threads,
+                engine: *engine,
                 max_request_bytes: limits.request_bytes,
             })?;
             let nature = file.nature();
             Ok((Store::File(file), nature))
         }
-        Backend::Remote { uri, connections } => {
-            let remote = RemoteStore::connect(uri, *connections, limits.request_bytes)?;
+        Backend::Remote {
+            uri,
+            connections,
+            reconnect_seconds,
+        } => {
+            let remote = RemoteStore::connect(&RemoteOptions {
+                uri: uri.clone(),
+                connections: *connections,
+                max_request_bytes: limits.request_bytes,
+                reconnect: Duration::from_secs(*reconnect_seconds),
+            })?;
             let mut nature = remote.nature();
             nature.read_only |= config.read_only;
             Ok((Store::Remote(remote), nature))

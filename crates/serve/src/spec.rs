@@ -8,22 +8,19 @@ use blklab_nbd::Uri;
 use blklab_sim::SchedulerChoice;
 use serde::Deserialize;
 
-use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
+use crate::config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
+use crate::server::plain_and_public;
 use crate::size::parse_size;
+use crate::tls::{TlsMode, TlsSettings};
 
-/// Ways to read and write a file, and whether they are there.
-const ENGINES: [(&str, bool); 4] = [
-    ("psync", true),
-    ("posixaio", true),
-    ("libaio", false),
-    ("io_uring", true),
-];
 /// Requests a store gets at once, where nobody says otherwise.
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
 const MAX_DEPTH: u32 = 4096;
 /// Threads of a file, where nobody says otherwise.
 const DEFAULT_THREADS: usize = 8;
+/// How long to wait for another server, where nobody says otherwise.
+const DEFAULT_RECONNECT_SECONDS: u64 = 10;
 
 /// One export, in words.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -45,6 +42,9 @@ pub struct ExportSpec {
     pub direct: bool,
     /// Threads that read and write the file, or connections to the other server.
     pub threads: Option<usize>,
+    /// For how long a request waits for another server that went away, in
+    /// seconds.
+    pub reconnect: Option<u64>,
     /// Refuse writes.
     pub read_only: bool,
     /// The scheduler.
@@ -71,6 +71,12 @@ pub struct ServerSpec {
     pub listen: Vec<String>,
     /// Serve addresses that others can reach without TLS.
     pub insecure_no_tls: bool,
+    /// The folder with ca-cert.pem, server-cert.pem and server-key.pem.
+    pub tls_certificates: Option<PathBuf>,
+    /// Clients must show a certificate of ca-cert.pem.
+    pub tls_verify_peer: bool,
+    /// `off`, `on` or `require`.
+    pub tls: Option<String>,
     /// Listen on the sockets that systemd passed.
     #[serde(skip)]
     pub activated: bool,
@@ -80,6 +86,8 @@ pub struct ServerSpec {
     pub busy_poll_us: Option<u64>,
     /// Where `blklab set` and `blklab get` come in.
     pub control: Option<PathBuf>,
+    /// The folder in which attributes are shown as files.
+    pub sysfs: Option<PathBuf>,
     /// Where Prometheus comes in.
     pub metrics: Option<String>,
     /// Gets the server's process id.
@@ -137,9 +145,10 @@ impl ServerSpec {
         if self.export.is_empty() {
             return Err("nothing to serve; give --memory SIZE, --file PATH or --nbd URI, or a TOML file with an [[export]]".to_string());
         }
+        let tls = self.tls()?;
         let mut listen: Vec<Listen> = self.socket.iter().cloned().map(Listen::Unix).collect();
         for address in &self.listen {
-            listen.push(self.tcp(address)?);
+            listen.push(tcp(address, &tls)?);
         }
         if listen.is_empty() && !self.activated {
             return Err("nowhere to listen; give --socket PATH or --listen ADDR:PORT".to_string());
@@ -164,24 +173,50 @@ impl ServerSpec {
             listen,
             activated: self.activated,
             exports,
+            tls,
             limits: self.limits.resolve()?,
             busy_poll_us: self.busy_poll_us.unwrap_or(0),
             control: self.control.clone(),
+            sysfs: self.sysfs.clone(),
             metrics,
         })
     }
 
-    fn tcp(&self, address: &str) -> Result<Listen, String> {
-        let parsed: std::net::SocketAddr = address.parse().map_err(|_| {
-            format!("{address:?} is no address with a port; write such as 127.0.0.1:10809")
-        })?;
-        if !parsed.ip().is_loopback() && !self.insecure_no_tls {
-            return Err(format!(
-                "{address} can be reached by others, and this server has no TLS; listen on 127.0.0.1, or say --insecure-no-tls"
-            ));
+    fn tls(&self) -> Result<TlsSettings, String> {
+        let mode = match self.tls.as_deref() {
+            None | Some("on") => TlsMode::On,
+            Some("off") => TlsMode::Off,
+            Some("require") => TlsMode::Require,
+            Some(other) => return Err(format!("tls {other}; it may be off, on or require")),
+        };
+        let has_certificates = self.tls_certificates.is_some();
+        if mode == TlsMode::Require && !has_certificates {
+            return Err("tls require needs certificates; give --tls-certificates DIR".to_string());
         }
-        Ok(Listen::Tcp(parsed))
+        if self.tls_verify_peer && (!has_certificates || mode == TlsMode::Off) {
+            return Err(
+                "tls-verify-peer needs TLS; give --tls-certificates DIR, and not tls off"
+                    .to_string(),
+            );
+        }
+        Ok(TlsSettings {
+            certificates: self.tls_certificates.clone(),
+            verify_peer: self.tls_verify_peer,
+            mode,
+            insecure: self.insecure_no_tls,
+        })
     }
+}
+
+fn tcp(address: &str, tls: &TlsSettings) -> Result<Listen, String> {
+    let parsed: std::net::SocketAddr = address.parse().map_err(|_| {
+        format!("{address:?} is no address with a port; write such as 127.0.0.1:10809")
+    })?;
+    let has_tls = tls.certificates.is_some() && tls.mode != TlsMode::Off;
+    if !parsed.ip().is_loopback() && !tls.insecure && !has_tls {
+        return Err(plain_and_public(address));
+    }
+    Ok(Listen::Tcp(parsed))
 }
 
 impl LimitsSpec {
@@ -253,6 +288,9 @@ impl ExportSpec {
             (self.direct, "direct"),
             (self.threads.is_some(), "threads"),
         ];
+        if self.reconnect.is_some() && self.nbd.is_none() {
+            return Err("reconnect is for nbd".to_string());
+        }
         match (&self.memory, &self.file, &self.nbd) {
             (Some(size), None, None) => {
                 if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
@@ -267,7 +305,7 @@ impl ExportSpec {
             (None, Some(path), None) => Ok(Backend::File {
                 path: path.clone(),
                 direct: self.direct,
-                threads: self.file_threads()?,
+                engine: self.file_engine()?,
             }),
             (None, None, Some(uri)) => {
                 if self.engine.is_some() || self.direct {
@@ -276,6 +314,7 @@ impl ExportSpec {
                 Ok(Backend::Remote {
                     uri: Uri::parse(uri)?,
                     connections: self.threads(DEFAULT_THREADS)?,
+                    reconnect_seconds: self.reconnect.unwrap_or(DEFAULT_RECONNECT_SECONDS),
                 })
             }
             (None, None, None) => Err("no store; give memory, file or nbd".to_string()),
@@ -293,30 +332,21 @@ impl ExportSpec {
 
     /// glibc's POSIX AIO carries out the requests of one file one by one, in one
     /// thread.
-    fn file_threads(&self) -> Result<Option<usize>, String> {
-        self.check_engine()?;
-        match (self.engine.as_deref(), self.threads) {
-            (Some("io_uring"), None) => Ok(None),
-            (Some("io_uring"), Some(_)) => {
-                Err("io_uring has no threads of ours; leave threads out".to_string())
-            }
-            (Some("posixaio"), None | Some(1)) => Ok(Some(1)),
-            (Some("posixaio"), Some(_)) => {
+    fn file_engine(&self) -> Result<FileEngine, String> {
+        let name = self.engine.as_deref().unwrap_or("psync");
+        match (name, self.threads) {
+            ("psync", _) => self.threads(DEFAULT_THREADS).map(FileEngine::Threads),
+            ("posixaio", None | Some(1)) => Ok(FileEngine::Threads(1)),
+            ("posixaio", Some(_)) => {
                 Err("posixaio has one thread for a file; use psync for more".to_string())
             }
-            _ => self.threads(DEFAULT_THREADS).map(Some),
-        }
-    }
-
-    fn check_engine(&self) -> Result<(), String> {
-        let name = self.engine.as_deref().unwrap_or("psync");
-        match ENGINES.iter().find(|(known, _)| *known == name) {
-            Some((_, true)) => Ok(()),
-            Some((_, false)) => Err(format!(
-                "the engine {name} is not there yet; psync, posixaio and io_uring are"
-            )),
-            None => Err(format!(
-                "there is no engine {name}; there are psync, posixaio and io_uring"
+            ("io_uring", None) => Ok(FileEngine::IoUring),
+            ("libaio", None) => Ok(FileEngine::Libaio),
+            ("io_uring" | "libaio", Some(_)) => {
+                Err(format!("{name} has no threads of ours; leave threads out"))
+            }
+            _ => Err(format!(
+                "there is no engine {name}; there are psync, posixaio, libaio and io_uring"
             )),
         }
     }
@@ -404,15 +434,27 @@ mod tests {
             ("[[export]]\nfile = '/x'\nmemory = '1G'\n", "choose one"),
             ("[[export]]\nmemory = '1Q'\n", "no size"),
             (
-                "[[export]]\nfile = '/x'\nengine = 'libaio'\n",
-                "not there yet",
+                "[[export]]\nfile = '/x'\nengine = 'libaio'\nthreads = 2\n",
+                "no threads of ours",
             ),
             (
                 "[[export]]\nmemory = '1G'\nscheduler = 'mq-deadlin'\n",
                 "mq-deadline",
             ),
             ("[[export]]\nmemory = '1G'\ndrive = 'floppy'\n", "mx100-256"),
-            ("listen = ['0.0.0.0:1']\n[[export]]\nmemory = '1G'\n", "TLS"),
+            (
+                "listen = ['0.0.0.0:1']\n[[export]]\nmemory = '1G'\n",
+                "--tls-certificates",
+            ),
+            (
+                "tls = 'always'\n[[export]]\nmemory = '1G'\n",
+                "off, on or require",
+            ),
+            (
+                "tls = 'require'\n[[export]]\nmemory = '1G'\n",
+                "needs certificates",
+            ),
+            ("[[export]]\nmemory = '1G'\nreconnect = 1\n", "is for nbd"),
             (
                 "limits = { request = '1K' }\n[[export]]\nmemory='1G'\n",
                 "64K",

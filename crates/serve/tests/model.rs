@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use blklab_nbd::wire::{Command, CommandFlags, chunk};
 use blklab_nbd::{ClientHandshake, ClientStep, ReplyHead, Request, Wanted};
@@ -12,6 +13,8 @@ use blklab_serve::{ExportSpec, Server, ServerSpec};
 use proptest::prelude::*;
 
 const SIZE: u64 = 1 << 20;
+/// Far more than any request takes, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection with replies read as they come.
 struct Client {
@@ -26,10 +29,15 @@ type Answer = (u32, Vec<u8>);
 impl Client {
     fn connect(path: &Path, structured: bool) -> Client {
         let mut stream = UnixStream::connect(path).expect("the server listens");
+        // An answer that never comes is a failure, too.
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a limit is set");
         let mut handshake = ClientHandshake::new(Wanted {
             export: String::new(),
             structured,
             base_allocation: structured,
+            tls: false,
         });
         let (mut input, mut out) = (Vec::new(), Vec::new());
         loop {
@@ -294,7 +302,7 @@ proptest! {
     fn a_file_is_an_array_of_bytes(
         asked in proptest::collection::vec(asked(), 1..60),
         scheduler in scheduler(), depth in 1u32..8,
-        engine in proptest::sample::select(vec!["psync", "posixaio", "io_uring"]),
+        engine in proptest::sample::select(vec!["psync", "posixaio", "libaio", "io_uring"]),
     ) {
         let file = Some("image".into());
         let engine = Some(engine.to_string());

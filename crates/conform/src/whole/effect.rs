@@ -118,7 +118,7 @@ impl Effect {
             TraceKind::Dispatch => Effect::Choice(Some(event.sector)),
             TraceKind::DispatchNone => Effect::Choice(None),
             TraceKind::RqIssue => Effect::Issue(extent),
-            TraceKind::RqComplete => Effect::SequenceEnd(extent),
+            TraceKind::RqComplete(_) => Effect::SequenceEnd(extent),
             TraceKind::BioQueue | TraceKind::RqRequeue => return None,
         })
     }

@@ -16,6 +16,8 @@ pub struct Wanted {
     pub structured: bool,
     /// `base:allocation`, where the server has it.
     pub base_allocation: bool,
+    /// TLS, before anything else.
+    pub tls: bool,
 }
 
 /// What it got.
@@ -36,6 +38,8 @@ pub struct Negotiated {
 pub enum ClientStep {
     /// Send what is to be sent; more bytes are needed.
     More,
+    /// Go on under TLS, then call [`ClientHandshake::tls_started`].
+    StartTls,
     /// Requests may follow.
     Ready(Negotiated),
 }
@@ -43,6 +47,7 @@ pub enum ClientStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Greeting,
+    StartTls,
     StructuredReply,
     MetaContext,
     Go,
@@ -100,6 +105,11 @@ impl ClientHandshake {
         }
     }
 
+    /// TLS runs: `out` gets what is asked next.
+    pub fn tls_started(&mut self, out: &mut Vec<u8>) {
+        self.ask_next(State::StartTls, out);
+    }
+
     fn greeting(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, ClientStep), String> {
         let mut reader = Reader::new(input);
         let (Some(magic), Some(style), Some(flags)) = (reader.u64(), reader.u64(), reader.u16())
@@ -124,11 +134,15 @@ impl ClientHandshake {
         let name = self.wanted.export.as_bytes();
         let length = (name.len() as u32).to_be_bytes();
         self.state = match done {
-            State::Greeting if self.wanted.structured => {
+            State::Greeting if self.wanted.tls => {
+                option(out, OptionCode::StartTls, &[]);
+                State::StartTls
+            }
+            State::Greeting | State::StartTls if self.wanted.structured => {
                 option(out, OptionCode::StructuredReply, &[]);
                 State::StructuredReply
             }
-            State::Greeting | State::StructuredReply
+            State::Greeting | State::StartTls | State::StructuredReply
                 if self.got.session.structured && self.wanted.base_allocation =>
             {
                 let query = BASE_ALLOCATION.as_bytes();
@@ -181,6 +195,7 @@ impl ClientHandshake {
                 self.got.session.base_allocation =
                     data.get(4..) == Some(BASE_ALLOCATION.as_bytes());
             }
+            (State::StartTls, REP_ACK) => return Ok((used, ClientStep::StartTls)),
             (State::StructuredReply, REP_ACK) => {
                 self.got.session.structured = true;
                 self.ask_next(State::StructuredReply, out);
@@ -194,8 +209,13 @@ impl ClientHandshake {
     fn refused(&mut self, kind: u32, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         let why = String::from_utf8_lossy(data);
         match (self.state, kind) {
+            // Never on without it, where it was asked for.
+            (State::StartTls, _) => return Err(format!("the server has no TLS: {why}")),
             // A server without GO: the older way.
             (State::Go, REP_ERR_UNSUP) => self.ask_next(State::Go, out),
+            (State::Go, REP_ERR_TLS_REQD) => {
+                return Err("the server wants TLS; write nbds in place of nbd".to_string());
+            }
             (State::Go, _) => {
                 let number = kind & !REP_ERROR_BIT;
                 return Err(format!(

@@ -116,6 +116,7 @@ fn wanted(export: &str) -> Wanted {
         export: export.to_string(),
         structured: true,
         base_allocation: true,
+        tls: false,
     }
 }
 
@@ -231,6 +232,30 @@ fn tls_comes_first_where_it_must() {
     assert_eq!(replies, [REP_ERR_INVALID]);
     let (_, replies) = ask(&mut greeted(Tls::Off), OptionCode::StartTls, b"");
     assert_eq!(replies, [REP_ERR_POLICY]);
+}
+
+#[test]
+fn a_client_that_wants_tls_does_not_go_on_without() {
+    let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+    let mut server = ServerHandshake::start(Tls::Required, &mut to_client);
+    let secret = Wanted {
+        tls: true,
+        ..wanted("b")
+    };
+    let mut client = ClientHandshake::new(secret.clone());
+    let (_, step) = client.step(&to_client, &mut to_server).expect("goes on");
+    assert_eq!(step, ClientStep::More);
+    to_client.clear();
+    let done = server.step(&to_server, &exports(), &mut to_client);
+    assert_eq!(done, Ok((to_server.len(), Step::StartTls)));
+    server.tls_started();
+    to_server.clear();
+    let (_, step) = client.step(&to_client, &mut to_server).expect("goes on");
+    assert_eq!((step, to_server.len()), (ClientStep::StartTls, 0));
+    client.tls_started(&mut to_server);
+    assert!(!to_server.is_empty());
+    let refused = negotiate(secret, 1000).expect_err("the server has none");
+    assert!(refused.contains("no TLS"), "{refused}");
 }
 
 #[test]

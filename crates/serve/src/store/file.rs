@@ -1,4 +1,5 @@
-//! A file or block device, read and written by threads or through io_uring.
+//! A file or block device, read and written by threads or by the kernel's
+//! asynchronous I/O.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -11,12 +12,14 @@ use std::sync::Arc;
 use blklab_blk::IoStatus;
 use blklab_nbd::wire::{STATE_HOLE, STATE_ZERO};
 use blklab_nbd::{BlockSizes, Extent};
+use blklab_uring as uring;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::ring::RingEngine;
+use super::kernel::KernelEngine;
 use super::threads::Threads;
 use super::{Action, Done, Nature, Segment, Work, push_extent, status_of};
+use crate::config::FileEngine;
 
 /// Zeroes for where nothing faster than writing them is to be had.
 static ZEROES: Zeroes = Zeroes([0; 64 << 10]);
@@ -35,8 +38,7 @@ pub(crate) struct FileOptions {
     /// Past the page cache.
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
-    /// Threads that read and write it; none for io_uring.
-    pub(crate) threads: Option<usize>,
+    pub(crate) engine: FileEngine,
     /// Longest request.
     pub(crate) max_request_bytes: u32,
 }
@@ -51,7 +53,7 @@ pub(crate) struct FileStore {
 /// How a file is read and written.
 enum Engine {
     Threads(Threads),
-    Ring(Box<RingEngine>),
+    Kernel(KernelEngine),
 }
 
 impl FileStore {
@@ -91,17 +93,33 @@ impl FileStore {
             read_only: options.read_only,
         };
         let file = Arc::new(file);
-        let workers = (0..options.threads.unwrap_or(1).max(1)).map(|_| {
+        let threads = match options.engine {
+            FileEngine::Threads(threads) => threads,
+            FileEngine::IoUring | FileEngine::Libaio => 1,
+        };
+        let workers = (0..threads).map(|_| {
             let own = Arc::clone(&file);
             move |work: &mut Work| perform(&own, work)
         });
         let threads = Threads::start("file", workers).map_err(|e| format!("{path}: {e}"))?;
-        let engine = match options.threads {
-            Some(_) => Engine::Threads(threads),
-            None => {
-                let ring = RingEngine::new(Arc::clone(&file), threads);
-                Engine::Ring(Box::new(ring.map_err(|e| format!("{path}: {e}"))?))
+        let kernel: Option<Box<dyn uring::Engine>> = match options.engine {
+            FileEngine::Threads(_) => None,
+            FileEngine::IoUring => {
+                let ring = uring::Ring::new(Arc::clone(&file));
+                Some(Box::new(ring.map_err(|e| {
+                    format!("io_uring: {e}; the kernel has none or forbids it, use psync")
+                })?))
             }
+            FileEngine::Libaio => {
+                let aio = uring::Aio::new(Arc::clone(&file));
+                Some(Box::new(aio.map_err(|e| {
+                    format!("libaio: {e}; fs.aio-max-nr may be used up, use psync")
+                })?))
+            }
+        };
+        let engine = match kernel {
+            Some(kernel) => Engine::Kernel(KernelEngine::new(kernel, threads)),
+            None => Engine::Threads(threads),
         };
         Ok(FileStore {
             file,
@@ -118,34 +136,34 @@ impl FileStore {
     pub(crate) fn events(&self) -> Vec<BorrowedFd<'_>> {
         match &self.engine {
             Engine::Threads(threads) => vec![threads.event()],
-            Engine::Ring(ring) => ring.events().to_vec(),
+            Engine::Kernel(kernel) => kernel.events().to_vec(),
         }
     }
 
     pub(crate) fn submit(&mut self, work: Work) {
         match &mut self.engine {
             Engine::Threads(threads) => threads.submit(work),
-            Engine::Ring(ring) => ring.submit(work),
+            Engine::Kernel(kernel) => kernel.submit(work),
         }
     }
 
     pub(crate) fn kick(&mut self) {
-        if let Engine::Ring(ring) = &mut self.engine {
-            ring.kick();
+        if let Engine::Kernel(kernel) = &mut self.engine {
+            kernel.kick();
         }
     }
 
     pub(crate) fn take_done(&mut self, out: &mut Vec<Done>) {
         match &mut self.engine {
             Engine::Threads(threads) => threads.take_done(out),
-            Engine::Ring(ring) => ring.take_done(out),
+            Engine::Kernel(kernel) => kernel.take_done(out),
         }
     }
 
     pub(crate) fn close(&mut self) -> Result<(), String> {
         match &mut self.engine {
             Engine::Threads(threads) => threads.end(),
-            Engine::Ring(ring) => ring.end(),
+            Engine::Kernel(kernel) => kernel.end(),
         }
         if self.nature.read_only {
             return Ok(());
@@ -216,6 +234,8 @@ fn perform(file: &File, work: &mut Work) -> IoStatus {
         Action::Read => read(file, &mut work.segments),
         Action::Write => write(file, &work.segments, work.fua),
         Action::Flush => rustix::fs::fdatasync(file),
+        // Told at once, and never asked for.
+        Action::Extents { .. } => Ok(()),
         Action::Discard => each(&work.segments, |offset, length| {
             discard(file, offset, length)
         }),

@@ -4,9 +4,9 @@
 //! or not. Memory does so at once; a file through threads that may sleep.
 
 mod file;
+mod kernel;
 mod memory;
 mod remote;
-mod ring;
 mod threads;
 
 use std::os::fd::BorrowedFd;
@@ -15,10 +15,11 @@ use blklab_blk::{IoStatus, RequestId};
 use blklab_nbd::{BlockSizes, Extent};
 
 use crate::buffers::Buffer;
+use crate::io::IoId;
 
 pub(crate) use file::{FileOptions, FileStore};
 pub(crate) use memory::Memory;
-pub(crate) use remote::RemoteStore;
+pub(crate) use remote::{RemoteOptions, RemoteStore};
 
 /// One client's piece of a request.
 #[derive(Debug)]
@@ -53,19 +54,47 @@ pub(crate) enum Action {
         /// Fail rather than write zeroes.
         only_fast: bool,
     },
+    /// Tells what is data and what is not, at most so many extents of it.
+    Extents { max: usize },
+}
+
+/// Whom work is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A request of the block layer.
+    Request(RequestId),
+    /// A client's request that goes past the block layer.
+    Client(IoId),
+    /// The store itself, which is about to end.
+    Closing,
 }
 
 /// A request on its way through a store.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// Its name in the block layer.
-    pub(crate) id: RequestId,
+    /// Whom it is for.
+    pub(crate) owner: Owner,
     /// What is to be done.
     pub(crate) action: Action,
     /// On stable storage before it ends.
     pub(crate) fua: bool,
     /// Where; in order of place and without gaps.
     pub(crate) segments: Vec<Segment>,
+    /// What [`Action::Extents`] found.
+    pub(crate) extents: Vec<Extent>,
+}
+
+impl Work {
+    /// Makes finished writes durable.
+    pub(crate) fn flush(owner: Owner) -> Work {
+        Work {
+            owner,
+            action: Action::Flush,
+            fua: false,
+            segments: Vec::new(),
+            extents: Vec::new(),
+        }
+    }
 }
 
 /// A request that a store carried out.
@@ -101,25 +130,22 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// Extents of a range: at least one, at most `max`.
+    /// Extents of a range: at least one, at most `max`. `false` where they are
+    /// not known at once: [`Action::Extents`] is for that.
     pub(crate) fn extents(
         &self,
         offset: u64,
         length: u32,
         max: usize,
         out: &mut Vec<Extent>,
-    ) -> Result<(), IoStatus> {
+    ) -> Result<bool, IoStatus> {
         match self {
             Store::Memory(memory) => {
                 memory.extents(offset, length, max, out);
-                Ok(())
+                Ok(true)
             }
-            Store::File(file) => file.extents(offset, length, max, out),
-            // Nothing is known of it: the document lets that pass for data.
-            Store::Remote(_) => {
-                push_extent(out, length, 0);
-                Ok(())
-            }
+            Store::File(file) => file.extents(offset, length, max, out).map(|()| true),
+            Store::Remote(_) => Ok(false),
         }
     }
 
@@ -135,10 +161,7 @@ impl Store {
         match self {
             Store::Memory(_) => Ok(()),
             Store::File(file) => file.close(),
-            Store::Remote(remote) => {
-                remote.close();
-                Ok(())
-            }
+            Store::Remote(remote) => remote.close(),
         }
     }
 

@@ -86,7 +86,12 @@ impl<W: Write> BlktraceWriter<W> {
         }
     }
 
-    /// Writes what is still held back.
+    /// Writes what is still held back below.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+
+    /// The same, and the end.
     pub fn finish(mut self) -> io::Result<W> {
         self.to.flush()?;
         Ok(self.to)

@@ -6,6 +6,7 @@
 //! an event that is not known is [`EventKind::Other`].
 
 mod event;
+mod model;
 mod parse;
 mod run_info;
 mod write;

@@ -1,11 +1,9 @@
-//! A file through io_uring.
+//! A file through the kernel's asynchronous I/O: io_uring or libaio's calls.
 //!
-//! Reads, writes and flushes go through the ring; what it has no vectored form
-//! for (trims, zeroes, pieces with gaps) goes through a thread.
+//! Reads, writes and flushes go to the kernel; what it has no vectored form for
+//! (trims, zeroes, pieces with gaps) goes through a thread.
 
-use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use blklab_blk::IoStatus;
 use blklab_uring as uring;
@@ -17,37 +15,35 @@ use crate::buffers::Buffer;
 /// The kernel takes no more pieces in one call (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 
-/// A ring, and a thread beside it.
-pub(crate) struct RingEngine {
-    ring: uring::Ring,
-    /// Work in the ring, by token.
+/// The kernel's engine, and a thread beside it.
+pub(crate) struct KernelEngine {
+    engine: Box<dyn uring::Engine>,
+    /// Work in the kernel, by token.
     works: Vec<Option<Work>>,
     free: Vec<usize>,
     completed: Vec<uring::Completed>,
     beside: Threads,
 }
 
-impl RingEngine {
-    /// A ring over `file`; `beside` does what it cannot.
-    pub(crate) fn new(file: Arc<File>, beside: Threads) -> Result<RingEngine, String> {
-        let ring = uring::Ring::new(file)
-            .map_err(|e| format!("io_uring: {e}; the kernel has none or forbids it, use psync"))?;
-        Ok(RingEngine {
-            ring,
+impl KernelEngine {
+    /// An engine over a file; `beside` does what it cannot.
+    pub(crate) fn new(engine: Box<dyn uring::Engine>, beside: Threads) -> KernelEngine {
+        KernelEngine {
+            engine,
             works: Vec::new(),
             free: Vec::new(),
             completed: Vec::new(),
             beside,
-        })
+        }
     }
 
-    /// What is readable when [`RingEngine::take_done`] has something.
+    /// What is readable when [`KernelEngine::take_done`] has something.
     pub(crate) fn events(&self) -> [BorrowedFd<'_>; 2] {
-        [self.ring.event(), self.beside.event()]
+        [self.engine.event(), self.beside.event()]
     }
 
     pub(crate) fn submit(&mut self, mut work: Work) {
-        let Some(action) = ring_action(&work) else {
+        let Some(action) = kernel_action(&work) else {
             return self.beside.submit(work);
         };
         let offset = work.segments.first().map_or(0, |segment| segment.offset);
@@ -60,20 +56,20 @@ impl RingEngine {
         } else {
             self.works[token] = Some(work);
         }
-        self.ring.submit(token as u64, action, offset, pieces);
+        self.engine.submit(token as u64, action, offset, pieces);
     }
 
     /// Hands what was submitted to the kernel.
     pub(crate) fn kick(&mut self) {
-        if let Err(error) = self.ring.kick() {
-            eprintln!("blklab: io_uring: {error}");
+        if let Err(error) = self.engine.kick() {
+            eprintln!("blklab: asynchronous I/O: {error}");
         }
     }
 
     pub(crate) fn take_done(&mut self, out: &mut Vec<Done>) {
         self.beside.take_done(out);
-        if let Err(error) = self.ring.take_completed(&mut self.completed) {
-            eprintln!("blklab: io_uring: {error}");
+        if let Err(error) = self.engine.take_completed(&mut self.completed) {
+            eprintln!("blklab: asynchronous I/O: {error}");
         }
         for completed in self.completed.drain(..) {
             let token = completed.token as usize;
@@ -94,8 +90,8 @@ impl RingEngine {
     }
 }
 
-/// How the ring does this work, if it can.
-fn ring_action(work: &Work) -> Option<uring::Action> {
+/// How the kernel does this work, if it can.
+fn kernel_action(work: &Work) -> Option<uring::Action> {
     let segments = &work.segments;
     let whole = segments.len() <= MAX_PIECES
         && segments

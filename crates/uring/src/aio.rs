@@ -1,0 +1,228 @@
+//! The kernel's older asynchronous I/O (`io_submit(2)`), which libaio wraps.
+//!
+//! Only direct I/O goes on behind the caller's back: with the page cache
+//! between, `io_submit` itself takes as long as the I/O.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::Engine;
+use crate::slot::{Action, Completed, Piece, Slot, Slots};
+
+/// Requests that the kernel is asked to hold at most.
+const EVENTS: usize = 256;
+/// Requests of one call.
+const BATCH: usize = 64;
+
+/// Operations and the flag of an event's descriptor (linux/aio_abi.h).
+const IOCB_CMD_FDSYNC: u16 = 3;
+const IOCB_CMD_PREADV: u16 = 7;
+const IOCB_CMD_PWRITEV: u16 = 8;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// What the kernel tells of a request that ended (`struct io_event`).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct IoEvent {
+    data: u64,
+    obj: u64,
+    res: i64,
+    res2: i64,
+}
+
+/// A context over one file.
+pub struct Aio {
+    context: libc::c_ulong,
+    file: Arc<File>,
+    event: OwnedFd,
+    slots: Slots,
+    /// Slots that the kernel had no room for.
+    waiting: VecDeque<usize>,
+    in_flight: usize,
+    /// Requests that the kernel did not take.
+    refused: Vec<Completed>,
+}
+
+impl Aio {
+    /// A context over `file`.
+    ///
+    /// # Errors
+    /// Where the kernel has none, or none is left (`fs.aio-max-nr`).
+    pub fn new(file: Arc<File>) -> io::Result<Aio> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one word to `context`, which outlives the call.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, EVENTS, &raw mut context) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Aio {
+            context,
+            file,
+            event,
+            slots: Slots::default(),
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            refused: Vec::new(),
+        })
+    }
+
+    fn control_block(&self, index: usize, slot: &Slot) -> libc::iocb {
+        // SAFETY: all of its fields are numbers, for which zero is a value.
+        let mut block: libc::iocb = unsafe { std::mem::zeroed() };
+        block.aio_data = index as u64;
+        block.aio_fildes = self.file.as_raw_fd() as u32;
+        block.aio_flags = IOCB_FLAG_RESFD;
+        block.aio_resfd = self.event.as_raw_fd() as u32;
+        block.aio_lio_opcode = match slot.action {
+            Action::Read => IOCB_CMD_PREADV,
+            Action::Write { .. } => IOCB_CMD_PWRITEV,
+            Action::Sync => IOCB_CMD_FDSYNC,
+        };
+        if slot.action != Action::Sync {
+            block.aio_buf = slot.vectors.as_ptr() as u64;
+            block.aio_nbytes = slot.vectors.len() as u64;
+            block.aio_offset = slot.at() as i64;
+        }
+        if slot.action == (Action::Write { durable: true }) {
+            block.aio_rw_flags = libc::RWF_DSYNC as _;
+        }
+        block
+    }
+
+    /// Offers the kernel some of what waits. Returns how much it took.
+    fn offer(&mut self) -> io::Result<usize> {
+        let batch = self.waiting.iter().take(BATCH);
+        let mut blocks: Vec<libc::iocb> = batch
+            .filter_map(|&index| Some(self.control_block(index, self.slots.get(index)?)))
+            .collect();
+        let mut pointers: Vec<*mut libc::iocb> = blocks.iter_mut().map(|b| &raw mut *b).collect();
+        // SAFETY: the kernel copies the control blocks and the vectors that they
+        // point to during the call. The pieces behind those stay where they are
+        // in their slots, untouched, until the completion is seen in `reap`: a
+        // `Vec`'s memory does not move when the slot does. The file and the
+        // event's descriptor are held by this context.
+        let taken = unsafe {
+            libc::syscall(
+                libc::SYS_io_submit,
+                self.context,
+                pointers.len(),
+                pointers.as_mut_ptr(),
+            )
+        };
+        match usize::try_from(taken) {
+            Ok(taken) => {
+                self.waiting.drain(..taken);
+                self.in_flight += taken;
+                Ok(taken)
+            }
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Fails what waits longest.
+    fn refuse_first(&mut self, error: &io::Error) {
+        let first = self.waiting.pop_front();
+        if let Some(slot) = first.and_then(|index| self.slots.remove(index)) {
+            let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+            self.refused.push(slot.completed(Err(errno)));
+            // The owner is to come and take it.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes what ended, and waits for at least so many.
+    fn reap(&mut self, at_least: usize, out: &mut Vec<Completed>) -> io::Result<()> {
+        loop {
+            let mut events = [IoEvent::default(); BATCH];
+            let mut at_once = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let timeout = match at_least {
+                0 => &raw mut at_once,
+                _ => std::ptr::null_mut(),
+            };
+            // SAFETY: the kernel writes at most `BATCH` events, for which there
+            // is room, and reads the timeout; both outlive the call.
+            let count = unsafe {
+                libc::syscall(
+                    libc::SYS_io_getevents,
+                    self.context,
+                    at_least,
+                    BATCH,
+                    events.as_mut_ptr(),
+                    timeout,
+                )
+            };
+            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+            for event in &events[..count] {
+                self.in_flight -= 1;
+                let index = event.data as usize;
+                match self.slots.advance(index, event.res) {
+                    Some(completed) => out.push(completed),
+                    None => self.waiting.push_back(index),
+                }
+            }
+            if count < BATCH {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Engine for Aio {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn submit(&mut self, token: u64, action: Action, offset: u64, pieces: Vec<Piece>) {
+        let slot = Slot::new(token, action, offset, pieces);
+        self.waiting.push_back(self.slots.insert(slot));
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        while !self.waiting.is_empty() {
+            match self.offer() {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // What is under way makes room when it ends.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.in_flight > 0 => break,
+                Err(e) => self.refuse_first(&e),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_completed(&mut self, out: &mut Vec<Completed>) -> io::Result<()> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+        out.append(&mut self.refused);
+        self.reap(0, out)?;
+        self.kick()
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // The kernel may still write to our memory: wait until it is done.
+        let mut done = Vec::new();
+        while self.in_flight > 0 {
+            let reaped = self.reap(1, &mut done);
+            if reaped.is_err_and(|e| e.kind() != io::ErrorKind::Interrupted) {
+                break;
+            }
+        }
+        if self.in_flight > 0 {
+            self.slots.leak();
+        }
+        // SAFETY: the context is ours and is not used any more.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}

@@ -1,0 +1,169 @@
+//! io_uring.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::Engine;
+use crate::slot::{Action, Completed, Piece, Slot, Slots};
+
+/// Entries of the submission queue.
+const ENTRIES: u32 = 256;
+
+/// A ring over one file.
+pub struct Ring {
+    ring: IoUring,
+    file: Arc<File>,
+    event: OwnedFd,
+    slots: Slots,
+    /// Slots that found the submission queue full.
+    waiting: VecDeque<usize>,
+    in_flight: usize,
+    pushed: bool,
+}
+
+impl Ring {
+    /// A ring over `file`.
+    ///
+    /// # Errors
+    /// Where the kernel has none, or does not allow it.
+    pub fn new(file: Arc<File>) -> io::Result<Ring> {
+        let ring = IoUring::new(ENTRIES)?;
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Ring {
+            ring,
+            file,
+            event,
+            slots: Slots::default(),
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            pushed: false,
+        })
+    }
+
+    fn enter(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.pushed) {
+            return Ok(());
+        }
+        match self.ring.submit() {
+            Ok(_) => Ok(()),
+            // Completions must be taken first; the entries stay where they are.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EBUSY | libc::EAGAIN | libc::EINTR)
+                ) =>
+            {
+                self.pushed = true;
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn push_waiting(&mut self) {
+        while let Some(&index) = self.waiting.front() {
+            let Some(slot) = self.slots.get(index) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let entry = entry(slot, &self.file).user_data(index as u64);
+            // SAFETY: the entry points to the slot's vectors and, through them,
+            // to its pieces. The slot stays in `slots`, and neither is touched,
+            // until its completion is seen in `take_completed` or `drop`: a
+            // `Vec`'s memory does not move when the slot does. The file is held
+            // by the ring.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_err() {
+                return;
+            }
+            self.pushed = true;
+            self.in_flight += 1;
+            self.waiting.pop_front();
+        }
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completed>) {
+        while let Some(entry) = self.ring.completion().next() {
+            self.in_flight -= 1;
+            let index = entry.user_data() as usize;
+            match self.slots.advance(index, i64::from(entry.result())) {
+                Some(completed) => out.push(completed),
+                None => self.waiting.push_back(index),
+            }
+        }
+    }
+}
+
+impl Engine for Ring {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn submit(&mut self, token: u64, action: Action, offset: u64, pieces: Vec<Piece>) {
+        let slot = Slot::new(token, action, offset, pieces);
+        self.waiting.push_back(self.slots.insert(slot));
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        while !self.waiting.is_empty() {
+            self.push_waiting();
+            if self.waiting.is_empty() {
+                break;
+            }
+            self.enter()?;
+        }
+        self.enter()
+    }
+
+    fn take_completed(&mut self, out: &mut Vec<Completed>) -> io::Result<()> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+        self.reap(out);
+        self.kick()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel may still write to our memory: wait until it is done.
+        let mut done = Vec::new();
+        while self.in_flight > 0 {
+            let waited = self.ring.submit_and_wait(1);
+            if waited.is_err_and(|e| e.raw_os_error() != Some(libc::EINTR)) {
+                break;
+            }
+            self.reap(&mut done);
+        }
+        if self.in_flight > 0 {
+            self.slots.leak();
+        }
+    }
+}
+
+fn entry(slot: &Slot, file: &File) -> squeue::Entry {
+    let fd = types::Fd(file.as_raw_fd());
+    let (vectors, count) = (slot.vectors.as_ptr(), slot.vectors.len() as u32);
+    let offset = slot.at();
+    match slot.action {
+        Action::Read => opcode::Readv::new(fd, vectors, count)
+            .offset(offset)
+            .build(),
+        Action::Write { durable } => {
+            let flags = if durable { libc::RWF_DSYNC } else { 0 };
+            opcode::Writev::new(fd, vectors, count)
+                .offset(offset)
+                .rw_flags(flags as _)
+                .build()
+        }
+        Action::Sync => opcode::Fsync::new(fd)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
+    }
+}

@@ -1,0 +1,189 @@
+//! Requests under way, and the memory they hold.
+
+/// A piece of memory on its way: `memory[start..start + len]`.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// The memory.
+    pub memory: Vec<u8>,
+    /// Where the piece begins in it.
+    pub start: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fills the pieces from the file.
+    Read,
+    /// Writes the pieces to the file.
+    Write {
+        /// On stable storage before it ends.
+        durable: bool,
+    },
+    /// `fdatasync`.
+    Sync,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Completed {
+    /// The submitter's handle.
+    pub token: u64,
+    /// The pieces, in order.
+    pub pieces: Vec<Piece>,
+    /// How it went.
+    pub result: Result<(), rustix::io::Errno>,
+}
+
+/// A request under way.
+pub(crate) struct Slot {
+    token: u64,
+    pub(crate) action: Action,
+    pieces: Vec<Piece>,
+    /// What of the pieces is still to be moved, as the kernel wants it.
+    pub(crate) vectors: Vec<libc::iovec>,
+    offset: u64,
+    moved: usize,
+    total: usize,
+}
+
+// SAFETY: the pointers in `vectors` point into `pieces`, which the slot owns;
+// they go where it goes.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// A request that is on its way from now on.
+    pub(crate) fn new(token: u64, action: Action, offset: u64, pieces: Vec<Piece>) -> Slot {
+        let total = match action {
+            Action::Sync => 0,
+            _ => pieces.iter().map(|piece| piece.len).sum(),
+        };
+        let mut slot = Slot {
+            token,
+            action,
+            pieces,
+            vectors: Vec::new(),
+            offset,
+            moved: 0,
+            total,
+        };
+        slot.point();
+        slot
+    }
+
+    /// Where what is still to be moved begins in the file.
+    pub(crate) fn at(&self) -> u64 {
+        self.offset + self.moved as u64
+    }
+
+    /// What the submitter gets back.
+    pub(crate) fn completed(self, result: Result<(), rustix::io::Errno>) -> Completed {
+        Completed {
+            token: self.token,
+            pieces: self.pieces,
+            result,
+        }
+    }
+
+    /// Points the vectors at what is still to be moved.
+    pub(crate) fn point(&mut self) {
+        let mut skip = self.moved;
+        self.vectors.clear();
+        for piece in &mut self.pieces {
+            let bytes = &mut piece.memory[piece.start..piece.start + piece.len];
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            let left = &mut bytes[skipped..];
+            if !left.is_empty() {
+                self.vectors.push(libc::iovec {
+                    iov_base: left.as_mut_ptr().cast(),
+                    iov_len: left.len(),
+                });
+            }
+        }
+    }
+
+    /// Takes a completion's result. `None` where the rest must go again.
+    pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), rustix::io::Errno>> {
+        match usize::try_from(result) {
+            Ok(moved) => {
+                self.moved += moved;
+                if self.moved >= self.total {
+                    return Some(Ok(()));
+                }
+                if moved == 0 {
+                    return Some(self.ended_early());
+                }
+            }
+            Err(_) => {
+                let error = rustix::io::Errno::from_raw_os_error(-result as i32);
+                if !matches!(error, rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) {
+                    return Some(Err(error));
+                }
+            }
+        }
+        self.point();
+        None
+    }
+
+    /// The file became shorter: what is gone reads as zeroes.
+    fn ended_early(&mut self) -> Result<(), rustix::io::Errno> {
+        if self.action != Action::Read {
+            return Err(rustix::io::Errno::IO);
+        }
+        let mut skip = self.moved;
+        for piece in &mut self.pieces {
+            let bytes = &mut piece.memory[piece.start..piece.start + piece.len];
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            bytes[skipped..].fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// Requests under way, by number.
+#[derive(Default)]
+pub(crate) struct Slots {
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+}
+
+impl Slots {
+    pub(crate) fn insert(&mut self, slot: Slot) -> usize {
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index] = Some(slot);
+                index
+            }
+            None => {
+                self.slots.push(Some(slot));
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Slot> {
+        self.slots.get(index)?.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Slot> {
+        let slot = self.slots.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(slot)
+    }
+
+    /// Takes a completion's result in: what the submitter gets back, or `None`
+    /// where the rest must go again.
+    pub(crate) fn advance(&mut self, index: usize, result: i64) -> Option<Completed> {
+        let slot = self.slots.get_mut(index)?.as_mut()?;
+        let result = slot.advance(result)?;
+        Some(self.remove(index)?.completed(result))
+    }
+
+    /// Rather loses memory than have the kernel write to it later.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}

@@ -1,0 +1,146 @@
+//! Attributes as files over FUSE, read and written by a shell while clients
+//! load the export.
+
+mod support;
+
+use std::io::ErrorKind;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::Place;
+use support::served::{Served, have, judge, verified};
+
+/// Whether FUSE is to be had here; says so where it is not.
+fn have_fuse() -> bool {
+    let open = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if let Err(error) = &open {
+        eprintln!("SKIPPED: /dev/fuse: {error}");
+    }
+    open.is_ok()
+}
+
+fn shell(place: &Place, line: &str) -> String {
+    judge(place, "sh", &["-c", line]).out
+}
+
+fn served(place: &Place, options: &[&str]) -> Served {
+    std::fs::create_dir(place.path("sys")).expect("a folder");
+    let options = [&["--memory", "64M", "--sysfs", "sys"], options].concat();
+    Served::start(place, &options)
+}
+
+fn is_mounted(place: &Place) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a list");
+    mounts.contains(&*place.path("sys").to_string_lossy())
+}
+
+#[test]
+fn the_tree_is_that_of_the_kernel() {
+    if !have_fuse() {
+        return;
+    }
+    let place = Place::new();
+    let served = served(&place, &["--scheduler", "mq-deadline"]);
+    let cat = |path: &str| shell(&place, &format!("cat sys/block/b0/{path}"));
+    let schedulers = cat("queue/scheduler");
+    for word in ["none", "[mq-deadline]", "kyber", "bfq"] {
+        assert!(
+            schedulers.split_whitespace().any(|w| w == word),
+            "{schedulers}"
+        );
+    }
+    assert_eq!(cat("size"), "131072\n");
+    assert_eq!(cat("stat").split_whitespace().count(), 17);
+    assert_eq!(
+        cat("inflight").split_whitespace().collect::<Vec<_>>(),
+        ["0", "0"]
+    );
+    assert_eq!(cat("queue/rotational"), "0\n");
+    assert_eq!(cat("queue/write_cache"), "write through\n");
+    assert_eq!(cat("queue/iosched/fifo_batch"), "16\n");
+    // As on the control socket.
+    shell(&place, "echo 4 > sys/block/b0/queue/iosched/fifo_batch");
+    assert_eq!(served.get(&place, "iosched/fifo_batch"), "4");
+    served.set(&place, "queue/nomerges", "2");
+    assert_eq!(cat("queue/nomerges"), "2\n");
+    // A scheduler brings its own tunables.
+    shell(&place, "echo kyber > sys/block/b0/queue/scheduler");
+    assert_eq!(
+        shell(&place, "ls sys/block/b0/queue/iosched"),
+        "read_lat_nsec\nwrite_lat_nsec\n"
+    );
+    shell(&place, "echo none > sys/block/b0/queue/scheduler");
+    assert_eq!(shell(&place, "ls -d sys/block/b0/queue/io*; true"), "");
+    // What makes no sense is refused, and what cannot be set is.
+    let set = |path: &str, value: &str| {
+        std::fs::write(place.path(&format!("sys/block/b0/{path}")), value)
+            .expect_err("refused")
+            .kind()
+    };
+    assert_eq!(set("queue/scheduler", "quick"), ErrorKind::InvalidInput);
+    assert_eq!(set("queue/nr_requests", "-1"), ErrorKind::InvalidInput);
+    // Root may open what nobody may write.
+    set("size", "1");
+    set("new", "1");
+    assert!(is_mounted(&place));
+    assert_eq!(served.terminate(), Some(0));
+    assert!(!is_mounted(&place));
+}
+
+fn load(place: &Place, served: &Served) -> Child {
+    let args = verified(&served.uri(), 2, "randrw", "8m");
+    Command::new("fio")
+        .args(args)
+        .args(["--loops=3"])
+        .current_dir(place.path("."))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("fio starts")
+}
+
+#[test]
+fn echo_switches_schedulers_under_load() {
+    if !have_fuse() || !have("fio") {
+        return;
+    }
+    let place = Place::new();
+    let served = served(&place, &["--depth", "4"]);
+    let mut fio = load(&place, &served);
+    let mut switches = 0;
+    let status = loop {
+        for name in ["mq-deadline", "kyber", "bfq", "none"] {
+            shell(
+                &place,
+                &format!("echo {name} > sys/block/b0/queue/scheduler"),
+            );
+            let shown = shell(&place, "cat sys/block/b0/queue/scheduler");
+            assert!(shown.contains(&format!("[{name}]")), "{shown}");
+            switches += 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if let Some(status) = fio.try_wait().expect("fio runs") {
+            break status;
+        }
+    };
+    assert!(status.success(), "after {switches} switches");
+    assert!(switches >= 4);
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_refused() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("sys")).expect("a folder");
+    std::fs::write(place.path("sys/mine"), "").expect("a file");
+    let socket = place.path("b.sock");
+    let socket = socket.to_string_lossy();
+    for (folder, word) in [("sys", "not empty"), ("nowhere", "No such file")] {
+        let args = ["serve", "--socket", &socket, "--memory", "1M", "--sysfs"];
+        let done = place.blklab(&[&args[..], &[folder]].concat());
+        assert_eq!(done.status, 2, "{}", done.err);
+        assert!(done.err.contains(word), "{}", done.err);
+    }
+}
