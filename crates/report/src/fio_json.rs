@@ -320,6 +320,8 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "collection": {
                 "blocks": device.collection.blocks,
                 "sectors_moved": device.collection.sectors_moved,
+                "sectors_off_plane": device.collection.sectors_off_plane,
+                "sectors_off_chip": device.collection.sectors_off_chip,
                 "busy_ns": device.collection.busy_ns,
                 "longest_ns": device.collection.longest_ns,
                 "reads_behind": device.collection.reads_behind,
@@ -340,6 +342,9 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "min_erases": device.wear.min_erases,
                 "max_erases": device.wear.max_erases,
                 "mean_erases": device.wear.mean_erases,
+                "spread_erases": device.wear.max_erases - device.wear.min_erases,
+                "levelled_blocks": device.levelling.blocks,
+                "levelled_sectors": device.levelling.sectors_moved,
             },
         },
     })

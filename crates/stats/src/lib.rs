@@ -10,8 +10,8 @@ pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
     BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuSlice, CpuStats, CpuTimes,
     DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, GroupResults, HwQueueStats,
-    JobResults, JobSetup, ProcessResults, QueueStats, RequestKind, RequestStats, Results, Sample,
-    SchedulerStats, SlcStats, WearStats, World, jain_index,
+    JobResults, JobSetup, LevellingStats, ProcessResults, QueueStats, RequestKind, RequestStats,
+    Results, Sample, SchedulerStats, SlcStats, WearStats, World, jain_index,
 };
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,

@@ -630,6 +630,8 @@ pub struct DeviceStats {
     pub collection: CollectionStats,
     /// What the SLC cache did.
     pub slc: SlcStats,
+    /// What static wear levelling moved.
+    pub levelling: LevellingStats,
     /// How evenly blocks are worn.
     pub wear: WearStats,
     /// Map entries looked up and found in the map's cache; both zero where the
@@ -693,6 +695,10 @@ pub struct CollectionStats {
     pub blocks: u64,
     /// Sectors of valid data that had to be moved for it.
     pub sectors_moved: u64,
+    /// Those of them that went to another plane.
+    pub sectors_off_plane: u64,
+    /// Those of them that went to another chip.
+    pub sectors_off_chip: u64,
     /// Time from the choice of a block to its erasure, summed, in nanoseconds.
     pub busy_ns: u64,
     /// The longest of these.
@@ -709,6 +715,15 @@ pub struct CollectionStats {
     pub stalled_ns: u64,
     /// The longest of these times.
     pub longest_stall_ns: u64,
+}
+
+/// Static wear levelling: all zero where a drive has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevellingStats {
+    /// Blocks that were emptied because they were little worn.
+    pub blocks: u64,
+    /// Sectors moved for it.
+    pub sectors_moved: u64,
 }
 
 /// The SLC cache: flash written with one bit a cell. All zero without one.

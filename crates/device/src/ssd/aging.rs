@@ -40,7 +40,7 @@ fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
 
 /// Empties and erases one block; `false` where that would free nothing.
 fn collect(ftl: &mut Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> bool {
-    let Some(victim) = choose_victim(ftl, plane, gc, rng) else {
+    let Some(victim) = choose_victim(ftl, plane, ftl.most_to_move(plane, plane), gc, rng) else {
         return false;
     };
     ftl.begin_collection(victim);

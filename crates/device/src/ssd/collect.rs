@@ -12,23 +12,40 @@ impl Ssd {
         if self.jobs[plane as usize].is_running() {
             return true;
         }
-        let victim = self
-            .block_to_fold(now_ns, plane)
-            .or_else(|| choose_victim(&self.ftl, plane, &self.spec.gc, &mut self.rng));
+        if let Some(block) = self.ftl.cold_block(plane) {
+            self.begin_job(now_ns, plane, block, (plane, Stream::Wear));
+            return true;
+        }
+        let Some(to) = self.ftl.destination(plane) else {
+            // Another plane's collection uses this one's block; it will end.
+            return true;
+        };
+        let folded = self.block_to_fold(now_ns, plane).filter(|_| to == plane);
+        let victim = folded.or_else(|| {
+            let most = self.ftl.most_to_move(plane, to);
+            choose_victim(&self.ftl, plane, most, &self.spec.gc, &mut self.rng)
+        });
         let Some(victim) = victim else {
             // Pages on their way will fill a block that can be collected.
             return self.programs_queued > 0;
         };
+        self.begin_job(now_ns, plane, victim, (to, Stream::Collection));
+        true
+    }
+
+    fn begin_job(&mut self, now_ns: u64, plane: u32, victim: u32, (to, stream): (u32, Stream)) {
         self.ftl.begin_collection(victim);
+        self.ftl.take_destination(plane, to, stream);
         self.jobs[plane as usize] = Job {
             victim,
             pages: self.ftl.pages_of(victim),
             slc: self.ftl.is_slc(victim),
+            to,
+            stream,
             since_ns: now_ns,
             ..Job::NONE
         };
         self.continue_collection(now_ns, plane);
-        true
     }
 
     /// Whether collection in this plane lets the host go first.
@@ -61,7 +78,7 @@ impl Ssd {
         if job.next_page < job.pages || job.reads > 0 {
             return;
         }
-        if let Some(record) = self.ftl.filling(plane, Stream::Collection) {
+        if let Some(record) = self.ftl.filling(job.to, job.stream) {
             self.jobs[plane as usize].programs += 1;
             self.program(now_ns, record);
         } else if job.programs == 0 {
@@ -95,8 +112,12 @@ impl Ssd {
         if op.kind == OpKind::Erase {
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(now_ns, &ended);
+            self.ftl.leave_destination(ended.to);
             self.ftl.erased(plane, op.block);
-            if self.ftl.wants_collection(plane) || self.block_to_fold(now_ns, plane).is_some() {
+            if self.ftl.wants_collection(plane)
+                || self.block_to_fold(now_ns, plane).is_some()
+                || self.ftl.cold_block(plane).is_some()
+            {
                 self.collect(now_ns, plane);
             } else {
                 self.fold_later(now_ns);
@@ -110,6 +131,10 @@ impl Ssd {
     }
 
     fn count_collection(&mut self, now_ns: u64, ended: &Job) {
+        if ended.stream == Stream::Wear {
+            self.stats.levelling.blocks += 1;
+            return;
+        }
         if ended.slc {
             self.stats.slc.blocks_folded += 1;
             return;
@@ -121,29 +146,42 @@ impl Ssd {
         counts.longest_ns = counts.longest_ns.max(took_ns);
     }
 
-    /// Gives what is still current of a page its new place.
+    /// Gives what is still needed of a page its new place.
     fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32) {
+        let job = self.jobs[plane as usize];
         let first = self.ftl.page_start(victim, page);
         for at in first..first + self.ftl.slots_per_page() {
             let record = match self.ftl.holds(at) {
                 Holds::Nothing => continue,
                 Holds::Current(slot) => {
                     self.map_moved(now_ns, slot);
-                    self.ftl.write(plane, slot, Stream::Collection, 0)
+                    self.ftl.write(job.to, slot, job.stream, 0)
                 }
-                Holds::Kept(slot) => self.ftl.write_kept(plane, slot, at),
+                Holds::Kept(slot) => self.ftl.write_kept(job.to, slot, job.stream, at),
             };
             #[cfg(test)]
             self.witness_move(at, record);
-            let moved = match self.jobs[plane as usize].slc {
-                true => &mut self.stats.slc.sectors_folded,
-                false => &mut self.stats.collection.sectors_moved,
-            };
-            *moved += self.spec.ftl.map_unit_bytes as u64 / 512;
+            self.count_moved(plane, &job);
             if self.ftl.is_full(record) {
                 self.jobs[plane as usize].programs += 1;
                 self.program(now_ns, record);
             }
+        }
+    }
+
+    fn count_moved(&mut self, plane: u32, job: &Job) {
+        let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
+        let moved = match (job.stream, job.slc) {
+            (Stream::Wear, _) => &mut self.stats.levelling.sectors_moved,
+            (_, true) => &mut self.stats.slc.sectors_folded,
+            (_, false) => &mut self.stats.collection.sectors_moved,
+        };
+        *moved += sectors;
+        if job.to != plane {
+            let counts = &mut self.stats.collection;
+            counts.sectors_off_plane += sectors;
+            let is_off_chip = !self.spec.geometry.same_package(plane, job.to);
+            counts.sectors_off_chip += sectors * is_off_chip as u64;
         }
     }
 }

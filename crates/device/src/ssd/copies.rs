@@ -144,8 +144,8 @@ impl Ftl {
 
     /// Collection moves a kept copy to the page that it is filling in `plane`,
     /// whose record is returned.
-    pub(crate) fn write_kept(&mut self, plane: u32, slot: u32, from: u32) -> u32 {
-        let record = self.open_record(plane, Stream::Collection, 0);
+    pub(crate) fn write_kept(&mut self, plane: u32, slot: u32, stream: Stream, from: u32) -> u32 {
+        let record = self.open_record(plane, stream, 0);
         if let Located::Buffered(current) = self.locate(slot)
             && let Some((newer, _)) = self.chain(current).last()
         {
@@ -192,7 +192,7 @@ impl Ftl {
             .map(|page| (page.plane, page.stream, page.block))
             .collect();
         for (plane, state) in self.planes.iter_mut().enumerate() {
-            for stream in [Stream::Host, Stream::Collection, Stream::Slc] {
+            for stream in Stream::ALL {
                 let frontier = std::mem::replace(&mut state.frontiers[stream as usize], CLOSED);
                 if frontier.block != NO_BLOCK {
                     open.push((plane as u32, stream, frontier.block));
@@ -249,7 +249,7 @@ impl Ftl {
                 _ => self.map.discard(slot),
             }
             self.discount(at);
-            lost += (page.stream == Stream::Host) as u64;
+            lost += page.stream.is_of_host() as u64;
         }
         lost
     }

@@ -17,7 +17,7 @@ use super::map::{Map, Place};
 use super::op::NONE;
 use super::rng::Rng;
 use super::slc::Slc;
-use super::spec::{GcSpec, InitialState, SsdSpec};
+use super::spec::{GcSpec, InitialState, SsdSpec, WearSpec};
 use super::start::Start;
 
 /// Where a logical slot's data is.
@@ -48,9 +48,23 @@ pub(crate) enum Stream {
     Collection,
     /// The host's data in the SLC cache.
     Slc,
+    /// Data that static wear levelling moves.
+    Wear,
 }
 
+/// Streams there are.
+pub(super) const STREAMS: usize = 4;
+
 impl Stream {
+    pub(crate) const ALL: [Stream; STREAMS] =
+        [Stream::Host, Stream::Collection, Stream::Slc, Stream::Wear];
+
+    /// Whether it carries data of the host's from DRAM.
+    #[inline]
+    pub(crate) fn is_of_host(self) -> bool {
+        matches!(self, Stream::Host | Stream::Slc)
+    }
+
     /// Those that carry data of the host's from DRAM.
     pub(crate) const OF_HOST: [Stream; 2] = [Stream::Host, Stream::Slc];
 }
@@ -74,6 +88,8 @@ pub(crate) struct PageRecord {
     pub(crate) reads: u32,
     /// The flush epoch it belongs to.
     pub(crate) epoch: u32,
+    /// The plane whose collection writes it.
+    pub(crate) job: u32,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
     next_free: u32,
@@ -108,7 +124,11 @@ pub(super) const CLOSED: Frontier = Frontier {
 #[derive(Clone, Debug)]
 pub(super) struct Plane {
     pub(super) free: Vec<u32>,
-    pub(super) frontiers: [Frontier; 3],
+    pub(super) frontiers: [Frontier; STREAMS],
+    /// The plane whose collection writes to this one, if any.
+    pub(super) collector: u32,
+    /// Free blocks that jobs under way may still need beside the reserve.
+    pub(super) promised: u32,
 }
 
 /// The translation layer.
@@ -123,13 +143,15 @@ pub(crate) struct Ftl {
     pub(super) records: Vec<PageRecord>,
     pub(super) free_record: u32,
     start: Start,
-    gc: GcSpec,
+    pub(super) gc: GcSpec,
+    pub(super) wear: WearSpec,
     slots_per_page: Divisor,
     pub(super) pages_per_block: u32,
     pub(super) slots_per_block: Divisor,
-    blocks_per_plane: Divisor,
+    pub(super) blocks_per_plane: Divisor,
     /// Those of them that are not the SLC cache's alone.
     data_blocks_per_plane: u32,
+    pub(super) planes_per_package: u32,
 }
 
 impl Ftl {
@@ -150,11 +172,13 @@ impl Ftl {
             records: Vec::with_capacity(256),
             free_record: NONE,
             gc: spec.gc,
+            wear: spec.wear,
             slots_per_page: Divisor::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
             slots_per_block: Divisor::new(slots_per_block),
             blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
             data_blocks_per_plane: spec.data_blocks_per_plane(),
+            planes_per_package: geometry.planes_per_package(),
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane);
@@ -203,7 +227,9 @@ impl Ftl {
         }
         self.planes.push(Plane {
             free,
-            frontiers: [CLOSED; 3],
+            frontiers: [CLOSED; STREAMS],
+            collector: NONE,
+            promised: 0,
         });
     }
 
@@ -291,7 +317,8 @@ impl Ftl {
     /// Whether the plane has a free block beyond the reserve.
     #[inline]
     pub(crate) fn has_spare_block(&self, plane: u32) -> bool {
-        self.planes[plane as usize].free.len() as u32 > self.gc.reserve_blocks
+        let state = &self.planes[plane as usize];
+        state.free.len() as u32 > self.gc.reserve_blocks + state.promised
     }
 
     /// Whether a block is written with one bit a cell.
@@ -384,6 +411,7 @@ impl Ftl {
             op: NONE,
             reads: 0,
             epoch,
+            job: self.planes[plane as usize].collector,
             waiters: NONE,
             next_free: NONE,
         });
@@ -401,9 +429,13 @@ impl Ftl {
         {
             free = slc.free_static(plane);
         }
-        let place = (0..free.len())
-            .rev()
-            .min_by_key(|place| erases[free[*place] as usize]);
+        let worn = |place: &usize| erases[free[*place] as usize];
+        let place = match stream {
+            // What hardly changes goes where there is least wear left.
+            Stream::Wear => (0..free.len()).max_by_key(worn),
+            _ if self.wear.dynamic => (0..free.len()).rev().min_by_key(worn),
+            _ => free.len().checked_sub(1),
+        };
         // The reserve keeps one for every stream (see `host_stream`).
         let block = free.swap_remove(place.expect("a free block is kept in reserve"));
         self.blocks.open(block);
@@ -548,18 +580,6 @@ impl Ftl {
     pub(crate) fn plane_blocks(&self, plane: u32) -> std::ops::Range<u32> {
         let first = plane * self.blocks_per_plane.get();
         first..first + self.blocks_per_plane.get()
-    }
-
-    /// Slots that collection is sure to find room for in a plane.
-    pub(crate) fn collection_room(&self, plane: u32) -> u32 {
-        let state = &self.planes[plane as usize];
-        let frontier = state.frontiers[Stream::Collection as usize];
-        let left = match frontier.block {
-            NO_BLOCK => 0,
-            _ => (self.pages_per_block - frontier.page) * self.slots_per_page.get(),
-        };
-        let reserve = (state.free.len() as u32).min(self.gc.reserve_blocks);
-        left + reserve * self.slots_per_block.get()
     }
 
     /// A block will be emptied and erased.

@@ -1,11 +1,11 @@
 //! Garbage collection: which block is emptied, and how far along that is.
 //!
 //! One block a plane is collected at a time: its valid slots are read, written
-//! to the plane's collection page, and when all of them are programmed the
-//! block is erased. Data stays in its plane.
+//! to a collection page, and when all of them are programmed the block is
+//! erased. Where they go is in [`super::destination`].
 
 use super::blocks::NO_BLOCK;
-use super::ftl::Ftl;
+use super::ftl::{Ftl, Stream};
 use super::rng::Rng;
 use super::spec::{GcPolicy, GcSpec};
 
@@ -17,6 +17,9 @@ pub(crate) struct Job {
     pub(crate) pages: u32,
     /// It belongs to the SLC cache.
     pub(crate) slc: bool,
+    /// The plane that its data goes to, and in which stream.
+    pub(crate) to: u32,
+    pub(crate) stream: Stream,
     /// The next page of the victim to look at.
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
@@ -30,6 +33,8 @@ impl Job {
         victim: NO_BLOCK,
         pages: 0,
         slc: false,
+        to: 0,
+        stream: Stream::Collection,
         next_page: 0,
         reads: 0,
         programs: 0,
@@ -42,22 +47,20 @@ impl Job {
     }
 }
 
-/// The block of `plane` to collect by the drive's policy; `None` where that
-/// would free nothing.
-///
-/// A collection may leave its last page partly empty. So that it still frees
-/// more than it takes, and an idle drive comes to rest, a victim must have at
-/// least a page's worth of slots without valid data. And what is valid must fit
-/// in what is left of the collection's block and the reserve: losses of power
-/// in the midst of collections can have used some of that up.
-pub(crate) fn choose_victim(ftl: &Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> Option<u32> {
+/// The block of `plane` to collect by the drive's policy; `None` where none has
+/// as little valid data as `most` slots.
+pub(crate) fn choose_victim(
+    ftl: &Ftl,
+    plane: u32,
+    most: u32,
+    gc: &GcSpec,
+    rng: &mut Rng,
+) -> Option<u32> {
     let blocks = ftl.plane_blocks(plane);
     // What is the SLC cache's alone is never free for anything else.
     let collectable = |block: &u32| ftl.is_written(*block) && !ftl.is_static_slc(*block);
     let valid = |block: &u32| ftl.blocks.valid[*block as usize];
-    let most =
-        (ftl.slots_per_block() - ftl.slots_per_page()).min(ftl.collection_room(plane)) as u16;
-    let pays = |block: &u32| valid(block) <= most;
+    let pays = |block: &u32| valid(block) as u32 <= most;
     let least_valid = || blocks.clone().filter(collectable).min_by_key(valid);
     let chosen = match gc.policy {
         GcPolicy::Greedy => least_valid(),

@@ -30,6 +30,16 @@ impl Geometry {
         self.packages_per_channel * self.dies_per_package
     }
 
+    /// Planes in a package.
+    pub fn planes_per_package(&self) -> u32 {
+        self.dies_per_package * self.planes_per_die
+    }
+
+    /// Whether two planes are in one package.
+    pub(crate) fn same_package(&self, a: u32, b: u32) -> bool {
+        a / self.planes_per_package() == b / self.planes_per_package()
+    }
+
     /// Planes on a bus.
     pub fn planes_per_channel(&self) -> u32 {
         self.dies_per_channel() * self.planes_per_die

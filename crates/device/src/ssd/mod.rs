@@ -12,6 +12,7 @@ mod clocks;
 mod cmt;
 mod collect;
 mod copies;
+mod destination;
 mod divide;
 mod epochs;
 mod fold;
@@ -60,9 +61,9 @@ use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
-    AgedSpec, Allocation, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcSpec,
-    InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy, ReadCacheSpec, Scheduling,
-    SlcCacheSpec, SsdSpec, WhenFull, WriteCacheSpec,
+    AgedSpec, Allocation, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcScope,
+    GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy, ReadCacheSpec,
+    Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull, WriteCacheSpec,
 };
 
 /// Among arriving commands: time to see whether the host is silent.

@@ -32,6 +32,7 @@ impl Ssd {
         for plane in 0..self.jobs.len() {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
             if job.is_running() {
+                self.ftl.leave_destination(job.to);
                 self.ftl.end_collection(plane as u32, job.victim);
             }
         }

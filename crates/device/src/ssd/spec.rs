@@ -34,6 +34,8 @@ pub struct SsdSpec {
     pub slc_cache: Option<SlcCacheSpec>,
     /// Making room.
     pub gc: GcSpec,
+    /// Wearing all blocks alike.
+    pub wear: WearSpec,
     /// What is on the drive at the start.
     pub state: InitialState,
 }
@@ -248,6 +250,29 @@ pub struct GcSpec {
     pub depth: u32,
     /// It steps aside for the host until free blocks run out.
     pub preemptible: bool,
+    /// How far it moves data.
+    pub scope: GcScope,
+}
+
+/// How far collection moves data from where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcScope {
+    /// Not out of its plane.
+    Plane,
+    /// Not out of its package.
+    Chip,
+    /// Anywhere.
+    Drive,
+}
+
+/// `[wear_levelling]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WearSpec {
+    /// The least worn free block is written first.
+    pub dynamic: bool,
+    /// Data is moved out of a plane's least worn block into a free one that has
+    /// been erased more than so many times more; `None` where it stays.
+    pub static_spread: Option<u32>,
 }
 
 /// Which block garbage collection takes.
@@ -321,6 +346,7 @@ impl SsdSpec {
             controller: read_controller(&root.table("controller")?)?,
             channel: read_channel(&root.table("channel")?)?,
             gc: read_gc(&root.table("gc")?, &geometry)?,
+            wear: read_wear(root)?,
             state: read_state(root)?,
             identity,
             geometry,
@@ -760,6 +786,15 @@ fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, ReadError> 
         reserve_blocks: table.int_or("reserve_blocks", 1..=most, 1)? as u32,
         depth: table.int_or("depth", 1..=16384, 4)? as u32,
         preemptible: table.flag_or("preemptible", false)?,
+        scope: table.choice_or(
+            "scope",
+            &[
+                ("plane", GcScope::Plane),
+                ("chip", GcScope::Chip),
+                ("drive", GcScope::Drive),
+            ],
+            GcScope::Plane,
+        )?,
     };
     if gc.reserve_blocks >= gc.start_blocks {
         return Err(table.wrong(
@@ -772,4 +807,18 @@ fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, ReadError> 
     }
     table.finish()?;
     Ok(gc)
+}
+
+fn read_wear(root: &Table<'_>) -> Result<WearSpec, ReadError> {
+    let mut wear = WearSpec {
+        dynamic: true,
+        static_spread: None,
+    };
+    if let Some(table) = root.table_if_any("wear_levelling")? {
+        wear.dynamic = table.flag_or("dynamic", true)?;
+        let spread = table.int_or("static_spread", 1..=1 << 20, 0)? as u32;
+        wear.static_spread = (spread > 0).then_some(spread);
+        table.finish()?;
+    }
+    Ok(wear)
 }

@@ -1,5 +1,6 @@
 //! What must hold inside a drive, whatever the host does.
 
+mod movement;
 mod promises;
 mod room;
 #[path = "../../tests/harness/small.rs"]

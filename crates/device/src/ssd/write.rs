@@ -229,8 +229,8 @@ impl Ssd {
         // Programs of one block must not overtake each other, so all of them
         // wait in one queue; collection yields with its reads and erases.
         op.ready = page.reads == 0;
-        op.collects = page.stream == Stream::Collection;
-        if page.stream != Stream::Collection {
+        op.collects = !page.stream.is_of_host();
+        if page.stream.is_of_host() {
             self.programs_queued += 1;
         }
         let op = self.backend.enqueue(now_ns, op);
@@ -290,9 +290,9 @@ impl Ssd {
             witness.programmed(&page);
         }
         self.ftl.programmed(record);
-        if page.stream == Stream::Collection {
-            self.jobs[page.plane as usize].programs -= 1;
-            self.continue_collection(now_ns, page.plane);
+        if !page.stream.is_of_host() {
+            self.jobs[page.job as usize].programs -= 1;
+            self.continue_collection(now_ns, page.job);
             return;
         }
         if page.stream == Stream::Slc {

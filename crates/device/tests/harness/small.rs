@@ -27,6 +27,8 @@ pub struct Small {
     slc: &'static str,
     allocation: &'static str,
     read_cache: bool,
+    scope: &'static str,
+    wear: &'static str,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -119,6 +121,9 @@ policy = "{policy}"
 start_blocks = {START_BLOCKS}
 reserve_blocks = 1
 preemptible = {preemptible}
+scope = "{scope}"
+[wear_levelling]
+{wear}
 {slc}
 {read_cache}"#,
             state = if self.filled { "filled" } else { "fresh" },
@@ -142,6 +147,8 @@ preemptible = {preemptible}
             cache = self.cache,
             protected = self.protected,
             policy = self.policy,
+            scope = self.scope,
+            wear = self.wear,
             preemptible = self.preemptible,
             slc = match self.slc {
                 "" => String::new(),
@@ -168,7 +175,15 @@ pub fn small() -> impl Strategy<Value = Small> {
     );
     let flags = prop::array::uniform8(any::<bool>());
     let slc = prop::sample::select(SLC_CACHES.to_vec());
-    let ftl = prop::sample::select(vec!["static", "next_free", "least_loaded"]);
+    let ftl = (
+        prop::sample::select(vec!["static", "next_free", "least_loaded"]),
+        prop::sample::select(vec!["plane", "chip", "drive"]),
+        prop::sample::select(vec![
+            "",
+            "static_spread = 1",
+            "dynamic = false\nstatic_spread = 3",
+        ]),
+    );
     (shape, names, flags, slc, ftl).prop_map(|(shape, names, flags, slc, ftl)| Small {
         channels: shape.0,
         packages: shape.1,
@@ -190,7 +205,9 @@ pub fn small() -> impl Strategy<Value = Small> {
         full_duplex: flags[5],
         cached_map: flags[6],
         slc,
-        allocation: ftl,
+        allocation: ftl.0,
+        scope: ftl.1,
+        wear: ftl.2,
         read_cache: flags[7],
     })
 }

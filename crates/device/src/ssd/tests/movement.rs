@@ -1,0 +1,105 @@
+//! Where collection and wear levelling move data.
+
+use blklab_blk::{Nanos, Op, Sector};
+use blklab_stats::DeviceStats;
+
+use super::small;
+use crate::ssd::Ssd;
+use crate::ssd::ftl::Located;
+use crate::ssd::rng::Rng;
+use crate::{Command, Completion, Device};
+
+/// Overwrites slots drawn by `draw`, a slot a command, eight at a time.
+fn overwrite(drive: &mut Ssd, writes: u32, mut draw: impl FnMut(&mut Rng) -> u32) -> DeviceStats {
+    let mut rng = Rng::new(5);
+    let mut done: Vec<Completion> = Vec::new();
+    let (mut now, mut outstanding) = (Nanos::ZERO, 0);
+    for tag in 0..writes {
+        let command = Command {
+            tag,
+            queue: 0,
+            op: Op::Write,
+            sector: Sector(draw(&mut rng) as u64 * 8),
+            sectors: 8,
+            fua: false,
+        };
+        drive.submit(now, command);
+        outstanding += 1;
+        while outstanding >= 8 {
+            now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            outstanding -= done.len();
+            done.clear();
+        }
+    }
+    drive.advance(Nanos(1 << 50), &mut done);
+    drive.ftl.check(drive.spec.logical_slots());
+    drive.stats(Nanos(1 << 50))
+}
+
+/// A drive of two chips with two planes each, of which only the first plane's
+/// addresses are overwritten.
+fn hot_plane(scope: &str) -> (Ssd, DeviceStats) {
+    let scope = format!("depth = 8\nscope = \"{scope}\"");
+    let mut drive = Ssd::new(small(&[("depth = 8", &scope)]), 1);
+    let slots = drive.spec.logical_slots() as u32 / 4;
+    let stats = overwrite(&mut drive, 40_000, |rng| rng.below(slots) * 4);
+    (drive, stats)
+}
+
+/// Whether every slot is in the same part of so many planes as its address.
+fn all_at_home(drive: &Ssd, planes: u32) -> bool {
+    (0..drive.spec.logical_slots() as u32).all(|slot| match drive.ftl.locate(slot) {
+        Located::Flash(at) | Located::Buffered(at) => {
+            drive.ftl.parts(at).plane / planes == drive.ftl.target(slot) / planes
+        }
+        Located::Nowhere => panic!("slot {slot} is lost"),
+    })
+}
+
+#[test]
+fn collection_keeps_data_in_its_scope() {
+    let (drive, plane) = hot_plane("plane");
+    assert!(all_at_home(&drive, 1));
+    assert_eq!(plane.collection.sectors_off_plane, 0);
+    let (drive, chip) = hot_plane("chip");
+    assert!(all_at_home(&drive, 2) && !all_at_home(&drive, 1));
+    assert!(chip.collection.sectors_off_plane > 0 && chip.collection.sectors_off_chip == 0);
+    let (drive, whole) = hot_plane("drive");
+    assert!(!all_at_home(&drive, 2));
+    assert!(whole.collection.sectors_off_chip > 0);
+    // The more of the spare space the hot plane's data can use, the less is
+    // moved.
+    let moved = |stats: &DeviceStats| stats.collection.sectors_moved;
+    println!("{} {} {}", moved(&plane), moved(&chip), moved(&whole));
+    assert!(moved(&whole) < moved(&chip) && moved(&chip) < moved(&plane));
+}
+
+/// The spread of erase counts after only a twentieth of the data was
+/// overwritten, and what was moved to level it.
+fn spread(table: &str) -> DeviceStats {
+    let table = format!("[wear_levelling]\n{table}\n[gc]");
+    let mut drive = Ssd::new(small(&[("[gc]", &table)]), 1);
+    let hot = drive.spec.logical_slots() as u32 / 20;
+    overwrite(&mut drive, 150_000, |rng| rng.below(hot))
+}
+
+#[test]
+fn static_wear_levelling_bounds_the_spread_of_erase_counts() {
+    let dynamic = spread("");
+    let fixed = spread("static_spread = 6");
+    let none = spread("dynamic = false");
+    println!("{:?} {:?} {:?}", dynamic.wear, fixed.wear, none.wear);
+    // Nobody erases what is never overwritten.
+    assert_eq!(dynamic.wear.min_erases, 0);
+    assert_eq!(dynamic.levelling.blocks, 0);
+    assert!(dynamic.wear.max_erases > 25);
+    // A block that comes back from use has been erased once more.
+    assert!(fixed.wear.max_erases - fixed.wear.min_erases <= 6 + 2);
+    assert!(fixed.wear.mean_erases < 1.5 * dynamic.wear.mean_erases);
+    // It has a price: every block that it empties is written once more.
+    let written = |stats: &DeviceStats| stats.flash_sectors_programmed;
+    assert!(fixed.levelling.blocks > 0);
+    assert!(written(&fixed) >= written(&dynamic) + fixed.levelling.sectors_moved * 9 / 10);
+    // Without dynamic levelling some free blocks are taken again and again.
+    assert!(none.wear.max_erases > dynamic.wear.max_erases);
+}
