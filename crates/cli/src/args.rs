@@ -25,6 +25,15 @@ Examples:
   blklab report sim.json host.json --html both.html
       comparisons of both worlds in one table";
 
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  blklab probe /dev/nvme1n1
+      what reads alone tell
+  blklab probe /dev/sdx --destroy-data /dev/sdx --output-drive sdx.toml
+      also what takes writing, and a description for --drive
+  blklab probe --drive mx100-256
+      a model, of which the right answers are known";
+
 const REPLAY_EXAMPLES: &str = "\
 Examples:
   blklab replay load.trace --schedulers mq-deadline,bfq --drive mx100-256
@@ -55,6 +64,8 @@ pub(crate) enum Command {
     Record(RecordArgs),
     /// Run a job under one scheduler and print it as fio does
     Run(RunArgs),
+    /// Find what a drive looks like inside, and describe it
+    Probe(ProbeArgs),
     /// Fit a drive's and a machine's description to measured fio results
     Calibrate(CalibrateArgs),
     /// Hold our schedulers and block layer against traces of a real kernel
@@ -298,6 +309,43 @@ pub(crate) struct CalibrateArgs {
     pub(crate) output_machine: Option<PathBuf>,
 
     /// Write the table to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(after_help = PROBE_EXAMPLES)]
+pub(crate) struct ProbeArgs {
+    /// A drive of this machine, or an NBD export (nbd://..., nbd+unix://...)
+    #[arg(
+        required_unless_present = "drive",
+        conflicts_with = "drive",
+        value_name = "DEVICE|URI"
+    )]
+    pub(crate) device: Option<String>,
+
+    /// A model instead: a name from `blklab list drives`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: Option<String>,
+
+    /// Allow writing, which destroys what is on the drive: its name once more.
+    /// A model needs no word
+    #[arg(long, value_name = "DEVICE|URI")]
+    pub(crate) destroy_data: Option<String>,
+
+    /// How much to overwrite in search of where writing becomes slower
+    #[arg(long, default_value = "8G", value_name = "BYTES")]
+    pub(crate) cliff_bytes: String,
+
+    /// Decides which places are tried
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Write a description of the drive there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_drive: Option<PathBuf>,
+
+    /// Write the findings to a file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -225,6 +225,15 @@ pub(crate) fn progress(runs: usize) -> ProgressBar {
     bar
 }
 
+/// A line on standard error that says what goes on, where somebody watches.
+pub(crate) fn progress_words() -> ProgressBar {
+    let bar = progress(0);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// The command as it was typed, for the page; the program's folder is left out.
 pub(crate) fn command_line() -> String {
     let words = std::env::args().skip(1).map(|word| quoted(&word));

@@ -12,6 +12,7 @@ mod list;
 mod load;
 mod manual;
 mod output;
+mod probe;
 mod record;
 mod report;
 mod run;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Report(args) => report::report(&args),
         Command::Run(args) => run::run(&args),
+        Command::Probe(args) => probe::probe(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Conform(args) => conform::conform(&args),
         Command::Serve(args) => serve::serve(&args),

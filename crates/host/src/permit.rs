@@ -25,35 +25,49 @@ pub fn permit(
     makes_file_system: bool,
     destroy_data: Option<&str>,
 ) -> Result<Vec<String>, HostError> {
-    let device = disk.path.display().to_string();
-    let read_only_job = is_read_only_job(job) && !makes_file_system;
-    if let Some(named) = destroy_data.filter(|named| *named != device) {
-        return Err(HostError::Refused(format!(
-            "--destroy-data {named} is not the device of this run; it must be named exactly as \
-             in --device {device}"
-        )));
-    }
-    let found = inspect(system, disk)?;
-    if read_only_job {
+    check_name(disk, destroy_data)?;
+    if is_read_only_job(job) && !makes_file_system {
+        let found = inspect(system, disk)?;
         return Ok(warnings(
             &found,
             "the job only reads, but others' work disturbs it",
         ));
     }
+    let writer = writer(job, makes_file_system);
+    permit_writes(system, disk, &writer, destroy_data)
+}
+
+/// Lets `writer`, as messages call it, write to the drive, or refuses it.
+pub fn permit_writes(
+    system: &System,
+    disk: &Disk,
+    writer: &str,
+    destroy_data: Option<&str>,
+) -> Result<Vec<String>, HostError> {
+    check_name(disk, destroy_data)?;
+    let device = disk.path.display().to_string();
+    let found = inspect(system, disk)?;
     if is_read_only(system, disk)? {
         return Err(HostError::Refused(format!(
-            "{device} is read-only and {} writes",
-            writer(job, makes_file_system)
+            "{device} is read-only and {writer} writes"
         )));
     }
     if destroy_data.is_none() {
-        return Err(HostError::Refused(refusal(
-            &device,
-            &writer(job, makes_file_system),
-            &found,
-        )));
+        return Err(HostError::Refused(refusal(&device, writer, &found)));
     }
     Ok(warnings(&found, "its data will be destroyed, as asked"))
+}
+
+/// The word must be of this very device.
+fn check_name(disk: &Disk, destroy_data: Option<&str>) -> Result<(), HostError> {
+    let device = disk.path.display().to_string();
+    match destroy_data.filter(|named| *named != device) {
+        None => Ok(()),
+        Some(named) => Err(HostError::Refused(format!(
+            "--destroy-data {named} is not the device of this run; it must be named exactly as \
+             the device is: {device}"
+        ))),
+    }
 }
 
 /// Who would write.

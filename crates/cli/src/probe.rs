@@ -1,0 +1,151 @@
+//! `blklab probe`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use blklab_host::{Disk, System, permit_writes};
+use blklab_nbd::Uri;
+use blklab_probe::{
+    BehindWrites, Cliff, Finding, Modelled, Plan, ProbeError, Probed, Target, describe, size,
+};
+use blklab_serve::parse_size;
+
+use crate::args::ProbeArgs;
+use crate::compare::progress_words;
+use crate::failure::Failure;
+use crate::host::failure;
+use crate::inputs;
+use crate::output;
+
+pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
+    let cliff_bytes = parse_size(&args.cliff_bytes)
+        .map_err(|e| Failure::mistake(format!("--cliff-bytes: {e}")))?;
+    let (mut target, writes, name) = target(args)?;
+    let plan = Plan {
+        writes,
+        cliff_bytes,
+        seed: args.seed,
+    };
+    let bar = progress_words();
+    let probed = blklab_probe::probe(target.as_mut(), &plan, &mut |what| {
+        bar.set_message(what.to_string());
+    });
+    bar.finish_and_clear();
+    let probed = probed.map_err(|error| match error {
+        ProbeError::Io(message) => Failure::Broken(message),
+        ProbeError::Interrupted(signal) => Failure::Broken(format!("stopped by {signal}")),
+    })?;
+    if let Some(path) = &args.output_drive {
+        let Some(text) = describe(&probed, &name) else {
+            return Err(Failure::mistake(format!(
+                "--output-drive: {name} has moving parts, which a probe does not see through; \
+                 begin with --drive hdd-7200 and `blklab calibrate`"
+            )));
+        };
+        output::write_file(path, &text)?;
+    }
+    output::deliver(&text(&probed, &name), args.output.as_deref())
+}
+
+/// What is probed, whether it may be written, and what it is called.
+fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> {
+    if let Some(name) = &args.drive {
+        let (spec, _) = inputs::drive(name)?;
+        return Ok((
+            Box::new(Modelled::new(&spec, args.seed)),
+            true,
+            name.clone(),
+        ));
+    }
+    let device = args.device.clone().unwrap_or_default();
+    let writes = args.destroy_data.is_some();
+    if device.starts_with("nbd") && device.contains("://") {
+        if args
+            .destroy_data
+            .as_ref()
+            .is_some_and(|named| *named != device)
+        {
+            return Err(Failure::mistake(format!(
+                "--destroy-data must name the export exactly: {device}"
+            )));
+        }
+        let uri = Uri::parse(&device).map_err(Failure::mistake)?;
+        let export = blklab_serve::Probed::connect(&uri).map_err(Failure::Broken)?;
+        return Ok((Box::new(export), writes, device));
+    }
+    let system = System::default();
+    let disk = Disk::find(&system, Path::new(&device)).map_err(failure)?;
+    if writes {
+        let destroy = args.destroy_data.as_deref();
+        let warnings = permit_writes(&system, &disk, "probe", destroy).map_err(failure)?;
+        for warning in warnings {
+            eprintln!("blklab: warning: {device}: {warning}");
+        }
+    }
+    let drive = blklab_host::Probed::open(&system, &disk, writes).map_err(failure)?;
+    Ok((Box::new(drive), writes, device))
+}
+
+/// The findings, one a line, with what was seen under each.
+fn text(probed: &Probed, name: &str) -> String {
+    let mut text = format!("{name}: {}\n\n", size(probed.capacity_bytes));
+    let layout = &probed.layout;
+    line(&mut text, "chunk", &layout.chunk, |bytes| size(*bytes));
+    line(
+        &mut text,
+        "chunks in parallel",
+        &layout.parallel,
+        u64::to_string,
+    );
+    line(&mut text, "mapping", &layout.mapping, |m| m.to_string());
+    line(
+        &mut text,
+        "mapping, overwritten",
+        &probed.overwritten,
+        |m| m.to_string(),
+    );
+    line(&mut text, "boundary", &probed.boundary, |bytes| {
+        size(*bytes)
+    });
+    line(&mut text, "speed-up by depth", &probed.speedup, |speedup| {
+        format!("{:.1} at depth {}", speedup.factor, speedup.depth)
+    });
+    line(&mut text, "write buffer", &probed.buffer, |bytes| {
+        size(*bytes)
+    });
+    line(
+        &mut text,
+        "read behind writes",
+        &probed.behind_writes,
+        behind,
+    );
+    line(&mut text, "write cliff", &probed.cliff, cliff);
+    text
+}
+
+fn behind(found: &BehindWrites) -> String {
+    let factor = found.behind_ns as f64 / found.alone_ns.max(1) as f64;
+    format!("{factor:.1} times as long")
+}
+
+fn cliff(found: &Cliff) -> String {
+    let left = found.behind / found.before.max(1.0) * 100.0;
+    format!("to {left:.0} % behind {}", size(found.after_bytes))
+}
+
+fn line<T>(text: &mut String, name: &str, finding: &Finding<T>, show: impl Fn(&T) -> String) {
+    let (value, confidence) = match &finding.value {
+        Some(value) => (
+            show(value),
+            format!("{:3.0} % agree", finding.confidence * 100.0),
+        ),
+        None => ("not detected".to_string(), String::new()),
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{}",
+        format!("{name:<22}{value:<26}{confidence}").trim_end()
+    );
+    let _ = writeln!(text, "  {}", finding.seen);
+}

@@ -1,0 +1,180 @@
+//! A real drive to probe: direct I/O past the page cache, a thread for each
+//! I/O in flight.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use blklab_probe::{Batch, Io, ProbeError, Target};
+use rustix::fs::OFlags;
+
+use crate::disk::Disk;
+use crate::error::HostError;
+use crate::interrupt::Interrupts;
+use crate::system::{System, read};
+
+/// I/Os in flight at most, a thread each.
+const THREADS: usize = 128;
+
+/// Memory for direct I/O begins at a multiple of this, whatever the drive.
+const ALIGN: usize = 4096;
+
+/// How often a rest looks for signals.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a thread is given, and its number in the batch.
+type Job = (usize, Io);
+
+/// What it answers: when it began and ended, or what the drive said.
+type Answer = (usize, usize, Result<(Instant, Instant), std::io::Error>);
+
+/// A drive under test.
+pub struct Probed {
+    capacity_bytes: u64,
+    block_bytes: u64,
+    is_rotational: bool,
+    device: String,
+    jobs: Vec<Sender<Job>>,
+    answers: Receiver<Answer>,
+    threads: Vec<JoinHandle<()>>,
+    interrupts: Interrupts,
+}
+
+impl Probed {
+    /// Opens a drive, to write as well only if `writes`.
+    pub fn open(system: &System, disk: &Disk, writes: bool) -> Result<Probed, HostError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(writes)
+            .custom_flags(OFlags::DIRECT.bits().cast_signed())
+            .open(&disk.path)
+            .map_err(|e| HostError::io("open the drive", &disk.path, e))?;
+        let number = |name: &str| {
+            let path = disk.folder(system).join("queue").join(name);
+            read("read the queue", &path)
+                .ok()?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        };
+        let file = Arc::new(file);
+        let (answer, answers) = channel();
+        let (mut jobs, mut threads) = (Vec::new(), Vec::new());
+        for thread in 0..THREADS {
+            let (job, todo) = channel();
+            let (file, answer) = (Arc::clone(&file), answer.clone());
+            threads.push(std::thread::spawn(move || {
+                work(thread, &file, &todo, &answer);
+            }));
+            jobs.push(job);
+        }
+        Ok(Probed {
+            capacity_bytes: disk.size_bytes(system)?,
+            block_bytes: number("physical_block_size").unwrap_or(4096),
+            is_rotational: number("rotational") == Some(1),
+            device: disk.path.display().to_string(),
+            jobs,
+            answers,
+            threads,
+            interrupts: Interrupts::watch()?,
+        })
+    }
+
+    fn check(&self) -> Result<(), ProbeError> {
+        match self.interrupts.check() {
+            Err(HostError::Interrupted(signal)) => Err(ProbeError::Interrupted(signal)),
+            _ => Ok(()),
+        }
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> ProbeError {
+        ProbeError::Io(format!("{}: {error}", self.device))
+    }
+}
+
+/// A thread's life: does one I/O after the other.
+fn work(thread: usize, file: &File, todo: &Receiver<Job>, answer: &Sender<Answer>) {
+    let mut memory = Vec::new();
+    while let Ok((number, io)) = todo.recv() {
+        let bytes = io.bytes as usize;
+        if memory.len() < bytes + ALIGN {
+            memory.resize(bytes + ALIGN, 0x5a_u8);
+        }
+        let skip = memory.as_ptr().align_offset(ALIGN);
+        let place = &mut memory[skip..skip + bytes];
+        let began = Instant::now();
+        let done = match io.is_write {
+            true => file.write_all_at(place, io.offset),
+            false => file.read_exact_at(place, io.offset),
+        };
+        let done = done.map(|()| (began, Instant::now()));
+        if answer.send((number, thread, done)).is_err() {
+            return;
+        }
+    }
+}
+
+impl Target for Probed {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.is_rotational
+    }
+
+    fn run(&mut self, ios: &[Io], depth: usize) -> Result<Batch, ProbeError> {
+        self.check()?;
+        let mut batch = Batch {
+            elapsed_ns: 0,
+            latencies_ns: vec![0; ios.len()],
+            ended_ns: vec![0; ios.len()],
+        };
+        let start = Instant::now();
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let mut free: Vec<usize> = (0..depth.clamp(1, THREADS)).rev().collect();
+        let (mut next, mut ended) = (0, 0);
+        while ended < ios.len() {
+            while next < ios.len()
+                && let Some(thread) = free.pop()
+            {
+                let sent = self.jobs[thread].send((next, ios[next]));
+                sent.map_err(|error| self.broken(&error))?;
+                next += 1;
+            }
+            let answer = self.answers.recv();
+            let (number, thread, done) = answer.map_err(|error| self.broken(&error))?;
+            let (began, end) = done.map_err(|error| self.broken(&error))?;
+            batch.latencies_ns[number] = ns(end - began);
+            batch.ended_ns[number] = ns(end.saturating_duration_since(start));
+            free.push(thread);
+            ended += 1;
+        }
+        batch.elapsed_ns = batch.ended_ns.iter().copied().max().unwrap_or(0);
+        Ok(batch)
+    }
+
+    fn rest(&mut self, ns: u64) {
+        let end = Instant::now() + Duration::from_nanos(ns);
+        while Instant::now() < end && self.check().is_ok() {
+            std::thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+}
+
+impl Drop for Probed {
+    fn drop(&mut self) {
+        self.jobs.clear();
+        for thread in self.threads.drain(..) {
+            // What it did last is of no use any more.
+            let _ = thread.join();
+        }
+    }
+}
