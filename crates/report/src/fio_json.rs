@@ -5,7 +5,8 @@
 use std::io;
 
 use blklab_stats::{
-    BatchBuckets, DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, Results,
+    BatchBuckets, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats, Histogram,
+    HwQueueStats, JobResults, Results,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -317,20 +318,7 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "map_reads": device.map_reads,
             "map_programs": device.map_programs,
             "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
-            "collection": {
-                "blocks": device.collection.blocks,
-                "sectors_moved": device.collection.sectors_moved,
-                "sectors_off_plane": device.collection.sectors_off_plane,
-                "sectors_off_chip": device.collection.sectors_off_chip,
-                "busy_ns": device.collection.busy_ns,
-                "longest_ns": device.collection.longest_ns,
-                "reads_behind": device.collection.reads_behind,
-                "reads_behind_ns": device.collection.reads_behind_ns,
-                "longest_read_wait_ns": device.collection.longest_read_wait_ns,
-                "writes_stalled": device.collection.writes_stalled,
-                "stalled_ns": device.collection.stalled_ns,
-                "longest_stall_ns": device.collection.longest_stall_ns,
-            },
+            "collection": collection_facts(&device.collection),
             "slc": {
                 "sectors_written": device.slc.sectors_written,
                 "sectors_past": device.slc.sectors_past,
@@ -338,15 +326,36 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "blocks_folded": device.slc.blocks_folded,
                 "sectors_folded": device.slc.sectors_folded,
             },
-            "wear": {
-                "min_erases": device.wear.min_erases,
-                "max_erases": device.wear.max_erases,
-                "mean_erases": device.wear.mean_erases,
-                "spread_erases": device.wear.max_erases - device.wear.min_erases,
-                "levelled_blocks": device.levelling.blocks,
-                "levelled_sectors": device.levelling.sectors_moved,
-            },
+            "wear": wear_facts(device),
         },
+    })
+}
+
+fn collection_facts(collection: &CollectionStats) -> Value {
+    json!({
+        "blocks": collection.blocks,
+        "sectors_moved": collection.sectors_moved,
+        "sectors_off_plane": collection.sectors_off_plane,
+        "sectors_off_chip": collection.sectors_off_chip,
+        "busy_ns": collection.busy_ns,
+        "longest_ns": collection.longest_ns,
+        "reads_behind": collection.reads_behind,
+        "reads_behind_ns": collection.reads_behind_ns,
+        "longest_read_wait_ns": collection.longest_read_wait_ns,
+        "writes_stalled": collection.writes_stalled,
+        "stalled_ns": collection.stalled_ns,
+        "longest_stall_ns": collection.longest_stall_ns,
+    })
+}
+
+fn wear_facts(device: &DeviceStats) -> Value {
+    json!({
+        "min_erases": device.wear.min_erases,
+        "max_erases": device.wear.max_erases,
+        "mean_erases": device.wear.mean_erases,
+        "spread_erases": device.wear.max_erases - device.wear.min_erases,
+        "levelled_blocks": device.levelling.blocks,
+        "levelled_sectors": device.levelling.sectors_moved,
     })
 }
 
