@@ -1,12 +1,11 @@
 //! An NBD export as a drive to probe.
 
-use std::os::fd::OwnedFd;
-
 use blklab_blk::Nanos;
 use blklab_nbd::wire::{Command, REPLY_FLAG_DONE, chunk};
 use blklab_nbd::{ReplyHead, Request, Uri};
 use blklab_probe::{Batch, Io, ProbeError, Target};
 
+use crate::channel::Channel;
 use crate::client::{broken, connect};
 use crate::clock::Clock;
 
@@ -18,7 +17,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// A connection on which one batch after the other is asked for.
 pub struct Probed {
-    socket: OwnedFd,
+    channel: Channel,
     clock: Clock,
     size_bytes: u64,
     input: Vec<u8>,
@@ -35,9 +34,9 @@ impl Probed {
     /// # Errors
     /// Where the server cannot be reached or refuses.
     pub fn connect(uri: &Uri) -> Result<Probed, String> {
-        let (socket, negotiated) = connect(uri)?;
+        let (channel, negotiated) = connect(uri, false)?;
         Ok(Probed {
-            socket,
+            channel,
             clock: Clock::start(),
             size_bytes: negotiated.size_bytes,
             input: vec![0; INPUT_BYTES],
@@ -59,11 +58,7 @@ impl Probed {
         if io.is_write {
             self.out.resize(self.out.len() + io.bytes as usize, 0x5a);
         }
-        let mut sent = 0;
-        while sent < self.out.len() {
-            sent += rustix::io::write(&self.socket, &self.out[sent..]).map_err(broken)?;
-        }
-        Ok(())
+        self.channel.write_all(&self.out).map_err(broken)
     }
 
     /// The next request that was answered.
@@ -108,7 +103,11 @@ impl Probed {
     fn read(&mut self) -> Result<(), String> {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
-        match rustix::io::read(&self.socket, &mut self.input[self.end..]).map_err(broken)? {
+        match self
+            .channel
+            .read(&mut self.input[self.end..])
+            .map_err(broken)?
+        {
             0 => Err("the server hung up".to_string()),
             length => {
                 self.end += length;
