@@ -155,3 +155,83 @@ fn a_rate_is_kept() {
     let iops = json["jobs"][0]["read"]["iops"].as_f64().expect("iops");
     assert!((iops - 2000.0).abs() < 40.0, "rate_iops=2000 gave {iops}");
 }
+
+#[test]
+fn a_run_can_be_looked_at_moment_by_moment() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let args = [
+        "run",
+        "mixed.fio",
+        "--drive",
+        "mx100-256",
+        "--machine",
+        "xeon-10core",
+        "--scheduler",
+        "mq-deadline",
+        "--timeline-start",
+        "1ms",
+        "--timeline-length",
+        "5ms",
+        "--html",
+        "page.html",
+        "--perfetto",
+        "run.pftrace",
+    ];
+    place.blklab(&args).ok();
+    let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+    assert!(page.contains("over 5000 us of the first run, from 1000 us on"));
+    for name in [
+        "\"CPU 0\"",
+        "\"channel 7\"",
+        "\"die 15\"",
+        "mean of 20 CPUs",
+    ] {
+        assert!(page.contains(name), "{name} is missing");
+    }
+    let trace = std::fs::read(place.path("run.pftrace")).expect("a trace");
+    // The first packet (field 1 of Trace), then names of tracks.
+    assert_eq!(trace[0], 0x0a);
+    let text = String::from_utf8_lossy(&trace);
+    for name in [
+        "CPUs of xeon-10core",
+        "queue, mq-deadline",
+        "die 15",
+        "read sense",
+    ] {
+        assert!(text.contains(name), "{name} is missing");
+    }
+}
+
+#[test]
+fn a_timeline_that_cannot_be_is_no_file() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let late = [
+        "run",
+        "mixed.fio",
+        "--timeline-start",
+        "1000s",
+        "--perfetto",
+        "run.pftrace",
+    ];
+    let done = place.blklab(&late);
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("the run was over after"), "{}", done.err);
+    assert!(!place.path("run.pftrace").exists());
+    for (args, said) in [
+        (
+            vec!["--timeline-start", "1ms"],
+            "needs --html or --perfetto",
+        ),
+        (
+            vec!["--timeline-start", "1", "--html", "x"],
+            "a number with its unit",
+        ),
+    ] {
+        let args: Vec<&str> = ["run", "mixed.fio"].into_iter().chain(args).collect();
+        let done = place.blklab(&args);
+        assert_eq!(done.status, 2);
+        assert!(done.err.contains(said), "{}", done.err);
+    }
+}

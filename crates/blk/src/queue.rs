@@ -392,6 +392,12 @@ impl RequestQueue {
             .map(|bio| &self.rqs.bios[bio].bio)
     }
 
+    /// Requests made so far, those merged since included: the number of the
+    /// next one.
+    pub fn requests_made(&self) -> u64 {
+        self.rqs.made()
+    }
+
     /// Whether no bio is anywhere in the queue.
     pub fn is_idle(&self) -> bool {
         self.rqs.bios_in_use() == 0 && self.rqs.in_use() == 0

@@ -217,6 +217,11 @@ impl Requests {
         self.requests.remove(id);
     }
 
+    /// Requests put in so far.
+    pub(crate) fn made(&self) -> u64 {
+        self.serial
+    }
+
     /// Requests in use.
     pub fn in_use(&self) -> usize {
         self.requests.in_use()

@@ -151,6 +151,7 @@ impl Case {
             drive,
             scheduler: &self.scheduler,
             seed,
+            record: None,
         };
         let results = blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
             row: self.job.name.clone(),

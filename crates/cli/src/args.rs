@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
 use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
+use crate::timeline_args::TimelineArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +17,8 @@ Examples:
   blklab compare my.fio --set mq-deadline.fifo_batch=1
   blklab run my.fio --scheduler ac --output-format json
       one run, printed as fio prints it
+  blklab run my.fio --perfetto run.pftrace
+      the path of every request, for ui.perfetto.dev
   blklab compare --drive nvme -- --name=t --rw=randread --bs=4k --filename=/dev/x --runtime=1
       fio's own command line
   blklab compare search.trace --replay closed --depth 32
@@ -199,9 +202,12 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
     pub(crate) output_format: CompareFormat,
 
-    /// Also write a self-contained page
+    /// Also write a self-contained page, with a timeline of the drive
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) timeline: TimelineArgs,
 }
 
 #[derive(Args)]
@@ -246,6 +252,18 @@ pub(crate) struct RunArgs {
     /// What to print, by fio's names
     #[arg(long, value_enum, default_value_t = RunFormat::Normal)]
     pub(crate) output_format: RunFormat,
+
+    /// Also write a self-contained page, with a timeline of the drive
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Also write a trace for Perfetto's viewer: CPUs, queue, scheduler and
+    /// drive as tracks, each request's path through them as a flow
+    #[arg(long, value_name = "FILE")]
+    pub(crate) perfetto: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) timeline: TimelineArgs,
 }
 
 /// fio's output formats.

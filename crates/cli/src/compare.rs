@@ -83,6 +83,10 @@ fn simulated(
     pace: &PaceArgs,
     sweep: &SweepArgs,
 ) -> Result<Comparison, Failure> {
+    if let (None, Some(option)) = (&sweep.html, sweep.timeline.given()) {
+        return Err(Failure::mistake(format!("{option} needs --html")));
+    }
+    let record = sweep.timeline.window(sweep.html.is_some(), false);
     let repeats = sweep.repeats.unwrap_or(REPEATS);
     let names = match &sweep.schedulers {
         Some(names) => names.clone(),
@@ -108,6 +112,7 @@ fn simulated(
                 drive: &drive,
                 scheduler: &schedulers[0],
                 seed,
+                record,
             };
             sweep_job(&base, &schedulers, repeats, &done)
         }
@@ -120,6 +125,7 @@ fn simulated(
                     drive: &drive,
                     scheduler,
                     seed,
+                    record: record.filter(|_| seed == models.seed),
                 })
             };
             blklab_sim::sweep(&schedulers, repeats, seed, run, &done)
@@ -185,7 +191,7 @@ pub(crate) fn deliver(
         CompareFormat::Json => json::render(comparison),
     };
     if let Some(path) = page {
-        output::write_file(path, &html::render(comparison))?;
+        output::write_file(path, html::render(comparison).as_bytes())?;
     }
     output::deliver(&text, file)
 }

@@ -19,6 +19,7 @@ mod run;
 mod serve;
 mod serve_args;
 mod show;
+mod timeline_args;
 mod top;
 mod trace;
 

@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes a file: it appears whole, or not at all.
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let fault = |e: &dyn std::fmt::Display| {
         Failure::Mistake(format!("{}: cannot write: {e}", path.display()))
     };
@@ -29,14 +29,14 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     }
     if path.exists() && !path.is_file() {
         // A pipe or a terminal cannot be replaced.
-        return std::fs::write(path, text).map_err(|e| fault(&e));
+        return std::fs::write(path, bytes).map_err(|e| fault(&e));
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".blklab-")
         .tempfile_in(folder.unwrap_or(Path::new(".")))
         .map_err(|e| fault(&e))?;
-    file.write_all(text.as_bytes()).map_err(|e| fault(&e))?;
+    file.write_all(bytes).map_err(|e| fault(&e))?;
     set_usual_rights(file.as_file()).map_err(|e| fault(&e))?;
     file.persist(path).map_err(|e| fault(&e.error))?;
     Ok(())
@@ -57,7 +57,7 @@ fn set_usual_rights(_: &std::fs::File) -> std::io::Result<()> {
 /// Prints, or writes to a file where one is named.
 pub(crate) fn deliver(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     match file {
-        Some(path) => write_file(path, text),
+        Some(path) => write_file(path, text.as_bytes()),
         None => print(text),
     }
 }

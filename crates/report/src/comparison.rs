@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance};
+use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance, Timeline};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::{CpuTimeline, timelines};
@@ -53,10 +53,23 @@ pub struct Comparison {
     /// What CPUs did over time; empty where that was not watched.
     #[serde(default)]
     pub cpus: Vec<CpuTimeline>,
+    /// What happened moment by moment in each scheduler's first run, where that
+    /// was recorded. It is for the page; JSON would be drowned in it.
+    #[serde(skip)]
+    pub timelines: Vec<SchedulerTimeline>,
     /// Things the reader must know, each once.
     pub notes: Vec<String>,
     /// How to repeat it; the caller fills it in.
     pub origin: Origin,
+}
+
+/// A scheduler's recorded run.
+#[derive(Clone, Debug)]
+pub struct SchedulerTimeline {
+    /// The scheduler.
+    pub scheduler: String,
+    /// What was recorded of it.
+    pub timeline: Timeline,
 }
 
 /// What repeats a comparison.
@@ -314,9 +327,22 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         why: facts(schedulers),
         channels: channels(schedulers),
         cpus: timelines(schedulers),
+        timelines: recorded(schedulers),
         notes: notes(schedulers),
         origin: Origin::default(),
     }
+}
+
+/// The recorded timelines, one a scheduler.
+fn recorded(schedulers: &[SchedulerRuns]) -> Vec<SchedulerTimeline> {
+    let of = |scheduler: &SchedulerRuns| {
+        let timeline = scheduler.runs.iter().find_map(|run| run.timeline.clone())?;
+        Some(SchedulerTimeline {
+            scheduler: scheduler.name.clone(),
+            timeline,
+        })
+    };
+    schedulers.iter().filter_map(of).collect()
 }
 
 fn seeds(scheduler: &SchedulerRuns) -> Vec<u64> {

@@ -3,13 +3,14 @@
 
 mod chart;
 mod cpus;
+mod timeline;
 
 use std::fmt::{self, Write};
 
 use crate::comparison::{Cell, Comparison, DirectionTable, Metric, Section};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 use crate::text::{process_head, process_scale, scale_of, subtitle};
-use crate::why::Fact;
+use crate::why::{Channels, Fact};
 
 /// The comparison as a page.
 pub fn render(comparison: &Comparison) -> String {
@@ -29,7 +30,11 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
          <title>{title} - blklab</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>",
         include_str!("html/style.css")
     )?;
-    writeln!(out, "<h1>I/O schedulers compared: {title}</h1>")?;
+    let what = match comparison.schedulers.len() {
+        1 => "One I/O scheduler",
+        _ => "I/O schedulers compared",
+    };
+    writeln!(out, "<h1>{what}: {title}</h1>")?;
     writeln!(
         out,
         "<p class=\"soft\">{}</p>",
@@ -46,7 +51,8 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
         write_section(out, comparison, section, several)?;
     }
     write_why(out, comparison)?;
-    write_channels(out, comparison)?;
+    write_parts(out, comparison)?;
+    timeline::write(out, &comparison.timelines)?;
     cpus::write(out, &comparison.cpus)?;
     write_origin(out, comparison)?;
     writeln!(
@@ -241,24 +247,51 @@ fn write_fact(out: &mut String, fact: &Fact) -> fmt::Result {
     writeln!(out, "</tr>")
 }
 
-fn write_channels(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    let all = comparison.channels.iter().flat_map(|c| &c.busy);
-    let most = all.copied().fold(0.0, f64::max);
-    if most == 0.0 {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "<h2>Channels</h2>\n<p class=\"soft\">Share of the run in which each channel of the \
-         drive was busy; the dashed line is the mean.</p>\n<div class=\"few\">"
-    )?;
-    for (index, channels) in comparison.channels.iter().enumerate() {
-        let name = escape(&channels.scheduler);
-        writeln!(out, "<div class=\"card\"><h3>{name}</h3>")?;
-        chart::channels(out, index, &channels.busy, most)?;
+/// A kind of the drive's parts, and how busy each of them was.
+type Parts = (&'static str, &'static str, fn(&Channels) -> &[f64]);
+
+const PARTS: [Parts; 3] = [
+    (
+        "Channels",
+        "each channel of the drive had a die at work or carried data",
+        |c| &c.busy,
+    ),
+    ("Dies", "each die's array was busy", |c| &c.dies),
+    ("Planes", "each plane was busy", |c| &c.planes),
+];
+
+fn write_parts(out: &mut String, comparison: &Comparison) -> fmt::Result {
+    for (title, what, of) in PARTS {
+        let all = comparison.channels.iter().flat_map(of);
+        let most = all.copied().fold(0.0, f64::max);
+        // One plane a die says nothing new.
+        let same = title == "Planes" && comparison.channels.iter().all(|c| c.planes == c.dies);
+        if most == 0.0 || same {
+            continue;
+        }
+        writeln!(
+            out,
+            "<h2>{title}</h2>\n<p class=\"soft\">Share of the run in which {what}; the dashed \
+             line is the mean.</p>\n<div class=\"few\">"
+        )?;
+        for (index, channels) in comparison.channels.iter().enumerate() {
+            let name = escape(&channels.scheduler);
+            writeln!(out, "<div class=\"card\"><h3>{name}</h3>")?;
+            chart::shares(out, (index, part_name(title)), of(channels), most)?;
+            writeln!(out, "</div>")?;
+        }
         writeln!(out, "</div>")?;
     }
-    writeln!(out, "</div>")
+    Ok(())
+}
+
+/// One of them.
+fn part_name(title: &str) -> &'static str {
+    match title {
+        "Channels" => "channel",
+        "Dies" => "die",
+        _ => "plane",
+    }
 }
 
 fn write_origin(out: &mut String, comparison: &Comparison) -> fmt::Result {

@@ -14,6 +14,7 @@ pub mod html;
 pub mod json;
 pub mod merge;
 mod observed;
+pub mod perfetto;
 mod processes;
 mod quantity;
 #[cfg(test)]
@@ -26,7 +27,7 @@ mod why;
 
 pub use comparison::{
     Cell, Change, Comparison, CurvePoint, Direction, DirectionTable, Metric, Origin, Row,
-    SchedulerRuns, Section, compare,
+    SchedulerRuns, SchedulerTimeline, Section, compare,
 };
 pub use cpu_time::CpuTimeline;
 pub use processes::{ProcessColumn, ProcessFigures};

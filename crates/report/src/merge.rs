@@ -117,6 +117,7 @@ pub fn merge(parts: &[Part]) -> Comparison {
         why: facts(parts),
         channels: parts.iter().flat_map(channels).collect(),
         cpus: parts.iter().flat_map(cpus).collect(),
+        timelines: Vec::new(),
         notes: parts.iter().flat_map(notes).collect(),
         origin: Origin {
             command: commands.collect::<Vec<_>>().join("\n"),
@@ -145,6 +146,8 @@ fn channels(part: &Part) -> Vec<crate::why::Channels> {
     let named = |c: &crate::why::Channels| crate::why::Channels {
         scheduler: part.name(&c.scheduler),
         busy: c.busy.clone(),
+        dies: c.dies.clone(),
+        planes: c.planes.clone(),
     };
     part.comparison.channels.iter().map(named).collect()
 }

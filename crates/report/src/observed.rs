@@ -2,7 +2,7 @@
 //! between scheduler and drive, by direction and by size and process, and
 //! what the CPUs' time went to.
 
-use blklab_stats::{CpuTimes, Histogram, RequestKind, RequestStats, Results};
+use blklab_stats::{CoreStats, CpuTimes, Histogram, RequestKind, RequestStats, Results};
 
 use crate::comparison::SchedulerRuns;
 use crate::why::{Fact, FactUnit, Place, fact};
@@ -171,14 +171,31 @@ pub(crate) fn cpu_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     ];
     let one = |(name, of): Share| {
         fact(schedulers, (Place::Cpus, name, FactUnit::Share), |run| {
-            let times = run.cpu_timeline.iter().flat_map(|slice| &slice.cpus);
+            let times = cpu_times(run).into_iter();
             let (part, total) = times.fold((0, 0), |(part, total), t| {
-                (part + of(t), total + t.total_ns())
+                (part + of(&t), total + t.total_ns())
             });
             (total > 0).then(|| part as f64 / total as f64)
         })
     };
     shares.into_iter().map(one).collect()
+}
+
+/// What CPUs' time went to, ramps left out where that is known.
+fn cpu_times(run: &Results) -> Vec<CpuTimes> {
+    if run.cpus.is_empty() {
+        let slices = run.cpu_timeline.iter();
+        return slices.flat_map(|slice| slice.cpus.clone()).collect();
+    }
+    let times = |core: &CoreStats| CpuTimes {
+        user_ns: core.user_ns,
+        system_ns: core.system_ns,
+        irq_ns: core.irq_ns,
+        iowait_ns: core.iowait_ns,
+        idle_ns: core.idle_ns,
+        ..CpuTimes::default()
+    };
+    run.cpus.iter().map(times).collect()
 }
 
 #[cfg(test)]

@@ -74,6 +74,12 @@ pub struct Channels {
     /// Share of the run in which each channel had a busy die, over repeats;
     /// the channels of several drives one after the other.
     pub busy: Vec<f64>,
+    /// Share of the run in which each die's array was busy, likewise.
+    #[serde(default)]
+    pub dies: Vec<f64>,
+    /// The same of each plane.
+    #[serde(default)]
+    pub planes: Vec<f64>,
 }
 
 /// The facts, those that are nothing everywhere left out.
@@ -460,10 +466,10 @@ fn variation(values: &[f64]) -> Option<f64> {
 /// How busy the channels were under each scheduler; nothing for drives that
 /// have none.
 pub(crate) fn channels(schedulers: &[SchedulerRuns]) -> Vec<Channels> {
-    let busy = |scheduler: &SchedulerRuns| {
+    let mean = |scheduler: &SchedulerRuns, of: fn(&Results) -> Vec<f64>| {
         let mut sums: Vec<f64> = Vec::new();
         for run in &scheduler.runs {
-            let shares = channel_shares(run);
+            let shares = of(run);
             sums.resize(sums.len().max(shares.len()), 0.0);
             sums.iter_mut().zip(shares).for_each(|(sum, s)| *sum += s);
         }
@@ -475,7 +481,9 @@ pub(crate) fn channels(schedulers: &[SchedulerRuns]) -> Vec<Channels> {
         .iter()
         .map(|scheduler| Channels {
             scheduler: scheduler.name.clone(),
-            busy: busy(scheduler),
+            busy: mean(scheduler, channel_shares),
+            dies: mean(scheduler, die_shares),
+            planes: mean(scheduler, plane_shares),
         })
         .collect();
     match all.iter().all(|channels| channels.busy.is_empty()) {

@@ -35,6 +35,7 @@ fn cost_ns(drive: &str, scheduler: &str, depth: u32, requests: u64) -> f64 {
         drive: &drive,
         scheduler: &scheduler,
         seed: 1,
+        record: None,
     })
     .expect("the job can be simulated");
     let spent = cpu_ns() - start;

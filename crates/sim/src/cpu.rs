@@ -2,7 +2,10 @@
 //! as mpstat would book it.
 
 use blklab_blk::Nanos;
-use blklab_stats::CoreStats;
+use blklab_stats::{CoreStats, CpuSlice, CpuTask, CpuTimes};
+
+use crate::cpu_history::CpuHistory;
+use crate::task_log::TaskLog;
 
 /// What CPU time was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +30,35 @@ struct Cpu {
     booked: CoreStats,
 }
 
+impl Cpu {
+    /// Books the time in which it did nothing before `until`.
+    #[inline]
+    fn book_gap(&mut self, cpu: usize, until: Nanos, history: &mut CpuHistory) {
+        let from = self.idle_since.max(self.free_at);
+        let gap_ns = until.saturating_sub(from).0;
+        if self.waiting == 0 {
+            self.booked.idle_ns += gap_ns;
+        } else if gap_ns > 0 {
+            self.booked.iowait_ns += gap_ns;
+            history.book(cpu, from, until, |t: &mut CpuTimes| &mut t.iowait_ns);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
+    history: CpuHistory,
+    /// Who did what when, where somebody asked for it.
+    log: Option<Box<TaskLog>>,
 }
 
 impl Cpus {
     pub(crate) fn new(count: u32) -> Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
+            history: CpuHistory::new(count as usize),
+            log: None,
         }
     }
 
@@ -49,19 +72,29 @@ impl Cpus {
     pub(crate) fn run(&mut self, cpu: usize, now: Nanos, cost: Nanos, mode: Mode) -> Nanos {
         let c = &mut self.cpus[cpu];
         let start = c.free_at.max(now);
-        let gap = start.saturating_sub(c.idle_since.max(c.free_at)).0;
-        match c.waiting {
-            0 => c.booked.idle_ns += gap,
-            _ => c.booked.iowait_ns += gap,
-        }
+        c.book_gap(cpu, start, &mut self.history);
+        let end = start + cost;
+        let history = &mut self.history;
         match mode {
-            Mode::User => c.booked.user_ns += cost.0,
-            Mode::System => c.booked.system_ns += cost.0,
-            Mode::Interrupt => c.booked.irq_ns += cost.0,
+            Mode::User => {
+                c.booked.user_ns += cost.0;
+                history.book(cpu, start, end, |t| &mut t.user_ns);
+            }
+            Mode::System => {
+                c.booked.system_ns += cost.0;
+                history.book(cpu, start, end, |t| &mut t.system_ns);
+            }
+            Mode::Interrupt => {
+                c.booked.irq_ns += cost.0;
+                history.book(cpu, start, end, |t| &mut t.irq_ns);
+            }
         }
-        c.free_at = start + cost;
-        c.idle_since = c.free_at;
-        c.free_at
+        c.free_at = end;
+        c.idle_since = end;
+        if let Some(log) = &mut self.log {
+            log.ran(cpu, mode, start, end);
+        }
+        end
     }
 
     /// An interrupt comes in on a CPU. Where the handler still runs, what it
@@ -77,18 +110,15 @@ impl Cpus {
     /// A process of this CPU begins (or ends, with -1) to wait for I/O.
     pub(crate) fn waits(&mut self, cpu: usize, now: Nanos, change: i32) {
         let c = &mut self.cpus[cpu];
-        let gap = now.saturating_sub(c.idle_since.max(c.free_at)).0;
-        match c.waiting {
-            0 => c.booked.idle_ns += gap,
-            _ => c.booked.iowait_ns += gap,
-        }
+        c.book_gap(cpu, now, &mut self.history);
         c.idle_since = c.idle_since.max(now);
         c.waiting = c.waiting.wrapping_add_signed(change);
     }
 
     /// Starts booking afresh, at the end of a ramp.
     pub(crate) fn reset(&mut self, now: Nanos) {
-        for c in &mut self.cpus {
+        for (cpu, c) in self.cpus.iter_mut().enumerate() {
+            c.book_gap(cpu, now, &mut self.history);
             c.booked = CoreStats::default();
             c.idle_since = c.idle_since.max(now);
         }
@@ -106,6 +136,38 @@ impl Cpus {
             booked
         };
         self.cpus.iter().map(up_to_now).collect()
+    }
+
+    /// What each CPU's time went to slice by slice, the ramp included.
+    pub(crate) fn slices(&self, now: Nanos) -> Vec<CpuSlice> {
+        let mut history = self.history.clone();
+        for (cpu, c) in self.cpus.iter().enumerate() {
+            c.clone().book_gap(cpu, now, &mut history);
+        }
+        history.slices(now)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// Starts or stops writing down what CPUs do.
+    pub(crate) fn record(&mut self, on: bool) {
+        self.log = on.then(Box::default);
+    }
+
+    /// Appends what was written down since the last time to `out`.
+    pub(crate) fn take_tasks(&mut self, out: &mut Vec<CpuTask>) {
+        if let Some(log) = &mut self.log {
+            log.take(out);
+        }
+    }
+
+    /// The log of tasks, where one is kept.
+    #[inline]
+    pub(crate) fn log(&mut self) -> Option<&mut TaskLog> {
+        self.log.as_deref_mut()
     }
 }
 

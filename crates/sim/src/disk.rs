@@ -1,9 +1,9 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, Nanos, RequestQueue};
+use blklab_blk::{BioEnd, Nanos, RequestQueue, TraceEvent};
 use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
-use blklab_stats::{Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
+use blklab_stats::{Counter, DiskStats, DriveTimeline, HwQueueStats, QueueStats, SchedulerStats};
 
 use crate::lock::Lock;
 use crate::setup::SchedulerChoice;
@@ -79,6 +79,18 @@ impl Disk {
         if self.queue.next_event() <= now {
             self.queue.process(now, &mut self.driver);
         }
+    }
+
+    /// Starts or stops writing down what happens to requests and in the drive.
+    pub(crate) fn record(&mut self, on: bool) {
+        self.queue.enable_trace(on);
+        self.driver.device_mut().record(on);
+    }
+
+    /// Appends what was written down since the last time.
+    pub(crate) fn take_record(&mut self, events: &mut Vec<TraceEvent>, drive: &mut DriveTimeline) {
+        self.queue.take_trace(events);
+        self.driver.device_mut().take_record(drive);
     }
 
     pub(crate) fn reset_counters(&mut self, now: Nanos) {

@@ -6,6 +6,7 @@
 mod arrivals;
 mod cost;
 mod cpu;
+mod cpu_history;
 mod disk;
 mod drives;
 mod lock;
@@ -13,10 +14,12 @@ mod machine;
 mod plan;
 mod process;
 mod recorder;
+mod recording;
 mod replay;
 mod run;
 mod setup;
 mod sweep;
+mod task_log;
 mod timers;
 
 pub use machine::{Costs, Dispatch, Machine, MachineError, SchedulerCosts};

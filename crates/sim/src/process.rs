@@ -253,7 +253,13 @@ impl Process {
             let (disk, waiter) = self.waiter.take().expect("just seen");
             let plug = self.plugging.then_some(&mut self.plugs[disk]);
             let d = &mut world.disks[disk];
-            match d.queue.resume(now, plug, waiter, &mut d.driver) {
+            let first = d.queue.requests_made();
+            let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
+            let made = first..d.queue.requests_made();
+            if let (Some(log), Some(&slot)) = (world.cpus.log(), self.call.last()) {
+                log.submitted((self.id, slot), (self.cpu, now), disk, made);
+            }
+            match resumed {
                 Submit::Done => self.wake(now, world),
                 Submit::Blocked(waiter) => {
                     world.waiters.push((disk, waiter.ticket, self.id));
@@ -424,6 +430,9 @@ impl Process {
         d.queue
             .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
         self.charge(now, disk, &before, world);
+        if let Some(log) = world.cpus.log() {
+            log.was_for(self.id);
+        }
     }
 
     /// Submits one I/O.
@@ -436,6 +445,7 @@ impl Process {
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let d = &mut world.disks[disk];
         let before = d.queue.steps();
+        let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
             world.waiters.push((disk, waiter.ticket, self.id));
@@ -443,6 +453,10 @@ impl Process {
             self.sleep(now, State::Tag, world);
         }
         self.charge(now, disk, &before, world);
+        let made = first..world.disks[disk].queue.requests_made();
+        if let Some(log) = world.cpus.log() {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
+        }
     }
 
     fn bio(&self, slot: u32, nowait: bool) -> Bio {
@@ -609,6 +623,9 @@ impl Process {
         }
         self.recorder.spent(mode, cost.0);
         let until = world.cpus.run(self.cpu, now, cost, mode);
+        if let Some(log) = world.cpus.log() {
+            log.was_for(self.id);
+        }
         self.sleep_until(until, world);
         true
     }

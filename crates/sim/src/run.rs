@@ -16,6 +16,7 @@ use crate::disk::Disk;
 use crate::drives::Drives;
 use crate::plan::Plan;
 use crate::process::{Process, World};
+use crate::recording::Recording;
 use crate::setup::{Setup, SetupError, check_job};
 use crate::timers::Timers;
 
@@ -26,6 +27,9 @@ use crate::timers::Timers;
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     let notes = check_job(setup.job)?;
     let mut machine = Sim::new(setup)?;
+    if let Some(recording) = &mut machine.recording {
+        recording.step(machine.now, &mut machine.disks, &mut machine.cpus);
+    }
     machine.start_ready();
     while machine.advance() {}
     Ok(machine.results(setup, notes))
@@ -56,6 +60,7 @@ struct Sim {
     waiters: Vec<(usize, u64, usize)>,
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
+    recording: Option<Recording>,
     /// Where the last ramp ends and counters start afresh.
     ramp_end: Option<Nanos>,
     over: usize,
@@ -117,6 +122,7 @@ impl Sim {
             waiters: Vec::new(),
             ended: Vec::new(),
             woken: Vec::new(),
+            recording: setup.record.map(Recording::new),
             ramp_end: ramp,
             over: 0,
         })
@@ -178,6 +184,9 @@ impl Sim {
             let now = self.now;
             self.disks.iter_mut().for_each(|d| d.reset_counters(now));
             self.cpus.reset(now);
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.step(self.now, &mut self.disks, &mut self.cpus);
         }
         for disk in 0..self.disks.len() {
             if self.disks[disk].next_event() <= self.now {
@@ -242,12 +251,18 @@ impl Sim {
     /// An I/O of a process ended in the drive. Where interrupts cost time, the
     /// process hears of it when its CPU has handled one.
     fn end_io(&mut self, disk: usize, pid: usize, slot: u32, status: IoStatus) {
+        let cpu = self.processes[pid].cpu();
         if self.costs.free {
+            if let Some(log) = self.cpus.log() {
+                log.ended((pid, slot), (cpu, self.now), disk);
+            }
             return self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
         }
-        let cpu = self.processes[pid].cpu();
         let lock = &mut self.disks[disk].lock;
         let at = self.costs.charge_end(&mut self.cpus, lock, cpu, self.now);
+        if let Some(log) = self.cpus.log() {
+            log.ended((pid, slot), (cpu, self.now), disk);
+        }
         self.arrivals.push(Arrival {
             at,
             pid,
@@ -263,13 +278,19 @@ impl Sim {
         if steps.asks + steps.inserts + steps.issues == 0 {
             return;
         }
-        let cpu = match ended.first() {
-            Some(end) => self.processes[(end.user_data >> 32) as usize].cpu(),
-            None => 0,
+        let pid = ended
+            .first()
+            .map_or(0, |end| (end.user_data >> 32) as usize);
+        let cpu = match ended.is_empty() {
+            true => 0,
+            false => self.processes[pid].cpu(),
         };
         let lock = &mut self.disks[disk].lock;
         self.costs
             .charge(&mut self.cpus, lock, cpu, self.now, &steps);
+        if let Some(log) = self.cpus.log() {
+            log.dispatched_for(pid);
+        }
     }
 
     fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
@@ -311,9 +332,11 @@ impl Sim {
         self.start_ready();
     }
 
-    fn results(self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
+    fn results(mut self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
         notes.extend(setup.job.notes.iter().map(ToString::to_string));
         let now = self.now;
+        let recording = self.recording.take();
+        let timeline = recording.and_then(|r| r.finish(now, &mut self.disks, &mut self.cpus));
         let disks = self.disks.iter().map(|d| d.stats(now)).collect();
         let mut jobs: Vec<JobResults> = Vec::new();
         let mut groups: Vec<GroupResults> = Vec::new();
@@ -352,6 +375,12 @@ impl Sim {
             } else {
                 self.cpus.stats(now)
             },
+            cpu_timeline: if self.costs.free {
+                Vec::new()
+            } else {
+                self.cpus.slices(now)
+            },
+            timeline,
             notes,
             global_options: setup.job.global_options.clone(),
             ..Results::default()

@@ -3,6 +3,7 @@
 use blklab_blk::{TunableError, Unit};
 use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
+use blklab_stats::Window;
 use blklab_workload::fio::{Engine, JobFile, JobSpec};
 use blklab_workload::hint;
 use blklab_workload::trace::Format;
@@ -160,6 +161,8 @@ pub struct Setup<'a> {
     pub scheduler: &'a SchedulerChoice,
     /// Decides everything left to chance.
     pub seed: u64,
+    /// The part of the run to be recorded, if any.
+    pub record: Option<Window>,
 }
 
 /// Checks that every job can be simulated, and tells what of it is not.

@@ -28,6 +28,7 @@ fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String>
         drive: &drive,
         scheduler: &scheduler,
         seed: 1,
+        record: None,
     })
     .map_err(|e| e.to_string())
 }

@@ -17,6 +17,7 @@ fn results(text: &str, drive: &str, scheduler: &str) -> Results {
         drive: &drive,
         scheduler: &scheduler,
         seed: 1,
+        record: None,
     })
     .unwrap_or_else(|e| panic!("{e}"))
 }

@@ -297,8 +297,13 @@ fn percent_text(percent: f64) -> String {
     format!("{percent:.*}", decimals.max(1))
 }
 
-/// Bars of how busy each channel was, on a scale that all schedulers share.
-pub(super) fn channels(out: &mut String, index: usize, busy: &[f64], most: f64) -> fmt::Result {
+/// Bars of how busy each part was, on a scale that all schedulers share.
+pub(super) fn shares(
+    out: &mut String,
+    (index, part): (usize, &str),
+    busy: &[f64],
+    most: f64,
+) -> fmt::Result {
     const SIZE: (f64, f64) = (260.0, 140.0);
     const X: (f64, f64) = (36.0, 256.0);
     const Y: (f64, f64) = (118.0, 8.0);
@@ -307,7 +312,7 @@ pub(super) fn channels(out: &mut String, index: usize, busy: &[f64], most: f64) 
         out,
         SIZE.0,
         SIZE.1,
-        "share of the run each channel was busy",
+        &format!("share of the run each {part} was busy"),
     )?;
     for share in [0.0, most / 2.0, most] {
         let y = y_of(share);
@@ -323,7 +328,7 @@ pub(super) fn channels(out: &mut String, index: usize, busy: &[f64], most: f64) 
         writeln!(
             out,
             "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\">\
-             <title>channel {channel}: {:.1} %</title></rect>",
+             <title>{part} {channel}: {:.1} %</title></rect>",
             x + step * 0.1,
             y_of(*share),
             step * 0.8,

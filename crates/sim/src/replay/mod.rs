@@ -10,13 +10,15 @@ use blklab_blk::{
     Bio, BioEnd, BioFlags, IoClass, IoPrio, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
 use blklab_device::DriveSpec;
-use blklab_stats::{GroupResults, JobResults, JobSetup, Results, World};
+use blklab_stats::{GroupResults, JobResults, JobSetup, Results, Window, World};
 use blklab_workload::fio::Direction;
 use blklab_workload::trace::{self, TraceRecord};
 
+use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::recorder::Recorder;
+use crate::recording::Recording;
 use crate::setup::{SchedulerChoice, SetupError};
 use pace::Pace;
 
@@ -53,6 +55,8 @@ pub struct ReplaySetup<'a> {
     pub scheduler: &'a SchedulerChoice,
     /// Decides everything left to chance.
     pub seed: u64,
+    /// The part of the run to be recorded, if any.
+    pub record: Option<Window>,
 }
 
 /// fio's default `bwavgtime`, `percentile_list`.
@@ -100,6 +104,9 @@ struct Replay<'a> {
     recorder: Recorder,
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
+    /// A trace's processes are not simulated: these CPUs do nothing.
+    cpus: Cpus,
+    recording: Option<Recording>,
 }
 
 impl<'a> Replay<'a> {
@@ -133,6 +140,8 @@ impl<'a> Replay<'a> {
             recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
             ended: Vec::new(),
             woken: Vec::new(),
+            cpus: Cpus::new(setup.machine.cpus),
+            recording: setup.record.map(Recording::new),
         };
         run.recorder.start(Nanos::ZERO);
         run
@@ -149,6 +158,7 @@ impl<'a> Replay<'a> {
             return Ok(false);
         }
         self.now = self.now.max(next);
+        self.record();
         for disk in 0..self.disks.len() {
             if self.disks[disk].next_event() <= self.now {
                 self.advance_disk(disk);
@@ -160,6 +170,12 @@ impl<'a> Replay<'a> {
             self.submit(&record, number);
         }
         Ok(true)
+    }
+
+    fn record(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.step(self.now, &mut self.disks, &mut self.cpus);
+        }
     }
 
     fn advance_disk(&mut self, disk: usize) {
@@ -263,11 +279,14 @@ impl<'a> Replay<'a> {
         let seed = s.seed.wrapping_add(n as u64);
         self.disks
             .push(Disk::new(&name, s.drive, s.scheduler, s.machine.cpus, seed));
+        self.record();
         n
     }
 
     fn results(mut self, setup: &ReplaySetup<'_>) -> Results {
         self.recorder.end(self.now);
+        let recording = self.recording.take();
+        let timeline = recording.and_then(|r| r.finish(self.now, &mut self.disks, &mut self.cpus));
         let disks = self.disks.iter().map(|d| d.stats(self.now)).collect();
         let job = self.recorder.into_results(0);
         let group = GroupResults {
@@ -287,6 +306,7 @@ impl<'a> Replay<'a> {
             jobs: vec![job],
             groups: vec![group],
             disks,
+            timeline,
             notes: self.pace.notes(),
             ..Results::default()
         }

@@ -1,0 +1,65 @@
+//! Which part of a run is shown moment by moment.
+
+use blklab_stats::Window;
+use clap::Args;
+
+/// Which part of a run a page or a Perfetto trace shows moment by moment.
+#[derive(Args)]
+pub(crate) struct TimelineArgs {
+    /// Where the timeline of --html or --perfetto begins, in the simulated run;
+    /// its start if not given
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) timeline_start: Option<u64>,
+
+    /// How long the timeline is; 20ms if not given, or 1s for --perfetto
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) timeline_length: Option<u64>,
+}
+
+/// What --html and --perfetto keep at most: a page or a viewer holds no more.
+const PAGE_ENTRIES: usize = 60_000;
+const PERFETTO_ENTRIES: usize = 3_000_000;
+
+impl TimelineArgs {
+    /// The window to record for what is asked for; a Perfetto trace takes more.
+    pub(crate) fn window(&self, page: bool, perfetto: bool) -> Option<Window> {
+        let (length_ns, max_entries) = match (page, perfetto) {
+            (_, true) => (1_000_000_000, PERFETTO_ENTRIES),
+            (true, false) => (20_000_000, PAGE_ENTRIES),
+            (false, false) => return None,
+        };
+        Some(Window {
+            start_ns: self.timeline_start.unwrap_or(0),
+            length_ns: self.timeline_length.unwrap_or(length_ns),
+            max_entries,
+        })
+    }
+
+    /// An option that was given though nothing is recorded.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        match (self.timeline_start, self.timeline_length) {
+            (Some(_), _) => Some("--timeline-start"),
+            (_, Some(_)) => Some("--timeline-length"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// A time with its unit, in nanoseconds.
+fn time_ns(text: &str) -> Result<u64, String> {
+    let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let ns = number * factor;
+    match (0.0..9e18).contains(&ns) {
+        true => Ok(ns as u64),
+        false => Err(wrong()),
+    }
+}

@@ -1,0 +1,284 @@
+//! A run's timeline as a trace for Perfetto's viewer: CPUs, queues, the
+//! scheduler, channels and dies as tracks, and every request's path through
+//! them as one flow.
+
+mod proto;
+#[cfg(test)]
+mod tests;
+mod tracks;
+
+use std::collections::BTreeMap;
+
+use blklab_stats::{
+    Activity, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, StepKind, Timeline,
+};
+
+use tracks::{Fact, Slice, Track, Tracks};
+
+/// The run as a trace's bytes; `None` where its timeline was not recorded.
+pub fn render(results: &Results) -> Option<Vec<u8>> {
+    let timeline = results.timeline.as_ref()?;
+    let mut tracks = Tracks::default();
+    write_cpus(&mut tracks, timeline, &results.machine);
+    for (index, disk) in timeline.disks.iter().enumerate() {
+        let requests = Requests::of(disk, timeline.end_ns);
+        let flows = Flows { disk: index as u64 };
+        write_queue(&mut tracks, disk, &requests, flows, &results.scheduler);
+        write_drive(&mut tracks, disk, &requests, flows, &results.drive);
+    }
+    Some(tracks.into_bytes())
+}
+
+/// Names the flows of a drive's requests.
+#[derive(Clone, Copy)]
+struct Flows {
+    disk: u64,
+}
+
+impl Flows {
+    fn of(self, request: u64) -> u64 {
+        // Zero is no flow.
+        (self.disk + 1) << 48 | request
+    }
+}
+
+fn write_cpus(tracks: &mut Tracks, timeline: &Timeline, machine: &str) {
+    let group = tracks.group(&format!("CPUs of {machine}"));
+    let mut by_cpu: Vec<Vec<Slice>> = vec![Vec::new(); timeline.cpus as usize];
+    for task in &timeline.tasks {
+        by_cpu[task.cpu as usize].push(task_slice(task));
+    }
+    for (cpu, slices) in by_cpu.into_iter().enumerate() {
+        let track = tracks.track(group, &format!("CPU {cpu}"));
+        tracks.slices(track, slices);
+    }
+}
+
+fn task_slice(task: &CpuTask) -> Slice {
+    let flows = Flows {
+        disk: task.disk as u64,
+    };
+    let requests = task.first_request..task.first_request + task.requests as u64;
+    let requests: Vec<u64> = requests.map(|request| flows.of(request)).collect();
+    let (flows, last_of) = match task.work {
+        CpuWork::Interrupt => (Vec::new(), requests),
+        _ => (requests, Vec::new()),
+    };
+    Slice {
+        start_ns: task.start_ns,
+        end_ns: task.end_ns,
+        name: match task.work {
+            CpuWork::Program => "program",
+            CpuWork::Kernel => "kernel",
+            CpuWork::Dispatch => "run of the queue",
+            CpuWork::Interrupt => "interrupt",
+        }
+        .to_string(),
+        flows,
+        last_of,
+        facts: vec![("process", Fact::Number(task.process as u64))],
+    }
+}
+
+/// A request's way, as far as it was seen.
+#[derive(Clone, Debug)]
+struct Way {
+    first: RequestStep,
+    /// When it was made or first seen queued; `None` where the recording began
+    /// later.
+    queued_ns: Option<u64>,
+    issued_ns: Option<u64>,
+    /// When the driver let it go: it ended, or was given back.
+    left_ns: Option<u64>,
+    merged: bool,
+}
+
+/// The requests of a drive, and which of them each of its commands was.
+struct Requests {
+    ways: BTreeMap<u64, Way>,
+    by_command: Vec<u64>,
+    end_ns: u64,
+}
+
+impl Requests {
+    fn of(disk: &DiskTimeline, end_ns: u64) -> Requests {
+        let mut ways: BTreeMap<u64, Way> = BTreeMap::new();
+        let mut by_command = Vec::new();
+        for step in &disk.steps {
+            if matches!(step.kind, StepKind::Asked | StepKind::NoneDispatched) {
+                continue;
+            }
+            let way = ways.entry(step.request).or_insert_with(|| Way {
+                first: *step,
+                queued_ns: None,
+                issued_ns: None,
+                left_ns: None,
+                merged: false,
+            });
+            match step.kind {
+                StepKind::Made | StepKind::Inserted => {
+                    way.queued_ns.get_or_insert(step.at_ns);
+                }
+                StepKind::Issued => {
+                    by_command.push(step.request);
+                    way.issued_ns = Some(step.at_ns);
+                    way.left_ns = None;
+                }
+                StepKind::Requeued | StepKind::Completed => way.left_ns = Some(step.at_ns),
+                StepKind::Merged => {
+                    way.merged = true;
+                    way.left_ns = Some(step.at_ns);
+                }
+                StepKind::Asked | StepKind::Dispatched | StepKind::NoneDispatched => {}
+            }
+        }
+        Requests {
+            ways,
+            by_command,
+            end_ns,
+        }
+    }
+
+    /// What is said of a request wherever it is shown.
+    fn slice(&self, way: &Way, span_ns: (u64, u64), flow: u64) -> Slice {
+        let step = &way.first;
+        Slice {
+            start_ns: span_ns.0,
+            end_ns: span_ns.1.min(self.end_ns).max(span_ns.0),
+            name: format!("{} {} + {}", step.op, step.sector, step.sectors),
+            flows: vec![flow],
+            last_of: Vec::new(),
+            facts: vec![
+                ("request", Fact::Number(step.request)),
+                ("submitter", Fact::Number(step.submitter as u64)),
+                ("cpu", Fact::Number(step.cpu as u64)),
+            ],
+        }
+    }
+}
+
+fn write_queue(
+    tracks: &mut Tracks,
+    disk: &DiskTimeline,
+    requests: &Requests,
+    flows: Flows,
+    scheduler: &str,
+) {
+    let group = tracks.group(&format!("{}: queue, {scheduler}", disk.name));
+    let asked = tracks.track(group, "scheduler");
+    let (mut queued, mut in_drive) = (Vec::new(), Vec::new());
+    for (request, way) in &requests.ways {
+        let flow = flows.of(*request);
+        if let Some(from_ns) = way.queued_ns {
+            let to_ns = match (way.issued_ns, way.merged) {
+                (Some(issued_ns), false) => issued_ns,
+                _ => way.left_ns.unwrap_or(requests.end_ns),
+            };
+            queued.push(requests.slice(way, (from_ns, to_ns), flow));
+        }
+        if let Some(from_ns) = way.issued_ns {
+            let to_ns = way.left_ns.unwrap_or(requests.end_ns);
+            in_drive.push(requests.slice(way, (from_ns, to_ns), flow));
+        }
+    }
+    // In the order in which a request passes them: it decides between events
+    // of one time.
+    write_requests(tracks, group, "queued", queued);
+    write_scheduler(tracks, asked, disk, flows);
+    write_requests(tracks, group, "in the drive", in_drive);
+}
+
+/// Requests in one place: each of them, and how many there are.
+fn write_requests(tracks: &mut Tracks, group: Track, name: &str, slices: Vec<Slice>) {
+    let counter = tracks.counter(group, &format!("requests {name}"));
+    write_depth(tracks, counter, &slices);
+    tracks.overlapping(group, name, slices);
+}
+
+/// What the scheduler was asked and answered.
+fn write_scheduler(tracks: &mut Tracks, track: Track, disk: &DiskTimeline, flows: Flows) {
+    for step in &disk.steps {
+        let flow = Some(flows.of(step.request));
+        match step.kind {
+            StepKind::Inserted => tracks.instant(track, step.at_ns, "insert", flow),
+            StepKind::Merged => tracks.instant(track, step.at_ns, "merge", flow),
+            StepKind::Dispatched => tracks.instant(track, step.at_ns, "dispatch", flow),
+            StepKind::Requeued => tracks.instant(track, step.at_ns, "requeue", flow),
+            StepKind::NoneDispatched => {
+                tracks.instant(track, step.at_ns, "nothing to dispatch", None)
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How many slices there are at once.
+fn write_depth(tracks: &mut Tracks, counter: Track, slices: &[Slice]) {
+    let starts = slices.iter().map(|slice| (slice.start_ns, 1));
+    let ends = slices.iter().map(|slice| (slice.end_ns, -1));
+    let mut changes: Vec<(u64, i64)> = starts.chain(ends).collect();
+    changes.sort_unstable();
+    let mut depth = 0;
+    for same_time in changes.chunk_by(|a, b| a.0 == b.0) {
+        let change: i64 = same_time.iter().map(|(_, change)| change).sum();
+        if change != 0 {
+            depth += change;
+            tracks.count(counter, same_time[0].0, depth);
+        }
+    }
+}
+
+fn write_drive(
+    tracks: &mut Tracks,
+    disk: &DiskTimeline,
+    requests: &Requests,
+    flows: Flows,
+    drive: &str,
+) {
+    let parts = &disk.drive.parts;
+    if parts.is_empty() {
+        return;
+    }
+    let group = tracks.group(&format!("{}: drive, {drive}", disk.name));
+    let mut slices: Vec<Vec<Slice>> = vec![Vec::new(); parts.len()];
+    for activity in &disk.drive.activities {
+        let known = disk.drive.commands_of(activity).iter();
+        let served = known.filter_map(|command| requests.by_command.get(*command as usize));
+        let flows = served.map(|request| flows.of(*request)).collect();
+        put(&mut slices[activity.part as usize], activity, flows);
+    }
+    let mut shown: Vec<Track> = Vec::new();
+    for (part, slices) in parts.iter().zip(slices) {
+        let within = part.within.map_or(group, |of| shown[of as usize]);
+        let track = tracks.track(within, &part.name);
+        tracks.slices(track, slices);
+        shown.push(track);
+    }
+}
+
+/// Adds an activity; those of several planes at once are one slice.
+fn put(slices: &mut Vec<Slice>, activity: &Activity, mut flows: Vec<u64>) {
+    let span_ns = (activity.start_ns, activity.end_ns);
+    if let Some(last) = slices.last_mut()
+        && (last.start_ns, last.end_ns) == span_ns
+    {
+        last.flows.append(&mut flows);
+        return;
+    }
+    let cause = match activity.cause {
+        Cause::Host => "host",
+        Cause::Collection => "garbage collection",
+        Cause::Map => "map",
+    };
+    slices.push(Slice {
+        start_ns: activity.start_ns,
+        end_ns: activity.end_ns,
+        name: match activity.cause {
+            Cause::Host => activity.work.name().to_string(),
+            _ => format!("{} ({cause})", activity.work.name()),
+        },
+        flows,
+        last_of: Vec::new(),
+        facts: vec![("for", Fact::Text(cause.to_string()))],
+    });
+}

@@ -1,0 +1,191 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use blklab_stats::{
+    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
+    Results, StepKind, Timeline, Work,
+};
+use prost::Message;
+
+use super::proto::{EventType, TracePacket, TrackEvent};
+use super::render;
+
+/// `Trace` itself, which is written packet by packet.
+#[derive(Clone, PartialEq, Message)]
+struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<TracePacket>,
+}
+
+fn step(at_ns: u64, kind: StepKind, request: u64) -> RequestStep {
+    RequestStep {
+        at_ns,
+        kind,
+        request,
+        op: 'R',
+        sector: 8 * request,
+        sectors: 8,
+        cpu: 0,
+        submitter: 0,
+    }
+}
+
+fn task(work: CpuWork, start_ns: u64, end_ns: u64, request: u64) -> CpuTask {
+    CpuTask {
+        cpu: 1,
+        work,
+        process: 0,
+        start_ns,
+        end_ns,
+        disk: 0,
+        first_request: request,
+        requests: 1,
+    }
+}
+
+fn activity(part: u32, work: Work, span_ns: (u64, u64), command: u32) -> Activity {
+    Activity {
+        part,
+        work,
+        cause: Cause::Host,
+        start_ns: span_ns.0,
+        end_ns: span_ns.1,
+        first_command: command,
+        commands: 1,
+    }
+}
+
+/// Two reads of one die, one behind the other; request 5 is the first of them.
+fn two_reads() -> Results {
+    use StepKind::{Completed, Dispatched, Inserted, Issued, Made};
+    let mut steps = Vec::new();
+    for (request, at) in [(5, 100), (6, 110)] {
+        steps.extend([Made, Inserted].map(|kind| step(at, kind, request)));
+        steps.extend([Dispatched, Issued].map(|kind| step(at + 5, kind, request)));
+    }
+    steps.push(step(400, Completed, 5));
+    steps.push(step(700, Completed, 6));
+    steps.sort_by_key(|step| step.at_ns);
+    let part = |name: &str, within| DrivePart {
+        name: name.to_string(),
+        within,
+    };
+    let drive = DriveTimeline {
+        parts: vec![part("channel 0", None), part("die 0", Some(0))],
+        activities: vec![
+            activity(0, Work::Command, (120, 130), 0),
+            activity(1, Work::Sense, (130, 300), 0),
+            activity(0, Work::DataOut, (300, 390), 0),
+            activity(0, Work::Command, (390, 400), 1),
+            activity(1, Work::Sense, (400, 600), 1),
+            activity(0, Work::DataOut, (600, 690), 1),
+        ],
+        commands: vec![0, 1],
+    };
+    Results {
+        timeline: Some(Timeline {
+            start_ns: 0,
+            end_ns: 1000,
+            cut: false,
+            cpus: 2,
+            tasks: vec![
+                task(CpuWork::Kernel, 90, 100, 5),
+                task(CpuWork::Kernel, 100, 110, 6),
+                task(CpuWork::Interrupt, 400, 450, 5),
+                task(CpuWork::Interrupt, 700, 700, 6),
+            ],
+            disks: vec![DiskTimeline {
+                name: "/dev/x".to_string(),
+                steps,
+                drive,
+            }],
+        }),
+        ..Results::default()
+    }
+}
+
+fn packets(results: &Results) -> Vec<TracePacket> {
+    let bytes = render(results).expect("it was recorded");
+    Trace::decode(&bytes[..]).expect("protobuf").packet
+}
+
+fn events(packets: &[TracePacket]) -> Vec<(u64, &TrackEvent)> {
+    let events = packets.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref()?;
+        Some((packet.timestamp.expect("events have a time"), event))
+    });
+    events.collect()
+}
+
+#[test]
+fn slices_are_closed_in_order_on_tracks_that_are_described() {
+    let packets = packets(&two_reads());
+    let known: BTreeSet<u64> = packets
+        .iter()
+        .filter_map(|packet| packet.track_descriptor.as_ref()?.uuid)
+        .collect();
+    let mut open: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut last_ns = 0;
+    for (at_ns, event) in events(&packets) {
+        assert!(at_ns >= last_ns);
+        last_ns = at_ns;
+        let track = event.track_uuid.expect("events have a track");
+        assert!(known.contains(&track));
+        let depth = open.entry(track).or_default();
+        match event.r#type() {
+            EventType::SliceBegin => {
+                assert_eq!(*depth, 0, "{:?} at {at_ns}", event.name);
+                *depth = 1;
+            }
+            EventType::SliceEnd => *depth = depth.checked_sub(1).expect("it was begun"),
+            _ => {}
+        }
+    }
+    assert!(open.values().all(|depth| *depth == 0));
+}
+
+#[test]
+fn a_flow_leads_from_the_cpu_through_queue_and_die_back_to_the_cpu() {
+    let packets = packets(&two_reads());
+    let mut ways: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    let mut ends: BTreeMap<u64, u32> = BTreeMap::new();
+    for (_, event) in events(&packets) {
+        for flow in event.flow_ids.iter().chain(&event.terminating_flow_ids) {
+            let way = ways.entry(*flow).or_default();
+            way.push(event.name.as_deref().unwrap_or_default());
+        }
+        for flow in &event.terminating_flow_ids {
+            *ends.entry(*flow).or_default() += 1;
+        }
+    }
+    assert_eq!(ways.len(), 2);
+    let way = [
+        "kernel",
+        "R 40 + 8",
+        "insert",
+        "dispatch",
+        "R 40 + 8",
+        "command",
+        "read sense",
+        "data out",
+        "interrupt",
+    ];
+    assert_eq!(ways.values().next().unwrap(), &way);
+    assert!(ends.values().all(|ends| *ends == 1) && ends.len() == 2);
+}
+
+#[test]
+fn requests_side_by_side_take_tracks_of_one_name() {
+    let packets = packets(&two_reads());
+    let named = |name: &str| {
+        let tracks = packets.iter().filter_map(|p| p.track_descriptor.as_ref());
+        tracks.filter(|t| t.name.as_deref() == Some(name)).count()
+    };
+    assert_eq!(named("in the drive"), 2);
+    assert_eq!(named("queued"), 1);
+    assert_eq!((named("channel 0"), named("die 0")), (1, 1));
+}
+
+#[test]
+fn what_was_not_recorded_is_not_written() {
+    assert_eq!(render(&Results::default()), None);
+}

@@ -1,0 +1,195 @@
+//! Tracks and what is on them, gathered and written in order of time.
+
+use prost::encoding;
+
+use super::proto::{
+    ChildOrdering, CounterDescriptor, DebugAnnotation, EventType, INCREMENTAL_STATE_CLEARED,
+    ProcessDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+};
+
+/// `Trace.packet`.
+const PACKET: u32 = 1;
+/// All packets are of one writer.
+const SEQUENCE: u32 = 1;
+
+/// A track's name in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Track(u64);
+
+/// A stretch of time on a track.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slice {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub name: String,
+    /// Flows that pass through it or begin there.
+    pub flows: Vec<u64>,
+    /// Flows that end there.
+    pub last_of: Vec<u64>,
+    pub facts: Vec<(&'static str, Fact)>,
+}
+
+/// A fact on a slice.
+#[derive(Clone, Debug)]
+pub(super) enum Fact {
+    Number(u64),
+    Text(String),
+}
+
+/// A trace in the making.
+#[derive(Default)]
+pub(super) struct Tracks {
+    descriptors: Vec<TrackDescriptor>,
+    /// In the order of their making, which decides between events of one time.
+    events: Vec<(u64, TrackEvent)>,
+}
+
+impl Tracks {
+    fn add(&mut self, descriptor: TrackDescriptor) -> Track {
+        let uuid = self.descriptors.len() as u64 + 1;
+        self.descriptors.push(TrackDescriptor {
+            uuid: Some(uuid),
+            sibling_order_rank: Some(uuid as i32),
+            child_ordering: Some(ChildOrdering::Explicit as i32),
+            ..descriptor
+        });
+        Track(uuid)
+    }
+
+    /// A group of tracks.
+    pub fn group(&mut self, name: &str) -> Track {
+        let pid = self.descriptors.len() as i32 + 1;
+        self.add(TrackDescriptor {
+            process: Some(ProcessDescriptor {
+                pid: Some(pid),
+                process_name: Some(name.to_string()),
+            }),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    /// A track within a group or below another track. Tracks of one name and
+    /// parent are shown as one with several rows.
+    pub fn track(&mut self, within: Track, name: &str) -> Track {
+        self.add(TrackDescriptor {
+            name: Some(name.to_string()),
+            parent_uuid: Some(within.0),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    /// A track of a number over time.
+    pub fn counter(&mut self, within: Track, name: &str) -> Track {
+        self.add(TrackDescriptor {
+            name: Some(name.to_string()),
+            parent_uuid: Some(within.0),
+            counter: Some(CounterDescriptor {}),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    /// Slices of a track, none of which overlaps another.
+    pub fn slices(&mut self, track: Track, mut slices: Vec<Slice>) {
+        slices.sort_by_key(|slice| (slice.start_ns, slice.end_ns));
+        for slice in slices {
+            let (start_ns, end_ns) = (slice.start_ns, slice.end_ns);
+            let begin = begin(track, slice);
+            self.events.push((start_ns, begin));
+            self.events
+                .push((end_ns, event(track, EventType::SliceEnd)));
+        }
+    }
+
+    /// Slices that may overlap, on as many tracks of one name as that takes.
+    pub fn overlapping(&mut self, within: Track, name: &str, mut slices: Vec<Slice>) {
+        slices.sort_by_key(|slice| (slice.start_ns, slice.end_ns));
+        let mut lanes: Vec<(u64, Vec<Slice>)> = Vec::new();
+        for slice in slices {
+            let end_ns = slice.end_ns;
+            match lanes.iter_mut().find(|lane| lane.0 <= slice.start_ns) {
+                Some(lane) => {
+                    lane.0 = end_ns;
+                    lane.1.push(slice);
+                }
+                None => lanes.push((end_ns, vec![slice])),
+            }
+        }
+        for (_, slices) in lanes {
+            let track = self.track(within, name);
+            self.slices(track, slices);
+        }
+    }
+
+    /// A moment on a track.
+    pub fn instant(&mut self, track: Track, at_ns: u64, name: &str, flow: Option<u64>) {
+        let instant = TrackEvent {
+            name: Some(name.to_string()),
+            flow_ids: flow.into_iter().collect(),
+            ..event(track, EventType::Instant)
+        };
+        self.events.push((at_ns, instant));
+    }
+
+    /// A counter's new value.
+    pub fn count(&mut self, track: Track, at_ns: u64, value: i64) {
+        let counted = TrackEvent {
+            counter_value: Some(value),
+            ..event(track, EventType::Counter)
+        };
+        self.events.push((at_ns, counted));
+    }
+
+    /// The trace as a file's bytes.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (at, descriptor) in self.descriptors.into_iter().enumerate() {
+            let packet = TracePacket {
+                trusted_packet_sequence_id: Some(SEQUENCE),
+                sequence_flags: (at == 0).then_some(INCREMENTAL_STATE_CLEARED),
+                track_descriptor: Some(descriptor),
+                ..TracePacket::default()
+            };
+            encoding::message::encode(PACKET, &packet, &mut bytes);
+        }
+        self.events.sort_by_key(|(at_ns, _)| *at_ns);
+        for (at_ns, event) in self.events {
+            let packet = TracePacket {
+                timestamp: Some(at_ns),
+                trusted_packet_sequence_id: Some(SEQUENCE),
+                track_event: Some(event),
+                ..TracePacket::default()
+            };
+            encoding::message::encode(PACKET, &packet, &mut bytes);
+        }
+        bytes
+    }
+}
+
+fn event(track: Track, kind: EventType) -> TrackEvent {
+    TrackEvent {
+        r#type: Some(kind as i32),
+        track_uuid: Some(track.0),
+        ..TrackEvent::default()
+    }
+}
+
+fn begin(track: Track, slice: Slice) -> TrackEvent {
+    let annotation = |(name, fact): (&str, Fact)| {
+        let (uint_value, string_value) = match fact {
+            Fact::Number(number) => (Some(number), None),
+            Fact::Text(text) => (None, Some(text)),
+        };
+        DebugAnnotation {
+            name: Some(name.to_string()),
+            uint_value,
+            string_value,
+        }
+    };
+    TrackEvent {
+        name: Some(slice.name),
+        flow_ids: slice.flows,
+        terminating_flow_ids: slice.last_of,
+        debug_annotations: slice.facts.into_iter().map(annotation).collect(),
+        ..event(track, EventType::SliceBegin)
+    }
+}

@@ -1,0 +1,120 @@
+//! Who did what on which CPU, and for which requests.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use blklab_blk::Nanos;
+use blklab_stats::{CpuTask, CpuWork};
+
+use crate::cpu::Mode;
+
+/// Tasks that were seen and not taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct TaskLog {
+    tasks: Vec<CpuTask>,
+    /// Tasks from here on do not know yet whose they are.
+    unnamed: usize,
+    /// The requests of each I/O under way, by process and slot. Only looked up,
+    /// so its order is nobody's business.
+    requests: HashMap<(usize, u32), Range<u64>>,
+}
+
+impl TaskLog {
+    /// A CPU works.
+    pub(crate) fn ran(&mut self, cpu: usize, mode: Mode, start: Nanos, end: Nanos) {
+        if end == start {
+            return;
+        }
+        self.push(cpu, work_of(mode), start, end);
+    }
+
+    fn push(&mut self, cpu: usize, work: CpuWork, start: Nanos, end: Nanos) {
+        self.tasks.push(CpuTask {
+            cpu: cpu as u32,
+            work,
+            process: 0,
+            start_ns: start.0,
+            end_ns: end.0,
+            disk: 0,
+            first_request: 0,
+            requests: 0,
+        });
+    }
+
+    /// What ran since the last call was for this process.
+    pub(crate) fn was_for(&mut self, process: usize) {
+        for task in &mut self.tasks[self.unnamed..] {
+            task.process = process as u32;
+        }
+        self.unnamed = self.tasks.len();
+    }
+
+    /// What ran since the last call was a queue being run for this process.
+    pub(crate) fn dispatched_for(&mut self, process: usize) {
+        for task in &mut self.tasks[self.unnamed..] {
+            task.work = CpuWork::Dispatch;
+        }
+        self.was_for(process);
+    }
+
+    /// A process submitted an I/O, of which these requests were made (none
+    /// where it was merged). Where that took no time it is a mark.
+    pub(crate) fn submitted(
+        &mut self,
+        (process, slot): (usize, u32),
+        (cpu, now): (usize, Nanos),
+        disk: usize,
+        made: Range<u64>,
+    ) {
+        if made.is_empty() {
+            return self.was_for(process);
+        }
+        if self.tasks.len() == self.unnamed {
+            self.push(cpu, CpuWork::Kernel, now, now);
+        }
+        self.about(disk, &made);
+        self.was_for(process);
+        // An I/O that slept in between is made part by part.
+        let known = self.requests.entry((process, slot)).or_insert(made.clone());
+        known.end = made.end;
+    }
+
+    /// An interrupt ended an I/O. Where that took no time it is a mark.
+    pub(crate) fn ended(
+        &mut self,
+        (process, slot): (usize, u32),
+        (cpu, now): (usize, Nanos),
+        disk: usize,
+    ) {
+        let requests = self.requests.remove(&(process, slot));
+        if let Some(requests) = requests {
+            if self.tasks.len() == self.unnamed {
+                self.push(cpu, CpuWork::Interrupt, now, now);
+            }
+            self.about(disk, &requests);
+        }
+        self.was_for(process);
+    }
+
+    fn about(&mut self, disk: usize, requests: &Range<u64>) {
+        if let Some(task) = self.tasks.last_mut() {
+            task.disk = disk as u32;
+            task.first_request = requests.start;
+            task.requests = (requests.end - requests.start) as u32;
+        }
+    }
+
+    /// Moves the tasks to the end of `out`.
+    pub(crate) fn take(&mut self, out: &mut Vec<CpuTask>) {
+        out.append(&mut self.tasks);
+        self.unnamed = 0;
+    }
+}
+
+fn work_of(mode: Mode) -> CpuWork {
+    match mode {
+        Mode::User => CpuWork::Program,
+        Mode::System => CpuWork::Kernel,
+        Mode::Interrupt => CpuWork::Interrupt,
+    }
+}
