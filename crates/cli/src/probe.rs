@@ -42,7 +42,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
                  begin with --drive hdd-7200 and `blklab calibrate`"
             )));
         };
-        output::write_file(path, &text)?;
+        output::write_file(path, text.as_bytes())?;
     }
     output::deliver(&text(&probed, &name), args.output.as_deref())
 }

@@ -115,7 +115,7 @@ fn step_of(event: &TraceEvent) -> Option<RequestStep> {
         TraceKind::RqIssue => StepKind::Issued,
         TraceKind::RqRequeue => StepKind::Requeued,
         TraceKind::RqMerge => StepKind::Merged,
-        TraceKind::RqComplete => StepKind::Completed,
+        TraceKind::RqComplete(_) => StepKind::Completed,
         TraceKind::BioQueue
         | TraceKind::BioBackMerge
         | TraceKind::BioFrontMerge

@@ -552,10 +552,12 @@ impl Device for Ssd {
             self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
             return;
         }
-        let at_ns = taken_ns + self.spec.controller.read_ns;
-        if self.next_ns() > at_ns {
+        let controller = &self.spec.controller;
+        let at_ns = taken_ns + controller.read_ns;
+        if self.next_ns() > at_ns && controller.read_ns <= controller.write_ns {
             // Nothing happens inside before it arrives, and nothing that comes
-            // later from outside can arrive earlier: it may as well be there.
+            // later from outside can arrive earlier, since the controller takes
+            // no longer for this than for a write: it may as well be there.
             return self.arrive(at_ns, index);
         }
         self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
