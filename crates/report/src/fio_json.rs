@@ -306,6 +306,7 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "write_amplification": device.write_amplification(),
             "multi_plane_commands": device.multi_plane_commands,
             "suspensions": device.suspensions,
+            "copybacks": device.copybacks,
             "reads_packed": device.reads_packed,
             "reads_clumped": device.reads_clumped,
             "cache_read_hits": device.cache_read_hits,

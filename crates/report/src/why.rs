@@ -327,6 +327,7 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         count("pages programmed", |d| d.flash_programs),
         count("commands on several planes", |d| d.multi_plane_commands),
         count("programs and erases suspended", |d| d.suspensions),
+        count("pages moved by copyback", |d| d.copybacks),
         count("reads packed before older ones", |d| d.reads_packed),
         count("reads clumped before ready data", |d| d.reads_clumped),
         count("blocks erased", |d| d.flash_erases),

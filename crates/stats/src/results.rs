@@ -621,6 +621,8 @@ pub struct DeviceStats {
     pub multi_plane_commands: u64,
     /// Programs and erases that were stopped for a read.
     pub suspensions: u64,
+    /// Pages that collection moved without the channel.
+    pub copybacks: u64,
     /// Reads that went before an older one of their die because more others
     /// could join them in a multi-plane command.
     pub reads_packed: u64,

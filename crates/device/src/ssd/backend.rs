@@ -104,6 +104,7 @@ pub(crate) struct Counts {
     die_conflicts: u64,
     multi_plane: u64,
     suspensions: u64,
+    copybacks: u64,
     pub(crate) paq: paq::Counts,
 }
 
@@ -644,7 +645,8 @@ impl Backend {
                     }
                 }
                 OpKind::Program => {
-                    bus_ns += self.timing.data_ns(op.bytes);
+                    bus_ns += self.timing.program_data_ns(op);
+                    self.counts.copybacks += (op.copies != NONE) as u64;
                     channel.stats.writes += 1;
                     self.counts.programmed_bytes += op.bytes as u64;
                 }
@@ -813,6 +815,7 @@ impl Backend {
         stats.flash_sectors_programmed = self.counts.programmed_bytes / 512;
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
+        stats.copybacks = self.counts.copybacks;
         stats.reads_packed = self.counts.paq.packed;
         stats.reads_clumped = self.counts.paq.clumped;
         stats.collection.reads_behind = self.counts.behind_collection;
@@ -885,6 +888,7 @@ impl Partners {
         self.reach > 0
             && lead.kind == other.kind
             && lead.slc == other.slc
+            && (lead.copies == NONE) == (other.copies == NONE)
             && die(lead) == die(other)
             && (!self.same_page || lead.page == other.page)
     }

@@ -5,6 +5,7 @@ use super::copies::Holds;
 use super::ftl::{FlashPage, Stream};
 use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Source};
+use super::spec::Copyback;
 
 impl Ssd {
     /// Starts to collect a plane; `false` where nothing could be freed there.
@@ -61,6 +62,16 @@ impl Ssd {
         }
         while job.reads < self.spec.gc.depth && job.next_page < job.pages {
             let page = job.next_page;
+            if self.copies_on_chip(plane, &job, page) {
+                if job.reads + job.programs >= self.spec.gc.depth {
+                    break;
+                }
+                job.next_page += 1;
+                self.jobs[plane as usize] = job;
+                self.move_page(now_ns, plane, job.victim, page, true);
+                job = self.jobs[plane as usize];
+                continue;
+            }
             job.next_page += 1;
             let slots = self.current_slots(job.victim, page);
             if slots > 0 {
@@ -126,7 +137,7 @@ impl Ssd {
             return;
         }
         job.reads -= 1;
-        self.move_page(now_ns, plane, op.block, op.page);
+        self.move_page(now_ns, plane, op.block, op.page, false);
         self.continue_collection(now_ns, plane);
     }
 
@@ -146,8 +157,25 @@ impl Ssd {
         counts.longest_ns = counts.longest_ns.max(took_ns);
     }
 
+    /// Whether a page can be copied within its plane as it is: all of it is
+    /// wanted, and it becomes a page of its own at a place that copyback
+    /// reaches. (Until the copy is programmed, its slots are read as if they
+    /// were in DRAM.)
+    fn copies_on_chip(&self, plane: u32, job: &Job, page: u32) -> bool {
+        if self.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
+            return false;
+        }
+        let Some(to) = self.ftl.next_page(plane, job.stream) else {
+            return false;
+        };
+        let reached = self.spec.flash.copyback == Copyback::SamePlane || to % 2 == page % 2;
+        let first = self.ftl.page_start(job.victim, page);
+        let mut slots = first..first + self.ftl.slots_per_page();
+        reached && slots.all(|at| self.ftl.holds(at) != Holds::Nothing)
+    }
+
     /// Gives what is still needed of a page its new place.
-    fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32) {
+    fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32, on_chip: bool) {
         let job = self.jobs[plane as usize];
         let first = self.ftl.page_start(victim, page);
         for at in first..first + self.ftl.slots_per_page() {
@@ -163,6 +191,9 @@ impl Ssd {
             self.witness_move(at, record);
             self.count_moved(plane, &job);
             if self.ftl.is_full(record) {
+                if on_chip {
+                    self.ftl.record_mut(record).copy_of = page;
+                }
                 self.jobs[plane as usize].programs += 1;
                 self.program(now_ns, record);
             }

@@ -82,6 +82,8 @@ pub(crate) struct PageRecord {
     pub(crate) stream: Stream,
     /// No further slots: it is queued for its program.
     pub(crate) closed: bool,
+    /// Copyback: the page of the plane that it is a copy of, or [`NONE`].
+    pub(crate) copy_of: u32,
     /// The program in the backend, once closed.
     pub(crate) op: u32,
     /// Reads that must end before the program starts.
@@ -408,6 +410,7 @@ impl Ftl {
             dirty_bytes: 0,
             stream,
             closed: false,
+            copy_of: NONE,
             op: NONE,
             reads: 0,
             epoch,
@@ -469,6 +472,13 @@ impl Ftl {
         if let (Stream::Slc, Some(slc)) = (stream, &mut self.slc) {
             slc.fill(plane, block);
         }
+    }
+
+    /// The page that a stream begins next in a plane; `None` where it is
+    /// filling one.
+    pub(crate) fn next_page(&self, plane: u32, stream: Stream) -> Option<u32> {
+        let frontier = self.planes[plane as usize].frontiers[stream as usize];
+        (frontier.record == NONE).then_some(frontier.page)
     }
 
     /// The page that a stream is filling in a plane.

@@ -61,9 +61,9 @@ use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
-    AgedSpec, Allocation, ChannelSpec, ControllerSpec, FlashSpec, FtlSpec, GcPolicy, GcScope,
-    GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy, ReadCacheSpec,
-    Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull, WriteCacheSpec,
+    AgedSpec, Allocation, ChannelSpec, ControllerSpec, Copyback, FlashSpec, FtlSpec, GcPolicy,
+    GcScope, GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy,
+    ReadCacheSpec, Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull, WriteCacheSpec,
 };
 
 /// Among arriving commands: time to see whether the host is silent.
@@ -388,6 +388,7 @@ impl Ssd {
             block: at.block,
             page: at.page,
             bytes,
+            copies: NONE,
             kind,
             source,
             background: false,
@@ -622,6 +623,8 @@ impl Device for Ssd {
     }
 }
 
+#[cfg(test)]
+mod copyback_tests;
 #[cfg(test)]
 mod paq_tests;
 #[cfg(test)]

@@ -48,8 +48,11 @@ pub(crate) struct Op {
     pub(crate) block: u32,
     /// The page within its block; zero for an erase.
     pub(crate) page: u32,
-    /// Bytes on the channel.
+    /// Bytes of data, on the channel unless it copies.
     pub(crate) bytes: u32,
+    /// Copyback: the page of its plane that a program takes its data from,
+    /// [`NONE`] where that comes over the channel.
+    pub(crate) copies: u32,
     pub(crate) kind: OpKind,
     pub(crate) source: Source,
     /// Background work: it lets host operations go first.

@@ -95,6 +95,8 @@ pub struct FlashSpec {
     pub interleave: Interleave,
     /// Which operations of planes of one die may run as one.
     pub multi_plane: MultiPlane,
+    /// Whether collection may move a page within a plane without the channel.
+    pub copyback: Copyback,
     /// Time to stop a program for a read; `None` where it cannot be stopped.
     pub program_suspend_ns: Option<u64>,
     /// Likewise an erase.
@@ -112,6 +114,18 @@ pub enum Interleave {
     Die,
     /// One a plane (asynchronous plane reads of 3D NAND).
     Plane,
+}
+
+/// Which pages ONFI's copyback commands may move: from the array to the page
+/// register and back, always within a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copyback {
+    /// None.
+    None,
+    /// Any.
+    SamePlane,
+    /// From odd pages to odd ones and from even to even.
+    SameParity,
 }
 
 /// When planes of one die work as one.
@@ -544,6 +558,15 @@ fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
                 ("same_page", MultiPlane::SamePage),
                 ("any", MultiPlane::Any),
             ],
+        )?,
+        copyback: table.choice_or(
+            "copyback",
+            &[
+                ("none", Copyback::None),
+                ("same_plane", Copyback::SamePlane),
+                ("same_parity", Copyback::SameParity),
+            ],
+            Copyback::None,
         )?,
         program_suspend_ns: suspend("program_suspend_us")?,
         erase_suspend_ns: suspend("erase_suspend_us")?,

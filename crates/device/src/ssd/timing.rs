@@ -1,6 +1,6 @@
 //! How long every step takes, worked out once.
 
-use super::op::{Op, OpKind};
+use super::op::{NONE, Op, OpKind};
 use super::spec::SsdSpec;
 
 /// The times of one drive.
@@ -41,6 +41,16 @@ impl Timing {
         }
     }
 
+    /// What a program needs of the channel after its command: its data, or the
+    /// command that has the array read what it copies.
+    #[inline]
+    pub(crate) fn program_data_ns(&self, op: &Op) -> u64 {
+        match op.copies {
+            NONE => self.data_ns(op.bytes),
+            _ => self.command_ns(OpKind::Read),
+        }
+    }
+
     /// Data over the channel.
     #[inline]
     pub(crate) fn data_ns(&self, bytes: u32) -> u64 {
@@ -61,6 +71,9 @@ impl Timing {
         }
         match op.kind {
             OpKind::Read => of_level(&self.read_ns, op.page),
+            OpKind::Program if op.copies != NONE => {
+                of_level(&self.read_ns, op.copies) + of_level(&self.program_ns, op.page)
+            }
             OpKind::Program => of_level(&self.program_ns, op.page),
             OpKind::Erase => self.erase_ns,
         }

@@ -229,6 +229,7 @@ impl Ssd {
         // Programs of one block must not overtake each other, so all of them
         // wait in one queue; collection yields with its reads and erases.
         op.ready = page.reads == 0;
+        op.copies = page.copy_of;
         op.collects = !page.stream.is_of_host();
         if page.stream.is_of_host() {
             self.programs_queued += 1;

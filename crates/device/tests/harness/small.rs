@@ -29,6 +29,7 @@ pub struct Small {
     read_cache: bool,
     scope: &'static str,
     wear: &'static str,
+    copyback: &'static str,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -101,6 +102,7 @@ program_us = [300, 900]
 erase_us = 2000
 interleave = "{interleave}"
 multi_plane = "{multi_plane}"
+copyback = "{copyback}"
 {suspend}
 [channel]
 rate_mt_s = 333
@@ -137,6 +139,7 @@ scope = "{scope}"
             page_kb = self.page_kb,
             interleave = self.interleave,
             multi_plane = self.multi_plane,
+            copyback = self.copyback,
             map_unit = self.map_unit,
             cached_map = match self.cached_map {
                 true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32",
@@ -184,7 +187,9 @@ pub fn small() -> impl Strategy<Value = Small> {
             "dynamic = false\nstatic_spread = 3",
         ]),
     );
-    (shape, names, flags, slc, ftl).prop_map(|(shape, names, flags, slc, ftl)| Small {
+    let copyback = prop::sample::select(vec!["none", "same_plane", "same_parity"]);
+    let parts = (shape, names, flags, slc, ftl, copyback);
+    parts.prop_map(|(shape, names, flags, slc, ftl, copyback)| Small {
         channels: shape.0,
         packages: shape.1,
         dies: shape.2,
@@ -209,5 +214,6 @@ pub fn small() -> impl Strategy<Value = Small> {
         scope: ftl.1,
         wear: ftl.2,
         read_cache: flags[7],
+        copyback,
     })
 }

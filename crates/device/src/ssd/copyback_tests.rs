@@ -1,0 +1,70 @@
+//! Copyback: what collection saves of the channel, and when it may.
+
+use blklab_blk::Nanos;
+use blklab_stats::DeviceStats;
+
+use super::Ssd;
+use super::tests::{overwrite, small};
+use crate::Device;
+
+/// A drive that was overwritten for long; what it counted.
+fn overwritten(copyback: &str, shape: &[(&str, &str)]) -> DeviceStats {
+    let copyback = format!("multi_plane = \"none\"\ncopyback = \"{copyback}\"");
+    let mut changes = vec![("multi_plane = \"any\"", copyback.as_str())];
+    changes.extend(shape);
+    let mut drive = Ssd::new(small(&changes), 1);
+    overwrite(&mut drive, 60_000, 1);
+    drive.ftl.check(drive.spec.logical_slots());
+    drive.stats(Nanos(1 << 50))
+}
+
+fn bus_ns(stats: &DeviceStats) -> u64 {
+    stats.channels.iter().map(|c| c.bus_busy_ns).sum()
+}
+
+/// Command cycles, and a page's data at 800 MB/s.
+const READ_COMMAND: u64 = 290;
+const PROGRAM_COMMAND: u64 = 361;
+const ERASE_COMMAND: u64 = 220;
+const PAGE: u64 = 5120;
+
+#[test]
+fn a_move_needs_two_commands_and_no_data_of_the_channel() {
+    let (with, without) = (overwritten("same_plane", &[]), overwritten("none", &[]));
+    // Every page is one map unit, so every move is a copy.
+    assert_eq!(with.copybacks, with.collection.sectors_moved / 8);
+    assert_eq!(with.flash_reads, 0);
+    assert_eq!(without.copybacks, 0);
+    let host = with.flash_programs - with.copybacks;
+    let expected = host * (PROGRAM_COMMAND + PAGE)
+        + with.copybacks * (READ_COMMAND + PROGRAM_COMMAND)
+        + with.flash_erases * ERASE_COMMAND;
+    assert_eq!(bus_ns(&with), expected);
+    let expected = without.flash_reads * (READ_COMMAND + PAGE)
+        + without.flash_programs * (PROGRAM_COMMAND + PAGE)
+        + without.flash_erases * ERASE_COMMAND;
+    assert_eq!(bus_ns(&without), expected);
+    // The arrays do the same either way: 10 us to read, 50 us to program.
+    let array_ns: u64 = with.dies.iter().map(|die| die.busy_ns).sum();
+    let programs_ns = with.flash_programs * 50_000 + with.copybacks * 10_000;
+    assert_eq!(array_ns, programs_ns + with.flash_erases * 500_000);
+}
+
+#[test]
+fn pages_of_another_parity_or_with_stale_parts_go_over_the_channel() {
+    let moved = |stats: &DeviceStats| stats.collection.sectors_moved / 8;
+    let parity = overwritten("same_parity", &[]);
+    assert!(parity.copybacks > 0 && parity.copybacks < moved(&parity));
+    // What is read may be overwritten before it is moved.
+    assert!(parity.flash_reads >= moved(&parity) - parity.copybacks);
+    // Pages of four units: those that were overwritten in part are not whole.
+    let parts = overwritten(
+        "same_plane",
+        &[
+            ("page_kb = 4", "page_kb = 16"),
+            ("blocks_per_plane = 112", "blocks_per_plane = 34"),
+        ],
+    );
+    assert!(parts.copybacks > 0 && parts.flash_reads > parts.copybacks);
+    assert!(moved(&parts) < (parts.copybacks + parts.flash_reads) * 4);
+}
