@@ -22,14 +22,21 @@ fn connect(served: &Served) -> UnixStream {
     stream
 }
 
-/// A client in the transmission phase, by EXPORT_NAME.
+/// A client of the first export in the transmission phase.
 fn attached(served: &Served) -> UnixStream {
+    attached_to(served, "")
+}
+
+/// A client in the transmission phase, by EXPORT_NAME.
+fn attached_to(served: &Served, export: &str) -> UnixStream {
     let mut stream = connect(served);
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).expect("a greeting");
     let mut hello = vec![0, 0, 0, 3];
     hello.extend(OPTION_MAGIC);
-    hello.extend([0, 0, 0, 1, 0, 0, 0, 0]);
+    hello.extend([0, 0, 0, 1]);
+    hello.extend((export.len() as u32).to_be_bytes());
+    hello.extend(export.as_bytes());
     stream.write_all(&hello).expect("sent");
     let mut export = [0; 10];
     stream.read_exact(&mut export).expect("an export");
@@ -404,4 +411,298 @@ fn mistakes_are_told_before_anything_is_served() {
         assert_eq!(refused.status, 2, "{args:?}: {}", refused.err);
         assert!(refused.err.contains(expected), "{args:?}: {}", refused.err);
     }
+}
+
+#[test]
+fn misaligned_requests_get_their_error() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--memory", "64M", "--drive", "mx100-256"]);
+    let mut stream = attached(&served);
+    // The drive's blocks have 512 bytes, whatever the client thinks.
+    for (code, offset, length) in [
+        (0u16, 100u64, 4096u32),
+        (0, 0, 511),
+        (4, 4096, 100),
+        (6, 1, 4096),
+    ] {
+        let bytes = request(code, 5, offset, length);
+        stream.write_all(&bytes).expect("sent");
+        assert_eq!(
+            simple_reply(&mut stream),
+            (22, 5),
+            "{code} {offset} {length}"
+        );
+    }
+    let mut write = request(1, 6, 100, 4096);
+    write.extend([0x77; 4096]);
+    stream.write_all(&write).expect("sent");
+    assert_eq!(simple_reply(&mut stream), (22, 6));
+    stream.write_all(&request(0, 7, 0, 4096)).expect("sent");
+    assert_eq!(simple_reply(&mut stream), (0, 7));
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn interleaved_requests_get_their_own_answers() {
+    let place = Place::new();
+    let options = ["--memory", "16M", "--scheduler", "bfq", "--depth", "2"];
+    let served = Served::start(&place, &options);
+    let mut streams: Vec<UnixStream> = (0..4).map(|_| attached(&served)).collect();
+    // Pieces of writes and reads of all four take turns on their way in.
+    let bytes: Vec<Vec<u8>> = (0..4u64)
+        .map(|client| {
+            let mut all = Vec::new();
+            for cookie in 0..50 {
+                let mut write = request(1, cookie, (client * 50 + cookie) * 512, 512);
+                write.extend([client as u8 * 50 + cookie as u8; 512]);
+                all.extend(write);
+                all.extend(request(3, 100 + cookie, 0, 0));
+            }
+            all
+        })
+        .collect();
+    for start in (0..bytes[0].len()).step_by(777) {
+        for (stream, bytes) in streams.iter_mut().zip(&bytes) {
+            let end = (start + 777).min(bytes.len());
+            stream.write_all(&bytes[start..end]).expect("sent");
+        }
+    }
+    for stream in &mut streams {
+        let mut answered: Vec<u64> = (0..100)
+            .map(|_| {
+                let (error, cookie) = simple_reply(stream);
+                assert_eq!(error, 0);
+                cookie
+            })
+            .collect();
+        answered.sort_unstable();
+        let asked: Vec<u64> = (0..50).chain(100..150).collect();
+        assert_eq!(answered, asked);
+    }
+    let stream = &mut streams[0];
+    stream
+        .write_all(&request(0, 1, 0, 200 * 512))
+        .expect("sent");
+    assert_eq!(simple_reply(stream), (0, 1));
+    let mut data = vec![0; 200 * 512];
+    stream.read_exact(&mut data).expect("data");
+    for (block, data) in data.chunks(512).enumerate() {
+        assert!(
+            data.iter().all(|&byte| byte == block as u8),
+            "block {block}"
+        );
+    }
+}
+
+#[test]
+fn who_does_not_come_to_the_point_is_sent_away() {
+    let place = Place::new();
+    let config = format!(
+        "limits = {{ connections = 2, handshake-seconds = 1 }}\nsocket = [{:?}]\n[[export]]\nmemory = '1M'\n",
+        place.path("s.sock").to_string_lossy()
+    );
+    place.file("server.toml", &config);
+    let served = Served::start_with(&place, "s.sock", &["server.toml"]);
+    let mut slow: Vec<UnixStream> = (0..2).map(|_| connect(&served)).collect();
+    // A byte now and then does not put the end off.
+    for byte in [0u8, 0, 0, 3, b'I', b'H', b'A', b'V'] {
+        for stream in &mut slow {
+            let _ = stream.write_all(&[byte]);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    slow.iter_mut().for_each(hangs_up);
+    still_serves(&served);
+}
+
+#[test]
+fn a_thousand_connections_change_nothing_for_the_others() {
+    let place = Place::new();
+    let served = Served::start(&place, &["--memory", "1M"]);
+    let mut known = attached(&served);
+    let thousand: Vec<UnixStream> = (0..1000).map(|_| connect(&served)).collect();
+    known.write_all(&request(3, 1, 0, 0)).expect("sent");
+    assert_eq!(simple_reply(&mut known), (0, 1));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", served.pid()));
+    let number = |name: &str| -> u64 {
+        let status = status.as_ref().expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let digits = line.and_then(|rest| rest.split_whitespace().next());
+        digits.and_then(|n| n.parse().ok()).expect("a number")
+    };
+    // 64 connections at most, with a thread each while they shake hands.
+    assert!(number("Threads:") < 80, "{}", number("Threads:"));
+    assert!(number("VmRSS:") < 100 << 10, "{} KiB", number("VmRSS:"));
+    drop(thousand);
+    // They are gone before their time is over.
+    for _ in 0..200 {
+        let mut stream = connect(&served);
+        if matches!(stream.read(&mut [0; 1]), Ok(1)) {
+            drop(stream);
+            std::thread::sleep(Duration::from_millis(50));
+            return still_serves(&served);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("nobody is let in any more");
+}
+
+/// A small file system that goes with the test; `None`, and said so, where this
+/// user cannot have one.
+struct SmallTmpfs(std::path::PathBuf);
+
+impl SmallTmpfs {
+    fn mount(place: &Place, size: &str) -> Option<SmallTmpfs> {
+        let path = place.path("small");
+        std::fs::create_dir(&path).expect("a folder");
+        let done = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(&path)
+            .output();
+        match done {
+            Ok(done) if done.status.success() => Some(SmallTmpfs(path)),
+            _ => {
+                eprintln!("SKIPPED: a file system that is full: mount is not allowed here");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn a_full_file_system_is_told_as_such() {
+    let place = Place::new();
+    let Some(small) = SmallTmpfs::mount(&place, "256k") else {
+        return;
+    };
+    let image = small.0.join("image");
+    let file = std::fs::File::create(&image).expect("a file");
+    file.set_len(4 << 20).expect("its size");
+    let path = image.to_string_lossy().into_owned();
+    for engine in ["psync", "io_uring", "libaio"] {
+        let served = Served::start(&place, &["--file", &path, "--engine", engine]);
+        let mut stream = attached(&served);
+        let mut errors = Vec::new();
+        for cookie in 0..8u64 {
+            let mut write = request(1, cookie, cookie << 16, 1 << 16);
+            write.resize(28 + (1 << 16), 0x42);
+            stream.write_all(&write).expect("sent");
+            errors.push(simple_reply(&mut stream).0);
+        }
+        assert!(
+            errors.contains(&0) && errors.contains(&28),
+            "{engine}: {errors:?}"
+        );
+        assert!(
+            errors.iter().all(|e| [0, 28].contains(e)),
+            "{engine}: {errors:?}"
+        );
+        // What was there can still be read.
+        stream.write_all(&request(0, 9, 0, 512)).expect("sent");
+        assert_eq!(simple_reply(&mut stream), (0, 9));
+        let mut data = [0; 512];
+        stream.read_exact(&mut data).expect("data");
+        assert_eq!(data, [0x42; 512], "{engine}");
+    }
+}
+
+/// nbdkit, and where it is found.
+fn behind(place: &Place, options: &[&str]) -> (std::process::Child, String) {
+    let socket = place.path("behind.sock");
+    let child = std::process::Command::new("nbdkit")
+        .args(["-f", "--exit-with-parent", "-U"])
+        .arg(&socket)
+        .args(options)
+        .spawn()
+        .expect("nbdkit starts");
+    while UnixStream::connect(&socket).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (child, format!("nbd+unix:///?socket={}", socket.display()))
+}
+
+#[test]
+fn a_second_signal_waits_for_nothing() {
+    if !have("nbdkit") {
+        return;
+    }
+    let place = Place::new();
+    let slow = ["--filter=delay", "memory", "1M", "rdelay=600"];
+    let (mut nbdkit, uri) = behind(&place, &slow);
+    let mut served = Served::start(&place, &["--nbd", &uri, "--pid-file", "pid"]);
+    let written = std::fs::read_to_string(place.path("pid")).expect("a pid file");
+    assert_eq!(written, format!("{}\n", served.pid()));
+    let mut stream = attached(&served);
+    stream.write_all(&request(0, 1, 0, 512)).expect("sent");
+    std::thread::sleep(Duration::from_millis(100));
+    served.signal("-TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(served.runs(), "what was accepted is waited for");
+    assert_eq!(served.terminate(), Some(1));
+    assert!(!place.path("pid").exists());
+    nbdkit.kill().expect("it ran");
+    nbdkit.wait().expect("it ends");
+}
+
+#[test]
+fn a_back_end_that_errs_or_is_slow_is_passed_on() {
+    if !have("nbdkit") {
+        return;
+    }
+    for (options, error) in [
+        (&["full", "1M"][..], 28),
+        (
+            &[
+                "--filter=error",
+                "memory",
+                "1M",
+                "error-pwrite=EIO",
+                "error-pwrite-rate=100%",
+            ],
+            5,
+        ),
+    ] {
+        let place = Place::new();
+        let (mut nbdkit, uri) = behind(&place, options);
+        let served = Served::start(&place, &["--nbd", &uri, "--scheduler", "mq-deadline"]);
+        let mut stream = attached(&served);
+        let mut write = request(1, 1, 0, 512);
+        write.extend([1; 512]);
+        stream.write_all(&write).expect("sent");
+        assert_eq!(simple_reply(&mut stream), (error, 1));
+        stream.write_all(&request(0, 2, 0, 512)).expect("sent");
+        assert_eq!(simple_reply(&mut stream), (0, 2));
+        assert_eq!(served.terminate(), Some(0));
+        nbdkit.kill().expect("it ran");
+        nbdkit.wait().expect("it ends");
+    }
+    // A slow one holds up who waits for it, and nobody at another export.
+    let place = Place::new();
+    let slow = ["--filter=delay", "memory", "1M", "rdelay=1"];
+    let (mut nbdkit, uri) = behind(&place, &slow);
+    let config = format!(
+        "socket = [{:?}]\n[[export]]\nname = 'quick'\nmemory = '1M'\n[[export]]\nname = 'slow'\nnbd = {uri:?}\n",
+        place.path("s.sock").to_string_lossy()
+    );
+    place.file("server.toml", &config);
+    let served = Served::start_with(&place, "s.sock", &["server.toml"]);
+    let mut waits = attached_to(&served, "slow");
+    waits.write_all(&request(0, 3, 0, 512)).expect("sent");
+    still_serves(&served);
+    waits.set_nonblocking(true).expect("set");
+    let early = waits.read(&mut [0; 1]);
+    assert!(early.is_err_and(|e| e.kind() == ErrorKind::WouldBlock));
+    waits.set_nonblocking(false).expect("set");
+    assert_eq!(simple_reply(&mut waits), (0, 3));
+    nbdkit.kill().expect("it ran");
+    nbdkit.wait().expect("it ends");
 }

@@ -20,11 +20,16 @@ impl Served {
     /// Starts `blklab serve` in the test's folder, with these options beside its
     /// sockets. When it returns, clients can connect.
     pub fn start(place: &Place, args: &[&str]) -> Served {
-        let (socket, control) = (place.path("b.sock"), place.path("control.sock"));
+        let socket = place.path("b.sock").to_string_lossy().into_owned();
+        let args = [&["--socket", &socket], args].concat();
+        Served::start_with(place, "b.sock", &args)
+    }
+
+    /// The same, where the options name the socket: a file in the test's folder.
+    pub fn start_with(place: &Place, socket: &str, args: &[&str]) -> Served {
+        let (socket, control) = (place.path(socket), place.path("control.sock"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
             .arg("serve")
-            .arg("--socket")
-            .arg(&socket)
             .arg("--control")
             .arg(&control)
             .args(args)
@@ -59,7 +64,7 @@ impl Served {
         self.child.id()
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status();
         assert!(sent.expect("kill").success());
@@ -69,6 +74,11 @@ impl Served {
     pub fn kill(mut self) {
         self.signal("-KILL");
         self.child.wait().expect("it ends");
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Asks it to end, and returns its exit status.

@@ -91,8 +91,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page
-    Man,
+    /// Print a manual page
+    Man(ManArgs),
 }
 
 /// What both `run` and `compare` take.
@@ -434,4 +434,10 @@ pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The command whose page it is, such as serve; the program's if not given
+    pub(crate) command: Option<String>,
 }

@@ -15,9 +15,10 @@ use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
 use crate::run::replay_mode;
+use crate::served;
 
 /// The schedulers that are compared where none are named.
-const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
+pub(crate) const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
 
 /// Runs of each scheduler where their number is not given.
 const REPEATS: usize = 5;
@@ -25,6 +26,10 @@ const REPEATS: usize = 5;
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     match args.host.world {
         WorldArg::Sim => simulate(args),
+        WorldArg::Serve => {
+            refuse_host_options(args)?;
+            served::compare(args)
+        }
         WorldArg::Host => host::compare(args),
     }
 }
@@ -146,7 +151,7 @@ fn simulated(
     Ok(comparison(&schedulers, runs, origin))
 }
 
-fn comparison(
+pub(crate) fn comparison(
     schedulers: &[SchedulerChoice],
     runs: Vec<Vec<Results>>,
     origin: Origin,

@@ -85,26 +85,41 @@ fn measure(
 
 /// The job, read for this machine; what only a simulation can do is refused.
 fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
-    let work = &args.work;
+    let models = &args.work.models;
     let refuse = |option: &str, instead: &str| {
         Err(Failure::mistake(format!(
             "{option} is for simulations; {instead}"
         )))
     };
-    if work.models.drive != "nvme" {
+    if models.drive != "nvme" {
         return refuse("--drive", "--world host has --device");
     }
-    if work.models.machine != "generic-8" {
-        return refuse("--machine", "--world host is this machine");
-    }
-    if work.models.seed != 1 {
+    if models.seed != 1 {
         return refuse(
             "--seed",
             "fio draws for itself: put randseed=N into the job",
         );
     }
+    real_job(args, "host")
+}
+
+/// The job, read for this machine, where time is real: what only simulated time
+/// can do is refused.
+pub(crate) fn real_job(args: &CompareArgs, world: &str) -> Result<(JobFile, String), Failure> {
+    let work = &args.work;
+    let refuse = |option: &str, instead: String| {
+        Err(Failure::mistake(format!(
+            "{option} is for simulations; {instead}"
+        )))
+    };
+    if work.models.machine != "generic-8" {
+        return refuse("--machine", format!("--world {world} is this machine"));
+    }
     if args.sweep.threads.is_some() {
-        return refuse("--threads", "on a real drive runs follow one another");
+        return refuse(
+            "--threads",
+            "in real time runs follow one another".to_string(),
+        );
     }
     if args.sweep.repeats == Some(0) {
         return Err(Failure::mistake("--repeats 0: at least one run is needed"));
@@ -114,7 +129,7 @@ fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
     match inputs::work(work, &machine)? {
         Work::Job { job, text } => Ok((job, text)),
         Work::Trace(name) => Err(Failure::mistake(format!(
-            "{name}: --world host runs fio jobs; a trace can be compared in simulation only"
+            "{name}: --world {world} runs fio jobs; a trace can be compared in simulation only"
         ))),
     }
 }

@@ -10,6 +10,8 @@ pub(crate) enum WorldArg {
     /// On models, in virtual time
     #[default]
     Sim,
+    /// On a drive's model in real time, served over NBD to fio
+    Serve,
     /// On a real drive under this machine's kernel
     Host,
 }

@@ -18,6 +18,7 @@ mod report;
 mod run;
 mod serve;
 mod serve_args;
+mod served;
 mod show;
 mod timeline_args;
 mod top;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         Command::List(args) => list::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => manual::completions(&args),
-        Command::Man => manual::man(),
+        Command::Man(args) => manual::man(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,8 +25,12 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     announce(&server);
     signals.forever().next();
     // A second signal does not wait for anything.
+    let pid_file = spec.pid_file.clone();
     std::thread::spawn(move || {
         signals.forever().next();
+        if let Some(path) = pid_file {
+            let _ = std::fs::remove_file(path);
+        }
         std::process::exit(1);
     });
     let ended = server.shut_down().map_err(Failure::Broken);
@@ -78,7 +82,8 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
         in_flight: args.max_in_flight.clone().or(limits.in_flight),
         ..limits
     };
-    if args.memory.is_some() || args.file.is_some() || args.nbd.is_some() {
+    let stores = [&args.memory, &args.null, &args.nbd];
+    if stores.iter().any(|store| store.is_some()) || args.file.is_some() {
         spec.export.push(export(args));
     } else if args.scheduler.is_some() || args.drive.is_some() {
         return Err(Failure::mistake(
@@ -93,6 +98,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         name: args.name.clone(),
         description: args.description.clone(),
         memory: args.memory.clone(),
+        null: args.null.clone(),
         file: args.file.clone(),
         nbd: args.nbd.clone(),
         engine: args.engine.clone(),

@@ -12,10 +12,12 @@ Examples:
       a file behind a scheduler
   blklab serve --socket /tmp/b.sock --memory 64G --drive mx100-256 --scheduler bfq
       as slow as a drive that you do not have
+  blklab serve --listen 0.0.0.0:10809 --tls-certificates DIR --file /dev/sdb --sysfs /mnt
+      a drive for others, under TLS; then: echo bfq > /mnt/block/b0/queue/scheduler
   qemu-system-x86_64 ... -drive driver=nbd,server.type=unix,server.path=/tmp/b.sock,if=virtio
   nbd-client -unix /tmp/b.sock /dev/nbd0
   fio --name=t --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/b.sock' --rw=randrw --bs=4k --iodepth=64
-      clients of the first three";
+      clients of the first three: a virtual machine, the kernel, fio";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -52,6 +54,10 @@ pub(crate) struct ServeArgs {
     /// Keep the data in memory, as much as was written
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["file", "config"])]
     pub(crate) memory: Option<String>,
+
+    /// Keep no data: reads are zeroes
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["memory", "file", "nbd", "config"])]
+    pub(crate) null: Option<String>,
 
     /// Keep the data in a file or block device
     #[arg(long, value_name = "PATH", conflicts_with = "config")]

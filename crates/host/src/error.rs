@@ -44,6 +44,9 @@ pub enum HostError {
     /// fio ran and failed.
     #[error("{0}")]
     Fio(String),
+    /// The server of a served drive failed.
+    #[error("{0}")]
+    Served(String),
     /// The device went away.
     #[error("{device}: the device has vanished; nothing is left there to put back")]
     Vanished {

@@ -389,7 +389,7 @@ fn drive_name(system: &System, disk: &Disk) -> String {
 }
 
 /// The kernel's release: no name of the machine gets into a report.
-fn machine_name(system: &System) -> String {
+pub(crate) fn machine_name(system: &System) -> String {
     let release = read(
         "read the kernel's release",
         &system.proc("sys/kernel/osrelease"),

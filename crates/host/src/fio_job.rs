@@ -1,11 +1,14 @@
 //! The job as fio is given it: the user's own, with every file replaced by
-//! the device.
+//! the device, or by a served export and fio's engine for that.
 
 use std::path::Path;
 
 use blklab_workload::fio::{self, Engine, JobFile, JobSpec};
 
 use crate::error::HostError;
+
+/// Options that say how the I/O goes; fio's NBD engine has its own way.
+const WAYS: [&str; 2] = ["ioengine", "iodepth"];
 
 /// Options that say where the I/O goes; `--device` takes their place.
 const PLACES: [&str; 4] = ["filename", "directory", "filename_format", "opendir"];
@@ -32,24 +35,53 @@ const ASKED: &str = "lat_percentiles=1\nclat_percentiles=1\nslat_percentiles=1\n
 /// The text is read again by our own reader and compared with the user's job,
 /// so that nothing but the place of the I/O can have changed.
 pub fn on_device(job: &JobFile, device: &Path) -> Result<String, HostError> {
-    let device_name = device.display().to_string();
     check(job)?;
     let mut text = String::from("[global]\n");
-    options(&mut text, &job.global_options);
+    options(&mut text, &job.global_options, &[]);
     text.push_str(ASKED);
     // fio separates file names by colons.
-    text.push_str(&format!("filename={}\n", device_name.replace(':', "\\:")));
+    let device = device.display().to_string().replace(':', "\\:");
+    text.push_str(&format!("filename={device}\n"));
     for spec in &job.jobs {
         text.push_str(&format!("[{}]\n", spec.section));
-        options(&mut text, &spec.options);
+        options(&mut text, &spec.options, &[]);
     }
-    compare(job, &text)?;
+    compare(job, &text, placeless)?;
     Ok(text)
 }
 
-fn options(text: &mut String, options: &[(String, String)]) {
+/// Writes the job file that does `job` on the export at `uri` through fio's NBD
+/// engine, with as many I/Os at once as the job's own engine would have.
+pub fn on_server(job: &JobFile, uri: &str) -> Result<String, HostError> {
+    check(job)?;
+    if let Some(spec) = job.jobs.iter().find(|spec| !spec.direct) {
+        return Err(HostError::Unfit(format!(
+            "{}: [{}]: without direct=1 it goes through the page cache, which no NBD client of \
+             fio's has; put direct=1",
+            spec.position, spec.name
+        )));
+    }
+    let mut text = String::from("[global]\n");
+    options(&mut text, &job.global_options, &WAYS);
+    text.push_str(ASKED);
+    text.push_str(&format!("ioengine=nbd\nuri={uri}\n"));
+    for spec in &job.jobs {
+        let depth = match spec.engine.is_synchronous() {
+            true => 1,
+            false => spec.io_depth,
+        };
+        text.push_str(&format!("[{}]\n", spec.section));
+        options(&mut text, &spec.options, &WAYS);
+        text.push_str(&format!("iodepth={depth}\n"));
+    }
+    compare(job, &text, wayless)?;
+    Ok(text)
+}
+
+fn options(text: &mut String, options: &[(String, String)], left_out: &[&str]) {
     for (name, value) in options {
-        if PLACES.contains(&name.as_str()) || PERCENTILES.contains(&name.as_str()) {
+        let name = name.as_str();
+        if PLACES.contains(&name) || PERCENTILES.contains(&name) || left_out.contains(&name) {
             continue;
         }
         match value.is_empty() {
@@ -101,7 +133,7 @@ fn check(job: &JobFile) -> Result<(), HostError> {
 }
 
 /// Reads the text that fio will read, and holds it against the job.
-fn compare(job: &JobFile, text: &str) -> Result<(), HostError> {
+fn compare(job: &JobFile, text: &str, kept: impl Fn(&JobSpec) -> JobSpec) -> Result<(), HostError> {
     let no_includes = |_: &str, _: &str| Err("nothing is included".to_string());
     let again = fio::parse_str(
         "fio's job file",
@@ -115,7 +147,7 @@ fn compare(job: &JobFile, text: &str) -> Result<(), HostError> {
             .jobs
             .iter()
             .zip(&job.jobs)
-            .all(|(a, b)| placeless(a) == placeless(b));
+            .all(|(a, b)| kept(a) == kept(b));
     if same {
         return Ok(());
     }
@@ -144,6 +176,16 @@ fn placeless(spec: &JobSpec) -> JobSpec {
     ] {
         *asked = true;
     }
+    spec
+}
+
+/// The same without what the engine decides.
+fn wayless(spec: &JobSpec) -> JobSpec {
+    let mut spec = placeless(spec);
+    if spec.engine.is_synchronous() {
+        spec.io_depth = 1;
+    }
+    spec.engine = Engine::default();
     spec
 }
 
@@ -179,6 +221,22 @@ mod tests {
         }
         assert_eq!(again.jobs[0].block_sizes.read.min_bytes, 8192);
         assert!(again.jobs[1].stonewall);
+    }
+
+    #[test]
+    fn a_served_job_keeps_its_depth() {
+        let text = "[global]\ndirect=1\nioengine=libaio\niodepth=32\nfilename=/dev/ssd\n\
+             [a]\nrw=randread\nsize=1m\n[b]\nioengine=psync\nrw=read\nsize=2m\n";
+        let put = on_server(&job(text), "nbd+unix:///?socket=/s").unwrap();
+        let depths: Vec<&str> = put.lines().filter(|l| l.starts_with("iodepth=")).collect();
+        assert_eq!(depths, ["iodepth=32", "iodepth=1"], "{put}");
+        assert!(
+            put.contains("ioengine=nbd\nuri=nbd+unix:///?socket=/s\n"),
+            "{put}"
+        );
+        assert!(!put.contains("libaio") && !put.contains("psync"), "{put}");
+        let cached = on_server(&job("[a]\nrw=read\nsize=1m\n"), "nbd://h").unwrap_err();
+        assert!(cached.is_mistake() && cached.to_string().contains("direct=1"));
     }
 
     #[test]

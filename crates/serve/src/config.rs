@@ -26,6 +26,11 @@ pub enum Backend {
         /// Its size in bytes.
         size_bytes: u64,
     },
+    /// Nothing: reads are zeroes, and writes go nowhere.
+    Null {
+        /// Its size in bytes.
+        size_bytes: u64,
+    },
     /// A file or block device.
     File {
         /// Its path.

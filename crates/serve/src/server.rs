@@ -10,7 +10,10 @@ use std::time::Duration;
 use blklab_blk::Nanos;
 use blklab_nbd::wire::ExportFlags;
 use blklab_nbd::{BlockSizes, Export, Tls};
+use blklab_sim::disk_stats;
+use blklab_stats::{DiskStats, Histogram};
 
+use crate::attributes::visit;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
@@ -156,6 +159,22 @@ impl Server {
     /// Where it tells its metrics.
     pub fn metrics_address(&self) -> Option<&Listen> {
         self.metrics.as_ref()
+    }
+
+    /// What the first export's queue and drive have to tell, and how late the
+    /// drive's requests ended.
+    ///
+    /// # Errors
+    /// Where it has no drive's model, or does not answer.
+    pub fn told(&self) -> Result<(DiskStats, Histogram), String> {
+        let Some(mailbox) = self.reception.mailboxes.first() else {
+            return Err("there is no export".to_string());
+        };
+        visit(mailbox, |v| {
+            let model = v.disk.model().ok_or("there is no drive's model")?;
+            let stats = disk_stats("nbd", v.disk.queue(), model, v.now);
+            Ok((stats, v.disk.lateness().clone()))
+        })?
     }
 
     /// Finishes what was accepted, makes it durable, and ends.
@@ -315,17 +334,12 @@ impl Prepared<'_> {
 fn open_store(config: &ExportConfig, limits: &Limits) -> Result<(Store, Nature), String> {
     match &config.backend {
         Backend::Memory { size_bytes } => {
-            let nature = Nature {
-                size_bytes: *size_bytes,
-                block_sizes: BlockSizes {
-                    minimum: 1,
-                    preferred: 4096,
-                    maximum: limits.request_bytes,
-                },
-                write_cache: false,
-                read_only: config.read_only,
-            };
+            let nature = memory_nature(*size_bytes, config, limits);
             Ok((Store::Memory(Memory::new(*size_bytes)), nature))
+        }
+        Backend::Null { size_bytes } => {
+            let nature = memory_nature(*size_bytes, config, limits);
+            Ok((Store::Memory(Memory::forgetful(*size_bytes)), nature))
         }
         Backend::File {
             path,
@@ -357,6 +371,19 @@ fn open_store(config: &ExportConfig, limits: &Limits) -> Result<(Store, Nature),
             nature.read_only |= config.read_only;
             Ok((Store::Remote(remote), nature))
         }
+    }
+}
+
+fn memory_nature(size_bytes: u64, config: &ExportConfig, limits: &Limits) -> Nature {
+    Nature {
+        size_bytes,
+        block_sizes: BlockSizes {
+            minimum: 1,
+            preferred: 4096,
+            maximum: limits.request_bytes,
+        },
+        write_cache: false,
+        read_only: config.read_only,
     }
 }
 

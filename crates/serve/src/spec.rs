@@ -17,6 +17,8 @@ use crate::tls::{TlsMode, TlsSettings};
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
 const MAX_DEPTH: u32 = 4096;
+/// The largest memory, which takes what is written.
+const MAX_MEMORY_BYTES: u64 = 1 << 50;
 /// Threads of a file, where nobody says otherwise.
 const DEFAULT_THREADS: usize = 8;
 /// How long to wait for another server, where nobody says otherwise.
@@ -32,6 +34,8 @@ pub struct ExportSpec {
     pub description: String,
     /// Size of a memory.
     pub memory: Option<String>,
+    /// Size of a store that keeps nothing.
+    pub null: Option<String>,
     /// Path of a file or block device.
     pub file: Option<PathBuf>,
     /// Another NBD server.
@@ -291,23 +295,29 @@ impl ExportSpec {
         if self.reconnect.is_some() && self.nbd.is_none() {
             return Err("reconnect is for nbd".to_string());
         }
-        match (&self.memory, &self.file, &self.nbd) {
-            (Some(size), None, None) => {
-                if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
-                    return Err(format!("{option} is for files, not for memory"));
-                }
-                let size_bytes = parse_size(size)?;
-                if size_bytes == 0 || size_bytes > 1 << 50 {
-                    return Err(format!("a memory of {size}; it may be 1 byte to 1024T"));
-                }
-                Ok(Backend::Memory { size_bytes })
+        let sized = |size: &str| {
+            if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
+                return Err(format!("{option} is for files, not for memory or null"));
             }
-            (None, Some(path), None) => Ok(Backend::File {
+            let size_bytes = parse_size(size)?;
+            match size_bytes {
+                1..=MAX_MEMORY_BYTES => Ok(size_bytes),
+                _ => Err(format!("a size of {size}; it may be 1 byte to 1024T")),
+            }
+        };
+        match (&self.memory, &self.null, &self.file, &self.nbd) {
+            (Some(size), None, None, None) => Ok(Backend::Memory {
+                size_bytes: sized(size)?,
+            }),
+            (None, Some(size), None, None) => Ok(Backend::Null {
+                size_bytes: sized(size)?,
+            }),
+            (None, None, Some(path), None) => Ok(Backend::File {
                 path: path.clone(),
                 direct: self.direct,
                 engine: self.file_engine()?,
             }),
-            (None, None, Some(uri)) => {
+            (None, None, None, Some(uri)) => {
                 if self.engine.is_some() || self.direct {
                     return Err("engine and direct are for files".to_string());
                 }
@@ -317,8 +327,8 @@ impl ExportSpec {
                     reconnect_seconds: self.reconnect.unwrap_or(DEFAULT_RECONNECT_SECONDS),
                 })
             }
-            (None, None, None) => Err("no store; give memory, file or nbd".to_string()),
-            _ => Err("several of memory, file and nbd; choose one".to_string()),
+            (None, None, None, None) => Err("no store; give memory, null, file or nbd".to_string()),
+            _ => Err("several of memory, null, file and nbd; choose one".to_string()),
         }
     }
 

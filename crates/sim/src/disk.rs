@@ -100,38 +100,47 @@ impl Disk {
     }
 
     pub(crate) fn stats(&self, now: Nanos) -> DiskStats {
-        let c = self.queue.counters(now);
-        let hctx = (0..self.queue.nr_hw_queues()).map(|h| {
-            let (stats, dispatch_busy) = self.queue.hctx_stats(h);
-            HwQueueStats {
-                run: stats.run,
-                dispatched: stats.dispatched,
-                dispatch_busy,
-            }
-        });
-        let counters = self.queue.elevator().map(|e| e.counters());
         DiskStats {
-            name: self.name.clone(),
             counted_ns: now.saturating_sub(self.counts_from).0,
-            queue: QueueStats {
-                ios: c.ios,
-                merges: c.merges,
-                sectors: c.sectors,
-                ticks_ns: c.ticks_ns,
-                io_ticks_ns: c.io_ticks_ns,
-                time_in_queue_ns: c.ticks_ns.iter().sum(),
-                errors: c.errors,
-                requeues: c.requeues,
-                hctx: hctx.collect(),
-            },
-            scheduler: SchedulerStats {
-                counters: counters
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(|(name, value)| Counter { name, value })
-                    .collect(),
-            },
-            device: self.driver.device().stats(now),
+            ..disk_stats(&self.name, &self.queue, &self.driver, now)
         }
+    }
+}
+
+/// What a request queue and the drive under it have to tell of the time since
+/// both began.
+pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos) -> DiskStats {
+    let c = queue.counters(now);
+    let hctx = (0..queue.nr_hw_queues()).map(|h| {
+        let (stats, dispatch_busy) = queue.hctx_stats(h);
+        HwQueueStats {
+            run: stats.run,
+            dispatched: stats.dispatched,
+            dispatch_busy,
+        }
+    });
+    let counters = queue.elevator().map(|e| e.counters());
+    DiskStats {
+        name: name.to_string(),
+        counted_ns: now.0,
+        queue: QueueStats {
+            ios: c.ios,
+            merges: c.merges,
+            sectors: c.sectors,
+            ticks_ns: c.ticks_ns,
+            io_ticks_ns: c.io_ticks_ns,
+            time_in_queue_ns: c.ticks_ns.iter().sum(),
+            errors: c.errors,
+            requeues: c.requeues,
+            hctx: hctx.collect(),
+        },
+        scheduler: SchedulerStats {
+            counters: counters
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(name, value)| Counter { name, value })
+                .collect(),
+        },
+        device: driver.device().stats(now),
     }
 }

@@ -22,6 +22,7 @@ mod sweep;
 mod task_log;
 mod timers;
 
+pub use disk::disk_stats;
 pub use machine::{Costs, Dispatch, Machine, MachineError, SchedulerCosts};
 pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;

@@ -19,6 +19,8 @@ type Table = Box<[Option<Chunk>]>;
 pub(crate) struct Memory {
     tables: Vec<Option<Table>>,
     chunks: u64,
+    /// What is written is not kept.
+    forgets: bool,
 }
 
 /// A piece of a range that lies in one chunk.
@@ -58,6 +60,15 @@ impl Memory {
         Memory {
             tables: (0..tables).map(|_| None).collect(),
             chunks: 0,
+            forgets: false,
+        }
+    }
+
+    /// One that keeps nothing, and reads as zeroes.
+    pub(crate) fn forgetful(size_bytes: u64) -> Memory {
+        Memory {
+            forgets: true,
+            ..Memory::new(size_bytes)
         }
     }
 
@@ -94,6 +105,9 @@ impl Memory {
 
     /// Stores data.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        if self.forgets {
+            return;
+        }
         let mut at = 0;
         for piece in pieces(offset, data.len() as u64) {
             let chunk = self.chunk_mut(&piece);
@@ -118,14 +132,18 @@ impl Memory {
 
     /// Makes a range read as zeroes and keeps its space.
     pub(crate) fn zero(&mut self, offset: u64, length: u64) {
+        if self.forgets {
+            return;
+        }
         for piece in pieces(offset, length) {
             self.chunk_mut(&piece)[piece.start..piece.start + piece.len].fill(0);
         }
     }
 
-    /// Whether nothing of a range was ever written.
+    /// Whether nothing of a range was ever written. One that keeps nothing does
+    /// not know, and sends zeroes as if they were data.
     pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
-        pieces(offset, length).all(|piece| self.chunk(&piece).is_none())
+        !self.forgets && pieces(offset, length).all(|piece| self.chunk(&piece).is_none())
     }
 
     pub(crate) fn extents(&self, offset: u64, length: u32, max: usize, out: &mut Vec<Extent>) {
@@ -146,6 +164,17 @@ impl Memory {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_forgetful_one_takes_no_space() {
+        let mut memory = Memory::forgetful(1 << 40);
+        memory.write(1 << 39, &[7; 100_000]);
+        memory.zero(0, 1 << 20);
+        let mut out = Vec::new();
+        memory.read(1 << 39, 10, &mut out);
+        assert_eq!((out, memory.used_bytes()), (vec![0; 10], 0));
+        assert!(!memory.is_hole(0, 4096));
+    }
 
     #[derive(Clone, Copy, Debug)]
     enum Change {
