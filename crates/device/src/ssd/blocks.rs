@@ -170,6 +170,12 @@ impl Blocks {
         self.filled[block as usize] = self.fills;
     }
 
+    /// It was filled before the start, as the so-manyth.
+    pub(crate) fn filled_at_start(&mut self, block: u32, fills: u32) {
+        self.filled[block as usize] = fills;
+        self.fills = self.fills.max(fills);
+    }
+
     /// Blocks filled so far: the present, for ages.
     pub(crate) fn fills(&self) -> u32 {
         self.fills

@@ -183,7 +183,7 @@ impl Ftl {
             planes_per_package: geometry.planes_per_package(),
         };
         for plane in 0..geometry.planes() {
-            ftl.lay_out(plane);
+            ftl.lay_out(plane, geometry.planes());
             if ftl.start.is_scattered() {
                 ftl.begin_within_block(plane, rng);
             }
@@ -200,7 +200,7 @@ impl Ftl {
     }
 
     /// Puts a plane's blocks into the state at the start.
-    fn lay_out(&mut self, plane: u32) {
+    fn lay_out(&mut self, plane: u32, planes: u32) {
         let first = plane * self.blocks_per_plane.get();
         let used = self.start.used_blocks(&self.placement, plane);
         for (block, valid) in used.iter().enumerate() {
@@ -208,12 +208,18 @@ impl Ftl {
             self.blocks.valid[index] = *valid;
             self.blocks.programmed[index] = self.pages_per_block as u16;
             self.blocks.uses[index] = Use::Full;
+            let before = self
+                .start
+                .filled_before(&self.placement, plane, block as u32);
+            // Planes have filled their blocks side by side.
+            self.blocks
+                .filled_at_start(first + block as u32, (before + 1) * planes);
         }
         let mut free: Vec<u32> = (first + used.len() as u32..first + self.data_blocks_per_plane)
             .rev()
             .collect();
         if let Some(slc) = &mut self.slc {
-            for (block, valid) in self.start.cached_blocks(plane) {
+            for (block, valid) in self.start.cached_blocks(&self.placement, plane) {
                 let (is_static, block) = (slc.is_static(block), first + block);
                 let erased = match is_static {
                     true => slc.free_static(plane),

@@ -30,6 +30,7 @@ mod power;
 mod read_cache;
 mod recorder;
 mod rng;
+mod scattered;
 mod slc;
 mod slc_start;
 mod spec;

@@ -327,9 +327,34 @@ pub struct AgedSpec {
 }
 
 impl AgedSpec {
+    /// How many of so many slots are hot.
+    pub(crate) fn hot_of(&self, slots: u32) -> u32 {
+        (self.hot_share * slots as f64) as u32
+    }
+
+    /// What it is within one of `ranges` equal parts of the address space,
+    /// where each part has flash of its own.
+    pub(crate) fn of_range(&self, range: u32, ranges: u32) -> AgedSpec {
+        let (from, part) = (range as f64 / ranges as f64, 1.0 / ranges as f64);
+        let hot = (self.hot_share - from).clamp(0.0, part) / part;
+        let share = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
+        let hot_rate = share(self.hot_writes, self.hot_share) * hot;
+        let cold_rate = share(1.0 - self.hot_writes, 1.0 - self.hot_share) * (1.0 - hot);
+        // All hot is as even as all cold.
+        AgedSpec {
+            hot_share: if hot < 1.0 { hot } else { 0.0 },
+            hot_writes: if hot < 1.0 {
+                share(hot_rate, hot_rate + cold_rate)
+            } else {
+                0.0
+            },
+            ..*self
+        }
+    }
+
     /// Which of `live` slots is overwritten next.
     pub(crate) fn draw(&self, live: u32, rng: &mut Rng) -> u32 {
-        let hot = (self.hot_share * live as f64) as u32;
+        let hot = self.hot_of(live);
         let is_hot = (rng.below(1 << 24) as f64) < self.hot_writes * (1 << 24) as f64;
         match is_hot && hot > 0 {
             true => rng.below(hot),

@@ -4,9 +4,10 @@
 use super::divide::Divisor;
 use super::geometry::{Home, Placement};
 use super::rng::Rng;
+use super::scattered::Scattered;
 use super::slc_start::SlcStart;
 use super::spec::{InitialState, SsdSpec};
-use super::steady::{PlaneShape, valid_counts};
+use super::steady::{PlaneShape, blocks_by_age};
 
 /// The state of a drive before its first command.
 #[derive(Clone, Debug)]
@@ -24,24 +25,8 @@ enum Content {
     Nothing,
     /// Slots lie in order of address.
     InOrder,
-    Scattered(Scattered),
-}
-
-/// Slots lie scattered over blocks that are partly valid, alike in all planes.
-#[derive(Clone, Debug)]
-struct Scattered {
-    /// Slots of the address space in a plane.
-    slots: u64,
-    /// Those of them that hold data.
-    live: u64,
-    /// A permutation of a plane's slots: multiplication modulo `slots`.
-    factor: u64,
-    inverse: u64,
-    /// Valid slots of every used block, and the sums before each.
-    valid: Vec<u16>,
-    before: Vec<u32>,
-    /// First block whose sum reaches so many parts of `live`.
-    guide: Vec<u32>,
+    /// As after long overwriting; one for every range of addresses.
+    Scattered(Vec<Scattered>),
 }
 
 impl Start {
@@ -65,8 +50,14 @@ impl Start {
                     live,
                     free: spec.gc.start_blocks,
                 };
-                let valid = valid_counts(shape, spec.gc.policy, aged, rng);
-                Content::Scattered(Scattered::new(slots as u64, live as u64, valid))
+                let ranges = spec.geometry.planes() / placement.planes_per_range();
+                let aged_range = |range| aged.of_range(range, ranges);
+                let scattered = (0..ranges).map(|range| {
+                    let aged = aged_range(range);
+                    let blocks = blocks_by_age(shape, spec.gc.policy, &aged, rng);
+                    Scattered::new(slots, aged.hot_of(slots), blocks, slots_per_block, rng)
+                });
+                Content::Scattered(scattered.collect())
             }
         };
         let mut start = Start {
@@ -96,7 +87,8 @@ impl Start {
             Content::InOrder => self.in_order(home, in_page),
             Content::Scattered(scattered) => {
                 let rank = home.rank * self.slots_per_page.get() + in_page;
-                let (block, within) = scattered.place(rank, self.slots_per_block)?;
+                let range = placement.range_of(home.plane) as usize;
+                let (block, within) = scattered[range].place(rank)?;
                 (home.plane * self.blocks_per_plane + block) * self.slots_per_block + within
             }
         };
@@ -108,6 +100,17 @@ impl Start {
             }
         }
         Some(at)
+    }
+
+    /// How many blocks of its plane were filled before a block, where they were
+    /// filled in another order than that of their numbers.
+    pub(crate) fn filled_before(&self, placement: &Placement, plane: u32, block: u32) -> u32 {
+        match &self.content {
+            Content::Scattered(scattered) => {
+                scattered[placement.range_of(plane) as usize].filled_before(block)
+            }
+            _ => block,
+        }
     }
 
     /// Whether blocks are partly valid, as after long overwriting.
@@ -136,7 +139,7 @@ impl Start {
             (Content::Nothing, _) => return None,
             (Content::InOrder, _) => block * self.slots_per_block + within,
             (Content::Scattered(scattered), _) => {
-                scattered.rank(block, within, self.slots_per_block)?
+                scattered[placement.range_of(plane) as usize].rank(block, within)?
             }
         };
         let (rank, in_page) = self.slots_per_page.split(rank);
@@ -157,9 +160,10 @@ impl Start {
                     .collect()
             }
             Content::Scattered(scattered) => {
-                let mut valid = scattered.valid.clone();
-                for rank in held..scattered.slots {
-                    if let Some(block) = self.block_of_rank(rank as u32) {
+                let scattered = &scattered[placement.range_of(plane) as usize];
+                let mut valid = scattered.valid().to_vec();
+                for rank in held..scattered.slots() {
+                    if let Some(block) = self.block_of_rank(placement, plane, rank as u32) {
                         valid[block as usize] -= 1;
                     }
                 }
@@ -168,7 +172,7 @@ impl Start {
         };
         // What the SLC cache holds lies nowhere else.
         for rank in self.slc.iter().flat_map(|slc| slc.ranks(plane)) {
-            if let Some(block) = self.block_of_rank(rank) {
+            if let Some(block) = self.block_of_rank(placement, plane, rank) {
                 valid[block as usize] -= 1;
             }
         }
@@ -177,25 +181,26 @@ impl Start {
 
     /// The multi-level block, within its plane, that a plane's slot is in or
     /// would be in were it not in the SLC cache.
-    fn block_of_rank(&self, rank: u32) -> Option<u32> {
+    fn block_of_rank(&self, placement: &Placement, plane: u32, rank: u32) -> Option<u32> {
         match &self.content {
             Content::Nothing => None,
             Content::InOrder => Some(rank / self.slots_per_block),
             Content::Scattered(scattered) => {
-                scattered.place(rank, self.slots_per_block).map(|at| at.0)
+                let range = placement.range_of(plane) as usize;
+                scattered[range].place(rank).map(|at| at.0)
             }
         }
     }
 
     /// Slots of a plane that lie in the SLC cache, by block within the plane.
-    pub(crate) fn cached_blocks(&self, plane: u32) -> Vec<(u32, u16)> {
+    pub(crate) fn cached_blocks(&self, placement: &Placement, plane: u32) -> Vec<(u32, u16)> {
         let Some(slc) = &self.slc else {
             return Vec::new();
         };
         let mut blocks: Vec<(u32, u16)> = slc.blocks(plane).map(|block| (block, 0)).collect();
         let per_block = slc.ranks(plane).len() / blocks.len().max(1);
         for (number, rank) in slc.ranks(plane).enumerate() {
-            let holds = self.block_of_rank(rank).is_some();
+            let holds = self.block_of_rank(placement, plane, rank).is_some();
             blocks[number / per_block].1 += holds as u16;
         }
         blocks
@@ -217,83 +222,4 @@ impl Start {
             .map_or(0, |page| (page as u64 + 1) * per_page);
         pages * per_page - end.saturating_sub(self.logical_slots)
     }
-}
-
-impl Scattered {
-    fn new(slots: u64, live: u64, valid: Vec<u16>) -> Scattered {
-        let mut sum = 0;
-        let before: Vec<u32> = valid
-            .iter()
-            .map(|count| {
-                sum += *count as u32;
-                sum - *count as u32
-            })
-            .collect();
-        let mut guide = Vec::with_capacity(valid.len() + 1);
-        for part in 0..=valid.len() as u64 {
-            let rank = (part * live / valid.len() as u64) as u32;
-            guide.push(before.partition_point(|sum| *sum <= rank).saturating_sub(1) as u32);
-        }
-        // The golden ratio's part of the whole scatters neighbours evenly.
-        let mut factor = (slots as f64 * 0.618_033_988_749_895) as u64 | 1;
-        while greatest_common_divisor(factor, slots) != 1 {
-            factor += 2;
-        }
-        Scattered {
-            slots,
-            live,
-            factor: factor % slots.max(1),
-            inverse: inverse(factor, slots),
-            valid,
-            before,
-            guide,
-        }
-    }
-
-    /// Block and place of a plane's slot.
-    fn place(&self, rank: u32, slots_per_block: u32) -> Option<(u32, u32)> {
-        let rank = rank as u64 * self.factor % self.slots;
-        if rank >= self.live {
-            return None;
-        }
-        let part = rank * self.valid.len() as u64 / self.live;
-        let mut block = self.guide[part as usize] as usize;
-        while block + 1 < self.before.len() && self.before[block + 1] as u64 <= rank {
-            block += 1;
-        }
-        let within = rank - self.before[block] as u64;
-        // Valid slots are spread evenly over the block.
-        let place = within * slots_per_block as u64 / self.valid[block] as u64;
-        Some((block as u32, place as u32))
-    }
-
-    /// The plane's slot that is there.
-    fn rank(&self, block: u32, place: u32, slots_per_block: u32) -> Option<u32> {
-        let valid = *self.valid.get(block as usize)? as u64;
-        let within = (place as u64 * valid).div_ceil(slots_per_block as u64);
-        if within >= valid || within * slots_per_block as u64 / valid != place as u64 {
-            return None;
-        }
-        let rank = self.before[block as usize] as u64 + within;
-        Some((rank as u128 * self.inverse as u128 % self.slots as u128) as u32)
-    }
-}
-
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    match b {
-        0 => a,
-        b => greatest_common_divisor(b, a % b),
-    }
-}
-
-/// `factor * inverse = 1` modulo `modulus`, by the extended Euclidean algorithm.
-fn inverse(factor: u64, modulus: u64) -> u64 {
-    let (mut old_rest, mut rest) = (factor as i128, modulus as i128);
-    let (mut old_share, mut share) = (1i128, 0i128);
-    while rest != 0 {
-        let quotient = old_rest / rest;
-        (old_rest, rest) = (rest, old_rest - quotient * rest);
-        (old_share, share) = (share, old_share - quotient * share);
-    }
-    old_share.rem_euclid(modulus as i128) as u64
 }

@@ -28,45 +28,71 @@ pub(crate) struct PlaneShape {
     pub(crate) free: u32,
 }
 
-/// Valid slots of every block that is not free in the steady state; their sum
-/// is `shape.live`.
-pub(crate) fn valid_counts(
+/// Valid slots of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockShare {
+    /// Of those that are overwritten often.
+    pub(crate) hot: u16,
+    pub(crate) cold: u16,
+}
+
+/// Every block that is not free in the steady state, in the order in which they
+/// were filled; their sum is `shape.live`.
+pub(crate) fn blocks_by_age(
     shape: PlaneShape,
     policy: GcPolicy,
     aged: &AgedSpec,
     rng: &mut Rng,
-) -> Vec<u16> {
+) -> Vec<BlockShare> {
     let small = Small::overwritten(shape, policy, aged, rng);
     let used = (shape.blocks - shape.free) as usize;
-    let mut counts: Vec<u16> = (0..used)
+    let slots = shape.slots_per_block as f64;
+    let mut blocks: Vec<BlockShare> = (0..used)
         .map(|block| {
             let at = (block as f64 + 0.5) / used as f64 * small.len() as f64;
-            let share = small[(at as usize).min(small.len() - 1)];
-            (share * shape.slots_per_block as f64).round() as u16
+            let (hot, cold) = small[(at as usize).min(small.len() - 1)];
+            let hot = (hot * slots).round();
+            BlockShare {
+                hot: hot as u16,
+                cold: (cold * slots).round().min(slots - hot) as u16,
+            }
         })
         .collect();
-    settle_sum(&mut counts, shape);
-    // Where in the plane a block with much or little valid data is, is chance.
-    for place in (1..counts.len()).rev() {
-        counts.swap(place, rng.below(place as u32 + 1) as usize);
-    }
-    counts
+    let hot = aged.hot_of(shape.live);
+    settle_sum(&mut blocks, shape.slots_per_block, hot, |block| {
+        (&mut block.hot, block.cold)
+    });
+    let cold = shape.live - hot;
+    settle_sum(&mut blocks, shape.slots_per_block, cold, |block| {
+        (&mut block.cold, block.hot)
+    });
+    blocks
 }
 
-/// Corrects what rounding has done to the sum, a slot a block at a time.
-fn settle_sum(counts: &mut [u16], shape: PlaneShape) {
-    let mut sum: u64 = counts.iter().map(|count| *count as u64).sum();
-    let most = shape.slots_per_block as u16;
-    while sum != shape.live as u64 {
-        for count in counts.iter_mut() {
-            if sum < shape.live as u64 && *count < most {
+/// Corrects what rounding has done to the sum of one kind, a slot a block at a
+/// time, where there is some of that kind if that will do. `kind` gives its
+/// count in a block, and that of the other.
+fn settle_sum(
+    blocks: &mut [BlockShare],
+    most: u32,
+    live: u32,
+    kind: impl Fn(&mut BlockShare) -> (&mut u16, u16),
+) {
+    let mut sum: u32 = blocks.iter_mut().map(|block| *kind(block).0 as u32).sum();
+    let mut anywhere = false;
+    while sum != live {
+        let before = sum;
+        for block in blocks.iter_mut() {
+            let (count, other) = kind(block);
+            if sum < live && ((*count + other) as u32) < most && (*count > 0 || anywhere) {
                 *count += 1;
                 sum += 1;
-            } else if sum > shape.live as u64 && *count > 0 {
+            } else if sum > live && *count > 0 {
                 *count -= 1;
                 sum -= 1;
             }
         }
+        anywhere = sum == before;
     }
 }
 
@@ -87,13 +113,14 @@ struct Small {
 
 impl Small {
     /// Overwrites a small plane of the real one's proportions and returns the
-    /// shares of valid slots of its used blocks, least first.
+    /// shares of hot and cold valid slots of its used blocks, as they were
+    /// filled.
     fn overwritten(
         shape: PlaneShape,
         policy: GcPolicy,
         aged: &AgedSpec,
         rng: &mut Rng,
-    ) -> Vec<f64> {
+    ) -> Vec<(f64, f64)> {
         let slots = shape.slots_per_block.min(SLOTS);
         let blocks = shape.blocks.clamp(8, BLOCKS);
         let share = shape.live as f64 / (shape.blocks as f64 * shape.slots_per_block as f64);
@@ -124,14 +151,31 @@ impl Small {
                 }
             }
         }
-        let mut shares: Vec<u32> = (0..blocks as usize)
-            .filter(|block| small.full[*block])
-            .map(|block| small.valid[block])
+        small.shares(aged.hot_of(live))
+    }
+
+    fn shares(&self, hot_slots: u32) -> Vec<(f64, f64)> {
+        let mut hot = vec![0u32; self.blocks as usize];
+        for holder in &self.holder[..hot_slots as usize] {
+            hot[*holder as usize] += 1;
+        }
+        let mut full: Vec<usize> = (0..self.blocks as usize)
+            .filter(|block| self.full[*block])
             .collect();
-        shares.sort_unstable();
-        shares
-            .iter()
-            .map(|valid| *valid as f64 / slots as f64)
+        full.sort_unstable_by_key(|block| self.filled_at[*block]);
+        // What is in the open blocks belongs to blocks of the same kind.
+        let in_full = |of: &dyn Fn(usize) -> u32| full.iter().map(|b| of(*b)).sum::<u32>() as f64;
+        let hot_in_full = in_full(&|block| hot[block]).max(1.0);
+        let cold_in_full = in_full(&|block| self.valid[block] - hot[block]).max(1.0);
+        let cold_slots = self.holder.len() as f64 - hot_slots as f64;
+        let hot_unit = hot_slots as f64 / hot_in_full / self.slots as f64;
+        let cold_unit = cold_slots / cold_in_full / self.slots as f64;
+        full.iter()
+            .map(|block| {
+                let hot_share = (hot[*block] as f64 * hot_unit).min(1.0);
+                let cold_share = (self.valid[*block] - hot[*block]) as f64 * cold_unit;
+                (hot_share, cold_share.min(1.0 - hot_share))
+            })
             .collect()
     }
 
@@ -173,8 +217,8 @@ impl Small {
     }
 
     fn victim(&self, policy: GcPolicy, rng: &mut Rng) -> Option<u32> {
-        let full = |block: &u32| self.full[*block as usize];
         let valid = |block: &u32| self.valid[*block as usize];
+        let full = |block: &u32| self.full[*block as usize] && valid(block) < self.slots;
         let least = || (0..self.blocks).filter(full).min_by_key(valid);
         let chosen = match policy {
             GcPolicy::Greedy => least(),

@@ -10,6 +10,7 @@ use blklab_blk::{Nanos, Op, Sector};
 
 use super::Ssd;
 use super::rng::Rng;
+use super::spec::InitialState;
 use crate::spec::{DriveSpec, Model};
 use crate::{Command, Completion, Device};
 
@@ -88,6 +89,11 @@ const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane 
 /// Random writes of a slot each, eight at a time; the drive at rest after them.
 pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
     let slots = drive.spec.logical_slots() as u32;
+    overwrite_drawn(drive, writes, seed, |rng| rng.below(slots));
+}
+
+/// The same with slots drawn otherwise.
+fn overwrite_drawn(drive: &mut Ssd, writes: u32, seed: u64, mut draw: impl FnMut(&mut Rng) -> u32) {
     let mut rng = Rng::new(seed);
     let mut done: Vec<Completion> = Vec::new();
     let mut now = after_rest(drive);
@@ -100,7 +106,7 @@ pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
                 tag,
                 queue: 0,
                 op: Op::Write,
-                sector: Sector(rng.below(slots) as u64 * 8),
+                sector: Sector(draw(&mut rng) as u64 * 8),
                 sectors: 8,
                 fua: false,
             },
@@ -192,15 +198,19 @@ fn work_in_progress_counts_as_busy() {
     }
 }
 
-/// Write amplification over the next writes after ageing.
-fn write_amplification(policy: &str, simulate: bool) -> f64 {
-    let aged = format!("state = \"aged\"\naged = {{ occupancy = 1.0, simulate = {simulate} }}");
-    let spec = small(&[
-        ("state = \"filled\"", &aged),
-        ("policy = \"greedy\"", policy),
-    ]);
+/// Write amplification over the next writes after ageing, which follow the same
+/// distribution.
+fn write_amplification(change: (&str, &str), hot: &str, simulate: bool) -> f64 {
+    let aged =
+        format!("state = \"aged\"\naged = {{ occupancy = 1.0, simulate = {simulate}{hot} }}");
+    let spec = small(&[("state = \"filled\"", &aged), change]);
+    let InitialState::Aged(aged) = spec.state else {
+        panic!("it is aged");
+    };
+    let slots = spec.logical_slots() as u32;
     let mut drive = Ssd::new(spec, 3);
-    overwrite(&mut drive, 60_000, 9);
+    drive.ftl.check(slots as u64);
+    overwrite_drawn(&mut drive, 60_000, 9, |rng| aged.draw(slots, rng));
     drive
         .stats(Nanos(0))
         .write_amplification()
@@ -208,19 +218,41 @@ fn write_amplification(policy: &str, simulate: bool) -> f64 {
 }
 
 /// The state that is worked out must amplify writes as the simulated one does.
+fn short_way_is_the_long_one(change: (&str, &str), hot: &str) {
+    let (short, long) = (
+        write_amplification(change, hot, false),
+        write_amplification(change, hot, true),
+    );
+    println!("{change:?}{hot}: {short:.3} worked out, {long:.3} simulated");
+    assert!((0.95..1.05).contains(&(short / long)), "{change:?}{hot}");
+}
+
 #[test]
 fn the_short_way_to_age_a_drive_is_the_long_one() {
-    for policy in [
-        "policy = \"greedy\"",
-        "policy = \"d_choices\"\nchoices = 8",
-        "policy = \"fifo\"",
-        "policy = \"cost_benefit\"",
+    for hot in [
+        "",
+        ", hot_share = 0.2, hot_writes = 0.8",
+        ", hot_share = 0.05, hot_writes = 0.95",
     ] {
-        let (short, long) = (
-            write_amplification(policy, false),
-            write_amplification(policy, true),
-        );
-        println!("{policy:?}: {short:.3} worked out, {long:.3} simulated");
-        assert!((0.95..1.05).contains(&(short / long)), "{policy}");
+        for policy in [
+            "policy = \"greedy\"",
+            "policy = \"d_choices\"\nchoices = 8",
+            "policy = \"fifo\"",
+            "policy = \"cost_benefit\"",
+        ] {
+            short_way_is_the_long_one(("policy = \"greedy\"", policy), hot);
+        }
+    }
+}
+
+/// A range of addresses a channel: hot data is on some of them only.
+#[test]
+fn so_it_is_where_channels_differ() {
+    let ranges = ("layout = \"striped\"", "layout = \"ranges\"");
+    for hot in [
+        ", hot_share = 0.2, hot_writes = 0.8",
+        ", hot_share = 0.7, hot_writes = 0.9",
+    ] {
+        short_way_is_the_long_one(ranges, hot);
     }
 }
