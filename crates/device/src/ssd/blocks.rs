@@ -4,12 +4,14 @@
 //! Kept as arrays by block number, since a drive has up to some million of
 //! them and a choice of a victim looks at one field of many.
 
-/// "No block" and "no owner table".
+use super::slot_tables::{NOTHING, SlotTables};
+
+/// No block.
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
 /// A page that holds nothing of the host's.
-pub(crate) const NO_OWNER: u32 = u32::MAX;
+pub(crate) const NO_OWNER: u32 = NOTHING;
 /// No physical slot.
-pub(crate) const NO_SLOT: u32 = u32::MAX;
+pub(crate) const NO_SLOT: u32 = NOTHING;
 
 /// What a block is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +38,12 @@ pub(crate) struct Blocks {
     /// When it was filled, counted in blocks filled, for FIFO and cost-benefit.
     pub(crate) filled: Vec<u32>,
     fills: u32,
+    /// Who owns every slot of a block; none for one written before the start.
+    owners: SlotTables,
+    /// For every slot of a block that is not programmed to its end the copy
+    /// that it replaces; empty where none is kept.
+    older: SlotTables,
     slots_per_block: usize,
-    /// Each block's owner table, [`NO_BLOCK`] for one written before the start.
-    tables: Vec<u32>,
-    owners: Vec<Box<[u32]>>,
-    unused: Vec<u32>,
-    older: Older,
-}
-
-/// For every slot of a block that is not programmed to its end: the copy that
-/// it replaces, [`NO_SLOT`] where there is none to keep.
-#[derive(Clone, Debug)]
-struct Older {
-    /// Each block's table, [`NO_BLOCK`] for one without.
-    of_block: Vec<u32>,
-    tables: Vec<Box<[u32]>>,
-    unused: Vec<u32>,
 }
 
 impl Blocks {
@@ -64,24 +56,18 @@ impl Blocks {
             uses: vec![Use::Free; blocks],
             filled: vec![0; blocks],
             fills: 0,
+            owners: SlotTables::new(blocks, slots_per_block as usize),
+            older: SlotTables::new(0, 0),
             slots_per_block: slots_per_block as usize,
-            tables: vec![NO_BLOCK; blocks],
-            owners: Vec::new(),
-            unused: Vec::new(),
-            older: Older {
-                of_block: Vec::new(),
-                tables: Vec::new(),
-                unused: Vec::new(),
-            },
         }
     }
 
     /// From now on copies are kept until their successor is programmed.
     pub(crate) fn keep_older(&mut self) {
-        self.older.of_block = vec![NO_BLOCK; self.uses.len()];
+        self.older = SlotTables::new(self.uses.len(), self.slots_per_block);
         for block in 0..self.uses.len() {
             if self.uses[block] == Use::Open {
-                self.older.begin(block as u32, self.slots_per_block);
+                self.older.begin(block as u32);
             }
         }
     }
@@ -89,24 +75,18 @@ impl Blocks {
     /// Whether copies are kept until their successor is programmed.
     #[inline]
     pub(crate) fn keeps_older(&self) -> bool {
-        !self.older.of_block.is_empty()
+        !self.older.is_empty()
     }
 
     /// The copy that a slot's data replaces.
     #[inline]
     pub(crate) fn older(&self, block: u32, slot: u32) -> u32 {
-        match self.older.of_block[block as usize] {
-            NO_BLOCK => NO_SLOT,
-            table => self.older.tables[table as usize][slot as usize],
-        }
+        self.older.get(block, slot).unwrap_or(NO_SLOT)
     }
 
     #[inline]
     pub(crate) fn set_older(&mut self, block: u32, slot: u32, older: u32) {
-        match self.older.of_block[block as usize] {
-            NO_BLOCK => {}
-            table => self.older.tables[table as usize][slot as usize] = older,
-        }
+        self.older.set(block, slot, older);
     }
 
     /// One more page of a block is programmed.
@@ -118,7 +98,7 @@ impl Blocks {
         );
         self.programmed[block as usize] = page as u16 + 1;
         if page + 1 == pages_per_block && self.keeps_older() {
-            self.older.forget(block);
+            self.older.end(block);
         }
     }
 
@@ -131,19 +111,16 @@ impl Blocks {
 
     /// Forgets which copies a block's slots replace.
     pub(crate) fn forget_older(&mut self, block: u32) {
-        match self.older.of_block.get(block as usize) {
-            None | Some(&NO_BLOCK) => {}
-            Some(table) => self.older.tables[*table as usize].fill(NO_SLOT),
+        if self.keeps_older() {
+            self.older.end(block);
+            self.older.begin(block);
         }
     }
 
     fn forget_tables(&mut self, block: u32) {
-        let table = std::mem::replace(&mut self.tables[block as usize], NO_BLOCK);
-        if table != NO_BLOCK {
-            self.unused.push(table);
-        }
+        self.owners.end(block);
         if self.keeps_older() {
-            self.older.forget(block);
+            self.older.end(block);
         }
     }
 
@@ -151,15 +128,9 @@ impl Blocks {
     pub(crate) fn open(&mut self, block: u32) {
         debug_assert_eq!(self.uses[block as usize], Use::Free);
         self.uses[block as usize] = Use::Open;
-        let table = self.unused.pop().unwrap_or_else(|| {
-            self.owners
-                .push(vec![NO_OWNER; self.slots_per_block].into_boxed_slice());
-            self.owners.len() as u32 - 1
-        });
-        self.owners[table as usize].fill(NO_OWNER);
-        self.tables[block as usize] = table;
+        self.owners.begin(block);
         if self.keeps_older() {
-            self.older.begin(block, self.slots_per_block);
+            self.older.begin(block);
         }
     }
 
@@ -193,34 +164,12 @@ impl Blocks {
     /// Records who owns a slot.
     #[inline]
     pub(crate) fn set_owner(&mut self, block: u32, slot: u32, owner: u32) {
-        let table = self.tables[block as usize];
-        self.owners[table as usize][slot as usize] = owner;
+        self.owners.set(block, slot, owner);
     }
 
     /// Who owns a slot; `None` where the block was written before the start.
     #[inline]
     pub(crate) fn owner(&self, block: u32, slot: u32) -> Option<u32> {
-        match self.tables[block as usize] {
-            NO_BLOCK => None,
-            table => Some(self.owners[table as usize][slot as usize]),
-        }
-    }
-}
-
-impl Older {
-    fn begin(&mut self, block: u32, slots: usize) {
-        let table = self.unused.pop().unwrap_or_else(|| {
-            self.tables.push(vec![NO_SLOT; slots].into_boxed_slice());
-            self.tables.len() as u32 - 1
-        });
-        self.tables[table as usize].fill(NO_SLOT);
-        self.of_block[block as usize] = table;
-    }
-
-    fn forget(&mut self, block: u32) {
-        let table = std::mem::replace(&mut self.of_block[block as usize], NO_BLOCK);
-        if table != NO_BLOCK {
-            self.unused.push(table);
-        }
+        self.owners.get(block, slot)
     }
 }

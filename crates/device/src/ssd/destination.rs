@@ -88,7 +88,8 @@ impl Ftl {
             return None;
         }
         let erases = |block: &u32| self.blocks.erases[*block as usize];
-        let worn = self.planes[plane as usize].free.iter().map(erases).max()?;
+        let free = &self.planes[plane as usize].free;
+        let worn = free.most_wear(&self.blocks.erases)?;
         let coldest = self
             .plane_blocks(plane)
             .filter(|block| self.is_written(*block) && !self.is_static_slc(*block))

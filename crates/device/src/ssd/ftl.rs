@@ -12,6 +12,7 @@ use super::blocks::{Blocks, NO_BLOCK, NO_OWNER, NO_SLOT, Use};
 #[cfg(test)]
 use super::copies::Holds;
 use super::divide::Divisor;
+use super::free::FreeBlocks;
 use super::geometry::Placement;
 use super::map::{Map, Place};
 use super::op::NONE;
@@ -125,7 +126,7 @@ pub(super) const CLOSED: Frontier = Frontier {
 
 #[derive(Clone, Debug)]
 pub(super) struct Plane {
-    pub(super) free: Vec<u32>,
+    pub(super) free: FreeBlocks,
     pub(super) frontiers: [Frontier; STREAMS],
     /// The plane whose collection writes to this one, if any.
     pub(super) collector: u32,
@@ -215,17 +216,15 @@ impl Ftl {
             self.blocks
                 .filled_at_start(first + block as u32, (before + 1) * planes);
         }
-        let mut free: Vec<u32> = (first + used.len() as u32..first + self.data_blocks_per_plane)
-            .rev()
-            .collect();
+        let untouched = first + used.len() as u32..first + self.data_blocks_per_plane;
+        let mut free = FreeBlocks::new(untouched, self.wear.dynamic);
         if let Some(slc) = &mut self.slc {
             for (block, valid) in self.start.cached_blocks(&self.placement, plane) {
                 let (is_static, block) = (slc.is_static(block), first + block);
-                let erased = match is_static {
-                    true => slc.free_static(plane),
-                    false => &mut free,
-                };
-                erased.retain(|other| *other != block);
+                match is_static {
+                    true => slc.free_static(plane).retain(|other| *other != block),
+                    false => free.remove(block),
+                }
                 self.blocks.valid[block as usize] = valid;
                 self.blocks.programmed[block as usize] = slc.pages_per_block() as u16;
                 self.blocks.uses[block as usize] = Use::Full;
@@ -431,22 +430,18 @@ impl Ftl {
     /// The least worn free block: dynamic wear levelling.
     fn open_block(&mut self, plane: u32, stream: Stream) -> u32 {
         let erases = &self.blocks.erases;
-        let mut free = &mut self.planes[plane as usize].free;
-        if stream == Stream::Slc
-            && let Some(slc) = &mut self.slc
-            && !slc.free_static(plane).is_empty()
-        {
-            free = slc.free_static(plane);
-        }
-        let worn = |place: &usize| erases[free[*place] as usize];
-        let place = match stream {
-            // What hardly changes goes where there is least wear left.
-            Stream::Wear => (0..free.len()).max_by_key(worn),
-            _ if self.wear.dynamic => (0..free.len()).rev().min_by_key(worn),
-            _ => free.len().checked_sub(1),
+        let free = &mut self.planes[plane as usize].free;
+        let of_cache = match (&mut self.slc, stream) {
+            (Some(slc), Stream::Slc) => slc.take_static(plane, erases),
+            _ => None,
         };
+        let block = of_cache.or_else(|| match stream {
+            // What hardly changes goes where there is least wear left.
+            Stream::Wear => free.take_most_worn(erases),
+            _ => free.take(),
+        });
         // The reserve keeps one for every stream (see `host_stream`).
-        let block = free.swap_remove(place.expect("a free block is kept in reserve"));
+        let block = block.expect("a free block is kept in reserve");
         self.blocks.open(block);
         if stream == Stream::Slc {
             let is_static = self.is_static_slc(block);
@@ -549,10 +544,10 @@ impl Ftl {
     }
 
     fn discardable_region(&mut self, slot: u32, end: u64) -> Option<u64> {
-        if !Map::is_region(slot, end) {
+        if !self.map.is_region(slot, end) {
             return None;
         }
-        let region_end = Map::region_end(slot);
+        let region_end = self.map.region_end(slot);
         for slot in slot as u64..region_end {
             self.invalidate(slot as u32);
         }
@@ -632,7 +627,7 @@ impl Ftl {
         }
         assert_eq!(valid, self.blocks.valid, "valid slots of every block");
         for (plane, state) in self.planes.iter().enumerate() {
-            let mut free: Vec<u32> = state.free.clone();
+            let mut free: Vec<u32> = state.free.iter().collect();
             if let Some(slc) = &self.slc {
                 free.extend(slc.clone().free_static(plane as u32).iter());
             }
@@ -666,7 +661,8 @@ impl Ftl {
                 return;
             }
         }
-        self.planes[plane as usize].free.push(block);
+        let erases = self.blocks.erases[block as usize];
+        self.planes[plane as usize].free.push(block, erases);
     }
 
     /// Erase counts over all blocks.
@@ -688,6 +684,9 @@ impl Ftl {
     /// Wear is counted from the first command on.
     pub(crate) fn forget_wear(&mut self) {
         self.blocks.erases.fill(0);
+        for plane in &mut self.planes {
+            plane.free.forget_wear();
+        }
     }
 
     /// Slots of a block.

@@ -5,11 +5,10 @@
 //! region: a region nobody wrote to costs nothing, one with few writes is a
 //! small hash table, and one with many is an array.
 
-/// Slots of a region.
-const REGION: u32 = 4096;
-const REGION_BITS: u32 = REGION.trailing_zeros();
-/// A region becomes an array when a hash table of it would be as large.
-const DENSE_ABOVE: usize = REGION as usize / 4;
+/// Slots of a region, at least: two to the power of this.
+const LEAST_REGION_BITS: u32 = 12;
+/// Most regions: what a processor's cache holds, since every look-up needs one.
+const MOST_REGIONS_BITS: u32 = 14;
 
 /// An array's entry that nobody wrote to.
 const UNTOUCHED: u32 = u32::MAX;
@@ -40,6 +39,8 @@ enum Region {
 struct Few {
     /// `key + 1` above, entry below; zero is a free place.
     places: Box<[u64]>,
+    /// The entry of all others.
+    base: u32,
     used: u32,
 }
 
@@ -47,19 +48,29 @@ struct Few {
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
     regions: Vec<Region>,
+    region_bits: u32,
 }
 
 impl Map {
     pub(crate) fn new(slots: u64) -> Map {
+        let slot_bits = slots.next_power_of_two().trailing_zeros();
+        let region_bits = LEAST_REGION_BITS.max(slot_bits.saturating_sub(MOST_REGIONS_BITS));
         Map {
-            regions: vec![Region::Untouched; slots.div_ceil(REGION as u64) as usize],
+            regions: vec![Region::Untouched; slots.div_ceil(1 << region_bits) as usize],
+            region_bits,
         }
+    }
+
+    /// Slots of a region.
+    #[inline]
+    fn region_slots(&self) -> u32 {
+        1 << self.region_bits
     }
 
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Place {
-        let within = slot % REGION;
-        let entry = match &self.regions[(slot >> REGION_BITS) as usize] {
+        let within = slot & (self.region_slots() - 1);
+        let entry = match &self.regions[(slot >> self.region_bits) as usize] {
             Region::Untouched => UNTOUCHED,
             Region::Discarded => DISCARDED,
             Region::Few(few) => few.get(within),
@@ -84,48 +95,50 @@ impl Map {
     }
 
     /// Whether a region starts at `slot` and ends by `end`.
-    pub(crate) fn is_region(slot: u32, end: u64) -> bool {
-        slot.is_multiple_of(REGION) && Map::region_end(slot) <= end
+    pub(crate) fn is_region(&self, slot: u32, end: u64) -> bool {
+        slot.is_multiple_of(self.region_slots()) && self.region_end(slot) <= end
     }
 
     /// Where the region that starts at `slot` ends.
-    pub(crate) fn region_end(slot: u32) -> u64 {
-        slot as u64 + REGION as u64
+    pub(crate) fn region_end(&self, slot: u32) -> u64 {
+        slot as u64 + self.region_slots() as u64
     }
 
     /// Marks the region that starts at `slot` discarded as a whole.
     pub(crate) fn discard_region(&mut self, slot: u32) {
-        self.regions[(slot >> REGION_BITS) as usize] = Region::Discarded;
+        self.regions[(slot >> self.region_bits) as usize] = Region::Discarded;
     }
 
     fn put(&mut self, slot: u32, entry: u32) {
-        let within = slot % REGION;
-        let region = &mut self.regions[(slot >> REGION_BITS) as usize];
+        let slots = self.region_slots();
+        let within = slot & (slots - 1);
+        let region = &mut self.regions[(slot >> self.region_bits) as usize];
         match region {
             Region::Many(entries) => entries[within as usize] = entry,
-            Region::Few(few) if (few.used as usize) < DENSE_ABOVE => few.put(within, entry),
+            // An array when a hash table of it would be as large.
+            Region::Few(few) if few.used < slots / 4 => few.put(within, entry),
             Region::Few(few) => {
-                let mut entries = few.spread();
+                let mut entries = few.spread(slots);
                 entries[within as usize] = entry;
                 *region = Region::Many(entries);
             }
-            Region::Untouched => {
-                let mut few = Few::new(8);
+            Region::Untouched | Region::Discarded => {
+                let base = match region {
+                    Region::Discarded => DISCARDED,
+                    _ => UNTOUCHED,
+                };
+                let mut few = Few::new(8, base);
                 few.put(within, entry);
                 *region = Region::Few(few);
-            }
-            Region::Discarded => {
-                let mut entries = vec![DISCARDED; REGION as usize].into_boxed_slice();
-                entries[within as usize] = entry;
-                *region = Region::Many(entries);
             }
         }
     }
 }
 
 impl Few {
-    fn new(places: usize) -> Few {
+    fn new(places: usize, base: u32) -> Few {
         Few {
+            base,
             places: vec![0; places].into_boxed_slice(),
             used: 0,
         }
@@ -137,7 +150,8 @@ impl Few {
         let mask = self.places.len() - 1;
         // Neighbours are often written together; a multiplicative hash keeps
         // them from crowding.
-        let mut place = (key.wrapping_mul(0x9E37_79B1) >> 16) as usize & mask;
+        let hash = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let mut place = hash as usize & mask;
         loop {
             let found = (self.places[place] >> 32) as u32;
             if found == 0 || found == key + 1 {
@@ -150,14 +164,14 @@ impl Few {
     #[inline]
     fn get(&self, key: u32) -> u32 {
         match self.places[self.place(key)] {
-            0 => UNTOUCHED,
+            0 => self.base,
             found => found as u32,
         }
     }
 
     fn put(&mut self, key: u32, entry: u32) {
         if (self.used as usize + 1) * 4 > self.places.len() * 3 {
-            let mut larger = Few::new(self.places.len() * 2);
+            let mut larger = Few::new(self.places.len() * 2, self.base);
             for found in self.places.iter().filter(|found| **found != 0) {
                 let place = larger.place((found >> 32) as u32 - 1);
                 larger.places[place] = *found;
@@ -169,8 +183,8 @@ impl Few {
         self.places[place] = (key as u64 + 1) << 32 | entry as u64;
     }
 
-    fn spread(&self) -> Box<[u32]> {
-        let mut entries = vec![UNTOUCHED; REGION as usize].into_boxed_slice();
+    fn spread(&self, slots: u32) -> Box<[u32]> {
+        let mut entries = vec![self.base; slots as usize].into_boxed_slice();
         for found in self.places.iter().filter(|found| **found != 0) {
             entries[(found >> 32) as usize - 1] = *found as u32;
         }
@@ -190,14 +204,15 @@ mod tests {
             writes in prop::collection::vec((0u32..12_000, 0u32..1000, 0u8..40), 0..6000),
         ) {
             let mut map = Map::new(12_000);
+            let region = map.region_slots();
             let mut plain: BTreeMap<u32, Place> = BTreeMap::new();
             for (slot, at, kind) in writes {
                 match kind {
                     0 => {
-                        let start = slot / REGION * REGION;
-                        if Map::is_region(start, 12_000) {
+                        let start = slot / region * region;
+                        if map.is_region(start, 12_000) {
                             map.discard_region(start);
-                            (start..start + REGION).for_each(|s| { plain.insert(s, Place::Discarded); });
+                            (start..start + region).for_each(|s| { plain.insert(s, Place::Discarded); });
                         }
                     }
                     1..=9 => {

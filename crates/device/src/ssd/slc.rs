@@ -99,6 +99,14 @@ impl Slc {
         &mut self.planes[plane as usize].free
     }
 
+    /// Takes the least worn of a plane's static blocks that are erased.
+    pub(crate) fn take_static(&mut self, plane: u32, erases: &[u32]) -> Option<u32> {
+        let free = &mut self.planes[plane as usize].free;
+        let places = (0..free.len()).rev();
+        let place = places.min_by_key(|place| erases[free[*place] as usize])?;
+        Some(free.swap_remove(place))
+    }
+
     /// A block is taken for the cache.
     pub(crate) fn open(&mut self, plane: u32, block: u32, is_static: bool) {
         self.modes[block as usize] = true;
