@@ -109,6 +109,12 @@ impl DriveSpec {
             interface,
             model,
         };
+        if let Model::Ssd(ssd) = &spec.model
+            && ssd.nvme.is_some()
+            && interface != Interface::Nvme
+        {
+            return Err(root.wrong("nvme", "this table needs interface = \"nvme\""));
+        }
         if interface == Interface::Ahci && spec.identity().queue_depth > 32 {
             return Err(root
                 .table("host")?

@@ -18,6 +18,14 @@ filled = 0.5
 [read_cache]
 size_kb = 1024
 policy = "lru"
+[nvme]
+arbitration = "weighted"
+queue_priorities = "uhml"
+high_weight = 8
+medium_weight = 4
+low_weight = 1
+burst = 2
+fetch_limit = 100
 "#;
 
 /// All descriptions, and one with every optional table.

@@ -320,7 +320,11 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "map_programs": device.map_programs,
             "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
             "collection": collection_facts(&device.collection),
-            "slc": {
+            "fetches": {
+            "commands": device.fetches.commands,
+            "wait_ns": device.fetches.wait_ns,
+        },
+        "slc": {
                 "sectors_written": device.slc.sectors_written,
                 "sectors_past": device.slc.sectors_past,
                 "pages_read": device.slc.pages_read,

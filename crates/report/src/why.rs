@@ -292,6 +292,19 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             schedulers,
             (
                 Place::Drive,
+                "time in submission queues, each command",
+                FactUnit::Nanoseconds,
+            ),
+            |run| {
+                let sum = |of: fn(&DiskStats) -> &[u64; 4]| total(run, |d| of(d).iter().sum());
+                let waited = sum(|d| &d.device.fetches.wait_ns);
+                ratio(waited, sum(|d| &d.device.fetches.commands))
+            },
+        ),
+        fact(
+            schedulers,
+            (
+                Place::Drive,
                 "map units found in the read cache",
                 FactUnit::Share,
             ),

@@ -630,6 +630,8 @@ pub struct DeviceStats {
     pub reads_clumped: u64,
     /// What garbage collection did.
     pub collection: CollectionStats,
+    /// Commands fetched under NVMe's arbitration.
+    pub fetches: FetchStats,
     /// What the SLC cache did.
     pub slc: SlcStats,
     /// What static wear levelling moved.
@@ -726,6 +728,17 @@ pub struct LevellingStats {
     pub blocks: u64,
     /// Sectors moved for it.
     pub sectors_moved: u64,
+}
+
+/// Commands fetched under NVMe's arbitration, by priority class: urgent (or all
+/// of them under round robin), high, medium, low. All zero where a drive takes
+/// commands as they come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FetchStats {
+    /// How many.
+    pub commands: [u64; 4],
+    /// Time that they waited in their queues, in nanoseconds.
+    pub wait_ns: [u64; 4],
 }
 
 /// The SLC cache: flash written with one bit a cell. All zero without one.

@@ -6,6 +6,7 @@
 
 mod aging;
 mod allocate;
+mod arbiter;
 mod backend;
 mod blocks;
 mod clocks;
@@ -50,6 +51,7 @@ use blklab_stats::{DeviceStats, DriveTimeline};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use allocate::Turn;
+use arbiter::Arbiter;
 use backend::Backend;
 use cmt::Cmt;
 use epochs::Epochs;
@@ -64,13 +66,16 @@ use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use spec::{
-    AgedSpec, Allocation, ChannelSpec, ControllerSpec, Copyback, FlashSpec, FtlSpec, GcPolicy,
-    GcScope, GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, ReadCachePolicy,
-    ReadCacheSpec, Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull, WriteCacheSpec,
+    AgedSpec, Allocation, Arbitration, ChannelSpec, ControllerSpec, Copyback, FlashSpec, FtlSpec,
+    GcPolicy, GcScope, GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, NvmeSpec,
+    ReadCachePolicy, ReadCacheSpec, Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull,
+    WriteCacheSpec,
 };
 
 /// Among arriving commands: time to see whether the host is silent.
 const FOLD_TIMER: u32 = NONE;
+/// Likewise: time to fetch the next command.
+const FETCH: u32 = NONE - 1;
 
 /// A command inside the drive.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +136,8 @@ pub struct Ssd {
     /// The cached part of the map, where not all of it is in DRAM.
     cmt: Option<Cmt>,
     /// Boxed, so that a drive without it only asks whether it is there.
+    arbiter: Option<Box<Arbiter>>,
+    /// Likewise.
     read_cache: Option<Box<ReadCache>>,
     map_reads: Vec<MapRead>,
     /// Pages of the map programmed in each plane since its last erase for them.
@@ -169,6 +176,7 @@ impl Ssd {
             cmt: spec.ftl.map_cache_entries.map(|entries| {
                 Cmt::new(entries, spec.logical_slots(), spec.ftl.entries_per_map_page)
             }),
+            arbiter: spec.nvme.as_ref().map(|nvme| Box::new(Arbiter::new(nvme))),
             read_cache: spec
                 .read_cache
                 .map(|cache| Box::new(ReadCache::new(&cache, spec.ftl.map_unit_bytes))),
@@ -220,6 +228,36 @@ impl Ssd {
         controller.interval_ns + further as u64 * controller.unit_interval_ns
     }
 
+    /// Takes a command that the controller knows of from `visible_ns` on.
+    #[inline]
+    fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
+        let taken_ns = self.controller_ns.max(visible_ns);
+        self.controller_ns = taken_ns + self.interval_ns(command);
+        if !command.fits(self.spec.identity.capacity_sectors)
+            || (command.op == HostOp::Discard && !self.spec.identity.discard)
+        {
+            self.commands[index as usize].status = CommandStatus::IoError;
+        } else if command.op == HostOp::Write {
+            self.stats.host_sectors_written += command.sectors as u64;
+            let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
+            let at_ns = received_ns + self.spec.controller.write_ns;
+            self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
+            return;
+        }
+        let controller = &self.spec.controller;
+        let at_ns = taken_ns + controller.read_ns;
+        if self.next_ns() > at_ns
+            && controller.read_ns <= controller.write_ns
+            && self.arbiter.is_none()
+        {
+            // Nothing happens inside before it arrives, and nothing that comes
+            // later from outside can arrive earlier, since the controller takes
+            // no longer for this than for a write: it may as well be there.
+            return self.arrive(at_ns, index);
+        }
+        self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
+    }
+
     /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
@@ -249,8 +287,11 @@ impl Ssd {
 
     /// A command has passed the controller.
     fn arrive(&mut self, now_ns: u64, index: u32) {
-        if index == FOLD_TIMER {
-            return self.fold_idle(now_ns);
+        if index >= FETCH {
+            return match index {
+                FETCH => self.fetch_next(now_ns),
+                _ => self.fold_idle(now_ns),
+            };
         }
         let command = self.commands[index as usize];
         if command.status != CommandStatus::Ok {
@@ -524,6 +565,7 @@ impl Ssd {
     #[inline]
     fn leave(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
         self.host_ns = at_ns;
+        self.fetched_left(at_ns);
         let command = &mut self.commands[index as usize];
         done.push(Completion {
             tag: command.tag,
@@ -543,28 +585,10 @@ impl Device for Ssd {
     fn submit(&mut self, now: Nanos, command: Command) {
         let index = self.keep(&command);
         self.host_ns = now.0;
-        let taken_ns = self.controller_ns.max(now.0 + self.spec.link.submit_ns);
-        self.controller_ns = taken_ns + self.interval_ns(&command);
-        if !command.fits(self.spec.identity.capacity_sectors)
-            || (command.op == HostOp::Discard && !self.spec.identity.discard)
-        {
-            self.commands[index as usize].status = CommandStatus::IoError;
-        } else if command.op == HostOp::Write {
-            self.stats.host_sectors_written += command.sectors as u64;
-            let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
-            let at_ns = received_ns + self.spec.controller.write_ns;
-            self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
-            return;
+        match self.arbiter.is_some() {
+            true => self.post(now.0, index, command),
+            false => self.fetch(now.0 + self.spec.link.submit_ns, index, &command),
         }
-        let controller = &self.spec.controller;
-        let at_ns = taken_ns + controller.read_ns;
-        if self.next_ns() > at_ns && controller.read_ns <= controller.write_ns {
-            // Nothing happens inside before it arrives, and nothing that comes
-            // later from outside can arrive earlier, since the controller takes
-            // no longer for this than for a write: it may as well be there.
-            return self.arrive(at_ns, index);
-        }
-        self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
     }
 
     fn next_event(&self) -> Nanos {
@@ -626,6 +650,8 @@ impl Device for Ssd {
     }
 }
 
+#[cfg(test)]
+mod arbiter_tests;
 #[cfg(test)]
 mod copyback_tests;
 #[cfg(test)]

@@ -61,6 +61,9 @@ impl Ssd {
         self.waiters.clear();
         self.free_waiter = NONE;
         self.map_reads.clear();
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.clear();
+        }
         if let Some(cmt) = &mut self.cmt {
             cmt.clear();
         }

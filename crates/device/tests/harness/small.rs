@@ -127,7 +127,8 @@ scope = "{scope}"
 [wear_levelling]
 {wear}
 {slc}
-{read_cache}"#,
+{read_cache}
+{nvme}"#,
             state = if self.filled { "filled" } else { "fresh" },
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
@@ -156,6 +157,11 @@ scope = "{scope}"
             slc = match self.slc {
                 "" => String::new(),
                 table => format!("{table}read_us = 20\nprogram_us = 100\n"),
+            },
+            nvme = match self.copyback {
+                "none" => "",
+                "same_plane" => "[nvme]\narbitration = \"round_robin\"\nfetch_limit = 5",
+                _ => "[nvme]\narbitration = \"weighted\"\nqueue_priorities = \"lu\"",
             },
             read_cache = match self.read_cache {
                 true => "[read_cache]\nsize_kb = 64\npolicy = \"lru\"",
