@@ -60,6 +60,39 @@ const JOBS: &[(&str, &str)] = &[
         "startup/10-writers",
         include_str!("../../../jobs/startup/10-writers.fio"),
     ),
+    ("pi4/read", include_str!("../../../jobs/pi4/read.fio")),
+    ("pi4/write", include_str!("../../../jobs/pi4/write.fio")),
+    (
+        "engines/randread",
+        include_str!("../../../jobs/engines/randread.fio"),
+    ),
+    (
+        "engines/randwrite",
+        include_str!("../../../jobs/engines/randwrite.fio"),
+    ),
+    (
+        "engines/posixaio",
+        include_str!("../../../jobs/engines/posixaio.fio"),
+    ),
+    (
+        "disk/noop-deadline",
+        include_str!("../../../jobs/disk/noop-deadline.fio"),
+    ),
+    (
+        "disk/noop-deadline-flushers",
+        include_str!("../../../jobs/disk/noop-deadline-flushers.fio"),
+    ),
+    ("disk/merge", include_str!("../../../jobs/disk/merge.fio")),
+    (
+        "disk/readahead",
+        include_str!("../../../jobs/disk/readahead.fio"),
+    ),
+    (
+        "disk/buffered",
+        include_str!("../../../jobs/disk/buffered.fio"),
+    ),
+    ("disk/o-sync", include_str!("../../../jobs/disk/o-sync.fio")),
+    ("loop/randrw", include_str!("../../../jobs/loop/randrw.fio")),
 ];
 
 /// Their names, in the order they should be listed.
