@@ -5,12 +5,16 @@ use crate::elevator::InsertAt;
 use crate::list::RqList;
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags};
+use crate::steps::Steps;
 use crate::trace::TraceKind;
 use crate::units::Nanos;
 
 /// Pause after the driver lacked something, and after no budget could be had
 /// (`BLK_MQ_RESOURCE_DELAY`, `BLK_MQ_BUDGET_DELAY`).
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
+
+/// Sectors in a page of memory.
+const SECTORS_PER_PAGE: u32 = 8;
 
 /// What a run of a list came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,14 +92,33 @@ impl RequestQueue {
     /// Does the work that is due: hardware queues to be run again, requeues,
     /// the scheduler's timer.
     pub fn process<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
+        self.process_each(now, driver, &mut |_, _| ());
+    }
+
+    /// As [`RequestQueue::process`]; `did` hears of each hardware context that
+    /// was run and of the steps that took.
+    pub fn process_each<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        driver: &mut D,
+        did: &mut dyn FnMut(usize, Steps),
+    ) {
+        // Whoever the scheduler named first comes first: with tokens short, an
+        // order of its own would always serve the same ones.
+        let mut runs = std::mem::take(&mut self.runs);
+        for hctx in runs.drain(..) {
+            self.run_hw_queue_async(now, hctx as usize);
+            self.run_if_due(now, hctx as usize, driver, did);
+        }
+        if self.runs.is_empty() {
+            self.runs = runs;
+        }
         if self.work_hint <= now {
             if self.requeue_work.take_due(now) {
                 self.requeue(now, driver);
             }
             for hctx in 0..self.hctxs.len() {
-                if self.hctxs[hctx].run_work.take_due(now) {
-                    self.dispatch_requests(now, hctx, driver);
-                }
+                self.run_if_due(now, hctx, driver, did);
             }
             let works = self.hctxs.iter().map(|h| h.run_work.at());
             self.work_hint = works
@@ -109,6 +132,26 @@ impl RequestQueue {
         {
             self.run_hw_queues_async(now);
         }
+    }
+
+    /// Runs a hardware queue at once where kblockd would run it now.
+    pub fn run_pending<D: BlkDriver + ?Sized>(&mut self, now: Nanos, hctx: usize, driver: &mut D) {
+        self.run_if_due(now, hctx, driver, &mut |_, _| ());
+    }
+
+    fn run_if_due<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+        did: &mut dyn FnMut(usize, Steps),
+    ) {
+        if !self.hctxs[hctx].run_work.take_due(now) {
+            return;
+        }
+        let before = self.steps;
+        self.dispatch_requests(now, hctx, driver);
+        did(hctx, self.steps.since(&before));
     }
 
     /// The driver lets the thread go that gave it this request.
@@ -639,6 +682,8 @@ impl RequestQueue {
         let status = driver.queue_rq(now, rq.hctx as usize, id, rq, last);
         if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
             self.steps.issues += 1;
+            let pages = self.rqs[id].sectors.div_ceil(SECTORS_PER_PAGE);
+            self.steps.further_pages += u64::from(pages.saturating_sub(1));
             self.rqs[id].rq_flags.set(RqFlags::IN_FLIGHT);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }

@@ -38,6 +38,8 @@ pub struct SchedCtx<'a> {
     pub merge: &'a mut MergeState,
     /// The tracepoints.
     pub trace: &'a mut Trace,
+    /// Hardware contexts that kblockd is to run, in the order asked for.
+    pub runs: &'a mut Vec<u16>,
 }
 
 impl SchedCtx<'_> {
@@ -48,6 +50,12 @@ impl SchedCtx<'_> {
         let now = self.now;
         self.rqs[id].inserted = now;
         self.trace.request(now, TraceKind::RqInsert, self.rqs, id);
+    }
+
+    /// Has kblockd run a hardware context (`blk_mq_run_hw_queue(hctx, true)`).
+    #[inline]
+    pub fn run_hw_queue(&mut self, hctx: usize) {
+        self.runs.push(hctx as u16);
     }
 }
 

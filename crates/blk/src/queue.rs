@@ -203,6 +203,8 @@ pub struct RequestQueue {
     pub(crate) requeue_work: Work,
     /// No later than the first piece of work that is pending.
     pub(crate) work_hint: Nanos,
+    /// Hardware contexts that the scheduler wants run, first come, first run.
+    pub(crate) runs: Vec<u16>,
     pub(crate) ended: Vec<BioEnd>,
     /// Sleeping submitters by hardware context, and those that wait for a thaw.
     pub(crate) waiting: Vec<VecDeque<u64>>,
@@ -253,6 +255,7 @@ impl RequestQueue {
             flush_list: RqList::new(),
             requeue_work: Work::default(),
             work_hint: Nanos::MAX,
+            runs: Vec::new(),
             ended: Vec::new(),
             waiting: vec![VecDeque::new(); nr_hw_queues],
             entering: VecDeque::new(),
@@ -405,6 +408,9 @@ impl RequestQueue {
 
     /// When [`RequestQueue::process`] should be called next.
     pub fn next_event(&self) -> Nanos {
+        if !self.runs.is_empty() {
+            return Nanos::ZERO;
+        }
         let timer = self.elevator.as_deref().and_then(Elevator::next_timer);
         self.work_hint.min(timer.unwrap_or(Nanos::MAX))
     }
@@ -482,6 +488,16 @@ impl RequestQueue {
         (&h.stats, h.dispatch_busy)
     }
 
+    /// The hardware context of a CPU.
+    pub fn hctx_of(&self, cpu: usize) -> usize {
+        self.cpu_map[cpu].0 as usize
+    }
+
+    /// The first CPU of a hardware context: kblockd runs it there.
+    pub fn cpu_of(&self, hctx: usize) -> usize {
+        self.hctxs[hctx].ctxs[0] as usize
+    }
+
     /// Hardware contexts.
     pub fn nr_hw_queues(&self) -> usize {
         self.hctxs.len()
@@ -534,6 +550,7 @@ impl RequestQueue {
             rqs: &mut self.rqs,
             merge: &mut self.merge,
             trace: &mut self.trace,
+            runs: &mut self.runs,
         };
         Some((elevator, ctx))
     }

@@ -14,6 +14,8 @@ pub struct Steps {
     pub asks: u64,
     /// Requests given to the driver.
     pub issues: u64,
+    /// Pages of 4 KiB in those beyond the first of each.
+    pub further_pages: u64,
     /// Requests ended.
     pub ends: u64,
 }
@@ -27,6 +29,7 @@ impl Steps {
             inserts: self.inserts - earlier.inserts,
             asks: self.asks - earlier.asks,
             issues: self.issues - earlier.issues,
+            further_pages: self.further_pages - earlier.further_pages,
             ends: self.ends - earlier.ends,
         }
     }

@@ -196,6 +196,10 @@ struct Hctx {
     batching: u32,
     /// Whether it waits for a token.
     waiting: [bool; DOMAINS],
+    /// Its place in the order of waiting, and whether it got a token since it
+    /// took that.
+    place: [u64; DOMAINS],
+    served: [bool; DOMAINS],
 }
 
 /// The scheduler's state.
@@ -204,6 +208,8 @@ pub struct Kyber {
     tokens: [Tags; DOMAINS],
     /// Hardware contexts that wait for a domain's tokens, in order.
     waiters: [Vec<u16>; DOMAINS],
+    /// Places in those queues that were ever taken.
+    places: u64,
     /// Requests by submitting CPU and domain.
     cpus: Vec<[RqList; DOMAINS]>,
     hctxs: Vec<Hctx>,
@@ -211,8 +217,6 @@ pub struct Kyber {
     latency: [Latency; TIMED],
     /// When the histograms are looked at.
     timer: Option<Nanos>,
-    /// Tokens came free for a context that waits: run the queues.
-    wake: Option<Nanos>,
     dispatched: [u64; DOMAINS],
     throttled: [u64; DOMAINS],
     batches: u64,
@@ -226,12 +230,12 @@ impl Kyber {
             tunables: Tunables::new(TUNABLES),
             tokens: MAX_DEPTH.map(Tags::new),
             waiters: Default::default(),
+            places: 0,
             cpus: Vec::new(),
             hctxs: Vec::new(),
             async_depth: 0,
             latency: Default::default(),
             timer: None,
-            wake: None,
             dispatched: [0; DOMAINS],
             throttled: [0; DOMAINS],
             batches: 0,
@@ -250,21 +254,40 @@ impl Kyber {
     }
 
     /// A token of the domain, or a place among those that wait for one.
+    ///
+    /// In the kernel the contexts that are woken run at once, each on a CPU of
+    /// its own, and take tokens side by side. Here they run one after the other
+    /// and the first may take them all, so who was woken in vain keeps its
+    /// place before those that got some.
     fn get_token(&mut self, hctx: usize, domain: usize) -> Option<u32> {
         let token = self.tokens[domain].get(None);
-        let waiting = &mut self.hctxs[hctx].waiting[domain];
+        let waiting = self.hctxs[hctx].waiting[domain];
         match token {
-            Some(_) if *waiting => {
-                *waiting = false;
-                self.waiters[domain].retain(|&w| w as usize != hctx);
+            Some(_) => {
+                self.hctxs[hctx].served[domain] = true;
+                if waiting {
+                    self.hctxs[hctx].waiting[domain] = false;
+                    self.waiters[domain].retain(|&w| w as usize != hctx);
+                }
             }
-            None if !*waiting => {
-                *waiting = true;
-                self.waiters[domain].push(hctx as u16);
-            }
-            _ => {}
+            None if !waiting => self.wait(hctx, domain),
+            None => {}
         }
         token
+    }
+
+    fn wait(&mut self, hctx: usize, domain: usize) {
+        let h = &mut self.hctxs[hctx];
+        h.waiting[domain] = true;
+        if std::mem::take(&mut h.served[domain]) || h.place[domain] == 0 {
+            self.places += 1;
+            h.place[domain] = self.places;
+        }
+        let place = h.place[domain];
+        let hctxs = &self.hctxs;
+        let before = |w: &u16| hctxs[*w as usize].place[domain] < place;
+        let at = self.waiters[domain].partition_point(before);
+        self.waiters[domain].insert(at, hctx as u16);
     }
 
     /// Gives a request's token back and wakes who waited long enough.
@@ -282,7 +305,7 @@ impl Kyber {
         let woken = woken.min(self.waiters[domain].len());
         for hctx in self.waiters[domain].drain(..woken) {
             self.hctxs[hctx as usize].waiting[domain] = false;
-            self.wake = Some(ctx.now);
+            ctx.run_hw_queue(hctx as usize);
         }
     }
 
@@ -453,7 +476,7 @@ impl Elevator for Kyber {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.timer.into_iter().chain(self.wake).min()
+        self.timer
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
@@ -461,11 +484,7 @@ impl Elevator for Kyber {
             self.timer = None;
             self.adjust(ctx.now);
         }
-        let wake = self.wake.is_some_and(|at| at <= ctx.now);
-        if wake {
-            self.wake = None;
-        }
-        wake
+        false
     }
 
     fn tunables(&self) -> &Tunables {
@@ -642,9 +661,57 @@ mod tests {
         assert_eq!(in_drive.len(), depth);
         rig.now += Nanos::from_micros(1);
         rig.complete(in_drive[0]);
-        assert_eq!(rig.elevator.next_timer(), Some(rig.now));
-        assert!(rig.run_timer(), "the queues are to be run");
+        assert_eq!(rig.take_runs(), [0], "the queue is to be run");
         assert!(rig.dispatch().is_some());
+    }
+
+    #[test]
+    fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
+        let info = QueueInfo {
+            nr_hw_queues: 3,
+            nr_cpus: 3,
+            ..queue_info()
+        };
+        let mut rig = Rig::new(Box::new(Kyber::new(&info)));
+        let mut in_drive = Vec::new();
+        for hctx in [0usize, 2, 1] {
+            for i in 0..300 {
+                let id = rig.make(&bio(Op::Read, i * 100));
+                rig.with(|e, ctx| {
+                    ctx.rqs[id].ctx = hctx as u16;
+                    let mut list = RqList::new();
+                    list.push_back(ctx.rqs, id);
+                    e.insert_requests(ctx, hctx, &mut list, InsertAt::Tail);
+                });
+            }
+            while let Some(id) = rig.with(|e, ctx| e.dispatch_request(ctx, hctx)) {
+                in_drive.push(id);
+            }
+        }
+        assert_eq!(in_drive.len(), MAX_DEPTH[READ] as usize);
+        // The first got all tokens and waits for more; so do the others.
+        for &id in &in_drive[..7] {
+            rig.complete(id);
+        }
+        assert!(rig.take_runs().is_empty(), "a batch of tokens is awaited");
+        rig.complete(in_drive[7]);
+        assert_eq!(rig.take_runs(), [0, 2, 1]);
+        // Each is served in its turn: who was run in vain comes first.
+        for (turn, order) in [(1, [0, 2, 1]), (2, [2, 1, 0]), (3, [1, 0, 2])] {
+            let mut tokens = Vec::new();
+            for hctx in order {
+                while let Some(id) = rig.with(|e, ctx| e.dispatch_request(ctx, hctx)) {
+                    tokens.push(hctx);
+                    in_drive.push(id);
+                }
+            }
+            assert_eq!(tokens, [order[0]; 8], "turn {turn}");
+            for &id in &in_drive[8 * turn..8 * turn + 8] {
+                rig.complete(id);
+            }
+            let order = order.map(|hctx| hctx as u16);
+            assert_eq!(rig.take_runs(), [order[1], order[2], order[0]]);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub struct Rig {
     rqs: Requests,
     merge: MergeState,
     trace: Trace,
+    runs: Vec<u16>,
 }
 
 #[allow(dead_code)] // Each user of this file needs its own part of it.
@@ -27,6 +28,7 @@ impl Rig {
             rqs: Requests::default(),
             merge: MergeState::new(QueueLimits::default()),
             trace: Trace::default(),
+            runs: Vec::new(),
         }
     }
 
@@ -37,6 +39,7 @@ impl Rig {
             rqs: &mut self.rqs,
             merge: &mut self.merge,
             trace: &mut self.trace,
+            runs: &mut self.runs,
         };
         f(&mut *self.elevator, &mut ctx)
     }
@@ -133,6 +136,11 @@ impl Rig {
     pub fn run_timer(&mut self) -> bool {
         let due = self.elevator.next_timer().is_some_and(|at| at <= self.now);
         due && self.with(|e, ctx| e.timer(ctx))
+    }
+
+    /// Hardware contexts that the scheduler wanted run since the last call.
+    pub fn take_runs(&mut self) -> Vec<u16> {
+        std::mem::take(&mut self.runs)
     }
 
     /// Dispatches until the scheduler names none.

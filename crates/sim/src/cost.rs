@@ -20,6 +20,7 @@ pub(crate) struct StepCosts {
     complete: Nanos,
     bio: Nanos,
     queue_rq: Nanos,
+    page: Nanos,
     scheduler: SchedulerCosts,
     /// The scheduler has one lock for all CPUs.
     one_lock: bool,
@@ -40,6 +41,7 @@ impl StepCosts {
             complete: Nanos(costs.complete_ns),
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
+            page: Nanos(costs.page_ns),
             scheduler: costs.scheduler.get(scheduler).copied().unwrap_or_default(),
             one_lock,
             transfer: TransferCost {
@@ -58,7 +60,11 @@ impl StepCosts {
         now: Nanos,
         steps: &Steps,
     ) -> Nanos {
-        let own = Nanos(steps.bios * self.bio.0 + steps.issues * self.queue_rq.0);
+        let own = Nanos(
+            steps.bios * self.bio.0
+                + steps.issues * self.queue_rq.0
+                + steps.further_pages * self.page.0,
+        );
         let s = &self.scheduler;
         let scheduling = Nanos(
             steps.merge_looks * s.merge_ns

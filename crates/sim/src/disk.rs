@@ -1,6 +1,6 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, Nanos, RequestQueue, TraceEvent};
+use blklab_blk::{BioEnd, Nanos, RequestQueue, Steps, TraceEvent};
 use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
 use blklab_stats::{Counter, DiskStats, DriveTimeline, HwQueueStats, QueueStats, SchedulerStats};
@@ -13,6 +13,9 @@ pub(crate) struct Disk {
     pub(crate) queue: RequestQueue,
     pub(crate) driver: Driver,
     pub(crate) lock: Lock,
+    /// What kblockd did since it was last charged: for which hardware context,
+    /// and the steps.
+    pub(crate) worked: Vec<(usize, Steps)>,
     ends: Vec<RequestEnd>,
     /// Since when it counts.
     counts_from: Nanos,
@@ -45,6 +48,7 @@ impl Disk {
             queue,
             driver,
             lock: Lock::default(),
+            worked: Vec::new(),
             ends: Vec::new(),
             counts_from: Nanos::ZERO,
         }
@@ -68,17 +72,20 @@ impl Disk {
             }
         }
         if self.queue.next_event() <= now {
-            self.queue.process(now, &mut self.driver);
+            let worked = &mut self.worked;
+            self.queue
+                .process_each(now, &mut self.driver, &mut |hctx, steps| {
+                    worked.push((hctx, steps));
+                });
         }
         self.queue.take_ended(ended);
         self.queue.take_woken(woken);
     }
 
-    /// Does at once what was left to kblockd.
-    pub(crate) fn run_now(&mut self, now: Nanos) {
-        if self.queue.next_event() <= now {
-            self.queue.process(now, &mut self.driver);
-        }
+    /// Does at once what was left to kblockd for the queue of this CPU.
+    pub(crate) fn run_now(&mut self, now: Nanos, cpu: usize) {
+        let hctx = self.queue.hctx_of(cpu);
+        self.queue.run_pending(now, hctx, &mut self.driver);
     }
 
     /// Starts or stops writing down what happens to requests and in the drive.

@@ -9,6 +9,7 @@ mod cpu;
 mod cpu_history;
 mod disk;
 mod drives;
+mod fair;
 mod lock;
 mod machine;
 mod plan;

@@ -1,5 +1,5 @@
 //! A scheduler's lock: who comes while it is held spins, and taking it over
-//! from another CPU costs more the more CPUs fight for it.
+//! from another CPU costs more when others wait for it too.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,14 @@ pub(crate) struct Lock {
 pub(crate) struct TransferCost {
     /// Bringing its cache lines, and those it protects, from another CPU.
     pub(crate) base: Nanos,
-    /// More for each CPU that spins on it.
+    /// More where another holds it, and as much again where some wait already.
     pub(crate) each_waiter: Nanos,
 }
+
+/// Linux' queued spinlocks have three ways of waiting, each dearer than the one
+/// before: for nobody, for the lock's own word, and in a queue of nodes. How
+/// long the queue is makes no difference.
+const WAYS_OF_WAITING: u64 = 2;
 
 impl Lock {
     /// Takes the lock at `at` to do `work` under it. Returns when it is let go.
@@ -27,7 +32,7 @@ impl Lock {
         while self.releases.front().is_some_and(|&release| release <= at) {
             self.releases.pop_front();
         }
-        let waiters = self.releases.len() as u64;
+        let waiters = (self.releases.len() as u64).min(WAYS_OF_WAITING);
         let start = self.releases.back().copied().unwrap_or(at);
         let moved = self.last_cpu.is_some_and(|last| last != cpu);
         let transfer = if moved {

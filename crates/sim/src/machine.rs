@@ -57,6 +57,9 @@ pub struct Costs {
     pub bio_ns: u64,
     /// The driver's taking a request.
     pub queue_rq_ns: u64,
+    /// Each page of a request beyond its first: mapping it for the drive and
+    /// unmapping it again.
+    pub page_ns: u64,
     /// Entering and leaving the interrupt handler.
     pub interrupt_ns: u64,
     /// Ending a request, from the driver up to the I/O engine.
@@ -65,7 +68,7 @@ pub struct Costs {
     pub context_switch_ns: u64,
     /// Bringing a lock and what it protects from another CPU.
     pub lock_transfer_ns: u64,
-    /// More of that for each CPU that spins on the lock.
+    /// More of that where the lock is held, and again where others wait for it.
     pub lock_waiter_ns: u64,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
@@ -98,6 +101,7 @@ impl Costs {
             self.syscall_ns,
             self.bio_ns,
             self.queue_rq_ns,
+            self.page_ns,
             self.interrupt_ns,
             self.complete_ns,
             self.context_switch_ns,

@@ -16,6 +16,7 @@ use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 use crate::cost::StepCosts;
 use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
+use crate::fair::Fair;
 use crate::machine::Dispatch;
 use crate::plan::{Next, NextIo, Plan};
 use crate::recorder::Recorder;
@@ -29,6 +30,7 @@ const PLUG_THRESHOLD: usize = 2;
 pub(crate) struct World<'a> {
     pub(crate) disks: &'a mut [Disk],
     pub(crate) cpus: &'a mut Cpus,
+    pub(crate) fair: &'a mut Fair,
     pub(crate) timers: &'a mut Timers,
     /// Who sleeps for what: disk, ticket, process.
     pub(crate) waiters: &'a mut Vec<(usize, u64, usize)>,
@@ -39,8 +41,12 @@ pub(crate) struct World<'a> {
 enum State {
     /// It does.
     Running,
-    /// Its CPU is at its last step until then, or it sleeps until then.
+    /// Its CPU is at its last step until then.
     Until(Nanos),
+    /// It sleeps until then.
+    Paused(Nanos),
+    /// It could run, and its CPU runs another.
+    Ready,
     /// It sleeps in the block layer for a tag.
     Tag,
     /// It waits for so many completions.
@@ -186,12 +192,20 @@ impl Process {
         self.recorder.start(now);
         self.plan.start(now);
         self.phase = Phase::Drain;
-        self.step(now, world);
+        if self.gets_cpu(world) {
+            self.step(now, world);
+        }
     }
 
     /// Its timer ran out.
     pub(crate) fn on_timer(&mut self, now: Nanos, world: &mut World<'_>) {
-        if !matches!(self.state, State::Until(at) if at <= now) {
+        let has_cpu = match self.state {
+            State::Until(at) if at <= now => self.keeps_cpu(now, world),
+            State::Paused(at) if at <= now => self.gets_cpu(world),
+            State::Ready => world.fair.is_running(self.cpu, self.id),
+            _ => false,
+        };
+        if !has_cpu {
             return;
         }
         let busy_until = world.cpus.free_at(self.cpu);
@@ -203,6 +217,42 @@ impl Process {
         }
         self.state = State::Running;
         self.step(now, world);
+    }
+
+    /// Whether the process, now awake, has its CPU; else it waits for it.
+    fn gets_cpu(&mut self, world: &mut World<'_>) -> bool {
+        let gets = self.costs.free || world.fair.wakes(self.cpu, self.id);
+        self.state = if gets { State::Running } else { State::Ready };
+        gets
+    }
+
+    /// Whether the process may use its CPU on after a step.
+    fn keeps_cpu(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
+        if self.costs.free {
+            return true;
+        }
+        if let Some(next) = world.fair.ends_step(self.cpu, self.id, now) {
+            self.hand_over(now, next, world);
+        }
+        let keeps = world.fair.is_running(self.cpu, self.id);
+        if !keeps {
+            self.state = State::Ready;
+        }
+        keeps
+    }
+
+    /// The process has no use for its CPU for a while.
+    fn leaves_cpu(&mut self, now: Nanos, world: &mut World<'_>) {
+        if !self.costs.free
+            && let Some(next) = world.fair.sleeps(self.cpu, self.id)
+        {
+            self.hand_over(now, next, world);
+        }
+    }
+
+    fn hand_over(&mut self, now: Nanos, next: usize, world: &mut World<'_>) {
+        let at = world.cpus.free_at(self.cpu).max(now);
+        world.timers.set(at, next);
     }
 
     /// One of its bios ended.
@@ -230,7 +280,9 @@ impl Process {
     /// It has what it slept for.
     fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
         world.cpus.waits(self.cpu, now, -1);
-        self.state = State::Running;
+        if !self.gets_cpu(world) {
+            return;
+        }
         if !self.spend(now, self.costs.context_switch, Mode::System, world) {
             self.step(now, world);
         }
@@ -241,6 +293,7 @@ impl Process {
         self.recorder.context_switch();
         world.cpus.waits(self.cpu, now, 1);
         self.state = state;
+        self.leaves_cpu(now, world);
     }
 
     /// The block layer lets it, or one of its workers, go on.
@@ -408,7 +461,7 @@ impl Process {
     fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
         let d = &mut world.disks[disk];
         if self.dispatch == Dispatch::Submitter {
-            d.run_now(now);
+            d.run_now(now, self.cpu);
         }
         if self.costs.free {
             return;
@@ -419,8 +472,9 @@ impl Process {
             .costs
             .charge(world.cpus, &mut d.lock, self.cpu, now, &steps);
         self.recorder.spent(Mode::System, (end - start).0);
+        world.fair.ran(self.id, end - start);
         if self.state == State::Running && end > now {
-            self.sleep_until(end, world);
+            self.go_on_at(end, world);
         }
     }
 
@@ -560,7 +614,9 @@ impl Process {
         }
         self.phase = Phase::Fill;
         if until > now {
-            self.sleep_until(until, world);
+            self.state = State::Paused(until);
+            world.timers.set(until, self.id);
+            self.leaves_cpu(now, world);
         }
     }
 
@@ -590,6 +646,7 @@ impl Process {
         self.finished = !self.plan.is_over(now);
         self.recorder.end(now);
         self.state = State::Over;
+        self.leaves_cpu(now, world);
     }
 
     /// `fsync`: a flush that the process waits for.
@@ -622,15 +679,17 @@ impl Process {
             return false;
         }
         self.recorder.spent(mode, cost.0);
+        world.fair.ran(self.id, cost);
         let until = world.cpus.run(self.cpu, now, cost, mode);
         if let Some(log) = world.cpus.log() {
             log.was_for(self.id);
         }
-        self.sleep_until(until, world);
+        self.go_on_at(until, world);
         true
     }
 
-    fn sleep_until(&mut self, until: Nanos, world: &mut World<'_>) {
+    /// Its CPU is at it until then.
+    fn go_on_at(&mut self, until: Nanos, world: &mut World<'_>) {
         self.state = State::Until(until);
         world.timers.set(until, self.id);
     }

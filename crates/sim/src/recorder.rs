@@ -162,26 +162,29 @@ impl Recorder {
         d.lat_ns.record(now.saturating_sub(started).0);
     }
 
+    /// Adds an I/O to its window. Windows end by the clock, as fio's helper
+    /// thread ends them: were it a completion that ends one, bursts of
+    /// completions would fall out of all windows but the next.
     fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {
+        let window_ns = self.window_ns;
         let window = &mut self.windows[dir as usize];
+        let spans = now.saturating_sub(window.since).0 / window_ns;
+        let ended = *window;
+        if spans > 0 {
+            *window = Window {
+                since: window.since + Nanos(spans * window_ns),
+                ..Window::default()
+            };
+        }
         window.bytes += bytes;
         window.ios += 1;
-        let span = now.saturating_sub(window.since).0;
-        if span < self.window_ns {
-            return;
+        // fio has no entry for a window in which nothing ended.
+        if spans > 0 && ended.ios > 0 {
+            let per_second = 1e9 / window_ns as f64;
+            let d = self.dir(dir);
+            d.bw_samples.record(ended.bytes as f64 * per_second);
+            d.iops_samples.record(ended.ios as f64 * per_second);
         }
-        let per_second = 1e9 / span as f64;
-        let (bw, iops) = (
-            window.bytes as f64 * per_second,
-            window.ios as f64 * per_second,
-        );
-        *window = Window {
-            since: now,
-            ..Window::default()
-        };
-        let d = self.dir(dir);
-        d.bw_samples.record(bw);
-        d.iops_samples.record(iops);
     }
 
     pub(crate) fn synced(&mut self, started: Nanos, now: Nanos, status: IoStatus) {

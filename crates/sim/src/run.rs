@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, Steps, SubmitterId};
+use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, SubmitterId};
 use blklab_stats::{
     DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
 };
@@ -14,6 +14,7 @@ use crate::cost::StepCosts;
 use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::drives::Drives;
+use crate::fair::Fair;
 use crate::plan::Plan;
 use crate::process::{Process, World};
 use crate::recording::Recording;
@@ -49,6 +50,7 @@ struct Sim {
     now: Nanos,
     disks: Vec<Disk>,
     cpus: Cpus,
+    fair: Fair,
     costs: StepCosts,
     /// Ends of I/O on their way through the interrupt handler.
     arrivals: Arrivals,
@@ -114,6 +116,7 @@ impl Sim {
             delayed: vec![false; processes.len()],
             disks,
             cpus: Cpus::new(setup.machine.cpus),
+            fair: Fair::new(setup.machine.cpus, processes.len()),
             costs,
             arrivals: Arrivals::default(),
             timers: Timers::default(),
@@ -213,11 +216,8 @@ impl Sim {
             std::mem::take(&mut self.ended),
             std::mem::take(&mut self.woken),
         );
-        let before = self.disks[disk].queue.steps();
         self.disks[disk].advance(self.now, &mut ended, &mut woken);
-        if !self.costs.free {
-            self.charge_kblockd(disk, &before, &ended);
-        }
+        self.charge_kblockd(disk);
         self.deliver(disk, &mut ended, &mut woken);
         self.ended = ended;
         self.woken = woken;
@@ -271,25 +271,19 @@ impl Sim {
         });
     }
 
-    /// Charges what kblockd did in the queue to the CPU it did it on: that of
-    /// the process whose I/O ended, else the first.
-    fn charge_kblockd(&mut self, disk: usize, before: &Steps, ended: &[BioEnd]) {
-        let steps = self.disks[disk].queue.steps().since(before);
-        if steps.asks + steps.inserts + steps.issues == 0 {
-            return;
-        }
-        let pid = ended
-            .first()
-            .map_or(0, |end| (end.user_data >> 32) as usize);
-        let cpu = match ended.is_empty() {
-            true => 0,
-            false => self.processes[pid].cpu(),
-        };
-        let lock = &mut self.disks[disk].lock;
-        self.costs
-            .charge(&mut self.cpus, lock, cpu, self.now, &steps);
-        if let Some(log) = self.cpus.log() {
-            log.dispatched_for(pid);
+    /// Charges what kblockd did to the CPUs that it did it on.
+    fn charge_kblockd(&mut self, disk: usize) {
+        let disk = &mut self.disks[disk];
+        for (hctx, steps) in disk.worked.drain(..) {
+            if !self.costs.free {
+                let cpu = disk.queue.cpu_of(hctx);
+                self.costs
+                    .charge(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
+                if let Some(log) = self.cpus.log() {
+                    let of_cpu = |p: &Process| p.cpu() == cpu;
+                    log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
+                }
+            }
         }
     }
 
@@ -297,6 +291,7 @@ impl Sim {
         let mut world = World {
             disks: &mut self.disks,
             cpus: &mut self.cpus,
+            fair: &mut self.fair,
             timers: &mut self.timers,
             waiters: &mut self.waiters,
         };

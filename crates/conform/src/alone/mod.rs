@@ -87,6 +87,8 @@ struct Alone<'r> {
     rqs: Requests,
     merge: MergeState,
     trace: Trace,
+    /// What the scheduler has kblockd do: the recorded run shows that itself.
+    runs: Vec<u16>,
     now: Nanos,
     /// The event that is being replayed.
     at: usize,
@@ -160,6 +162,7 @@ impl<'r> Alone<'r> {
             rqs: Requests::default(),
             merge: MergeState::new(setup.limits),
             trace: Trace::default(),
+            runs: Vec::new(),
             now: Nanos::ZERO,
             at: 0,
             by_pointer: BTreeMap::new(),
@@ -418,11 +421,13 @@ impl<'r> Alone<'r> {
     }
 
     fn ctx(&mut self) -> (&mut dyn Elevator, SchedCtx<'_>) {
+        self.runs.clear();
         let ctx = SchedCtx {
             now: self.now,
             rqs: &mut self.rqs,
             merge: &mut self.merge,
             trace: &mut self.trace,
+            runs: &mut self.runs,
         };
         (self.elevator.as_mut(), ctx)
     }

@@ -379,12 +379,14 @@ fn a_queue_with_more_than_its_share_of_tags_gets_one_a_word() {
     let mut rqs = blklab_blk::Requests::default();
     let mut merge = blklab_blk::MergeState::new(blklab_blk::QueueLimits::default());
     let mut trace = blklab_blk::Trace::default();
+    let mut runs = Vec::new();
     let mut insert = |bfq: &mut Bfq, bio: Bio| {
         let mut ctx = SchedCtx {
             now: Nanos::from_secs(10),
             rqs: &mut rqs,
             merge: &mut merge,
             trace: &mut trace,
+            runs: &mut runs,
         };
         let rq = blklab_blk::Request::for_bio(&bio, ctx.now);
         let id = ctx.rqs.insert(rq);

@@ -1,0 +1,180 @@
+//! Which of a CPU's processes runs: Linux' completely fair scheduler
+//! (`kernel/sched/fair.c` of 6.3), for processes of equal weight.
+//!
+//! A process that never sleeps keeps its CPU for a slice of milliseconds, and
+//! whoever shares the CPU with it finds its completions that much later.
+
+use blklab_blk::Nanos;
+
+/// `CONFIG_HZ=250`: a slice ends with a tick.
+const TICK_NS: u64 = 4_000_000;
+/// `sysctl_sched_latency`, `sysctl_sched_min_granularity` and
+/// `sysctl_sched_wakeup_granularity` of one CPU. More CPUs scale them by
+/// 1 + log2 of their number, which counts up to eight.
+const LATENCY_NS: u64 = 6_000_000;
+const GRANULARITY_NS: u64 = 750_000;
+const WAKEUP_NS: u64 = 1_000_000;
+
+#[derive(Clone, Debug, Default)]
+struct RunQueue {
+    running: Option<usize>,
+    /// How long the running one had run when it was picked.
+    picked_ns: u64,
+    /// Those that could run.
+    ready: Vec<usize>,
+    /// No process of this CPU that can run has run for less; it only grows.
+    floor_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fair {
+    queues: Vec<RunQueue>,
+    /// How long each process has run, sleepers being brought up to the others.
+    ran_ns: Vec<u64>,
+    latency_ns: u64,
+    granularity_ns: u64,
+    wakeup_ns: u64,
+}
+
+impl Fair {
+    pub(crate) fn new(cpus: u32, processes: usize) -> Fair {
+        let scale = 1 + u64::from(cpus.clamp(1, 8).ilog2());
+        Fair {
+            queues: vec![RunQueue::default(); cpus as usize],
+            ran_ns: vec![0; processes],
+            latency_ns: LATENCY_NS * scale,
+            granularity_ns: GRANULARITY_NS * scale,
+            wakeup_ns: WAKEUP_NS * scale,
+        }
+    }
+
+    /// A process has used its CPU.
+    #[inline]
+    pub(crate) fn ran(&mut self, pid: usize, time: Nanos) {
+        self.ran_ns[pid] += time.0;
+    }
+
+    /// Whether the CPU is this process's.
+    #[inline]
+    pub(crate) fn is_running(&self, cpu: usize, pid: usize) -> bool {
+        self.queues[cpu].running == Some(pid)
+    }
+
+    /// A process wakes. Returns whether it gets the CPU: where that is free, or
+    /// where the running one has run so much more that it has to yield.
+    pub(crate) fn wakes(&mut self, cpu: usize, pid: usize) -> bool {
+        let queue = &mut self.queues[cpu];
+        let earliest_ns = queue.floor_ns.saturating_sub(self.latency_ns / 2);
+        self.ran_ns[pid] = self.ran_ns[pid].max(earliest_ns);
+        if let Some(running) = queue.running {
+            let ahead_ns = self.ran_ns[running].saturating_sub(self.ran_ns[pid]);
+            if ahead_ns <= self.wakeup_ns {
+                queue.ready.push(pid);
+                return false;
+            }
+            queue.ready.push(running);
+        }
+        queue.running = Some(pid);
+        queue.picked_ns = self.ran_ns[pid];
+        true
+    }
+
+    /// The running process sleeps or ends. Returns who comes next.
+    pub(crate) fn sleeps(&mut self, cpu: usize, pid: usize) -> Option<usize> {
+        let queue = &mut self.queues[cpu];
+        if queue.running != Some(pid) {
+            // It was put aside in its last step, which it had still to finish.
+            queue.ready.retain(|&ready| ready != pid);
+            return None;
+        }
+        queue.floor_ns = queue.floor_ns.max(self.ran_ns[pid]);
+        queue.running = None;
+        self.pick(cpu)
+    }
+
+    /// At a step's end: where the running process's slice is over and somebody
+    /// else can run, that one comes next.
+    pub(crate) fn ends_step(&mut self, cpu: usize, pid: usize, now: Nanos) -> Option<usize> {
+        let queue = &self.queues[cpu];
+        if queue.ready.is_empty() || queue.running != Some(pid) {
+            return None;
+        }
+        let sharers = queue.ready.len() as u64 + 1;
+        let slice_ns = (self.latency_ns / sharers).max(self.granularity_ns);
+        let ran_ns = self.ran_ns[pid] - queue.picked_ns;
+        if ran_ns < slice_ns + now.0 % TICK_NS {
+            return None;
+        }
+        let queue = &mut self.queues[cpu];
+        queue.ready.push(pid);
+        queue.running = None;
+        self.pick(cpu)
+    }
+
+    /// Gives the CPU to who has run least.
+    fn pick(&mut self, cpu: usize) -> Option<usize> {
+        let queue = &mut self.queues[cpu];
+        let ran_ns = |at: &usize| self.ran_ns[queue.ready[*at]];
+        let at = (0..queue.ready.len()).min_by_key(ran_ns)?;
+        let pid = queue.ready.remove(at);
+        queue.running = Some(pid);
+        queue.picked_ns = self.ran_ns[pid];
+        queue.floor_ns = queue.floor_ns.max(self.ran_ns[pid]);
+        Some(pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_that_never_sleep_take_turns_of_milliseconds() {
+        let mut fair = Fair::new(10, 2);
+        assert!(fair.wakes(0, 0));
+        assert!(!fair.wakes(0, 1));
+        let (mut now, mut turns) = (Nanos::ZERO, Vec::new());
+        for _ in 0..60_000 {
+            let running = (0..2).find(|&pid| fair.is_running(0, pid)).unwrap();
+            let step = Nanos::from_micros(1);
+            now += step;
+            fair.ran(running, step);
+            if fair.ends_step(0, running, now).is_some() {
+                turns.push(now);
+            }
+        }
+        // Half of 24 ms, which is a tick.
+        assert_eq!(turns.len(), 5);
+        assert_eq!(turns[1] - turns[0], Nanos::from_millis(12));
+    }
+
+    #[test]
+    fn who_was_put_aside_in_a_step_takes_nothing_from_the_next() {
+        let mut fair = Fair::new(1, 2);
+        assert!(fair.wakes(0, 0));
+        fair.ran(0, Nanos::from_millis(40));
+        assert!(fair.wakes(0, 1));
+        assert_eq!(fair.ends_step(0, 0, Nanos::from_millis(40)), None);
+        assert!(fair.is_running(0, 1));
+        assert_eq!(fair.sleeps(0, 1), Some(0));
+        assert_eq!(fair.sleeps(0, 0), None);
+    }
+
+    #[test]
+    fn who_slept_comes_before_who_did_not() {
+        let mut fair = Fair::new(1, 2);
+        assert!(fair.wakes(0, 0));
+        fair.ran(0, Nanos::from_millis(2));
+        assert!(fair.wakes(0, 1), "the first has had enough");
+        assert!(fair.is_running(0, 1));
+        fair.ran(1, Nanos::from_micros(10));
+        assert_eq!(fair.sleeps(0, 1), Some(0));
+        // The first has run for more, but a wake-up alone does not show that
+        // the second sleeps much: it comes again where it is 1 ms behind.
+        assert!(fair.wakes(0, 1));
+        fair.ran(1, Nanos::from_millis(2));
+        assert_eq!(fair.sleeps(0, 1), Some(0));
+        assert!(!fair.wakes(0, 1));
+        assert_eq!(fair.sleeps(0, 0), Some(1));
+    }
+}
