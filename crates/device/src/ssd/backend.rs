@@ -20,9 +20,6 @@ use super::recorder::Recorder;
 use super::spec::{FlashSpec, Interleave, MultiPlane, Scheduling, SsdSpec};
 use super::timing::Timing;
 
-/// How far into a queue a multi-plane command looks for partners.
-const PARTNER_REACH: u32 = 64;
-
 /// What a unit is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -58,6 +55,8 @@ struct Unit {
     background: List,
     /// Operations in all of these.
     queued: u32,
+    /// Reads started since the last program or erase.
+    reads_in_a_row: u32,
     suspended: Option<Suspended>,
     /// How often its oldest read was passed over.
     passed_over: u32,
@@ -117,10 +116,14 @@ pub(crate) struct Backend {
     channels: Vec<Channel>,
     unit_of_plane: Vec<u32>,
     plane_busy_ns: Vec<u64>,
+    /// Block and physical page in each plane's page register, where pages are
+    /// parts of physical ones.
+    sensed: Vec<Option<(u32, u32)>>,
     partners: Partners,
     flash: FlashSpec,
     timing: Timing,
     scheduling: Scheduling,
+    reads_in_a_row: u32,
     /// Under strict first-come order: what has not started yet, oldest first.
     in_order: VecDeque<u64>,
     pub(crate) counts: Counts,
@@ -154,18 +157,20 @@ impl Backend {
                 .map(|p| p / planes_per_unit)
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
+            sensed: vec![None; geometry.planes() as usize],
             partners: Partners {
                 planes_per_unit: Divisor::new(planes_per_unit),
                 planes_per_die: Divisor::new(geometry.planes_per_die),
                 same_page: spec.flash.multi_plane == MultiPlane::SamePage,
                 reach: match spec.flash.multi_plane {
                     MultiPlane::None => 0,
-                    _ => PARTNER_REACH,
+                    _ => spec.flash.multi_plane_reach,
                 },
             },
             flash: spec.flash.clone(),
             timing: Timing::new(spec),
             scheduling: spec.controller.scheduling,
+            reads_in_a_row: spec.controller.reads_in_a_row,
             in_order: VecDeque::new(),
             counts: Counts::default(),
             recorder: None,
@@ -568,6 +573,10 @@ impl Backend {
         };
         let mut waiting = heads.into_iter().filter(startable);
         let chosen = match self.scheduling {
+            Scheduling::ReadPriority if unit.reads_in_a_row >= self.reads_in_a_row => waiting
+                .clone()
+                .find(|(queue, _)| *queue != Queue::Reads)
+                .or_else(|| waiting.next()),
             Scheduling::ReadPriority => waiting.next(),
             Scheduling::OutOfOrder | Scheduling::Paq => {
                 waiting.min_by_key(|(_, head)| self.ops[*head].arrival)
@@ -625,7 +634,16 @@ impl Backend {
         let (first, mut multi_plane) = (index, 0);
         while index != NONE {
             let op = &self.ops[index];
-            let op_ns = self.timing.array_ns(op);
+            let mut op_ns = self.timing.array_ns(op);
+            if let Some(page) = self.timing.physical_page(op) {
+                let sensed = (kind == OpKind::Read).then_some((op.block, page));
+                let before = std::mem::replace(&mut self.sensed[op.plane as usize], sensed);
+                if sensed.is_some() && sensed == before {
+                    // Another part of it is asked for while it is in the
+                    // plane's page register.
+                    op_ns = 0;
+                }
+            }
             array_ns = op_ns.max(array_ns);
             self.plane_busy_ns[op.plane as usize] += op_ns;
             if index != first {
@@ -662,6 +680,12 @@ impl Backend {
         channel.enter(now_ns);
         unit.phase = Phase::Busy;
         unit.kind = kind;
+        match kind {
+            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
+            // Parts of a page that is not complete cost no turn.
+            _ if array_ns > 0 => unit.reads_in_a_row = 0,
+            _ => {}
+        }
         unit.began_ns = channel.free_ns;
         unit.done_ns = channel.free_ns + array_ns;
         unit.busy_ns += array_ns;
@@ -954,6 +978,7 @@ impl Unit {
             erases: List::EMPTY,
             background: List::EMPTY,
             queued: 0,
+            reads_in_a_row: 0,
             suspended: None,
             passed_over: 0,
             writing: HoldClock::default(),

@@ -22,6 +22,9 @@ pub struct Geometry {
     pub pages_per_block: u32,
     /// Bytes in a page.
     pub page_bytes: u32,
+    /// Pages of this many make a physical one, which is programmed as a whole
+    /// and sensed for each of them.
+    pub page_parts: u32,
 }
 
 impl Geometry {
@@ -265,6 +268,7 @@ mod tests {
         blocks_per_plane: 8,
         pages_per_block: 4,
         page_bytes: 4096,
+        page_parts: 1,
     };
 
     #[test]

@@ -126,6 +126,8 @@ pub struct Ssd {
     log_is_dirty: bool,
     /// Data of the host's in DRAM that is not on the flash yet.
     dirty_bytes: u64,
+    /// The cache was full and is being emptied.
+    cache_full: bool,
     /// Host pages queued for their program.
     programs_queued: u32,
     epochs: Epochs,
@@ -168,6 +170,7 @@ impl Ssd {
             followers: Vec::new(),
             log_is_dirty: false,
             dirty_bytes: 0,
+            cache_full: false,
             programs_queued: 0,
             epochs: Epochs::new(),
             waiters: Vec::new(),

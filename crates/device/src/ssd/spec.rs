@@ -69,6 +69,9 @@ pub struct ControllerSpec {
     pub unit_interval_ns: u64,
     /// Who goes first.
     pub scheduling: Scheduling,
+    /// Under read priority: after so many reads of a die in a row a program or
+    /// an erase that waits for it has its turn.
+    pub reads_in_a_row: u32,
 }
 
 /// In which order a drive serves what waits for its flash.
@@ -99,6 +102,9 @@ pub struct FlashSpec {
     pub multi_plane: MultiPlane,
     /// Whether collection may move a page within a plane without the channel.
     pub copyback: Copyback,
+    /// How many operations behind the first of its queue such a command looks
+    /// at for partners.
+    pub multi_plane_reach: u32,
     /// Time to stop a program for a read; `None` where it cannot be stopped.
     pub program_suspend_ns: Option<u64>,
     /// Likewise an erase.
@@ -195,6 +201,8 @@ pub struct WriteCacheSpec {
     pub enabled: bool,
     /// Data that may wait for its program, in bytes.
     pub size_bytes: u64,
+    /// Once it was full, writes wait until so much of it is free.
+    pub resume_bytes: u64,
     /// Time of a byte into or out of DRAM, in picoseconds.
     pub byte_ps: u64,
     /// Time before the first byte.
@@ -569,6 +577,7 @@ fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
                 ("paq", Scheduling::Paq),
             ],
         )?,
+        reads_in_a_row: table.int_or("reads_in_a_row", 1..=1 << 20, u32::MAX as u64)? as u32,
     };
     table.finish()?;
     Ok(controller)
@@ -583,9 +592,15 @@ fn read_geometry(table: &Table<'_>) -> Result<Geometry, ReadError> {
         blocks_per_plane: table.int("blocks_per_plane", 4..=1 << 20)? as u32,
         pages_per_block: table.int("pages_per_block", 1..=16384)? as u32,
         page_bytes: table.int("page_kb", 1..=64)? as u32 * 1024,
+        page_parts: table.int_or("page_parts", 1..=16, 1)? as u32,
     };
     if !geometry.page_bytes.is_power_of_two() {
         return Err(table.wrong("page_kb", "legal is a power of two from 1 to 64"));
+    }
+    let parts = geometry.page_parts;
+    if !parts.is_power_of_two() || !geometry.pages_per_block.is_multiple_of(parts) {
+        let legal = "legal is a power of two from 1 to 16 that divides pages_per_block";
+        return Err(table.wrong("page_parts", legal));
     }
     table.finish()?;
     Ok(geometry)
@@ -625,6 +640,7 @@ fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
             ],
             Copyback::None,
         )?,
+        multi_plane_reach: table.int_or("multi_plane_reach", 1..=1024, 64)? as u32,
         program_suspend_ns: suspend("program_suspend_us")?,
         erase_suspend_ns: suspend("erase_suspend_us")?,
         suspend_above_ns: table.micros_or("suspend_above_us", MAX_US, 0)?,
@@ -724,10 +740,14 @@ fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
     let cache = WriteCacheSpec {
         enabled: table.flag_or("enabled", true)?,
         size_bytes: table.int("size_kb", 4..=1 << 24)? * 1024,
+        resume_bytes: table.int_or("resume_kb", 1..=1 << 24, 1)? * 1024,
         byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
         access_ns: table.int_or("access_ns", 0..=1_000_000, 0)?,
         power_loss_protection: table.flag_or("power_loss_protection", false)?,
     };
+    if cache.resume_bytes > cache.size_bytes {
+        return Err(table.wrong("resume_kb", "legal is at most size_kb"));
+    }
     table.finish()?;
     Ok(cache)
 }

@@ -12,6 +12,8 @@ pub(crate) struct Timing {
     read_ns: Vec<u64>,
     program_ns: Vec<u64>,
     erase_ns: u64,
+    /// Binary logarithm of the parts of a physical page.
+    part_bits: u32,
     /// Read, program and erase of blocks with one bit a cell.
     slc_ns: [u64; 3],
 }
@@ -35,6 +37,7 @@ impl Timing {
             read_ns: levels(&spec.flash.read_ns),
             program_ns: levels(&spec.flash.program_ns),
             erase_ns: spec.flash.erase_ns,
+            part_bits: spec.geometry.page_parts.trailing_zeros(),
             slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
                 [cache.read_ns, cache.program_ns, cache.erase_ns]
             }),
@@ -63,18 +66,34 @@ impl Timing {
         self.command_ns[kind as usize]
     }
 
-    /// The array at work. Each level has its own time.
+    /// The physical page that a page is part of; `None` where pages are whole.
+    #[inline]
+    pub(crate) fn physical_page(&self, op: &Op) -> Option<u32> {
+        (self.part_bits > 0 && !op.slc).then_some(op.page >> self.part_bits)
+    }
+
+    /// The array at work. Each level has its own time. What is programmed in
+    /// parts is programmed with the last of them.
     #[inline]
     pub(crate) fn array_ns(&self, op: &Op) -> u64 {
         if op.slc {
             return self.slc_ns[op.kind as usize];
         }
+        let (page, parts) = (op.page >> self.part_bits, 1 << self.part_bits);
         match op.kind {
-            OpKind::Read => of_level(&self.read_ns, op.page),
-            OpKind::Program if op.copies != NONE => {
-                of_level(&self.read_ns, op.copies) + of_level(&self.program_ns, op.page)
+            OpKind::Read => of_level(&self.read_ns, page),
+            OpKind::Program => {
+                let sense_ns = match op.copies {
+                    NONE => 0,
+                    copied => of_level(&self.read_ns, copied >> self.part_bits),
+                };
+                let is_last_part = (op.page + 1) & (parts - 1) == 0;
+                let program_ns = match is_last_part {
+                    true => of_level(&self.program_ns, page),
+                    false => 0,
+                };
+                sense_ns + program_ns
             }
-            OpKind::Program => of_level(&self.program_ns, op.page),
             OpKind::Erase => self.erase_ns,
         }
     }

@@ -75,6 +75,17 @@ impl Ssd {
         }
     }
 
+    /// Whether the cache takes no data, because it is full or was and has not
+    /// been emptied far enough yet.
+    fn cache_is_full(&mut self) -> bool {
+        let cache = &self.spec.write_cache;
+        self.cache_full = match self.cache_full {
+            false => self.dirty_bytes >= cache.size_bytes,
+            true => self.dirty_bytes + cache.resume_bytes > cache.size_bytes,
+        };
+        self.cache_full
+    }
+
     /// Gives a write's slots their places; `false` where it has to wait.
     fn place(&mut self, now_ns: u64, index: u32) -> bool {
         let unit = self.spec.ftl.map_unit_bytes as u64;
@@ -90,7 +101,7 @@ impl Ssd {
                 slot = (end_byte / unit) as u32;
                 continue;
             }
-            if self.dirty_bytes >= self.spec.write_cache.size_bytes {
+            if self.cache_is_full() {
                 if self.programs_queued == 0 {
                     self.close_all(now_ns);
                 }
