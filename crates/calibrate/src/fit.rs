@@ -44,17 +44,26 @@ pub struct Fitted {
     pub loss: f64,
 }
 
-/// Fits. `each` is told every better loss.
+/// How far a fit is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Simulations of all rows that were spent.
+    pub evaluations: usize,
+    /// The least loss so far.
+    pub loss: f64,
+}
+
+/// Fits. `each` hears of every evaluation.
 ///
 /// # Errors
 /// Where a row cannot be simulated or a parameter is not in its description.
-pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(f64)) -> Result<Fitted, CalibrateError> {
+pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(Progress)) -> Result<Fitted, CalibrateError> {
     let all = cases(setup.rows)?;
     Fit { setup, all }.run(each)
 }
 
 impl Fit<'_> {
-    fn run(&self, each: &mut dyn FnMut(f64)) -> Result<Fitted, CalibrateError> {
+    fn run(&self, each: &mut dyn FnMut(Progress)) -> Result<Fitted, CalibrateError> {
         let setup = &self.setup;
         let looked_at: Vec<Case> = self
             .all
@@ -71,7 +80,7 @@ impl Fit<'_> {
             .map(|p| setup.model.get(p))
             .collect();
         let start = start?;
-        let mut best = f64::INFINITY;
+        let (mut best, mut evaluations) = (f64::INFINITY, 0);
         let (place, _) = search(start.clone(), setup.evaluations, |values| {
             let model = self.at(values)?;
             let found = match model.parse() {
@@ -79,10 +88,12 @@ impl Fit<'_> {
                 Err(_) => f64::INFINITY,
                 Ok(_) => loss(&score(&model, &looked_at, setup.rows, setup.seed)?),
             };
-            if found < best {
-                best = found;
-                each(best);
-            }
+            best = best.min(found);
+            evaluations += 1;
+            each(Progress {
+                evaluations,
+                loss: best,
+            });
             Ok::<f64, CalibrateError>(found)
         })?;
         let model = self.at(&place)?;

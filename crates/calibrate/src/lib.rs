@@ -19,7 +19,7 @@ mod work;
 pub use csv::read_csv;
 pub use description::{Description, KeyError};
 pub use fio_json::read_fio_json;
-pub use fit::{Fit, FitSetup, Fitted, fit};
+pub use fit::{Fit, FitSetup, Fitted, Progress, fit};
 pub use model::{CalibrateError, Model, Parameter};
 pub use row::{Measured, Row, RowError, Selection};
 pub use score::{Medians, Scored, medians, order_of_schedulers, score};

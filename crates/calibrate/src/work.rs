@@ -8,12 +8,17 @@ use crate::model::CalibrateError;
 use crate::row::{Measured, Row};
 
 /// I/Os that a simulated run should see, for its 99th percentile.
-const WANTED_IOS: f64 = 12_000.0;
+const WANTED_IOS: f64 = 30_000.0;
 /// Shortest and longest time that is measured, in microseconds.
 const SHORTEST_US: f64 = 15_000.0;
 const LONGEST_US: f64 = 300_000.0;
+/// IOPS are sampled over this part of the running time, so that two samples
+/// are whole. At the end of a job nothing is issued any more while what is in
+/// flight is awaited; in a run of two minutes nobody sees that, in one of
+/// milliseconds it would take several percent off.
+const WINDOW: f64 = 0.45;
 /// Writes settle more slowly: caches fill, and schedulers learn.
-const WRITES_US: u64 = 250_000;
+const WRITES_US: u64 = 700_000;
 
 /// A job and the rows that it answers for.
 #[derive(Clone)]
@@ -81,10 +86,11 @@ fn job_text(row: &Row, beside: bool) -> String {
     let drives: Vec<String> = (0..row.devices)
         .map(|n| format!("/dev/nvme{n}n1"))
         .collect();
+    let window_ms = (run_us as f64 * WINDOW / 1e3).floor().max(1.0);
     let mut text = format!(
         "[global]\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
-         filename={}\nbs={}\niodepth={}\n",
+         bwavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\n",
         drives.join(":"),
         row.bs,
         row.iodepth,
@@ -124,8 +130,8 @@ fn times_us(row: &Row) -> (u64, u64) {
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
     let run_us =
-        (WANTED_IOS.max(in_flight * 8.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
-    let ramp_us = (in_flight / row.measured.iops * 4e6).clamp(2_000.0, LONGEST_US);
+        (WANTED_IOS.max(in_flight * 20.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
+    let ramp_us = (in_flight / row.measured.iops * 6e6).clamp(2_000.0, LONGEST_US);
     // In whole milliseconds, so that repeats of a row are one job.
     (
         (ramp_us / 1e3).ceil() as u64 * 1000,
@@ -165,7 +171,10 @@ impl Case {
                     Direction::Read => &group.read,
                     _ => &group.write,
                 };
-                iops += side.iops();
+                iops += match side.iops_samples.count {
+                    0 => side.iops(),
+                    _ => side.iops_samples.mean(),
+                };
                 all.merge(side);
             }
             (!all.lat_ns.is_empty()).then(|| Measured {

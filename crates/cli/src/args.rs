@@ -278,7 +278,27 @@ pub(crate) enum RunFormat {
     JsonPlus,
 }
 
+const CALIBRATE_EXAMPLES: &str = "\
+Examples:
+  How far off are the shipped descriptions?
+    blklab calibrate fio.json --drive nvme --machine generic-8 --evaluations 0
+
+  Fit them to fio runs on your own machine, and check with every second row:
+    for qd in 1 4 16 64; do fio --name=q$qd --filename=/dev/nvme0n1 --rw=randread \\
+      --bs=4k --direct=1 --ioengine=io_uring --iodepth=$qd --time_based --runtime=30 \\
+      --output-format=json --output=q$qd.json; done
+    blklab calibrate q*.json --drive nvme --machine generic-8 --hold-out \\
+      --output-drive mine.toml --output-machine my-host.toml
+
+  Only some numbers, to only some rows:
+    blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
+      --fit drive.flash.read_us,costs.bio_ns --rows rw=randread --rows iodepth=1,16
+
+A CSV file has the columns scheduler, rw, direction, bs, iodepth, processes, cores,
+devices, iops, lat_mean_us and clat_p99_us; study and note may tell rows apart.";
+
 #[derive(Args)]
+#[command(after_help = CALIBRATE_EXAMPLES)]
 pub(crate) struct CalibrateArgs {
     /// Measured results: CSV with named columns, or fio's JSON
     #[arg(required = true, value_name = "CSV|JSON")]
@@ -292,8 +312,9 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) machine: String,
 
-    /// What may move: drive.KEY, costs.KEY, drive.* and costs.*; nothing moves
-    /// and rows are only compared with --evaluations 0
+    /// What may move: numeric keys of the two descriptions as drive.KEY and
+    /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of
+    /// every group of steps. Nothing moves with --evaluations 0
     #[arg(long, default_value = "drive.*,costs.*", value_name = "KEY,...")]
     pub(crate) fit: String,
 

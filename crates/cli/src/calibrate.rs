@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::Instant;
 
 use blklab_calibrate::{
     Description, FitSetup, Fitted, Model, Parameter, Row, Selection, fit, medians, read_csv,
@@ -38,10 +39,19 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         seed: args.seed,
         comment: &comment,
     };
-    let terminal = std::io::stderr().is_terminal();
-    let done = fit(setup, &mut |loss| {
+    let terminal = std::io::stderr().is_terminal() && !parameters.is_empty();
+    let started = Instant::now();
+    let done = fit(setup, &mut |progress| {
         if terminal {
-            eprint!("\rloss {loss:.4} ");
+            let seconds = started.elapsed().as_secs_f64();
+            let left = args.evaluations.saturating_sub(progress.evaluations) as f64;
+            eprint!(
+                "\revaluation {} of {}, loss {:.4}, at most {:.0} s to go ",
+                progress.evaluations,
+                args.evaluations,
+                progress.loss,
+                left * seconds / progress.evaluations as f64
+            );
         }
     });
     if terminal {
