@@ -340,6 +340,7 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         count("pages programmed", |d| d.flash_programs),
         count("commands on several planes", |d| d.multi_plane_commands),
         count("programs and erases suspended", |d| d.suspensions),
+        count("cache reads", |d| d.cache_reads),
         count("pages moved by copyback", |d| d.copybacks),
         count("reads packed before older ones", |d| d.reads_packed),
         count("reads clumped before ready data", |d| d.reads_clumped),

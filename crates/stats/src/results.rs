@@ -621,6 +621,8 @@ pub struct DeviceStats {
     pub multi_plane_commands: u64,
     /// Programs and erases that were stopped for a read.
     pub suspensions: u64,
+    /// Reads that a die began while data of its last was going out.
+    pub cache_reads: u64,
     /// Pages that collection moved without the channel.
     pub copybacks: u64,
     /// Reads that went before an older one of their die because more others

@@ -58,6 +58,9 @@ struct Unit {
     /// Reads started since the last program or erase.
     reads_in_a_row: u32,
     suspended: Option<Suspended>,
+    /// Cache reads: what is in the cache register and goes out, while the array
+    /// may be at the next.
+    outgoing: List,
     /// How often its oldest read was passed over.
     passed_over: u32,
     /// Programs and erases that hold it.
@@ -104,6 +107,7 @@ pub(crate) struct Counts {
     multi_plane: u64,
     suspensions: u64,
     copybacks: u64,
+    cache_reads: u64,
     pub(crate) paq: paq::Counts,
 }
 
@@ -310,6 +314,12 @@ impl Backend {
         let unit_index = self.unit_of_plane[op.plane as usize];
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
+        if !unit.outgoing.is_empty() {
+            self.leave_cache_register(now_ns, unit_index);
+            self.ops.remove(index);
+            self.bus_free(now_ns, channel_index);
+            return op;
+        }
         // The group's reads leave in order: the head is the one that left.
         unit.group.pop(&self.ops);
         if unit.group.is_empty() {
@@ -376,7 +386,12 @@ impl Backend {
             self.record_array(now_ns, unit_index);
         }
         let unit = &mut self.units[unit_index as usize];
-        if unit.kind == OpKind::Read {
+        if unit.kind == OpKind::Read && self.flash.cache_read && unit.suspended.is_none() {
+            unit.phase = Phase::Output;
+            if unit.outgoing.is_empty() {
+                self.fill_cache_register(now_ns, unit_index);
+            }
+        } else if unit.kind == OpKind::Read {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
             let mut index = unit.group.head();
@@ -405,6 +420,53 @@ impl Backend {
         }
     }
 
+    /// What the array has read goes to the cache register, and out from there;
+    /// the array may go on.
+    fn fill_cache_register(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        unit.outgoing = std::mem::replace(&mut unit.group, List::EMPTY);
+        let (channel_index, mut index) = (unit.channel, unit.outgoing.head());
+        self.release(now_ns, unit_index);
+        let channel = &mut self.channels[channel_index as usize];
+        while index != NONE {
+            channel.put_output(now_ns, index);
+            index = self.ops[index].next;
+        }
+    }
+
+    /// Starts the next read of a die whose cache register is full, before that
+    /// goes out: ONFI's read cache command does both at once.
+    fn read_on(&mut self, now_ns: u64, channel_index: u32) -> bool {
+        let mut waiting = self.ready_units(channel_index);
+        while waiting != 0 {
+            let place = waiting.trailing_zeros();
+            waiting &= waiting - 1;
+            let unit_index = self.channels[channel_index as usize].first_unit + place;
+            let is_full = !self.units[unit_index as usize].outgoing.is_empty();
+            if is_full && self.start_read(now_ns, channel_index, place) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A read's data has left the cache register.
+    fn leave_cache_register(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        unit.outgoing.pop(&self.ops);
+        if !unit.outgoing.is_empty() {
+            return;
+        }
+        match unit.phase {
+            Phase::Output => self.fill_cache_register(now_ns, unit_index),
+            Phase::Idle if unit.queued > 0 => {
+                let (channel_index, bit) = (unit.channel, unit.bit);
+                self.channels[channel_index as usize].set_ready(now_ns, bit);
+            }
+            _ => {}
+        }
+    }
+
     /// Puts a read's data on the free bus.
     #[inline]
     fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
@@ -424,6 +486,9 @@ impl Backend {
             && !self.channels[channel_index as usize].output.is_empty()
             && self.clump(now_ns, channel_index)
         {
+            return self.schedule_bus(channel_index);
+        }
+        if self.flash.cache_read && self.read_on(now_ns, channel_index) {
             return self.schedule_bus(channel_index);
         }
         let channel = &mut self.channels[channel_index as usize];
@@ -472,6 +537,10 @@ impl Backend {
         }
         let suspending = unit.phase == Phase::Busy;
         let only_reads = suspending || unit.suspended.is_some();
+        // Anything else would overwrite what is in the cache register.
+        if !unit.outgoing.is_empty() && self.choose(unit_index, only_reads) != Some(Queue::Reads) {
+            return false;
+        }
         let group = self.pick(now_ns, unit_index, only_reads);
         if group.is_empty() {
             return false;
@@ -678,6 +747,7 @@ impl Backend {
         }
         channel.occupy(now_ns, delay_ns + bus_ns);
         channel.enter(now_ns);
+        self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
         unit.phase = Phase::Busy;
         unit.kind = kind;
         match kind {
@@ -840,6 +910,7 @@ impl Backend {
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
         stats.copybacks = self.counts.copybacks;
+        stats.cache_reads = self.counts.cache_reads;
         stats.reads_packed = self.counts.paq.packed;
         stats.reads_clumped = self.counts.paq.clumped;
         stats.collection.reads_behind = self.counts.behind_collection;
@@ -980,6 +1051,7 @@ impl Unit {
             queued: 0,
             reads_in_a_row: 0,
             suspended: None,
+            outgoing: List::EMPTY,
             passed_over: 0,
             writing: HoldClock::default(),
             collecting: HoldClock::default(),

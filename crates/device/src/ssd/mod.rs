@@ -656,6 +656,8 @@ impl Device for Ssd {
 #[cfg(test)]
 mod arbiter_tests;
 #[cfg(test)]
+mod cache_read_tests;
+#[cfg(test)]
 mod copyback_tests;
 #[cfg(test)]
 mod paq_tests;

@@ -100,6 +100,8 @@ pub struct FlashSpec {
     pub interleave: Interleave,
     /// Which operations of planes of one die may run as one.
     pub multi_plane: MultiPlane,
+    /// A die may read on while what it has read waits for the bus or is on it.
+    pub cache_read: bool,
     /// Whether collection may move a page within a plane without the channel.
     pub copyback: Copyback,
     /// How many operations behind the first of its queue such a command looks
@@ -631,6 +633,7 @@ fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
                 ("any", MultiPlane::Any),
             ],
         )?,
+        cache_read: table.flag_or("cache_read", false)?,
         copyback: table.choice_or(
             "copyback",
             &[

@@ -103,6 +103,7 @@ erase_us = 2000
 interleave = "{interleave}"
 multi_plane = "{multi_plane}"
 copyback = "{copyback}"
+cache_read = {cache_read}
 {suspend}
 [channel]
 rate_mt_s = 333
@@ -141,6 +142,7 @@ scope = "{scope}"
             interleave = self.interleave,
             multi_plane = self.multi_plane,
             copyback = self.copyback,
+            cache_read = self.copyback != "same_plane",
             map_unit = self.map_unit,
             cached_map = match self.cached_map {
                 true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32",
