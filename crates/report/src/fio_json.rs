@@ -340,6 +340,7 @@ fn disk_facts(disk: &DiskStats) -> Value {
 fn collection_facts(collection: &CollectionStats) -> Value {
     json!({
         "blocks": collection.blocks,
+        "blocks_partly_valid": collection.blocks_partly_valid,
         "sectors_moved": collection.sectors_moved,
         "sectors_off_plane": collection.sectors_off_plane,
         "sectors_off_chip": collection.sectors_off_chip,

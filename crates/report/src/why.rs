@@ -354,6 +354,9 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             },
         ),
         count("blocks garbage-collected", |d| d.collection.blocks),
+        count("  that writes had crossed into and left in part", |d| {
+            d.collection.blocks_partly_valid
+        }),
         pause("  one took, mean", |run| {
             let busy_ns = total(run, |d| d.device.collection.busy_ns);
             ratio(busy_ns, total(run, |d| d.device.collection.blocks))

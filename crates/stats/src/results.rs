@@ -699,6 +699,9 @@ pub struct DieStats {
 pub struct CollectionStats {
     /// Blocks collected.
     pub blocks: u64,
+    /// Those of them that still held valid data: writes had crossed their
+    /// borders and left a part of them.
+    pub blocks_partly_valid: u64,
     /// Sectors of valid data that had to be moved for it.
     pub sectors_moved: u64,
     /// Those of them that went to another plane.

@@ -153,6 +153,7 @@ impl Ssd {
         let took_ns = now_ns - ended.since_ns;
         let counts = &mut self.stats.collection;
         counts.blocks += 1;
+        counts.blocks_partly_valid += ended.moves as u64;
         counts.busy_ns += took_ns;
         counts.longest_ns = counts.longest_ns.max(took_ns);
     }
@@ -176,6 +177,7 @@ impl Ssd {
 
     /// Gives what is still needed of a page its new place.
     fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32, on_chip: bool) {
+        self.jobs[plane as usize].moves = true;
         let job = self.jobs[plane as usize];
         let first = self.ftl.page_start(victim, page);
         for at in first..first + self.ftl.slots_per_page() {

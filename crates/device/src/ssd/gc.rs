@@ -20,6 +20,8 @@ pub(crate) struct Job {
     /// The plane that its data goes to, and in which stream.
     pub(crate) to: u32,
     pub(crate) stream: Stream,
+    /// It has found something to move.
+    pub(crate) moves: bool,
     /// The next page of the victim to look at.
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
@@ -35,6 +37,7 @@ impl Job {
         slc: false,
         to: 0,
         stream: Stream::Collection,
+        moves: false,
         next_page: 0,
         reads: 0,
         programs: 0,

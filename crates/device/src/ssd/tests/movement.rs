@@ -103,3 +103,38 @@ fn static_wear_levelling_bounds_the_spread_of_erase_counts() {
     // Without dynamic levelling some free blocks are taken again and again.
     assert!(none.wear.max_erases > dynamic.wear.max_erases);
 }
+
+/// Overwrites extents of so many slots at random, one after the other.
+fn overwrite_extents(slots: u32) -> DeviceStats {
+    let mut drive = Ssd::new(small(&[]), 1);
+    let extents = drive.spec.logical_slots() as u32 / slots;
+    let (mut rng, mut now, mut done) = (Rng::new(5), Nanos::ZERO, Vec::new());
+    for tag in 0..4 * extents {
+        let command = Command {
+            tag,
+            queue: 0,
+            op: Op::Write,
+            sector: Sector((rng.below(extents) * slots) as u64 * 8),
+            sectors: slots * 8,
+            fua: false,
+        };
+        drive.submit(now, command);
+        now = drive.advance_to_completion(Nanos::MAX, &mut done);
+        done.clear();
+    }
+    drive.stats(now)
+}
+
+/// Document 002, section 4.4: a write that covers a block leaves collection
+/// nothing to do but the erase; one that crosses a block's border leaves parts
+/// of blocks to be moved. A block of each of the four planes has 256 slots.
+#[test]
+fn writes_that_cross_blocks_cost_collection() {
+    let whole = overwrite_extents(256);
+    assert!(whole.collection.blocks > 100);
+    assert_eq!(whole.collection.blocks_partly_valid, 0);
+    assert_eq!(whole.collection.sectors_moved, 0);
+    let crossing = overwrite_extents(384);
+    assert!(crossing.collection.blocks_partly_valid * 10 > crossing.collection.blocks);
+    assert!(crossing.collection.sectors_moved > 0);
+}
