@@ -178,3 +178,40 @@ fn options_of_the_other_world_are_refused() {
     );
     refused(compare(&place, "/dev/null", &["--seed", "7"]), "randseed");
 }
+
+#[test]
+fn calibration_of_a_host_needs_a_drive_of_it() {
+    let place = Place::new();
+    for (args, word) in [
+        (&["calibrate"][..], "required"),
+        (
+            &["calibrate", "--host", "/dev/null"][..],
+            "not a block device",
+        ),
+        (
+            &["calibrate", "--host", "/dev/nowhere"][..],
+            "no such device",
+        ),
+        (
+            &["calibrate", "x.csv", "--host", "/dev/null"][..],
+            "cannot be used",
+        ),
+        (
+            &[
+                "calibrate",
+                "x.csv",
+                "--drive",
+                "null",
+                "--machine",
+                "generic-8",
+                "--destroy-data",
+                "/x",
+            ][..],
+            "required",
+        ),
+    ] {
+        let done = place.blklab(args);
+        assert_eq!(done.status, 2, "{args:?}: {}", done.err);
+        assert!(done.err.contains(word), "{args:?}: {}", done.err);
+    }
+}

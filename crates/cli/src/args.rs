@@ -301,22 +301,39 @@ devices, iops, lat_mean_us and clat_p99_us; study and note may tell rows apart."
 #[command(after_help = CALIBRATE_EXAMPLES)]
 pub(crate) struct CalibrateArgs {
     /// Measured results: CSV with named columns, or fio's JSON
-    #[arg(required = true, value_name = "CSV|JSON")]
+    #[arg(
+        required_unless_present = "host",
+        conflicts_with = "host",
+        value_name = "CSV|JSON"
+    )]
     pub(crate) results: Vec<PathBuf>,
 
-    /// The drive to start from: a name from `blklab list drives`, or a file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(crate) drive: String,
+    /// Measure this drive of this machine instead, under each scheduler of its
+    /// kernel; half of the jobs are held out of the fit
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) host: Option<PathBuf>,
 
-    /// The machine to start from: a name from `blklab list machines`, or a file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(crate) machine: String,
+    /// Allow --host to write, which destroys what is on the drive: its name once
+    /// more
+    #[arg(long, value_name = "DEVICE", requires = "host")]
+    pub(crate) destroy_data: Option<String>,
+
+    /// The drive to start from: a name from `blklab list drives`, or a file;
+    /// null for --host if not given
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
+    pub(crate) drive: Option<String>,
+
+    /// The machine to start from: a name from `blklab list machines`, or a file;
+    /// xeon-10core with this machine's CPUs for --host if not given
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
+    pub(crate) machine: Option<String>,
 
     /// What may move: numeric keys of the two descriptions as drive.KEY and
     /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of
-    /// every group of steps. Nothing moves with --evaluations 0
-    #[arg(long, default_value = "drive.*,costs.*", value_name = "KEY,...")]
-    pub(crate) fit: String,
+    /// every group of steps. Nothing moves with --evaluations 0. If not given
+    /// drive.* and costs.*, or for --host the null drive's times and costs.*
+    #[arg(long, value_name = "KEY,...")]
+    pub(crate) fit: Option<String>,
 
     /// Take only some rows, such as study=device-* or scheduler=none,bfq; repeat
     /// for more conditions

@@ -12,32 +12,71 @@ use blklab_calibrate::{
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
-use crate::{inputs, output};
+use crate::{calibrate_host, inputs, output};
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    if let Some(device) = &args.host {
+        return calibrate_host::calibrate(args, device);
+    }
     let rows = rows(args)?;
+    let drive = args.drive.as_deref().unwrap_or_default();
+    let machine = args.machine.as_deref().unwrap_or_default();
     let model = Model {
-        drive_name: args.drive.clone(),
-        drive: Description::new(&inputs::drive(&args.drive)?.1),
-        machine_name: args.machine.clone(),
-        machine: Description::new(&inputs::machine(&args.machine)?.1),
-    };
-    let parameters = match args.evaluations {
-        0 => Vec::new(),
-        _ => Parameter::parse_list(&args.fit).map_err(Failure::mistake)?,
+        drive_name: drive.to_string(),
+        drive: Description::new(&inputs::drive(drive)?.1),
+        machine_name: machine.to_string(),
+        machine: Description::new(&inputs::machine(machine)?.1),
     };
     let every = if args.hold_out { 2 } else { 1 };
     let fitted: Vec<usize> = (0..rows.len()).step_by(every).collect();
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
     let comment = format!("fitted, from {}", named.join(" and "));
+    let keys = args.fit.as_deref().unwrap_or("drive.*,costs.*");
+    let work = Work {
+        model,
+        rows: &rows,
+        fitted: &fitted,
+        comment: &comment,
+        keys,
+    };
+    let (text, _) = fit_and_tell(args, work, args.hold_out)?;
+    output::deliver(&text, args.output.as_deref())
+}
+
+/// What is fitted to what.
+pub(crate) struct Work<'a> {
+    pub(crate) model: Model,
+    pub(crate) rows: &'a [Row],
+    pub(crate) fitted: &'a [usize],
+    pub(crate) comment: &'a str,
+    pub(crate) keys: &'a str,
+}
+
+/// Fits, writes the descriptions that were asked for, and says what came of it.
+pub(crate) fn fit_and_tell(
+    args: &CalibrateArgs,
+    work: Work<'_>,
+    hold_out: bool,
+) -> Result<(String, Fitted), Failure> {
+    let Work {
+        model,
+        rows,
+        fitted,
+        comment,
+        keys,
+    } = work;
+    let parameters = match args.evaluations {
+        0 => Vec::new(),
+        _ => Parameter::parse_list(keys).map_err(Failure::mistake)?,
+    };
     let setup = FitSetup {
         model,
         parameters: &parameters,
-        rows: &rows,
-        fitted: &fitted,
+        rows,
+        fitted,
         evaluations: args.evaluations.max(1),
         seed: args.seed,
-        comment: &comment,
+        comment,
     };
     let terminal = std::io::stderr().is_terminal() && !parameters.is_empty();
     let started = Instant::now();
@@ -58,10 +97,10 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         eprintln!();
     }
     let done = done.map_err(Failure::mistake)?;
-    let text = report(&rows, &done, args.hold_out.then_some(&fitted[..]));
-    output::deliver(&text, args.output.as_deref())?;
+    let text = report(rows, &done, hold_out.then_some(fitted));
     write(args.output_drive.as_deref(), &done.model.drive)?;
-    write(args.output_machine.as_deref(), &done.model.machine)
+    write(args.output_machine.as_deref(), &done.model.machine)?;
+    Ok((text, done))
 }
 
 /// All rows of all files that the selections take.

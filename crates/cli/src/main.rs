@@ -2,6 +2,7 @@
 
 mod args;
 mod calibrate;
+mod calibrate_host;
 mod compare;
 mod conform;
 mod failure;

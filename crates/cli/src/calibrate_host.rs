@@ -1,0 +1,146 @@
+//! `blklab calibrate --host`: a description of this machine, and how well the
+//! simulation predicts what it was not fitted to.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use blklab_calibrate::{
+    Description, Model, Row, every_second_point, host_job, host_rows, order_of_schedulers, points,
+};
+use blklab_host::{Choice, Disk, Experiment, Queue, RealFiles, System, check_rights, permit};
+use blklab_workload::fio;
+
+use crate::args::CalibrateArgs;
+use crate::calibrate::{Work, fit_and_tell};
+use crate::compare::progress;
+use crate::failure::Failure;
+use crate::host::failure;
+use crate::{inputs, output};
+
+/// How long each job runs, and how often.
+const RUN_MS: u32 = 400;
+const REPEATS: usize = 3;
+
+/// Schedulers that differ by more than this are held against the simulation's
+/// order.
+const APART: f64 = 0.10;
+
+/// What a null drive's rows decide.
+const KEYS: &str = "drive.timing.read_ns,costs.*";
+const KEYS_WITH_WRITES: &str = "drive.timing.read_ns,drive.timing.write_ns,costs.*";
+
+pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failure> {
+    let system = System::default();
+    let disk = Disk::find(&system, device).map_err(failure)?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let writes = args.destroy_data.is_some();
+    let points = points(writes);
+    let rows = measure(args, &system, &disk, cores)?;
+    let model = model(args, &disk, &system, cores)?;
+    let fitted = every_second_point(&points, &rows);
+    let default_keys = if writes { KEYS_WITH_WRITES } else { KEYS };
+    let work = Work {
+        model,
+        rows: &rows,
+        fitted: &fitted,
+        comment: "fitted, to this machine",
+        keys: args.fit.as_deref().unwrap_or(default_keys),
+    };
+    let (mut text, done) = fit_and_tell(args, work, true)?;
+    let mut held_out = done.scored.clone();
+    fitted.iter().for_each(|at| held_out[*at] = None);
+    let (right, all) = order_of_schedulers(&rows, &held_out, APART);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "\nOf {all} pairs of schedulers that differ by more than {:.0} % in a job held out, {right} \
+         are in the right order.",
+        APART * 100.0
+    );
+    output::deliver(&text, args.output.as_deref())
+}
+
+/// Runs the points under every scheduler of the kernel that is simulated too.
+fn measure(
+    args: &CalibrateArgs,
+    system: &System,
+    disk: &Disk,
+    cores: u32,
+) -> Result<Vec<Row>, Failure> {
+    let points = points(args.destroy_data.is_some());
+    let text = host_job(&points, RUN_MS);
+    let no_includes = |_: &str, name: &str| Err(name.to_string());
+    let job = fio::parse_str("calibrate", &text, &|_| None, &no_includes);
+    let job = job.map_err(|e| Failure::Broken(e.to_string()))?;
+    let queue = Queue::new(
+        RealFiles,
+        disk.path.display().to_string(),
+        disk.folder(system),
+    );
+    let names = queue.schedulers().map_err(failure)?.names;
+    let simulated = |name: &String| blklab_elevator::all().iter().any(|kind| kind.name == *name);
+    let choices: Vec<Choice> = names
+        .into_iter()
+        .filter(simulated)
+        .map(|scheduler| Choice {
+            scheduler,
+            ..Choice::default()
+        })
+        .collect();
+    let experiment = Experiment {
+        system,
+        disk,
+        job: &job,
+        choices,
+        repeats: REPEATS,
+        warm_up: true,
+        // Tracing costs time that the fit would take for the kernel's.
+        trace: false,
+        file_system: None,
+        fio: "fio".into(),
+    };
+    let destroy = args.destroy_data.as_deref();
+    check_rights(system, disk, destroy.is_some()).map_err(failure)?;
+    for warning in permit(system, disk, &job, false, destroy).map_err(failure)? {
+        eprintln!("blklab: warning: {}: {warning}", disk.path.display());
+    }
+    let bar = progress(experiment.choices.len() * REPEATS + 1);
+    let runs = experiment.run(&queue, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let runs = runs.map_err(failure)?;
+    let first = runs.first().and_then(|repeats| repeats.first());
+    for note in first.iter().flat_map(|results| &results.notes) {
+        eprintln!("blklab: {note}");
+    }
+    let labels = experiment.choices.iter().map(|choice| &choice.scheduler);
+    Ok(labels
+        .zip(&runs)
+        .flat_map(|(scheduler, repeats)| host_rows(&points, scheduler, repeats, cores))
+        .collect())
+}
+
+/// Where the fit begins: a drive of this size, a machine with these CPUs.
+fn model(args: &CalibrateArgs, disk: &Disk, system: &System, cores: u32) -> Result<Model, Failure> {
+    let drive_name = args.drive.as_deref().unwrap_or("null");
+    let machine_name = args.machine.as_deref().unwrap_or("xeon-10core");
+    let mut drive = Description::new(&inputs::drive(drive_name)?.1);
+    let mut machine = Description::new(&inputs::machine(machine_name)?.1);
+    let bytes = disk.size_bytes(system).map_err(failure)?;
+    let set = |description: &mut Description, key: &str, value: f64| {
+        let done = description.set(key, value, "this machine's");
+        done.map_err(Failure::mistake)
+    };
+    if args.drive.is_none() {
+        set(&mut drive, "host.capacity_bytes", bytes as f64)?;
+        set(&mut drive, "timing.parallelism", f64::from(cores))?;
+    }
+    if args.machine.is_none() {
+        set(&mut machine, "cpu.count", f64::from(cores))?;
+    }
+    Ok(Model {
+        drive_name: drive_name.to_string(),
+        drive,
+        machine_name: machine_name.to_string(),
+        machine,
+    })
+}
