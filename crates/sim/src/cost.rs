@@ -42,7 +42,7 @@ impl StepCosts {
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
             page: Nanos(costs.page_ns),
-            scheduler: costs.scheduler.get(scheduler).copied().unwrap_or_default(),
+            scheduler: costs.of_scheduler(scheduler),
             one_lock,
             transfer: TransferCost {
                 base: Nanos(costs.lock_transfer_ns),

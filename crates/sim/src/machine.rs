@@ -72,6 +72,9 @@ pub struct Costs {
     pub lock_waiter_ns: u64,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
+    /// Schedulers that nobody measured, and the one in `scheduler` whose costs
+    /// they are assumed to have.
+    pub like: BTreeMap<String, String>,
 }
 
 /// What a scheduler's steps cost, in nanoseconds.
@@ -92,6 +95,12 @@ impl Costs {
     /// Whether CPUs are free of charge.
     pub fn are_zero(&self) -> bool {
         *self == Costs::default()
+    }
+
+    /// What the steps of the scheduler of that name cost.
+    pub fn of_scheduler(&self, name: &str) -> SchedulerCosts {
+        let name = self.like.get(name).map_or(name, String::as_str);
+        self.scheduler.get(name).copied().unwrap_or_default()
     }
 
     fn largest(&self) -> u64 {
@@ -123,6 +132,7 @@ const MACHINES: &[(&str, &str)] = &[
         include_str!("../../../machines/generic-8.toml"),
     ),
     ("i7-3770k", include_str!("../../../machines/i7-3770k.toml")),
+    ("rpi4", include_str!("../../../machines/rpi4.toml")),
     (
         "xeon-10core",
         include_str!("../../../machines/xeon-10core.toml"),
@@ -211,6 +221,15 @@ impl Machine {
             let message = format!("costs.scheduler.{name}: there is no scheduler of that name");
             return Err(fault(at, message));
         }
+        if let Some(name) = costs.like.keys().find(unknown) {
+            let message = format!("costs.like.{name}: there is no scheduler of that name");
+            return Err(fault(at, message));
+        }
+        let unmeasured = |like: &(&String, &String)| !costs.scheduler.contains_key(like.1);
+        if let Some((name, other)) = costs.like.iter().find(unmeasured) {
+            let message = format!("costs.like.{name}: there is no costs.scheduler.{other}");
+            return Err(fault(at, message));
+        }
         Ok(Machine {
             name: name.to_string(),
             description: parsed.description,
@@ -233,6 +252,29 @@ mod tests {
                 .unwrap_or_else(|e| panic!("{e}"));
             assert!(machine.cpus > 0 && !machine.description.is_empty());
         }
+    }
+
+    #[test]
+    fn no_scheduler_is_free_where_steps_cost_anything() {
+        for name in Machine::names() {
+            let costs = Machine::find(name).expect("listed").expect("legal").costs;
+            for kind in blklab_elevator::all().iter().filter(|_| !costs.are_zero()) {
+                let free = costs.of_scheduler(kind.name) == SchedulerCosts::default();
+                assert_eq!(free, kind.name == "none", "{} on {name}", kind.name);
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_like_another_costs_the_same() {
+        let text = "description = \"x\"\n[cpu]\ncount = 1\n[costs.scheduler.bfq]\ninsert_ns = 7\n";
+        let parse = |like: &str| Machine::parse("m.toml", &format!("{text}[costs.like]\n{like}\n"));
+        let costs = parse("cfq = \"bfq\"").expect("legal").costs;
+        assert_eq!(costs.of_scheduler("cfq").insert_ns, 7);
+        let error = parse("cfq = \"kyber\"").unwrap_err().message;
+        assert_eq!(error, "costs.like.cfq: there is no costs.scheduler.kyber");
+        let error = parse("cqf = \"bfq\"").unwrap_err().message;
+        assert_eq!(error, "costs.like.cqf: there is no scheduler of that name");
     }
 
     #[test]
