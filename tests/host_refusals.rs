@@ -196,6 +196,10 @@ fn calibration_of_a_host_needs_a_drive_of_it() {
             &["calibrate", "x.csv", "--host", "/dev/null"][..],
             "cannot be used",
         ),
+        (
+            &["calibrate", "x.csv", "--destroy-data", "/dev/null"][..],
+            "cannot be used",
+        ),
     ] {
         let done = place.blklab(args);
         assert_eq!(done.status, 2, "{args:?}: {}", done.err);

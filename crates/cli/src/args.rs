@@ -315,7 +315,14 @@ pub(crate) struct CalibrateArgs {
 
     /// Allow --host to write, which destroys what is on the drive: its name once
     /// more
-    #[arg(long, value_name = "DEVICE", requires = "host")]
+    // With results: `requires` alone does not refuse it, clap drops it beside
+    // their own `conflicts_with`.
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        requires = "host",
+        conflicts_with = "results"
+    )]
     pub(crate) destroy_data: Option<String>,
 
     /// The drive to start from: a name from `blklab list drives`, or a file;
