@@ -546,3 +546,23 @@ fn attributes_and_metrics_tell_what_happened() {
         assert!(refused.err.contains(expected), "{name}: {}", refused.err);
     }
 }
+
+#[test]
+fn the_manual_page_has_an_example_for_each_client() {
+    let place = Place::new();
+    let page = place.blklab(&["man", "serve"]).ok().out;
+    // Dashes are written so that a browser of pages does not break lines there.
+    let page = page.replace("\\-", "-");
+    for word in [
+        "blklab-serve",
+        "qemu-system-x86_64",
+        "nbd-client -unix",
+        "fio --name",
+        "--tls-certificates",
+    ] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+    let unknown = place.blklab(&["man", "serv"]);
+    assert_eq!(unknown.status, 2);
+    assert!(unknown.err.contains("serve"), "{}", unknown.err);
+}
