@@ -206,6 +206,7 @@ pub struct Requests {
 impl Requests {
     /// Puts a request in, as the block layer does for a bio. Schedulers get
     /// theirs ready-made; this is for tests and checkers.
+    #[inline(always)]
     pub fn insert(&mut self, mut request: Request) -> RequestId {
         request.serial = self.serial;
         self.serial += 1;
@@ -273,7 +274,9 @@ impl std::ops::IndexMut<RequestId> for Requests {
     }
 }
 
-/// A request of one bio, before it has tags.
+/// A request of one bio, before it has tags. Inlined so that it is made where
+/// it will lie.
+#[inline(always)]
 pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
     Request {
         op: bio.op,

@@ -61,7 +61,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Puts `item` in and names it.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, item: T) -> Id<T> {
         match self.free.pop() {
             Some(index) => {

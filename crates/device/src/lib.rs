@@ -127,7 +127,7 @@ pub trait Device: Send {
         let before = done.len();
         loop {
             let next = self.next_event();
-            if next > limit {
+            if next > limit || next == Nanos::MAX {
                 return limit;
             }
             self.advance(next, done);

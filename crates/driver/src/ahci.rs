@@ -70,7 +70,21 @@ impl Ahci {
     pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
         let before = ends.len();
         self.port.advance(now, ends);
-        let ended = ends.len() - before;
+        self.count_ended(ends.len() - before);
+    }
+
+    pub(crate) fn advance_to_completion(
+        &mut self,
+        limit: Nanos,
+        ends: &mut Vec<RequestEnd>,
+    ) -> Nanos {
+        let before = ends.len();
+        let reached = self.port.advance_to_completion(limit, ends);
+        self.count_ended(ends.len() - before);
+        reached
+    }
+
+    fn count_ended(&mut self, ended: usize) {
         self.in_flight -= ended as u32;
         if ended > 0 {
             self.exclusive = false;

@@ -56,6 +56,17 @@ impl Driver {
         }
     }
 
+    /// Lets time pass in the drive until something ends, at most up to `limit`,
+    /// and returns the time reached: for a caller that gives it nothing before
+    /// `limit`. What ended is appended to `ends`.
+    #[inline]
+    pub fn advance_to_completion(&mut self, limit: Nanos, ends: &mut Vec<RequestEnd>) -> Nanos {
+        match self {
+            Driver::Ahci(d) => d.advance_to_completion(limit, ends),
+            Driver::Nvme(d) => d.port.advance_to_completion(limit, ends),
+        }
+    }
+
     /// The drive.
     #[inline]
     pub fn device(&self) -> &dyn Device {

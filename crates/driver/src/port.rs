@@ -45,6 +45,23 @@ impl Port {
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
         self.device.advance(now, &mut self.done);
+        self.hand_over(ends);
+    }
+
+    /// As [`Device::advance_to_completion`].
+    #[inline]
+    pub(crate) fn advance_to_completion(
+        &mut self,
+        limit: Nanos,
+        ends: &mut Vec<RequestEnd>,
+    ) -> Nanos {
+        let reached = self.device.advance_to_completion(limit, &mut self.done);
+        self.hand_over(ends);
+        reached
+    }
+
+    #[inline]
+    fn hand_over(&mut self, ends: &mut Vec<RequestEnd>) {
         for completion in self.done.drain(..) {
             ends.push(RequestEnd {
                 id: RequestId::from_index(completion.tag as usize),

@@ -1,10 +1,16 @@
 //! What a request costs in the whole path: process, block layer, scheduler,
-//! driver and a drive that only takes time. Then a long run, to see that
-//! neither memory nor the cost of a request grows with the work.
+//! driver and drive. First the drive of MQSim's jobs, then every scheduler
+//! before a drive that only takes time, then a long run, to see that neither
+//! memory nor the cost of a request grows with the work, and last what a second
+//! core brings to a sweep.
+//!
+//! `cargo bench --bench whole_path -- PART` runs only what has PART in its name.
 
-use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice, Setup, run};
-use blklab_workload::fio;
+use std::time::Instant;
+
+use blklab_device::{DriveSpec, registry};
+use blklab_sim::{Machine, SchedulerChoice, Setup, run, sweep_job};
+use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.
 const SHORT: u64 = 1_000_000;
@@ -12,22 +18,64 @@ const SHORT: u64 = 1_000_000;
 const LONG: u64 = 100_000_000;
 const RUNS: usize = 5;
 
-/// Runs a random read job; nanoseconds of CPU a request.
-fn cost_ns(drive: &str, scheduler: &str, depth: u32, requests: u64) -> f64 {
-    // Blocks of 1 KiB, so that one pass over the drive is long enough.
-    let text = format!(
-        "[t]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth={depth}\nrw=randread\nbs=1k\n\
-         norandommap\nnumber_ios={requests}\n"
-    );
-    let job = fio::parse_str("bench", &text, &|_| None, &|_, file| Err(file.to_string()))
-        .expect("the job is legal");
-    let drive = registry::find(drive)
-        .expect("a known drive")
-        .expect("a legal drive");
-    let machine = Machine::find("generic-8")
-        .expect("a known machine")
-        .expect("a legal machine");
-    let scheduler = SchedulerChoice::named(scheduler).expect("a known scheduler");
+/// A job to be timed.
+#[derive(Clone, Copy)]
+struct Work {
+    drive: &'static str,
+    rw: &'static str,
+    block: &'static str,
+    scheduler: &'static str,
+    depth: u32,
+    requests: u64,
+}
+
+impl Work {
+    const READS: Work = Work {
+        drive: "null",
+        rw: "randread",
+        // Small, so that one pass over the drive is long enough.
+        block: "1k",
+        scheduler: "none",
+        depth: 32,
+        requests: SHORT,
+    };
+
+    fn job(&self) -> JobFile {
+        let Work {
+            rw, block, depth, ..
+        } = self;
+        let text = format!(
+            "[t]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
+             bs={block}\nnorandommap\nnumber_ios={}\n",
+            self.requests
+        );
+        fio::parse_str("bench", &text, &|_| None, &|_, file| Err(file.to_string()))
+            .expect("the job is legal")
+    }
+
+    fn name(&self) -> String {
+        let Work {
+            drive,
+            rw,
+            scheduler,
+            depth,
+            ..
+        } = self;
+        format!("{drive:11} {rw:9} depth {depth:3} {scheduler:12}")
+    }
+}
+
+/// What a run cost.
+struct Cost {
+    ns_each: f64,
+    /// Events inside the drive, of each request.
+    events_each: f64,
+}
+
+/// Runs a job, in CPU time.
+fn cost(work: &Work) -> Cost {
+    let (job, drive, machine) = (work.job(), drive(work.drive), machine());
+    let scheduler = SchedulerChoice::named(work.scheduler).expect("a known scheduler");
     let start = cpu_ns();
     let results = run(&Setup {
         job: &job,
@@ -39,8 +87,54 @@ fn cost_ns(drive: &str, scheduler: &str, depth: u32, requests: u64) -> f64 {
     })
     .expect("the job can be simulated");
     let spent = cpu_ns() - start;
-    assert_eq!(results.jobs[0].read.ios, requests);
-    spent as f64 / requests as f64
+    let done = results.jobs[0].read.ios + results.jobs[0].write.ios;
+    assert_eq!(done, work.requests);
+    Cost {
+        ns_each: spent as f64 / done as f64,
+        events_each: results.disks[0].device.events as f64 / done as f64,
+    }
+}
+
+fn drive(name: &str) -> DriveSpec {
+    registry::find(name)
+        .expect("a known drive")
+        .expect("a legal drive")
+}
+
+fn machine() -> Machine {
+    Machine::find("generic-8")
+        .expect("a known machine")
+        .expect("a legal machine")
+}
+
+/// The run of middle cost.
+fn median(work: &Work) -> Cost {
+    let mut runs: Vec<Cost> = (0..RUNS).map(|_| cost(work)).collect();
+    runs.sort_by(|a, b| a.ns_each.total_cmp(&b.ns_each));
+    runs.swap_remove(RUNS / 2)
+}
+
+fn show(work: &Work) {
+    if !is_wanted(&work.name()) {
+        return;
+    }
+    let Cost {
+        ns_each,
+        events_each,
+    } = median(work);
+    println!(
+        "{} {ns_each:6.0} ns {:6.2} M/s {events_each:5.1} events in the drive {:5} MiB",
+        work.name(),
+        1e3 / ns_each,
+        resident_mib()
+    );
+}
+
+fn is_wanted(name: &str) -> bool {
+    let mut parts = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"));
+    parts.next().is_none_or(|part| name.contains(&part))
 }
 
 /// Time that this process was on a CPU, in nanoseconds: other work on the
@@ -60,30 +154,75 @@ fn resident_mib() -> u64 {
 }
 
 fn main() {
-    println!("nanoseconds a request, whole path, random 1 KiB reads (median of {RUNS} runs)");
+    println!("CPU time of a request in the whole path, median of {RUNS} runs of {SHORT} requests");
+    for rw in ["randread", "randwrite"] {
+        show(&Work {
+            drive: "mqsim-ideal",
+            rw,
+            block: "4k",
+            ..Work::READS
+        });
+    }
     for drive in ["null", "nvme"] {
         for depth in [32, 256] {
             for kind in blklab_elevator::all() {
-                let mut runs: Vec<f64> = (0..RUNS)
-                    .map(|_| cost_ns(drive, kind.name, depth, SHORT))
-                    .collect();
-                runs.sort_by(f64::total_cmp);
-                println!(
-                    "{drive:5} depth {depth:3}  {:12} {:7.0}",
-                    kind.name,
-                    runs[RUNS / 2]
-                );
+                show(&Work {
+                    drive,
+                    depth,
+                    scheduler: kind.name,
+                    ..Work::READS
+                });
             }
         }
     }
+    if is_wanted("long") {
+        for requests in [SHORT, LONG] {
+            let work = Work {
+                requests,
+                ..Work::READS
+            };
+            println!(
+                "{} {:6.0} ns over {requests} requests, {} MiB",
+                work.name(),
+                cost(&work).ns_each,
+                resident_mib()
+            );
+        }
+    }
+    if is_wanted("sweep") {
+        sweep();
+    }
+}
+
+/// A sweep on one thread and on two, in real time: needs two idle cores.
+fn sweep() {
+    let work = Work {
+        drive: "mqsim-ideal",
+        block: "4k",
+        ..Work::READS
+    };
+    let (job, drive, machine) = (work.job(), drive(work.drive), machine());
+    let schedulers = ["none", "mq-deadline"].map(|name| SchedulerChoice::named(name).expect(name));
+    let base = Setup {
+        job: &job,
+        machine: &machine,
+        drive: &drive,
+        scheduler: &schedulers[0],
+        seed: 1,
+        record: None,
+    };
+    let seconds = [1, 2].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let start = Instant::now();
+        pool.expect("threads can be had")
+            .install(|| sweep_job(&base, &schedulers, 2, &|| {}))
+            .expect("the job can be simulated");
+        start.elapsed().as_secs_f64()
+    });
     println!(
-        "null, none, depth 32: {:.0} ns a request over the first {SHORT} requests, {} MiB resident",
-        cost_ns("null", "none", 32, SHORT),
-        resident_mib()
-    );
-    println!(
-        "null, none, depth 32: {:.0} ns a request over {LONG} requests, {} MiB resident",
-        cost_ns("null", "none", 32, LONG),
-        resident_mib()
+        "sweep of 4 runs: {:.2} s on one thread, {:.2} s on two: {:.2} times as fast",
+        seconds[0],
+        seconds[1],
+        seconds[0] / seconds[1]
     );
 }

@@ -60,16 +60,31 @@ impl Disk {
         self.driver.next_event().min(self.queue.next_event())
     }
 
+    /// Lets the drive run on until something ends in it, at most up to `limit`,
+    /// before which nothing comes from outside. Returns the time reached; what
+    /// ended is told by [`Disk::advance`] to that time.
+    #[inline]
+    pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Nanos {
+        let limit = limit.min(self.queue.next_event());
+        self.driver.advance_to_completion(limit, &mut self.ends)
+    }
+
+    /// Whether [`Disk::advance`] has anything to do at `now`.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        !self.ends.is_empty() || self.next_event() <= now
+    }
+
     /// Lets time pass up to `now`; appends the bios that ended and the waiters
     /// that may go on.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         if self.driver.next_event() <= now {
             self.driver.advance(now, &mut self.ends);
-            for end in self.ends.drain(..) {
-                self.queue
-                    .complete(now, end.id, end.status, &mut self.driver);
-            }
+        }
+        for end in self.ends.drain(..) {
+            self.queue
+                .complete(now, end.id, end.status, &mut self.driver);
         }
         if self.queue.next_event() <= now {
             let worked = &mut self.worked;

@@ -122,6 +122,7 @@ pub(crate) struct Process {
     pub(crate) ended: Nanos,
     /// It came to the end of its work.
     pub(crate) finished: bool,
+    end_told: bool,
 }
 
 impl Process {
@@ -167,6 +168,7 @@ impl Process {
             started: Nanos::ZERO,
             ended: Nanos::ZERO,
             finished: false,
+            end_told: false,
             spec,
         }
     }
@@ -179,6 +181,12 @@ impl Process {
     /// Whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over
+    }
+
+    /// Whether it has ended and nobody was told so yet: an I/O that ends on the
+    /// spot may end the process while somebody is still dealing with it.
+    pub(crate) fn just_ended(&mut self) -> bool {
+        self.is_over() && !std::mem::replace(&mut self.end_told, true)
     }
 
     /// Has it issue nothing more (`exitall`).
@@ -279,7 +287,7 @@ impl Process {
 
     /// It has what it slept for.
     fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
-        world.cpus.waits(self.cpu, now, -1);
+        self.waits(now, -1, world);
         if !self.gets_cpu(world) {
             return;
         }
@@ -291,9 +299,18 @@ impl Process {
     /// It sleeps until something of its I/O happens.
     fn sleep(&mut self, now: Nanos, state: State, world: &mut World<'_>) {
         self.recorder.context_switch();
-        world.cpus.waits(self.cpu, now, 1);
+        self.waits(now, 1, world);
         self.state = state;
         self.leaves_cpu(now, world);
+    }
+
+    /// It begins (or ends, with -1) to wait for I/O. CPUs that cost nothing are
+    /// not watched.
+    #[inline]
+    fn waits(&self, now: Nanos, change: i32, world: &mut World<'_>) {
+        if !self.costs.free {
+            world.cpus.waits(self.cpu, now, change);
+        }
     }
 
     /// The block layer lets it, or one of its workers, go on.

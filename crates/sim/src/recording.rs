@@ -39,6 +39,15 @@ impl Recording {
         self.window.start_ns.saturating_add(self.window.length_ns)
     }
 
+    /// When it starts or stops.
+    pub(crate) fn next_event(&self) -> Nanos {
+        match self.state {
+            State::Before => Nanos(self.window.start_ns),
+            State::Within => Nanos(self.end_ns()),
+            State::After => Nanos::MAX,
+        }
+    }
+
     /// Time passes to `now`, and nothing of that time has happened yet: starts
     /// and stops with the window, and takes in what was written down.
     pub(crate) fn step(&mut self, now: Nanos, disks: &mut [Disk], cpus: &mut Cpus) {

@@ -63,8 +63,9 @@ struct Sim {
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
     recording: Option<Recording>,
-    /// Where the last ramp ends and counters start afresh.
-    ramp_end: Option<Nanos>,
+    /// Where the last ramp ends and counters start afresh; [`Nanos::MAX`] where
+    /// that has been, or there is none.
+    ramp_end: Nanos,
     over: usize,
 }
 
@@ -126,7 +127,7 @@ impl Sim {
             ended: Vec::new(),
             woken: Vec::new(),
             recording: setup.record.map(Recording::new),
-            ramp_end: ramp,
+            ramp_end: ramp.unwrap_or(Nanos::MAX),
             over: 0,
         })
     }
@@ -171,19 +172,26 @@ impl Sim {
         if self.over == self.processes.len() {
             return false;
         }
-        let disks = self.disks.iter().map(Disk::next_event).min();
-        let next = self
-            .timers
-            .next()
-            .min(self.arrivals.next())
-            .min(disks.unwrap_or(Nanos::MAX));
+        let outside = self.timers.next().min(self.arrivals.next());
+        let marks = match &self.recording {
+            Some(recording) => recording.next_event().min(self.ramp_end),
+            None => self.ramp_end,
+        };
+        let next = match &mut self.disks[..] {
+            // A drive alone runs on by itself until it concerns anybody.
+            [disk] => disk.run_ahead(outside.min(marks)),
+            disks => {
+                let disks = disks.iter().map(Disk::next_event).min();
+                outside.min(disks.unwrap_or(Nanos::MAX))
+            }
+        };
         assert!(
             next != Nanos::MAX,
             "processes wait, and nothing will ever happen: a request was lost"
         );
         self.now = self.now.max(next);
-        if self.ramp_end.is_some_and(|end| self.now >= end) {
-            self.ramp_end = None;
+        if self.now >= self.ramp_end {
+            self.ramp_end = Nanos::MAX;
             let now = self.now;
             self.disks.iter_mut().for_each(|d| d.reset_counters(now));
             self.cpus.reset(now);
@@ -192,7 +200,7 @@ impl Sim {
             recording.step(self.now, &mut self.disks, &mut self.cpus);
         }
         for disk in 0..self.disks.len() {
-            if self.disks[disk].next_event() <= self.now {
+            if self.disks[disk].is_due(self.now) {
                 self.advance_disk(disk);
             }
         }
@@ -295,16 +303,14 @@ impl Sim {
             timers: &mut self.timers,
             waiters: &mut self.waiters,
         };
-        let process = &mut self.processes[pid];
-        let was_over = process.is_over();
-        act(process, self.now, &mut world);
+        act(&mut self.processes[pid], self.now, &mut world);
         // What was refused on the spot has ended without an event of the drive.
         while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {
             let (mut ended, mut woken) = (Vec::new(), Vec::new());
             self.disks[disk].queue.take_ended(&mut ended);
             self.deliver(disk, &mut ended, &mut woken);
         }
-        if !was_over && self.processes[pid].is_over() {
+        if self.processes[pid].just_ended() {
             self.on_over(pid);
         }
     }

@@ -67,3 +67,15 @@ fn a_job_of_fixed_time_ends_in_time() {
         }
     }
 }
+
+#[test]
+fn a_flush_that_ends_on_the_spot_may_be_the_last_thing_done() {
+    // Without a volatile cache a flush is over at once, and so is the first
+    // job: the second, which waits for it, starts once.
+    let text = "[global]\nfilename=/dev/x\ndirect=1\nioengine=psync\nrw=randwrite\nbs=4k\n\
+                fsync=10\n[a]\nnumber_ios=100\n[b]\nstonewall\nnumber_ios=50\n";
+    let results = results(text, "null", "none");
+    let ios: Vec<u64> = results.jobs.iter().map(|job| job.write.ios).collect();
+    assert_eq!(ios, [100, 50]);
+    assert!(results.jobs.iter().all(|job| job.syncs > 0));
+}

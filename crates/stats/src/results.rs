@@ -595,6 +595,8 @@ pub struct Counter {
 /// What happened inside a drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceStats {
+    /// Steps of its simulation: what a request costs to simulate goes with them.
+    pub events: u64,
     /// One entry a channel.
     pub channels: Vec<ChannelStats>,
     /// Reads whose die or channel was held by a write when they came.

@@ -1082,7 +1082,7 @@ impl Unit {
     /// More (or, below zero, fewer) operations wait for it.
     #[inline]
     fn count_queued(&mut self, now_ns: u64, change: i32) {
-        self.queue.was(now_ns, self.queued);
+        self.queue.was(now_ns, || self.queued);
         self.queued = self.queued.wrapping_add_signed(change);
     }
 }
@@ -1112,6 +1112,14 @@ impl Channel {
         }
     }
 
+    /// Who waits for the bus is about to change.
+    #[inline]
+    fn note_queue(&mut self, now_ns: u64) {
+        let (output, ready) = (&self.output, self.ready);
+        self.queue
+            .was(now_ns, || output.len() as u32 + ready.count_ones());
+    }
+
     /// Whoever waits for the bus: data that is ready, units that could start.
     #[inline]
     fn waiting(&self) -> u32 {
@@ -1120,25 +1128,25 @@ impl Channel {
 
     #[inline]
     fn set_ready(&mut self, now_ns: u64, bit: u64) {
-        self.queue.was(now_ns, self.waiting());
+        self.note_queue(now_ns);
         self.ready |= bit;
     }
 
     #[inline]
     fn clear_ready(&mut self, now_ns: u64, bit: u64) {
-        self.queue.was(now_ns, self.waiting());
+        self.note_queue(now_ns);
         self.ready &= !bit;
     }
 
     #[inline]
     fn put_output(&mut self, now_ns: u64, index: u32) {
-        self.queue.was(now_ns, self.waiting());
+        self.note_queue(now_ns);
         self.output.push_back(index);
     }
 
     #[inline]
     fn take_output(&mut self, now_ns: u64) -> Option<u32> {
-        self.queue.was(now_ns, self.waiting());
+        self.note_queue(now_ns);
         self.output.pop_front()
     }
 

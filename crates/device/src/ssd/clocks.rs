@@ -53,12 +53,13 @@ pub(crate) struct QueueClock {
 }
 
 impl QueueClock {
-    /// The length was `length` until now.
+    /// The length was what `length` says until now; it is about to change.
     #[inline]
-    pub(crate) fn was(&mut self, now_ns: u64, length: u32) {
+    pub(crate) fn was(&mut self, now_ns: u64, length: impl FnOnce() -> u32) {
         debug_assert!(now_ns >= self.since_ns);
+        // What came and went at one time has not waited.
         if now_ns > self.since_ns {
-            // What came and went at one time has not waited.
+            let length = length();
             self.sum_ns += length as u64 * (now_ns - self.since_ns);
             self.since_ns = now_ns;
             self.longest = self.longest.max(length);
@@ -67,7 +68,7 @@ impl QueueClock {
 
     /// The same with the time until `now_ns`, over which it is `length`.
     pub(crate) fn until(mut self, now_ns: u64, length: u32) -> QueueClock {
-        self.was(now_ns.max(self.since_ns), length);
+        self.was(now_ns.max(self.since_ns), || length);
         self
     }
 

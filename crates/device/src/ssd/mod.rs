@@ -273,6 +273,7 @@ impl Ssd {
         let Some((now_ns, lane, event)) = self.backend.lanes.pop() else {
             return;
         };
+        self.stats.events += 1;
         match lane {
             Lane::LEAVING => return self.leave(now_ns, event, done),
             Lane::ARRIVING => return self.arrive(now_ns, event),
