@@ -183,7 +183,7 @@ fn placeless(spec: &JobSpec) -> JobSpec {
 fn wayless(spec: &JobSpec) -> JobSpec {
     let mut spec = placeless(spec);
     if spec.engine.is_synchronous() {
-        spec.io_depth = 1;
+        (spec.io_depth, spec.io_depth_low) = (1, 1);
     }
     spec.engine = Engine::default();
     spec

@@ -50,13 +50,19 @@ pub struct Layout {
 pub(crate) struct Pairs<'a> {
     target: &'a mut dyn Target,
     places: Places,
+    /// What is read: less than `unit`, for the block layer makes one request of
+    /// two reads that touch.
+    bytes: u64,
+    /// The shortest distance.
     unit: u64,
 }
 
 impl<'a> Pairs<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, seed: u64) -> Pairs<'a> {
+        let bytes = target.block_bytes().max(512);
         Pairs {
-            unit: target.block_bytes().max(4096),
+            bytes,
+            unit: (2 * bytes).max(4096),
             target,
             places: Places::new(seed),
         }
@@ -70,7 +76,7 @@ impl<'a> Pairs<'a> {
         let mut times = Vec::with_capacity(TRIALS);
         for _ in 0..TRIALS {
             let at = self.places.aligned(align, distance + self.unit, capacity);
-            let pair = [Io::read(at, self.unit), Io::read(at + distance, self.unit)];
+            let pair = [at, at + distance].map(|at| Io::read(at, self.bytes));
             times.push(self.target.run(&pair, 2)?.elapsed_ns);
         }
         Ok(times)
@@ -165,7 +171,7 @@ impl<'a> Pairs<'a> {
         }
         if agreed.is_empty() {
             return Ok(Finding::none(format!(
-                "neighbouring reads of {} do not wait for each other",
+                "reads {} apart do not wait for each other",
                 size(self.unit)
             )));
         }

@@ -45,6 +45,30 @@ const JOBS: &[(&str, &str)] = &[
         include_str!("../../../jobs/fairness/cgroups.fio"),
     ),
     (
+        "latency/beside-1-readers",
+        include_str!("../../../jobs/latency/beside-1-readers.fio"),
+    ),
+    (
+        "latency/beside-1-writers",
+        include_str!("../../../jobs/latency/beside-1-writers.fio"),
+    ),
+    (
+        "latency/beside-8-readers",
+        include_str!("../../../jobs/latency/beside-8-readers.fio"),
+    ),
+    (
+        "latency/beside-8-writers",
+        include_str!("../../../jobs/latency/beside-8-writers.fio"),
+    ),
+    (
+        "latency/beside-32-readers",
+        include_str!("../../../jobs/latency/beside-32-readers.fio"),
+    ),
+    (
+        "latency/beside-32-writers",
+        include_str!("../../../jobs/latency/beside-32-writers.fio"),
+    ),
+    (
         "startup/alone",
         include_str!("../../../jobs/startup/alone.fio"),
     ),
