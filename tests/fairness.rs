@@ -93,3 +93,17 @@ fn bfq_s_shares_follow_priorities() {
         assert!(index[0] < 0.7 && index[1] > 0.9, "{drive}: {index:?}");
     }
 }
+
+/// A group of weight 300 with one reader, one of weight 100 with three. Who has
+/// no groups says so.
+#[test]
+fn bfq_s_shares_follow_the_weights_of_groups() {
+    for drive in ["hdd-7200", "mx100-256"] {
+        let all = compare("fairness/cgroups", drive, "mq-deadline,bfq");
+        let index = column(&all, None, "jain_index");
+        assert!(index[0] < 0.85 && index[1] > 0.99, "{drive}: {index:?}");
+        let notes = all["sections"][0]["notes"].to_string() + &all["notes"].to_string();
+        assert!(notes.contains("mq-deadline has no control groups"), "{notes}");
+        assert!(!notes.contains("bfq has no control groups"), "{notes}");
+    }
+}

@@ -104,6 +104,16 @@ pub struct IoPrio {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubmitterId(pub u32);
 
+/// The control group that a bio is charged to (`bi_blkg`); the default is the
+/// root group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(pub u16);
+
+impl CgroupId {
+    /// The root group.
+    pub const ROOT: CgroupId = CgroupId(0);
+}
+
 /// A piece of I/O as it enters the block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bio {
@@ -119,6 +129,8 @@ pub struct Bio {
     pub prio: IoPrio,
     /// Who submitted it.
     pub submitter: SubmitterId,
+    /// The control group it is charged to.
+    pub cgroup: CgroupId,
     /// The submitter's handle; it comes back with the completion.
     pub user_data: u64,
 }
@@ -133,6 +145,7 @@ impl Bio {
             sectors,
             prio: IoPrio::default(),
             submitter: SubmitterId(0),
+            cgroup: CgroupId::ROOT,
             user_data: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
 
-use crate::bio::{Bio, BioFlags, Op, SubmitterId};
+use crate::bio::{Bio, BioFlags, CgroupId, Op, SubmitterId};
 use crate::list::RqList;
 use crate::merge::{MergeKind, MergeState};
 use crate::request::{RequestId, Requests};
@@ -152,6 +152,15 @@ pub trait Elevator: Send {
 
     /// A submitter is gone and will not come back (`exit_icq`).
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}
+
+    /// Whether it gives control groups their shares.
+    fn has_cgroups(&self) -> bool {
+        false
+    }
+
+    /// A control group's weight was set (`io.bfq.weight`, `blkio.weight`). A
+    /// group whose weight never was has the scheduler's default.
+    fn set_cgroup_weight(&mut self, _cgroup: CgroupId, _weight: u32) {}
 
     /// When [`Elevator::timer`] should be called. A scheduler that wants the
     /// hardware queues run after one of its other hooks names the present here

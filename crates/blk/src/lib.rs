@@ -25,7 +25,7 @@ mod trace;
 mod tunable;
 mod units;
 
-pub use bio::{Bio, BioFlags, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
+pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
 pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};

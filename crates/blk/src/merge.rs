@@ -181,7 +181,9 @@ impl MergeState {
     /// Whether they are of one kind (`blk_rq_merge_ok`).
     fn merge_ok(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
         let rq = &rqs[id];
-        rq.is_mergeable() && !bio.flags.has(NOMERGE_FLAGS) && rq.op == bio.op && rq.prio == bio.prio
+        rq.is_mergeable()
+            && !bio.flags.has(NOMERGE_FLAGS)
+            && (rq.op, rq.prio, rq.cgroup) == (bio.op, bio.prio, bio.cgroup)
     }
 
     /// How the bio fits (`blk_try_merge`).
@@ -406,7 +408,8 @@ fn attempt_merge<E: Elevator + ?Sized>(
     next: RequestId,
 ) -> bool {
     let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
-    if !rq.is_mergeable() || !nx.is_mergeable() || rq.op != nx.op || rq.prio != nx.prio {
+    let same_kind = (rq.op, rq.prio, rq.cgroup) == (nx.op, nx.prio, nx.cgroup);
+    if !rq.is_mergeable() || !nx.is_mergeable() || !same_kind {
         return false;
     }
     let discard = ctx.merge.discards_mergeable(rq.op);

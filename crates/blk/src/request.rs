@@ -1,6 +1,6 @@
 //! `Request`: one or more bios on their way to the drive as one command.
 
-use crate::bio::{Bio, BioFlags, IoPrio, Op, SubmitterId, op_is_sync};
+use crate::bio::{Bio, BioFlags, CgroupId, IoPrio, Op, SubmitterId, op_is_sync};
 use crate::slab::{Id, Slab};
 use crate::units::{Nanos, Sector};
 
@@ -78,6 +78,8 @@ pub struct Request {
     pub prio: IoPrio,
     /// Who submitted its first bio.
     pub submitter: SubmitterId,
+    /// The control group of its bios.
+    pub cgroup: CgroupId,
     /// State in the block layer.
     pub rq_flags: RqFlags,
     /// Memory segments.
@@ -285,6 +287,7 @@ pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
         sectors: bio.sectors,
         prio: bio.prio,
         submitter: bio.submitter,
+        cgroup: bio.cgroup,
         rq_flags: RqFlags::default(),
         segments,
         ctx: 0,

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqList,
-    SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
+    RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
 };
 
 /// What the trace says of the merge that comes next, and how often it was needed.
@@ -136,6 +136,12 @@ impl Elevator for TieBreaker {
     }
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
         self.inner.exit_submitter(ctx, submitter);
+    }
+    fn has_cgroups(&self) -> bool {
+        self.inner.has_cgroups()
+    }
+    fn set_cgroup_weight(&mut self, cgroup: CgroupId, weight: u32) {
+        self.inner.set_cgroup_weight(cgroup, weight);
     }
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         self.inner.allow_merge(ctx, id, bio)

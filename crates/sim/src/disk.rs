@@ -1,6 +1,6 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, Nanos, RequestQueue, Steps, TraceEvent};
+use blklab_blk::{BioEnd, CgroupId, Nanos, RequestQueue, Steps, TraceEvent};
 use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
 use blklab_stats::{Counter, DiskStats, DriveTimeline, HwQueueStats, QueueStats, SchedulerStats};
@@ -51,6 +51,18 @@ impl Disk {
             worked: Vec::new(),
             ends: Vec::new(),
             counts_from: Nanos::ZERO,
+        }
+    }
+
+    /// Gives the control groups their weights; the first is number one.
+    pub(crate) fn set_cgroup_weights(&mut self, groups: &[(String, Option<u32>)]) {
+        let Some(elevator) = self.queue.elevator_mut() else {
+            return;
+        };
+        for ((_, weight), id) in groups.iter().zip(1..) {
+            if let Some(weight) = *weight {
+                elevator.set_cgroup_weight(CgroupId(id), weight);
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use blklab_blk::{
-    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Sector, Steps, Submit,
-    SubmitterId, Waiter,
+    Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Sector,
+    Steps, Submit, SubmitterId, Waiter,
 };
 use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 
@@ -97,6 +97,7 @@ pub(crate) struct Process {
     costs: StepCosts,
     dispatch: Dispatch,
     prio: IoPrio,
+    cgroup: CgroupId,
     depth: u32,
     state: State,
     phase: Phase,
@@ -149,6 +150,7 @@ impl Process {
             costs,
             dispatch,
             prio,
+            cgroup: CgroupId::ROOT,
             depth,
             state: State::Running,
             phase: Phase::Fill,
@@ -171,6 +173,11 @@ impl Process {
             end_told: false,
             spec,
         }
+    }
+
+    /// The same process in a control group.
+    pub(crate) fn in_cgroup(self, cgroup: CgroupId) -> Process {
+        Process { cgroup, ..self }
     }
 
     /// The CPU it runs on.
@@ -552,6 +559,7 @@ impl Process {
             flags,
             prio: io.prio,
             submitter: SubmitterId(self.id as u32),
+            cgroup: self.cgroup,
             user_data: (self.id as u64) << 32 | slot as u64,
             ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
         }
@@ -674,6 +682,7 @@ impl Process {
             flags: BioFlags::SYNC,
             prio: self.prio,
             submitter: SubmitterId(self.id as u32),
+            cgroup: self.cgroup,
             user_data: (self.id as u64) << 32 | FLUSH_SLOT as u64,
             ..Bio::new(Op::Flush, Sector(0), 0)
         };

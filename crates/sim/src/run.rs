@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use blklab_blk::{BioEnd, IoStatus, Nanos, SECTOR_SIZE, SubmitterId};
+use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, SECTOR_SIZE, SubmitterId};
 use blklab_stats::{
     DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
 };
-use blklab_workload::fio::{ExitWhat, JobSpec};
-use blklab_workload::generate::{due_weights, processes};
+use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
+use blklab_workload::generate::{cgroups, due_weights, processes};
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::cost::StepCosts;
@@ -78,7 +78,9 @@ impl Sim {
             let seed = setup.seed.wrapping_add(n as u64);
             Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
         };
-        let disks: Vec<Disk> = drives.names().iter().enumerate().map(disk).collect();
+        let mut disks: Vec<Disk> = drives.names().iter().enumerate().map(disk).collect();
+        let groups = cgroups(setup.job);
+        disks.iter_mut().for_each(|d| d.set_cgroup_weights(&groups));
         let one_lock = disks
             .first()
             .and_then(|d| d.queue.elevator())
@@ -100,7 +102,7 @@ impl Sim {
                 delay: plan.start_delay(),
             });
             let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
-            processes.push(Process::new(
+            let process = Process::new(
                 pid,
                 Arc::clone(spec),
                 plan,
@@ -108,7 +110,8 @@ impl Sim {
                 costs,
                 setup.machine.dispatch,
                 disks.len(),
-            ));
+            );
+            processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
         }
         let ramp = setup.job.jobs.iter().map(|s| s.ramp_us).max();
         let ramp = ramp.filter(|&us| us > 0).map(Nanos::from_micros);
@@ -333,8 +336,18 @@ impl Sim {
         self.start_ready();
     }
 
+    /// What to say where a scheduler knows nothing of the job's control groups.
+    fn cgroup_note(&self, job: &JobFile, scheduler: &str) -> Option<String> {
+        let elevator = self.disks.first().and_then(|d| d.queue.elevator());
+        let deaf = !elevator.is_some_and(|e| e.has_cgroups());
+        (deaf && !cgroups(job).is_empty()).then(|| {
+            format!("{scheduler} has no control groups: cgroup counts in Jain's index alone")
+        })
+    }
+
     fn results(mut self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
         notes.extend(setup.job.notes.iter().map(ToString::to_string));
+        notes.extend(self.cgroup_note(setup.job, setup.scheduler.kind.name));
         let now = self.now;
         let recording = self.recording.take();
         let timeline = recording.and_then(|r| r.finish(now, &mut self.disks, &mut self.cpus));
@@ -387,6 +400,13 @@ impl Sim {
             ..Results::default()
         }
     }
+}
+
+/// The control group of a job's processes; the root where it names none.
+fn cgroup_of(spec: &JobSpec, groups: &[(String, Option<u32>)]) -> CgroupId {
+    let name = spec.cgroup.as_ref();
+    let at = name.and_then(|name| groups.iter().position(|(known, _)| known == name));
+    at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
 }
 
 /// The CPU of a process: its own of those allowed, else one after the other.

@@ -272,6 +272,9 @@ impl Bfq {
         } else {
             queue.entity.service = 0;
         }
+        // A group's budget is taken anew from its next queue.
+        let group = queue.group;
+        self.groups[group].entity.service = 0;
     }
 
     /// Takes the queue out of service; true where it is gone for good.
@@ -302,7 +305,7 @@ impl Bfq {
         self.queues[q].wait_request = false;
         self.slice_timer = None;
         self.in_service = None;
-        self.sched.in_service = None;
+        self.nobody_in_service(q);
         self.release(q)
     }
 }

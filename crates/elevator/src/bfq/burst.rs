@@ -3,6 +3,7 @@
 //! gains by being waited for.
 
 use super::Bfq;
+use super::groups::{GroupId, ROOT};
 use super::queue::{LONG_AGO, QueueId};
 use crate::jiffies::msecs_to_jiffies;
 
@@ -20,6 +21,8 @@ pub(super) struct Burst {
     pub(super) size: u32,
     pub(super) is_large: bool,
     last_arrival: i64,
+    /// The control group of all of them.
+    group: GroupId,
 }
 
 impl Burst {
@@ -29,6 +32,7 @@ impl Burst {
             size: 0,
             is_large: false,
             last_arrival: LONG_AGO,
+            group: ROOT,
         }
     }
 }
@@ -47,7 +51,8 @@ impl Bfq {
         {
             return;
         }
-        if self.burst.last_arrival + interval() < self.jiffies {
+        let late = self.burst.last_arrival + interval() < self.jiffies;
+        if late || queue.group != self.burst.group {
             self.burst.is_large = false;
             self.start_burst(q);
         } else if self.burst.is_large {
@@ -64,6 +69,7 @@ impl Bfq {
             self.queues[old].in_burst_list = false;
         }
         self.burst.size = 0;
+        self.burst.group = self.queues[q].group;
         if self.busy_total() == 0 {
             self.join_burst_list(q);
             self.burst.size = 1;

@@ -8,6 +8,7 @@ use blklab_blk::Sector;
 
 use super::Bfq;
 use super::burst;
+use super::groups::GroupId;
 use super::queue::{LONG_AGO, QueueId};
 use super::submitter::Saved;
 use crate::jiffies::msecs_to_jiffies;
@@ -35,7 +36,8 @@ impl Bfq {
     /// Takes a queue out of the order of next requests.
     pub(super) fn remove_position_of(&mut self, q: QueueId) {
         if self.queues[q].position.take().is_some() {
-            self.positions.retain(|&(_, other)| other != q);
+            let positions = &mut self.groups[self.queues[q].group].positions;
+            positions.retain(|&(_, other)| other != q);
         }
     }
 
@@ -49,17 +51,19 @@ impl Bfq {
         let Some(Sector(sector)) = next else {
             return;
         };
-        if let Err(at) = self.positions.binary_search_by_key(&sector, |&(s, _)| s) {
-            self.positions.insert(at, (sector, q));
+        let positions = &mut self.groups[self.queues[q].group].positions;
+        if let Err(at) = positions.binary_search_by_key(&sector, |&(s, _)| s) {
+            positions.insert(at, (sector, q));
             self.queues[q].position = Some(sector);
         }
     }
 
-    /// The queue whose next request is close to a sector.
-    fn find_close(&self, sector: u64) -> Option<QueueId> {
-        let at = self.positions.partition_point(|&(s, _)| s < sector);
-        let behind = self.positions.get(at);
-        let before = at.checked_sub(1).and_then(|at| self.positions.get(at));
+    /// The queue of a group whose next request is close to a sector.
+    fn find_close(&self, group: GroupId, sector: u64) -> Option<QueueId> {
+        let positions = &self.groups[group].positions;
+        let at = positions.partition_point(|&(s, _)| s < sector);
+        let behind = positions.get(at);
+        let before = at.checked_sub(1).and_then(|at| positions.get(at));
         let near = behind.into_iter().chain(before);
         let nearest = near.min_by_key(|&&(s, _)| s.abs_diff(sector))?;
         are_close(nearest.0, sector).then_some(nearest.1)
@@ -90,7 +94,8 @@ impl Bfq {
             into = next;
         }
         let refs = self.queues[q].process_refs;
-        if refs == 0 || self.queues[into].process_refs == 0 || into == q {
+        let same_group = self.queues[into].group == self.queues[q].group;
+        if refs == 0 || self.queues[into].process_refs == 0 || into == q || !same_group {
             return None;
         }
         self.queues[q].merge_into = Some(into);
@@ -126,13 +131,16 @@ impl Bfq {
         }
         if let Some(now) = self.in_service
             && now != q
+            && self.queues[now].group == self.queues[q].group
             && are_close(sector.0, self.in_service_position)
             && self.may_cooperate(q, now)
             && let Some(into) = self.arrange_merge(q, now)
         {
             return Some(into);
         }
-        let close = self.find_close(sector.0).filter(|&close| close != q)?;
+        let close = self
+            .find_close(self.queues[q].group, sector.0)
+            .filter(|&close| close != q)?;
         if self.may_cooperate(q, close) {
             return self.arrange_merge(q, close);
         }
@@ -182,8 +190,9 @@ impl Bfq {
     /// it: at once on a drive that is fast with random requests, else when both
     /// have proved to be no sequential readers.
     pub(super) fn merge_if_stable(&mut self, q: QueueId, context: usize) -> QueueId {
-        let Some(last) = self.last_created else {
-            self.last_created = Some(q);
+        let group = self.queues[q].group;
+        let Some(last) = self.groups[group].last_created else {
+            self.groups[group].last_created = Some(q);
             return q;
         };
         let (new, old) = (&self.queues[q], &self.queues[last]);
@@ -191,7 +200,7 @@ impl Bfq {
             || new.level != old.level
             || new.class != old.class
         {
-            self.last_created = Some(q);
+            self.groups[group].last_created = Some(q);
             return q;
         }
         if old.created + burst::interval() < new.created {
@@ -238,8 +247,9 @@ impl Bfq {
         target.context = None;
         target.owner = None;
         self.queues[q].context = None;
-        if self.last_created == Some(q) {
-            self.last_created = Some(into);
+        let last_created = &mut self.groups[self.queues[q].group].last_created;
+        if *last_created == Some(q) {
+            *last_created = Some(into);
         }
         self.drop_process_ref(q);
         into

@@ -99,7 +99,7 @@ impl Bfq {
             return None;
         }
         let from_any = !queue.is_raised() || !queue.short_ttime;
-        let chosen = self.sched.last_activated(|q| {
+        let chosen = self.last_activated(|q| {
             (from_any || self.queues[q].is_raised())
                 && self.can_afford_next(ctx, q)
                 && !self.would_hold_up(ctx, q)

@@ -8,14 +8,15 @@
 //! that are the heuristics for low latency and throughput, each in a file of
 //! its own.
 //!
-//! What the kernel has and this has not: control groups (all queues are in one
-//! group), drives with several actuators, and the queue for when there is no
-//! memory for another. A queue's priority is that of its requests, where the
+//! What the kernel has and this has not: control groups inside control groups,
+//! drives with several actuators, and the queue for when there is no memory for
+//! another (memory never runs out here). A queue's priority is that of its requests, where the
 //! kernel takes the process's own.
 
 mod budget;
 mod burst;
 mod cooperators;
+mod groups;
 mod idling;
 mod injection;
 mod peak_rate;
@@ -32,20 +33,20 @@ mod weights;
 mod wf2q;
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqFlags, RqList,
-    SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok, op_is_sync,
-    sched_try_insert_merge, sched_try_merge,
+    Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
+    RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
 use crate::jiffies::jiffies;
 use burst::Burst;
+use groups::{GROUP_CLASS, Group, ROOT};
 use idling::DriveQueue;
 use peak_rate::PeakRate;
 use queue::{BfqQueue, CLASSES, QueueId};
 use submitter::Contexts;
 use tunables::Settings;
 use weights::WeightCounts;
-use wf2q::SchedData;
 
 pub use tunables::TUNABLES;
 
@@ -66,11 +67,15 @@ pub struct Bfq {
 
     queues: Slab<BfqQueue>,
     contexts: Contexts,
-    async_queues: [Option<QueueId>; ASYNC_QUEUES],
     /// The context and the queue of the bio that is being merged.
     merging: Option<(usize, QueueId)>,
 
-    sched: SchedData,
+    /// The root first.
+    groups: Vec<Group>,
+    /// Groups that have queues with requests, queued or in the drive.
+    pending_groups: u32,
+    /// How often somebody was put into an active tree.
+    activations: u64,
     in_service: Option<QueueId>,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
@@ -81,8 +86,6 @@ pub struct Bfq {
     queued: u32,
     in_driver: u32,
     weights: WeightCounts,
-    /// Queues in the order of their next requests' sectors.
-    positions: Vec<(u64, QueueId)>,
 
     budgets_assigned: u32,
     max_budget: i64,
@@ -97,7 +100,6 @@ pub struct Bfq {
     in_service_position: u64,
     last_completion_ns: u64,
     last_completed: Option<QueueId>,
-    last_created: Option<QueueId>,
 
     /// When the wait for the queue in service ends.
     slice_timer: Option<Nanos>,
@@ -136,9 +138,10 @@ impl Bfq {
             nr_requests: 0,
             queues: Slab::default(),
             contexts: Contexts::default(),
-            async_queues: [None; ASYNC_QUEUES],
             merging: None,
-            sched: SchedData::new(),
+            groups: vec![Group::new(CgroupId::ROOT)],
+            pending_groups: 0,
+            activations: 0,
             in_service: None,
             dispatch: RqList::new(),
             busy: [0; CLASSES],
@@ -146,7 +149,6 @@ impl Bfq {
             queued: 0,
             in_driver: 0,
             weights: WeightCounts::default(),
-            positions: Vec::new(),
             budgets_assigned: 0,
             max_budget: budget::DEFAULT_MAX_BUDGET,
             last_budget_start_ns: 0,
@@ -157,7 +159,6 @@ impl Bfq {
             in_service_position: 0,
             last_completion_ns: 0,
             last_completed: None,
-            last_created: None,
             slice_timer: None,
             last_idling_start_ns: 0,
             run_at: None,
@@ -220,20 +221,35 @@ impl Bfq {
         depth.max(1)
     }
 
-    /// Whether a queue has more requests than its weight's share of `limit`.
-    /// Weights of higher classes count eightfold.
+    /// Whether a queue has more requests than its weight's share of `limit`, or
+    /// its group has. Weights of higher classes count eightfold.
     fn is_over_limit(&self, q: QueueId, limit: u32) -> bool {
         let queue = &self.queues[q];
         if !queue.entity.on_tree_or_in_service {
             return false;
         }
-        let trees = &self.sched.trees[..=queue.class];
-        let sum = trees.iter().fold(0, |sum, t| sum * 8 + t.weight_sum);
-        if sum == 0 {
-            return false;
+        let share = |limit: u64, weight: u32, sum: u64| match sum {
+            0 => None,
+            sum => Some((limit * weight as u64 + sum / 2) / sum),
+        };
+        let mut limit = limit as u64;
+        if queue.group != ROOT {
+            let group = &self.groups[queue.group].entity;
+            if !group.on_tree_or_in_service {
+                return false;
+            }
+            let sum = self.groups[ROOT].sched.trees[GROUP_CLASS].weight_sum;
+            if let Some(share) = share(limit, group.weight, sum) {
+                if group.allocated as u64 >= share {
+                    return true;
+                }
+                limit = share;
+            }
         }
-        let share = (limit as u64 * queue.entity.weight as u64 + sum / 2) / sum;
-        queue.entity.allocated as u64 >= share
+        let trees = &self.groups[queue.group].sched.trees[..=queue.class];
+        let sum = trees.iter().fold(0, |sum, t| sum * 8 + t.weight_sum);
+        let share = share(limit, queue.entity.weight, sum);
+        share.is_some_and(|share| queue.entity.allocated as u64 >= share)
     }
 }
 
@@ -272,6 +288,7 @@ impl Elevator for Bfq {
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         self.enter(ctx.now);
         self.merging = self.contexts.find(bio.submitter).and_then(|context| {
+            self.check_cgroup(ctx, context, bio.cgroup);
             let q = self.contexts[context].queues[bio.is_sync() as usize]?;
             Some((context, q))
         });
@@ -371,6 +388,14 @@ impl Elevator for Bfq {
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
         self.enter(ctx.now);
         self.forget_submitter(ctx, submitter);
+    }
+
+    fn has_cgroups(&self) -> bool {
+        true
+    }
+
+    fn set_cgroup_weight(&mut self, cgroup: CgroupId, weight: u32) {
+        self.set_group_weight(cgroup, weight);
     }
 
     fn next_timer(&self) -> Option<Nanos> {

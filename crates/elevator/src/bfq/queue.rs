@@ -4,6 +4,7 @@
 use blklab_blk::{Id, IoClass, IoPrio, RequestId, RqList, SortList, SubmitterId};
 
 use super::Bfq;
+use super::groups::GroupId;
 use super::wf2q::Entity;
 
 /// The name of a queue.
@@ -79,12 +80,15 @@ pub(super) struct BfqQueue {
     pub(super) process_refs: u32,
     /// Delayed stable merges that aim at it.
     pub(super) stable_refs: u32,
+    pub(super) group: GroupId,
     pub(super) class: usize,
     pub(super) new_class: usize,
     pub(super) level: u8,
     pub(super) entity: Entity,
     /// The weight it is counted under in the tree of weights.
     pub(super) counted_weight: Option<u32>,
+    /// It is counted as one of its group that has requests.
+    pub(super) counted_pending: bool,
 
     pub(super) sorted: SortList,
     pub(super) fifo: RqList,
@@ -178,18 +182,26 @@ impl BfqQueue {
 
 impl Bfq {
     /// A new queue for the priority of a context (`bfq_init_bfqq`).
-    pub(super) fn create_queue(&mut self, prio: IoPrio, owner: SubmitterId, sync: bool) -> QueueId {
+    pub(super) fn create_queue(
+        &mut self,
+        group: GroupId,
+        prio: IoPrio,
+        owner: SubmitterId,
+        sync: bool,
+    ) -> QueueId {
         let (class, level) = class_and_level(prio);
         let weight = weight_of_level(level);
         self.queues.insert(BfqQueue {
             freed: false,
             process_refs: 0,
             stable_refs: 0,
+            group,
             class,
             new_class: class,
             level,
             entity: Entity::new(weight),
             counted_weight: None,
+            counted_pending: false,
             sorted: SortList::new(),
             fifo: RqList::new(),
             next_rq: None,

@@ -124,16 +124,15 @@ impl Bfq {
         let Some(into) = self.find_cooperator(old, rq.sector, context) else {
             return old;
         };
-        self.queues[into].entity.allocated += 1;
+        self.request_allocated(into);
         if self.contexts[context].queues[1] == Some(old) {
             let mut q = old;
             while q != into {
                 q = self.merge(context, q);
             }
         }
-        let left = &mut self.queues[old];
-        left.just_created = false;
-        left.entity.allocated -= 1;
+        self.queues[old].just_created = false;
+        self.request_freed(old);
         self.release(old);
         ctx.rqs[id].elv[super::submitter::ELV_QUEUE] = into.index() as u32 + 1;
         into
@@ -221,9 +220,13 @@ impl Bfq {
     /// it a moment ago, it stands higher, or the other need not be waited for.
     fn may_preempt(&self, q: QueueId, now: QueueId, wants_drive: bool) -> bool {
         let (new, old) = (&self.queues[q], &self.queues[now]);
+        let outweighs = match new.group == old.group {
+            true => new.entity.weight > old.entity.weight,
+            false => self.outer_weight(q) > self.outer_weight(now),
+        };
         (wants_drive && new.raising.coeff >= old.raising.coeff)
             || new.class < old.class
-            || new.entity.weight > old.entity.weight
+            || outweighs
             || !self.better_to_idle(now)
     }
 
@@ -233,8 +236,11 @@ impl Bfq {
         queue.busy = true;
         self.busy[queue.class] += 1;
         let raised = queue.is_raised();
-        if queue.dispatched == 0 && !raised {
-            self.count_weight(q);
+        if queue.dispatched == 0 {
+            self.count_pending(q);
+            if !raised {
+                self.count_weight(q);
+            }
         }
         self.wr_busy += raised as u32;
         self.first_of_woken(q);
@@ -246,8 +252,9 @@ impl Bfq {
         self.busy[queue.class] -= 1;
         self.wr_busy -= queue.is_raised() as u32;
         let in_driver = queue.dispatched > 0;
-        self.deactivate(q, expiration);
+        self.deactivate(q, true, expiration);
         if !in_driver {
+            self.uncount_pending(q);
             self.uncount_weight(q);
         }
     }

@@ -139,6 +139,7 @@ impl Bfq {
         if queue.dispatched == 0 && !queue.busy {
             // From now on it is idle.
             queue.budget_timeout = jiffies;
+            self.uncount_pending(q);
             self.uncount_weight(q);
         }
         self.queues[q].ttime.last_end_ns = self.now_ns;

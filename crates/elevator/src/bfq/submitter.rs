@@ -5,6 +5,7 @@ use blklab_blk::{IoPrio, Request, RequestId, SchedCtx, SubmitterId};
 
 use super::Bfq;
 use super::budget::Expiration;
+use super::groups::{GroupId, ROOT};
 use super::queue::{Injection, QueueId, Raising, ThinkTime, class_and_level, weight_of_level};
 
 /// The two words of a request: its context and its queue, and one more each,
@@ -33,6 +34,8 @@ pub(super) struct Context {
     /// Its queues: asynchronous, synchronous.
     pub(super) queues: [Option<QueueId>; 2],
     pub(super) submitter: SubmitterId,
+    /// The control group that its last bio was of.
+    pub(super) group: GroupId,
     prio: IoPrio,
     /// Its requests, queued or in the drive.
     pub(super) requests: u32,
@@ -83,6 +86,7 @@ impl Contexts {
         let new = Context {
             queues: [None; 2],
             submitter,
+            group: ROOT,
             prio,
             requests: 0,
             exited: false,
@@ -138,10 +142,12 @@ impl Bfq {
         }
         let rq = &ctx.rqs[id];
         let (submitter, prio, sync) = (rq.submitter, rq.prio, rq.is_sync());
+        let cgroup = rq.cgroup;
         let context = self.contexts.find_or_add(submitter, prio);
         self.check_priority(context, prio);
+        self.check_cgroup(ctx, context, cgroup);
         let q = self.queue_or_split(context, sync);
-        self.queues[q].entity.allocated += 1;
+        self.request_allocated(q);
         self.contexts[context].requests += 1;
         let words = &mut ctx.rqs[id].elv;
         words[ELV_CONTEXT] = context as u32 + 1;
@@ -163,7 +169,7 @@ impl Bfq {
             return;
         };
         rq.elv = [0; 2];
-        self.queues[q].entity.allocated -= 1;
+        self.request_freed(q);
         self.release(q);
         self.contexts[context].requests -= 1;
         self.contexts.free_if_done(context);
@@ -208,7 +214,10 @@ impl Bfq {
     /// the context had one before.
     pub(super) fn get_queue(&mut self, context: usize, sync: bool, again: bool) -> QueueId {
         let Context {
-            prio, submitter, ..
+            prio,
+            submitter,
+            group,
+            ..
         } = self.contexts[context];
         if !sync {
             let (class, level) = class_and_level(prio);
@@ -216,11 +225,11 @@ impl Bfq {
                 super::queue::IDLE_CLASS => 16,
                 class => class * 8 + level as usize,
             };
-            let q = match self.async_queues[slot] {
+            let q = match self.groups[group].async_queues[slot] {
                 Some(q) => q,
                 None => {
-                    let q = self.create_queue(prio, submitter, false);
-                    self.async_queues[slot] = Some(q);
+                    let q = self.create_queue(group, prio, submitter, false);
+                    self.groups[group].async_queues[slot] = Some(q);
                     // Kept for whoever comes next.
                     self.queues[q].process_refs += 1;
                     q
@@ -229,7 +238,7 @@ impl Bfq {
             self.queues[q].process_refs += 1;
             return q;
         }
-        let q = self.create_queue(prio, submitter, true);
+        let q = self.create_queue(group, prio, submitter, true);
         self.queues[q].process_refs += 1;
         match again {
             true => q,
@@ -258,9 +267,8 @@ impl Bfq {
         if queue.busy && queue.sorted.is_empty() && self.in_service != Some(q) {
             self.no_longer_busy(q, false);
         }
-        if self.last_created == Some(q) {
-            self.last_created = None;
-        }
+        let last_created = &mut self.groups[self.queues[q].group].last_created;
+        last_created.take_if(|last| *last == q);
         self.queues[q].process_refs -= 1;
         self.release(q);
     }

@@ -146,6 +146,94 @@ fn shares_follow_the_levels_of_priority() {
     }
 }
 
+/// What each control group gets whose processes, so many, all have enough to do.
+fn shares_of_groups(groups: &[(u32, u32)]) -> Vec<f64> {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    let mut readers = Vec::new();
+    let mut of_group = Vec::new();
+    for (&(weight, processes), group) in groups.iter().zip(1..) {
+        rig.elevator.set_cgroup_weight(CgroupId(group), weight);
+        let first = readers.len() as u32 + 1;
+        of_group.push(first..first + processes);
+        readers.extend((first..first + processes).map(|process| {
+            let cgroup = CgroupId(group);
+            let bio = Bio {
+                cgroup,
+                ..far(process)
+            };
+            (bio, 8)
+        }));
+    }
+    let mut drive = Drive::new(rig, readers);
+    drive.run_ms(60_000);
+    let share = |processes: std::ops::Range<u32>| processes.map(|p| drive.share(p)).sum();
+    of_group.into_iter().map(share).collect()
+}
+
+#[test]
+fn shares_follow_the_weights_of_groups() {
+    for (weights, processes) in [([200, 100], [1, 1]), ([1000, 100], [1, 1])] {
+        let shares = shares_of_groups(&[(weights[0], processes[0]), (weights[1], processes[1])]);
+        let due = weights[0] as f64 / (weights[0] + weights[1]) as f64;
+        assert!(
+            (shares[0] - due).abs() < 0.02,
+            "{weights:?}: {shares:?} of {due}"
+        );
+    }
+}
+
+#[test]
+fn a_group_s_share_is_not_that_of_the_number_of_its_processes() {
+    let shares = shares_of_groups(&[(300, 1), (100, 5), (200, 2)]);
+    for (share, due) in shares.iter().zip([0.5, 1.0 / 6.0, 1.0 / 3.0]) {
+        assert!((share - due).abs() < 0.03, "{shares:?}");
+    }
+}
+
+#[test]
+fn inside_a_group_shares_follow_priorities_and_root_processes_stand_beside_it() {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    let cgroup = CgroupId(1);
+    let in_group = |process, level| {
+        let bio = with_prio(far(process), IoClass::Be, level);
+        (Bio { cgroup, ..bio }, 8)
+    };
+    // The group weighs 100; in it are weights 80 and 20, beside it 40.
+    let mut drive = Drive::new(rig, vec![in_group(1, 0), in_group(2, 6), (far(3), 8)]);
+    drive.run_ms(60_000);
+    for (process, due) in [(1, 0.8 / 1.4), (2, 0.2 / 1.4), (3, 0.4 / 1.4)] {
+        let share = drive.share(process);
+        assert!((share - due).abs() < 0.03, "{process}: {share} of {due}");
+    }
+}
+
+#[test]
+fn a_process_takes_its_queue_with_it_to_another_group() {
+    let mut rig = rig(false);
+    rig.set("low_latency", 0);
+    rig.elevator.set_cgroup_weight(CgroupId(1), 400);
+    let cgroup = CgroupId(1);
+    let in_group = |process| {
+        (
+            Bio {
+                cgroup,
+                ..far(process)
+            },
+            8,
+        )
+    };
+    let mut drive = Drive::new(rig, vec![in_group(1), in_group(2)]);
+    drive.run_ms(5_000);
+    drive.readers[1].bio.cgroup = CgroupId(2);
+    drive.run_ms(5_000);
+    drive.served.clear();
+    drive.run_ms(30_000);
+    let share = drive.share(1);
+    assert!((share - 0.8).abs() < 0.02, "{share}");
+}
+
 #[test]
 fn real_time_goes_first_and_idle_is_not_starved() {
     let mut rig = rig(false);
@@ -439,18 +527,27 @@ fn any_bio() -> impl Strategy<Value = Bio> {
         Just(BioFlags::SYNC),
         Just(BioFlags::META)
     ];
-    (any::<bool>(), flags, 0u64..60, 1u32..4, 0u32..6, prio).prop_map(
-        |(write, flags, slot, size, submitter, prio)| Bio {
+    let cgroup = prop_oneof![4 => Just(0u16), 1 => 1u16..4];
+    (
+        any::<bool>(),
+        flags,
+        0u64..60,
+        1u32..4,
+        0u32..6,
+        prio,
+        cgroup,
+    )
+        .prop_map(|(write, flags, slot, size, submitter, prio, cgroup)| Bio {
             flags,
             prio,
+            cgroup: CgroupId(cgroup),
             sectors: size * 64,
             ..bio(
                 if write { Op::Write } else { Op::Read },
                 slot * 64,
                 submitter,
             )
-        },
-    )
+        })
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

@@ -168,7 +168,7 @@ impl Bfq {
 
     /// `low_latency` was switched off.
     pub(super) fn end_all_raising(&mut self) {
-        for q in self.sched.in_trees() {
+        for q in self.queues_in_trees() {
             if self.queues[q].is_raised() {
                 self.end_raising(q);
             }

@@ -51,6 +51,6 @@ impl Bfq {
         let least = weight.is_some() && weight == counts.first().map(|&(w, _)| w);
         let varied_weights = !least && counts.len() > 1;
         let classes = self.busy.iter().filter(|&&busy| busy > 0).count();
-        varied_weights || classes > 1
+        varied_weights || classes > 1 || self.pending_groups > 1
     }
 }

@@ -8,8 +8,9 @@
 //! in the idle tree: when it comes back it goes on from there, so that nobody
 //! gains by a pause.
 //!
-//! Queues all belong to one group. A control group would be an [`Entity`] among
-//! them with a [`SchedData`] of its own below it.
+//! A control group is served like a queue: it is an [`Entity`] among the queues
+//! of the root and has a [`SchedData`] of its own for those below it. Its budget
+//! is that of the one that is served next in it.
 //!
 //! Source: P. Valente, "BFQ: B-WF2Q+ with budgets", and Linux 6.12's
 //! `block/bfq-wf2q.c`. The kernel's trees are red-black with the least start
@@ -19,6 +20,7 @@
 //! on the shape of its tree; that is not imitated.
 
 use super::Bfq;
+use super::groups::{GROUP_CLASS, GroupId, Member, ROOT};
 use super::queue::{CLASSES, IDLE_CLASS, LEVELS, QueueId};
 use crate::jiffies::msecs_to_jiffies;
 
@@ -49,7 +51,7 @@ pub(super) enum Tree {
     Idle,
 }
 
-/// What the service tree knows of a queue.
+/// What the service tree knows of a queue or a group.
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     pub(super) on_tree_or_in_service: bool,
@@ -86,18 +88,26 @@ impl Entity {
         }
     }
 
+    /// Takes a changed weight over, within bounds. Returns whether there was one.
+    fn take_new_weight(&mut self) -> bool {
+        let changed = self.new_weight != self.orig_weight;
+        self.new_weight = self.new_weight.clamp(MIN_WEIGHT, MAX_WEIGHT);
+        self.orig_weight = self.new_weight;
+        changed
+    }
+
     fn calc_finish(&mut self, service: i64) {
         let span = virtual_span(service.max(0) as u64, self.weight as u64);
         self.finish = self.start.wrapping_add(span);
     }
 }
 
-/// A queue in a tree.
+/// A queue or a group in a tree.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     finish: u64,
     start: u64,
-    q: QueueId,
+    member: Member,
     /// How many were put in before it.
     serial: u64,
 }
@@ -109,7 +119,7 @@ pub(super) struct ServiceTree {
     active: Vec<Node>,
     idle: Vec<Node>,
     vtime: u64,
-    /// Weights of active and idle queues.
+    /// Weights of who is active or idle.
     pub(super) weight_sum: u64,
 }
 
@@ -119,13 +129,13 @@ impl ServiceTree {
         tree.insert(at, node);
     }
 
-    fn remove(tree: &mut Vec<Node>, q: QueueId) {
-        if let Some(at) = tree.iter().position(|n| n.q == q) {
+    fn remove(tree: &mut Vec<Node>, member: Member) {
+        if let Some(at) = tree.iter().position(|n| n.member == member) {
             tree.remove(at);
         }
     }
 
-    /// The earliest virtual time at which some queue is eligible.
+    /// The earliest virtual time at which somebody is eligible.
     fn eligible_vtime(&self) -> u64 {
         let first = self.active.iter().map(|n| n.start);
         let first = first.reduce(|a, b| if later(a, b) { b } else { a });
@@ -135,21 +145,20 @@ impl ServiceTree {
         }
     }
 
-    fn first_eligible(&self, vtime: u64) -> Option<QueueId> {
+    fn first_eligible(&self, vtime: u64) -> Option<Member> {
         let mut nodes = self.active.iter();
-        nodes.find(|n| !later(n.start, vtime)).map(|n| n.q)
+        nodes.find(|n| !later(n.start, vtime)).map(|n| n.member)
     }
 }
 
 /// The service trees of a group, and who is served now and next.
 #[derive(Debug)]
 pub(super) struct SchedData {
-    pub(super) in_service: Option<QueueId>,
-    pub(super) next_in_service: Option<QueueId>,
+    pub(super) in_service: Option<Member>,
+    pub(super) next_in_service: Option<Member>,
     pub(super) trees: [ServiceTree; CLASSES],
     /// When the idle class was served last, in jiffies.
     idle_served: i64,
-    serial: u64,
 }
 
 impl SchedData {
@@ -159,82 +168,109 @@ impl SchedData {
             next_in_service: None,
             trees: Default::default(),
             idle_served: super::queue::LONG_AGO,
-            serial: 0,
         }
+    }
+
+    fn active_members(&self) -> usize {
+        self.trees.iter().map(|tree| tree.active.len()).sum()
+    }
+}
+
+/// What the trees hold.
+impl Bfq {
+    fn trees(&self) -> impl Iterator<Item = &ServiceTree> {
+        self.groups.iter().flat_map(|group| &group.sched.trees)
     }
 
     /// Queues in the active trees, the one put in last first.
     pub(super) fn last_activated(&self, wanted: impl Fn(QueueId) -> bool) -> Option<QueueId> {
-        let active = self.trees.iter().flat_map(|tree| &tree.active);
-        let wanted = active.filter(|n| wanted(n.q));
-        wanted.max_by_key(|n| n.serial).map(|n| n.q)
+        let queue = |n: &Node| match n.member {
+            Member::Queue(q) if wanted(q) => Some((n.serial, q)),
+            _ => None,
+        };
+        let active = self.trees().flat_map(|tree| &tree.active);
+        active
+            .filter_map(queue)
+            .max_by_key(|&(serial, _)| serial)
+            .map(|(_, q)| q)
     }
 
     /// All queues in the trees.
-    pub(super) fn in_trees(&self) -> Vec<QueueId> {
-        let nodes = |t: &ServiceTree| t.active.iter().chain(&t.idle).map(|n| n.q).collect();
-        self.trees
-            .iter()
-            .flat_map(|t| -> Vec<QueueId> { nodes(t) })
-            .collect()
-    }
-}
-
-impl Bfq {
-    fn tree_of(&mut self, q: QueueId) -> &mut ServiceTree {
-        &mut self.sched.trees[self.queues[q].class]
+    pub(super) fn queues_in_trees(&self) -> Vec<QueueId> {
+        let nodes = self
+            .trees()
+            .flat_map(|tree| tree.active.iter().chain(&tree.idle));
+        let queue = |n: &Node| match n.member {
+            Member::Queue(q) => Some(q),
+            Member::Group(_) => None,
+        };
+        nodes.filter_map(queue).collect()
     }
 
-    fn active_insert(&mut self, class: usize, q: QueueId) {
-        let entity = &mut self.queues[q].entity;
+    fn tree_of(&mut self, member: Member) -> &mut ServiceTree {
+        let (group, class) = (self.group_of(member), self.class_of(member));
+        &mut self.groups[group].sched.trees[class]
+    }
+
+    fn active_insert(&mut self, member: Member) {
+        self.activations += 1;
+        let serial = self.activations;
+        let entity = self.entity_mut(member);
         entity.tree = Tree::Active;
-        self.sched.serial += 1;
         let node = Node {
             finish: entity.finish,
             start: entity.start,
-            q,
-            serial: self.sched.serial,
+            member,
+            serial,
         };
-        ServiceTree::insert(&mut self.sched.trees[class].active, node);
+        ServiceTree::insert(&mut self.tree_of(member).active, node);
     }
 
-    fn active_extract(&mut self, q: QueueId) {
-        self.queues[q].entity.tree = Tree::None;
-        ServiceTree::remove(&mut self.tree_of(q).active, q);
+    fn active_extract(&mut self, member: Member) {
+        self.entity_mut(member).tree = Tree::None;
+        ServiceTree::remove(&mut self.tree_of(member).active, member);
     }
 
-    fn idle_insert(&mut self, q: QueueId) {
-        let entity = &mut self.queues[q].entity;
+    fn idle_insert(&mut self, member: Member) {
+        let entity = self.entity_mut(member);
         entity.tree = Tree::Idle;
         let node = Node {
             finish: entity.finish,
             start: entity.start,
-            q,
+            member,
             serial: 0,
         };
-        ServiceTree::insert(&mut self.tree_of(q).idle, node);
+        ServiceTree::insert(&mut self.tree_of(member).idle, node);
     }
 
-    fn idle_extract(&mut self, q: QueueId) {
-        self.queues[q].entity.tree = Tree::None;
-        ServiceTree::remove(&mut self.tree_of(q).idle, q);
+    fn idle_extract(&mut self, member: Member) {
+        self.entity_mut(member).tree = Tree::None;
+        ServiceTree::remove(&mut self.tree_of(member).idle, member);
     }
 
-    /// The queue no longer takes part; its weight no longer counts.
-    fn forget_entity(&mut self, q: QueueId) {
-        let entity = &mut self.queues[q].entity;
+    /// Somebody no longer takes part; its weight no longer counts.
+    fn forget_entity(&mut self, member: Member) {
+        let entity = self.entity_mut(member);
         entity.on_tree_or_in_service = false;
         let weight = entity.weight as u64;
-        let tree = self.tree_of(q);
+        let tree = self.tree_of(member);
         tree.weight_sum = tree.weight_sum.saturating_sub(weight);
         // One that is in service is let go when it leaves service.
-        self.release(q);
+        if let Member::Queue(q) = member {
+            self.release(q);
+        }
     }
 
-    /// Drops an idle queue whose finish time has passed. With none active,
+    /// Takes somebody out of the idle tree for good.
+    pub(super) fn forget_idle_member(&mut self, member: Member) {
+        self.idle_extract(member);
+        self.forget_entity(member);
+    }
+
+    /// Drops who is idle and whose finish time has passed. With nobody active,
     /// virtual time first goes on to the last idle one's finish time.
-    fn forget_idle(&mut self, class: usize) {
-        let tree = &mut self.sched.trees[class];
+    fn forget_idle(&mut self, group: GroupId, class: usize) {
+        let tree = &mut self.groups[group].sched.trees[class];
         if tree.active.is_empty()
             && let Some(last) = tree.idle.last()
             && !later(last.finish, tree.vtime)
@@ -244,24 +280,25 @@ impl Bfq {
         if let Some(first) = tree.idle.first().copied()
             && !later(first.finish, tree.vtime)
         {
-            self.idle_extract(first.q);
-            self.forget_entity(first.q);
+            self.forget_idle_member(first.member);
         }
     }
+}
 
+/// One entity and its times.
+impl Bfq {
     /// Makes a changed weight or class effective; the class only where
     /// `class_too`, as it moves the queue to another tree.
     pub(super) fn update_weight(&mut self, q: QueueId, class_too: bool) {
         if !self.queues[q].entity.prio_changed {
             return;
         }
-        let (old_class, old_weight) = (self.queues[q].class, self.queues[q].entity.weight);
-        let tree = &mut self.sched.trees[old_class];
+        let (group, old_class) = (self.queues[q].group, self.queues[q].class);
+        let old_weight = self.queues[q].entity.weight;
+        let tree = &mut self.groups[group].sched.trees[old_class];
         tree.weight_sum = tree.weight_sum.saturating_sub(old_weight as u64);
         let queue = &mut self.queues[q];
-        if queue.entity.new_weight != queue.entity.orig_weight {
-            queue.entity.new_weight = queue.entity.new_weight.clamp(MIN_WEIGHT, MAX_WEIGHT);
-            queue.entity.orig_weight = queue.entity.new_weight;
+        if queue.entity.take_new_weight() {
             queue.level = LEVELS.saturating_sub((queue.entity.orig_weight / 10) as u8);
         }
         if class_too {
@@ -277,9 +314,10 @@ impl Bfq {
         if weight != old_weight && coeff == 1 {
             self.count_weight(q);
         }
-        self.sched.trees[class].weight_sum += weight as u64;
+        let trees = &mut self.groups[group].sched.trees;
+        trees[class].weight_sum += weight as u64;
         if class != old_class {
-            self.queues[q].entity.start = self.sched.trees[class].vtime;
+            self.queues[q].entity.start = trees[class].vtime;
             // The kernel leaves these counts as they were.
             if self.queues[q].busy {
                 self.busy[old_class] -= 1;
@@ -288,7 +326,21 @@ impl Bfq {
         }
     }
 
-    /// Books service: the queue's own, and virtual time.
+    /// Makes a group's new weight effective.
+    fn update_group_weight(&mut self, group: GroupId) {
+        let entity = &mut self.groups[group].entity;
+        if !std::mem::take(&mut entity.prio_changed) {
+            return;
+        }
+        let old = entity.weight as u64;
+        entity.take_new_weight();
+        entity.weight = entity.orig_weight;
+        let new = entity.weight as u64;
+        let tree = &mut self.groups[ROOT].sched.trees[GROUP_CLASS];
+        tree.weight_sum = tree.weight_sum.saturating_sub(old) + new;
+    }
+
+    /// Books service: the queue's own, its group's, and virtual time.
     pub(super) fn book_service(&mut self, q: QueueId, service: u64) {
         let jiffies = self.jiffies;
         let queue = &mut self.queues[q];
@@ -299,12 +351,15 @@ impl Bfq {
             queue.raising.service += service;
         }
         queue.service_since_idle += service;
-        queue.entity.service += service as i64;
-        let class = queue.class;
-        let tree = &mut self.sched.trees[class];
-        let span = virtual_span(service, tree.weight_sum);
-        tree.vtime = tree.vtime.wrapping_add(span);
-        self.forget_idle(class);
+        let mut at = Some(Member::Queue(q));
+        while let Some(member) = at {
+            self.entity_mut(member).service += service as i64;
+            let tree = self.tree_of(member);
+            let span = virtual_span(service, tree.weight_sum);
+            tree.vtime = tree.vtime.wrapping_add(span);
+            at = self.parent(member);
+            self.forget_idle(self.group_of(member), self.class_of(member));
+        }
     }
 
     /// Gives an entity its finish time and puts it into the active tree.
@@ -312,153 +367,226 @@ impl Bfq {
     /// A queue that was back in time (`backshifted`) and whose finish time is
     /// past even so is moved forward, the less the more its weight is raised:
     /// else it would hold the drive for as long as it was behind.
-    fn enqueue(&mut self, q: QueueId, backshifted: bool) {
-        self.update_weight(q, true);
-        let queue = &mut self.queues[q];
-        let budget = queue.entity.budget;
-        queue.entity.calc_finish(budget);
-        let class = queue.class;
-        let vtime = self.sched.trees[class].vtime;
-        if backshifted && later(vtime, queue.entity.finish) {
-            let behind = vtime.wrapping_sub(queue.entity.finish) / queue.raising.coeff as u64;
-            queue.entity.start = queue.entity.start.wrapping_add(behind);
-            queue.entity.finish = queue.entity.finish.wrapping_add(behind);
+    fn enqueue(&mut self, member: Member, backshifted: bool) {
+        let coeff = match member {
+            Member::Queue(q) => {
+                self.update_weight(q, true);
+                self.queues[q].raising.coeff as u64
+            }
+            Member::Group(group) => {
+                self.update_group_weight(group);
+                1
+            }
+        };
+        let vtime = self.tree_of(member).vtime;
+        let entity = self.entity_mut(member);
+        entity.calc_finish(entity.budget);
+        if backshifted && later(vtime, entity.finish) {
+            let behind = vtime.wrapping_sub(entity.finish) / coeff;
+            entity.start = entity.start.wrapping_add(behind);
+            entity.finish = entity.finish.wrapping_add(behind);
         }
-        self.active_insert(class, q);
+        self.active_insert(member);
     }
 
-    /// A queue becomes active. One whose request came within its idle window
+    /// Somebody becomes active. One whose request came within its idle window
     /// (`in_time`) keeps its place, as if it had never been without.
-    fn activate_entity(&mut self, q: QueueId, in_time: bool) {
-        let vtime = self.tree_of(q).vtime;
-        let finish = self.queues[q].entity.finish;
+    fn activate_entity(&mut self, member: Member, in_time: bool) {
+        let vtime = self.tree_of(member).vtime;
+        let finish = self.entity(member).finish;
         let backshifted = in_time && later(vtime, finish);
         let earliest = if backshifted { finish } else { vtime };
-        if self.queues[q].entity.tree == Tree::Idle {
-            self.idle_extract(q);
+        if self.entity(member).tree == Tree::Idle {
+            self.idle_extract(member);
             let start = if later(earliest, finish) {
                 earliest
             } else {
                 finish
             };
-            self.queues[q].entity.start = start;
+            self.entity_mut(member).start = start;
         } else {
-            let entity = &mut self.queues[q].entity;
+            let entity = self.entity_mut(member);
             entity.start = earliest;
             entity.on_tree_or_in_service = true;
             let weight = entity.weight as u64;
-            self.tree_of(q).weight_sum += weight;
+            self.tree_of(member).weight_sum += weight;
         }
-        self.enqueue(q, backshifted);
+        self.enqueue(member, backshifted);
     }
 
-    /// A queue that is active or in service gets new times.
-    fn requeue_entity(&mut self, q: QueueId) {
-        if self.sched.in_service == Some(q) {
-            let entity = &mut self.queues[q].entity;
-            let service = entity.service;
-            entity.calc_finish(service);
+    fn is_in_service(&self, member: Member) -> bool {
+        self.groups[self.group_of(member)].sched.in_service == Some(member)
+    }
+
+    /// Who is active or in service gets new times.
+    fn requeue_entity(&mut self, member: Member) {
+        if self.is_in_service(member) {
+            let entity = self.entity_mut(member);
+            entity.calc_finish(entity.service);
             entity.start = entity.finish;
         }
-        if self.queues[q].entity.tree == Tree::Active {
-            self.active_extract(q);
+        if self.entity(member).tree == Tree::Active {
+            self.active_extract(member);
         }
-        self.enqueue(q, false);
+        self.enqueue(member, false);
     }
 
-    fn activate_or_requeue(&mut self, q: QueueId, in_time: bool, expiration: bool) {
-        let active = self.queues[q].entity.tree == Tree::Active;
-        if active || self.sched.in_service == Some(q) {
-            self.requeue_entity(q);
-        } else {
-            self.activate_entity(q, in_time);
+    /// Somebody has nothing to be served any more. Returns whether it had.
+    fn deactivate_entity(&mut self, member: Member, into_idle: bool) -> bool {
+        let in_service = self.is_in_service(member);
+        let group = self.group_of(member);
+        let entity = self.entity_mut(member);
+        if !entity.on_tree_or_in_service {
+            return false;
         }
-        self.update_next_in_service(Some(q), expiration);
+        entity.calc_finish(entity.service);
+        if !in_service {
+            entity.service = 0;
+        }
+        let tree = entity.tree;
+        if in_service {
+            self.groups[group].sched.in_service = None;
+        }
+        match tree {
+            Tree::Active => self.active_extract(member),
+            Tree::Idle if !in_service => self.idle_extract(member),
+            _ => {}
+        }
+        let finish = self.entity(member).finish;
+        if into_idle && later(finish, self.tree_of(member).vtime) {
+            self.idle_insert(member);
+        } else {
+            self.forget_entity(member);
+        }
+        true
+    }
+}
+
+/// Queues come and go: what that means for them and the groups above.
+impl Bfq {
+    /// `all` says that the queue leaves service, and so do all above it.
+    fn activate_or_requeue(&mut self, q: QueueId, in_time: bool, all: bool, expiration: bool) {
+        let mut at = Some(Member::Queue(q));
+        while let Some(member) = at {
+            if self.entity(member).tree == Tree::Active || self.is_in_service(member) {
+                self.requeue_entity(member);
+            } else {
+                self.activate_entity(member, in_time);
+            }
+            let group = self.group_of(member);
+            if !self.update_next_in_service(group, Some(member), expiration) && !all {
+                break;
+            }
+            at = self.parent(member);
+        }
     }
 
     /// A queue got its first request.
     pub(super) fn activate(&mut self, q: QueueId) {
         let in_time = std::mem::take(&mut self.queues[q].non_blocking_wait);
-        self.activate_or_requeue(q, in_time, false);
+        self.activate_or_requeue(q, in_time, false, false);
     }
 
     /// A queue's budget changed, or it leaves service with requests left.
     pub(super) fn requeue(&mut self, q: QueueId, expiration: bool) {
-        self.activate_or_requeue(q, false, expiration);
+        self.activate_or_requeue(q, false, self.in_service == Some(q), expiration);
     }
 
-    /// A queue has no requests left.
-    pub(super) fn deactivate(&mut self, q: QueueId, expiration: bool) {
-        let entity = &mut self.queues[q].entity;
-        if !entity.on_tree_or_in_service {
-            return;
-        }
-        let (service, tree) = (entity.service, entity.tree);
-        entity.calc_finish(service);
-        let in_service = self.sched.in_service == Some(q);
-        if in_service {
-            self.sched.in_service = None;
-        } else {
-            entity.service = 0;
-        }
-        match tree {
-            Tree::Active => self.active_extract(q),
-            Tree::Idle if !in_service => self.idle_extract(q),
-            _ => {}
-        }
-        let finish = self.queues[q].entity.finish;
-        if later(finish, self.tree_of(q).vtime) {
-            self.idle_insert(q);
-        } else {
-            self.forget_entity(q);
-        }
-        if self.sched.next_in_service == Some(q) {
-            self.update_next_in_service(None, expiration);
-        }
-    }
-
-    /// Whom to serve next, if nothing changes. `changed` has new times: then it
-    /// is enough to compare it with the one chosen before.
-    fn update_next_in_service(&mut self, changed: Option<QueueId>, expiration: bool) {
-        let next = self.sched.next_in_service;
-        if let Some(changed) = changed
-            && next != Some(changed)
-        {
-            let first = match next {
-                None => true,
-                Some(next) => self.goes_before(changed, next),
-            };
-            if first {
-                self.sched.next_in_service = Some(changed);
+    /// A queue has no requests left; nor has its group, if it was the last.
+    pub(super) fn deactivate(&mut self, q: QueueId, into_idle: bool, expiration: bool) {
+        let mut into_idle = into_idle;
+        let mut at = Some(Member::Queue(q));
+        while let Some(member) = at {
+            // The queue may be gone afterwards.
+            let (group, parent) = (self.group_of(member), self.parent(member));
+            if !self.deactivate_entity(member, into_idle) {
                 return;
             }
+            at = parent;
+            if self.groups[group].sched.next_in_service == Some(member) {
+                self.update_next_in_service(group, None, expiration);
+            }
+            let sched = &self.groups[group].sched;
+            if sched.next_in_service.is_some() || sched.in_service.is_some() {
+                break;
+            }
+            into_idle = true;
         }
-        self.sched.next_in_service = self.lookup_next(expiration);
+        while let Some(member) = at {
+            self.requeue_entity(member);
+            let group = self.group_of(member);
+            if !self.update_next_in_service(group, Some(member), expiration) && !expiration {
+                break;
+            }
+            at = self.parent(member);
+        }
     }
 
-    fn goes_before(&self, changed: QueueId, next: QueueId) -> bool {
-        let (c, n) = (&self.queues[changed], &self.queues[next]);
-        c.class == n.class
-            && !later(c.entity.start, self.sched.trees[c.class].vtime)
-            && later(n.entity.finish, c.entity.finish)
+    /// Whom to serve next in a group, if nothing changes. `changed` has new
+    /// times: then it is enough to compare it with the one chosen before.
+    /// Returns whether the group itself may now be served sooner or later.
+    fn update_next_in_service(
+        &mut self,
+        group: GroupId,
+        changed: Option<Member>,
+        expiration: bool,
+    ) -> bool {
+        let before = self.groups[group].sched.next_in_service;
+        let goes_first = |changed: &Member| match before {
+            None => true,
+            Some(next) => next != *changed && self.goes_before(*changed, next),
+        };
+        let next = match changed.filter(goes_first) {
+            Some(changed) => Some(changed),
+            None => self.lookup_next(group, expiration),
+        };
+        self.groups[group].sched.next_in_service = next;
+        let Some(next) = next else {
+            return false;
+        };
+        before.is_none() | self.take_budget_of(group, next)
     }
 
-    /// The eligible queue with the earliest finish time, of the highest class
-    /// that has one; the idle class first when it has waited too long.
-    fn lookup_next(&mut self, expiration: bool) -> Option<QueueId> {
+    /// A group's budget is that of the one it serves next. Returns whether it
+    /// got smaller.
+    fn take_budget_of(&mut self, group: GroupId, next: Member) -> bool {
+        if group == ROOT {
+            return false;
+        }
+        let budget = self.entity(next).budget;
+        std::mem::replace(&mut self.groups[group].entity.budget, budget) > budget
+    }
+
+    fn goes_before(&self, changed: Member, next: Member) -> bool {
+        let class = self.class_of(changed);
+        let tree = &self.groups[self.group_of(changed)].sched.trees[class];
+        let (c, n) = (self.entity(changed), self.entity(next));
+        class == self.class_of(next) && !later(c.start, tree.vtime) && later(n.finish, c.finish)
+    }
+
+    /// Who is eligible with the earliest finish time, of the highest class that
+    /// has one; the idle class first when it has waited too long.
+    fn lookup_next(&mut self, group: GroupId, expiration: bool) -> Option<Member> {
+        let jiffies = self.jiffies;
+        let sched = &mut self.groups[group].sched;
         let mut first_class = 0;
-        if self.sched.idle_served + msecs_to_jiffies(IDLE_CLASS_TIMEOUT_MS) < self.jiffies {
-            if !self.sched.trees[IDLE_CLASS].active.is_empty() {
+        if sched.idle_served + msecs_to_jiffies(IDLE_CLASS_TIMEOUT_MS) < jiffies {
+            if !sched.trees[IDLE_CLASS].active.is_empty() {
                 first_class = IDLE_CLASS;
             }
-            self.sched.idle_served = self.jiffies;
+            sched.idle_served = jiffies;
         }
-        let in_service = self.sched.in_service.is_some() && !expiration;
-        (first_class..CLASSES).find_map(|class| self.lookup_in_class(class, in_service))
+        let in_service = sched.in_service.is_some() && !expiration;
+        (first_class..CLASSES).find_map(|class| self.lookup_in_class(group, class, in_service))
     }
 
-    fn lookup_in_class(&mut self, class: usize, in_service: bool) -> Option<QueueId> {
-        let tree = &mut self.sched.trees[class];
+    fn lookup_in_class(
+        &mut self,
+        group: GroupId,
+        class: usize,
+        in_service: bool,
+    ) -> Option<Member> {
+        let tree = &mut self.groups[group].sched.trees[class];
         if tree.active.is_empty() {
             return None;
         }
@@ -467,25 +595,53 @@ impl Bfq {
         // service virtual time jumps to where somebody is.
         if !in_service && vtime > tree.vtime {
             tree.vtime = vtime;
-            self.forget_idle(class);
+            self.forget_idle(group, class);
         }
-        self.sched.trees[class].first_eligible(vtime)
+        self.groups[group].sched.trees[class].first_eligible(vtime)
     }
 
     /// Whether somebody else would be served if the one in service left now.
     pub(super) fn next_may_preempt(&self) -> bool {
-        self.sched.next_in_service != self.sched.in_service
+        let sched = &self.groups[ROOT].sched;
+        sched.next_in_service != sched.in_service
     }
 
-    /// Takes the next queue into service.
+    /// Takes the next queue into service, and the group it is in. A group of
+    /// several may still be the next to be served, so it stays in its tree.
     pub(super) fn take_next_queue(&mut self) -> Option<QueueId> {
         if self.busy_total() == 0 {
             return None;
         }
-        let q = self.sched.next_in_service?;
-        self.sched.in_service = Some(q);
-        self.active_extract(q);
-        self.update_next_in_service(None, false);
+        let mut group = ROOT;
+        let q = loop {
+            let sched = &mut self.groups[group].sched;
+            let next = sched.next_in_service?;
+            sched.in_service = Some(next);
+            match next {
+                Member::Queue(q) => break q,
+                Member::Group(below) => {
+                    if self.groups[below].sched.active_members() == 1 {
+                        self.active_extract(next);
+                    }
+                    group = below;
+                }
+            }
+        };
+        let mut at = Some(Member::Queue(q));
+        self.active_extract(Member::Queue(q));
+        while let Some(member) = at {
+            if !self.update_next_in_service(self.group_of(member), None, false) {
+                break;
+            }
+            at = self.parent(member);
+        }
         Some(q)
+    }
+
+    /// A queue is out of service, and so are the groups it was served in.
+    pub(super) fn nobody_in_service(&mut self, q: QueueId) {
+        let group = self.queues[q].group;
+        self.groups[group].sched.in_service = None;
+        self.groups[ROOT].sched.in_service = None;
     }
 }

@@ -10,7 +10,6 @@ use super::splits;
 #[derive(Default)]
 pub(crate) struct Remarks {
     pub buffered: bool,
-    pub grouped: bool,
     pub depth_capped: bool,
     pub not_time_based: bool,
 }
@@ -149,7 +148,6 @@ fn fit_rest(draft: &mut Draft) -> Remarks {
     spec.time_based &= !not_time_based;
     Remarks {
         buffered: !spec.direct && spec.engine != Engine::Null,
-        grouped: spec.cgroup.is_some() || spec.cgroup_weight.is_some(),
         depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1,
         not_time_based,
     }

@@ -27,7 +27,6 @@ pub(crate) struct Loader<'a> {
     not_modelled: Vec<&'static str>,
     obsolete: Vec<&'static str>,
     buffered: Vec<String>,
-    grouped: Vec<String>,
     pub notes: Vec<Note>,
 }
 
@@ -64,7 +63,6 @@ impl<'a> Loader<'a> {
             not_modelled: Vec::new(),
             obsolete: Vec::new(),
             buffered: Vec::new(),
-            grouped: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -275,9 +273,6 @@ impl<'a> Loader<'a> {
         if remarks.not_time_based {
             note("time_based needs runtime: it is left out".to_string());
         }
-        if remarks.grouped {
-            self.grouped.push(spec.name.clone());
-        }
         if remarks.buffered {
             self.buffered.push(spec.name.clone());
         }
@@ -317,13 +312,6 @@ impl<'a> Loader<'a> {
             note(format!(
                 "buffered I/O runs as if direct=1, the page cache is not modelled yet: {}",
                 self.buffered.join(", ")
-            ));
-        }
-        if !self.grouped.is_empty() {
-            note(format!(
-                "in simulation all processes are in one control group; cgroup and cgroup_weight \
-                 count in Jain's index alone: {}",
-                self.grouped.join(", ")
             ));
         }
         if !self.not_modelled.is_empty() {

@@ -40,4 +40,4 @@ pub use priority::CommandPriorities;
 pub use processes::{Process, processes};
 pub use seeds::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
-pub use weights::{ROOT_CGROUP, cgroups, due_weights};
+pub use weights::{cgroups, due_weights};

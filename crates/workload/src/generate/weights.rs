@@ -8,9 +8,6 @@
 use super::Process;
 use crate::fio::{JobFile, Priority};
 
-/// The group of a process that names none.
-pub const ROOT_CGROUP: u32 = 0;
-
 /// The weight of a group whose `cgroup_weight` is not given
 /// (`CGROUP_WEIGHT_DFL`).
 const GROUP_WEIGHT: u32 = 100;
@@ -19,8 +16,7 @@ const GROUP_WEIGHT: u32 = 100;
 const NORMAL_LEVEL: u8 = 4;
 
 /// The control groups of a job file beside the root, with their weights, in the
-/// order they are named: group `n` of the blocks is `cgroups[n - 1]`. Where
-/// several jobs set a group's weight the last has its way, as with fio.
+/// order they are named. Where several jobs set a group's weight the last has its way, as with fio.
 pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
     let mut groups: Vec<(String, Option<u32>)> = Vec::new();
     for spec in &file.jobs {
