@@ -36,11 +36,21 @@ fn descriptions() -> Vec<(String, String)> {
         .collect();
     let more =
         text("nvme").replace("multi_plane =", "copyback = \"same_parity\"\nmulti_plane =") + MORE;
+    all.push(("hybrid".to_string(), hybrid()));
     all.push(("more".to_string(), more));
     for (name, text) in &all {
         DriveSpec::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
     }
     all
+}
+
+/// A drive that maps blocks.
+fn hybrid() -> String {
+    let text = registry::text("nvme").expect("listed");
+    let (before, _) = text.split_once("[gc]").expect("the last table");
+    let mapping = "[ftl]\nmapping = \"hybrid\"";
+    before.replace("[ftl]", mapping)
+        + "[gc]\ndepth = 4\n[hybrid]\nsequential_logs = 2\nrandom_logs = 8\n"
 }
 
 /// The lines that set a key as a whole: number from one, key with its table,
@@ -167,4 +177,53 @@ fn an_slc_cache_has_to_fit_its_drive() {
     assert!(nothing.problem.contains("above 0"), "{nothing}");
     let empty = error("state = \"filled\"", "state = \"fresh\"");
     assert_eq!(empty.key, "slc_cache.filled");
+}
+
+#[test]
+fn hybrid_mapping_refuses_what_it_does_not_go_with() {
+    let text = hybrid();
+    let error = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        error_of("my", &text.replace(from, to)).unwrap_or_else(|| panic!("{to} is taken"))
+    };
+    let filled = "state = \"filled\"";
+    let aged = "state = \"aged\"\naged = { occupancy = 1.0 }";
+    for (from, to, key) in [
+        (
+            "layout =",
+            "allocation = \"next_free\"\nlayout =",
+            "ftl.allocation",
+        ),
+        (
+            "layout =",
+            "map_cache_kb = 64\nlayout =",
+            "ftl.map_cache_kb",
+        ),
+        (
+            "multi_plane =",
+            "copyback = \"same_plane\"\nmulti_plane =",
+            "flash.copyback",
+        ),
+        (
+            "[gc]",
+            "[wear_levelling]\nstatic_spread = 9\n[gc]",
+            "wear_levelling",
+        ),
+        (
+            "[gc]",
+            "[slc_cache]\nstatic_mb = 9\nread_us = 1\nprogram_us = 1\nwhen_full = \"wait\"\n[gc]",
+            "slc_cache",
+        ),
+        (filled, aged, "state"),
+        ("depth = 4", "policy = \"greedy\"", "gc.policy"),
+        ("[hybrid]", "[hybrids]", "ftl.mapping"),
+        ("mapping = \"hybrid\"", "", "hybrid"),
+        (
+            "random_logs = 8",
+            "random_logs = 999",
+            "geometry.blocks_per_plane",
+        ),
+    ] {
+        assert_eq!(error(from, to).key, key, "{to}");
+    }
 }

@@ -6,7 +6,7 @@ use std::io;
 
 use blklab_stats::{
     BatchBuckets, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats, Histogram,
-    HwQueueStats, JobResults, Results,
+    HwQueueStats, JobResults, MergeStats, Results,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -332,8 +332,21 @@ fn disk_facts(disk: &DiskStats) -> Value {
                 "blocks_folded": device.slc.blocks_folded,
                 "sectors_folded": device.slc.sectors_folded,
             },
+            "merges": merge_facts(&device.merges),
             "wear": wear_facts(device),
         },
+    })
+}
+
+fn merge_facts(merges: &MergeStats) -> Value {
+    json!({
+        "switched": merges.switched,
+        "partial": merges.partial,
+        "full": merges.full,
+        "sectors_moved": merges.sectors_moved,
+        "pages_padded": merges.pages_padded,
+        "busy_ns": merges.busy_ns,
+        "longest_ns": merges.longest_ns,
     })
 }
 

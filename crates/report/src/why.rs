@@ -416,6 +416,16 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
                 ratio(total(run, |d| d.device.map_hits), lookups)
             },
         ),
+        count("logs that became data blocks as they were", |d| {
+            d.merges.switched
+        }),
+        count("  that took the rest from the old block", |d| {
+            d.merges.partial
+        }),
+        count("data blocks written anew from logs", |d| d.merges.full),
+        pause("  a merge, at most", |run| {
+            most(run, |d| d.merges.longest_ns)
+        }),
         count("pages of the map read", |d| d.map_reads),
         count("pages of the map programmed", |d| d.map_programs),
     ]

@@ -638,6 +638,8 @@ pub struct DeviceStats {
     pub fetches: FetchStats,
     /// What the SLC cache did.
     pub slc: SlcStats,
+    /// What merges of log blocks did.
+    pub merges: MergeStats,
     /// What static wear levelling moved.
     pub levelling: LevellingStats,
     /// How evenly blocks are worn.
@@ -772,6 +774,26 @@ impl SlcStats {
         };
         *counted += sectors;
     }
+}
+
+/// Merges of log blocks, where a drive maps blocks: all zero elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Sequential logs that became data blocks as they were.
+    pub switched: u64,
+    /// Those that took the rest from the old data block first.
+    pub partial: u64,
+    /// Data blocks written anew from everywhere.
+    pub full: u64,
+    /// Sectors that were moved for these.
+    pub sectors_moved: u64,
+    /// Pages programmed with nothing that anybody needs, to reach later ones.
+    pub pages_padded: u64,
+    /// Time from the begin of a copying merge to its end, summed over planes,
+    /// in nanoseconds.
+    pub busy_ns: u64,
+    /// The longest of these.
+    pub longest_ns: u64,
 }
 
 /// Erase counts over all blocks.

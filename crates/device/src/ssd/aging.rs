@@ -12,15 +12,24 @@ const PASSES: u64 = 12;
 
 /// Overwrites a drive that was filled in order until it is steady.
 pub(crate) fn overwrite(ftl: &mut Ftl, aged: &AgedSpec, gc: &GcSpec, slots: u64, rng: &mut Rng) {
-    for _ in 0..slots * PASSES {
+    let writes = match &ftl.hybrid {
+        None => slots * PASSES,
+        // Data blocks stay full; what changes is what the logs hold.
+        Some(hybrid) => hybrid.all_random_logs() * ftl.slots_per_block() as u64 * PASSES,
+    };
+    for _ in 0..writes {
         let slot = aged.draw(slots as u32, rng);
+        if ftl.hybrid.is_some() {
+            ftl.write_to_logs(slot);
+            continue;
+        }
         let plane = ftl.target(slot);
         while ftl.wants_collection(plane) && collect(ftl, plane, gc, rng) {}
         write(ftl, plane, slot, Stream::Host);
     }
     // Nothing may be left in DRAM before the first command.
     for plane in 0..ftl.plane_count() {
-        for stream in [Stream::Host, Stream::Collection] {
+        for stream in Stream::all() {
             if let Some(record) = ftl.filling(plane, stream) {
                 ftl.close(record);
                 ftl.programmed(record);
@@ -30,7 +39,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, aged: &AgedSpec, gc: &GcSpec, slots: u64,
     ftl.forget_wear();
 }
 
-fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
+pub(super) fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
     let record = ftl.write(plane, slot, stream, 0);
     if ftl.is_full(record) {
         ftl.close(record);

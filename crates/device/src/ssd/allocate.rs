@@ -33,7 +33,10 @@ impl Ssd {
     /// Plane and stream that take a slot of the host's now; `None` where it has
     /// to wait.
     #[inline]
-    pub(super) fn allocate(&mut self, slot: u32) -> Option<(u32, Stream)> {
+    pub(super) fn allocate(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
+        if self.ftl.hybrid.is_some() {
+            return self.allocate_in_logs(now_ns, slot);
+        }
         if self.spec.ftl.allocation != Allocation::Static {
             return self.allocate_dynamically(slot);
         }
@@ -81,6 +84,10 @@ impl Ssd {
     /// No plane takes the slot: starts to make room. `false` where there is
     /// none to be made.
     pub(super) fn make_room(&mut self, now_ns: u64, slot: u32) -> bool {
+        if self.ftl.hybrid.is_some() {
+            // A merge is under way.
+            return true;
+        }
         let target = self.ftl.target(slot);
         if self.spec.ftl.allocation == Allocation::Static {
             return self.collect(now_ns, target);

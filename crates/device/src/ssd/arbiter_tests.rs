@@ -32,7 +32,7 @@ fn ends(drive: &mut Ssd, counts: &[u32]) -> Vec<(usize, u64)> {
     }
     let mut done: Vec<Completion> = Vec::new();
     drive.advance(Nanos(1 << 40), &mut done);
-    assert_eq!(done.len() as u32, counts.iter().sum());
+    assert_eq!(done.len() as u32, counts.iter().sum::<u32>());
     // Commands of one queue are fetched in order.
     for queue in 0..counts.len() as u32 {
         let tags = done.iter().map(|end| end.tag);

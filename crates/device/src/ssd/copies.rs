@@ -48,7 +48,6 @@ impl Ftl {
     }
 
     /// The programmed copy that is kept while a slot's current one is not.
-    #[cfg(test)]
     pub(crate) fn kept(&self, slot: u32) -> Option<u32> {
         let at = match self.locate(slot) {
             Located::Buffered(at) if self.blocks.keeps_older() => at,
@@ -82,16 +81,16 @@ impl Ftl {
         self.blocks.set_older(block, within, older);
     }
 
-    fn is_programmed(&self, at: u32) -> bool {
+    pub(super) fn is_programmed(&self, at: u32) -> bool {
         let page = self.parts(at);
         page.page < self.blocks.programmed[page.block as usize] as u32
     }
 
-    fn count(&mut self, at: u32) {
+    pub(super) fn count(&mut self, at: u32) {
         self.blocks.valid[self.slots_per_block.split(at).0 as usize] += 1;
     }
 
-    fn discount(&mut self, at: u32) {
+    pub(super) fn discount(&mut self, at: u32) {
         self.blocks.valid[self.slots_per_block.split(at).0 as usize] -= 1;
     }
 
@@ -146,6 +145,12 @@ impl Ftl {
     /// whose record is returned.
     pub(crate) fn write_kept(&mut self, plane: u32, slot: u32, stream: Stream, from: u32) -> u32 {
         let record = self.open_record(plane, stream, 0);
+        self.replace_kept(record, slot, from);
+        record
+    }
+
+    /// Gives a slot's kept copy a page's next place instead of `from`.
+    pub(super) fn replace_kept(&mut self, record: u32, slot: u32, from: u32) {
         if let Located::Buffered(current) = self.locate(slot)
             && let Some((newer, _)) = self.chain(current).last()
         {
@@ -153,7 +158,6 @@ impl Ftl {
             self.set_older(newer, to);
             self.set_older(to, from);
         }
-        record
     }
 
     /// A page's slots have reached the flash: older copies of them are not
@@ -192,8 +196,8 @@ impl Ftl {
             .map(|page| (page.plane, page.stream, page.block))
             .collect();
         for (plane, state) in self.planes.iter_mut().enumerate() {
-            for stream in Stream::ALL {
-                let frontier = std::mem::replace(&mut state.frontiers[stream as usize], CLOSED);
+            for stream in Stream::all() {
+                let frontier = std::mem::replace(&mut state.frontiers[stream.index()], CLOSED);
                 if frontier.block != NO_BLOCK {
                     open.push((plane as u32, stream, frontier.block));
                 }
@@ -275,7 +279,7 @@ impl Ftl {
         } else if !is_whole {
             self.blocks.uses[block as usize] = Use::Open;
             self.blocks.forget_older(block);
-            self.planes[plane as usize].frontiers[stream as usize] = Frontier {
+            self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,
                 page: programmed,
                 record: NONE,

@@ -51,7 +51,7 @@ impl Ftl {
     /// of that up. Another plane has a block to spare, and takes all of one.
     pub(crate) fn most_to_move(&self, plane: u32, to: u32) -> u32 {
         let state = &self.planes[to as usize];
-        let frontier = state.frontiers[Stream::Collection as usize];
+        let frontier = state.frontiers[Stream::Collection.index()];
         let left = match frontier.block {
             NO_BLOCK => 0,
             _ => (self.pages_per_block - frontier.page) * self.slots_per_page(),

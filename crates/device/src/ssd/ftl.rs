@@ -14,6 +14,7 @@ use super::copies::Holds;
 use super::divide::Divisor;
 use super::free::FreeBlocks;
 use super::geometry::Placement;
+use super::hybrid::Hybrid;
 use super::map::{Map, Place};
 use super::op::NONE;
 use super::rng::Rng;
@@ -51,23 +52,42 @@ pub(crate) enum Stream {
     Slc,
     /// Data that static wear levelling moves.
     Wear,
+    /// The host's data in a sequential log of this number (see
+    /// [`super::hybrid`]).
+    Sequential(u8),
 }
 
+/// Sequential logs that a plane may have.
+pub(super) const MOST_SEQUENTIAL: usize = 8;
 /// Streams there are.
-pub(super) const STREAMS: usize = 4;
+pub(super) const STREAMS: usize = 4 + MOST_SEQUENTIAL;
 
 impl Stream {
-    pub(crate) const ALL: [Stream; STREAMS] =
-        [Stream::Host, Stream::Collection, Stream::Slc, Stream::Wear];
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Stream> {
+        let sequential = (0..MOST_SEQUENTIAL as u8).map(Stream::Sequential);
+        [Stream::Host, Stream::Collection, Stream::Slc, Stream::Wear]
+            .into_iter()
+            .chain(sequential)
+    }
+
+    /// Its place among all.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Stream::Host => 0,
+            Stream::Collection => 1,
+            Stream::Slc => 2,
+            Stream::Wear => 3,
+            Stream::Sequential(number) => 4 + number as usize,
+        }
+    }
 
     /// Whether it carries data of the host's from DRAM.
     #[inline]
     pub(crate) fn is_of_host(self) -> bool {
-        matches!(self, Stream::Host | Stream::Slc)
+        !matches!(self, Stream::Collection | Stream::Wear)
     }
-
-    /// Those that carry data of the host's from DRAM.
-    pub(crate) const OF_HOST: [Stream; 2] = [Stream::Host, Stream::Slc];
 }
 
 /// A page between its first slot and the end of its program.
@@ -143,6 +163,8 @@ pub(crate) struct Ftl {
     pub(super) planes: Vec<Plane>,
     /// Boxed, so that a drive without it only asks whether it is there.
     pub(crate) slc: Option<Box<Slc>>,
+    /// Likewise: where blocks are mapped as a whole, and pages only in logs.
+    pub(crate) hybrid: Option<Box<Hybrid>>,
     pub(super) records: Vec<PageRecord>,
     pub(super) free_record: u32,
     start: Start,
@@ -172,6 +194,7 @@ impl Ftl {
             placement,
             planes: Vec::with_capacity(geometry.planes() as usize),
             slc: Slc::new(spec).map(Box::new),
+            hybrid: None,
             records: Vec::with_capacity(256),
             free_record: NONE,
             gc: spec.gc,
@@ -189,6 +212,7 @@ impl Ftl {
                 ftl.begin_within_block(plane, rng);
             }
         }
+        ftl.hybrid = Hybrid::new(spec, &ftl).map(Box::new);
         if let InitialState::Aged(aged) = &spec.state
             && aged.simulate
         {
@@ -246,7 +270,7 @@ impl Ftl {
         let page = rng.below(self.pages_per_block);
         let block = self.open_block(plane, Stream::Host);
         self.blocks.programmed[block as usize] = page as u16;
-        self.planes[plane as usize].frontiers[Stream::Host as usize] = Frontier {
+        self.planes[plane as usize].frontiers[Stream::Host.index()] = Frontier {
             block,
             page,
             record: NONE,
@@ -309,7 +333,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn host_stream(&self, plane: u32) -> Option<Stream> {
         let state = &self.planes[plane as usize];
-        let is_open = |stream| state.frontiers[stream as usize].block != NO_BLOCK;
+        let is_open = |stream: Stream| state.frontiers[stream.index()].block != NO_BLOCK;
         if let Some(slc) = &self.slc {
             if is_open(Stream::Slc) || slc.has_room(plane, state.free.len()) {
                 return Some(Stream::Slc);
@@ -373,15 +397,21 @@ impl Ftl {
         {
             return record;
         }
+        self.replace(record, slot);
+        record
+    }
+
+    /// Gives a slot a page's next place instead of the one it has.
+    #[inline]
+    pub(super) fn replace(&mut self, record: u32, slot: u32) {
         let older = self.supersede(slot);
         let at = self.take_slot(record, slot);
         self.map.set(slot, at);
-        self.blocks.valid[page.block as usize] += 1;
+        let (block, within) = self.slots_per_block.split(at);
+        self.blocks.valid[block as usize] += 1;
         if older != NO_SLOT {
-            let within = self.slots_per_block.split(at).1;
-            self.blocks.set_older(page.block, within, older);
+            self.blocks.set_older(block, within, older);
         }
-        record
     }
 
     /// Hands out a page's next place.
@@ -395,7 +425,7 @@ impl Ftl {
 
     /// The record of the page being filled, a new one if need be.
     pub(super) fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
-        let frontier = self.planes[plane as usize].frontiers[stream as usize];
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
         if frontier.record != NONE {
             return frontier.record;
         }
@@ -423,12 +453,12 @@ impl Ftl {
             waiters: NONE,
             next_free: NONE,
         });
-        self.planes[plane as usize].frontiers[stream as usize] = Frontier { record, ..frontier };
+        self.planes[plane as usize].frontiers[stream.index()] = Frontier { record, ..frontier };
         record
     }
 
     /// The least worn free block: dynamic wear levelling.
-    fn open_block(&mut self, plane: u32, stream: Stream) -> u32 {
+    pub(super) fn open_block(&mut self, plane: u32, stream: Stream) -> u32 {
         let erases = &self.blocks.erases;
         let free = &mut self.planes[plane as usize].free;
         let of_cache = match (&mut self.slc, stream) {
@@ -458,7 +488,7 @@ impl Ftl {
         page.closed = true;
         let (plane, block, stream) = (page.plane, page.block, page.stream);
         let pages = self.pages_of(block);
-        let frontier = &mut self.planes[plane as usize].frontiers[stream as usize];
+        let frontier = &mut self.planes[plane as usize].frontiers[stream.index()];
         frontier.record = NONE;
         frontier.page += 1;
         if frontier.page == pages {
@@ -475,16 +505,28 @@ impl Ftl {
         }
     }
 
+    /// The streams that may carry data of the host's from DRAM.
+    pub(crate) fn host_streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        let logs = self.hybrid.as_ref().map_or(0, |h| h.sequential_logs());
+        let sequential = (0..logs as u8).map(Stream::Sequential);
+        [Stream::Host, Stream::Slc].into_iter().chain(sequential)
+    }
+
+    /// Whether the host's data goes to one page of a plane at a time.
+    pub(crate) fn has_one_host_stream(&self) -> bool {
+        self.slc.is_none() && self.hybrid.is_none()
+    }
+
     /// The page that a stream begins next in a plane; `None` where it is
     /// filling one.
     pub(crate) fn next_page(&self, plane: u32, stream: Stream) -> Option<u32> {
-        let frontier = self.planes[plane as usize].frontiers[stream as usize];
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
         (frontier.record == NONE).then_some(frontier.page)
     }
 
     /// The page that a stream is filling in a plane.
     pub(crate) fn filling(&self, plane: u32, stream: Stream) -> Option<u32> {
-        let record = self.planes[plane as usize].frontiers[stream as usize].record;
+        let record = self.planes[plane as usize].frontiers[stream.index()].record;
         (record != NONE).then_some(record)
     }
 
@@ -626,6 +668,7 @@ impl Ftl {
             }
         }
         assert_eq!(valid, self.blocks.valid, "valid slots of every block");
+        self.check_logs();
         for (plane, state) in self.planes.iter().enumerate() {
             let mut free: Vec<u32> = state.free.iter().collect();
             if let Some(slc) = &self.slc {

@@ -21,6 +21,7 @@ mod free;
 mod ftl;
 mod gc;
 mod geometry;
+mod hybrid;
 mod lanes;
 mod link;
 mod lru;
@@ -57,6 +58,7 @@ use cmt::Cmt;
 use epochs::Epochs;
 use ftl::{FlashPage, Ftl, Located};
 use gc::Job;
+use hybrid::Merging;
 use lanes::Lane;
 use link::Link;
 use mapping::{MapRead, MapWaiter};
@@ -65,6 +67,7 @@ use read_cache::ReadCache;
 use rng::Rng;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
+pub use hybrid::spec::{HybridSpec, Mapping};
 pub use spec::{
     AgedSpec, Allocation, Arbitration, ChannelSpec, ControllerSpec, Copyback, FlashSpec, FtlSpec,
     GcPolicy, GcScope, GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, NvmeSpec,
@@ -141,6 +144,8 @@ pub struct Ssd {
     arbiter: Option<Box<Arbiter>>,
     /// Likewise.
     read_cache: Option<Box<ReadCache>>,
+    /// What merges of logs do, plane by plane; empty where pages are mapped.
+    merging: Vec<Merging>,
     map_reads: Vec<MapRead>,
     /// Pages of the map programmed in each plane since its last erase for them.
     map_programs: Vec<u32>,
@@ -183,6 +188,10 @@ impl Ssd {
             read_cache: spec
                 .read_cache
                 .map(|cache| Box::new(ReadCache::new(&cache, spec.ftl.map_unit_bytes))),
+            merging: match spec.ftl.mapping {
+                Mapping::Page => Vec::new(),
+                Mapping::Hybrid(_) => vec![Merging::default(); spec.geometry.planes() as usize],
+            },
             map_reads: Vec::new(),
             map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),
@@ -440,7 +449,7 @@ impl Ssd {
             kind,
             source,
             background: false,
-            collects: source == Source::Gc,
+            collects: matches!(source, Source::Gc | Source::Merge),
             slc: self.ftl.is_slc(at.block),
             ready: true,
             arrival: 0,
@@ -509,6 +518,7 @@ impl Ssd {
             Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
             Source::Program => self.program_done(now_ns, op.owner),
             Source::Gc => self.collection_done(now_ns, op),
+            Source::Merge => self.merge_op_done(now_ns, op),
             Source::MapFetch => self.map_fetched(now_ns, op.owner),
             Source::MapMerge => self.map_merged(now_ns, op.owner),
             Source::MapWrite => {}

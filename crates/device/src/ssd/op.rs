@@ -31,6 +31,9 @@ pub(crate) enum Source {
     MapMerge,
     /// A page of the map that goes out, or the erase that makes room for it.
     MapWrite,
+    /// A merge of logs; the owner is its page that a read is for, or the plane
+    /// of an erase.
+    Merge,
     /// The log of discards; the owner is the epoch of the flush.
     DiscardLog,
 }
@@ -78,7 +81,7 @@ impl Op {
     pub(crate) fn cause(&self) -> Cause {
         match self.source {
             _ if self.collects => Cause::Collection,
-            Source::Gc => Cause::Collection,
+            Source::Gc | Source::Merge => Cause::Collection,
             Source::Host | Source::Rewrite | Source::Program => Cause::Host,
             Source::MapFetch | Source::MapMerge | Source::MapWrite | Source::DiscardLog => {
                 Cause::Map

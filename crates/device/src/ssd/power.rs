@@ -11,6 +11,8 @@ use super::Ssd;
 use super::allocate::Turn;
 use super::epochs::Epochs;
 use super::gc::Job;
+use super::hybrid::Merging;
+use super::hybrid::spec::Mapping;
 use super::op::NONE;
 
 impl Ssd {
@@ -35,6 +37,10 @@ impl Ssd {
                 self.ftl.leave_destination(job.to);
                 self.ftl.end_collection(plane as u32, job.victim);
             }
+        }
+        if self.ftl.hybrid.is_some() {
+            self.ftl.abandon_merges();
+            self.merging.iter_mut().for_each(Merging::power_off);
         }
         self.forget_commands();
         let ready_ns = now.0 + self.recovery_ns(open_pages);
@@ -76,7 +82,10 @@ impl Ssd {
     /// those of the blocks that were being written, in every plane.
     fn pages_to_scan(&self) -> u32 {
         (0..self.spec.geometry.planes())
-            .map(|plane| self.ftl.pages_in_open_blocks(plane))
+            .map(|plane| match self.ftl.hybrid.is_some() {
+                true => self.ftl.pages_in_logs(plane),
+                false => self.ftl.pages_in_open_blocks(plane),
+            })
             .max()
             .unwrap_or(0)
     }
@@ -85,13 +94,12 @@ impl Ssd {
     /// then the open blocks are scanned to bring it up to date.
     fn recovery_ns(&self, open_pages: u32) -> u64 {
         let geometry = &self.spec.geometry;
-        let map_pages = match self.cmt {
-            Some(_) => 0,
-            None => self
-                .spec
-                .logical_slots()
-                .div_ceil(self.spec.ftl.entries_per_map_page as u64),
+        let entries = match (&self.cmt, self.spec.ftl.mapping) {
+            (Some(_), _) => 0,
+            (None, Mapping::Page) => self.spec.logical_slots(),
+            (None, Mapping::Hybrid(_)) => geometry.blocks(),
         };
+        let map_pages = entries.div_ceil(self.spec.ftl.entries_per_map_page as u64);
         let dies = (geometry.channels * geometry.dies_per_channel()) as u64;
         let rounds = map_pages.div_ceil(dies) + open_pages as u64;
         rounds * self.backend.slowest_read_ns()

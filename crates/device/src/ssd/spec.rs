@@ -1,5 +1,6 @@
 //! What an SSD is made of, read from its description and checked.
 
+use super::hybrid::spec::{self as hybrid, Mapping};
 use super::rng::Rng;
 use crate::Identity;
 use crate::spec::read_identity;
@@ -175,6 +176,8 @@ pub struct FtlSpec {
     pub layout: Layout,
     /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
     pub order: [Axis; 4],
+    /// What the map has entries of.
+    pub mapping: Mapping,
     /// Who decides which plane a page goes to.
     pub allocation: Allocation,
     /// Entries of the map kept in DRAM; `None` where all of them are.
@@ -420,12 +423,15 @@ impl SsdSpec {
             None => None,
         };
         let ftl_table = root.table("ftl")?;
-        let ftl = read_ftl(&ftl_table, &geometry, &identity)?;
+        let ftl = read_ftl(root, &ftl_table, &geometry, &identity)?;
         let spec = SsdSpec {
             link: read_link(&root.table("link")?)?,
             controller: read_controller(&root.table("controller")?)?,
             channel: read_channel(&root.table("channel")?)?,
-            gc: read_gc(&root.table("gc")?, &geometry)?,
+            gc: match ftl.mapping {
+                Mapping::Page => read_gc(&root.table("gc")?, &geometry)?,
+                Mapping::Hybrid(_) => hybrid::read_merges(root)?,
+            },
             wear: read_wear(root)?,
             state: read_state(root)?,
             identity,
@@ -440,6 +446,7 @@ impl SsdSpec {
             },
             slc_cache,
         };
+        hybrid::check(&spec, root, &ftl_table, &flash_table)?;
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
@@ -508,10 +515,16 @@ impl SsdSpec {
             ));
         }
         // One block for every stream of writes that can be half full.
-        let spare = self.gc.start_blocks as u64 + 2 + self.slc_cache.is_some() as u64;
-        // A block with less than a page to gain is never collected.
+        let (spare, lost) = match self.ftl.mapping {
+            // A block with less than a page to gain is never collected.
+            Mapping::Page => (
+                self.gc.start_blocks as u64 + 2 + self.slc_cache.is_some() as u64,
+                self.slots_per_page() as u64 - 1,
+            ),
+            Mapping::Hybrid(logs) => (logs.spare_blocks() as u64, 0),
+        };
         let usable = (self.data_blocks_per_plane() as u64).saturating_sub(spare)
-            * (slots_per_block - self.slots_per_page() as u64 + 1)
+            * (slots_per_block - lost)
             * self.geometry.planes() as u64;
         let per_plane_rounding = self.geometry.planes() as u64 * self.slots_per_page() as u64;
         if self.logical_slots() + per_plane_rounding > usable {
@@ -522,9 +535,10 @@ impl SsdSpec {
                     self.geometry.bytes(),
                     self.identity.capacity_sectors * 512,
                     spare,
-                    match self.slc_cache {
-                        None => " (gc.start_blocks + 2)".to_string(),
-                        Some(cache) => format!(
+                    match (self.ftl.mapping, self.slc_cache) {
+                        (Mapping::Hybrid(_), _) => " and logs (hybrid.sequential_logs + hybrid.random_logs + 2)".to_string(),
+                        (_, None) => " (gc.start_blocks + 2)".to_string(),
+                        (_, Some(cache)) => format!(
                             " (gc.start_blocks + 3), and {} are the SLC cache's (slc_cache.static_mb)",
                             cache.static_blocks
                         ),
@@ -675,6 +689,7 @@ fn read_channel(table: &Table<'_>) -> Result<ChannelSpec, ReadError> {
 }
 
 fn read_ftl(
+    root: &Table<'_>,
     table: &Table<'_>,
     geometry: &Geometry,
     identity: &Identity,
@@ -708,6 +723,7 @@ fn read_ftl(
         map_unit_bytes,
         layout,
         order,
+        mapping: hybrid::read_mapping(root, table)?,
         allocation: table.choice_or(
             "allocation",
             &[

@@ -7,6 +7,7 @@ use super::Ssd;
 use super::ftl::{Located, Stream};
 use super::mapping::MapWaiter;
 use super::op::{NONE, OpKind, Source};
+use super::spec::Allocation;
 use crate::CommandStatus;
 
 impl Ssd {
@@ -108,7 +109,7 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
-            let Some(place) = self.allocate(slot) else {
+            let Some(place) = self.allocate(now_ns, slot) else {
                 if !self.make_room(now_ns, slot) {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
                     return true;
@@ -186,19 +187,39 @@ impl Ssd {
     }
 
     /// A page takes over what is at `at` in DRAM, of which a part may still be
-    /// on its way. Pages of one plane are programmed in order anyway.
+    /// on its way.
     fn follow(&mut self, at: u32, record: u32) {
-        let plane = self.ftl.record(record).plane;
-        if self.ftl.parts(at).plane == plane {
+        if self.spec.ftl.allocation == Allocation::Static && self.ftl.has_one_host_stream() {
+            // All pages that a slot can be in are programmed one after the other.
             return;
         }
         let Some(leader) = self.ftl.record_of(at) else {
             return;
         };
-        if self.ftl.record(leader).reads > 0 {
-            self.followers.push((leader, record));
-            self.ftl.record_mut(record).reads += 1;
+        // What the leader itself follows, this page has to follow too: pages
+        // that waited for each other would do so for ever.
+        let mut leaders: Vec<u32> = self.leaders_of(leader).collect();
+        if self.own_reads(leader) > 0 {
+            leaders.push(leader);
         }
+        for leader in leaders {
+            let pair = (leader, record);
+            if leader != record && !self.followers.contains(&pair) {
+                self.followers.push(pair);
+                self.ftl.record_mut(record).reads += 1;
+            }
+        }
+    }
+
+    /// The pages that a page follows.
+    fn leaders_of(&self, record: u32) -> impl Iterator<Item = u32> {
+        let of = move |pair: &&(u32, u32)| pair.1 == record;
+        self.followers.iter().filter(of).map(|pair| pair.0)
+    }
+
+    /// Reads that a page waits for without those of pages that it follows.
+    fn own_reads(&self, record: u32) -> u32 {
+        self.ftl.record(record).reads - self.leaders_of(record).count() as u32
     }
 
     /// Reads what a partial write leaves of a map unit.
@@ -255,7 +276,7 @@ impl Ssd {
     /// Programs every page that holds data of the host's, full or not.
     pub(super) fn close_all(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
-            for stream in Stream::OF_HOST {
+            for stream in self.ftl.host_streams() {
                 if let Some(record) = self.ftl.filling(plane, stream) {
                     self.program(now_ns, record);
                 }
@@ -266,7 +287,7 @@ impl Ssd {
     /// Programs the pages that a command waits for, full or not.
     fn close_awaited(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
-            for stream in Stream::OF_HOST {
+            for stream in self.ftl.host_streams() {
                 if let Some(record) = self.ftl.filling(plane, stream)
                     && self.ftl.record(record).waiters != NONE
                 {
@@ -278,18 +299,23 @@ impl Ssd {
 
     /// The rest of a map unit has been read for a page.
     pub(super) fn rewrite_read_done(&mut self, now_ns: u64, record: u32) {
-        let page = self.ftl.record_mut(record);
-        page.reads -= 1;
-        if page.reads > 0 {
+        self.read_for(now_ns, record);
+        if self.followers.is_empty() || self.own_reads(record) > 0 {
             return;
-        }
-        if page.closed {
-            let op = page.op;
-            self.backend.make_ready(now_ns, op);
         }
         while let Some(place) = self.followers.iter().position(|pair| pair.0 == record) {
             let (_, follower) = self.followers.swap_remove(place);
-            self.rewrite_read_done(now_ns, follower);
+            self.read_for(now_ns, follower);
+        }
+    }
+
+    /// A page waits for one read less.
+    fn read_for(&mut self, now_ns: u64, record: u32) {
+        let page = self.ftl.record_mut(record);
+        page.reads -= 1;
+        if page.reads == 0 && page.closed {
+            let op = page.op;
+            self.backend.make_ready(now_ns, op);
         }
     }
 
@@ -302,6 +328,9 @@ impl Ssd {
             witness.programmed(&page);
         }
         self.ftl.programmed(record);
+        if self.ftl.hybrid.is_some() && !page.stream.is_of_host() {
+            return self.merge_page_done(now_ns, page.plane);
+        }
         if !page.stream.is_of_host() {
             self.jobs[page.job as usize].programs -= 1;
             self.continue_collection(now_ns, page.job);
@@ -321,6 +350,9 @@ impl Ssd {
             waiter = next;
         }
         self.epoch_page_done(now_ns, page.epoch);
+        if self.ftl.hybrid.is_some() {
+            self.go_on_merging(now_ns, page.plane);
+        }
         self.admit(now_ns);
     }
 

@@ -30,6 +30,8 @@ pub struct Small {
     scope: &'static str,
     wear: &'static str,
     copyback: &'static str,
+    /// Sequential and random logs of a plane, under hybrid mapping.
+    logs: Option<(u32, u32)>,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -51,11 +53,51 @@ impl Small {
         let per_page = self.page_kb as u64 * 1024 / self.map_unit as u64;
         let per_plane = CAPACITY_BYTES / self.map_unit as u64 / planes + 1 + per_page;
         let usable = PAGES_PER_BLOCK * per_page - per_page + 1;
+        if let Some((sequential, random)) = self.logs {
+            let logical = per_plane.div_ceil(PAGES_PER_BLOCK * per_page);
+            return logical + (sequential + random + 2 + self.spare_blocks) as u64;
+        }
         START_BLOCKS
             + 2
             + per_plane.div_ceil(usable)
             + self.spare_blocks as u64
             + 2 * !self.slc.is_empty() as u64
+    }
+
+    fn collection(&self) -> String {
+        if let Some((sequential, random)) = self.logs {
+            return format!(
+                "[hybrid]\nsequential_logs = {sequential}\nrandom_logs = {random}\n[gc]\ndepth = 3"
+            );
+        }
+        format!(
+            r#"
+[gc]
+policy = "{policy}"
+start_blocks = {START_BLOCKS}
+reserve_blocks = 1
+preemptible = {preemptible}
+scope = "{scope}"
+[wear_levelling]
+{wear}
+"#,
+            policy = self.policy,
+            preemptible = self.preemptible,
+            scope = self.scope,
+            wear = self.wear,
+        )
+    }
+
+    /// The same drive with hybrid mapping, without what that does not go with.
+    fn with_logs(self, logs: (u32, u32)) -> Small {
+        Small {
+            logs: Some(logs),
+            slc: "",
+            cached_map: false,
+            allocation: "static",
+            copyback: "none",
+            ..self
+        }
     }
 
     /// Its description.
@@ -112,6 +154,7 @@ codeword_bytes = 512
 map_unit_bytes = {map_unit}
 {cached_map}
 order = "CWDP"
+{mapping}
 layout = "{layout}"
 allocation = "{allocation}"
 [write_cache]
@@ -119,14 +162,7 @@ enabled = {cache}
 size_kb = 1024
 bandwidth_mb_s = 200
 power_loss_protection = {protected}
-[gc]
-policy = "{policy}"
-start_blocks = {START_BLOCKS}
-reserve_blocks = 1
-preemptible = {preemptible}
-scope = "{scope}"
-[wear_levelling]
-{wear}
+{collection}
 {slc}
 {read_cache}
 {nvme}"#,
@@ -152,10 +188,11 @@ scope = "{scope}"
             allocation = self.allocation,
             cache = self.cache,
             protected = self.protected,
-            policy = self.policy,
-            scope = self.scope,
-            wear = self.wear,
-            preemptible = self.preemptible,
+            mapping = match self.logs {
+                Some(_) => "mapping = \"hybrid\"",
+                None => "",
+            },
+            collection = self.collection(),
             slc = match self.slc {
                 "" => String::new(),
                 table => format!("{table}read_us = 20\nprogram_us = 100\n"),
@@ -196,32 +233,43 @@ pub fn small() -> impl Strategy<Value = Small> {
         ]),
     );
     let copyback = prop::sample::select(vec!["none", "same_plane", "same_parity"]);
-    let parts = (shape, names, flags, slc, ftl, copyback);
-    parts.prop_map(|(shape, names, flags, slc, ftl, copyback)| Small {
-        channels: shape.0,
-        packages: shape.1,
-        dies: shape.2,
-        planes: shape.3,
-        spare_blocks: shape.4,
-        layout: names.0,
-        scheduling: names.1,
-        interleave: names.2,
-        multi_plane: names.3,
-        policy: names.4,
-        page_kb: names.5.0,
-        map_unit: names.5.1,
-        cache: flags[0],
-        protected: flags[1],
-        suspend: flags[2],
-        preemptible: flags[3],
-        filled: flags[4],
-        full_duplex: flags[5],
-        cached_map: flags[6],
-        slc,
-        allocation: ftl.0,
-        scope: ftl.1,
-        wear: ftl.2,
-        read_cache: flags[7],
-        copyback,
+    let logs = prop_oneof![
+        2 => Just(None),
+        1 => (1u32..4, 1u32..4).prop_map(Some),
+    ];
+    let parts = (shape, names, flags, slc, ftl, copyback, logs);
+    parts.prop_map(|(shape, names, flags, slc, ftl, copyback, logs)| {
+        let small = Small {
+            channels: shape.0,
+            packages: shape.1,
+            dies: shape.2,
+            planes: shape.3,
+            spare_blocks: shape.4,
+            layout: names.0,
+            scheduling: names.1,
+            interleave: names.2,
+            multi_plane: names.3,
+            policy: names.4,
+            page_kb: names.5.0,
+            map_unit: names.5.1,
+            cache: flags[0],
+            protected: flags[1],
+            suspend: flags[2],
+            preemptible: flags[3],
+            filled: flags[4],
+            full_duplex: flags[5],
+            cached_map: flags[6],
+            slc,
+            allocation: ftl.0,
+            scope: ftl.1,
+            wear: ftl.2,
+            read_cache: flags[7],
+            copyback,
+            logs: None,
+        };
+        match logs {
+            Some(logs) => small.with_logs(logs),
+            None => small,
+        }
     })
 }
