@@ -97,13 +97,23 @@ fn bfq_s_shares_follow_priorities() {
 /// A group of weight 300 with one reader, one of weight 100 with three. Who has
 /// no groups says so.
 #[test]
-fn bfq_s_shares_follow_the_weights_of_groups() {
+fn shares_follow_the_weights_of_groups() {
     for drive in ["hdd-7200", "mx100-256"] {
-        let all = compare("fairness/cgroups", drive, "mq-deadline,bfq");
+        let all = compare("fairness/cgroups", drive, "mq-deadline,bfq,cfq");
         let index = column(&all, None, "jain_index");
         assert!(index[0] < 0.85 && index[1] > 0.99, "{drive}: {index:?}");
+        let of_job = |job| column(&all, Some(job), "bandwidth_bytes_per_s");
+        let light = ["light-1", "light-2", "light-3"].map(of_job);
+        for scheduler in [1, 2] {
+            let light: f64 = light.iter().map(|got| got[scheduler]).sum();
+            let ratio = of_job("heavy")[scheduler] / light;
+            assert!((2.6..3.4).contains(&ratio), "{drive}: {ratio}");
+        }
         let notes = all["sections"][0]["notes"].to_string() + &all["notes"].to_string();
-        assert!(notes.contains("mq-deadline has no control groups"), "{notes}");
+        assert!(
+            notes.contains("mq-deadline has no control groups"),
+            "{notes}"
+        );
         assert!(!notes.contains("bfq has no control groups"), "{notes}");
     }
 }

@@ -1,0 +1,213 @@
+//! Control groups: whose turn it is among them, and what they are charged.
+//!
+//! Groups stand in one tree in order of virtual disk time. What a queue used of
+//! its slice is charged to its group, divided by the share of the drive that is
+//! the group's by its weight; next is the group with the least. The root's own
+//! processes count as one group more, with the root's weight. A group's share
+//! also scales its queues' slices.
+//!
+//! Groups are one level below the root, as fio makes them. Weights are those of
+//! `blkio.weight`: 10 to 1000, and 500 for a group that was given none.
+
+use blklab_blk::CgroupId;
+
+use super::*;
+
+/// The name of a group in here.
+pub(super) type GroupId = usize;
+pub(super) const ROOT: GroupId = 0;
+
+/// The weight of a group that was given none; the root's is twice that.
+const DEFAULT_WEIGHT: u32 = 500;
+/// Fraction bits of a share of the drive, and of virtual disk time.
+const SERVICE_SHIFT: u32 = 12;
+
+/// A workload that was under way when its group's turn ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SavedWorkload {
+    left: i64,
+    class: Class,
+    workload: Workload,
+}
+
+/// One group, its queues, and what is known of it.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) cgroup: CgroupId,
+    weight: u32,
+    /// It has this weight from the next time on that it enters the tree.
+    new_weight: u32,
+    /// Its share of the drive among the groups in the tree; 1 is `1 << 12`.
+    fraction: u64,
+    disk_time: u64,
+    /// Queues in its service trees.
+    pub(super) busy: u32,
+    pub(super) trees: [ServiceTree; TREES],
+    /// Busy queues of a class, averaged.
+    pub(super) busy_average: [i64; 2],
+    pub(super) think_time: ThinkTime,
+    /// Requests in the drive.
+    pub(super) dispatched: u32,
+    pub(super) saved: Option<SavedWorkload>,
+    /// Shared queues of asynchronous requests, by class and level.
+    pub(super) async_queues: [[Option<QueueId>; PRIO_LEVELS as usize]; 3],
+}
+
+/// Groups with busy queues, in order of virtual disk time.
+#[derive(Debug, Default)]
+pub(super) struct GroupTree {
+    groups: Vec<(u64, GroupId)>,
+    /// Of all in the tree.
+    weight_sum: u32,
+    least_time: u64,
+}
+
+impl Cfq {
+    pub(super) fn group(&mut self, cgroup: CgroupId) -> GroupId {
+        let known = self.groups.iter().position(|g| g.cgroup == cgroup);
+        known.unwrap_or_else(|| {
+            let root = cgroup == CgroupId::ROOT;
+            let weight = DEFAULT_WEIGHT * (1 + root as u32);
+            self.groups.push(Group {
+                cgroup,
+                weight,
+                new_weight: weight,
+                ..Group::default()
+            });
+            self.groups.len() - 1
+        })
+    }
+
+    pub(super) fn set_group_weight(&mut self, cgroup: CgroupId, weight: u32) {
+        let group = self.group(cgroup);
+        self.groups[group].new_weight = weight.clamp(10, 1000);
+    }
+
+    pub(super) fn trees_of(&self, id: QueueId) -> &[ServiceTree; TREES] {
+        &self.groups[self.queues[id].group].trees
+    }
+
+    /// Queues that are busy in the group of this one.
+    pub(super) fn busy_in_group(&self, id: QueueId) -> u32 {
+        self.groups[self.queues[id].group].busy
+    }
+
+    fn enter_group_tree(&mut self, group: GroupId) {
+        let tree = &mut self.group_tree;
+        let g = &mut self.groups[group];
+        let at = tree
+            .groups
+            .partition_point(|&(time, _)| time <= g.disk_time);
+        tree.groups.insert(at, (g.disk_time, group));
+        g.weight = g.new_weight;
+        tree.weight_sum += g.weight;
+        g.fraction = (((g.weight as u64) << SERVICE_SHIFT) / tree.weight_sum as u64).max(1);
+    }
+
+    fn leave_group_tree(&mut self, group: GroupId) {
+        let tree = &mut self.group_tree;
+        tree.groups.retain(|&(_, g)| g != group);
+        tree.weight_sum -= self.groups[group].weight;
+    }
+
+    /// A queue of the group became busy. A group that had none goes last.
+    pub(super) fn group_gains_queue(&mut self, group: GroupId) {
+        self.groups[group].busy += 1;
+        if self.groups[group].busy > 1 {
+            return;
+        }
+        let last = self.group_tree.groups.last();
+        let time = last.map(|&(time, _)| time + IDLE_DELAY as u64);
+        self.groups[group].disk_time = time.unwrap_or(self.group_tree.least_time);
+        self.enter_group_tree(group);
+    }
+
+    pub(super) fn group_loses_queue(&mut self, group: GroupId) {
+        self.groups[group].busy -= 1;
+        if self.groups[group].busy == 0 {
+            self.leave_group_tree(group);
+            self.groups[group].saved = None;
+        }
+    }
+
+    /// What a queue used of its slice, in jiffies. One that is expired before
+    /// its first request was complete is charged the way there.
+    fn slice_usage(&self, id: QueueId, now: i64) -> i64 {
+        let q = &self.queues[id];
+        if q.slice_start == 0 || q.slice_start == now {
+            return (now - q.dispatch_start).max(1);
+        }
+        (now - q.slice_start).min(q.allocated_slice)
+    }
+
+    /// Charges a group what its queue had, by time; by requests on a drive that
+    /// takes many at once and is not kept idle, where time says nothing.
+    pub(super) fn charge_group(&mut self, id: QueueId, now: i64) {
+        let q = &self.queues[id];
+        let group = q.group;
+        let only_async = [Workload::SyncNoIdle, Workload::Sync]
+            .into_iter()
+            .flat_map(|w| [Class::RealTime, Class::BestEffort].map(|class| tree_index(class, w)))
+            .all(|tree| self.groups[group].trees[tree].queues.is_empty());
+        let by_requests = self.ticks(SLICE_IDLE) == 0 && self.queues_in_drive != Some(false);
+        let charge = if by_requests {
+            q.slice_dispatch
+        } else if !q.sync && only_async {
+            q.allocated_slice
+        } else {
+            self.slice_usage(id, now)
+        };
+        let fraction = self.groups[group].fraction.max(1);
+        let in_tree = self.groups[group].busy > 0;
+        if in_tree {
+            self.leave_group_tree(group);
+        }
+        self.groups[group].disk_time += ((charge.max(0) as u64) << (2 * SERVICE_SHIFT)) / fraction;
+        if in_tree {
+            self.enter_group_tree(group);
+        }
+        self.groups[group].saved = (self.workload_end > now).then_some(SavedWorkload {
+            left: self.workload_end - now,
+            class: self.class,
+            workload: self.workload,
+        });
+    }
+
+    /// The group to serve next: its workload goes on where it was.
+    pub(super) fn choose_group(&mut self, now: i64) {
+        let Some(&(time, group)) = self.group_tree.groups.first() else {
+            return;
+        };
+        self.group_tree.least_time = self.group_tree.least_time.max(time);
+        self.serving = group;
+        match self.groups[group].saved {
+            Some(saved) => {
+                self.workload_end = now + saved.left;
+                self.class = saved.class;
+                self.workload = saved.workload;
+            }
+            None => self.workload_end = now - 1,
+        }
+        self.choose_workload(now);
+    }
+
+    /// A group's part of `target_latency`.
+    pub(super) fn group_slice(&self, group: GroupId) -> i64 {
+        let share = self.ticks(TARGET_LATENCY) as u64 * self.groups[group].fraction;
+        (share >> SERVICE_SHIFT) as i64
+    }
+
+    /// A process's next request is of another group (`check_blkcg_changed`):
+    /// it gets new queues there.
+    pub(super) fn check_group(&mut self, process: usize, cgroup: CgroupId) {
+        if self.groups[self.processes[process].group].cgroup == cgroup {
+            return;
+        }
+        self.processes[process].group = self.group(cgroup);
+        for sync in [0, 1] {
+            if let Some(id) = self.processes[process].queues[sync].take() {
+                self.leave_queue(id);
+            }
+        }
+    }
+}

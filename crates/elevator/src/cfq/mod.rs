@@ -1,0 +1,543 @@
+//! cfq, completely fair queueing, as Linux 4.2 has it (`block/cfq-iosched.c`).
+//!
+//! Every process has a queue for its synchronous requests; asynchronous ones
+//! share a queue a priority. Queues wait in service trees, by class (real time,
+//! best effort, idle) and by workload: asynchronous, synchronous without
+//! idling, synchronous with idling. One queue is active for a slice of time.
+//! When it runs dry the drive is kept idle for a moment, if the process is
+//! known to come back soon and not to seek: what is lost by waiting is less
+//! than a seek away and back. Inside a queue requests go in sector order from
+//! the last position, short ways back allowed, and once a slice the oldest goes
+//! first where its deadline has passed.
+//!
+//! On a drive without moving parts `slice_idle` starts at zero, which the
+//! document calls IOPS mode; there, also, a queue counts as seeky by the size of
+//! its requests.
+//!
+//! What differs here from the kernel:
+//! - Control groups are one level deep.
+//! - Of two queues that are close to the head on either side the closer one is
+//!   taken as cooperator; the kernel takes the one its tree leads it to first.
+//! - The kernel's driver asks again after every completion; here that is said
+//!   through the timer.
+
+mod completion;
+mod dispatch;
+mod groups;
+mod idling;
+mod insert;
+mod processes;
+mod requests;
+mod service_tree;
+mod slices;
+#[cfg(test)]
+mod tests;
+mod tunables;
+
+use blklab_blk::{
+    Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
+    Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId, TunableError,
+    Tunables, elv_bio_merge_ok, sched_try_insert_merge,
+};
+
+use crate::id_map::IdMap;
+use crate::jiffies::{HZ, jiffies, msecs_to_jiffies, start_of};
+use groups::{Group, GroupId, GroupTree};
+use tunables::*;
+
+pub use tunables::TUNABLES;
+
+/// Distance of two requests that are no longer close, in sectors.
+const SEEK_THRESHOLD: u64 = 8 * 100;
+const CLOSE_THRESHOLD: u64 = 8 * 1024;
+/// On a drive without moving parts a smaller request counts as a seek.
+const SMALL_SECTORS: u32 = 2 * 32;
+/// How much later an idle queue is served than the one before it.
+const IDLE_DELAY: i64 = HZ / 5;
+/// Shortest slice of a workload.
+const MIN_THINK_TIME: i64 = 2;
+/// Requests in the drive that show that it queues.
+const HW_QUEUE_MIN: u32 = 5;
+const PRIO_LEVELS: i64 = 8;
+const NORMAL_PRIO: u8 = 4;
+
+type QueueId = usize;
+
+/// Classes in the order of the service trees; idle ones have one tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Class {
+    #[default]
+    BestEffort,
+    RealTime,
+    Idle,
+}
+
+/// What the queues of a service tree have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Workload {
+    #[default]
+    Async,
+    SyncNoIdle,
+    Sync,
+}
+
+const WORKLOADS: [Workload; 3] = [Workload::Async, Workload::SyncNoIdle, Workload::Sync];
+const TREES: usize = 7;
+
+fn tree_index(class: Class, workload: Workload) -> usize {
+    match class {
+        Class::Idle => TREES - 1,
+        _ => 3 * class as usize + workload as usize,
+    }
+}
+
+/// How long a process takes from a request's end to its next one.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThinkTime {
+    last_end: i64,
+    total: i64,
+    samples: i64,
+    mean: i64,
+}
+
+impl ThinkTime {
+    fn update(&mut self, now: i64, idle: i64) {
+        let elapsed = (now - self.last_end).min(2 * idle);
+        self.samples = (7 * self.samples + 256) / 8;
+        self.total = (7 * self.total + 256 * elapsed) / 8;
+        self.mean = (self.total + 128) / self.samples;
+    }
+
+    fn is_known(&self) -> bool {
+        self.samples > 80
+    }
+
+    fn is_longer_than(&self, idle: i64) -> bool {
+        self.is_known() && self.mean > idle
+    }
+}
+
+/// Queues that wait for service, in order of their keys.
+#[derive(Debug, Default)]
+struct ServiceTree {
+    queues: Vec<(i64, QueueId)>,
+    think_time: ThinkTime,
+}
+
+/// Requests of one process, or the asynchronous ones of a priority.
+#[derive(Debug, Default)]
+struct Queue {
+    group: GroupId,
+    sync: bool,
+    class: Class,
+    ioprio: i64,
+    prio_changed: bool,
+    /// Processes whose queue this is; one more for a shared asynchronous one.
+    processes: u32,
+    /// Requests that exist, queued or not.
+    allocated: u32,
+    /// Where it waits for service, and its key there.
+    tree: Option<(usize, i64)>,
+    on_rr: bool,
+    sorted: SortList,
+    fifo: RqList,
+    next_rq: Option<RequestId>,
+    prio_pending: u32,
+    /// Requests in the drive.
+    dispatched: u32,
+    slice_new: bool,
+    /// When its turn began; its slice starts with the first completion.
+    dispatch_start: i64,
+    allocated_slice: i64,
+    slice_start: i64,
+    slice_end: i64,
+    slice_residue: i64,
+    slice_dispatch: i64,
+    fifo_checked: bool,
+    wait_request: bool,
+    wait_busy: bool,
+    must_dispatch: bool,
+    idle_window: bool,
+    deep: bool,
+    seek_history: u32,
+    last_request_end: u64,
+    /// The queue it is going to be one with.
+    merges_into: Option<QueueId>,
+    shared: bool,
+    split: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    fn is_seeky(&self) -> bool {
+        self.seek_history.count_ones() > 32 / 8
+    }
+
+    fn workload(&self) -> Workload {
+        match (self.sync, self.idle_window) {
+            (false, _) => Workload::Async,
+            (true, false) => Workload::SyncNoIdle,
+            (true, true) => Workload::Sync,
+        }
+    }
+
+    fn tree_index(&self) -> usize {
+        tree_index(self.class, self.workload())
+    }
+}
+
+/// A process: its queues, asynchronous and synchronous, and its think time.
+#[derive(Debug, Default)]
+struct Process {
+    /// The control group that its last request was of.
+    group: GroupId,
+    queues: [Option<QueueId>; 2],
+    think_time: ThinkTime,
+    prio: IoPrio,
+    /// Its requests, queued or in the drive.
+    requests: u32,
+    /// It is gone; its last requests may not be.
+    exited: bool,
+}
+
+/// `elv[0]`: the request's queue, and one more so that zero says none.
+const ELV_QUEUE: usize = 0;
+/// `elv[1]`: four times its process, and two flags.
+const ELV_PROCESS: usize = 1;
+/// It was dispatched by its queue and is not complete.
+const SERVED: u32 = 1;
+/// The drive has it.
+const IN_DRIVER: u32 = 2;
+
+fn queue_of(rq: &Request) -> Option<QueueId> {
+    Some(rq.elv[ELV_QUEUE].checked_sub(1)? as QueueId)
+}
+
+fn process_of(rq: &Request) -> usize {
+    rq.elv[ELV_PROCESS] as usize / 4
+}
+
+fn is_prio(rq: &Request) -> bool {
+    rq.flags.has(BioFlags::META)
+}
+
+/// A synchronous write whose writer says nothing of more to come.
+fn is_no_idle(rq: &Request) -> bool {
+    rq.is_write() && rq.flags.has(BioFlags::SYNC) && !rq.flags.has(BioFlags::IDLE)
+}
+
+/// The scheduler's state.
+pub struct Cfq {
+    tunables: Tunables,
+    rotational: bool,
+    queues: Vec<Queue>,
+    free_queues: Vec<QueueId>,
+    processes: Vec<Process>,
+    free_processes: Vec<usize>,
+    process_ids: IdMap<usize>,
+    /// The root first.
+    groups: Vec<Group>,
+    group_tree: GroupTree,
+    /// The group whose turn it is.
+    serving: GroupId,
+    /// Queues in the service trees, and the synchronous ones of them.
+    busy: u32,
+    busy_sync: u32,
+    active: Option<QueueId>,
+    active_process: Option<usize>,
+    class: Class,
+    workload: Workload,
+    workload_end: i64,
+    queued: u32,
+    in_driver: u32,
+    /// Dispatched requests of asynchronous and synchronous queues.
+    in_flight: [u32; 2],
+    /// Whether the drive queues requests; `None` until that is known.
+    queues_in_drive: Option<bool>,
+    depth_seen: u32,
+    depth_samples: u32,
+    last_position: u64,
+    last_delayed_sync: i64,
+    idle_until: Option<i64>,
+    /// The hardware queues are to be run.
+    kick: Option<Nanos>,
+    /// Head inserts: requeues and the data of flush sequences.
+    dispatch: RqList,
+    slices: u64,
+    idles: u64,
+    preemptions: u64,
+    expired: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl Cfq {
+    /// A fresh one.
+    pub fn new(info: &QueueInfo) -> Cfq {
+        let mut tunables = Tunables::new(TUNABLES);
+        if !info.rotational {
+            // In range by construction.
+            let _ = tunables.set("slice_idle", 0);
+        }
+        let mut new = Cfq {
+            tunables,
+            rotational: info.rotational,
+            queues: Vec::new(),
+            free_queues: Vec::new(),
+            processes: Vec::new(),
+            free_processes: Vec::new(),
+            process_ids: IdMap::default(),
+            groups: Vec::new(),
+            group_tree: GroupTree::default(),
+            serving: groups::ROOT,
+            busy: 0,
+            busy_sync: 0,
+            active: None,
+            active_process: None,
+            class: Class::BestEffort,
+            workload: Workload::Async,
+            workload_end: 0,
+            queued: 0,
+            in_driver: 0,
+            in_flight: [0; 2],
+            queues_in_drive: None,
+            depth_seen: 0,
+            depth_samples: 0,
+            last_position: 0,
+            // As if synchronous requests had not been late for a second.
+            last_delayed_sync: -HZ,
+            idle_until: None,
+            kick: None,
+            dispatch: RqList::new(),
+            slices: 0,
+            idles: 0,
+            preemptions: 0,
+            expired: 0,
+            merged: 0,
+            dispatched: 0,
+        };
+        new.group(CgroupId::ROOT);
+        new
+    }
+
+    fn ticks(&self, tunable: usize) -> i64 {
+        msecs_to_jiffies(self.tunables.at(tunable))
+    }
+
+    fn is_queueing_ssd(&self) -> bool {
+        !self.rotational && self.queues_in_drive != Some(false)
+    }
+}
+
+impl Elevator for Cfq {
+    fn name(&self) -> &'static str {
+        "cfq"
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        let process = *self.process_ids.get(&(bio.submitter.0 as u64))?;
+        let queue = self.processes[process].queues[bio.is_sync() as usize]?;
+        let id = self.queues[queue].sorted.find(bio.end())?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    /// Only within a process's queue, and nothing synchronous into what is not.
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        if bio.is_sync() && !ctx.rqs[id].is_sync() {
+            return false;
+        }
+        let process = self.process_ids.get(&(bio.submitter.0 as u64));
+        process.is_some_and(|&process| {
+            let queue = self.processes[process].queues[bio.is_sync() as usize];
+            queue.is_some() && queue == queue_of(&ctx.rqs[id])
+        })
+    }
+
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        if kind == MergeKind::Front
+            && ctx.rqs[id].is_sorted()
+            && let Some(queue) = queue_of(&ctx.rqs[id])
+        {
+            self.queues[queue].sorted.remove(ctx.rqs, id);
+            self.add_sorted(ctx, queue, id, jiffies(ctx.now));
+        }
+    }
+
+    /// The survivor takes over the earlier deadline together with its place.
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        let (queue, gone) = (queue_of(&ctx.rqs[id]), queue_of(&ctx.rqs[next]));
+        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
+        if let (true, Some(queue)) = (both_queued && queue == gone, queue) {
+            let q = &mut self.queues[queue];
+            if ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
+                q.fifo.remove(ctx.rqs, id);
+                q.fifo.insert_before(ctx.rqs, id, next);
+                ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+            }
+            if q.next_rq == Some(next) {
+                q.next_rq = Some(id);
+            }
+        }
+        self.remove(ctx, next);
+        if let Some(gone) = gone
+            && self.queues[gone].on_rr
+            && self.queues[gone].is_empty()
+            && self.active != Some(gone)
+        {
+            self.leave_service(gone);
+        }
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let queue = queue_of(&ctx.rqs[id])?;
+        self.queues[queue].sorted.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let queue = queue_of(&ctx.rqs[id])?;
+        self.queues[queue].sorted.next(ctx.rqs, id)
+    }
+
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let process = self.process(rq.submitter.0, jiffies(ctx.now));
+        self.note_prio(process, rq.prio);
+        self.check_group(process, rq.cgroup);
+        let queue = self.queue_for(process, rq.is_sync());
+        self.queues[queue].allocated += 1;
+        self.processes[process].requests += 1;
+        rq.elv[ELV_QUEUE] = queue as u32 + 1;
+        rq.elv[ELV_PROCESS] = 4 * process as u32;
+    }
+
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert(ctx, id, at);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+            self.give_to_driver(ctx, id);
+            return Some(id);
+        }
+        let queue = self.select_queue(ctx)?;
+        let id = self.dispatch_from(ctx, queue)?;
+        self.give_to_driver(ctx, id);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.is_empty() || self.queued > 0
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &ctx.rqs[id];
+        let (state, sync) = (rq.elv[ELV_PROCESS], rq.is_sync());
+        let (true, Some(queue)) = (state & SERVED != 0, queue_of(rq)) else {
+            return;
+        };
+        self.learn_depth();
+        self.in_driver -= (state & IN_DRIVER != 0) as u32;
+        self.queues[queue].dispatched -= 1;
+        self.groups[self.queues[queue].group].dispatched -= 1;
+        self.in_flight[self.queues[queue].sync as usize] -= 1;
+        self.note_end(queue, rq, jiffies(ctx.now));
+        ctx.rqs[id].elv[ELV_PROCESS] &= !(SERVED | IN_DRIVER);
+        if self.active == Some(queue) {
+            self.active_completed(ctx, queue, sync);
+        }
+        if self.queued > 0 {
+            self.kick = Some(ctx.now);
+        }
+    }
+
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let state = &mut ctx.rqs[id].elv[ELV_PROCESS];
+        self.in_driver -= (*state & IN_DRIVER != 0) as u32;
+        *state &= !IN_DRIVER;
+    }
+
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some(queue) = queue_of(&ctx.rqs[id]) {
+            ctx.rqs[id].elv[ELV_QUEUE] = 0;
+            self.queues[queue].allocated -= 1;
+            self.free_if_unused(queue);
+            self.process_loses_request(process_of(&ctx.rqs[id]));
+        }
+    }
+
+    fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        self.forget_process(ctx.now, submitter);
+    }
+
+    fn has_cgroups(&self) -> bool {
+        true
+    }
+
+    fn set_cgroup_weight(&mut self, cgroup: CgroupId, weight: u32) {
+        self.set_group_weight(cgroup, weight);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let idle = self.idle_until.map(start_of);
+        match (self.kick, idle) {
+            (Some(kick), Some(idle)) => Some(kick.min(idle)),
+            (kick, idle) => kick.or(idle),
+        }
+    }
+
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        let now = jiffies(ctx.now);
+        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
+        let ended = self.idle_until.take_if(|at| *at <= now).is_some();
+        (ended && self.idle_timer_ended(now)) || kicked
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        let free = |all: usize, free: usize| (all - free) as i64;
+        vec![
+            ("busy_queues", self.busy as i64),
+            ("rq_queued", self.queued as i64),
+            ("rq_in_driver", self.in_driver as i64),
+            ("queues", free(self.queues.len(), self.free_queues.len())),
+            (
+                "processes",
+                free(self.processes.len(), self.free_processes.len()),
+            ),
+        ]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("slices", self.slices),
+            ("times idled", self.idles),
+            ("preemptions", self.preemptions),
+            ("expired deadlines", self.expired),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]
+    }
+}

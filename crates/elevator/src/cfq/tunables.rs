@@ -1,0 +1,136 @@
+//! What a user can set.
+
+use blklab_blk::{Tunable, Unit};
+
+pub(super) const QUANTUM: usize = 0;
+pub(super) const FIFO_EXPIRE_SYNC: usize = 1;
+pub(super) const FIFO_EXPIRE_ASYNC: usize = 2;
+pub(super) const BACK_SEEK_MAX: usize = 3;
+pub(super) const BACK_SEEK_PENALTY: usize = 4;
+pub(super) const SLICE_SYNC: usize = 5;
+pub(super) const SLICE_ASYNC: usize = 6;
+pub(super) const SLICE_ASYNC_RQ: usize = 7;
+pub(super) const SLICE_IDLE: usize = 8;
+pub(super) const GROUP_IDLE: usize = 9;
+pub(super) const LOW_LATENCY: usize = 10;
+pub(super) const TARGET_LATENCY: usize = 11;
+
+const fn tunable(
+    name: &'static str,
+    unit: Unit,
+    min: i64,
+    max: i64,
+    default: i64,
+    help: &'static str,
+) -> Tunable {
+    Tunable {
+        name,
+        unit,
+        min,
+        max,
+        default,
+        help,
+    }
+}
+
+const U32: i64 = u32::MAX as i64;
+
+/// What a user can set, in sysfs's order of names and units.
+pub const TUNABLES: &[Tunable] = &[
+    tunable(
+        "quantum",
+        Unit::Count,
+        1,
+        U32,
+        8,
+        "requests of a queue in the drive at once",
+    ),
+    tunable(
+        "fifo_expire_sync",
+        Unit::Milliseconds,
+        1,
+        U32,
+        125,
+        "a synchronous request's deadline",
+    ),
+    tunable(
+        "fifo_expire_async",
+        Unit::Milliseconds,
+        1,
+        U32,
+        250,
+        "an asynchronous request's deadline",
+    ),
+    tunable(
+        "back_seek_max",
+        Unit::Kib,
+        0,
+        U32,
+        16 * 1024,
+        "how far back from the head a request may lie to be next",
+    ),
+    tunable(
+        "back_seek_penalty",
+        Unit::Count,
+        1,
+        U32,
+        2,
+        "what a way back costs against one ahead",
+    ),
+    tunable(
+        "slice_sync",
+        Unit::Milliseconds,
+        1,
+        U32,
+        100,
+        "a synchronous queue's slice at priority 4",
+    ),
+    tunable(
+        "slice_async",
+        Unit::Milliseconds,
+        1,
+        U32,
+        40,
+        "an asynchronous queue's slice at priority 4",
+    ),
+    tunable(
+        "slice_async_rq",
+        Unit::Count,
+        1,
+        U32,
+        2,
+        "requests of an asynchronous slice, before priority scales them",
+    ),
+    tunable(
+        "slice_idle",
+        Unit::Milliseconds,
+        0,
+        U32,
+        8,
+        "how long an empty queue's next request is waited for; 0 on a drive without moving parts",
+    ),
+    tunable(
+        "group_idle",
+        Unit::Milliseconds,
+        0,
+        U32,
+        8,
+        "the same for the only queue of a group",
+    ),
+    tunable(
+        "low_latency",
+        Unit::Bool,
+        0,
+        1,
+        1,
+        "scale slices to target_latency, let asynchronous requests in gradually",
+    ),
+    tunable(
+        "target_latency",
+        Unit::Milliseconds,
+        1,
+        U32,
+        300,
+        "in how much time each queue should have had a slice",
+    ),
+];
