@@ -19,6 +19,7 @@ use crate::connection::{Connection, Ending, Incoming, Received, refusal_of};
 use crate::disk::{Change, ChangeDone, Disk};
 use crate::io::{Io, IoId};
 use crate::mailbox::Mailbox;
+use crate::moderation::Moderation;
 use crate::stats::{Stats, kind_of};
 
 /// What an event is about, where it is not a connection's index.
@@ -84,6 +85,7 @@ pub(crate) struct ExportLoop {
     software_queues: usize,
     /// How long to look for more before going to sleep.
     busy_poll: Nanos,
+    moderation: Moderation,
     epoll: OwnedFd,
     mailbox: Arc<Mailbox<Message>>,
     connections: Vec<Option<(Connection, Ticket)>>,
@@ -124,6 +126,7 @@ impl ExportLoop {
             limits,
             software_queues,
             busy_poll,
+            moderation: Moderation::new(),
             epoll,
             mailbox,
             connections: Vec::new(),
@@ -141,10 +144,8 @@ impl ExportLoop {
 
     /// Serves until it is told to end.
     pub(crate) fn run(mut self) -> Result<(), String> {
-        if self.disk.model().is_some() {
-            // The kernel rounds sleeps up by 50 us unless asked not to.
-            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        }
+        // The kernel rounds sleeps up by 50 us unless asked not to.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut events: Vec<Event> = Vec::with_capacity(256);
         loop {
             self.wait(&mut events)?;
@@ -161,6 +162,19 @@ impl ExportLoop {
             if self.is_over(now) {
                 return self.disk.store_mut().close();
             }
+            self.nap(now);
+        }
+    }
+
+    /// Lets requests come together. Who polls has said that time counts more,
+    /// and so does a drive whose speed is modelled.
+    fn nap(&mut self, now: Nanos) {
+        if self.busy_poll > Nanos::ZERO || self.disk.model().is_some() || !self.todo.is_empty() {
+            return;
+        }
+        let nap = self.moderation.nap(now, self.stats.requests.iter().sum());
+        if nap > Nanos::ZERO {
+            std::thread::sleep(std::time::Duration::from_nanos(nap.0));
         }
     }
 

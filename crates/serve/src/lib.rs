@@ -21,6 +21,7 @@ mod listener;
 mod load;
 mod mailbox;
 mod metrics;
+mod moderation;
 mod probed;
 mod recorder;
 mod sample;
