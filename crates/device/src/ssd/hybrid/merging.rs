@@ -164,7 +164,10 @@ impl Ssd {
     fn program_read_pages(&mut self, now_ns: u64, plane: u32) {
         loop {
             let reading = &mut self.merging[plane as usize].reading;
-            let Some(mut page) = reading.pop_front_if(|page| page.reads == 0) else {
+            if reading.front().is_none_or(|page| page.reads > 0) {
+                return;
+            }
+            let Some(mut page) = reading.pop_front() else {
                 return;
             };
             let record = self.ftl.begin_merge_page(plane);
