@@ -18,6 +18,7 @@ const DRIVES: &[(&str, &str)] = &[
         "mqsim-ideal",
         include_str!("../../../drives/mqsim-ideal.toml"),
     ),
+    ("sd-card", include_str!("../../../drives/sd-card.toml")),
     ("hdd-7200", include_str!("../../../drives/hdd-7200.toml")),
     ("nvme", include_str!("../../../drives/nvme.toml")),
     (

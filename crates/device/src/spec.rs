@@ -30,6 +30,8 @@ pub struct SpecError {
 pub enum Interface {
     /// SATA behind AHCI: one queue of at most 32 commands.
     Ahci,
+    /// SD cards behind an MMC host: one command at a time.
+    Mmc,
     /// NVMe: many queues.
     Nvme,
     /// The kernel's `null_blk`: no bus at all.
@@ -92,6 +94,7 @@ impl DriveSpec {
             "interface",
             &[
                 ("ahci", Interface::Ahci),
+                ("mmc", Interface::Mmc),
                 ("nvme", Interface::Nvme),
                 ("null", Interface::Null),
             ],
@@ -119,6 +122,12 @@ impl DriveSpec {
             return Err(root
                 .table("host")?
                 .wrong("queue_depth", "an ahci drive takes at most 32 commands"));
+        }
+        if interface == Interface::Mmc && spec.identity().queue_depth > 1 {
+            return Err(root.table("host")?.wrong(
+                "queue_depth",
+                "legal is 1 where interface = \"mmc\": a card takes one command at a time",
+            ));
         }
         Ok(spec)
     }

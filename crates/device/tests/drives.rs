@@ -124,6 +124,35 @@ fn the_enterprise_drive_is_of_its_class() {
     assert!((0.1e6..0.3e6).contains(&write.iops));
 }
 
+/// Class A1 asks for 1500 random reads a second of 4 KiB; U1 for 10 MB/s of
+/// writes in order; the bus of the Pi 4 gives 45 MB/s. Random writes all over a
+/// card that maps blocks are what such cards are known for.
+#[test]
+fn the_sd_card_is_of_its_class() {
+    let read = run("sd-card", 1, 100, 4096, false).iops;
+    let read_mb = run("sd-card", 1, 100, 524_288, true).iops * 524_288e-6;
+    let write_mb = run("sd-card", 1, 0, 524_288, true).iops * 524_288e-6;
+    let spec = registry::find("sd-card").expect("listed").expect("parses");
+    let mut device = spec.build(1);
+    let work = Work {
+        requests: 3000,
+        depth: 1,
+        read_percent: 0,
+        bytes: 4096,
+        share: 1.0,
+        seed: 798,
+        sequential: false,
+    };
+    let write = closed_loop(device.as_mut(), &work).iops;
+    println!(
+        "sd-card: {read:.0} reads, {write:.1} writes a second, {read_mb:.1} MB/s read, {write_mb:.1} MB/s written"
+    );
+    assert!((1500.0..3000.0).contains(&read));
+    assert!((30.0..45.0).contains(&read_mb));
+    assert!((10.0..25.0).contains(&write_mb));
+    assert!((2.0..30.0).contains(&write));
+}
+
 /// QLC reads slower than TLC.
 #[test]
 fn the_qlc_drive_is_slower_than_the_tlc_one() {

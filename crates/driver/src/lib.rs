@@ -5,6 +5,7 @@
 //! what the interface cannot do at once.
 
 mod ahci;
+mod mmc;
 mod nvme;
 mod port;
 
@@ -12,6 +13,7 @@ use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::{Device, DriveSpec, Interface};
 
 use ahci::Ahci;
+use mmc::Mmc;
 use nvme::Nvme;
 pub use port::RequestEnd;
 
@@ -19,6 +21,8 @@ pub use port::RequestEnd;
 pub enum Driver {
     /// SATA: one queue.
     Ahci(Ahci),
+    /// SD cards: one command at a time.
+    Mmc(Mmc),
     /// NVMe, and anything else with a queue a CPU.
     Nvme(Nvme),
 }
@@ -29,6 +33,7 @@ impl Driver {
         let device = spec.build(seed);
         match spec.interface {
             Interface::Ahci => Driver::Ahci(Ahci::new(device)),
+            Interface::Mmc => Driver::Mmc(Mmc::new(device)),
             Interface::Nvme | Interface::Null => Driver::Nvme(Nvme::new(device)),
         }
     }
@@ -37,6 +42,7 @@ impl Driver {
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         match self {
             Driver::Ahci(d) => d.queue_config(nr_cpus),
+            Driver::Mmc(d) => d.queue_config(nr_cpus),
             Driver::Nvme(d) => d.queue_config(nr_cpus),
         }
     }
@@ -52,6 +58,7 @@ impl Driver {
     pub fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
         match self {
             Driver::Ahci(d) => d.advance(now, ends),
+            Driver::Mmc(d) => d.advance(now, ends),
             Driver::Nvme(d) => d.port.advance(now, ends),
         }
     }
@@ -63,6 +70,7 @@ impl Driver {
     pub fn advance_to_completion(&mut self, limit: Nanos, ends: &mut Vec<RequestEnd>) -> Nanos {
         match self {
             Driver::Ahci(d) => d.advance_to_completion(limit, ends),
+            Driver::Mmc(d) => d.advance_to_completion(limit, ends),
             Driver::Nvme(d) => d.port.advance_to_completion(limit, ends),
         }
     }
@@ -72,6 +80,7 @@ impl Driver {
     pub fn device(&self) -> &dyn Device {
         match self {
             Driver::Ahci(d) => d.port.device.as_ref(),
+            Driver::Mmc(d) => d.port.device.as_ref(),
             Driver::Nvme(d) => d.port.device.as_ref(),
         }
     }
@@ -80,6 +89,7 @@ impl Driver {
     pub fn device_mut(&mut self) -> &mut dyn Device {
         match self {
             Driver::Ahci(d) => d.port.device.as_mut(),
+            Driver::Mmc(d) => d.port.device.as_mut(),
             Driver::Nvme(d) => d.port.device.as_mut(),
         }
     }
@@ -97,6 +107,7 @@ impl BlkDriver for Driver {
     ) -> BlkStatus {
         match self {
             Driver::Ahci(d) => d.queue_rq(now, hctx, id, rq, last),
+            Driver::Mmc(d) => d.queue_rq(now, hctx, id, rq, last),
             Driver::Nvme(d) => d.queue_rq(now, hctx, id, rq, last),
         }
     }
@@ -104,7 +115,7 @@ impl BlkDriver for Driver {
     fn get_budget(&mut self) -> bool {
         match self {
             Driver::Ahci(d) => d.get_budget(),
-            Driver::Nvme(_) => true,
+            Driver::Mmc(_) | Driver::Nvme(_) => true,
         }
     }
 

@@ -1,0 +1,165 @@
+//! MMC: SD cards, one command at a time (`drivers/mmc/core/block.c` and
+//! `queue.c`, for a host without command queueing).
+//!
+//! The card has one command. The driver prepares the next read or write while
+//! it runs, and waits with it until the card is free (`mmc_blk_mq_issue_rw_rq`);
+//! it takes no third one (`mq->busy`). Everything else waits until the card is
+//! idle, and goes alone (`MMC_ISSUE_SYNC`).
+
+use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
+use blklab_device::Device;
+
+use crate::port::{Port, RequestEnd};
+
+/// Tags of the queue (`MMC_QUEUE_DEPTH`).
+const QUEUE_DEPTH: u32 = 64;
+
+/// The MMC driver.
+pub struct Mmc {
+    pub(crate) port: Port,
+    /// With the card.
+    running: bool,
+    /// Prepared, with the hardware queue that it came on.
+    prepared: Option<(usize, RequestId, Request)>,
+    /// What runs tolerates nothing beside it.
+    exclusive: bool,
+}
+
+impl Mmc {
+    pub(crate) fn new(device: Box<dyn Device>) -> Mmc {
+        Mmc {
+            port: Port::new(device),
+            running: false,
+            prepared: None,
+            exclusive: false,
+        }
+    }
+
+    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        self.port.queue_config(nr_cpus, 1, QUEUE_DEPTH)
+    }
+
+    pub(crate) fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        _last: bool,
+    ) -> BlkStatus {
+        let transfers = matches!(rq.op, Op::Read | Op::Write);
+        if self.exclusive || self.prepared.is_some() || (!transfers && self.running) {
+            return BlkStatus::DevResource;
+        }
+        if self.running {
+            self.prepared = Some((hctx, id, rq.clone()));
+            return BlkStatus::Ok;
+        }
+        self.running = true;
+        self.exclusive = !transfers;
+        self.port.submit(now, hctx, id, rq);
+        BlkStatus::Ok
+    }
+
+    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        // End by end, since the next command goes when the last has ended.
+        loop {
+            let before = ends.len();
+            let reached = self.port.advance_to_completion(now, ends);
+            if ends.len() == before {
+                return;
+            }
+            self.start_next(reached);
+        }
+    }
+
+    pub(crate) fn advance_to_completion(
+        &mut self,
+        limit: Nanos,
+        ends: &mut Vec<RequestEnd>,
+    ) -> Nanos {
+        let before = ends.len();
+        let reached = self.port.advance_to_completion(limit, ends);
+        if ends.len() > before {
+            self.start_next(reached);
+        }
+        reached
+    }
+
+    /// The card is free.
+    fn start_next(&mut self, now: Nanos) {
+        self.exclusive = false;
+        self.running = self.prepared.is_some();
+        if let Some((hctx, id, rq)) = self.prepared.take() {
+            self.port.submit(now, hctx, id, &rq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, Sector};
+    use blklab_device::registry;
+
+    fn request(op: Op, sector: u64) -> Request {
+        let sectors = if op == Op::Flush { 0 } else { 8 };
+        Request::for_bio(&Bio::new(op, Sector(sector), sectors), Nanos::ZERO)
+    }
+
+    #[test]
+    fn one_runs_one_is_prepared_and_no_third_is_taken() {
+        let spec = registry::find("sd-card").expect("known").expect("valid");
+        let alone = {
+            let mut mmc = Mmc::new(spec.build(1));
+            let id = RequestId::from_index(0);
+            mmc.queue_rq(Nanos::ZERO, 0, id, &request(Op::Read, 0), true);
+            let mut ends = Vec::new();
+            mmc.advance(Nanos::from_secs(1), &mut ends);
+            ends[0].at
+        };
+        let mut mmc = Mmc::new(spec.build(1));
+        let mut taken = Vec::new();
+        for n in 0..3 {
+            let id = RequestId::from_index(n);
+            let read = request(Op::Read, n as u64 * 80_000);
+            taken.push(mmc.queue_rq(Nanos::ZERO, 0, id, &read, true));
+        }
+        let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
+        assert_eq!(taken, [ok, ok, no]);
+        let mut ends = Vec::new();
+        mmc.advance(Nanos::from_secs(1), &mut ends);
+        let at: Vec<u64> = ends.iter().map(|end| end.at.0).collect();
+        assert_eq!(at[0], alone.0);
+        // One after the other, however long both have been known.
+        assert!(at.len() == 2 && at[1] >= 2 * at[0] - at[0] / 4, "{at:?}");
+    }
+
+    #[test]
+    fn a_discard_waits_until_the_card_is_idle_and_goes_alone() {
+        let spec = registry::find("sd-card").expect("known").expect("valid");
+        let mut mmc = Mmc::new(spec.build(1));
+        let ids: Vec<RequestId> = (0..3).map(RequestId::from_index).collect();
+        let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
+        let now = Nanos::ZERO;
+        assert_eq!(
+            mmc.queue_rq(now, 0, ids[0], &request(Op::Read, 0), true),
+            ok
+        );
+        assert_eq!(
+            mmc.queue_rq(now, 0, ids[1], &request(Op::Discard, 8), true),
+            no
+        );
+        let mut ends = Vec::new();
+        let later = Nanos::from_secs(1);
+        mmc.advance(later, &mut ends);
+        assert_eq!(
+            mmc.queue_rq(later, 0, ids[1], &request(Op::Discard, 8), true),
+            ok
+        );
+        assert_eq!(
+            mmc.queue_rq(later, 0, ids[2], &request(Op::Read, 0), true),
+            no
+        );
+    }
+}
