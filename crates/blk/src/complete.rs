@@ -1,5 +1,6 @@
 //! The way out: `blk_mq_end_request` and what it sets going.
 
+use crate::bio::Bio;
 use crate::queue::{BioEnd, BlkDriver, RequestQueue};
 use crate::request::{BioId, IoStatus, RequestId, RqFlags};
 use crate::trace::TraceKind;
@@ -7,6 +8,7 @@ use crate::units::Nanos;
 
 impl RequestQueue {
     /// The drive finished a request.
+    #[inline]
     pub fn complete<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -31,6 +33,7 @@ impl RequestQueue {
     }
 
     /// Ends a request, or a step of its flush sequence.
+    #[inline]
     fn end_by_kind(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let flags = self.rqs[id].rq_flags;
         if flags.has(RqFlags::FLUSH_RQ) {
@@ -66,6 +69,7 @@ impl RequestQueue {
     }
 
     /// Ends a request: its bios, its accounting, the scheduler's view, its tags.
+    #[inline]
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         self.steps.ends += 1;
         self.end_bios(id, status);
@@ -78,6 +82,7 @@ impl RequestQueue {
         self.free_request(now, id);
     }
 
+    #[inline]
     fn end_bios(&mut self, id: RequestId, status: IoStatus) {
         let mut at = self.rqs[id].bios.take().map(|(first, _)| first);
         while let Some(bio) = at {
@@ -87,6 +92,7 @@ impl RequestQueue {
     }
 
     /// One part of a bio ended; the last one ends the whole.
+    #[inline]
     pub(crate) fn end_bio(&mut self, id: BioId, status: IoStatus) {
         let node = &mut self.rqs.bios[id];
         node.pending -= 1;
@@ -100,17 +106,24 @@ impl RequestQueue {
         self.rqs.bios.remove(id);
         match parent {
             Some(parent) => self.end_bio(parent, status),
-            None => self.ended.push(BioEnd {
-                user_data: bio.user_data,
-                submitter: bio.submitter,
-                op: bio.op,
-                sector: bio.sector,
-                sectors: bio.sectors,
-                status,
-            }),
+            None => self.tell_end(&bio, status),
         }
     }
 
+    /// Has whoever submitted a bio hear of its end.
+    #[inline]
+    pub(crate) fn tell_end(&mut self, bio: &Bio, status: IoStatus) {
+        self.ended.push(BioEnd {
+            user_data: bio.user_data,
+            submitter: bio.submitter,
+            op: bio.op,
+            sector: bio.sector,
+            sectors: bio.sectors,
+            status,
+        });
+    }
+
+    #[inline]
     fn account_done(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let rq = &self.rqs[id];
         let (group, is_write) = (rq.op.stat_group(), rq.is_write());
@@ -126,6 +139,7 @@ impl RequestQueue {
 
     /// `blk_mq_free_request`: the scheduler lets go, tags come free, waiters
     /// wake, and a marked queue is run again.
+    #[inline]
     pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
         if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED)
             && let Some((elevator, mut ctx)) = self.sched(now)
@@ -146,6 +160,7 @@ impl RequestQueue {
         self.restart(now, hctx);
     }
 
+    #[inline]
     fn wake_waiters(&mut self, hctx: usize) {
         if self.waiting[hctx].is_empty() {
             return;
@@ -159,6 +174,7 @@ impl RequestQueue {
     }
 
     /// `blk_mq_sched_restart`.
+    #[inline]
     pub(crate) fn restart(&mut self, now: Nanos, hctx: usize) {
         if self.hctxs[hctx].restart {
             self.hctxs[hctx].restart = false;

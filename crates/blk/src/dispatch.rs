@@ -181,6 +181,7 @@ impl RequestQueue {
     }
 
     /// Runs a hardware queue in the caller's own thread.
+    #[inline]
     pub(crate) fn run_hw_queue<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -193,6 +194,7 @@ impl RequestQueue {
     }
 
     /// Has kblockd run a hardware queue.
+    #[inline]
     pub(crate) fn run_hw_queue_async(&mut self, now: Nanos, hctx: usize) {
         if self.needs_run(hctx) {
             self.delay_run(now, hctx, Nanos::ZERO);
@@ -213,6 +215,7 @@ impl RequestQueue {
         }
     }
 
+    #[inline]
     fn needs_run(&self, hctx: usize) -> bool {
         let h = &self.hctxs[hctx];
         !self.quiesced
@@ -637,6 +640,7 @@ impl RequestQueue {
         Err(Lack::Tag)
     }
 
+    #[inline]
     pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
         let rq = &mut self.rqs[id];
         if rq.tag.is_none() {
@@ -656,12 +660,14 @@ impl RequestQueue {
         }
     }
 
+    #[inline]
     pub(crate) fn get_budget<D: BlkDriver + ?Sized>(&mut self, driver: &mut D) -> bool {
         let had = driver.get_budget();
         self.budget_wanted |= !had;
         had
     }
 
+    #[inline]
     pub(crate) fn put_budget<D: BlkDriver + ?Sized>(&mut self, id: RequestId, driver: &mut D) {
         if self.rqs[id].rq_flags.has(RqFlags::BUDGET) {
             self.rqs[id].rq_flags.clear(RqFlags::BUDGET);
@@ -670,6 +676,7 @@ impl RequestQueue {
     }
 
     /// Gives a request to the driver.
+    #[inline]
     pub(crate) fn queue_rq<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,

@@ -61,6 +61,7 @@ impl Hctx {
     }
 
     /// `blk_mq_update_dispatch_busy`: seven parts old, one part new.
+    #[inline]
     pub(crate) fn update_busy(&mut self, busy: bool) {
         if self.dispatch_busy == 0 && !busy {
             return;
@@ -85,6 +86,7 @@ impl Hctx {
         self.ctx_map[place / 64] &= !(1 << (place % 64));
     }
 
+    #[inline]
     pub(crate) fn any_ctx_pending(&self) -> bool {
         self.ctx_map.iter().any(|&word| word != 0)
     }
@@ -98,6 +100,7 @@ impl Hctx {
     }
 
     /// The tags a new request takes: the scheduler's where there is one.
+    #[inline]
     pub(crate) fn alloc_tags(&mut self) -> &mut Tags {
         self.sched_tags.as_mut().unwrap_or(&mut self.tags)
     }

@@ -1,5 +1,11 @@
 //! What a queue may ask of its drive (`/sys/block/*/queue/`).
 
+use crate::bio::Op;
+
+/// Bytes of memory that lie together: a user's buffer is scattered page by
+/// page, so a page each.
+const SEGMENT_BYTES: u64 = 4096;
+
 /// How much merging is tried (`queue/nomerges`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoMerges {
@@ -17,15 +23,13 @@ pub enum NoMerges {
 pub struct QueueLimits {
     /// Size of the drive.
     pub capacity_sectors: u64,
-    /// Every range is a multiple of this, in sectors.
+    /// Every range is a multiple of this, in sectors: a power of two, as
+    /// `blk_validate_block_size` demands.
     pub logical_block_sectors: u32,
     /// Largest read or write (`max_sectors_kb` x 2).
     pub max_sectors: u32,
     /// Most memory segments of a request.
     pub max_segments: u16,
-    /// Bytes of memory that lie together: a user's buffer is scattered page by
-    /// page, so a page each.
-    pub segment_bytes: u32,
     /// Largest discard; zero where the drive takes none.
     pub max_discard_sectors: u32,
     /// Ranges of one discard command; more than one makes any two discards mergeable.
@@ -53,7 +57,6 @@ impl Default for QueueLimits {
             logical_block_sectors: 1,
             max_sectors: DEFAULT_MAX_SECTORS,
             max_segments: 128,
-            segment_bytes: 4096,
             max_discard_sectors: u32::MAX >> 9,
             max_discard_segments: 1,
             max_write_zeroes_sectors: 0,
@@ -67,16 +70,34 @@ impl Default for QueueLimits {
 
 impl QueueLimits {
     /// Memory segments of a bio of `sectors`.
+    #[inline]
     pub fn segments_of(&self, sectors: u32) -> u16 {
         let bytes = sectors as u64 * crate::units::SECTOR_SIZE;
-        bytes
-            .div_ceil(self.segment_bytes as u64)
-            .clamp(1, u16::MAX as u64) as u16
+        bytes.div_ceil(SEGMENT_BYTES).clamp(1, u16::MAX as u64) as u16
+    }
+
+    /// Whether a number of sectors, or all of several or-ed together, is a
+    /// number of whole blocks.
+    #[inline]
+    pub fn is_whole_blocks(&self, sectors: u64) -> bool {
+        sectors & (self.logical_block_sectors as u64 - 1) == 0
+    }
+
+    /// The largest request of an operation, in whole blocks.
+    #[inline]
+    pub fn max_request_sectors(&self, op: Op) -> u32 {
+        let max = match op {
+            Op::Discard => self.max_discard_sectors,
+            Op::WriteZeroes => self.max_write_zeroes_sectors,
+            _ => self.max_rw_sectors(),
+        };
+        (max & !(self.logical_block_sectors - 1)).max(self.logical_block_sectors)
     }
 
     /// The largest request of reads or writes that both limits allow.
+    #[inline]
     pub fn max_rw_sectors(&self) -> u32 {
-        let by_segments = self.max_segments as u64 * self.segment_bytes as u64 / 512;
+        let by_segments = self.max_segments as u64 * SEGMENT_BYTES / 512;
         (self.max_sectors as u64).min(by_segments).max(1) as u32
     }
 }

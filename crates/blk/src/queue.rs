@@ -397,6 +397,7 @@ impl RequestQueue {
 
     /// Requests made so far, those merged since included: the number of the
     /// next one.
+    #[inline]
     pub fn requests_made(&self) -> u64 {
         self.rqs.made()
     }
@@ -407,6 +408,7 @@ impl RequestQueue {
     }
 
     /// When [`RequestQueue::process`] should be called next.
+    #[inline]
     pub fn next_event(&self) -> Nanos {
         if !self.runs.is_empty() {
             return Nanos::ZERO;
@@ -428,18 +430,21 @@ impl RequestQueue {
     }
 
     /// Appends the bios that ended to `out`.
+    #[inline]
     pub fn take_ended(&mut self, out: &mut Vec<BioEnd>) {
-        out.append(&mut self.ended);
+        hand_over(&mut self.ended, out);
     }
 
     /// Whether some bio ended that nobody has taken yet.
+    #[inline]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
     /// Appends the tickets of waiters that may go on to `out`.
+    #[inline]
     pub fn take_woken(&mut self, out: &mut Vec<u64>) {
-        out.append(&mut self.woken);
+        hand_over(&mut self.woken, out);
     }
 
     /// Starts or stops recording tracepoints.
@@ -473,6 +478,7 @@ impl RequestQueue {
     }
 
     /// The steps done so far, for whoever knows what they cost.
+    #[inline]
     pub fn steps(&self) -> Steps {
         self.steps
     }
@@ -489,6 +495,7 @@ impl RequestQueue {
     }
 
     /// The hardware context of a CPU.
+    #[inline]
     pub fn hctx_of(&self, cpu: usize) -> usize {
         self.cpu_map[cpu].0 as usize
     }
@@ -540,6 +547,7 @@ impl RequestQueue {
     }
 
     /// The scheduler with what its hooks see.
+    #[inline]
     pub(crate) fn sched(
         &mut self,
         now: Nanos,
@@ -555,6 +563,7 @@ impl RequestQueue {
         Some((elevator, ctx))
     }
 
+    #[inline]
     pub(crate) fn count_in_flight(&mut self, now: Nanos, is_write: bool, change: i32) {
         if self.in_flight != [0; 2] {
             self.counters.io_ticks_ns += now.saturating_sub(self.in_flight_since).0;
@@ -562,5 +571,16 @@ impl RequestQueue {
         self.in_flight_since = now;
         let count = &mut self.in_flight[is_write as usize];
         *count = count.wrapping_add_signed(change);
+    }
+}
+
+/// Moves everything to the end of `out`. Mostly there is nothing to move, or
+/// nothing to move it behind.
+#[inline]
+fn hand_over<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
+    if out.is_empty() {
+        std::mem::swap(from, out);
+    } else if !from.is_empty() {
+        out.append(from);
     }
 }

@@ -216,6 +216,7 @@ impl Requests {
     }
 
     /// Frees a request.
+    #[inline]
     pub fn remove(&mut self, id: RequestId) {
         self.requests.remove(id);
     }
@@ -236,6 +237,7 @@ impl Requests {
     }
 
     /// Stores a bio.
+    #[inline]
     pub(crate) fn insert_bio(&mut self, bio: Bio, parent: Option<BioId>) -> BioId {
         self.bios.insert(BioNode {
             bio,

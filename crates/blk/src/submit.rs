@@ -32,24 +32,24 @@ impl RequestQueue {
         if self.frozen {
             return self.wait_for_thaw(cpu, bio);
         }
-        let whole = self.rqs.insert_bio(bio, None);
-        let Some(work) = self.admit(whole, bio) else {
+        let mut work = bio;
+        if let Err(status) = self.admit(&mut work) {
+            self.tell_end(&bio, status);
             return Submit::Done;
-        };
+        }
         self.trace.bio(now, TraceKind::BioQueue, &work);
-        let limit = self.part_limit(work.op);
-        if work.sectors <= limit {
-            self.rqs.bios[whole].bio = work;
+        if work.sectors <= self.merge.limits.max_request_sectors(work.op) {
+            let whole = self.rqs.insert_bio(work, None);
             return self.submit_part(now, cpu, plug, whole, None, driver);
         }
         if work.flags.has(BioFlags::NOWAIT) {
             // Some parts would be under way when another had to wait.
-            self.end_bio(whole, IoStatus::WouldBlock);
+            self.tell_end(&bio, IoStatus::WouldBlock);
             return Submit::Done;
         }
         let rest = Rest {
             bio: work,
-            parent: whole,
+            parent: self.rqs.insert_bio(bio, None),
         };
         self.submit_rest(now, cpu, plug, rest, driver)
     }
@@ -106,9 +106,10 @@ impl RequestQueue {
     }
 
     /// Checks a bio (`submit_bio_noacct`) and brings a flush into the form the
-    /// rest works with: an empty write with PREFLUSH. `None` where it ended here.
-    fn admit(&mut self, id: BioId, bio: Bio) -> Option<Bio> {
-        let mut bio = bio;
+    /// rest works with: an empty write with PREFLUSH. An error is how it ends
+    /// here, which may be well.
+    #[inline]
+    fn admit(&self, bio: &mut Bio) -> Result<(), IoStatus> {
         if bio.op == Op::Flush {
             bio.op = Op::Write;
             bio.flags = bio.flags.with(BioFlags::PREFLUSH);
@@ -119,13 +120,10 @@ impl RequestQueue {
         if is_flush && !limits.write_cache {
             bio.flags = bio.flags.without(FLUSH_FLAGS);
             if bio.sectors == 0 {
-                self.end_bio(id, IoStatus::Ok);
-                return None;
+                return Err(IoStatus::Ok);
             }
         }
-        let unit = limits.logical_block_sectors as u64;
-        let aligned =
-            bio.sector.0.is_multiple_of(unit) && (bio.sectors as u64).is_multiple_of(unit);
+        let aligned = limits.is_whole_blocks(bio.sector.0 | bio.sectors as u64);
         let end = bio.sector.0.checked_add(bio.sectors as u64);
         let inside = end.is_some_and(|end| end <= limits.capacity_sectors);
         let supported = match bio.op {
@@ -135,24 +133,12 @@ impl RequestQueue {
         };
         let empty = bio.sectors == 0 && !is_flush;
         if !supported {
-            self.end_bio(id, IoStatus::NotSupported);
+            Err(IoStatus::NotSupported)
         } else if !inside || !aligned || empty {
-            self.end_bio(id, IoStatus::IoError);
+            Err(IoStatus::IoError)
         } else {
-            return Some(bio);
+            Ok(())
         }
-        None
-    }
-
-    /// The largest request of an operation, in whole blocks.
-    fn part_limit(&self, op: Op) -> u32 {
-        let limits = &self.merge.limits;
-        let max = match op {
-            Op::Discard => limits.max_discard_sectors,
-            Op::WriteZeroes => limits.max_write_zeroes_sectors,
-            _ => limits.max_rw_sectors(),
-        };
-        (max - max % limits.logical_block_sectors).max(limits.logical_block_sectors)
     }
 
     /// Submits a large bio part by part.
@@ -168,7 +154,7 @@ impl RequestQueue {
             bio: mut left,
             parent,
         } = rest;
-        let limit = self.part_limit(left.op);
+        let limit = self.merge.limits.max_request_sectors(left.op);
         while left.sectors > 0 {
             let mut part = left;
             part.sectors = left.sectors.min(limit);
@@ -188,6 +174,7 @@ impl RequestQueue {
     }
 
     /// Merges a bio that fits one request, or makes one of it.
+    #[inline]
     fn submit_part<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -223,6 +210,7 @@ impl RequestQueue {
 
     /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
     /// is queued.
+    #[inline]
     fn try_merge(
         &mut self,
         now: Nanos,
@@ -257,6 +245,7 @@ impl RequestQueue {
         )
     }
 
+    #[inline]
     fn merge_into_queue(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
         if let Some((elevator, mut ctx)) = self.sched(now) {
             let merged = elevator.bio_merge(&mut ctx, cpu, bio);
@@ -304,6 +293,7 @@ impl RequestQueue {
     }
 
     /// A tag may be had by running the queue (`blk_mq_get_tag`).
+    #[inline]
     fn alloc_or_run<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -331,6 +321,7 @@ impl RequestQueue {
     }
 
     /// A request with a tag, if there is one.
+    #[inline]
     fn alloc_request(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
@@ -362,6 +353,7 @@ impl RequestQueue {
 
     /// Sends a new request on its way: to the flush machinery, the plug, the
     /// scheduler or the driver.
+    #[inline]
     fn start_request<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -529,6 +521,7 @@ impl RequestQueue {
     }
 
     /// `blk_mq_try_issue_directly`: one request, no scheduler, no plug.
+    #[inline]
     fn try_issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -613,6 +606,7 @@ impl RequestQueue {
     }
 
     /// Gives a request to the driver without queueing it anywhere.
+    #[inline]
     fn issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,

@@ -192,6 +192,7 @@ impl Process {
 
     /// Whether it has ended and nobody was told so yet: an I/O that ends on the
     /// spot may end the process while somebody is still dealing with it.
+    #[inline]
     pub(crate) fn just_ended(&mut self) -> bool {
         self.is_over() && !std::mem::replace(&mut self.end_told, true)
     }
@@ -235,6 +236,7 @@ impl Process {
     }
 
     /// Whether the process, now awake, has its CPU; else it waits for it.
+    #[inline]
     fn gets_cpu(&mut self, world: &mut World<'_>) -> bool {
         let gets = self.costs.free || world.fair.wakes(self.cpu, self.id);
         self.state = if gets { State::Running } else { State::Ready };
@@ -271,6 +273,7 @@ impl Process {
     }
 
     /// One of its bios ended.
+    #[inline]
     pub(crate) fn on_end(
         &mut self,
         now: Nanos,
@@ -293,6 +296,7 @@ impl Process {
     }
 
     /// It has what it slept for.
+    #[inline]
     fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
         self.waits(now, -1, world);
         if !self.gets_cpu(world) {
@@ -368,6 +372,7 @@ impl Process {
         }
     }
 
+    #[inline]
     fn outstanding(&self) -> u32 {
         self.in_flight + self.batch.len() as u32 + self.done.len() as u32
     }
@@ -394,6 +399,7 @@ impl Process {
         }
     }
 
+    #[inline]
     fn prepare(&mut self, now: Nanos, next: &NextIo) {
         let io = Io {
             dir: next.dir,
@@ -439,18 +445,20 @@ impl Process {
                 return;
             }
         }
-        for disk in 0..self.plugs.len() {
-            if !self.plugs[disk].is_empty() {
-                self.unplug(now, disk, world);
+        if self.plugging {
+            for disk in 0..self.plugs.len() {
+                if !self.plugs[disk].is_empty() {
+                    self.unplug(now, disk, world);
+                }
             }
+            if self.state != State::Running {
+                // The CPU is still at it; the call returns after that.
+                return;
+            }
+            self.plugging = false;
         }
-        if self.state != State::Running {
-            // The CPU is still at it; the call returns after that.
-            return;
-        }
-        self.plugging = false;
         if !self.spec.engine.is_synchronous() {
-            for slot in self.call.drain(..) {
+            for &slot in &self.call {
                 self.ios[slot as usize].issued = now;
             }
         }
@@ -464,6 +472,7 @@ impl Process {
 
     /// Pays for what comes before a submission: the program's decision, and the
     /// call into the kernel. Returns true where that takes time.
+    #[inline]
     fn pay_ahead(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
         self.paid = true;
         let user = self.costs.user_submit;
@@ -482,6 +491,7 @@ impl Process {
     }
 
     /// Charges what the block layer did for this process since `before`.
+    #[inline]
     fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
         let d = &mut world.disks[disk];
         if self.dispatch == Dispatch::Submitter {
@@ -514,6 +524,7 @@ impl Process {
     }
 
     /// Submits one I/O.
+    #[inline]
     fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
         let disk = self.ios[slot as usize].disk;
         let bio = self.bio(
@@ -537,6 +548,7 @@ impl Process {
         }
     }
 
+    #[inline]
     fn bio(&self, slot: u32, nowait: bool) -> Bio {
         let io = &self.ios[slot as usize];
         let op = match io.dir {
@@ -583,6 +595,7 @@ impl Process {
 
     /// Takes completions: at least `iodepth_batch_complete_min`, and on until
     /// no more than `iodepth_low` are left.
+    #[inline]
     fn reap(&mut self, now: Nanos, world: &mut World<'_>) {
         let outstanding = self.in_flight + self.done.len() as u32;
         let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
@@ -598,6 +611,7 @@ impl Process {
 
     /// Takes at least `min` completions and at most
     /// `iodepth_batch_complete_max`. Returns false where it waits for them.
+    #[inline]
     fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World<'_>) -> bool {
         if (self.done.len() as u32) < min {
             self.sleep(now, State::Completions(min), world);
@@ -700,10 +714,13 @@ impl Process {
     }
 
     /// Spends CPU time. Returns true where the process goes on only later.
+    #[inline]
     fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
-        if cost == Nanos::ZERO {
-            return false;
-        }
+        cost > Nanos::ZERO && self.occupy(now, cost, mode, world)
+    }
+
+    /// Uses its CPU.
+    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
         self.recorder.spent(mode, cost.0);
         world.fair.ran(self.id, cost);
         let until = world.cpus.run(self.cpu, now, cost, mode);

@@ -1,7 +1,7 @@
 //! What a process writes down of its I/O, as fio does (`stat.c`).
 
 use blklab_blk::{IoStatus, Nanos};
-use blklab_stats::{DirResults, JobResults, JobSetup};
+use blklab_stats::{DirResults, Histogram, JobResults, JobSetup};
 use blklab_workload::fio::{Direction, JobSpec};
 
 use crate::cpu::Mode;
@@ -18,6 +18,9 @@ pub(crate) struct Recorder {
     results: JobResults,
     windows: [Window; 3],
     window_ns: u64,
+    /// By direction, latencies of I/Os whose submission took no time, as all of
+    /// a machine whose CPUs cost nothing: three figures in one.
+    submitted_at_once: [Histogram; 3],
     /// Measuring starts here; before it is the ramp.
     measure_from: Nanos,
     ramp: Nanos,
@@ -57,6 +60,7 @@ impl Recorder {
             results,
             windows: [Window::default(); 3],
             window_ns: window.0,
+            submitted_at_once: [const { Histogram::new() }; 3],
             measure_from: Nanos::ZERO,
             ramp,
             ramping: ramp > Nanos::ZERO,
@@ -70,6 +74,7 @@ impl Recorder {
             .for_each(|w| w.since = self.measure_from);
     }
 
+    #[inline]
     fn dir(&mut self, dir: Direction) -> &mut DirResults {
         match dir {
             Direction::Read => &mut self.results.read,
@@ -90,30 +95,35 @@ impl Recorder {
         true
     }
 
+    #[inline]
     pub(crate) fn submitted(&mut self, count: u32) {
         if !self.ramping {
             self.results.submit.record(count);
         }
     }
 
+    #[inline]
     pub(crate) fn depth(&mut self, depth: u32) {
         if !self.ramping {
             self.results.depth.record(depth);
         }
     }
 
+    #[inline]
     pub(crate) fn reaped(&mut self, count: u32) {
         if !self.ramping {
             self.results.complete.record(count);
         }
     }
 
+    #[inline]
     pub(crate) fn context_switch(&mut self) {
         if !self.ramping {
             self.results.cpu.context_switches += 1;
         }
     }
 
+    #[inline]
     pub(crate) fn spent(&mut self, mode: Mode, cost_ns: u64) {
         if self.ramping {
             return;
@@ -155,6 +165,10 @@ impl Recorder {
         let d = self.dir(dir);
         d.ios += 1;
         d.bytes += bytes;
+        if !sync && issued == started {
+            let lat_ns = now.saturating_sub(started).0;
+            return self.submitted_at_once[dir as usize].record(lat_ns);
+        }
         if !sync {
             d.slat_ns.record(issued.saturating_sub(started).0);
         }
@@ -165,21 +179,26 @@ impl Recorder {
     /// Adds an I/O to its window. Windows end by the clock, as fio's helper
     /// thread ends them: were it a completion that ends one, bursts of
     /// completions would fall out of all windows but the next.
+    #[inline]
     fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {
         let window_ns = self.window_ns;
         let window = &mut self.windows[dir as usize];
-        let spans = now.saturating_sub(window.since).0 / window_ns;
-        let ended = *window;
-        if spans > 0 {
-            *window = Window {
-                since: window.since + Nanos(spans * window_ns),
-                ..Window::default()
-            };
+        let past_ns = now.saturating_sub(window.since).0;
+        if past_ns < window_ns {
+            window.bytes += bytes;
+            window.ios += 1;
+            return;
         }
-        window.bytes += bytes;
-        window.ios += 1;
+        let ended = std::mem::replace(
+            window,
+            Window {
+                since: window.since + Nanos(past_ns - past_ns % window_ns),
+                bytes,
+                ios: 1,
+            },
+        );
         // fio has no entry for a window in which nothing ended.
-        if spans > 0 && ended.ios > 0 {
+        if ended.ios > 0 {
             let per_second = 1e9 / window_ns as f64;
             let d = self.dir(dir);
             d.bw_samples.record(ended.bytes as f64 * per_second);
@@ -212,7 +231,14 @@ impl Recorder {
     }
 
     /// What was written down; `process` is the process's number.
-    pub(crate) fn into_results(self, process: u32) -> JobResults {
+    pub(crate) fn into_results(mut self, process: u32) -> JobResults {
+        for dir in Direction::ALL {
+            let at_once = std::mem::take(&mut self.submitted_at_once[dir as usize]);
+            let d = self.dir(dir);
+            d.slat_ns.record_many(0, at_once.count());
+            d.clat_ns.merge(&at_once);
+            d.lat_ns.merge(&at_once);
+        }
         JobResults {
             process,
             ..self.results

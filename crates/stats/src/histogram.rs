@@ -106,6 +106,21 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Counts one value so many times.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.record(ns);
+        let more = count - 1;
+        self.counts[slot_of(ns.min(MAX_NS))] += more;
+        self.count += more;
+        self.sum_ns += ns as u128 * more as u128;
+        let square = ns as u128 * ns as u128;
+        let squares = square.saturating_mul(more as u128);
+        self.sum_squares = self.sum_squares.saturating_add(squares);
+    }
+
     /// The values of which fio's histogram tells: `bins`, and the figures it
     /// prints beside them (`stddev_ns` over `n - 1`). Without bins the
     /// extremes, mean and deviation are known, and percentiles are not: they
@@ -401,6 +416,17 @@ mod tests {
         let mut h = Histogram::new();
         h.merge(&Histogram::new());
         assert_eq!(h.counts.capacity(), 0);
+    }
+
+    #[test]
+    fn many_of_a_value_are_so_many_times_one() {
+        let (mut many, mut each) = (Histogram::new(), Histogram::new());
+        for (ns, count) in [(0, 3), (70_000, 0), (5_000, 1000)] {
+            many.record_many(ns, count);
+            (0..count).for_each(|_| each.record(ns));
+        }
+        assert_eq!(many.summary(), each.summary());
+        assert!(many.bars().eq(each.bars()));
     }
 
     #[test]

@@ -80,14 +80,7 @@ impl Whole<'_> {
 
     /// Takes as much off a bio as one request may hold.
     fn first_part(&self, left: &mut Bio) -> Bio {
-        let limits = self.queue.limits();
-        let max = match left.op {
-            Op::Discard => limits.max_discard_sectors,
-            Op::WriteZeroes => limits.max_write_zeroes_sectors,
-            _ => limits.max_rw_sectors(),
-        };
-        let block = limits.logical_block_sectors.max(1);
-        let max = (max - max % block).max(block);
+        let max = self.queue.limits().max_request_sectors(left.op);
         let mut part = *left;
         part.sectors = left.sectors.min(max);
         left.sector = part.end();
