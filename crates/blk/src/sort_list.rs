@@ -4,7 +4,9 @@
 //! Sorted runs of at most [`RUN`] entries under a small directory of first
 //! keys, which is a two-level B+ tree. At a few hundred requests an insert
 //! is two searches without a branch and a short move inside a few cache lines;
-//! runs are reused, so a warm list allocates nothing.
+//! runs are reused, so a warm list allocates nothing. A *finger* stays where
+//! the entry taken out last was, which is where a scheduler that walks along
+//! the sectors goes on, so that this is not searched for.
 
 use std::cell::Cell;
 use std::hint::select_unpredictable;
@@ -13,23 +15,27 @@ use crate::request::{RequestId, Requests};
 use crate::units::Sector;
 
 /// Entries a run holds before it is split: a power of two.
-const RUN: usize = 32;
+const RUN: usize = 16;
 /// Two neighbours with no more entries than this together become one.
 const JOIN: usize = RUN / 2;
 /// The key of a place that holds nothing: behind all others.
 const NOTHING: u64 = u64::MAX;
 
+/// Places of a run. Those beyond [`RUN`] hold nothing, so that as many entries
+/// are moved whatever is behind them: a move of fixed length has no branches.
+const PLACES: usize = 2 * RUN;
+
 #[derive(Clone, Debug)]
 struct Run {
-    keys: [u64; RUN],
-    ids: [Option<RequestId>; RUN],
+    keys: [u64; PLACES],
+    ids: [Option<RequestId>; PLACES],
     len: usize,
 }
 
 impl Run {
     const EMPTY: Run = Run {
-        keys: [NOTHING; RUN],
-        ids: [None; RUN],
+        keys: [NOTHING; PLACES],
+        ids: [None; PLACES],
         len: 0,
     };
 
@@ -47,20 +53,20 @@ impl Run {
         base + (self.keys[base] < key) as usize
     }
 
+    #[inline]
     fn insert(&mut self, at: usize, key: u64, id: RequestId) {
-        self.keys.copy_within(at..self.len, at + 1);
-        self.ids.copy_within(at..self.len, at + 1);
+        move_entries(&mut self.keys, at, at + 1);
+        move_entries(&mut self.ids, at, at + 1);
         self.keys[at] = key;
         self.ids[at] = Some(id);
         self.len += 1;
     }
 
+    #[inline]
     fn remove(&mut self, at: usize) {
-        self.keys.copy_within(at + 1..self.len, at);
-        self.ids.copy_within(at + 1..self.len, at);
+        move_entries(&mut self.keys, at + 1, at);
+        move_entries(&mut self.ids, at + 1, at);
         self.len -= 1;
-        self.keys[self.len] = NOTHING;
-        self.ids[self.len] = None;
     }
 
     /// Moves the entries from `at` on to the end of `other`.
@@ -72,6 +78,14 @@ impl Run {
         self.ids[at..self.len].fill(None);
         other.len = end;
         self.len = at;
+    }
+}
+
+/// Moves as many entries as a run may hold.
+#[inline]
+fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
+    if let Some(moved) = places[from..].first_chunk::<RUN>().copied() {
+        places[to..to + RUN].copy_from_slice(&moved);
     }
 }
 
@@ -91,8 +105,16 @@ pub struct SortList {
     runs: Vec<Run>,
     free: Vec<u32>,
     len: usize,
-    /// What was found last is most likely taken out next.
-    found: Cell<Place>,
+    finger: Cell<Finger>,
+    /// There may be requests that start at one sector.
+    has_equals: bool,
+}
+
+/// The place of the first key that is no less than `key`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Finger {
+    key: u64,
+    place: Place,
 }
 
 impl SortList {
@@ -115,6 +137,7 @@ impl SortList {
     /// Puts a request in, behind those that start at the same sector. It keeps
     /// its place when its sector changes, until it is taken out: a request is
     /// in one sort list at most, as it has one `rb_node` in the kernel.
+    #[inline]
     pub fn insert(&mut self, rqs: &mut Requests, id: RequestId) {
         let sector = rqs[id].sector;
         debug_assert!(
@@ -138,9 +161,18 @@ impl SortList {
         }
         let run = self.run_mut(entry);
         let at = run.count_before(after).min(run.len);
+        let is_equal = at > 0 && run.keys[at - 1] == key;
         run.insert(at, key, id);
         if at == 0 {
             self.firsts[entry] = key;
+        }
+        self.has_equals |= is_equal;
+        let Finger { key: bound, place } = self.finger.get_mut();
+        // Before or behind it is a coin's toss, which is not branched on.
+        let is_before = key < *bound;
+        place.at += (is_before & (place.entry == entry)) as usize;
+        if !is_before & (entry < place.entry) {
+            *place = Place { entry, at };
         }
     }
 
@@ -148,6 +180,7 @@ impl SortList {
     ///
     /// # Panics
     /// Where it is not in the list.
+    #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let place = self.place_of(rqs, id).expect("request is in the list");
         self.remove_at(rqs, id, place);
@@ -157,6 +190,7 @@ impl SortList {
     ///
     /// # Panics
     /// Where it is not in the list.
+    #[inline]
     pub fn take(
         &mut self,
         rqs: &mut Requests,
@@ -168,17 +202,32 @@ impl SortList {
         neighbours
     }
 
+    #[inline]
     fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) {
         rqs[id].sorted_at = None;
         self.len -= 1;
         let run = self.run_mut(place.entry);
+        let key = run.keys[place.at];
         run.remove(place.at);
-        match (run.len, run.keys[0]) {
-            (0, _) => return self.drop_entry(place.entry),
-            (_, first) if place.at == 0 => self.firsts[place.entry] = first,
-            _ => {}
+        let (len, first) = (run.len, run.keys[0]);
+        if len == 0 {
+            self.drop_entry(place.entry);
+        } else {
+            if place.at == 0 {
+                self.firsts[place.entry] = first;
+            }
+            if len < JOIN {
+                self.join_neighbours(place.entry);
+            }
         }
-        self.join_neighbours(place.entry);
+        let place = self.normal(place);
+        self.finger.set(Finger { key, place });
+        if self.has_equals {
+            // One that starts at the same sector may be left before it.
+            self.has_equals = self.len > 0;
+            let place = self.lower_bound(key);
+            self.finger.set(Finger { key, place });
+        }
     }
 
     /// Whether the request is in the list.
@@ -189,8 +238,13 @@ impl SortList {
     /// The first request that starts at or behind `sector`.
     #[inline]
     pub fn from_sector(&self, sector: Sector) -> Option<RequestId> {
+        let Finger { key, place } = self.finger.get();
+        if key == sector.0 {
+            return self.id_at(place);
+        }
         let place = self.lower_bound(sector.0);
-        self.found.set(place);
+        let key = sector.0;
+        self.finger.set(Finger { key, place });
         self.id_at(place)
     }
 
@@ -224,6 +278,7 @@ impl SortList {
         self.before(self.place_of(rqs, id)?)
     }
 
+    #[inline]
     fn before(&self, place: Place) -> Option<RequestId> {
         if place.at > 0 {
             return self.id_at(Place {
@@ -246,10 +301,12 @@ impl SortList {
         })
     }
 
+    #[inline]
     fn run(&self, entry: usize) -> &Run {
         &self.runs[self.order[entry] as usize]
     }
 
+    #[inline]
     fn run_mut(&mut self, entry: usize) -> &mut Run {
         &mut self.runs[self.order[entry] as usize]
     }
@@ -261,6 +318,7 @@ impl SortList {
     }
 
     /// The place behind this one; a run's end is the next run's start.
+    #[inline]
     fn behind(&self, place: Place) -> Place {
         self.normal(Place {
             at: place.at + 1,
@@ -268,6 +326,7 @@ impl SortList {
         })
     }
 
+    #[inline]
     fn normal(&self, place: Place) -> Place {
         if place.entry < self.order.len() && place.at >= self.run(place.entry).len {
             return Place {
@@ -290,17 +349,19 @@ impl SortList {
 
     #[inline]
     fn id_at(&self, place: Place) -> Option<RequestId> {
-        if place.entry >= self.order.len() || place.at >= RUN {
+        if place.entry >= self.order.len() || place.at >= PLACES {
             return None;
         }
         self.run(place.entry).ids[place.at]
     }
 
     /// Requests of equal sectors may stretch over several runs.
+    #[inline]
     fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Place> {
         let sector = rqs[id].sorted_at?;
-        if self.id_at(self.found.get()) == Some(id) {
-            return Some(self.found.get());
+        let at_finger = self.finger.get().place;
+        if self.id_at(at_finger) == Some(id) {
+            return Some(at_finger);
         }
         let mut place = self.lower_bound(sector.0);
         loop {
@@ -334,6 +395,15 @@ impl SortList {
         let first = to.keys[0];
         self.firsts.insert(entry + 1, first);
         self.order.insert(entry + 1, upper);
+        let place = &mut self.finger.get_mut().place;
+        if place.entry > entry {
+            place.entry += 1;
+        } else if place.entry == entry && place.at >= RUN / 2 {
+            *place = Place {
+                entry: entry + 1,
+                at: place.at - RUN / 2,
+            };
+        }
     }
 
     /// Gives an empty run back.
@@ -379,12 +449,23 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_as_a_sorted_map(
-            ops in prop::collection::vec((0u8..5, 0u64..300, any::<prop::sample::Index>()), 0..600),
+            ops in prop::collection::vec((0u8..7, 0u64..2000, any::<prop::sample::Index>()), 0..600),
+            sectors in prop::sample::select(vec![30u64, 300, 2000]),
         ) {
             let mut rqs = Requests::default();
-            let (mut list, mut model) = (SortList::new(), BTreeMap::new());
+            let mut list = SortList::new();
+            let mut model: BTreeMap<(u64, usize), RequestId> = BTreeMap::new();
+            let mut taken = 0;
             for (serial, (op, sector, pick)) in ops.into_iter().enumerate() {
-                if op < 3 || model.is_empty() {
+                let sector = sector % sectors;
+                // As schedulers walk along.
+                let want = model.range((taken, 0)..).next();
+                prop_assert_eq!(list.from_sector(Sector(taken)), want.map(|(_, id)| *id));
+                if op == 5 && let Some((&key, _)) = want {
+                    let id = model.remove(&key).unwrap();
+                    list.remove(&mut rqs, id);
+                    taken = key.0;
+                } else if op < 3 || model.is_empty() {
                     let bio = Bio::new(Op::Read, Sector(sector), 8);
                     let id = rqs.insert(Request::for_bio(&bio, Nanos::ZERO));
                     list.insert(&mut rqs, id);
@@ -392,6 +473,7 @@ mod tests {
                 } else if op == 3 {
                     let key = *model.keys().nth(pick.index(model.len())).unwrap();
                     let id = model.remove(&key).unwrap();
+                    taken = if pick.index(3) == 0 { taken } else { key.0 };
                     let neighbours = list.take(&mut rqs, id);
                     let before = model.range(..key).next_back().map(|(_, id)| *id);
                     let behind = model.range(key..).next().map(|(_, id)| *id);

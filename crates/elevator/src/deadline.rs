@@ -122,10 +122,10 @@ impl Deadline {
         let dir = ctx.rqs[id].is_write() as usize;
         // One that merges while it is being inserted is in no list yet.
         if ctx.rqs[id].is_sorted() {
+            let (_, behind) = self.sorted[dir].take(ctx.rqs, id);
             if self.next_rq[dir] == Some(id) {
-                self.next_rq[dir] = self.sorted[dir].next(ctx.rqs, id);
+                self.next_rq[dir] = behind;
             }
-            self.sorted[dir].remove(ctx.rqs, id);
             self.fifo[dir].remove(ctx.rqs, id);
         }
         ctx.merge.remove(ctx.rqs, id);
