@@ -161,7 +161,8 @@ impl SortList {
         }
         let run = self.run_mut(entry);
         let at = run.count_before(after).min(run.len);
-        let is_equal = at > 0 && run.keys[at - 1] == key;
+        // What is first in its run is less than all others there.
+        let is_equal = run.keys[at.saturating_sub(1)] == key;
         run.insert(at, key, id);
         if at == 0 {
             self.firsts[entry] = key;
@@ -220,14 +221,19 @@ impl SortList {
                 self.join_neighbours(place.entry);
             }
         }
-        let place = self.normal(place);
+        let place = match self.has_equals {
+            false => self.normal(place),
+            true => self.search_again(key),
+        };
         self.finger.set(Finger { key, place });
-        if self.has_equals {
-            // One that starts at the same sector may be left before it.
-            self.has_equals = self.len > 0;
-            let place = self.lower_bound(key);
-            self.finger.set(Finger { key, place });
-        }
+    }
+
+    /// Where the finger goes if one that starts at the same sector may be left
+    /// before what was taken out.
+    #[cold]
+    fn search_again(&mut self, key: u64) -> Place {
+        self.has_equals = self.len > 0;
+        self.lower_bound(key)
     }
 
     /// Whether the request is in the list.

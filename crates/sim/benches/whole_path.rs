@@ -1,8 +1,9 @@
 //! What a request costs in the whole path: process, block layer, scheduler,
 //! driver and drive. First the drive of MQSim's jobs, then every scheduler
-//! before a drive that only takes time, then a long run, to see that neither
-//! memory nor the cost of a request grows with the work, and last what a second
-//! core brings to a sweep.
+//! before a drive that only takes time, then runs of ten times the length each,
+//! to see what the cost of a request and memory do as the work grows, and last
+//! what a second core brings to a sweep. How both grow with the drive's size is
+//! in the bench `speed` of `blklab-device`.
 //!
 //! `cargo bench --bench whole_path -- PART` runs only what has PART in its name.
 
@@ -14,8 +15,8 @@ use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.
 const SHORT: u64 = 1_000_000;
-/// Requests of the long run.
-const LONG: u64 = 100_000_000;
+/// Requests of the longest runs: writes fill memory with the map.
+const LONGEST: [(&str, u64); 2] = [("randread", 100_000_000), ("randwrite", 10_000_000)];
 const RUNS: usize = 5;
 
 /// A job to be timed.
@@ -123,10 +124,10 @@ fn show(work: &Work) {
         events_each,
     } = median(work);
     println!(
-        "{} {ns_each:6.0} ns {:6.2} M/s {events_each:5.1} events in the drive {:5} MiB",
+        "{} {ns_each:6.0} ns {:6.2} M/s {events_each:5.1} events in the drive {:5} MiB at most",
         work.name(),
         1e3 / ns_each,
-        resident_mib()
+        most_resident_mib()
     );
 }
 
@@ -145,10 +146,10 @@ fn cpu_ns() -> u64 {
     first.and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Resident memory in MiB.
-fn resident_mib() -> u64 {
+/// The most memory that was resident so far, in MiB.
+fn most_resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"));
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"));
     let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
     kib.unwrap_or(0) / 1024
 }
@@ -176,21 +177,36 @@ fn main() {
         }
     }
     if is_wanted("long") {
-        for requests in [SHORT, LONG] {
-            let work = Work {
-                requests,
-                ..Work::READS
-            };
-            println!(
-                "{} {:6.0} ns over {requests} requests, {} MiB",
-                work.name(),
-                cost(&work).ns_each,
-                resident_mib()
-            );
-        }
+        LONGEST.iter().for_each(|&(rw, longest)| grow(rw, longest));
     }
     if is_wanted("sweep") {
         sweep();
+    }
+}
+
+/// Longer and longer runs; the cost beside that of the shortest.
+fn grow(rw: &'static str, longest: u64) {
+    let mut shortest_ns = None;
+    let mut requests = 100_000;
+    while requests <= longest {
+        let work = Work {
+            drive: "mqsim-ideal",
+            rw,
+            block: "4k",
+            requests,
+            ..Work::READS
+        };
+        let ns_each = match requests <= SHORT {
+            true => median(&work).ns_each,
+            false => cost(&work).ns_each,
+        };
+        println!(
+            "{} {ns_each:6.0} ns over {requests:9} requests, {:.2} of the shortest run's, {:5} MiB at most",
+            work.name(),
+            ns_each / *shortest_ns.get_or_insert(ns_each),
+            most_resident_mib()
+        );
+        requests *= 10;
     }
 }
 
@@ -211,6 +227,7 @@ fn sweep() {
         seed: 1,
         record: None,
     };
+    let requests = 4 * work.requests;
     let seconds = [1, 2].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let start = Instant::now();
@@ -220,9 +237,9 @@ fn sweep() {
         start.elapsed().as_secs_f64()
     });
     println!(
-        "sweep of 4 runs: {:.2} s on one thread, {:.2} s on two: {:.2} times as fast",
-        seconds[0],
-        seconds[1],
+        "sweep of 4 runs: {:.2} M/s on one thread, {:.2} M/s on two: {:.2} times as fast",
+        requests as f64 / seconds[0] / 1e6,
+        requests as f64 / seconds[1] / 1e6,
         seconds[0] / seconds[1]
     );
 }

@@ -976,6 +976,21 @@ impl Partners {
         1 << self.planes_per_unit.split(op.plane).1
     }
 
+    /// The unit's planes that are in another die than that of an operation.
+    #[inline]
+    fn other_dies(&self, op: &Op) -> u64 {
+        let per_die = self.planes_per_die.get();
+        let within = self.planes_per_unit.split(op.plane).1;
+        let first = within - self.planes_per_die.split(within).1;
+        self.all_planes() & !((u64::MAX >> (64 - per_die)) << first)
+    }
+
+    /// The bits of all planes of a unit.
+    #[inline]
+    fn all_planes(&self) -> u64 {
+        u64::MAX >> (64 - self.planes_per_unit.get())
+    }
+
     /// Whether two operations on different planes may run as one command.
     #[inline]
     pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
@@ -1000,15 +1015,18 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners, mut closed: u
     }
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
-    // Closed are also planes taken, or where an older program must wait.
-    let mut lead = ops[index];
-    let (mut taken, mut looked) = (0, 0);
-    while index != NONE {
-        let op = ops[index];
-        let bit = partners.bit(&op);
-        let fits = taken == 0 || partners.fit(&lead, &op);
-        if fits && op.ready && closed & bit == 0 {
-            lead = op;
+    let (mut lead, mut taken, mut looked) = (NONE, 0, 0);
+    // Closed are also planes taken, or where an older program must wait. With
+    // all of them closed there is nothing more to be found.
+    while index != NONE && closed != partners.all_planes() {
+        let op = &ops[index];
+        let bit = partners.bit(op);
+        let is_open = op.ready && closed & bit == 0;
+        if is_open && (taken == 0 || partners.fit(&ops[lead], op)) {
+            if taken == 0 {
+                closed |= partners.other_dies(op);
+            }
+            lead = index;
             let next = list.unlink(ops, before, index);
             if before != NONE {
                 ops[before].next = next;

@@ -43,6 +43,8 @@ pub(crate) struct Blocks {
     /// For every slot of a block that is not programmed to its end the copy
     /// that it replaces; empty where none is kept.
     older: SlotTables,
+    /// A copy in it has been replaced before it was programmed.
+    pub(crate) replaced: Vec<bool>,
     slots_per_block: usize,
 }
 
@@ -58,6 +60,7 @@ impl Blocks {
             fills: 0,
             owners: SlotTables::new(blocks, slots_per_block as usize),
             older: SlotTables::new(0, 0),
+            replaced: vec![false; blocks],
             slots_per_block: slots_per_block as usize,
         }
     }
@@ -128,6 +131,7 @@ impl Blocks {
     pub(crate) fn open(&mut self, block: u32) {
         debug_assert_eq!(self.uses[block as usize], Use::Free);
         self.uses[block as usize] = Use::Open;
+        self.replaced[block as usize] = false;
         self.owners.begin(block);
         if self.keeps_older() {
             self.older.begin(block);

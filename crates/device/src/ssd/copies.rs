@@ -94,15 +94,16 @@ impl Ftl {
         self.blocks.valid[self.slots_per_block.split(at).0 as usize] -= 1;
     }
 
-    /// A slot's current copy is about to be replaced. Returns the copy that
-    /// the new one has to name as older.
+    /// A slot's current copy, at `place`, is about to be replaced. Returns the
+    /// copy that the new one has to name as older.
     #[inline]
-    pub(crate) fn supersede(&mut self, slot: u32) -> u32 {
-        match self.locate(slot) {
+    pub(crate) fn supersede(&mut self, slot: u32, place: Place) -> u32 {
+        match self.locate_in(slot, place) {
             Located::Nowhere => NO_SLOT,
             Located::Flash(at) if self.blocks.keeps_older() => at,
             Located::Buffered(at) if self.blocks.keeps_older() => {
                 self.discount(at);
+                self.note_replaced(at);
                 at
             }
             Located::Flash(at) | Located::Buffered(at) => {
@@ -157,14 +158,31 @@ impl Ftl {
             let to = self.take_slot(record, slot);
             self.set_older(newer, to);
             self.set_older(to, from);
+            self.records[record as usize].replaces = true;
+            self.note_replaced(to);
         }
+    }
+
+    fn note_replaced(&mut self, at: u32) {
+        self.blocks.replaced[self.slots_per_block.split(at).0 as usize] = true;
     }
 
     /// A page's slots have reached the flash: older copies of them are not
     /// needed any more.
     pub(crate) fn settle_copies(&mut self, page: &PageRecord) {
         let first = self.page_start(page.block, page.page);
+        // Where no copy was replaced before it was programmed, all that name an
+        // older one are current: their slots need not be looked for in the map,
+        // which takes longer than everything else about a write.
+        let all_are_current = !self.blocks.replaced[page.block as usize];
+        if all_are_current && !page.replaces {
+            return;
+        }
         for at in first..first + page.slots {
+            if all_are_current {
+                self.release(at);
+                continue;
+            }
             let Some(slot) = self.owner(at) else { continue };
             let Place::At(current) = self.map.get(slot) else {
                 continue;

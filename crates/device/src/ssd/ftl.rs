@@ -105,6 +105,8 @@ pub(crate) struct PageRecord {
     pub(crate) closed: bool,
     /// Copyback: the page of the plane that it is a copy of, or [`NONE`].
     pub(crate) copy_of: u32,
+    /// Some of its slots name the older copies that they replace.
+    pub(super) replaces: bool,
     /// The program in the backend, once closed.
     pub(crate) op: u32,
     /// Reads that must end before the program starts.
@@ -291,7 +293,13 @@ impl Ftl {
     /// Where a slot is.
     #[inline]
     pub(crate) fn locate(&self, slot: u32) -> Located {
-        match self.map.get(slot) {
+        self.locate_in(slot, self.map.get(slot))
+    }
+
+    /// Where a slot is whose entry in the map is known.
+    #[inline]
+    pub(super) fn locate_in(&self, slot: u32, place: Place) -> Located {
+        match place {
             Place::Discarded => Located::Nowhere,
             Place::Initial => self.initial(slot),
             Place::At(at) => {
@@ -392,25 +400,32 @@ impl Ftl {
         let record = self.open_record(plane, stream, epoch);
         let page = self.records[record as usize];
         let first = page.block * self.slots_per_block.get() + page.page * self.slots_per_page.get();
-        if let Place::At(at) = self.map.get(slot)
+        let place = self.map.get(slot);
+        if let Place::At(at) = place
             && (first..first + page.slots).contains(&at)
         {
             return record;
         }
-        self.replace(record, slot);
+        self.replace_at(record, slot, place);
         record
     }
 
     /// Gives a slot a page's next place instead of the one it has.
     #[inline]
     pub(super) fn replace(&mut self, record: u32, slot: u32) {
-        let older = self.supersede(slot);
+        self.replace_at(record, slot, self.map.get(slot));
+    }
+
+    #[inline]
+    fn replace_at(&mut self, record: u32, slot: u32, place: Place) {
+        let older = self.supersede(slot, place);
         let at = self.take_slot(record, slot);
         self.map.set(slot, at);
         let (block, within) = self.slots_per_block.split(at);
         self.blocks.valid[block as usize] += 1;
         if older != NO_SLOT {
             self.blocks.set_older(block, within, older);
+            self.records[record as usize].replaces = true;
         }
     }
 
@@ -446,6 +461,7 @@ impl Ftl {
             stream,
             closed: false,
             copy_of: NONE,
+            replaces: false,
             op: NONE,
             reads: 0,
             epoch,

@@ -306,11 +306,11 @@ impl Ssd {
                 _ => self.fold_idle(now_ns),
             };
         }
-        let command = self.commands[index as usize];
-        if command.status != CommandStatus::Ok {
+        let Active { op, status, .. } = self.commands[index as usize];
+        if status != CommandStatus::Ok {
             return self.finish(now_ns, index);
         }
-        match command.op {
+        match op {
             HostOp::Read => self.start_read(now_ns, index),
             HostOp::Write => self.start_write(now_ns, index),
             HostOp::Flush => self.start_flush(now_ns, index),
@@ -338,16 +338,17 @@ impl Ssd {
 
     /// Turns a read into one operation for every page it touches.
     fn read_mapped(&mut self, now_ns: u64, index: u32) {
-        let command = self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let unit_bits = unit.trailing_zeros();
-        let end = command.first_byte + command.bytes;
-        let first_slot = (command.first_byte >> unit_bits) as u32;
+        let Active {
+            first_byte, bytes, ..
+        } = self.commands[index as usize];
+        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+        let end = first_byte + bytes;
+        let first_slot = (first_byte >> unit_bits) as u32;
         if (end - 1) >> unit_bits == first_slot as u64 {
             return self.read_slot(now_ns, index, first_slot);
         }
         let mut from_dram = 0;
-        let mut byte = command.first_byte;
+        let mut byte = first_byte;
         // The run of slots that lie side by side in one page.
         let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
         let mut parts = 0;

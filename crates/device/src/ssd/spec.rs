@@ -497,6 +497,13 @@ impl SsdSpec {
                 format!("{per_channel} independent parts on a channel, legal is at most 64"),
             ));
         }
+        let planes = self.geometry.planes_per_channel() / per_channel;
+        if planes > 64 {
+            return Err(flash.wrong(
+                "interleave",
+                format!("{planes} planes in a part that works on its own, legal is at most 64"),
+            ));
+        }
         let slots_per_block = self.slots_per_page() as u64 * self.geometry.pages_per_block as u64;
         if slots_per_block > u16::MAX as u64 {
             return Err(ftl.wrong(
