@@ -117,3 +117,18 @@ fn shares_follow_the_weights_of_groups() {
         assert!(!notes.contains("bfq has no control groups"), "{notes}");
     }
 }
+
+/// One process keeps all tags taken, and each of the others needs one now and
+/// then. Those that are woken together each take one before the greedy one can
+/// come back for the rest, as threads on CPUs of their own do.
+#[test]
+fn without_a_scheduler_nobody_starves_for_tags() {
+    let all = compare("fairness/greedy", "mx100-256", "none,noop");
+    let greedy = column(&all, Some("greedy"), "bandwidth_bytes_per_s");
+    for job in ["modest-1", "modest-2", "modest-3"] {
+        let modest = column(&all, Some(job), "bandwidth_bytes_per_s");
+        // Their depths are as 1 to 16.
+        assert!(modest[0] > greedy[0] / 16.0, "{modest:?} of {greedy:?}");
+        assert!(modest[1] > greedy[1] / 20.0, "{modest:?} of {greedy:?}");
+    }
+}

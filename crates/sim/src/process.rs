@@ -115,6 +115,8 @@ pub(crate) struct Process {
     done: VecDeque<u32>,
     in_flight: u32,
     waiter: Option<(usize, Waiter)>,
+    /// It slept for a tag, has it, and is about to go on.
+    has_tag: bool,
     /// io_uring's workers that sleep in the block layer.
     workers: Vec<(usize, Waiter)>,
     flush_started: Nanos,
@@ -164,6 +166,7 @@ impl Process {
             done: VecDeque::with_capacity(depth as usize),
             in_flight: 0,
             waiter: None,
+            has_tag: false,
             workers: Vec::new(),
             flush_started: Nanos::ZERO,
             flushed: false,
@@ -324,7 +327,7 @@ impl Process {
         }
     }
 
-    /// The block layer lets it, or one of its workers, go on.
+    /// The block layer lets it, or one of its workers, try again.
     pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World<'_>) {
         if self
             .waiter
@@ -341,7 +344,7 @@ impl Process {
                 log.submitted((self.id, slot), (self.cpu, now), disk, made);
             }
             match resumed {
-                Submit::Done => self.wake(now, world),
+                Submit::Done => self.has_tag = true,
                 Submit::Blocked(waiter) => {
                     world.waiters.push((disk, waiter.ticket, self.id));
                     self.waiter = Some((disk, waiter));
@@ -356,6 +359,13 @@ impl Process {
         let d = &mut world.disks[disk];
         if let Submit::Blocked(waiter) = d.queue.resume(now, None, waiter, &mut d.driver) {
             self.park_worker(disk, waiter, world);
+        }
+    }
+
+    /// It goes on, if it slept for a tag and has it.
+    pub(crate) fn on_resumed(&mut self, now: Nanos, world: &mut World<'_>) {
+        if std::mem::take(&mut self.has_tag) {
+            self.wake(now, world);
         }
     }
 

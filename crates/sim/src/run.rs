@@ -62,6 +62,8 @@ struct Sim {
     waiters: Vec<(usize, u64, usize)>,
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
+    /// Processes that slept for a tag and were woken.
+    resumed: Vec<usize>,
     recording: Option<Recording>,
     /// Where the last ramp ends and counters start afresh; [`Nanos::MAX`] where
     /// that has been, or there is none.
@@ -129,6 +131,7 @@ impl Sim {
             waiters: Vec::new(),
             ended: Vec::new(),
             woken: Vec::new(),
+            resumed: Vec::new(),
             recording: setup.record.map(Recording::new),
             ramp_end: ramp.unwrap_or(Nanos::MAX),
             over: 0,
@@ -238,18 +241,7 @@ impl Sim {
     /// (those refused on the spot).
     fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         while !ended.is_empty() || !woken.is_empty() {
-            // A thread that was woken inside the kernel takes its tag before
-            // one that first returns to user space and comes back.
-            for ticket in woken.drain(..) {
-                let at = self
-                    .waiters
-                    .iter()
-                    .position(|&(d, t, _)| d == disk && t == ticket);
-                if let Some(at) = at {
-                    let (_, _, pid) = self.waiters.swap_remove(at);
-                    self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
-                }
-            }
+            self.let_on(disk, woken);
             for end in ended.drain(..) {
                 let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
                 self.end_io(disk, pid, slot, end.status);
@@ -257,6 +249,27 @@ impl Sim {
             self.disks[disk].queue.take_ended(ended);
             self.disks[disk].queue.take_woken(woken);
         }
+    }
+
+    /// Lets threads on that slept for a tag. A thread that was woken inside the
+    /// kernel takes its tag before one that first returns to user space and
+    /// comes back; and those that are woken together each take one before any of
+    /// them has come to its next bio.
+    fn let_on(&mut self, disk: usize, woken: &mut Vec<u64>) {
+        let mut resumed = std::mem::take(&mut self.resumed);
+        for ticket in woken.drain(..) {
+            let mut waiters = self.waiters.iter();
+            let at = waiters.position(|&(d, t, _)| d == disk && t == ticket);
+            if let Some(at) = at {
+                let (_, _, pid) = self.waiters.swap_remove(at);
+                self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
+                resumed.push(pid);
+            }
+        }
+        for pid in resumed.drain(..) {
+            self.with_process(pid, |p, now, world| p.on_resumed(now, world));
+        }
+        self.resumed = resumed;
     }
 
     /// An I/O of a process ended in the drive. Where interrupts cost time, the
