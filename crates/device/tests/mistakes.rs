@@ -34,8 +34,10 @@ fn descriptions() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = registry::names()
         .map(|name| (name.to_string(), text(name)))
         .collect();
-    let more =
-        text("nvme").replace("multi_plane =", "copyback = \"same_parity\"\nmulti_plane =") + MORE;
+    let more = text("nvme").replace(
+        "multi_plane =",
+        "copyback = \"same_parity\"\ncache_program = true\nmulti_plane =",
+    ) + MORE;
     all.push(("hybrid".to_string(), hybrid()));
     all.push(("more".to_string(), more));
     for (name, text) in &all {

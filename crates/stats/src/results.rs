@@ -625,6 +625,8 @@ pub struct DeviceStats {
     pub suspensions: u64,
     /// Reads that a die began while data of its last was going out.
     pub cache_reads: u64,
+    /// Programs whose data went to a die while it was at its last program.
+    pub cache_programs: u64,
     /// Pages that collection moved without the channel.
     pub copybacks: u64,
     /// Reads that went before an older one of their die because more others

@@ -38,6 +38,23 @@ struct Suspended {
     remaining_ns: u64,
 }
 
+/// What a unit programs next.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    group: List,
+    /// When its data has left the bus.
+    at_ns: u64,
+    array_ns: u64,
+}
+
+impl Loaded {
+    const NOTHING: Loaded = Loaded {
+        group: List::EMPTY,
+        at_ns: 0,
+        array_ns: 0,
+    };
+}
+
 #[derive(Clone, Debug)]
 struct Unit {
     channel: u32,
@@ -61,6 +78,9 @@ struct Unit {
     /// Cache reads: what is in the cache register and goes out, while the array
     /// may be at the next.
     outgoing: List,
+    /// Cache programs: what is in the cache register or on its way there, while
+    /// the array is at the last program.
+    loaded: Loaded,
     /// How often its oldest read was passed over.
     passed_over: u32,
     /// Programs and erases that hold it.
@@ -108,6 +128,7 @@ pub(crate) struct Counts {
     suspensions: u64,
     copybacks: u64,
     cache_reads: u64,
+    cache_programs: u64,
     pub(crate) paq: paq::Counts,
 }
 
@@ -275,7 +296,7 @@ impl Backend {
     fn may_start(&self, now_ns: u64, unit: &Unit) -> bool {
         match unit.phase {
             Phase::Idle => unit.queued > 0,
-            Phase::Busy => self.can_suspend(now_ns, unit),
+            Phase::Busy => self.can_suspend(now_ns, unit) || self.can_load(unit),
             Phase::Output => false,
         }
     }
@@ -293,9 +314,24 @@ impl Backend {
         };
         !unit.reads.is_empty()
             && unit.suspended.is_none()
+            && unit.loaded.group.is_empty()
             // Still on the bus: the array has not begun.
             && unit.began_ns <= now_ns
             && unit.done_ns.saturating_sub(now_ns) > cost_ns + self.flash.suspend_above_ns
+    }
+
+    /// Whether the data of a unit's next program may go over the bus while its
+    /// array is at the last one: ONFI's page cache program. (While that one's own
+    /// data is on the bus, the bus is not free.)
+    #[inline]
+    fn can_load(&self, unit: &Unit) -> bool {
+        self.flash.cache_program
+            && unit.kind == OpKind::Program
+            && unit.suspended.is_none()
+            && unit.loaded.group.is_empty()
+            && !unit.programs.is_empty()
+            && self.ops[unit.programs.head()].copies == NONE
+            && self.choose(unit, false) == Some(Queue::Programs)
     }
 
     #[inline]
@@ -409,7 +445,11 @@ impl Backend {
             while let Some(index) = unit.group.pop(&self.ops) {
                 self.finished.push(index);
             }
-            self.release(now_ns, unit_index);
+            if unit.loaded.group.is_empty() {
+                self.release(now_ns, unit_index);
+            } else {
+                self.program_loaded(now_ns, unit_index);
+            }
         }
         let channel = &self.channels[channel_index as usize];
         if channel.is_free(now_ns) {
@@ -523,7 +563,7 @@ impl Backend {
         if unit.phase != Phase::Idle || unit.reads.is_empty() {
             return false;
         }
-        let queue = self.choose(unit_index, unit.suspended.is_some());
+        let queue = self.choose(unit, unit.suspended.is_some());
         queue == Some(Queue::Reads) && self.start(now_ns, unit_index)
     }
 
@@ -536,9 +576,12 @@ impl Backend {
             return false;
         }
         let suspending = unit.phase == Phase::Busy;
+        if suspending && !self.can_suspend(now_ns, unit) {
+            return self.load_next(now_ns, unit_index);
+        }
         let only_reads = suspending || unit.suspended.is_some();
         // Anything else would overwrite what is in the cache register.
-        if !unit.outgoing.is_empty() && self.choose(unit_index, only_reads) != Some(Queue::Reads) {
+        if !unit.outgoing.is_empty() && self.choose(unit, only_reads) != Some(Queue::Reads) {
             return false;
         }
         let group = self.pick(now_ns, unit_index, only_reads);
@@ -579,7 +622,7 @@ impl Backend {
 
     /// Takes the next command's operations out of their queue.
     fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
-        let Some(choice) = self.choose(unit_index, only_reads) else {
+        let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
             return List::EMPTY;
         };
         let closed = match choice {
@@ -626,8 +669,7 @@ impl Backend {
 
     /// Which queue is next, by the drive's scheduling.
     #[inline]
-    fn choose(&self, unit_index: u32, only_reads: bool) -> Option<Queue> {
-        let unit = &self.units[unit_index as usize];
+    fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
         if only_reads {
             // Only reads may run while something is stopped.
             return (!unit.reads.is_empty()).then_some(Queue::Reads);
@@ -695,11 +737,61 @@ impl Backend {
 
     /// Puts the unit's group on the bus and sets the array's end.
     fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
+        let group = self.units[unit_index as usize].group;
+        let kind = self.ops[group.head()].kind;
+        let (bus_ns, array_ns) = self.transfer(unit_index, kind, group);
         let unit = &mut self.units[unit_index as usize];
-        let kind = self.ops[unit.group.head()].kind;
+        let channel = &mut self.channels[unit.channel as usize];
+        if self.ops[group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        channel.occupy(now_ns, delay_ns + bus_ns);
+        channel.enter(now_ns);
+        self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
+        unit.phase = Phase::Busy;
+        unit.kind = kind;
+        match kind {
+            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
+            // Parts of a page that is not complete cost no turn.
+            _ if array_ns > 0 => unit.reads_in_a_row = 0,
+            _ => {}
+        }
+        unit.began_ns = channel.free_ns;
+        unit.done_ns = channel.free_ns + array_ns;
+        unit.busy_ns += array_ns;
+        unit.commands += 1;
+        if kind != OpKind::Read {
+            unit.writing.begin(now_ns);
+        }
+        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
+        let lane = match kind {
+            OpKind::Read => Lane::READ,
+            _ => Lane::CHANGE,
+        };
+        self.lanes.push(lane, unit.done_ns, unit_index);
+        if self.flash.cache_program {
+            self.offer_next_program(now_ns, unit_index);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            let work = match kind {
+                OpKind::Program => Work::DataIn,
+                _ => Work::Command,
+            };
+            recorder.on_channel(channel_index, work, span_ns, &self.ops[group.head()]);
+        }
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+    }
+
+    /// How long a command takes the bus, and then the array. Counts what it
+    /// does.
+    #[inline]
+    fn transfer(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+        let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
         let (mut bus_ns, mut array_ns) = (self.timing.command_ns(kind), 0);
-        let mut index = unit.group.head();
+        let mut index = group.head();
         let (first, mut multi_plane) = (index, 0);
         while index != NONE {
             let op = &self.ops[index];
@@ -742,42 +834,64 @@ impl Backend {
             index = op.next;
         }
         self.counts.multi_plane += multi_plane;
-        if self.ops[first].collects {
-            unit.collecting.begin(now_ns);
+        (bus_ns, array_ns)
+    }
+
+    /// Carries the data of a unit's next program to its cache register.
+    fn load_next(&mut self, now_ns: u64, unit_index: u32) -> bool {
+        let group = self.pick(now_ns, unit_index, false);
+        if group.is_empty() {
+            return false;
         }
-        channel.occupy(now_ns, delay_ns + bus_ns);
-        channel.enter(now_ns);
-        self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
-        unit.phase = Phase::Busy;
-        unit.kind = kind;
-        match kind {
-            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
-            // Parts of a page that is not complete cost no turn.
-            _ if array_ns > 0 => unit.reads_in_a_row = 0,
-            _ => {}
-        }
-        unit.began_ns = channel.free_ns;
-        unit.done_ns = channel.free_ns + array_ns;
-        unit.busy_ns += array_ns;
-        unit.commands += 1;
-        if kind != OpKind::Read {
-            unit.writing.begin(now_ns);
-        }
-        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
-        let lane = match kind {
-            OpKind::Read => Lane::READ,
-            _ => Lane::CHANGE,
+        let (bus_ns, array_ns) = self.transfer(unit_index, OpKind::Program, group);
+        let unit = &mut self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        channel.occupy(now_ns, bus_ns);
+        unit.loaded = Loaded {
+            group,
+            at_ns: channel.free_ns,
+            array_ns,
         };
-        self.lanes.push(lane, unit.done_ns, unit_index);
+        unit.commands += 1;
+        self.counts.cache_programs += 1;
+        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
         if let Some(recorder) = &mut self.recorder {
-            let work = match kind {
-                OpKind::Program => Work::DataIn,
-                _ => Work::Command,
-            };
-            recorder.on_channel(channel_index, work, span_ns, &self.ops[first]);
+            recorder.on_channel(
+                channel_index,
+                Work::DataIn,
+                span_ns,
+                &self.ops[group.head()],
+            );
         }
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
+        }
+        true
+    }
+
+    /// The array goes on with what is in the cache register, or will be.
+    fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let loaded = std::mem::replace(&mut unit.loaded, Loaded::NOTHING);
+        unit.group = loaded.group;
+        unit.began_ns = now_ns.max(loaded.at_ns);
+        unit.done_ns = unit.began_ns + loaded.array_ns;
+        unit.busy_ns += loaded.array_ns;
+        unit.collecting.end(now_ns);
+        if self.ops[unit.group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        self.offer_next_program(now_ns, unit_index);
+    }
+
+    /// A unit whose array begins to program may take the next data as soon as
+    /// the bus is free.
+    fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &self.units[unit_index as usize];
+        if unit.kind == OpKind::Program && !unit.programs.is_empty() {
+            let (channel_index, bit) = (unit.channel, unit.bit);
+            self.channels[channel_index as usize].set_ready(now_ns, bit);
         }
     }
 
@@ -911,6 +1025,7 @@ impl Backend {
         stats.suspensions = self.counts.suspensions;
         stats.copybacks = self.counts.copybacks;
         stats.cache_reads = self.counts.cache_reads;
+        stats.cache_programs = self.counts.cache_programs;
         stats.reads_packed = self.counts.paq.packed;
         stats.reads_clumped = self.counts.paq.clumped;
         stats.collection.reads_behind = self.counts.behind_collection;
@@ -1070,6 +1185,7 @@ impl Unit {
             reads_in_a_row: 0,
             suspended: None,
             outgoing: List::EMPTY,
+            loaded: Loaded::NOTHING,
             passed_over: 0,
             writing: HoldClock::default(),
             collecting: HoldClock::default(),

@@ -668,6 +668,8 @@ impl Device for Ssd {
 #[cfg(test)]
 mod arbiter_tests;
 #[cfg(test)]
+mod cache_program_tests;
+#[cfg(test)]
 mod cache_read_tests;
 #[cfg(test)]
 mod copyback_tests;

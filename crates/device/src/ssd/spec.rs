@@ -103,6 +103,8 @@ pub struct FlashSpec {
     pub multi_plane: MultiPlane,
     /// A die may read on while what it has read waits for the bus or is on it.
     pub cache_read: bool,
+    /// A die may take the data of its next program while it is at the last.
+    pub cache_program: bool,
     /// Whether collection may move a page within a plane without the channel.
     pub copyback: Copyback,
     /// How many operations behind the first of its queue such a command looks
@@ -655,6 +657,7 @@ fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
             ],
         )?,
         cache_read: table.flag_or("cache_read", false)?,
+        cache_program: table.flag_or("cache_program", false)?,
         copyback: table.choice_or(
             "copyback",
             &[

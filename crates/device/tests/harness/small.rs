@@ -146,6 +146,7 @@ interleave = "{interleave}"
 multi_plane = "{multi_plane}"
 copyback = "{copyback}"
 cache_read = {cache_read}
+cache_program = {cache_program}
 {suspend}
 [channel]
 rate_mt_s = 333
@@ -179,6 +180,7 @@ power_loss_protection = {protected}
             multi_plane = self.multi_plane,
             copyback = self.copyback,
             cache_read = self.copyback != "same_plane",
+            cache_program = self.full_duplex,
             map_unit = self.map_unit,
             cached_map = match self.cached_map {
                 true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32",
