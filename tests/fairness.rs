@@ -118,6 +118,23 @@ fn shares_follow_the_weights_of_groups() {
     }
 }
 
+/// Document 003: somebody who reads beside write-back is a fifth faster or more
+/// under deadline than under noop.
+#[test]
+fn deadline_serves_a_reader_beside_write_back_better_than_noop() {
+    let all = compare(
+        "disk/noop-deadline",
+        "hdd-7200",
+        "noop,deadline,mq-deadline",
+    );
+    let reads = column(&all, Some("writers"), "bandwidth_bytes_per_s");
+    for better in &reads[1..] {
+        assert!(*better > 1.2 * reads[0], "{reads:?}");
+    }
+    let writes = column(&all, Some("write-back"), "bandwidth_bytes_per_s");
+    assert!(writes[1] > 0.95 * writes[0], "{writes:?}");
+}
+
 /// One process keeps all tags taken, and each of the others needs one now and
 /// then. Those that are woken together each take one before the greedy one can
 /// come back for the rest, as threads on CPUs of their own do.

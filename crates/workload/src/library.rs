@@ -102,10 +102,6 @@ const JOBS: &[(&str, &str)] = &[
         "disk/noop-deadline",
         include_str!("../../../jobs/disk/noop-deadline.fio"),
     ),
-    (
-        "disk/noop-deadline-flushers",
-        include_str!("../../../jobs/disk/noop-deadline-flushers.fio"),
-    ),
     ("disk/merge", include_str!("../../../jobs/disk/merge.fio")),
     (
         "disk/readahead",
