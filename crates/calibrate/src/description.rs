@@ -73,7 +73,7 @@ impl Description {
                 }
             }
         }
-        let whole = key.contains("_ns");
+        let whole = !FRACTIONS.iter().any(|unit| path(key).ends_with(unit));
         let shown: Vec<String> = numbers.iter().map(|&n| show(n, whole)).collect();
         let shown = match is_array {
             true => format!("[{}]", shown.join(", ")),
@@ -136,6 +136,22 @@ impl Description {
             "is not in the description that the fit starts from".to_string(),
         ))
     }
+}
+
+/// Units, and names without one, that are not whole numbers.
+const FRACTIONS: [&str; 7] = [
+    "_us",
+    "_mb_s",
+    "_mt_s",
+    "occupancy",
+    "_share",
+    "_writes",
+    "filled",
+];
+
+/// A key without its place in an array.
+fn path(key: &str) -> &str {
+    key.split('[').next().unwrap_or(key)
 }
 
 fn show(number: f64, whole: bool) -> String {

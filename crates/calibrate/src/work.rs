@@ -17,8 +17,10 @@ const LONGEST_US: f64 = 300_000.0;
 /// flight is awaited; in a run of two minutes nobody sees that, in one of
 /// milliseconds it would take several percent off.
 const WINDOW: f64 = 0.45;
-/// Writes settle more slowly: caches fill, and schedulers learn.
-const WRITES_US: u64 = 700_000;
+/// Writes settle more slowly: caches fill, and schedulers learn (kyber looks at
+/// its latencies ten times a second).
+const WRITES_RAMP_US: u64 = 1_000_000;
+const WRITES_US: u64 = 2_000_000;
 
 /// A job and the rows that it answers for.
 #[derive(Clone)]
@@ -126,7 +128,7 @@ fn job_text(row: &Row, beside: bool) -> String {
 /// Ramp and running time: enough I/Os, and the queue through a few times.
 fn times_us(row: &Row) -> (u64, u64) {
     if row.rw.contains("write") || row.rw.contains("rw") {
-        return (WRITES_US, WRITES_US);
+        return (WRITES_RAMP_US, WRITES_US);
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
     let run_us =

@@ -31,6 +31,9 @@ impl StepCosts {
     /// The machine's costs under a scheduler; `one_lock` says whether that has
     /// one state for all CPUs.
     pub(crate) fn new(costs: &Costs, scheduler: &str, one_lock: bool) -> StepCosts {
+        let of_scheduler = costs.of_scheduler(scheduler);
+        let transfer_ns = of_scheduler.transfer_ns.unwrap_or(costs.lock_transfer_ns);
+        let waiter_ns = of_scheduler.waiter_ns.unwrap_or(costs.lock_waiter_ns);
         StepCosts {
             free: costs.are_zero(),
             user_submit: Nanos(costs.user_submit_ns),
@@ -42,11 +45,11 @@ impl StepCosts {
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
             page: Nanos(costs.page_ns),
-            scheduler: costs.of_scheduler(scheduler),
+            scheduler: of_scheduler,
             one_lock,
             transfer: TransferCost {
-                base: Nanos(costs.lock_transfer_ns),
-                each_waiter: Nanos(costs.lock_waiter_ns),
+                base: Nanos(transfer_ns),
+                each_waiter: Nanos(waiter_ns),
             },
         }
     }

@@ -89,6 +89,11 @@ pub struct SchedulerCosts {
     pub dispatch_ns: u64,
     /// Hearing of a request's end.
     pub finish_ns: u64,
+    /// Bringing what its lock protects from another CPU, where that is not as
+    /// much as `lock_transfer_ns` says.
+    pub transfer_ns: Option<u64>,
+    /// Likewise in place of `lock_waiter_ns`.
+    pub waiter_ns: Option<u64>,
 }
 
 impl Costs {
@@ -117,10 +122,11 @@ impl Costs {
             self.lock_transfer_ns,
             self.lock_waiter_ns,
         ];
-        let schedulers = self
-            .scheduler
-            .values()
-            .flat_map(|s| [s.merge_ns, s.insert_ns, s.dispatch_ns, s.finish_ns]);
+        let schedulers = self.scheduler.values().flat_map(|s| {
+            let lock = [s.transfer_ns, s.waiter_ns].map(Option::unwrap_or_default);
+            let steps = [s.merge_ns, s.insert_ns, s.dispatch_ns, s.finish_ns];
+            lock.into_iter().chain(steps)
+        });
         own.into_iter().chain(schedulers).max().unwrap_or(0)
     }
 }

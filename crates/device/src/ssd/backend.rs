@@ -191,6 +191,7 @@ impl Backend {
                     MultiPlane::None => 0,
                     _ => spec.flash.multi_plane_reach,
                 },
+                superpage: spec.flash.superpage,
             },
             flash: spec.flash.clone(),
             timing: Timing::new(spec),
@@ -265,6 +266,11 @@ impl Backend {
             self.wake(now_ns, unit_index);
         }
         index
+    }
+
+    /// Whether a program is the last of its word line.
+    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+        self.timing.completes_word_line(op)
     }
 
     /// A program whose data is complete may start.
@@ -1082,9 +1088,20 @@ pub(crate) struct Partners {
     same_page: bool,
     /// How far behind the first partners are looked for.
     reach: u32,
+    superpage: bool,
 }
 
 impl Partners {
+    /// How far behind the first partners are looked for. Programs of a stripe
+    /// are laid out so that planes work together.
+    #[inline]
+    fn reach_of(&self, kind: OpKind) -> u32 {
+        match kind == OpKind::Program && self.superpage {
+            true => u32::MAX,
+            false => self.reach,
+        }
+    }
+
     /// The plane of an operation as a bit within its unit.
     #[inline]
     pub(crate) fn bit(&self, op: &Op) -> u64 {
@@ -1161,7 +1178,7 @@ fn take_group(ops: &mut Ops, list: &mut List, partners: &Partners, mut closed: u
             index = op.next;
         }
         looked += 1;
-        if looked > partners.reach && taken > 0 {
+        if taken > 0 && looked > partners.reach_of(ops[lead].kind) {
             break;
         }
     }

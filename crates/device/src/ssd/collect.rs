@@ -40,6 +40,7 @@ impl Ssd {
         self.jobs[plane as usize] = Job {
             victim,
             pages: self.ftl.pages_of(victim),
+            valid: self.ftl.blocks.valid[victim as usize] as u32,
             slc: self.ftl.is_slc(victim),
             to,
             stream,
@@ -60,7 +61,10 @@ impl Ssd {
         if !job.is_running() || job.erasing {
             return;
         }
-        while job.reads < self.spec.gc.depth && job.next_page < job.pages {
+        while job.reads < self.spec.gc.depth
+            && job.next_page < job.pages
+            && !self.has_filled_stripe(job.to)
+        {
             let page = job.next_page;
             if self.copies_on_chip(plane, &job, page) {
                 if job.reads + job.programs >= self.spec.gc.depth {
@@ -100,6 +104,7 @@ impl Ssd {
                 page: 0,
             };
             self.enqueue_collection(now_ns, OpKind::Erase, at, 0);
+            self.program_full_stripe(now_ns);
         }
     }
 
@@ -139,6 +144,9 @@ impl Ssd {
         job.reads -= 1;
         self.move_page(now_ns, plane, op.block, op.page, false);
         self.continue_collection(now_ns, plane);
+        if self.has_caught_up() {
+            self.admit(now_ns);
+        }
     }
 
     fn count_collection(&mut self, now_ns: u64, ended: &Job) {
@@ -192,6 +200,7 @@ impl Ssd {
             #[cfg(test)]
             self.witness_move(at, record);
             self.count_moved(plane, &job);
+            self.earn_credit(&job);
             if self.ftl.is_full(record) {
                 if on_chip {
                     self.ftl.record_mut(record).copy_of = page;

@@ -210,7 +210,7 @@ impl Ftl {
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane, geometry.planes());
-            if ftl.start.is_scattered() {
+            if ftl.start.is_scattered() && spec.behind_blocks() == 0 {
                 ftl.begin_within_block(plane, rng);
             }
         }
@@ -268,6 +268,7 @@ impl Ftl {
 
     /// A plane in the steady state is somewhere within the block that it is
     /// writing, each plane elsewhere: else all would be collected at once.
+    /// (Where collection is behind, all are.)
     fn begin_within_block(&mut self, plane: u32, rng: &mut Rng) {
         let page = rng.below(self.pages_per_block);
         let block = self.open_block(plane, Stream::Host);

@@ -15,6 +15,8 @@ pub(crate) struct Job {
     pub(crate) victim: u32,
     /// Pages of the victim.
     pub(crate) pages: u32,
+    /// Valid slots that it had.
+    pub(crate) valid: u32,
     /// It belongs to the SLC cache.
     pub(crate) slc: bool,
     /// The plane that its data goes to, and in which stream.
@@ -34,6 +36,7 @@ impl Job {
     pub(crate) const NONE: Job = Job {
         victim: NO_BLOCK,
         pages: 0,
+        valid: 0,
         slc: false,
         to: 0,
         stream: Stream::Collection,

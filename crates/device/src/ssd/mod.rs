@@ -28,6 +28,7 @@ mod lru;
 mod map;
 mod mapping;
 mod op;
+mod pace;
 mod paq;
 mod power;
 mod read_cache;
@@ -40,6 +41,7 @@ mod slot_tables;
 mod spec;
 mod start;
 mod steady;
+mod stripe;
 mod timing;
 #[cfg(test)]
 mod witness;
@@ -63,8 +65,10 @@ use lanes::Lane;
 use link::Link;
 use mapping::{MapRead, MapWaiter};
 use op::{NONE, Op, OpKind, Source};
+use pace::Pace;
 use read_cache::ReadCache;
 use rng::Rng;
+use stripe::Stripe;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use hybrid::spec::{HybridSpec, Mapping};
@@ -146,6 +150,10 @@ pub struct Ssd {
     read_cache: Option<Box<ReadCache>>,
     /// What merges of logs do, plane by plane; empty where pages are mapped.
     merging: Vec<Merging>,
+    /// Where the host is kept in step with collection.
+    pace: Option<Pace>,
+    /// Likewise.
+    stripe: Option<Box<Stripe>>,
     map_reads: Vec<MapRead>,
     /// Pages of the map programmed in each plane since its last erase for them.
     map_programs: Vec<u32>,
@@ -192,6 +200,9 @@ impl Ssd {
                 Mapping::Page => Vec::new(),
                 Mapping::Hybrid(_) => vec![Merging::default(); spec.geometry.planes() as usize],
             },
+            pace: (spec.gc.pace_bytes > 0)
+                .then(|| Pace::new(spec.gc.pace_bytes / spec.ftl.map_unit_bytes as u64)),
+            stripe: (spec.flash.superpage).then(|| Box::new(Stripe::new(spec.geometry.planes()))),
             map_reads: Vec::new(),
             map_programs: vec![0; spec.geometry.planes() as usize],
             stats: DeviceStats::default(),

@@ -67,6 +67,9 @@ impl Ssd {
         self.waiters.clear();
         self.free_waiter = NONE;
         self.map_reads.clear();
+        if let Some(stripe) = &mut self.stripe {
+            stripe.clear();
+        }
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.clear();
         }

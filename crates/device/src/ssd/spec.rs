@@ -110,6 +110,8 @@ pub struct FlashSpec {
     /// How many operations behind the first of its queue such a command looks
     /// at for partners.
     pub multi_plane_reach: u32,
+    /// Word lines of all planes that collection writes are programmed together.
+    pub superpage: bool,
     /// Time to stop a program for a read; `None` where it cannot be stopped.
     pub program_suspend_ns: Option<u64>,
     /// Likewise an erase.
@@ -304,6 +306,9 @@ pub struct GcSpec {
     pub reserve_blocks: u32,
     /// Collected pages under way at once in a plane.
     pub depth: u32,
+    /// The host may write as much as was freed, and after it had to wait goes on
+    /// when that is this much; 0 where it may run ahead.
+    pub pace_bytes: u64,
     /// It steps aside for the host until free blocks run out.
     pub preemptible: bool,
     /// How far it moves data.
@@ -364,6 +369,9 @@ pub struct AgedSpec {
     pub hot_share: f64,
     /// The part of the writes that goes there.
     pub hot_writes: f64,
+    /// Free blocks that every plane lacks of `gc.start_blocks`: collection is
+    /// behind, as after writes that went on for long.
+    pub behind_blocks: u32,
     /// Reach the state by simulating the writes, to check the short way.
     pub simulate: bool,
 }
@@ -450,6 +458,19 @@ impl SsdSpec {
         };
         hybrid::check(&spec, root, &ftl_table, &flash_table)?;
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
+        if spec.flash.superpage && spec.controller.scheduling == Scheduling::Fcfs {
+            let problem = "legal is false where controller.scheduling = \"fcfs\": \
+                           programs wait for operations that came after them";
+            return Err(flash_table.wrong("superpage", problem));
+        }
+        let most = (spec.gc.start_blocks).saturating_sub(spec.gc.reserve_blocks + 1);
+        if spec.behind_blocks() > most {
+            let found = spec.behind_blocks();
+            let problem = format!(
+                "found {found}, legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - 1)"
+            );
+            return Err(root.table("aged")?.wrong("behind_blocks", problem));
+        }
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
             && spec.state == InitialState::Fresh
@@ -457,6 +478,14 @@ impl SsdSpec {
             return Err(table.wrong("filled", "state = \"fresh\" has no data to fill it with"));
         }
         Ok(spec)
+    }
+
+    /// Blocks of a plane by which collection is behind at the start.
+    pub(crate) fn behind_blocks(&self) -> u32 {
+        match &self.state {
+            InitialState::Aged(aged) => aged.behind_blocks,
+            _ => 0,
+        }
     }
 
     /// Map entries of a page.
@@ -668,6 +697,7 @@ fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
             Copyback::None,
         )?,
         multi_plane_reach: table.int_or("multi_plane_reach", 1..=1024, 64)? as u32,
+        superpage: table.flag_or("superpage", false)?,
         program_suspend_ns: suspend("program_suspend_us")?,
         erase_suspend_ns: suspend("erase_suspend_us")?,
         suspend_above_ns: table.micros_or("suspend_above_us", MAX_US, 0)?,
@@ -914,8 +944,12 @@ fn read_state(root: &Table<'_>) -> Result<InitialState, ReadError> {
         occupancy: table.number("occupancy", 0.001..=1.0)?,
         hot_share: table.number_or("hot_share", 0.0..=0.99, 0.0)?,
         hot_writes: table.number_or("hot_writes", 0.0..=1.0, 0.0)?,
+        behind_blocks: table.int_or("behind_blocks", 0..=1 << 16, 0)? as u32,
         simulate: table.flag_or("simulate", false)?,
     };
+    if aged.simulate && aged.behind_blocks > 0 {
+        return Err(table.wrong("behind_blocks", "legal is 0 where simulate = true"));
+    }
     if aged.simulate && aged.occupancy < 1.0 {
         return Err(table.wrong("occupancy", "legal is 1 where simulate = true"));
     }
@@ -952,6 +986,7 @@ fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, ReadError> 
         start_blocks: table.int("start_blocks", 2..=most)? as u32,
         reserve_blocks: table.int_or("reserve_blocks", 1..=most, 1)? as u32,
         depth: table.int_or("depth", 1..=16384, 4)? as u32,
+        pace_bytes: table.int_or("pace_kb", 0..=1 << 24, 0)? * 1024,
         preemptible: table.flag_or("preemptible", false)?,
         scope: table.choice_or(
             "scope",

@@ -14,6 +14,8 @@ pub(crate) struct Timing {
     erase_ns: u64,
     /// Binary logarithm of the parts of a physical page.
     part_bits: u32,
+    /// Pages of a word line, one a bit of the cell.
+    levels: u32,
     /// Read, program and erase of blocks with one bit a cell.
     slc_ns: [u64; 3],
 }
@@ -37,6 +39,7 @@ impl Timing {
             read_ns: levels(&spec.flash.read_ns),
             program_ns: levels(&spec.flash.program_ns),
             erase_ns: spec.flash.erase_ns,
+            levels: spec.flash.read_ns.len() as u32,
             part_bits: spec.geometry.page_parts.trailing_zeros(),
             slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
                 [cache.read_ns, cache.program_ns, cache.erase_ns]
@@ -70,6 +73,15 @@ impl Timing {
     #[inline]
     pub(crate) fn physical_page(&self, op: &Op) -> Option<u32> {
         (self.part_bits > 0 && !op.slc).then_some(op.page >> self.part_bits)
+    }
+
+    /// Whether a program is the last of its word line.
+    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+        let parts = 1 << self.part_bits;
+        op.kind == OpKind::Program
+            && !op.slc
+            && (op.page + 1) & (parts - 1) == 0
+            && (op.page >> self.part_bits) % self.levels == self.levels - 1
     }
 
     /// The array at work. Each level has its own time. What is programmed in

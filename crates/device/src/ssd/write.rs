@@ -109,6 +109,10 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
+            if self.is_behind_pace() {
+                self.commands[index as usize].next_slot = slot;
+                return false;
+            }
             let Some(place) = self.allocate(now_ns, slot) else {
                 if !self.make_room(now_ns, slot) {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
@@ -119,6 +123,7 @@ impl Ssd {
                 return false;
             };
             self.place_slot(now_ns, index, place, slot, missing as u32);
+            self.spend_credit();
             slot += 1;
         }
         true
@@ -266,8 +271,13 @@ impl Ssd {
         if page.stream.is_of_host() {
             self.programs_queued += 1;
         }
+        let waits = self.waits_for_stripe(&op);
+        op.ready &= !waits;
         let op = self.backend.enqueue(now_ns, op);
         self.ftl.record_mut(record).op = op;
+        if waits {
+            self.join_stripe(now_ns, op);
+        }
         if self.ftl.wants_collection(page.plane) {
             self.collect(now_ns, page.plane);
         }
@@ -282,6 +292,7 @@ impl Ssd {
                 }
             }
         }
+        self.program_stripe(now_ns);
     }
 
     /// Programs the pages that a command waits for, full or not.

@@ -32,6 +32,8 @@ pub struct Small {
     copyback: &'static str,
     /// Sequential and random logs of a plane, under hybrid mapping.
     logs: Option<(u32, u32)>,
+    /// Superpages, and the host in step with collection.
+    in_step: bool,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -78,10 +80,12 @@ start_blocks = {START_BLOCKS}
 reserve_blocks = 1
 preemptible = {preemptible}
 scope = "{scope}"
+pace_kb = {pace_kb}
 [wear_levelling]
 {wear}
 "#,
             policy = self.policy,
+            pace_kb = if self.in_step { 8 } else { 0 },
             preemptible = self.preemptible,
             scope = self.scope,
             wear = self.wear,
@@ -147,6 +151,7 @@ multi_plane = "{multi_plane}"
 copyback = "{copyback}"
 cache_read = {cache_read}
 cache_program = {cache_program}
+superpage = {superpage}
 {suspend}
 [channel]
 rate_mt_s = 333
@@ -176,6 +181,7 @@ power_loss_protection = {protected}
             dies = self.dies,
             planes = self.planes,
             page_kb = self.page_kb,
+            superpage = self.in_step && self.scheduling != "fcfs" && self.logs.is_none(),
             interleave = self.interleave,
             multi_plane = self.multi_plane,
             copyback = self.copyback,
@@ -223,7 +229,7 @@ pub fn small() -> impl Strategy<Value = Small> {
         prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
         prop::sample::select(vec![(4, 4096), (8, 4096), (8, 8192), (16, 4096)]),
     );
-    let flags = prop::array::uniform8(any::<bool>());
+    let flags = prop::array::uniform9(any::<bool>());
     let slc = prop::sample::select(SLC_CACHES.to_vec());
     let ftl = (
         prop::sample::select(vec!["static", "next_free", "least_loaded"]),
@@ -268,6 +274,7 @@ pub fn small() -> impl Strategy<Value = Small> {
             read_cache: flags[7],
             copyback,
             logs: None,
+            in_step: flags[8],
         };
         match logs {
             Some(logs) => small.with_logs(logs),

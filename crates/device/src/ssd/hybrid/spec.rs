@@ -62,6 +62,7 @@ pub(crate) fn read_merges(root: &Table<'_>) -> Result<GcSpec, ReadError> {
         start_blocks: 0,
         reserve_blocks: 0,
         depth: depth as u32,
+        pace_bytes: 0,
         preemptible: false,
         scope: GcScope::Plane,
     })
@@ -89,6 +90,9 @@ pub(crate) fn check(
     }
     if spec.flash.copyback != Copyback::None {
         return Err(flash.wrong("copyback", format!("legal is \"none\" {WITH}")));
+    }
+    if spec.flash.superpage {
+        return Err(flash.wrong("superpage", format!("legal is false {WITH}")));
     }
     if spec.slc_cache.is_some() {
         return Err(root.wrong("slc_cache", format!("this table is not legal {WITH}")));

@@ -116,3 +116,40 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
         }
     }
 }
+
+/// The longest time for which a full drive ends none of the writes that come
+/// without pause.
+fn longest_stall_ns(changes: &[(&str, &str)]) -> u64 {
+    let mut drive = Ssd::new(small(changes), 1);
+    let slots = drive.spec.logical_slots();
+    let mut rng = crate::ssd::rng::Rng::new(3);
+    let (mut now, mut longest_ns, mut done) = (Nanos::ZERO, 0, Vec::new());
+    for tag in 0..60_000u32 {
+        let slot = rng.below(slots as u32) as u64;
+        drive.submit(now, command(tag, Op::Write, slot, 1));
+        if tag >= 8 {
+            let before = now;
+            now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            assert!(now < Nanos::MAX, "it hangs");
+            if tag > 30_000 {
+                longest_ns = longest_ns.max(now.0 - before.0);
+            }
+            done.clear();
+        }
+    }
+    longest_ns
+}
+
+/// A drive that lets the host run ahead of collection stops it when no block is
+/// left, for as long as it takes to free one; one that keeps it in step stops it
+/// after every portion, for as long as it takes to gain the next.
+#[test]
+fn the_host_is_kept_in_step_with_collection() {
+    let paced = |kb: u32| {
+        let key = format!("depth = 8\npace_kb = {kb}");
+        longest_stall_ns(&[("depth = 8", &key)])
+    };
+    let (ahead, large, small) = (longest_stall_ns(&[]), paced(1024), paced(256));
+    assert!(small < large, "{small} ns, {large} with large portions");
+    assert!(small < ahead, "{small} ns, {ahead} if it may run ahead");
+}
