@@ -86,7 +86,16 @@ impl Fit<'_> {
             let found = match model.parse() {
                 // Out of the range that a description may have.
                 Err(_) => f64::INFINITY,
-                Ok(_) => loss(&score(&model, &looked_at, setup.rows, setup.seed)?),
+                Ok(_) => {
+                    let mut scored = score(&model, &looked_at, setup.rows, setup.seed)?;
+                    // The other direction of a run may be held out.
+                    for (at, scored) in scored.iter_mut().enumerate() {
+                        if !setup.fitted.contains(&at) {
+                            *scored = None;
+                        }
+                    }
+                    loss(&scored)
+                }
             };
             best = best.min(found);
             evaluations += 1;

@@ -25,5 +25,5 @@ pub use host_jobs::{Point, every_second_point, host_job, host_rows, points};
 pub use model::{CalibrateError, Model, Parameter};
 pub use row::{Measured, Row, RowError, Selection};
 pub use score::{Medians, Scored, medians, order_of_schedulers, score};
-pub use table::{SideBySide, side_by_side};
+pub use table::{Groups, SideBySide, side_by_side};
 pub use work::{Case, cases};

@@ -33,6 +33,30 @@ impl fmt::Display for SideBySide<'_> {
         }
         writeln!(f)?;
         writeln!(f, "Median absolute errors:\n")?;
+        Groups::new(self.rows, self.scored).fmt(f)?;
+        let (right, all) = order_of_schedulers(self.rows, self.scored, 0.05);
+        writeln!(
+            f,
+            "\nPairs of schedulers that differ by more than 5 % in the same work: {right} of {all} in the right order."
+        )
+    }
+}
+
+/// Median absolute errors of every study, and of all.
+pub struct Groups<'a> {
+    rows: &'a [Row],
+    scored: &'a [Option<Scored>],
+}
+
+impl<'a> Groups<'a> {
+    /// Those of the rows that were simulated.
+    pub fn new(rows: &'a [Row], scored: &'a [Option<Scored>]) -> Groups<'a> {
+        Groups { rows, scored }
+    }
+}
+
+impl fmt::Display for Groups<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| rows of | rows | IOPS | mean latency | p99 |")?;
         writeln!(f, "| --- | ---: | ---: | ---: | ---: |")?;
         let mut studies: Vec<&str> = Vec::new();
@@ -45,12 +69,7 @@ impl fmt::Display for SideBySide<'_> {
             let m = medians(self.rows, self.scored, |row| row.study == study);
             median_line(f, study, m)?;
         }
-        median_line(f, "all", medians(self.rows, self.scored, |_| true))?;
-        let (right, all) = order_of_schedulers(self.rows, self.scored, 0.05);
-        writeln!(
-            f,
-            "\nPairs of schedulers that differ by more than 5 % in the same work: {right} of {all} in the right order."
-        )
+        median_line(f, "all", medians(self.rows, self.scored, |_| true))
     }
 }
 

@@ -290,6 +290,10 @@ Examples:
     blklab calibrate q*.json --drive nvme --machine generic-8 --hold-out \\
       --output-drive mine.toml --output-machine my-host.toml
 
+  Are odd numbers of processes predicted from the even ones?
+    blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
+      --fit 'costs.*' --hold-out=processes=1,3,5,7,9
+
   Only some numbers, to only some rows:
     blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
       --fit drive.flash.read_us,costs.bio_ns --rows rw=randread --rows iodepth=1,16
@@ -347,9 +351,17 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "COLUMN=VALUE,...")]
     pub(crate) rows: Vec<String>,
 
-    /// Fit to every second row only, and compare the others too
-    #[arg(long)]
-    pub(crate) hold_out: bool,
+    /// Do not fit to these rows, or if none are named to every second one, and
+    /// say how far off they are
+    #[arg(
+        long,
+        value_name = "COLUMN=VALUE,...",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with = "host"
+    )]
+    pub(crate) hold_out: Option<String>,
 
     /// The scheduler that fio's JSON was measured under
     #[arg(long, default_value = "none", value_name = "NAME")]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use blklab_calibrate::{
-    Description, FitSetup, Fitted, Model, Parameter, Row, Selection, fit, medians, read_csv,
+    Description, FitSetup, Fitted, Groups, Model, Parameter, Row, Selection, fit, read_csv,
     read_fio_json, side_by_side,
 };
 
@@ -27,8 +27,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         machine_name: machine.to_string(),
         machine: Description::new(&inputs::machine(machine)?.1),
     };
-    let every = if args.hold_out { 2 } else { 1 };
-    let fitted: Vec<usize> = (0..rows.len()).step_by(every).collect();
+    let fitted = fitted(args, &rows)?;
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
     let comment = format!("fitted, from {}", named.join(" and "));
     let keys = args.fit.as_deref().unwrap_or("drive.*,costs.*");
@@ -39,7 +38,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         comment: &comment,
         keys,
     };
-    let (text, _) = fit_and_tell(args, work, args.hold_out)?;
+    let (text, _) = fit_and_tell(args, work, args.hold_out.is_some())?;
     output::deliver(&text, args.output.as_deref())
 }
 
@@ -103,6 +102,25 @@ pub(crate) fn fit_and_tell(
     Ok((text, done))
 }
 
+/// Places of the rows that the fit may look at.
+fn fitted(args: &CalibrateArgs, rows: &[Row]) -> Result<Vec<usize>, Failure> {
+    let held_out = match args.hold_out.as_deref() {
+        None => return Ok((0..rows.len()).collect()),
+        Some("") => return Ok((0..rows.len()).step_by(2).collect()),
+        Some(text) => Selection::parse(text).map_err(Failure::mistake)?,
+    };
+    let fitted: Vec<usize> = (0..rows.len())
+        .filter(|&at| !held_out.takes(&rows[at]))
+        .collect();
+    match fitted.len() {
+        0 => Err(Failure::mistake(
+            "no row is left to fit to; look at --hold-out",
+        )),
+        all if all == rows.len() => Err(Failure::mistake("no row is held out; look at --hold-out")),
+        _ => Ok(fitted),
+    }
+}
+
 /// All rows of all files that the selections take.
 fn rows(args: &CalibrateArgs) -> Result<Vec<Row>, Failure> {
     let mut selections = Vec::new();
@@ -145,17 +163,10 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
                     *scored = None;
                 }
             }
-            medians(rows, &scored, |_| true)
+            scored
         };
-        for (name, m) in [("fitted", of(true)), ("held out", of(false))] {
-            let _ = writeln!(
-                text,
-                "\n{} rows {name}: IOPS {:.1} %, mean latency {:.1} %, p99 {:.1} %.",
-                m.rows,
-                m.iops * 100.0,
-                m.lat_mean * 100.0,
-                m.clat_p99 * 100.0
-            );
+        for (name, looked_at) in [("Fitted", true), ("Held out", false)] {
+            let _ = write!(text, "\n{name}:\n\n{}", Groups::new(rows, &of(looked_at)));
         }
     }
     text
