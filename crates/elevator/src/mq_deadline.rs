@@ -438,3 +438,85 @@ impl Elevator for MqDeadline {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{Rig, queue_info};
+    use blklab_blk::{IoPrio, Op, Sector};
+
+    fn rig() -> Rig {
+        Rig::new(Box::new(MqDeadline::new(&queue_info())))
+    }
+
+    fn bio(op: Op, sector: u64) -> Bio {
+        Bio::new(op, Sector(sector), 8)
+    }
+
+    fn with_class(op: Op, sector: u64, class: IoClass) -> Bio {
+        let prio = IoPrio { class, level: 0 };
+        Bio {
+            prio,
+            ..bio(op, sector)
+        }
+    }
+
+    #[test]
+    fn a_batch_is_fifo_batch_long_and_goes_up() {
+        let mut rig = rig();
+        rig.set("fifo_batch", 4);
+        for sector in [900, 100, 700, 300, 500] {
+            rig.insert(&bio(Op::Read, sector));
+        }
+        // It starts at the oldest. The deadline of those behind has passed by
+        // the end of the batch, but not before it.
+        rig.pass_ms(600);
+        for sector in [910, 920, 930, 940, 950] {
+            rig.insert(&bio(Op::Read, sector));
+        }
+        let expected = [900, 910, 920, 930, 100, 300, 500, 700, 940, 950];
+        assert_eq!(rig.drain_sectors(), expected);
+        assert_eq!(rig.count("batches"), 3);
+    }
+
+    #[test]
+    fn writes_wait_for_no_more_than_writes_starved_batches_of_reads() {
+        let mut rig = rig();
+        rig.set("fifo_batch", 1);
+        rig.insert(&bio(Op::Read, 50));
+        rig.dispatch();
+        rig.insert(&bio(Op::Write, 1));
+        for sector in 10..20 {
+            rig.insert(&bio(Op::Read, sector * 100));
+        }
+        let place = |sectors: Vec<u64>| sectors.iter().position(|&s| s == 1);
+        assert_eq!(place(rig.drain_sectors()), Some(2));
+    }
+
+    #[test]
+    fn a_request_past_its_deadline_begins_the_next_batch() {
+        let mut rig = rig();
+        rig.set("fifo_batch", 1);
+        rig.insert(&bio(Op::Read, 100));
+        rig.dispatch();
+        rig.insert(&bio(Op::Read, 5));
+        rig.pass_ms(501);
+        for sector in [200, 300, 400] {
+            rig.insert(&bio(Op::Read, sector));
+        }
+        assert_eq!(rig.drain_sectors()[0], 5);
+    }
+
+    #[test]
+    fn idle_waits_for_the_other_classes_but_no_longer_than_prio_aging_expire() {
+        let mut rig = rig();
+        rig.insert(&with_class(Op::Read, 5, IoClass::Idle));
+        let first = rig.insert(&with_class(Op::Read, 100, IoClass::Rt)).unwrap();
+        assert_eq!(rig.dispatch(), Some(first));
+        rig.pass_ms(10_001);
+        rig.insert(&bio(Op::Read, 200));
+        // Best effort is not that old, and waits for what the drive has of real time.
+        assert_eq!(rig.drain_sectors(), [5]);
+        assert_eq!(rig.count("aged out of priority"), 1);
+    }
+}
