@@ -260,6 +260,9 @@ impl Ssd {
     /// Closes a page and queues its program.
     pub(super) fn program(&mut self, now_ns: u64, record: u32) {
         self.ftl.close(record);
+        if !self.followers.is_empty() {
+            self.close_leaders(now_ns, record);
+        }
         let page = *self.ftl.record(record);
         let bytes = self.spec.geometry.page_bytes;
         let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
@@ -280,6 +283,17 @@ impl Ssd {
         }
         if self.ftl.wants_collection(page.plane) {
             self.collect(now_ns, page.plane);
+        }
+    }
+
+    /// Closes the pages that a page follows: reads that they began later would
+    /// be behind its program, which waits for them.
+    fn close_leaders(&mut self, now_ns: u64, record: u32) {
+        let leaders: Vec<u32> = self.leaders_of(record).collect();
+        for leader in leaders {
+            if !self.ftl.record(leader).closed {
+                self.program(now_ns, leader);
+            }
         }
     }
 
