@@ -2,7 +2,7 @@
 
 use blklab_workload::fio::Direction;
 
-use crate::row::{Measured, Row, RowError};
+use crate::row::{Measured, Row, RowError, direction_name};
 
 /// Columns that must be there.
 const NEEDED: [&str; 11] = [
@@ -85,6 +85,7 @@ impl Record<'_> {
             note: self.text("note").to_string(),
             rw: self.text("rw").to_string(),
             direction: self.direction()?,
+            read_percent: self.read_percent()?,
             bs: self.text("bs").to_string(),
             iodepth: self.count("iodepth", 65535)?,
             processes: self.count("processes", 4096)?,
@@ -115,6 +116,14 @@ impl Record<'_> {
         }
     }
 
+    /// fio mixes half and half where nobody says otherwise.
+    fn read_percent(&self) -> Result<u32, Fault> {
+        match self.text("rwmixread") {
+            "" => Ok(50),
+            _ => self.count("rwmixread", 99),
+        }
+    }
+
     fn count(&self, name: &'static str, most: u32) -> Result<u32, Fault> {
         let text = self.text(name);
         let number = text.parse().ok().filter(|n| (1..=most).contains(n));
@@ -132,6 +141,38 @@ impl Record<'_> {
             .filter(|n: &f64| n.is_finite() && *n > 0.0);
         number.ok_or_else(|| (name, format!("found {text:?}, legal is a number above 0")))
     }
+}
+
+/// Rows as [`read_csv`] reads them.
+pub fn write_csv(rows: &[Row]) -> String {
+    let mut text = String::from("study,scheduler,note,rw,direction,rwmixread,bs,iodepth,");
+    text.push_str("processes,cores,devices,iops,lat_mean_us,clat_p99_us\n");
+    for row in rows {
+        let quoted = |field: &str| match field.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", field.replace('"', "\"\"")),
+            false => field.to_string(),
+        };
+        let words = [&row.study, &row.scheduler, &row.note, &row.rw];
+        for word in words {
+            text.push_str(&quoted(word));
+            text.push(',');
+        }
+        let m = &row.measured;
+        text.push_str(&format!(
+            "{},{},{},{},{},{},{},{},{},{}\n",
+            direction_name(row.direction),
+            row.read_percent,
+            quoted(&row.bs),
+            row.iodepth,
+            row.processes,
+            row.cores,
+            row.devices,
+            m.iops,
+            m.lat_mean_us,
+            m.clat_p99_us
+        ));
+    }
+    text
 }
 
 /// Splits a line at commas outside of quotes.
@@ -181,6 +222,8 @@ mod tests {
         assert_eq!(rows[0].note, "a, \"b\"");
         assert_eq!((rows[0].iodepth, rows[0].cores), (128, 2));
         assert_eq!(rows[0].measured.iops, 1000.5);
+        assert_eq!(rows[0].read_percent, 50);
+        assert_eq!(read_csv("again.csv", &write_csv(&rows)), Ok(rows));
     }
 
     #[test]

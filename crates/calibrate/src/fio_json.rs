@@ -83,6 +83,10 @@ fn row(
         note: String::new(),
         rw: options.text("rw").unwrap_or("read").to_string(),
         direction,
+        read_percent: match options.text("rwmixread") {
+            Some(_) => options.count("rwmixread")?,
+            None => 50,
+        },
         bs: options.text("bs").unwrap_or("4k").to_string(),
         iodepth: options.count("iodepth")?,
         processes,

@@ -1,5 +1,7 @@
 //! The fit: parameters moved until simulated rows are near measured ones.
 
+use blklab_device::Model as DriveModel;
+
 use crate::model::{CalibrateError, Model, Parameter};
 use crate::row::Row;
 use crate::score::{Scored, loss, score};
@@ -58,7 +60,8 @@ pub struct Progress {
 /// # Errors
 /// Where a row cannot be simulated or a parameter is not in its description.
 pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(Progress)) -> Result<Fitted, CalibrateError> {
-    let all = cases(setup.rows)?;
+    let has_state = !matches!(setup.model.parse()?.0.model, DriveModel::Null(_));
+    let all = cases(setup.rows, has_state)?;
     Fit { setup, all }.run(each)
 }
 

@@ -10,44 +10,83 @@ use crate::row::{Measured, Row};
 pub struct Point {
     /// fio's `rw`.
     pub rw: &'static str,
+    /// fio's `rwmixread`, for those that mix.
+    pub read_percent: u32,
     /// fio's `bs`.
     pub bs: &'static str,
     /// fio's `iodepth`.
     pub iodepth: u32,
     /// Processes.
     pub processes: u32,
+    /// The fit does not see it.
+    pub held_out: bool,
 }
 
-/// The jobs, in an order in which every second is like the one before it: those
-/// are held out of the fit.
+/// What the fit sees: the least and the most that can be under way, a large
+/// block, and two processes.
+const FITTED: &[(&str, &str, u32, u32)] = &[
+    ("randread", "4k", 1, 1),
+    ("randread", "4k", 8, 1),
+    ("randread", "4k", 32, 1),
+    ("randread", "64k", 8, 1),
+    ("randread", "4k", 16, 2),
+    ("randwrite", "4k", 1, 1),
+    ("randwrite", "4k", 16, 1),
+    ("randwrite", "64k", 8, 1),
+];
+
+/// What it is judged by: other depths and blocks, up to four processes.
+const HELD_OUT: &[(&str, &str, u32, u32)] = &[
+    ("randread", "4k", 2, 1),
+    ("randread", "4k", 4, 1),
+    ("randread", "4k", 64, 1),
+    ("randread", "8k", 4, 1),
+    ("randread", "16k", 1, 1),
+    ("randread", "16k", 16, 1),
+    ("randread", "128k", 4, 1),
+    ("randread", "4k", 1, 2),
+    ("randread", "4k", 8, 3),
+    ("randread", "4k", 4, 4),
+    ("randread", "4k", 32, 4),
+    ("randwrite", "4k", 2, 1),
+    ("randwrite", "4k", 64, 1),
+    ("randwrite", "16k", 8, 1),
+    ("randwrite", "4k", 8, 2),
+    ("randwrite", "4k", 16, 4),
+];
+
+/// Mixes of reads and writes, held out as well; the last number is the percent
+/// of reads.
+const MIXED: &[(&str, u32, u32, u32)] = &[("4k", 16, 1, 70), ("8k", 4, 1, 30), ("16k", 4, 2, 50)];
+
+/// The jobs, those that the fit sees first.
 pub fn points(writes: bool) -> Vec<Point> {
-    let mut points = Vec::new();
-    let rws: &[&'static str] = match writes {
-        true => &["randread", "randwrite"],
-        false => &["randread"],
+    let of = |jobs: &'static [(&'static str, &'static str, u32, u32)], held_out: bool| {
+        let point = move |&(rw, bs, iodepth, processes)| Point {
+            rw,
+            read_percent: 50,
+            bs,
+            iodepth,
+            processes,
+            held_out,
+        };
+        jobs.iter().map(point)
     };
-    for &rw in rws {
-        for (bs, iodepth, processes) in [
-            ("4k", 1, 1),
-            ("4k", 2, 1),
-            ("4k", 8, 1),
-            ("4k", 16, 1),
-            ("4k", 64, 1),
-            ("4k", 32, 1),
-            ("4k", 16, 2),
-            ("4k", 8, 2),
-            ("16k", 1, 1),
-            ("16k", 8, 1),
-        ] {
-            points.push(Point {
-                rw,
-                bs,
-                iodepth,
-                processes,
-            });
-        }
-    }
-    points
+    let mixed = MIXED
+        .iter()
+        .map(|&(bs, iodepth, processes, read_percent)| Point {
+            rw: "randrw",
+            read_percent,
+            bs,
+            iodepth,
+            processes,
+            held_out: true,
+        });
+    of(FITTED, false)
+        .chain(of(HELD_OUT, true))
+        .chain(mixed)
+        .filter(|point| writes || point.rw == "randread")
+        .collect()
 }
 
 /// fio's job for all points, one behind the other.
@@ -60,74 +99,94 @@ pub fn host_job(points: &[Point], run_ms: u32) -> String {
     for (n, point) in points.iter().enumerate() {
         let Point {
             rw,
+            read_percent,
             bs,
             iodepth,
             processes,
+            ..
         } = point;
         text.push_str(&format!(
-            "[p{n}]\nstonewall\nnew_group\nrw={rw}\nbs={bs}\niodepth={iodepth}\n\
-             numjobs={processes}\n"
+            "[p{n}]\nstonewall\nnew_group\nrw={rw}\nrwmixread={read_percent}\nbs={bs}\n\
+             iodepth={iodepth}\nnumjobs={processes}\n"
         ));
     }
     text
 }
 
-/// A row for every point: the mean of a scheduler's repeats. `repeats` are its
-/// results, each of which has the jobs in order.
+/// A row for every point and direction: the median of a scheduler's repeats.
+/// `repeats` are its results, each of which has the jobs in order.
 pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: u32) -> Vec<Row> {
     let mut rows = Vec::new();
     for (n, point) in points.iter().enumerate() {
         let name = format!("p{n}");
-        let jobs = repeats
-            .iter()
-            .filter_map(|r| r.jobs.iter().find(|job| job.name == name));
-        let direction = match point.rw.ends_with("write") {
-            true => Direction::Write,
-            false => Direction::Read,
+        let directions: &[Direction] = match point.rw {
+            "randread" => &[Direction::Read],
+            "randwrite" => &[Direction::Write],
+            _ => &[Direction::Read, Direction::Write],
         };
-        let sides: Vec<&DirResults> = jobs
-            .map(|job| match direction {
-                Direction::Read => &job.read,
-                _ => &job.write,
-            })
-            .collect();
-        if sides.is_empty() {
-            continue;
+        for &direction in directions {
+            let jobs = repeats
+                .iter()
+                .filter_map(|r| r.jobs.iter().find(|job| job.name == name));
+            let sides: Vec<&DirResults> = jobs
+                .map(|job| match direction {
+                    Direction::Read => &job.read,
+                    _ => &job.write,
+                })
+                .collect();
+            if let Some(measured) = median(&sides) {
+                rows.push(row(point, scheduler, direction, cores, measured));
+            }
         }
-        let mean = |of: &dyn Fn(&DirResults) -> f64| {
-            sides.iter().map(|side| of(side)).sum::<f64>() / sides.len() as f64
-        };
-        rows.push(Row {
-            study: "host".to_string(),
-            scheduler: scheduler.to_string(),
-            note: String::new(),
-            rw: point.rw.to_string(),
-            direction,
-            bs: point.bs.to_string(),
-            iodepth: point.iodepth,
-            processes: point.processes,
-            cores,
-            devices: 1,
-            measured: Measured {
-                iops: mean(&DirResults::iops),
-                lat_mean_us: mean(&|side| side.lat_ns.summary().mean_ns / 1e3),
-                clat_p99_us: mean(&|side| side.clat_ns.percentile(99.0) as f64 / 1e3),
-            },
-        });
     }
     rows
 }
 
-/// Places of the rows that a fit may look at: every second point's.
-pub fn every_second_point(points: &[Point], rows: &[Row]) -> Vec<usize> {
-    let number = |row: &Row| {
-        points.iter().position(|p| {
-            (p.rw, p.bs, p.iodepth, p.processes) == (&*row.rw, &*row.bs, row.iodepth, row.processes)
-        })
+/// A repeat that something else on the machine disturbed moves a mean, and
+/// hardly a median.
+fn median(sides: &[&DirResults]) -> Option<Measured> {
+    let of = |figure: &dyn Fn(&DirResults) -> f64| {
+        let mut figures: Vec<f64> = sides.iter().map(|side| figure(side)).collect();
+        figures.sort_by(f64::total_cmp);
+        let half = figures.len() / 2;
+        match figures.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(figures[half]),
+            _ => Some((figures[half - 1] + figures[half]) / 2.0),
+        }
     };
-    let is_fitted = |at: &usize| number(&rows[*at]).is_some_and(|n| n.is_multiple_of(2));
-    (0..rows.len()).filter(is_fitted).collect()
+    Some(Measured {
+        iops: of(&DirResults::iops)?,
+        lat_mean_us: of(&|side| side.lat_ns.summary().mean_ns / 1e3)?,
+        clat_p99_us: of(&|side| side.clat_ns.percentile(99.0) as f64 / 1e3)?,
+    })
 }
+
+fn row(
+    point: &Point,
+    scheduler: &str,
+    direction: Direction,
+    cores: u32,
+    measured: Measured,
+) -> Row {
+    Row {
+        study: "host".to_string(),
+        scheduler: scheduler.to_string(),
+        note: if point.held_out { HELD_OUT_NOTE } else { "" }.to_string(),
+        rw: point.rw.to_string(),
+        direction,
+        read_percent: point.read_percent,
+        bs: point.bs.to_string(),
+        iodepth: point.iodepth,
+        processes: point.processes,
+        cores,
+        devices: 1,
+        measured,
+    }
+}
+
+/// The note of rows that the fit does not see.
+pub const HELD_OUT_NOTE: &str = "held-out";
 
 #[cfg(test)]
 mod tests {
@@ -143,7 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn repeats_become_one_row_and_every_second_point_is_held_out() {
+    fn what_is_held_out_is_no_job_that_was_fitted_to() {
+        for writes in [false, true] {
+            let all = points(writes);
+            let job = |p: &Point| (p.rw, p.read_percent, p.bs, p.iodepth, p.processes);
+            for (n, point) in all.iter().enumerate() {
+                assert!(!all[..n].iter().any(|other| job(other) == job(point)));
+            }
+            assert!(all.iter().any(|p| p.held_out) && all.iter().any(|p| !p.held_out));
+            assert!(writes || all.iter().all(|p| p.rw == "randread"));
+        }
+    }
+
+    #[test]
+    fn repeats_become_one_row_of_each_direction() {
         let points = points(true);
         let repeat = |ios: u64| {
             let jobs = (0..points.len()).map(|n| {
@@ -164,12 +236,12 @@ mod tests {
                 ..Results::default()
             }
         };
-        let mut rows = host_rows(&points, "none", &[repeat(1000), repeat(3000)], 2);
-        assert_eq!(rows.len(), points.len());
-        assert!(rows.iter().all(|row| row.measured.iops == 2000.0));
-        rows.extend(host_rows(&points, "bfq", &[repeat(1000)], 2));
-        let fitted = every_second_point(&points, &rows);
-        assert_eq!(fitted.len(), points.len());
-        assert!(fitted.contains(&0) && !fitted.contains(&1));
+        let repeats = [repeat(1000), repeat(3000), repeat(90)];
+        let rows = host_rows(&points, "none", &repeats, 2);
+        assert_eq!(rows.len(), points.len() + MIXED.len());
+        assert!(rows.iter().all(|row| row.measured.iops == 1000.0));
+        let held_out = rows.iter().filter(|row| row.note == HELD_OUT_NOTE);
+        assert_eq!(held_out.count(), HELD_OUT.len() + 2 * MIXED.len());
+        assert_eq!(host_rows(&points, "none", &[], 2), []);
     }
 }

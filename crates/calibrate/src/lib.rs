@@ -17,11 +17,11 @@ mod search;
 mod table;
 mod work;
 
-pub use csv::read_csv;
+pub use csv::{read_csv, write_csv};
 pub use description::{Description, KeyError};
 pub use fio_json::read_fio_json;
 pub use fit::{Fit, FitSetup, Fitted, Progress, fit};
-pub use host_jobs::{Point, every_second_point, host_job, host_rows, points};
+pub use host_jobs::{HELD_OUT_NOTE, Point, host_job, host_rows, points};
 pub use model::{CalibrateError, Model, Parameter};
 pub use row::{Measured, Row, RowError, Selection};
 pub use score::{Medians, Scored, medians, order_of_schedulers, score};

@@ -41,6 +41,8 @@ pub struct Row {
     pub rw: String,
     /// The direction that the numbers are of.
     pub direction: Direction,
+    /// fio's `rwmixread`: percent of reads where `rw` mixes them with writes.
+    pub read_percent: u32,
     /// fio's `bs`.
     pub bs: String,
     /// fio's `iodepth`.
@@ -58,8 +60,12 @@ pub struct Row {
 impl Row {
     /// What ran, for a table.
     pub fn label(&self) -> String {
+        let mix = match (self.mixes(), self.read_percent) {
+            (false, _) | (true, 50) => String::new(),
+            (true, percent) => format!(" of {percent} % reads"),
+        };
         format!(
-            "{} {} {} bs={} qd={} x{} cores={}{}",
+            "{} {} {}{mix} bs={} qd={} x{} cores={}{}",
             self.study,
             self.scheduler,
             direction_name(self.direction),
@@ -74,6 +80,11 @@ impl Row {
         )
     }
 
+    /// Whether `rw` mixes reads and writes.
+    pub(crate) fn mixes(&self) -> bool {
+        matches!(self.rw.as_str(), "randrw" | "rw" | "readwrite")
+    }
+
     fn field(&self, name: &str) -> Option<String> {
         Some(match name {
             "study" => self.study.clone(),
@@ -81,6 +92,7 @@ impl Row {
             "note" => self.note.clone(),
             "rw" => self.rw.clone(),
             "direction" => direction_name(self.direction).to_string(),
+            "rwmixread" => self.read_percent.to_string(),
             "bs" => self.bs.clone(),
             "iodepth" => self.iodepth.to_string(),
             "processes" => self.processes.to_string(),
@@ -101,7 +113,7 @@ pub(crate) fn direction_name(direction: Direction) -> &'static str {
 
 /// Columns that rows can be selected by.
 const FIELDS: &str =
-    "study, scheduler, note, rw, direction, bs, iodepth, processes, cores and devices";
+    "study, scheduler, note, rw, direction, rwmixread, bs, iodepth, processes, cores and devices";
 
 /// Which rows to take: `COLUMN=VALUE[,VALUE...]`, `*` at a value's end standing
 /// for any rest. Several selections must all hold.

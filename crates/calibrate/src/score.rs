@@ -151,7 +151,7 @@ pub fn order_of_schedulers(rows: &[Row], scored: &[Option<Scored>], apart: f64) 
 fn same_work(a: &Row, b: &Row) -> bool {
     a.scheduler != b.scheduler
         && (&a.study, &a.note, &a.rw, &a.bs) == (&b.study, &b.note, &b.rw, &b.bs)
-        && a.direction == b.direction
+        && (a.direction, a.read_percent) == (b.direction, b.read_percent)
         && (a.iodepth, a.processes, a.cores, a.devices)
             == (b.iodepth, b.processes, b.cores, b.devices)
 }

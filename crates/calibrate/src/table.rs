@@ -75,9 +75,13 @@ impl fmt::Display for Groups<'_> {
 
 fn line(f: &mut fmt::Formatter<'_>, row: &Row, scored: &Scored) -> fmt::Result {
     let direction = direction_name(row.direction);
+    let mix = match row.mixes() {
+        true => format!(" {} %", row.read_percent),
+        false => String::new(),
+    };
     write!(
         f,
-        "| {} | {} | {} {direction} | {} | {} | {} | {} | {} |",
+        "| {} | {} | {}{mix} {direction} | {} | {} | {} | {} | {} |",
         row.study,
         row.scheduler,
         row.rw,

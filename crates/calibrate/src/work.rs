@@ -33,14 +33,15 @@ pub struct Case {
 }
 
 /// Groups rows into jobs: both directions of one run are one job, and repeats
-/// of it are the same job again.
+/// of it are the same job again. `settles` says that the drive takes a while to
+/// write as it will go on writing.
 ///
 /// # Errors
 /// Where a row is no job, or names no scheduler.
-pub fn cases(rows: &[Row]) -> Result<Vec<Case>, CalibrateError> {
+pub fn cases(rows: &[Row], settles: bool) -> Result<Vec<Case>, CalibrateError> {
     let mut cases: Vec<Case> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
-        let text = job_text(row, runs_beside(row, rows));
+        let text = job_text(row, runs_beside(row, rows), settles);
         let same = |c: &&mut Case| c.text == text && c.scheduler.kind.name == row.scheduler;
         if let Some(case) = cases.iter_mut().find(same) {
             case.rows.push(at);
@@ -71,8 +72,7 @@ pub fn cases(rows: &[Row]) -> Result<Vec<Case>, CalibrateError> {
 /// Whether the row's job ran beside one of the other direction: a row of the
 /// same run that names the other direction, without `rw` mixing them itself.
 fn runs_beside(row: &Row, rows: &[Row]) -> bool {
-    let mixes = matches!(row.rw.as_str(), "randrw" | "rw" | "readwrite");
-    !mixes
+    !row.mixes()
         && rows.iter().any(|other| {
             other.direction != row.direction
                 && (&other.study, &other.note, &other.scheduler)
@@ -83,8 +83,8 @@ fn runs_beside(row: &Row, rows: &[Row]) -> bool {
         })
 }
 
-fn job_text(row: &Row, beside: bool) -> String {
-    let (ramp_us, run_us) = times_us(row);
+fn job_text(row: &Row, beside: bool, settles: bool) -> String {
+    let (ramp_us, run_us) = times_us(row, settles);
     let drives: Vec<String> = (0..row.devices)
         .map(|n| format!("/dev/nvme{n}n1"))
         .collect();
@@ -92,10 +92,11 @@ fn job_text(row: &Row, beside: bool) -> String {
     let mut text = format!(
         "[global]\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
-         bwavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\n",
+         bwavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n",
         drives.join(":"),
         row.bs,
         row.iodepth,
+        row.read_percent,
     );
     let mut section = |name: &str, rw: &str, processes: u32, cpus: String| {
         text.push_str(&format!(
@@ -126,8 +127,8 @@ fn job_text(row: &Row, beside: bool) -> String {
 }
 
 /// Ramp and running time: enough I/Os, and the queue through a few times.
-fn times_us(row: &Row) -> (u64, u64) {
-    if row.rw.contains("write") || row.rw.contains("rw") {
+fn times_us(row: &Row, settles: bool) -> (u64, u64) {
+    if settles && (row.rw.contains("write") || row.rw.contains("rw")) {
         return (WRITES_RAMP_US, WRITES_US);
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);

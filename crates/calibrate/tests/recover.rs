@@ -12,6 +12,7 @@ fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
         note: String::new(),
         rw: "randread".into(),
         direction: Direction::Read,
+        read_percent: 50,
         bs: "4k".into(),
         iodepth,
         processes,
@@ -49,7 +50,7 @@ fn known_parameters_are_found_again() {
     // So slow a CPU that it, not the drive, limits the deep queues.
     let bio = &Parameter::parse_list("costs.bio_ns").unwrap()[0];
     truth.set(bio, 4000.0, "").unwrap();
-    let simulated = score(&truth, &cases(&rows).unwrap(), &rows, 1).unwrap();
+    let simulated = score(&truth, &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     for (row, scored) in rows.iter_mut().zip(&simulated) {
         row.measured = scored.unwrap().simulated.unwrap();
     }

@@ -32,7 +32,7 @@ fn shipped() -> Model {
 #[test]
 fn one_process_under_no_scheduler() {
     let rows = rows(&["study=device-baseline-processes", "processes=1"]);
-    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     println!("{}", side_by_side(&rows, &scored));
     let m = medians(&rows, &scored, |_| true);
     assert!(
@@ -50,7 +50,7 @@ fn kyber_lets_nobody_starve() {
         "scheduler=kyber",
         "processes=6,8,10",
     ]);
-    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     println!("{}", side_by_side(&rows, &scored));
     for simulated in scored.iter().map(|s| s.unwrap().simulated.unwrap()) {
         assert!(simulated.clat_p99_us < 3.0 * simulated.lat_mean_us);
@@ -60,7 +60,7 @@ fn kyber_lets_nobody_starve() {
 #[test]
 fn schedulers_come_in_the_real_order() {
     let rows = rows(&["study=throughput-apps-ten-cores", "processes=1,2,4"]);
-    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     println!("{}", side_by_side(&rows, &scored));
     let (right, all) = order_of_schedulers(&rows, &scored, 0.05);
     assert_eq!(right, all);
@@ -73,7 +73,7 @@ fn schedulers_come_in_the_real_order() {
 #[test]
 fn reads_and_writes_together() {
     let rows = rows(&["study=kyber-targets-same_cpu,kyber-targets-separate"]);
-    let scored = score(&shipped(), &cases(&rows).unwrap(), &rows, 1).unwrap();
+    let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     println!("{}", side_by_side(&rows, &scored));
     let m = medians(&rows, &scored, |_| true);
     assert!(

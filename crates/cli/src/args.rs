@@ -137,6 +137,12 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N")]
     pub(crate) nr_requests: Option<u32>,
 
+    /// The queue's nomerges: 0 looks for everything that can be merged, 1 only
+    /// at what was inserted last, 2 merges nothing; 0 in simulation and what the
+    /// queue is set to on a host if not given
+    #[arg(long, value_name = "0|1|2", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) nomerges: Option<u8>,
+
     /// Decides everything left to chance; the same seed repeats a run exactly
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -313,7 +319,7 @@ pub(crate) struct CalibrateArgs {
     pub(crate) results: Vec<PathBuf>,
 
     /// Measure this drive of this machine instead, under each scheduler of its
-    /// kernel; half of the jobs are held out of the fit
+    /// kernel; most of the jobs are held out of the fit
     #[arg(long, value_name = "DEVICE")]
     pub(crate) host: Option<PathBuf>,
 
@@ -330,19 +336,20 @@ pub(crate) struct CalibrateArgs {
     pub(crate) destroy_data: Option<String>,
 
     /// The drive to start from: a name from `blklab list drives`, or a file;
-    /// null for --host if not given
+    /// for --host loop or null if not given, as the device is
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
     pub(crate) drive: Option<String>,
 
     /// The machine to start from: a name from `blklab list machines`, or a file;
-    /// xeon-10core with this machine's CPUs for --host if not given
+    /// for --host vm-2cpu or xeon-10core if not given, as the device is a loop
+    /// device or another, with this machine's CPUs
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
     pub(crate) machine: Option<String>,
 
     /// What may move: numeric keys of the two descriptions as drive.KEY and
     /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of
     /// every group of steps. Nothing moves with --evaluations 0. If not given
-    /// drive.* and costs.*, or for --host the null drive's times and costs.*
+    /// drive.* and costs.*, or for --host what the drive takes and costs.*
     #[arg(long, value_name = "KEY,...")]
     pub(crate) fit: Option<String>,
 
@@ -378,6 +385,25 @@ pub(crate) struct CalibrateArgs {
     /// Write the fitted drive there
     #[arg(long, value_name = "FILE")]
     pub(crate) output_drive: Option<PathBuf>,
+
+    /// How long --host runs each job, in milliseconds
+    #[arg(long, default_value_t = 300, value_name = "MS", requires = "host",
+          value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    pub(crate) job_ms: u32,
+
+    /// How often --host runs each job under each scheduler
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "host",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: u32,
+
+    /// Write what --host measured there, as CSV that can be fitted to again
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "host",
+        conflicts_with = "results"
+    )]
+    pub(crate) output_rows: Option<PathBuf>,
 
     /// Write the fitted machine there
     #[arg(long, value_name = "FILE")]

@@ -173,8 +173,14 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
 }
 
 fn write(path: Option<&Path>, description: &Description) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, description.text())
+    match path {
+        Some(path) => write_text(path, &description.text()),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
         .map_err(|e| Failure::Broken(format!("{}: cannot be written: {e}", path.display())))
 }
 

@@ -147,6 +147,7 @@ fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, 
             scheduler: name.trim().to_string(),
             tunables: Vec::new(),
             nr_requests: args.work.models.nr_requests,
+            nomerges: args.work.models.nomerges,
         })
         .collect();
     for set in &args.work.models.sets {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use blklab_blk::NoMerges;
 use blklab_device::{DriveSpec, registry};
 use blklab_sim::{Machine, SchedulerChoice};
 use blklab_workload::fio::{self, JobFile};
@@ -158,6 +159,11 @@ pub(crate) fn schedulers(
     for name in names {
         let mut choice = SchedulerChoice::named(name.trim()).map_err(Failure::mistake)?;
         choice.nr_requests = args.nr_requests;
+        choice.nomerges = match args.nomerges {
+            None | Some(0) => NoMerges::All,
+            Some(1) => NoMerges::OneHit,
+            Some(_) => NoMerges::Never,
+        };
         choices.push(choice);
     }
     for set in &args.sets {

@@ -5,6 +5,7 @@ use crate::spec::{DriveSpec, SpecError};
 /// Name and text of every description in `drives/`.
 const DRIVES: &[(&str, &str)] = &[
     ("null", include_str!("../../../drives/null.toml")),
+    ("loop", include_str!("../../../drives/loop.toml")),
     ("mx100-256", include_str!("../../../drives/mx100-256.toml")),
     (
         "mx100-256-ranges",

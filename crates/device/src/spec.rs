@@ -36,6 +36,8 @@ pub enum Interface {
     Nvme,
     /// The kernel's `null_blk`: no bus at all.
     Null,
+    /// A loop device: one queue before a file, and a worker thread.
+    Loop,
 }
 
 /// A drive description, checked.
@@ -97,6 +99,7 @@ impl DriveSpec {
                 ("mmc", Interface::Mmc),
                 ("nvme", Interface::Nvme),
                 ("null", Interface::Null),
+                ("loop", Interface::Loop),
             ],
         )?;
         let kinds = [("null", Kind::Null), ("ssd", Kind::Ssd), ("hdd", Kind::Hdd)];
@@ -128,6 +131,11 @@ impl DriveSpec {
                 "queue_depth",
                 "legal is 1 where interface = \"mmc\": a card takes one command at a time",
             ));
+        }
+        if interface == Interface::Loop && spec.identity().queue_depth > 128 {
+            return Err(root
+                .table("host")?
+                .wrong("queue_depth", "a loop device takes at most 128 requests"));
         }
         Ok(spec)
     }

@@ -5,6 +5,7 @@
 //! what the interface cannot do at once.
 
 mod ahci;
+mod loopback;
 mod mmc;
 mod nvme;
 mod port;
@@ -13,6 +14,7 @@ use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::{Device, DriveSpec, Interface};
 
 use ahci::Ahci;
+pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
 pub use port::RequestEnd;
@@ -23,6 +25,8 @@ pub enum Driver {
     Ahci(Ahci),
     /// SD cards: one command at a time.
     Mmc(Mmc),
+    /// A file behind a worker thread.
+    Loop(Loop),
     /// NVMe, and anything else with a queue a CPU.
     Nvme(Nvme),
 }
@@ -34,6 +38,7 @@ impl Driver {
         match spec.interface {
             Interface::Ahci => Driver::Ahci(Ahci::new(device)),
             Interface::Mmc => Driver::Mmc(Mmc::new(device)),
+            Interface::Loop => Driver::Loop(Loop::new(device)),
             Interface::Nvme | Interface::Null => Driver::Nvme(Nvme::new(device)),
         }
     }
@@ -43,7 +48,17 @@ impl Driver {
         match self {
             Driver::Ahci(d) => d.queue_config(nr_cpus),
             Driver::Mmc(d) => d.queue_config(nr_cpus),
+            Driver::Loop(d) => d.queue_config(nr_cpus),
             Driver::Nvme(d) => d.queue_config(nr_cpus),
+        }
+    }
+
+    /// The loop driver, whose worker needs CPU time.
+    #[inline]
+    pub fn as_loop(&mut self) -> Option<&mut Loop> {
+        match self {
+            Driver::Loop(d) => Some(d),
+            Driver::Ahci(_) | Driver::Mmc(_) | Driver::Nvme(_) => None,
         }
     }
 
@@ -59,6 +74,7 @@ impl Driver {
         match self {
             Driver::Ahci(d) => d.advance(now, ends),
             Driver::Mmc(d) => d.advance(now, ends),
+            Driver::Loop(d) => d.advance(now, ends),
             Driver::Nvme(d) => d.port.advance(now, ends),
         }
     }
@@ -71,6 +87,7 @@ impl Driver {
         match self {
             Driver::Ahci(d) => d.advance_to_completion(limit, ends),
             Driver::Mmc(d) => d.advance_to_completion(limit, ends),
+            Driver::Loop(d) => d.advance_to_completion(limit, ends),
             Driver::Nvme(d) => d.port.advance_to_completion(limit, ends),
         }
     }
@@ -81,6 +98,7 @@ impl Driver {
         match self {
             Driver::Ahci(d) => d.port.device.as_ref(),
             Driver::Mmc(d) => d.port.device.as_ref(),
+            Driver::Loop(d) => d.port.device.as_ref(),
             Driver::Nvme(d) => d.port.device.as_ref(),
         }
     }
@@ -90,6 +108,7 @@ impl Driver {
         match self {
             Driver::Ahci(d) => d.port.device.as_mut(),
             Driver::Mmc(d) => d.port.device.as_mut(),
+            Driver::Loop(d) => d.port.device.as_mut(),
             Driver::Nvme(d) => d.port.device.as_mut(),
         }
     }
@@ -108,6 +127,7 @@ impl BlkDriver for Driver {
         match self {
             Driver::Ahci(d) => d.queue_rq(now, hctx, id, rq, last),
             Driver::Mmc(d) => d.queue_rq(now, hctx, id, rq, last),
+            Driver::Loop(d) => d.queue_rq(now, hctx, id, rq),
             Driver::Nvme(d) => d.queue_rq(now, hctx, id, rq, last),
         }
     }
@@ -115,7 +135,7 @@ impl BlkDriver for Driver {
     fn get_budget(&mut self) -> bool {
         match self {
             Driver::Ahci(d) => d.get_budget(),
-            Driver::Mmc(_) | Driver::Nvme(_) => true,
+            Driver::Loop(_) | Driver::Mmc(_) | Driver::Nvme(_) => true,
         }
     }
 

@@ -31,15 +31,19 @@ impl Port {
 
     #[inline]
     pub(crate) fn submit(&mut self, now: Nanos, queue: usize, id: RequestId, rq: &Request) {
-        let command = Command {
+        self.device.submit(now, Port::command(queue, id, rq));
+    }
+
+    #[inline]
+    pub(crate) fn command(queue: usize, id: RequestId, rq: &Request) -> Command {
+        Command {
             tag: id.index() as u32,
             queue: queue as u16,
             op: rq.op,
             sector: rq.sector,
             sectors: rq.sectors,
             fua: rq.flags.has(BioFlags::FUA),
-        };
-        self.device.submit(now, command);
+        }
     }
 
     #[inline]

@@ -109,7 +109,9 @@ impl Experiment<'_> {
         let queue = queue.display();
         match step {
             Step::Remember => {
-                format!("remember {queue}/scheduler, {queue}/iosched/*, {queue}/nr_requests")
+                format!(
+                    "remember {queue}/scheduler, {queue}/iosched/*, {queue}/nr_requests, {queue}/nomerges"
+                )
             }
             Step::LookAround => {
                 "see how busy the machine is: /proc/loadavg, /proc/stat".to_string()
@@ -155,6 +157,7 @@ impl Experiment<'_> {
             scheduler,
             tunables,
             nr_requests,
+            nomerges,
         } = choice;
         let mut text = format!("wait for requests in flight; echo {scheduler} > {queue}/scheduler");
         for (name, value) in tunables {
@@ -162,6 +165,9 @@ impl Experiment<'_> {
         }
         if let Some(n) = nr_requests {
             text.push_str(&format!("; echo {n} > {queue}/nr_requests"));
+        }
+        if let Some(n) = nomerges {
+            text.push_str(&format!("; echo {n} > {queue}/nomerges"));
         }
         text
     }

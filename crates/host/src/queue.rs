@@ -78,6 +78,8 @@ pub struct QueueState {
     pub tunables: BTreeMap<String, String>,
     /// `queue/nr_requests`.
     pub nr_requests: String,
+    /// `queue/nomerges`.
+    pub nomerges: String,
 }
 
 /// What a run wants of a queue; the kernel's defaults where it says nothing.
@@ -89,6 +91,8 @@ pub struct Choice {
     pub tunables: Vec<(String, String)>,
     /// `nr_requests`.
     pub nr_requests: Option<u32>,
+    /// `nomerges`.
+    pub nomerges: Option<u8>,
 }
 
 impl Choice {
@@ -100,6 +104,7 @@ impl Choice {
             .map(|(n, v)| format!("{n}={v}"))
             .collect();
         parts.extend(self.nr_requests.map(|n| format!("nr_requests={n}")));
+        parts.extend(self.nomerges.map(|n| format!("nomerges={n}")));
         match parts.is_empty() {
             true => self.scheduler.clone(),
             false => format!("{} ({})", self.scheduler, parts.join(", ")),
@@ -178,6 +183,7 @@ impl<F: Files> Queue<F> {
             scheduler: self.schedulers()?.active,
             tunables: self.tunables(),
             nr_requests: self.read("read nr_requests", "nr_requests")?,
+            nomerges: self.read("read nomerges", "nomerges")?,
         })
     }
 
@@ -228,6 +234,9 @@ impl<F: Files> Queue<F> {
         }
         if let Some(n) = choice.nr_requests {
             self.set_nr_requests(&n.to_string())?;
+        }
+        if let Some(n) = choice.nomerges {
+            self.write("set nomerges", "nomerges", &n.to_string())?;
         }
         Ok(())
     }
@@ -345,16 +354,20 @@ impl<F: Files> Queue<F> {
         if self.read("read nr_requests", "nr_requests")? != state.nr_requests {
             note(self.set_nr_requests(&state.nr_requests))?;
         }
+        if self.read("read nomerges", "nomerges")? != state.nomerges {
+            note(self.write("set nomerges", "nomerges", &state.nomerges))?;
+        }
         if failures.is_empty() {
             return Ok(());
         }
         Err(HostError::NotRestored(format!(
             "{}: could not put the queue back: {}. Before the run it had scheduler {}, \
-             nr_requests {}",
+             nr_requests {}, nomerges {}",
             self.device,
             failures.join("; "),
             state.scheduler,
-            state.nr_requests
+            state.nr_requests,
+            state.nomerges
         )))
     }
 }
@@ -420,6 +433,7 @@ mod tests {
         active: String,
         tunables: BTreeMap<String, String>,
         nr_requests: String,
+        nomerges: String,
         writes: Vec<String>,
         gone: bool,
         refuse: Option<&'static str>,
@@ -467,6 +481,7 @@ mod tests {
                     NAMES.iter().map(show).collect::<Vec<_>>().join(" ")
                 }
                 "nr_requests" => format!("{}\n", state.nr_requests),
+                "nomerges" => format!("{}\n", state.nomerges),
                 "inflight" => "       0        0\n".to_string(),
                 name => state.tunables.get(name).ok_or_else(missing)?.clone(),
             })
@@ -485,6 +500,7 @@ mod tests {
             match name {
                 "scheduler" => state.switch(value),
                 "nr_requests" => state.nr_requests = value.to_string(),
+                "nomerges" => state.nomerges = value.to_string(),
                 name => {
                     state.tunables.insert(name.to_string(), value.to_string());
                 }
@@ -510,6 +526,7 @@ mod tests {
             state.switch("mq-deadline");
             state.tunables.insert("fifo_batch".into(), "4".into());
             state.nr_requests = "64".into();
+            state.nomerges = "0".into();
         }
         kernel
     }
@@ -525,7 +542,7 @@ mod tests {
                 .iter()
                 .map(|(n, v)| (n.to_string(), v.to_string()))
                 .collect(),
-            nr_requests: None,
+            ..Choice::default()
         }
     }
 

@@ -9,19 +9,23 @@
 //! waiting is the chunk; the multiple of it at which they wait again is the
 //! number of chunks in parallel.
 
-use crate::finding::{Finding, Mapping, median, size};
+use crate::finding::{Finding, Mapping, median, median_of, size};
 use crate::target::{Io, Places, ProbeError, Target};
 
 /// Pairs timed at a distance.
-const TRIALS: usize = 48;
+const TRIALS: usize = 24;
 
 /// Places begin at multiples of this, which chunks and stripes divide where
 /// they are powers of two.
 const ALIGN: u64 = 64 << 20;
 
-/// Pairs that wait take at least so much longer than those that do not, or
-/// nothing is said.
-const CONTRAST: f64 = 1.25;
+/// How much more of a read must be waited for at some distances than at others,
+/// or nothing is said.
+const CONTRAST: f64 = 0.25;
+
+/// Times that far distances are looked at: their share is a measure, not a
+/// vote.
+const FAR_ROUNDS: usize = 4;
 
 /// The largest chunk and the most chunks in parallel that are looked for.
 const CHUNK_MAX: u64 = 8 << 20;
@@ -30,9 +34,38 @@ const PARALLEL_MAX: u64 = 512;
 /// Whether pairs at a distance wait for each other, mostly.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    median_ns: u64,
-    /// The share of pairs that took longer than the limit.
-    waiting: f64,
+    /// The middle pair's delay is above the limit.
+    waits: bool,
+    /// The share of pairs of which that is so.
+    share: f64,
+}
+
+/// A pair of reads at once, and each of them alone after that.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    pair_ns: u64,
+    alone_ns: [u64; 2],
+}
+
+impl Timed {
+    /// How much of a read the pair waited: 0 where both went side by side, 1
+    /// where one went behind the other, however long either takes alone. Pages
+    /// of one drive may take four times as long as others.
+    fn delay(self) -> f64 {
+        let [a, b] = self.alone_ns;
+        let more = self.pair_ns as f64 - a.max(b) as f64;
+        more / a.min(b).max(1) as f64
+    }
+}
+
+/// What a pair's time is held against.
+#[derive(Clone, Copy, Debug)]
+enum Against {
+    /// Each read's own, of a moment before.
+    Alone,
+    /// The fastest pairs, so long: of a drive that keeps what it has read, so
+    /// that no place can be read twice.
+    Fastest(u64),
 }
 
 /// What pairs of reads tell.
@@ -55,6 +88,7 @@ pub(crate) struct Pairs<'a> {
     bytes: u64,
     /// The shortest distance.
     unit: u64,
+    against: Against,
 }
 
 impl<'a> Pairs<'a> {
@@ -62,67 +96,125 @@ impl<'a> Pairs<'a> {
         let bytes = target.block_bytes().max(512);
         Pairs {
             bytes,
-            unit: (2 * bytes).max(4096),
+            unit: 2 * bytes,
             target,
             places: Places::new(seed),
+            against: Against::Alone,
         }
     }
 
-    fn times(&mut self, distance: u64) -> Result<Vec<u64>, ProbeError> {
+    /// How much of a read each pair waited.
+    ///
+    /// All places are read once before, so that the drive has their part of its
+    /// map at hand, and then in rounds, so that no chip still has in its
+    /// register what it is asked for.
+    fn delays(&mut self, pairs: &[[u64; 2]]) -> Result<Vec<f64>, ProbeError> {
+        let reads = |pair: &[u64; 2]| pair.map(|at| Io::read(at, self.bytes));
+        let pairs: Vec<[Io; 2]> = pairs.iter().map(reads).collect();
+        let mut alone_ns = vec![[0; 2]; pairs.len()];
+        if let Against::Alone = self.against {
+            for _ in 0..2 {
+                for (ns, pair) in alone_ns.iter_mut().zip(&pairs) {
+                    for (ns, read) in ns.iter_mut().zip(pair) {
+                        *ns = self.target.run(&[*read], 1)?.elapsed_ns;
+                    }
+                }
+            }
+        }
+        let mut delays = Vec::with_capacity(pairs.len());
+        for (pair, alone_ns) in pairs.iter().zip(alone_ns) {
+            let pair_ns = self.target.run(pair, 2)?.elapsed_ns;
+            delays.push(match self.against {
+                Against::Alone => Timed { pair_ns, alone_ns }.delay(),
+                Against::Fastest(ns) => pair_ns as f64 / ns.max(1) as f64 - 1.0,
+            });
+        }
+        Ok(delays)
+    }
+
+    fn pairs(&mut self, distance: u64) -> Vec<[u64; 2]> {
         let capacity = self.target.capacity_bytes();
         let align = ALIGN
             .min((capacity / 4).next_power_of_two() / 2)
             .max(self.unit);
-        let mut times = Vec::with_capacity(TRIALS);
-        for _ in 0..TRIALS {
-            let at = self.places.aligned(align, distance + self.unit, capacity);
-            let pair = [at, at + distance].map(|at| Io::read(at, self.bytes));
-            times.push(self.target.run(&pair, 2)?.elapsed_ns);
-        }
-        Ok(times)
+        let mut place = || self.places.aligned(align, distance + self.unit, capacity);
+        let firsts: Vec<u64> = (0..TRIALS).map(|_| place()).collect();
+        firsts.iter().map(|at| [*at, at + distance]).collect()
     }
 
-    fn seen(&mut self, distance: u64, limit_ns: u64) -> Result<Seen, ProbeError> {
-        let times = self.times(distance)?;
-        let waiting = times.iter().filter(|ns| **ns > limit_ns).count();
+    fn delays_at(&mut self, distance: u64) -> Result<Vec<f64>, ProbeError> {
+        let pairs = self.pairs(distance);
+        self.delays(&pairs)
+    }
+
+    fn seen(&mut self, distance: u64, limit: f64) -> Result<Seen, ProbeError> {
+        let delays = self.delays_at(distance)?;
+        let waiting = delays.iter().filter(|delay| **delay > limit).count();
         Ok(Seen {
-            median_ns: median(&times),
-            waiting: waiting as f64 / times.len() as f64,
+            waits: median_of(&delays) > limit,
+            share: waiting as f64 / delays.len() as f64,
         })
     }
 
-    /// The time that parts pairs that wait from those that do not, or what was
+    /// The delay that parts pairs that wait from those that do not, or what was
     /// seen where they are not to be told apart.
-    fn limit(&mut self) -> Result<Result<u64, String>, ProbeError> {
-        let capacity = self.target.capacity_bytes();
-        let mut medians = Vec::new();
-        let mut distance = self.unit;
-        while distance <= capacity / 2 {
-            let times = self.times(distance)?;
-            medians.push(median(&times));
-            distance *= 2;
+    fn limit(&mut self) -> Result<Result<f64, String>, ProbeError> {
+        self.against = Against::Alone;
+        let found = self.limit_by_distance()?;
+        if found.is_ok() {
+            return Ok(found);
         }
-        medians.sort_unstable();
-        let (Some(&least), Some(&most)) = (medians.first(), medians.last()) else {
-            return Ok(Err("the drive is too small".to_string()));
-        };
-        if (most as f64) < least as f64 * CONTRAST {
-            return Ok(Err(format!(
-                "pairs of reads take {:.1} to {:.1} us at every distance: none waits for the other",
-                least as f64 / 1e3,
-                most as f64 / 1e3
-            )));
+        self.against = Against::Fastest(self.fastest_ns()?);
+        self.limit_by_distance()
+    }
+
+    fn fastest_ns(&mut self) -> Result<u64, ProbeError> {
+        let mut fastest = u64::MAX;
+        for distance in self.distances() {
+            let mut times = Vec::with_capacity(TRIALS);
+            for pair in self.pairs(distance) {
+                let pair = pair.map(|at| Io::read(at, self.bytes));
+                times.push(self.target.run(&pair, 2)?.elapsed_ns);
+            }
+            fastest = fastest.min(median(&times));
         }
-        Ok(Ok(((least as f64 * most as f64).sqrt()) as u64))
+        Ok(fastest)
+    }
+
+    /// Distances up to half the drive.
+    fn distances(&self) -> Vec<u64> {
+        let half = self.target.capacity_bytes() / 2;
+        let doubled = std::iter::successors(Some(self.unit), |d| d.checked_mul(2));
+        doubled.take_while(|distance| *distance <= half).collect()
+    }
+
+    fn limit_by_distance(&mut self) -> Result<Result<f64, String>, ProbeError> {
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        for distance in self.distances() {
+            let delay = median_of(&self.delays_at(distance)?);
+            (least, most) = (least.min(delay), most.max(delay));
+        }
+        Ok(if least > most {
+            Err("the drive is too small".to_string())
+        } else if most - least < CONTRAST {
+            Err(format!(
+                "of two reads at once, one waits {:.0} to {:.0} % of the other's time at every \
+                 distance",
+                least * 100.0,
+                most * 100.0
+            ))
+        } else {
+            Ok((least + most) / 2.0)
+        })
     }
 
     /// Looks for all three.
     pub(crate) fn layout(&mut self) -> Result<Layout, ProbeError> {
-        let limit_ns = match self.limit()? {
-            Ok(limit_ns) => limit_ns,
+        let limit = match self.limit()? {
+            Ok(limit) => limit,
             Err(why) => return Ok(Layout::none(&why)),
         };
-        let chunk = self.chunk(limit_ns)?;
+        let chunk = self.chunk(limit)?;
         let Some(bytes) = chunk.value else {
             let why = "the chunk is not known";
             return Ok(Layout {
@@ -130,7 +222,7 @@ impl<'a> Pairs<'a> {
                 ..Layout::none(why)
             });
         };
-        let period = self.period(bytes, limit_ns)?;
+        let period = self.period(bytes, limit)?;
         let Some(count) = period.value else {
             return Ok(Layout {
                 chunk,
@@ -138,7 +230,7 @@ impl<'a> Pairs<'a> {
                 ..Layout::none("the number of chunks in parallel is not known")
             });
         };
-        let mapping = self.mapping(bytes * count, limit_ns)?;
+        let mapping = self.mapping(bytes * count, limit)?;
         let parallel = match mapping.value {
             Some(Mapping::Ranges(range)) => {
                 let groups = (self.target.capacity_bytes() as f64 / range as f64).round() as u64;
@@ -158,22 +250,19 @@ impl<'a> Pairs<'a> {
     }
 
     /// The distance at which pairs stop waiting.
-    fn chunk(&mut self, limit_ns: u64) -> Result<Finding<u64>, ProbeError> {
+    fn chunk(&mut self, limit: f64) -> Result<Finding<u64>, ProbeError> {
         let mut distance = self.unit;
         let mut agreed = Vec::new();
         while distance <= CHUNK_MAX {
-            let seen = self.seen(distance, limit_ns)?;
-            if seen.median_ns <= limit_ns {
+            let seen = self.seen(distance, limit)?;
+            if !seen.waits {
                 break;
             }
-            agreed.push(seen.waiting);
+            agreed.push(seen.share);
             distance *= 2;
         }
         if agreed.is_empty() {
-            return Ok(Finding::none(format!(
-                "reads {} apart do not wait for each other",
-                size(self.unit)
-            )));
+            return self.small_chunk(limit);
         }
         if distance > CHUNK_MAX {
             return Ok(Finding::none(format!(
@@ -184,33 +273,65 @@ impl<'a> Pairs<'a> {
         // Chunks need not be powers of two.
         let (from, step) = (distance / 2, (distance / 16).max(self.unit));
         let mut at = from + step;
-        while at < distance && self.seen(at, limit_ns)?.median_ns > limit_ns {
+        while at < distance && self.seen(at, limit)?.waits {
             at += step;
         }
-        agreed.push(1.0 - self.seen(at, limit_ns)?.waiting);
+        agreed.push(1.0 - self.seen(at, limit)?.share);
         let confidence = agreed.iter().sum::<f64>() / agreed.len() as f64;
         let seen = format!("pairs of reads wait for each other below {}", size(at));
         Ok(Finding::found(at, confidence, seen))
     }
 
+    /// A chunk of one block or of two: reads in it touch, and cannot be timed.
+    /// But where stripes repeat, as many distances in a row wait as a chunk has
+    /// blocks, for the second read goes into it at every place.
+    fn small_chunk(&mut self, limit: f64) -> Result<Finding<u64>, ProbeError> {
+        for count in 2..=2 * PARALLEL_MAX {
+            let distance = count * self.bytes;
+            let seen = self.seen(distance, limit)?;
+            if !seen.waits {
+                continue;
+            }
+            let next = self.seen(distance + self.bytes, limit)?;
+            let twice = self.seen(2 * distance, limit)?;
+            if !twice.waits {
+                continue;
+            }
+            let (chunk, agreed) = match next.waits {
+                true => (2 * self.bytes, next.share),
+                false => (self.bytes, 1.0 - next.share),
+            };
+            let words = format!(
+                "reads {} apart do not wait for each other, those {} apart do{}",
+                size(self.unit),
+                size(distance),
+                if next.waits { ", and one block on" } else { "" },
+            );
+            return Ok(Finding::found(chunk, (seen.share + agreed) / 2.0, words));
+        }
+        Ok(Finding::none(format!(
+            "reads {} apart do not wait for each other",
+            size(self.unit)
+        )))
+    }
+
     /// The multiple of a chunk at which pairs wait again.
-    fn period(&mut self, chunk: u64, limit_ns: u64) -> Result<Finding<u64>, ProbeError> {
+    fn period(&mut self, chunk: u64, limit: f64) -> Result<Finding<u64>, ProbeError> {
         for count in 2..=PARALLEL_MAX {
-            let seen = self.seen(count * chunk, limit_ns)?;
-            if seen.median_ns <= limit_ns {
+            let seen = self.seen(count * chunk, limit)?;
+            if !seen.waits {
                 continue;
             }
             // By chance once; by the drive's making every time, and one chunk
             // further never.
             let (twice, thrice) = (2 * count * chunk, 3 * count * chunk);
-            let again = [self.seen(twice, limit_ns)?, self.seen(thrice, limit_ns)?];
-            let beside = self.seen((count + 1) * chunk, limit_ns)?;
-            let waits = again.iter().all(|seen| seen.median_ns > limit_ns);
-            if !waits || beside.median_ns > limit_ns {
+            let again = [self.seen(twice, limit)?, self.seen(thrice, limit)?];
+            let beside = self.seen((count + 1) * chunk, limit)?;
+            if !again.iter().all(|seen| seen.waits) || beside.waits {
                 continue;
             }
-            let agreed = seen.waiting + again[0].waiting + again[1].waiting;
-            let confidence = (agreed + 1.0 - beside.waiting) / 4.0;
+            let agreed = seen.share + again[0].share + again[1].share;
+            let confidence = (agreed + 1.0 - beside.share) / 4.0;
             let seen = format!("pairs wait again {count} chunks apart, and at multiples of that");
             return Ok(Finding::found(count, confidence, seen));
         }
@@ -220,23 +341,27 @@ impl<'a> Pairs<'a> {
     }
 
     /// Whether pairs a whole number of stripes apart wait however far apart.
-    fn mapping(&mut self, stripe: u64, limit_ns: u64) -> Result<Finding<Mapping>, ProbeError> {
+    fn mapping(&mut self, stripe: u64, limit: f64) -> Result<Finding<Mapping>, ProbeError> {
         let capacity = self.target.capacity_bytes();
-        let near = self.seen(stripe, limit_ns)?;
+        let near = self.seen(stripe, limit)?;
         let mut shares = Vec::new();
         for part in [2, 4, 8, 16, 32, 64] {
             let distance = capacity / part / stripe * stripe;
-            shares.push((distance, self.seen(distance, limit_ns)?.waiting));
+            let mut share = 0.0;
+            for _ in 0..FAR_ROUNDS {
+                share += self.seen(distance, limit)?.share / FAR_ROUNDS as f64;
+            }
+            shares.push((distance, share));
         }
         let (_, farthest) = shares[0];
-        if farthest > near.waiting / 2.0 {
+        if farthest > near.share / 2.0 {
             let seen = "whole stripes apart, pairs wait however far apart".to_string();
             return Ok(Finding::found(Mapping::Striped, farthest, seen));
         }
         // Two places d apart are in one range of r with the chance 1 - d/r.
         let inside = shares
             .iter()
-            .map(|(d, share)| (*d, share / near.waiting))
+            .map(|(d, share)| (*d, share / near.share))
             .find(|(_, share)| (0.25..0.9).contains(share));
         let Some((distance, share)) = inside else {
             return Ok(Finding::none(
@@ -262,8 +387,8 @@ impl<'a> Pairs<'a> {
         chunk: u64,
         count: u64,
     ) -> Result<Finding<Mapping>, ProbeError> {
-        let limit_ns = match self.limit()? {
-            Ok(limit_ns) => limit_ns,
+        let limit = match self.limit()? {
+            Ok(limit) => limit,
             Err(why) => return Ok(Finding::none(why)),
         };
         let total = (count * 16).min(4096) as usize;
@@ -282,17 +407,21 @@ impl<'a> Pairs<'a> {
         self.target.run(&writes, 1)?;
         // Behind the buffer, so that reads come from where it went.
         self.target.rest(DRAIN_NS);
-        let mut waiting = [0_u32; 2];
+        let mut pairs = [Vec::new(), Vec::new()];
         for _ in 0..TRIALS {
             let first = self.places.aligned(1, count, total as u64);
             let by_address = [first, first + count];
             let by_order = by_address.map(|n| order[n as usize]);
-            for (waits, pair) in waiting.iter_mut().zip([by_address, by_order]) {
-                let pair = pair.map(|n| Io::read(base + n * chunk, self.unit));
-                *waits += u32::from(self.target.run(&pair, 2)?.elapsed_ns > limit_ns);
+            for (pairs, pair) in pairs.iter_mut().zip([by_address, by_order]) {
+                pairs.push(pair.map(|n| base + n * chunk));
             }
         }
-        let share = waiting.map(|n| f64::from(n) / TRIALS as f64);
+        let mut share = [0.0; 2];
+        for (share, pairs) in share.iter_mut().zip(pairs) {
+            let delays = self.delays(&pairs)?;
+            let waiting = delays.iter().filter(|delay| **delay > limit).count();
+            *share = waiting as f64 / TRIALS as f64;
+        }
         let seen = format!(
             "after overwriting in another order, {:.0} % of pairs wait by address and {:.0} % by \
              order of writing",

@@ -1,11 +1,19 @@
 //! What the steps of an I/O cost on the machine at hand, with the scheduler at
 //! hand, and how they are charged to CPUs and locks.
 
-use blklab_blk::{Nanos, Steps};
+use blklab_blk::{Nanos, Op, Steps};
+use blklab_driver::WorkerJob;
 
 use crate::cpu::{Cpus, Mode};
 use crate::lock::{Lock, TransferCost};
-use crate::machine::{Costs, SchedulerCosts};
+use crate::machine::{Costs, LoopCosts, SchedulerCosts};
+
+/// Sectors in a page of memory.
+const SECTORS_PER_PAGE: u32 = 8;
+
+/// What a request takes a loop device's worker where CPUs are free: about a copy
+/// of 4 KiB. With none at all time would stand still.
+const LEAST_LOOP_WORK: Nanos = Nanos::from_micros(1);
 
 /// Costs, made ready to be looked up.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +24,14 @@ pub(crate) struct StepCosts {
     pub(crate) user_reap: Nanos,
     pub(crate) syscall: Nanos,
     pub(crate) context_switch: Nanos,
+    pub(crate) wake: Nanos,
+    pub(crate) softirq_wait: Nanos,
     interrupt: Nanos,
     complete: Nanos,
     bio: Nanos,
     queue_rq: Nanos,
     page: Nanos,
+    loop_worker: LoopCosts,
     scheduler: SchedulerCosts,
     /// The scheduler has one lock for all CPUs.
     one_lock: bool,
@@ -40,11 +51,14 @@ impl StepCosts {
             user_reap: Nanos(costs.user_reap_ns),
             syscall: Nanos(costs.syscall_ns),
             context_switch: Nanos(costs.context_switch_ns),
+            wake: Nanos(costs.wake_ns),
+            softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),
             interrupt: Nanos(costs.interrupt_ns),
             complete: Nanos(costs.complete_ns),
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
             page: Nanos(costs.page_ns),
+            loop_worker: costs.loop_worker,
             scheduler: of_scheduler,
             one_lock,
             transfer: TransferCost {
@@ -79,18 +93,37 @@ impl StepCosts {
         cpus.run(cpu, now, scheduled + own, Mode::System)
     }
 
-    /// Charges the interrupt that ends a request. Returns when it is done.
+    /// Charges the interrupt that ends a request, and wakes who sleeps for it.
+    /// Returns when it is done.
     pub(crate) fn charge_end(
         &self,
         cpus: &mut Cpus,
         lock: &mut Lock,
         cpu: usize,
         now: Nanos,
+        wakes: bool,
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
         let finish = Nanos(self.scheduler.finish_ns);
         let finished = self.under_lock(lock, cpu, start, finish);
-        cpus.interrupt(cpu, now, self.interrupt, self.complete + finished)
+        let wake = if wakes { self.wake } else { Nanos::ZERO };
+        cpus.interrupt(cpu, now, self.interrupt, self.complete + finished + wake)
+    }
+
+    /// How long a loop device's worker is at a request.
+    pub(crate) fn loop_work(&self, job: WorkerJob) -> Nanos {
+        if self.free {
+            return LEAST_LOOP_WORK;
+        }
+        let pages = u64::from(job.sectors.div_ceil(SECTORS_PER_PAGE));
+        let costs = &self.loop_worker;
+        Nanos(match job.op {
+            Op::Read => costs.read_ns + pages * costs.read_page_ns,
+            Op::Write => costs.write_ns + pages * costs.write_page_ns,
+            // A hole is punched, or a file written back: no page is copied.
+            Op::Discard | Op::WriteZeroes => costs.write_ns,
+            Op::Flush => costs.read_ns,
+        })
     }
 
     /// How long work under the scheduler's lock takes, waiting included.

@@ -38,6 +38,7 @@ impl Disk {
             // Checked with the choice; a queue being set up is idle.
             let _ = queue.set_nr_requests(nr);
         }
+        queue.limits_mut().nomerges = scheduler.nomerges;
         if let Some(elevator) = queue.elevator_mut() {
             for (name, value) in &scheduler.tunables {
                 let _ = elevator.set_tunable(name, *value);

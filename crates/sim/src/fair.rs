@@ -31,17 +31,25 @@ pub(crate) struct Fair {
     queues: Vec<RunQueue>,
     /// How long each process has run, sleepers being brought up to the others.
     ran_ns: Vec<u64>,
+    /// The CPU that each process ran on last.
+    last_cpu: Vec<usize>,
+    /// From this one on they are threads that may run on any CPU.
+    floating: usize,
     latency_ns: u64,
     granularity_ns: u64,
     wakeup_ns: u64,
 }
 
 impl Fair {
-    pub(crate) fn new(cpus: u32, processes: usize) -> Fair {
+    /// For so many processes that keep their CPUs, and so many threads beside
+    /// them that do not; these have the numbers behind those of the processes.
+    pub(crate) fn new(cpus: u32, processes: usize, threads: usize) -> Fair {
         let scale = 1 + u64::from(cpus.clamp(1, 8).ilog2());
         Fair {
             queues: vec![RunQueue::default(); cpus as usize],
-            ran_ns: vec![0; processes],
+            ran_ns: vec![0; processes + threads],
+            last_cpu: vec![0; processes + threads],
+            floating: processes,
             latency_ns: LATENCY_NS * scale,
             granularity_ns: GRANULARITY_NS * scale,
             wakeup_ns: WAKEUP_NS * scale,
@@ -60,9 +68,24 @@ impl Fair {
         self.queues[cpu].running == Some(pid)
     }
 
+    /// The CPU that runs it, if any does.
+    pub(crate) fn runs_on(&self, pid: usize) -> Option<usize> {
+        self.queues.iter().position(|q| q.running == Some(pid))
+    }
+
+    /// Where a thread that may run anywhere should wake: where it ran last if
+    /// that is idle, else where it is idle, else where fewest wait.
+    pub(crate) fn place(&self, last: usize) -> usize {
+        let is_idle = |&cpu: &usize| self.queues[cpu].running.is_none();
+        let cpus = || std::iter::once(last).chain(0..self.queues.len());
+        let least = || cpus().min_by_key(|&cpu| self.queues[cpu].ready.len());
+        cpus().find(is_idle).or_else(least).unwrap_or(last)
+    }
+
     /// A process wakes. Returns whether it gets the CPU: where that is free, or
     /// where the running one has run so much more that it has to yield.
     pub(crate) fn wakes(&mut self, cpu: usize, pid: usize) -> bool {
+        self.moves(pid, cpu);
         let queue = &mut self.queues[cpu];
         let earliest_ns = queue.floor_ns.saturating_sub(self.latency_ns / 2);
         self.ran_ns[pid] = self.ran_ns[pid].max(earliest_ns);
@@ -111,8 +134,34 @@ impl Fair {
         self.pick(cpu)
     }
 
+    /// What a thread has run for counts by the others of its CPU.
+    fn moves(&mut self, pid: usize, cpu: usize) {
+        let from = std::mem::replace(&mut self.last_cpu[pid], cpu);
+        if from != cpu {
+            let lag_ns = self.ran_ns[pid].saturating_sub(self.queues[from].floor_ns);
+            self.ran_ns[pid] = self.queues[cpu].floor_ns + lag_ns;
+        }
+    }
+
+    /// A CPU without work takes a thread that waits for another
+    /// (`newidle_balance`).
+    fn pull(&mut self, cpu: usize) {
+        let floating = self.floating;
+        let waits = |queue: &RunQueue| queue.ready.iter().position(|&pid| pid >= floating);
+        let mut found = self.queues.iter().enumerate();
+        let found = found.find_map(|(from, queue)| Some((from, waits(queue)?)));
+        if let Some((from, at)) = found {
+            let pid = self.queues[from].ready.remove(at);
+            self.moves(pid, cpu);
+            self.queues[cpu].ready.push(pid);
+        }
+    }
+
     /// Gives the CPU to who has run least.
     fn pick(&mut self, cpu: usize) -> Option<usize> {
+        if self.queues[cpu].ready.is_empty() && self.floating < self.ran_ns.len() {
+            self.pull(cpu);
+        }
         let queue = &mut self.queues[cpu];
         let ran_ns = |at: &usize| self.ran_ns[queue.ready[*at]];
         let at = (0..queue.ready.len()).min_by_key(ran_ns)?;
@@ -130,7 +179,7 @@ mod tests {
 
     #[test]
     fn two_that_never_sleep_take_turns_of_milliseconds() {
-        let mut fair = Fair::new(10, 2);
+        let mut fair = Fair::new(10, 2, 0);
         assert!(fair.wakes(0, 0));
         assert!(!fair.wakes(0, 1));
         let (mut now, mut turns) = (Nanos::ZERO, Vec::new());
@@ -150,7 +199,7 @@ mod tests {
 
     #[test]
     fn who_was_put_aside_in_a_step_takes_nothing_from_the_next() {
-        let mut fair = Fair::new(1, 2);
+        let mut fair = Fair::new(1, 2, 0);
         assert!(fair.wakes(0, 0));
         fair.ran(0, Nanos::from_millis(40));
         assert!(fair.wakes(0, 1));
@@ -162,7 +211,7 @@ mod tests {
 
     #[test]
     fn who_slept_comes_before_who_did_not() {
-        let mut fair = Fair::new(1, 2);
+        let mut fair = Fair::new(1, 2, 0);
         assert!(fair.wakes(0, 0));
         fair.ran(0, Nanos::from_millis(2));
         assert!(fair.wakes(0, 1), "the first has had enough");
@@ -176,5 +225,18 @@ mod tests {
         assert_eq!(fair.sleeps(0, 1), Some(0));
         assert!(!fair.wakes(0, 1));
         assert_eq!(fair.sleeps(0, 0), Some(1));
+    }
+
+    #[test]
+    fn a_floating_thread_runs_where_there_is_room() {
+        let mut fair = Fair::new(2, 2, 1);
+        assert!(fair.wakes(0, 0));
+        assert_eq!(fair.place(0), 1);
+        assert!(fair.wakes(1, 1));
+        let at = fair.place(0);
+        assert!(!fair.wakes(at, 2), "both CPUs run somebody");
+        assert_eq!(at, 0);
+        assert_eq!(fair.sleeps(1, 1), Some(2), "the idle one takes it");
+        assert_eq!(fair.runs_on(2), Some(1));
     }
 }

@@ -3,6 +3,7 @@
 //! A run is a pure function of job, machine, drive, scheduler and seed: the
 //! same input gives the same result on any machine, thread and build.
 
+mod aio_threads;
 mod arrivals;
 mod cost;
 mod cpu;
@@ -22,9 +23,10 @@ mod setup;
 mod sweep;
 mod task_log;
 mod timers;
+mod worker;
 
 pub use disk::disk_stats;
-pub use machine::{Costs, Dispatch, Machine, MachineError, SchedulerCosts};
+pub use machine::{Costs, Dispatch, LoopCosts, Machine, MachineError, SchedulerCosts};
 pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;
 pub use setup::{SchedulerChoice, Setup, SetupError, check_job};

@@ -36,10 +36,11 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dispatch {
-    /// A kernel thread, a moment later: Linux.
+    /// A kernel thread, a moment later: Linux before 6.10.
     #[default]
     Kblockd,
-    /// The process that submitted, at once: a kernel patched to do so.
+    /// The process that submitted, at once: Linux since 6.10, where every bio has
+    /// a plug of its own (`__submit_bio`), or a kernel patched to do so.
     Submitter,
 }
 
@@ -66,15 +67,38 @@ pub struct Costs {
     pub complete_ns: u64,
     /// Putting a process to sleep and waking it, caches cold.
     pub context_switch_ns: u64,
+    /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
+    pub wake_ns: u64,
     /// Bringing a lock and what it protects from another CPU.
     pub lock_transfer_ns: u64,
     /// More of that where the lock is held, and again where others wait for it.
     pub lock_waiter_ns: u64,
+    /// What the worker of a loop device does with the file under it.
+    #[serde(rename = "loop")]
+    pub loop_worker: LoopCosts,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
     /// Schedulers that nobody measured, and the one in `scheduler` whose costs
     /// they are assumed to have.
     pub like: BTreeMap<String, String>,
+}
+
+/// What the worker of a loop device spends, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoopCosts {
+    /// A request other than a write: taking it from the list, the call into the
+    /// file system.
+    pub read_ns: u64,
+    /// A request that writes.
+    pub write_ns: u64,
+    /// Each page of a read: finding it and copying it.
+    pub read_page_ns: u64,
+    /// Each page of a write.
+    pub write_page_ns: u64,
+    /// How long a worker with more to do goes on before ksoftirqd has its turn
+    /// and tells what has ended.
+    pub softirq_wait_ns: u64,
 }
 
 /// What a scheduler's steps cost, in nanoseconds.
@@ -119,8 +143,14 @@ impl Costs {
             self.interrupt_ns,
             self.complete_ns,
             self.context_switch_ns,
+            self.wake_ns,
             self.lock_transfer_ns,
             self.lock_waiter_ns,
+            self.loop_worker.read_ns,
+            self.loop_worker.write_ns,
+            self.loop_worker.read_page_ns,
+            self.loop_worker.write_page_ns,
+            self.loop_worker.softirq_wait_ns,
         ];
         let schedulers = self.scheduler.values().flat_map(|s| {
             let lock = [s.transfer_ns, s.waiter_ns].map(Option::unwrap_or_default);
@@ -139,6 +169,7 @@ const MACHINES: &[(&str, &str)] = &[
     ),
     ("i7-3770k", include_str!("../../../machines/i7-3770k.toml")),
     ("rpi4", include_str!("../../../machines/rpi4.toml")),
+    ("vm-2cpu", include_str!("../../../machines/vm-2cpu.toml")),
     (
         "xeon-10core",
         include_str!("../../../machines/xeon-10core.toml"),

@@ -13,6 +13,7 @@ use blklab_blk::{
 };
 use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 
+use crate::aio_threads::AioThreads;
 use crate::cost::StepCosts;
 use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
@@ -34,6 +35,21 @@ pub(crate) struct World<'a> {
     pub(crate) timers: &'a mut Timers,
     /// Who sleeps for what: disk, ticket, process.
     pub(crate) waiters: &'a mut Vec<(usize, u64, usize)>,
+}
+
+impl World<'_> {
+    /// A process has no use for its CPU for a while.
+    pub(crate) fn leave_cpu(&mut self, now: Nanos, cpu: usize, pid: usize) {
+        if let Some(next) = self.fair.sleeps(cpu, pid) {
+            self.hand_over(now, cpu, next);
+        }
+    }
+
+    /// The CPU is `next`'s as soon as it has done what it is at.
+    pub(crate) fn hand_over(&mut self, now: Nanos, cpu: usize, next: usize) {
+        let at = self.cpus.free_at(cpu).max(now);
+        self.timers.set(at, next);
+    }
 }
 
 /// Why a process does not run.
@@ -117,7 +133,9 @@ pub(crate) struct Process {
     waiter: Option<(usize, Waiter)>,
     /// It slept for a tag, has it, and is about to go on.
     has_tag: bool,
-    /// io_uring's workers that sleep in the block layer.
+    /// posixaio's threads.
+    aio: AioThreads,
+    /// io_uring's workers and posixaio's threads that sleep in the block layer.
     workers: Vec<(usize, Waiter)>,
     flush_started: Nanos,
     flushed: bool,
@@ -167,6 +185,7 @@ impl Process {
             in_flight: 0,
             waiter: None,
             has_tag: false,
+            aio: AioThreads::new(disks),
             workers: Vec::new(),
             flush_started: Nanos::ZERO,
             flushed: false,
@@ -186,6 +205,11 @@ impl Process {
     /// The CPU it runs on.
     pub(crate) fn cpu(&self) -> usize {
         self.cpu
+    }
+
+    /// Whether it sleeps for I/O.
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.state, State::Completions(_) | State::Flush)
     }
 
     /// Whether it has ended.
@@ -252,7 +276,7 @@ impl Process {
             return true;
         }
         if let Some(next) = world.fair.ends_step(self.cpu, self.id, now) {
-            self.hand_over(now, next, world);
+            world.hand_over(now, self.cpu, next);
         }
         let keeps = world.fair.is_running(self.cpu, self.id);
         if !keeps {
@@ -263,16 +287,9 @@ impl Process {
 
     /// The process has no use for its CPU for a while.
     fn leaves_cpu(&mut self, now: Nanos, world: &mut World<'_>) {
-        if !self.costs.free
-            && let Some(next) = world.fair.sleeps(self.cpu, self.id)
-        {
-            self.hand_over(now, next, world);
+        if !self.costs.free {
+            world.leave_cpu(now, self.cpu, self.id);
         }
-    }
-
-    fn hand_over(&mut self, now: Nanos, next: usize, world: &mut World<'_>) {
-        let at = world.cpus.free_at(self.cpu).max(now);
-        world.timers.set(at, next);
     }
 
     /// One of its bios ended.
@@ -293,6 +310,11 @@ impl Process {
         self.ios[slot as usize].status = status;
         self.in_flight -= 1;
         self.done.push_back(slot);
+        if self.spec.engine == Engine::Posixaio
+            && let Some(next) = self.aio.done(self.ios[slot as usize].disk)
+        {
+            self.run_aio_thread(now, next, world);
+        }
         if matches!(self.state, State::Completions(min) if self.done.len() as u32 >= min) {
             self.wake(now, world);
         }
@@ -537,6 +559,12 @@ impl Process {
     #[inline]
     fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
         let disk = self.ios[slot as usize].disk;
+        if self.spec.engine == Engine::Posixaio {
+            if self.aio.enqueue(disk, slot) {
+                self.run_aio_thread(now, slot, world);
+            }
+            return;
+        }
         let bio = self.bio(
             slot,
             self.spec.engine == Engine::IoUring || self.spec.nowait,
@@ -584,6 +612,31 @@ impl Process {
             cgroup: self.cgroup,
             user_data: (self.id as u64) << 32 | slot as u64,
             ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
+        }
+    }
+
+    /// A thread of glibc's, woken for it, calls `pread` or `pwrite`. It takes
+    /// turns with its process on the one CPU.
+    fn run_aio_thread(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
+        let disk = self.ios[slot as usize].disk;
+        let bio = self.bio(slot, self.spec.nowait);
+        let d = &mut world.disks[disk];
+        let before = d.queue.steps();
+        let first = d.queue.requests_made();
+        let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
+        let made = first..d.queue.requests_made();
+        if let Submit::Blocked(waiter) = done {
+            self.park_worker(disk, waiter, world);
+        }
+        if !self.costs.free {
+            let wake = self.costs.context_switch + self.costs.syscall;
+            self.recorder.spent(Mode::System, wake.0);
+            world.fair.ran(self.id, wake);
+            world.cpus.run(self.cpu, now, wake, Mode::System);
+        }
+        self.charge(now, disk, &before, world);
+        if let Some(log) = world.cpus.log() {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
     }
 

@@ -20,6 +20,7 @@ use crate::process::{Process, World};
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError, check_job};
 use crate::timers::Timers;
+use crate::worker::{Untold, Worker};
 
 /// Runs a job once.
 ///
@@ -56,6 +57,8 @@ struct Sim {
     arrivals: Arrivals,
     timers: Timers,
     processes: Vec<Process>,
+    /// Of loop devices. Their numbers come behind those of processes.
+    workers: Vec<Worker>,
     pending: Vec<Pending>,
     /// Started, and waiting for `startdelay` to pass.
     delayed: Vec<bool>,
@@ -64,6 +67,7 @@ struct Sim {
     woken: Vec<u64>,
     /// Processes that slept for a tag and were woken.
     resumed: Vec<usize>,
+    untold: Vec<Untold>,
     recording: Option<Recording>,
     /// Where the last ramp ends and counters start afresh; [`Nanos::MAX`] where
     /// that has been, or there is none.
@@ -115,6 +119,15 @@ impl Sim {
             );
             processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
         }
+        let mut workers: Vec<Worker> = Vec::new();
+        for (n, disk) in disks.iter_mut().enumerate() {
+            if let Some(driver) = disk.driver.as_loop() {
+                driver.lend_cpu();
+                // One number for the worker, one for its ksoftirqd.
+                let pid = processes.len() + 2 * workers.len();
+                workers.push(Worker::new(pid, pid + 1, n));
+            }
+        }
         let ramp = setup.job.jobs.iter().map(|s| s.ramp_us).max();
         let ramp = ramp.filter(|&us| us > 0).map(Nanos::from_micros);
         Ok(Sim {
@@ -122,16 +135,18 @@ impl Sim {
             delayed: vec![false; processes.len()],
             disks,
             cpus: Cpus::new(setup.machine.cpus),
-            fair: Fair::new(setup.machine.cpus, processes.len()),
+            fair: Fair::new(setup.machine.cpus, processes.len(), 2 * workers.len()),
             costs,
             arrivals: Arrivals::default(),
             timers: Timers::default(),
             processes,
+            workers,
             pending,
             waiters: Vec::new(),
             ended: Vec::new(),
             woken: Vec::new(),
             resumed: Vec::new(),
+            untold: Vec::new(),
             recording: setup.record.map(Recording::new),
             ramp_end: ramp.unwrap_or(Nanos::MAX),
             over: 0,
@@ -216,7 +231,10 @@ impl Sim {
             });
         }
         while let Some(pid) = self.timers.pop_due(self.now) {
-            if std::mem::take(&mut self.delayed[pid]) {
+            if pid >= self.processes.len() {
+                let number = pid - self.processes.len();
+                self.on_worker_timer(number / 2, number % 2 == 1);
+            } else if std::mem::take(&mut self.delayed[pid]) {
                 self.with_process(pid, |p, now, world| p.start(now, world));
             } else {
                 self.with_process(pid, |p, now, world| p.on_timer(now, world));
@@ -235,6 +253,50 @@ impl Sim {
         self.deliver(disk, &mut ended, &mut woken);
         self.ended = ended;
         self.woken = woken;
+        self.poke_workers(None);
+    }
+
+    /// Wakes the workers that have something to do. `by` is the CPU of the
+    /// process that gave it to them.
+    #[inline]
+    fn poke_workers(&mut self, by: Option<usize>) {
+        for at in 0..self.workers.len() {
+            self.with_worker(at, |w, now, costs, world| w.poke(now, by, costs, world));
+        }
+    }
+
+    /// A worker goes on, or the ksoftirqd behind it.
+    fn on_worker_timer(&mut self, at: usize, is_softirq: bool) {
+        if !is_softirq {
+            self.with_worker(at, |w, now, costs, world| w.on_timer(now, costs, world));
+            let disk = self.workers[at].disk();
+            if self.disks[disk].is_due(self.now) {
+                self.advance_disk(disk);
+            }
+            self.with_worker(at, |w, now, _, world| w.after_copy(now, world));
+        }
+        let mut untold = std::mem::take(&mut self.untold);
+        self.workers[at].take_untold(self.now, &mut untold);
+        let (disk, cpu) = (self.workers[at].disk(), self.workers[at].cpu());
+        for Untold { pid, slot, status } in untold.drain(..) {
+            self.tell_end(disk, cpu, pid, slot, status);
+        }
+        self.untold = untold;
+    }
+
+    fn with_worker(
+        &mut self,
+        at: usize,
+        act: impl FnOnce(&mut Worker, Nanos, &StepCosts, &mut World<'_>),
+    ) {
+        let mut world = World {
+            disks: &mut self.disks,
+            cpus: &mut self.cpus,
+            fair: &mut self.fair,
+            timers: &mut self.timers,
+            waiters: &mut self.waiters,
+        };
+        act(&mut self.workers[at], self.now, &self.costs, &mut world);
     }
 
     /// Tells processes of ends and tags. What they do may end more bios at once
@@ -282,8 +344,22 @@ impl Sim {
             }
             return self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
         }
+        if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
+            let untold = Untold { pid, slot, status };
+            return self.with_worker(at, |w, now, costs, world| {
+                w.ended(now, untold, costs, world);
+            });
+        }
+        self.tell_end(disk, cpu, pid, slot, status);
+    }
+
+    /// The interrupt handler of a CPU tells a process of an end.
+    fn tell_end(&mut self, disk: usize, cpu: usize, pid: usize, slot: u32, status: IoStatus) {
         let lock = &mut self.disks[disk].lock;
-        let at = self.costs.charge_end(&mut self.cpus, lock, cpu, self.now);
+        let wakes = self.processes[pid].is_asleep();
+        let at = self
+            .costs
+            .charge_end(&mut self.cpus, lock, cpu, self.now, wakes);
         if let Some(log) = self.cpus.log() {
             log.ended((pid, slot), (cpu, self.now), disk);
         }
@@ -320,6 +396,7 @@ impl Sim {
             waiters: &mut self.waiters,
         };
         act(&mut self.processes[pid], self.now, &mut world);
+        self.poke_workers(Some(self.processes[pid].cpu()));
         // What was refused on the spot has ended without an event of the drive.
         while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {
             let (mut ended, mut woken) = (Vec::new(), Vec::new());

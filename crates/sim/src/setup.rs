@@ -1,6 +1,6 @@
 //! What a run is made of, checked before anything runs.
 
-use blklab_blk::{TunableError, Unit};
+use blklab_blk::{NoMerges, TunableError, Unit};
 use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
 use blklab_stats::Window;
@@ -81,6 +81,8 @@ pub struct SchedulerChoice {
     pub tunables: Vec<(String, i64)>,
     /// `queue/nr_requests`, where it is not the kernel's default.
     pub nr_requests: Option<u32>,
+    /// `queue/nomerges`.
+    pub nomerges: NoMerges,
 }
 
 impl SchedulerChoice {
@@ -96,6 +98,7 @@ impl SchedulerChoice {
             kind,
             tunables: Vec::new(),
             nr_requests: None,
+            nomerges: NoMerges::All,
         })
     }
 
@@ -207,6 +210,7 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
             | Engine::Pvsync
             | Engine::Pvsync2
             | Engine::Libaio
+            | Engine::Posixaio
             | Engine::IoUring
     );
     if simulated {
@@ -216,7 +220,7 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
         place: spec.position.to_string(),
         job: spec.name.clone(),
         problem: format!(
-            "ioengine={} is not simulated; sync, psync, vsync, pvsync, pvsync2, libaio and io_uring are",
+            "ioengine={} is not simulated; sync, psync, vsync, pvsync, pvsync2, libaio, posixaio and io_uring are",
             spec.engine.name()
         ),
     })

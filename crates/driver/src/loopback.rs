@@ -1,0 +1,201 @@
+//! The loop driver (`drivers/block/loop.c` of Linux 6.12 to 6.18): one hardware
+//! queue of 128 requests (`hw_queue_depth`) before a file.
+//!
+//! A request is put on a list, and a worker thread does one after the other. The
+//! kernel has a worker for each control group (`loop_queue_work`); here there
+//! is one for all. The file is read and written through the
+//! page cache, so the worker copies each request, and sleeps while the drive
+//! under the file has to do something. `losetup --direct-io` is not modelled.
+
+use std::collections::VecDeque;
+
+use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
+use blklab_device::{Command, Device};
+
+use crate::port::{Port, RequestEnd};
+
+/// `LOOP_DEFAULT_HW_Q_DEPTH`.
+const QUEUE_DEPTH: u32 = 128;
+
+/// What the worker has to do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerJob {
+    /// The operation.
+    pub op: Op,
+    /// Sectors to be copied.
+    pub sectors: u32,
+}
+
+/// The loop driver.
+pub struct Loop {
+    pub(crate) port: Port,
+    /// Requests that the worker has not begun with.
+    list: VecDeque<Command>,
+    /// The one that it is at.
+    current: Option<Command>,
+    /// The drive under the file is at it.
+    in_drive: bool,
+    /// Somebody else lends the worker CPU time; else it takes none.
+    lent: bool,
+}
+
+impl Loop {
+    pub(crate) fn new(device: Box<dyn Device>) -> Loop {
+        Loop {
+            port: Port::new(device),
+            list: VecDeque::with_capacity(QUEUE_DEPTH as usize),
+            current: None,
+            in_drive: false,
+            lent: false,
+        }
+    }
+
+    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        let drive = self.port.device.identify();
+        let depth = drive.queue_depth.clamp(1, QUEUE_DEPTH);
+        let mut config = self.port.queue_config(nr_cpus, 1, depth);
+        // A flush is the file's fsync; nothing says that of a single write.
+        config.limits.write_cache = true;
+        config.limits.fua = false;
+        config
+    }
+
+    pub(crate) fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+    ) -> BlkStatus {
+        self.list.push_back(Port::command(hctx, id, rq));
+        self.go_on(now);
+        BlkStatus::Ok
+    }
+
+    /// From now on the worker does nothing by itself: the caller takes its jobs
+    /// with [`Loop::begin`] and says with [`Loop::copied`] when each is done.
+    pub fn lend_cpu(&mut self) {
+        self.lent = true;
+    }
+
+    /// Whether the worker could begin with a request.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.current.is_none() && !self.list.is_empty()
+    }
+
+    /// Whether a request is begun and not ended.
+    #[inline]
+    pub fn is_at_work(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// The worker begins with the next request.
+    pub fn begin(&mut self) -> Option<WorkerJob> {
+        if self.current.is_some() {
+            return None;
+        }
+        let command = self.list.pop_front()?;
+        self.current = Some(command);
+        Some(WorkerJob {
+            op: command.op,
+            sectors: command.sectors,
+        })
+    }
+
+    /// The worker has done its part; the rest is the drive's.
+    pub fn copied(&mut self, now: Nanos) {
+        if let Some(command) = self.current
+            && !self.in_drive
+        {
+            self.in_drive = true;
+            self.port.device.submit(now, command);
+        }
+    }
+
+    /// A worker that nobody lends CPU time to goes on to the next request.
+    fn go_on(&mut self, now: Nanos) {
+        if !self.lent && self.begin().is_some() {
+            self.copied(now);
+        }
+    }
+
+    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        while self.port.device.next_event() <= now {
+            let before = ends.len();
+            let reached = self.port.advance_to_completion(now, ends);
+            if ends.len() > before {
+                self.ended(reached);
+            }
+        }
+    }
+
+    pub(crate) fn advance_to_completion(
+        &mut self,
+        limit: Nanos,
+        ends: &mut Vec<RequestEnd>,
+    ) -> Nanos {
+        let before = ends.len();
+        let reached = self.port.advance_to_completion(limit, ends);
+        if ends.len() > before {
+            self.ended(reached);
+        }
+        reached
+    }
+
+    fn ended(&mut self, now: Nanos) {
+        self.current = None;
+        self.in_drive = false;
+        self.go_on(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, Sector};
+    use blklab_device::DriveSpec;
+
+    fn driver(read_ns: u64) -> Loop {
+        let text = format!(
+            "description = \"x\"\ninterface = \"loop\"\nmodel = \"null\"\n[host]\n\
+             capacity_bytes = 1048576\nqueue_depth = 128\n[timing]\nread_ns = {read_ns}\n\
+             write_ns = 0\nflush_ns = 0\nparallelism = 64\n"
+        );
+        Loop::new(DriveSpec::parse("x", &text).expect("legal").build(1))
+    }
+
+    fn submit(driver: &mut Loop, at_ns: u64, id: u32) {
+        let rq = Request::for_bio(&Bio::new(Op::Read, Sector(0), 8), Nanos(at_ns));
+        let id = RequestId::from_index(id as usize);
+        assert_eq!(driver.queue_rq(Nanos(at_ns), 0, id, &rq), BlkStatus::Ok);
+    }
+
+    #[test]
+    fn requests_are_done_one_after_the_other() {
+        let mut driver = driver(100);
+        (0..3).for_each(|id| submit(&mut driver, 0, id));
+        let mut ends = Vec::new();
+        driver.advance(Nanos(1000), &mut ends);
+        let at: Vec<u64> = ends.iter().map(|end| end.at.0).collect();
+        assert_eq!(at, [100, 200, 300]);
+    }
+
+    #[test]
+    fn a_worker_with_lent_time_waits_for_it() {
+        let mut driver = driver(100);
+        driver.lend_cpu();
+        (0..2).for_each(|id| submit(&mut driver, 0, id));
+        let mut ends = Vec::new();
+        driver.advance(Nanos(1000), &mut ends);
+        assert!(ends.is_empty() && driver.has_work());
+        let job = driver.begin().expect("has work");
+        assert_eq!((job.op, job.sectors), (Op::Read, 8));
+        assert!(!driver.has_work(), "it does one at a time");
+        assert_eq!(driver.begin(), None);
+        driver.copied(Nanos(2000));
+        driver.advance(Nanos(2100), &mut ends);
+        assert_eq!(ends.len(), 1);
+        assert!(driver.has_work());
+    }
+}

@@ -1,0 +1,90 @@
+//! `blklab calibrate --host`: a loop device measured, described, and predicted.
+
+#[path = "support/loop_device.rs"]
+mod loop_device;
+mod support;
+
+use loop_device::LoopDevice;
+use support::Place;
+
+/// The number behind a name in a TOML file.
+fn number(text: &str, name: &str) -> f64 {
+    let line = text
+        .lines()
+        .find(|line| line.split('=').next().is_some_and(|key| key.trim() == name));
+    let line = line.unwrap_or_else(|| panic!("{name} is missing: {text}"));
+    let value = line.split('=').nth(1).expect("a value");
+    let value = value.split('#').next().expect("a value").trim();
+    value.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn a_loop_device_is_measured_fitted_to_and_predicted() {
+    let Some(device) = LoopDevice::new("a_loop_device_is_measured_fitted_to_and_predicted") else {
+        return;
+    };
+    let place = Place::new();
+    let path = device.path.as_str();
+    let before = std::fs::read_to_string(device.queue("scheduler")).expect("sysfs");
+    let args = [
+        "calibrate",
+        "--host",
+        path,
+        "--job-ms",
+        "20",
+        "--repeats",
+        "1",
+        "--evaluations",
+        "3",
+        "--fit",
+        "costs.context_switch_ns",
+        "--output-drive",
+        "drive.toml",
+        "--output-machine",
+        "machine.toml",
+        "--output-rows",
+        "rows.csv",
+    ];
+    let out = place.blklab(&args).ok().out;
+    for words in [
+        "| costs.context_switch_ns |",
+        "rows fitted: IOPS",
+        "rows held out: IOPS",
+        "pairs of schedulers that differ by more than 10 %",
+    ] {
+        assert!(out.contains(words), "{words} is missing: {out}");
+    }
+    let after = std::fs::read_to_string(device.queue("scheduler")).expect("sysfs");
+    assert_eq!(after, before, "the scheduler is not put back");
+
+    let drive = std::fs::read_to_string(place.path("drive.toml")).expect("a drive");
+    assert!(drive.contains("interface = \"loop\""), "{drive}");
+    assert_eq!(number(&drive, "capacity_bytes"), f64::from(64 << 20));
+    let machine = std::fs::read_to_string(place.path("machine.toml")).expect("a machine");
+    let cpus = std::thread::available_parallelism().expect("CPUs").get();
+    assert_eq!(number(&machine, "count"), cpus as f64);
+
+    // What was measured can be fitted to again, and tells the same: the same
+    // rows, simulated on what was fitted.
+    let again = [
+        "calibrate",
+        "rows.csv",
+        "--drive",
+        "drive.toml",
+        "--machine",
+        "machine.toml",
+        "--hold-out=note=held-out",
+        "--evaluations",
+        "0",
+    ];
+    let again = place.blklab(&again).ok().out;
+    let told = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains(" rows "));
+        lines.map(str::to_string).collect()
+    };
+    assert_eq!(told(&again), told(&out));
+    // Only reads: without the word nothing was written.
+    let rows = std::fs::read_to_string(place.path("rows.csv")).expect("rows");
+    assert!(rows.lines().count() > 12, "{rows}");
+    assert!(!rows.contains("write,"), "{rows}");
+}
