@@ -148,3 +148,23 @@ fn no_job_says_what_to_give() {
     let place = Place::new();
     says(&refused(&place, &["compare"]), &["list jobs"]);
 }
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let run = |args: &[&str]| refused(&place, &[&["run", "ok.fio"], args].concat());
+    says(&run(&["--nr-requests", "1"]), &["nr_requests", "not 1"]);
+    says(
+        &run(&["--nr-requests", "20000", "--scheduler", "mq-deadline"]),
+        &["nr_requests takes 4 to", "not 20000"],
+    );
+    says(&run(&["--speed", "2"]), &["--speed", "traces"]);
+    says(&run(&["--replay", "closed"]), &["--replay", "traces"]);
+    let twice = ["compare", "ok.fio", "--schedulers", "none,none"];
+    says(&refused(&place, &twice), &["none", "twice"]);
+    let socket = place.path("b.sock").to_string_lossy().into_owned();
+    let serve = ["serve", "--socket", &socket, "--memory", "1M"];
+    let serve = [&serve[..], &["--nr-requests", "1"]].concat();
+    says(&refused(&place, &serve), &["nr_requests", "not 1"]);
+}

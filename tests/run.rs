@@ -230,3 +230,28 @@ fn a_timeline_that_cannot_be_is_no_file() {
         assert!(done.err.contains(said), "{}", done.err);
     }
 }
+
+#[test]
+fn notes_go_beside_the_text() {
+    let place = Place::new();
+    let job = format!("{MIXED}latency_target=1ms\n");
+    let done = place
+        .file("target.fio", &job)
+        .blklab(&["run", "target.fio"])
+        .ok();
+    assert!(done.err.contains("latency_target"), "{}", done.err);
+    assert!(!done.out.contains("latency_target"), "{}", done.out);
+}
+
+#[test]
+fn depths_are_what_fio_has_under_way() {
+    let place = Place::new();
+    let args = "run --drive mx100-256 --output-format json -- --name=t --rw=randread --bs=4k \
+                --filename=/dev/x --ioengine=libaio --direct=1 --iodepth=64 --number_ios=5000";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let done = place.blklab(&args).ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    // All are kept under way, though the drive takes 32 at once.
+    let deepest = json["jobs"][0]["iodepth_level"][">=64"].as_f64();
+    assert!(deepest > Some(98.0), "{deepest:?}");
+}

@@ -151,17 +151,17 @@ pub(crate) struct ModelArgs {
 /// When a trace's I/Os arrive.
 #[derive(Args)]
 pub(crate) struct PaceArgs {
-    /// How a trace's I/Os arrive
-    #[arg(long, visible_alias = "timing", value_enum, default_value_t = Replay::Open)]
-    pub(crate) replay: Replay,
+    /// How a trace's I/Os arrive [default: open]
+    #[arg(long, visible_alias = "timing", value_enum)]
+    pub(crate) replay: Option<Replay>,
 
-    /// I/Os in flight of a trace replayed closed
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    pub(crate) depth: u32,
+    /// I/Os in flight of a trace replayed closed [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: Option<u32>,
 
-    /// So many times as fast as recorded, of a trace replayed open
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    pub(crate) speed: f64,
+    /// So many times as fast as recorded, of a trace replayed open [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) speed: Option<f64>,
 }
 
 /// How a trace is replayed.

@@ -14,7 +14,7 @@ use crate::host;
 use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
-use crate::run::replay_mode;
+use crate::run::{refuse_pace, replay_mode};
 use crate::served;
 
 /// The schedulers that are compared where none are named.
@@ -105,6 +105,9 @@ fn simulated(
     }
     let mode = replay_mode(pace)?;
     let work = find(&machine)?;
+    if let Work::Job { .. } = work {
+        refuse_pace(pace)?;
+    }
     set_threads(sweep.threads)?;
     let bar = progress(schedulers.len() * repeats);
     let seed = models.seed;

@@ -164,6 +164,15 @@ pub(crate) fn schedulers(
             Some(1) => NoMerges::OneHit,
             Some(_) => NoMerges::Never,
         };
+        if choices
+            .iter()
+            .any(|c: &SchedulerChoice| c.kind.name == choice.kind.name)
+        {
+            return Err(Failure::mistake(format!(
+                "--schedulers: {} is named twice",
+                choice.kind.name
+            )));
+        }
         choices.push(choice);
     }
     for set in &args.sets {

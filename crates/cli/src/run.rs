@@ -15,6 +15,8 @@ use crate::output;
 /// How much slower and faster a trace can go.
 const SPEED_MIN: f64 = 1e-3;
 const SPEED_MAX: f64 = 1e6;
+/// I/Os in flight of a trace replayed closed.
+const CLOSED_DEPTH: u32 = 32;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
@@ -29,6 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let names = [args.scheduler.clone()];
     let scheduler = inputs::schedulers(&names, &args.work.models)?.remove(0);
     let work = inputs::work(&args.work, &machine)?;
+    if let Work::Job { .. } = work {
+        refuse_pace(&args.work.pace)?;
+    }
     let results = match &work {
         Work::Job { job, .. } => blklab_sim::run(&Setup {
             job,
@@ -49,6 +54,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }),
     }
     .map_err(Failure::mistake)?;
+    if args.output_format == RunFormat::Normal {
+        // fio's text has no place for them, and its JSON has.
+        let notes = results.notes.iter();
+        notes.for_each(|note| eprintln!("blklab: {note}"));
+    }
     let options = fio_json::Options {
         plus: args.output_format == RunFormat::JsonPlus,
         timestamp_ms: None,
@@ -101,23 +111,44 @@ fn write_page(path: &Path, results: Results, origin: Origin) -> Result<(), Failu
     output::write_file(path, html::render(&alone).as_bytes())
 }
 
+/// A job has times of its own.
+pub(crate) fn refuse_pace(pace: &PaceArgs) -> Result<(), Failure> {
+    let given = [
+        (pace.replay.is_some(), "--replay"),
+        (pace.depth.is_some(), "--depth"),
+        (pace.speed.is_some(), "--speed"),
+    ];
+    match given.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::mistake(format!(
+            "{option} is for traces; an fio job says itself when its I/Os come"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// How a trace is to be replayed.
 pub(crate) fn replay_mode(pace: &PaceArgs) -> Result<ReplayMode, Failure> {
-    let speed = pace.speed;
+    let (replay, speed) = (pace.replay.unwrap_or(Replay::Open), pace.speed);
+    if speed.is_some() && replay != Replay::Open {
+        return Err(Failure::mistake(
+            "--speed is for traces replayed at their times (--timing open)",
+        ));
+    }
+    if pace.depth.is_some() && replay != Replay::Closed {
+        return Err(Failure::mistake(
+            "--depth is for traces replayed with a number in flight (--timing closed)",
+        ));
+    }
+    let speed = speed.unwrap_or(1.0);
     if !(SPEED_MIN..=SPEED_MAX).contains(&speed) {
         return Err(Failure::mistake(format!(
             "--speed {speed}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
         )));
     }
-    if speed != 1.0 && pace.replay != Replay::Open {
-        return Err(Failure::mistake(
-            "--speed is for traces replayed at their times (--timing open)",
-        ));
-    }
-    Ok(match pace.replay {
+    Ok(match replay {
         Replay::Open => ReplayMode::Open { speed },
         Replay::Closed => ReplayMode::Closed {
-            depth: pace.depth.max(1),
+            depth: pace.depth.unwrap_or(CLOSED_DEPTH),
         },
         Replay::Dependencies => ReplayMode::Dependencies,
     })

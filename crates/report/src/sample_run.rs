@@ -66,7 +66,7 @@ pub(crate) fn mixed(recipe: Recipe) -> Results {
         ..JobResults::default()
     };
     for io in 0..reads + writes {
-        job.depth.record((io as u32 + 1).min(16));
+        job.depth.record((io as u32 + 1).min(16), 1);
         job.submit.record(1);
         job.complete.record(1 + (io % 6) as u32);
     }

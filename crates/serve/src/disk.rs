@@ -104,7 +104,9 @@ impl Ios {
 }
 
 impl Disk {
-    pub(crate) fn new(setup: DiskSetup<'_>) -> Disk {
+    /// # Errors
+    /// Where the queue does not take what the scheduler's choice says.
+    pub(crate) fn new(setup: DiskSetup<'_>) -> Result<Disk, String> {
         let model = setup.drive.map(|spec| Driver::new(spec, setup.seed));
         let config = queue_config(&setup, model.as_ref());
         let limits = &config.limits;
@@ -112,9 +114,8 @@ impl Disk {
         let part_sectors = (max - max % unit).max(unit);
         let zeroes_are_writes = limits.max_write_zeroes_sectors == 0;
         let mut queue = RequestQueue::new(&config);
-        // Checked with the choice, and a new queue is idle.
-        let _ = put_scheduler(&mut queue, setup.scheduler);
-        Disk {
+        put_scheduler(&mut queue, setup.scheduler)?;
+        Ok(Disk {
             queue,
             gate: Gate::new(model),
             store: setup.store,
@@ -130,7 +131,7 @@ impl Disk {
             recorder: None,
             extents: Vec::new(),
             spare: Vec::new(),
-        }
+        })
     }
 
     /// Makes room for a request and the data it brings.

@@ -146,7 +146,7 @@ impl Server {
                 .last()
                 .filter(|_| config.metrics.is_some())
                 .cloned(),
-            unix_paths: bindings.unix_paths,
+            unix_paths: std::mem::take(&mut bindings.unix_paths),
             sysfs,
         })
     }
@@ -208,7 +208,17 @@ impl Server {
 #[derive(Default)]
 struct Bindings {
     addresses: Vec<Listen>,
+    /// Those that go if the server does not start.
     unix_paths: Vec<PathBuf>,
+}
+
+impl Drop for Bindings {
+    fn drop(&mut self) {
+        for path in &self.unix_paths {
+            // Another may have taken it away already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl Bindings {
@@ -309,7 +319,7 @@ impl Prepared<'_> {
             software_queues,
             drive: self.config.drive.as_ref().map(|(_, spec)| spec),
             seed: self.config.seed,
-        });
+        })?;
         let limits = ConnectionLimits {
             in_flight_bytes: server.limits.in_flight_bytes,
             in_flight_requests: server.limits.in_flight_requests,

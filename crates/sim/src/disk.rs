@@ -6,7 +6,7 @@ use blklab_driver::{Driver, RequestEnd};
 use blklab_stats::{Counter, DiskStats, DriveTimeline, HwQueueStats, QueueStats, SchedulerStats};
 
 use crate::lock::Lock;
-use crate::setup::SchedulerChoice;
+use crate::setup::{SchedulerChoice, SetupError};
 
 pub(crate) struct Disk {
     pub(crate) name: String,
@@ -22,21 +22,23 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk of this kind with this scheduler. The choice has been checked.
+    /// A disk of this kind with this scheduler, whose tunables have been checked.
+    ///
+    /// # Errors
+    /// Where the queue does not take the choice's `nr_requests`.
     pub(crate) fn new(
         name: &str,
         spec: &DriveSpec,
         scheduler: &SchedulerChoice,
         cpus: u32,
         seed: u64,
-    ) -> Disk {
+    ) -> Result<Disk, SetupError> {
         let driver = Driver::new(spec, seed);
         let mut queue = RequestQueue::new(&driver.queue_config(cpus as usize));
         let info = queue.info();
         queue.set_elevator(scheduler.kind.build(&info));
         if let Some(nr) = scheduler.nr_requests {
-            // Checked with the choice; a queue being set up is idle.
-            let _ = queue.set_nr_requests(nr);
+            queue.set_nr_requests(nr).map_err(SetupError::NrRequests)?;
         }
         queue.limits_mut().nomerges = scheduler.nomerges;
         if let Some(elevator) = queue.elevator_mut() {
@@ -44,7 +46,7 @@ impl Disk {
                 let _ = elevator.set_tunable(name, *value);
             }
         }
-        Disk {
+        Ok(Disk {
             name: name.to_string(),
             queue,
             driver,
@@ -52,7 +54,7 @@ impl Disk {
             worked: Vec::new(),
             ends: Vec::new(),
             counts_from: Nanos::ZERO,
-        }
+        })
     }
 
     /// Gives the control groups their weights; the first is number one.

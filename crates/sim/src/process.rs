@@ -460,7 +460,9 @@ impl Process {
     fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
         if self.call.is_empty() && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
-            self.recorder.submitted(self.batch.len() as u32);
+            // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
+            let (depth, size) = (self.outstanding(), self.batch.len() as u32);
+            self.recorder.submitted(depth, size);
         }
         while let Some(&slot) = self.batch.front() {
             if !self.paid && self.pay_ahead(now, world) {
@@ -470,8 +472,6 @@ impl Process {
             self.batch.pop_front();
             self.call.push(slot);
             self.in_flight += 1;
-            self.recorder
-                .depth(self.in_flight + self.batch.len() as u32);
             self.submit(now, slot, world);
             if self.state != State::Running {
                 return;

@@ -96,16 +96,10 @@ impl Recorder {
     }
 
     #[inline]
-    pub(crate) fn submitted(&mut self, count: u32) {
+    pub(crate) fn submitted(&mut self, depth: u32, count: u32) {
         if !self.ramping {
             self.results.submit.record(count);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn depth(&mut self, depth: u32) {
-        if !self.ramping {
-            self.results.depth.record(depth);
+            self.results.depth.record(depth, u64::from(count));
         }
     }
 

@@ -84,7 +84,9 @@ impl Sim {
             let seed = setup.seed.wrapping_add(n as u64);
             Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
         };
-        let mut disks: Vec<Disk> = drives.names().iter().enumerate().map(disk).collect();
+        let disks: Result<Vec<Disk>, SetupError> =
+            drives.names().iter().enumerate().map(disk).collect();
+        let mut disks = disks?;
         let groups = cgroups(setup.job);
         disks.iter_mut().for_each(|d| d.set_cgroup_weights(&groups));
         let one_lock = disks

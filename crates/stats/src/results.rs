@@ -174,14 +174,14 @@ pub struct DepthBuckets {
 }
 
 impl DepthBuckets {
-    /// Counts a depth.
+    /// Counts `ios` I/Os submitted together at a depth.
     #[inline]
-    pub fn record(&mut self, depth: u32) {
+    pub fn record(&mut self, depth: u32, ios: u64) {
         let slot = match depth {
             0 => 0,
             d => (1 + (31 - d.leading_zeros()) as usize).min(7),
         };
-        self.counts[slot] += 1;
+        self.counts[slot] += ios;
     }
 
     /// Adds another's counts.
@@ -835,7 +835,7 @@ mod tests {
         let mut depths = DepthBuckets::default();
         [0, 1, 2, 3, 4, 31, 32, 63, 64, u32::MAX]
             .into_iter()
-            .for_each(|d| depths.record(d));
+            .for_each(|d| depths.record(d, 1));
         assert_eq!(depths.counts, [1, 1, 2, 1, 0, 1, 2, 2]);
     }
 

@@ -142,7 +142,7 @@ impl Splitter {
         request.bytes = event.bytes;
         self.add(key, request);
         self.in_drive = self.in_drive.saturating_add(1);
-        self.stats.depth_at_issue.record(self.in_drive);
+        self.stats.depth_at_issue.record(self.in_drive, 1);
     }
 
     fn requeue(&mut self, key: Key) {

@@ -167,7 +167,8 @@ impl<'a> Replay<'a> {
         if arrival <= self.now
             && let Some((record, number)) = self.pace.take()?
         {
-            self.submit(&record, number);
+            let disk = self.disk_of(record.device)?;
+            self.submit(disk, &record, number);
         }
         Ok(true)
     }
@@ -220,8 +221,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn submit(&mut self, record: &TraceRecord, number: u64) {
-        let disk = self.disk_of(record.device);
+    fn submit(&mut self, disk: usize, record: &TraceRecord, number: u64) {
         let io = Io {
             dir: match record.op {
                 Op::Read => Some(Direction::Read),
@@ -245,8 +245,7 @@ impl<'a> Replay<'a> {
             }
         };
         self.in_flight += 1;
-        self.recorder.submitted(1);
-        self.recorder.depth(self.in_flight);
+        self.recorder.submitted(self.in_flight, 1);
         let bio = Bio {
             flags: record.flags.without(BioFlags::NOWAIT),
             prio: IoPrio {
@@ -268,19 +267,19 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn disk_of(&mut self, device: u32) -> usize {
+    fn disk_of(&mut self, device: u32) -> Result<usize, SetupError> {
         if let Some(at) = self.devices.iter().position(|&d| d == device) {
-            return at;
+            return Ok(at);
         }
         let n = self.devices.len();
         self.devices.push(device);
         let s = self.setup;
         let name = format!("drive{device}");
         let seed = s.seed.wrapping_add(n as u64);
-        self.disks
-            .push(Disk::new(&name, s.drive, s.scheduler, s.machine.cpus, seed));
+        let disk = Disk::new(&name, s.drive, s.scheduler, s.machine.cpus, seed)?;
+        self.disks.push(disk);
         self.record();
-        n
+        Ok(n)
     }
 
     fn results(mut self, setup: &ReplaySetup<'_>) -> Results {
