@@ -1,8 +1,9 @@
 //! `blklab trace`: what a running server's block layer does, event by event.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -46,5 +47,31 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
         let _ = stop.shutdown(Shutdown::Write);
     });
     let copied = io::copy(&mut events, &mut file).and_then(|_| file.flush());
-    copied.map_err(|e| Failure::Broken(format!("{}: {e}", path.display())))
+    copied
+        .and_then(|()| match args.format.as_str() {
+            "text" => lost_events(path),
+            // blktrace's form has no word for it.
+            _ => Ok(0),
+        })
+        .map(|lost| {
+            if lost > 0 {
+                let path = path.display();
+                eprintln!("blklab: {path}: {lost} events were lost, as they came too fast");
+            }
+        })
+        .map_err(|e| Failure::Broken(format!("{}: {e}", path.display())))
+}
+
+/// How many events the text says it lacks.
+fn lost_events(path: &Path) -> io::Result<u64> {
+    let mut lost = 0;
+    for line in BufReader::new(File::open(path)?).split(b'\n') {
+        let line = line?;
+        let count = std::str::from_utf8(&line).ok().and_then(|line| {
+            let (_, rest) = line.split_once(" [LOST ")?;
+            rest.strip_suffix(" EVENTS]")?.parse::<u64>().ok()
+        });
+        lost += count.unwrap_or(0);
+    }
+    Ok(lost)
 }

@@ -88,6 +88,9 @@ fn the_disk_is_as_slow_as_disks_are() {
         write.iops
     );
     assert!((0.85..1.05).contains(&(mb_s / 210.0)));
+    // Nothing to choose from in a stream, however much of it is queued.
+    let deep = run("hdd-7200", 32, 100, 131_072, true).iops * 131_072e-6;
+    assert!((0.99..1.01).contains(&(deep / mb_s)), "{deep} MB/s");
     assert!((0.9..1.1).contains(&(one.read_mean_us() / (8500.0 + 4167.0))));
     assert!(many.iops > 1.8 * one.iops, "NCQ shortens the way");
     assert!(write.iops > many.iops, "the buffer has more to choose from");

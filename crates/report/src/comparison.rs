@@ -283,10 +283,13 @@ impl Change {
             false => Estimate::welch_difference(base, other),
         };
         let significance = difference.significance();
-        let differs = significance == Significance::Differs;
+        let relative = difference.scaled(1.0 / base_mean);
+        // What reads as +0.0 % is neither good nor bad, however certain.
+        let reads_as_zero = relative.mean.abs() < 0.000_5;
+        let differs = significance == Significance::Differs && !reads_as_zero;
         let up_is_good = (difference.mean > 0.0) == more_is_better;
         Some(Change {
-            relative: difference.scaled(1.0 / base_mean),
+            relative,
             significance,
             better: differs && up_is_good,
             worse: differs && !up_is_good,

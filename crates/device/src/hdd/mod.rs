@@ -331,9 +331,13 @@ impl Hdd {
             .map(|(_, work)| work)
     }
 
+    /// How long until a run's first sector is under the heads.
     fn cost_ns(&self, now_ns: u64, run: Run, write: bool) -> u64 {
         match self.streams(now_ns, run) {
-            Some(end_ns) if !write => end_ns - now_ns,
+            Some(end_ns) if !write => {
+                let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
+                (end_ns - now_ns).saturating_sub(transfer_ns)
+            }
             _ => self
                 .mechanics
                 .access(now_ns, run.start, run.end - run.start, write)
