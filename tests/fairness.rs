@@ -149,3 +149,37 @@ fn without_a_scheduler_nobody_starves_for_tags() {
         assert!(modest[1] > greedy[1] / 20.0, "{modest:?} of {greedy:?}");
     }
 }
+
+/// Kyber holds writes back until nine reads of ten are in time (its heuristics:
+/// the 90th percentile against the target), and not where they are anyway.
+#[test]
+fn kyber_reaches_its_target_by_holding_writes_back() {
+    let job = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\nbs=4k\nnorandommap\n\
+               runtime=1\ntime_based\nramp_time=1\n\
+               [reader]\nrw=randread\niodepth=8\n\
+               [writer]\nrw=randwrite\niodepth=128\nnumjobs=4\ngroup_reporting\nnew_group\n";
+    let place = Place::new();
+    place.file("both.fio", job);
+    // The 90th percentile of reads in microseconds, and writes a second.
+    let run = |target_ns: u32| {
+        let target = format!("kyber.read_lat_nsec={target_ns}");
+        let args = "run both.fio --drive 980pro-1tb --machine xeon-10core --scheduler kyber \
+                    --output-format json --set kyber.write_lat_nsec=100000000 --set";
+        let mut args: Vec<&str> = args.split_whitespace().collect();
+        args.push(&target);
+        let json: Value = serde_json::from_str(&place.blklab(&args).ok().out).expect("JSON");
+        let (reads, writes) = (&json["jobs"][0]["read"], &json["jobs"][1]["write"]);
+        let p90_ns = reads["clat_ns"]["percentile"]["90.000000"].as_f64();
+        let figures = p90_ns.zip(writes["iops"].as_f64());
+        let (p90_ns, writes) = figures.expect("figures");
+        (p90_ns / 1e3, writes)
+    };
+    let (free_us, free_writes) = run(2_000_000);
+    let (held_us, held_writes) = run(1_000_000);
+    assert!((1_100.0..2_000.0).contains(&free_us), "{free_us} us");
+    assert!(held_us < 1_050.0, "{held_us} us");
+    assert!(
+        held_writes < 0.8 * free_writes,
+        "{held_writes} of {free_writes}"
+    );
+}
