@@ -4,6 +4,7 @@ use blklab_stats::{DirResults, Results};
 use blklab_workload::fio::Direction;
 
 use crate::row::{Measured, Row};
+use crate::score::median;
 
 /// One job of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +135,7 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
                     _ => &job.write,
                 })
                 .collect();
-            if let Some(measured) = median(&sides) {
+            if let Some(measured) = middle_run(&sides) {
                 rows.push(row(point, scheduler, direction, cores, measured));
             }
         }
@@ -144,16 +145,9 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
 
 /// A repeat that something else on the machine disturbed moves a mean, and
 /// hardly a median.
-fn median(sides: &[&DirResults]) -> Option<Measured> {
+fn middle_run(sides: &[&DirResults]) -> Option<Measured> {
     let of = |figure: &dyn Fn(&DirResults) -> f64| {
-        let mut figures: Vec<f64> = sides.iter().map(|side| figure(side)).collect();
-        figures.sort_by(f64::total_cmp);
-        let half = figures.len() / 2;
-        match figures.len() {
-            0 => None,
-            n if n % 2 == 1 => Some(figures[half]),
-            _ => Some((figures[half - 1] + figures[half]) / 2.0),
-        }
+        median(sides.iter().map(|side| figure(side)).collect())
     };
     Some(Measured {
         iops: of(&DirResults::iops)?,

@@ -102,6 +102,17 @@ pub struct Medians {
     pub rows: usize,
 }
 
+/// The middle one, or the mean of the middle two; `None` of none.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[half]),
+        _ => Some((values[half - 1] + values[half]) / 2.0),
+    }
+}
+
 /// The medians over the rows that were simulated and that `take` takes.
 pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> bool) -> Medians {
     let taken: Vec<&Scored> = rows
@@ -111,13 +122,8 @@ pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> b
         .filter_map(|(_, s)| s.as_ref())
         .collect();
     let of = |which: usize| {
-        let mut errors: Vec<f64> = taken.iter().map(|s| s.errors[which].abs()).collect();
-        errors.sort_by(f64::total_cmp);
-        match errors.len() {
-            0 => 0.0,
-            n if n % 2 == 1 => errors[n / 2],
-            n => (errors[n / 2 - 1] + errors[n / 2]) / 2.0,
-        }
+        let errors = taken.iter().map(|s| s.errors[which].abs());
+        median(errors.collect()).unwrap_or(0.0)
     };
     Medians {
         iops: of(0),

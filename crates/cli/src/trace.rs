@@ -1,11 +1,11 @@
 //! `blklab trace`: what a running server's block layer does, event by event.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
-use std::path::Path;
 use std::time::Duration;
 
+use blklab_workload::trace::tracefs::lost_events;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -46,32 +46,33 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
         signals.forever().next();
         let _ = stop.shutdown(Shutdown::Write);
     });
-    let copied = io::copy(&mut events, &mut file).and_then(|_| file.flush());
-    copied
-        .and_then(|()| match args.format.as_str() {
-            "text" => lost_events(path),
-            // blktrace's form has no word for it.
-            _ => Ok(0),
-        })
-        .map(|lost| {
-            if lost > 0 {
-                let path = path.display();
-                eprintln!("blklab: {path}: {lost} events were lost, as they came too fast");
-            }
-        })
-        .map_err(|e| Failure::Broken(format!("{}: {e}", path.display())))
+    let copied = match args.format.as_str() {
+        "text" => copy_text(&mut events, &mut file),
+        // blktrace's form has no word for what it lacks.
+        _ => io::copy(&mut events, &mut file).map(|_| 0),
+    };
+    let lost = copied.map_err(|e| Failure::Broken(format!("{}: {e}", path.display())))?;
+    if lost > 0 {
+        let path = path.display();
+        eprintln!("blklab: {path}: {lost} events were lost, as they came too fast");
+    }
+    Ok(())
 }
 
-/// How many events the text says it lacks.
-fn lost_events(path: &Path) -> io::Result<u64> {
-    let mut lost = 0;
-    for line in BufReader::new(File::open(path)?).split(b'\n') {
-        let line = line?;
-        let count = std::str::from_utf8(&line).ok().and_then(|line| {
-            let (_, rest) = line.split_once(" [LOST ")?;
-            rest.strip_suffix(" EVENTS]")?.parse::<u64>().ok()
-        });
-        lost += count.unwrap_or(0);
+/// Copies a text trace. Returns how many events it says it lacks.
+fn copy_text(from: &mut BufReader<impl Read>, to: &mut File) -> io::Result<u64> {
+    let mut to = BufWriter::new(to);
+    let (mut line, mut lost) = (Vec::new(), 0);
+    while from.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        let text = std::str::from_utf8(line.trim_ascii_end());
+        lost += text.ok().and_then(lost_events).unwrap_or(0);
+        line.clear();
+        // Whoever follows the file sees what has come so far.
+        if from.buffer().is_empty() {
+            to.flush()?;
+        }
     }
+    to.flush()?;
     Ok(lost)
 }

@@ -17,6 +17,7 @@ use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
+use port::OneAtATime;
 pub use port::RequestEnd;
 
 /// A driver with its drive.
@@ -95,22 +96,24 @@ impl Driver {
     /// The drive.
     #[inline]
     pub fn device(&self) -> &dyn Device {
-        match self {
-            Driver::Ahci(d) => d.port.device.as_ref(),
-            Driver::Mmc(d) => d.port.device.as_ref(),
-            Driver::Loop(d) => d.port.device.as_ref(),
-            Driver::Nvme(d) => d.port.device.as_ref(),
-        }
+        let port = match self {
+            Driver::Ahci(d) => &d.port,
+            Driver::Mmc(d) => &d.port,
+            Driver::Loop(d) => &d.port,
+            Driver::Nvme(d) => &d.port,
+        };
+        port.device.as_ref()
     }
 
     /// The drive, to reset its counters.
     pub fn device_mut(&mut self) -> &mut dyn Device {
-        match self {
-            Driver::Ahci(d) => d.port.device.as_mut(),
-            Driver::Mmc(d) => d.port.device.as_mut(),
-            Driver::Loop(d) => d.port.device.as_mut(),
-            Driver::Nvme(d) => d.port.device.as_mut(),
-        }
+        let port = match self {
+            Driver::Ahci(d) => &mut d.port,
+            Driver::Mmc(d) => &mut d.port,
+            Driver::Loop(d) => &mut d.port,
+            Driver::Nvme(d) => &mut d.port,
+        };
+        port.device.as_mut()
     }
 }
 
@@ -126,7 +129,7 @@ impl BlkDriver for Driver {
     ) -> BlkStatus {
         match self {
             Driver::Ahci(d) => d.queue_rq(now, hctx, id, rq, last),
-            Driver::Mmc(d) => d.queue_rq(now, hctx, id, rq, last),
+            Driver::Mmc(d) => d.queue_rq(now, hctx, id, rq),
             Driver::Loop(d) => d.queue_rq(now, hctx, id, rq),
             Driver::Nvme(d) => d.queue_rq(now, hctx, id, rq, last),
         }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Command, Device};
 
-use crate::port::{Port, RequestEnd};
+use crate::port::{OneAtATime, Port};
 
 /// `LOOP_DEFAULT_HW_Q_DEPTH`.
 const QUEUE_DEPTH: u32 = 128;
@@ -68,7 +68,7 @@ impl Loop {
         rq: &Request,
     ) -> BlkStatus {
         self.list.push_back(Port::command(hctx, id, rq));
-        self.go_on(now);
+        self.begin_alone(now);
         BlkStatus::Ok
     }
 
@@ -114,39 +114,22 @@ impl Loop {
     }
 
     /// A worker that nobody lends CPU time to goes on to the next request.
-    fn go_on(&mut self, now: Nanos) {
+    fn begin_alone(&mut self, now: Nanos) {
         if !self.lent && self.begin().is_some() {
             self.copied(now);
         }
     }
+}
 
-    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
-        while self.port.device.next_event() <= now {
-            let before = ends.len();
-            let reached = self.port.advance_to_completion(now, ends);
-            if ends.len() > before {
-                self.ended(reached);
-            }
-        }
+impl OneAtATime for Loop {
+    fn port(&mut self) -> &mut Port {
+        &mut self.port
     }
 
-    pub(crate) fn advance_to_completion(
-        &mut self,
-        limit: Nanos,
-        ends: &mut Vec<RequestEnd>,
-    ) -> Nanos {
-        let before = ends.len();
-        let reached = self.port.advance_to_completion(limit, ends);
-        if ends.len() > before {
-            self.ended(reached);
-        }
-        reached
-    }
-
-    fn ended(&mut self, now: Nanos) {
+    fn go_on(&mut self, now: Nanos) {
         self.current = None;
         self.in_drive = false;
-        self.go_on(now);
+        self.begin_alone(now);
     }
 }
 

@@ -9,7 +9,7 @@
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::Device;
 
-use crate::port::{Port, RequestEnd};
+use crate::port::{OneAtATime, Port};
 
 /// Tags of the queue (`MMC_QUEUE_DEPTH`).
 const QUEUE_DEPTH: u32 = 64;
@@ -45,7 +45,6 @@ impl Mmc {
         hctx: usize,
         id: RequestId,
         rq: &Request,
-        _last: bool,
     ) -> BlkStatus {
         let transfers = matches!(rq.op, Op::Read | Op::Write);
         if self.exclusive || self.prepared.is_some() || (!transfers && self.running) {
@@ -60,34 +59,14 @@ impl Mmc {
         self.port.submit(now, hctx, id, rq);
         BlkStatus::Ok
     }
+}
 
-    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
-        // End by end, since the next command goes when the last has ended.
-        loop {
-            let before = ends.len();
-            let reached = self.port.advance_to_completion(now, ends);
-            if ends.len() == before {
-                return;
-            }
-            self.start_next(reached);
-        }
+impl OneAtATime for Mmc {
+    fn port(&mut self) -> &mut Port {
+        &mut self.port
     }
 
-    pub(crate) fn advance_to_completion(
-        &mut self,
-        limit: Nanos,
-        ends: &mut Vec<RequestEnd>,
-    ) -> Nanos {
-        let before = ends.len();
-        let reached = self.port.advance_to_completion(limit, ends);
-        if ends.len() > before {
-            self.start_next(reached);
-        }
-        reached
-    }
-
-    /// The card is free.
-    fn start_next(&mut self, now: Nanos) {
+    fn go_on(&mut self, now: Nanos) {
         self.exclusive = false;
         self.running = self.prepared.is_some();
         if let Some((hctx, id, rq)) = self.prepared.take() {
@@ -113,7 +92,7 @@ mod tests {
         let alone = {
             let mut mmc = Mmc::new(spec.build(1));
             let id = RequestId::from_index(0);
-            mmc.queue_rq(Nanos::ZERO, 0, id, &request(Op::Read, 0), true);
+            mmc.queue_rq(Nanos::ZERO, 0, id, &request(Op::Read, 0));
             let mut ends = Vec::new();
             mmc.advance(Nanos::from_secs(1), &mut ends);
             ends[0].at
@@ -123,7 +102,7 @@ mod tests {
         for n in 0..3 {
             let id = RequestId::from_index(n);
             let read = request(Op::Read, n as u64 * 80_000);
-            taken.push(mmc.queue_rq(Nanos::ZERO, 0, id, &read, true));
+            taken.push(mmc.queue_rq(Nanos::ZERO, 0, id, &read));
         }
         let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
         assert_eq!(taken, [ok, ok, no]);
@@ -142,24 +121,12 @@ mod tests {
         let ids: Vec<RequestId> = (0..3).map(RequestId::from_index).collect();
         let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
         let now = Nanos::ZERO;
-        assert_eq!(
-            mmc.queue_rq(now, 0, ids[0], &request(Op::Read, 0), true),
-            ok
-        );
-        assert_eq!(
-            mmc.queue_rq(now, 0, ids[1], &request(Op::Discard, 8), true),
-            no
-        );
+        assert_eq!(mmc.queue_rq(now, 0, ids[0], &request(Op::Read, 0)), ok);
+        assert_eq!(mmc.queue_rq(now, 0, ids[1], &request(Op::Discard, 8)), no);
         let mut ends = Vec::new();
         let later = Nanos::from_secs(1);
         mmc.advance(later, &mut ends);
-        assert_eq!(
-            mmc.queue_rq(later, 0, ids[1], &request(Op::Discard, 8), true),
-            ok
-        );
-        assert_eq!(
-            mmc.queue_rq(later, 0, ids[2], &request(Op::Read, 0), true),
-            no
-        );
+        assert_eq!(mmc.queue_rq(later, 0, ids[1], &request(Op::Discard, 8)), ok);
+        assert_eq!(mmc.queue_rq(later, 0, ids[2], &request(Op::Read, 0)), no);
     }
 }

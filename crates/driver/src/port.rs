@@ -101,3 +101,32 @@ impl Port {
         }
     }
 }
+
+/// A driver that gives the drive its next command when the last has ended.
+pub(crate) trait OneAtATime {
+    fn port(&mut self) -> &mut Port;
+
+    /// The drive is free.
+    fn go_on(&mut self, now: Nanos);
+
+    /// As [`Port::advance`], end by end.
+    fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        loop {
+            let before = ends.len();
+            self.advance_to_completion(now, ends);
+            if ends.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// As [`Port::advance_to_completion`].
+    fn advance_to_completion(&mut self, limit: Nanos, ends: &mut Vec<RequestEnd>) -> Nanos {
+        let before = ends.len();
+        let reached = self.port().advance_to_completion(limit, ends);
+        if ends.len() > before {
+            self.go_on(reached);
+        }
+        reached
+    }
+}

@@ -149,10 +149,9 @@ impl<'a> Pairs<'a> {
 
     fn seen(&mut self, distance: u64, limit: f64) -> Result<Seen, ProbeError> {
         let delays = self.delays_at(distance)?;
-        let waiting = delays.iter().filter(|delay| **delay > limit).count();
         Ok(Seen {
             waits: median_of(&delays) > limit,
-            share: waiting as f64 / delays.len() as f64,
+            share: share_above(&delays, limit),
         })
     }
 
@@ -418,9 +417,7 @@ impl<'a> Pairs<'a> {
         }
         let mut share = [0.0; 2];
         for (share, pairs) in share.iter_mut().zip(pairs) {
-            let delays = self.delays(&pairs)?;
-            let waiting = delays.iter().filter(|delay| **delay > limit).count();
-            *share = waiting as f64 / TRIALS as f64;
+            *share = share_above(&self.delays(&pairs)?, limit);
         }
         let seen = format!(
             "after overwriting in another order, {:.0} % of pairs wait by address and {:.0} % by \
@@ -438,6 +435,12 @@ impl<'a> Pairs<'a> {
             _ => Finding::none(seen),
         })
     }
+}
+
+/// The share of pairs that waited longer than the limit.
+fn share_above(delays: &[f64], limit: f64) -> f64 {
+    let waiting = delays.iter().filter(|delay| **delay > limit).count();
+    waiting as f64 / delays.len() as f64
 }
 
 /// How long a drive may take to write what it buffers.

@@ -114,7 +114,7 @@ impl Disk {
         let part_sectors = (max - max % unit).max(unit);
         let zeroes_are_writes = limits.max_write_zeroes_sectors == 0;
         let mut queue = RequestQueue::new(&config);
-        put_scheduler(&mut queue, setup.scheduler)?;
+        setup.scheduler.put_on(&mut queue)?;
         Ok(Disk {
             queue,
             gate: Gate::new(model),
@@ -362,7 +362,7 @@ impl Disk {
         }
         for (change, done) in std::mem::take(&mut self.changes) {
             done(match change {
-                Change::Scheduler(choice) => put_scheduler(&mut self.queue, &choice),
+                Change::Scheduler(choice) => choice.put_on(&mut self.queue),
                 Change::NrRequests(nr) => self.queue.set_nr_requests(nr),
             });
         }
@@ -527,21 +527,4 @@ fn queue_config(setup: &DiskSetup<'_>, model: Option<&Driver>) -> QueueConfig {
             ..QueueLimits::default()
         },
     }
-}
-
-/// Puts a scheduler on an idle queue.
-fn put_scheduler(queue: &mut RequestQueue, choice: &SchedulerChoice) -> Result<(), String> {
-    let info = queue.info();
-    queue.set_elevator(choice.kind.build(&info));
-    if let Some(nr) = choice.nr_requests {
-        queue.set_nr_requests(nr)?;
-    }
-    if let Some(elevator) = queue.elevator_mut() {
-        for (name, value) in &choice.tunables {
-            elevator
-                .set_tunable(name, *value)
-                .map_err(|e| e.to_string())?;
-        }
-    }
-    Ok(())
 }

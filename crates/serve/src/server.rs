@@ -37,7 +37,7 @@ pub struct Server {
     exports: Vec<JoinHandle<Result<(), String>>>,
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
-    unix_paths: Vec<PathBuf>,
+    bindings: Bindings,
     sysfs: Option<Sysfs>,
 }
 
@@ -146,7 +146,7 @@ impl Server {
                 .last()
                 .filter(|_| config.metrics.is_some())
                 .cloned(),
-            unix_paths: std::mem::take(&mut bindings.unix_paths),
+            bindings,
             sysfs,
         })
     }
@@ -197,18 +197,15 @@ impl Server {
             let ended = ended.unwrap_or_else(|_| Err("an export's thread panicked".to_string()));
             failed = failed.and(ended);
         }
-        for path in &self.unix_paths {
-            let _ = std::fs::remove_file(path);
-        }
+        drop(self.bindings);
         failed
     }
 }
 
-/// What a server has bound.
+/// What a server has bound. Its sockets' files go with it.
 #[derive(Default)]
 struct Bindings {
     addresses: Vec<Listen>,
-    /// Those that go if the server does not start.
     unix_paths: Vec<PathBuf>,
 }
 

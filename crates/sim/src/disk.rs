@@ -22,10 +22,10 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk of this kind with this scheduler, whose tunables have been checked.
+    /// A disk of this kind with this scheduler.
     ///
     /// # Errors
-    /// Where the queue does not take the choice's `nr_requests`.
+    /// As [`SchedulerChoice::put_on`].
     pub(crate) fn new(
         name: &str,
         spec: &DriveSpec,
@@ -35,17 +35,8 @@ impl Disk {
     ) -> Result<Disk, SetupError> {
         let driver = Driver::new(spec, seed);
         let mut queue = RequestQueue::new(&driver.queue_config(cpus as usize));
-        let info = queue.info();
-        queue.set_elevator(scheduler.kind.build(&info));
-        if let Some(nr) = scheduler.nr_requests {
-            queue.set_nr_requests(nr).map_err(SetupError::NrRequests)?;
-        }
+        scheduler.put_on(&mut queue).map_err(SetupError::Queue)?;
         queue.limits_mut().nomerges = scheduler.nomerges;
-        if let Some(elevator) = queue.elevator_mut() {
-            for (name, value) in &scheduler.tunables {
-                let _ = elevator.set_tunable(name, *value);
-            }
-        }
         Ok(Disk {
             name: name.to_string(),
             queue,

@@ -286,19 +286,27 @@ impl Sim {
         self.untold = untold;
     }
 
-    fn with_worker(
-        &mut self,
-        at: usize,
-        act: impl FnOnce(&mut Worker, Nanos, &StepCosts, &mut World<'_>),
-    ) {
-        let mut world = World {
+    /// Who acts, and what all of them act on.
+    #[inline]
+    fn split(&mut self) -> (&mut [Process], &mut [Worker], World<'_>) {
+        let world = World {
             disks: &mut self.disks,
             cpus: &mut self.cpus,
             fair: &mut self.fair,
             timers: &mut self.timers,
             waiters: &mut self.waiters,
         };
-        act(&mut self.workers[at], self.now, &self.costs, &mut world);
+        (&mut self.processes, &mut self.workers, world)
+    }
+
+    fn with_worker(
+        &mut self,
+        at: usize,
+        act: impl FnOnce(&mut Worker, Nanos, &StepCosts, &mut World<'_>),
+    ) {
+        let (now, costs) = (self.now, self.costs);
+        let (_, workers, mut world) = self.split();
+        act(&mut workers[at], now, &costs, &mut world);
     }
 
     /// Tells processes of ends and tags. What they do may end more bios at once
@@ -390,14 +398,9 @@ impl Sim {
     }
 
     fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
-        let mut world = World {
-            disks: &mut self.disks,
-            cpus: &mut self.cpus,
-            fair: &mut self.fair,
-            timers: &mut self.timers,
-            waiters: &mut self.waiters,
-        };
-        act(&mut self.processes[pid], self.now, &mut world);
+        let now = self.now;
+        let (processes, _, mut world) = self.split();
+        act(&mut processes[pid], now, &mut world);
         self.poke_workers(Some(self.processes[pid].cpu()));
         // What was refused on the spot has ended without an event of the drive.
         while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {

@@ -1,6 +1,6 @@
 //! What a run is made of, checked before anything runs.
 
-use blklab_blk::{NoMerges, TunableError, Unit};
+use blklab_blk::{NoMerges, RequestQueue, TunableError, Unit};
 use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
 use blklab_stats::Window;
@@ -43,9 +43,9 @@ pub enum SetupError {
     /// A trace that cannot be read.
     #[error("{0}")]
     Trace(String),
-    /// `nr_requests` that the queue does not take.
+    /// What the queue does not take.
     #[error("{0}")]
-    NrRequests(String),
+    Queue(String),
 }
 
 impl SetupError {
@@ -134,6 +134,26 @@ impl SchedulerChoice {
             return Err(fault(TunableError::Range(*t, number).to_string()));
         }
         self.tunables.push((tunable.to_string(), number));
+        Ok(())
+    }
+
+    /// Puts the scheduler on an idle queue, set as chosen.
+    ///
+    /// # Errors
+    /// Where the queue does not take its `nr_requests`, or the scheduler a
+    /// tunable; the message says what is right.
+    pub fn put_on(&self, queue: &mut RequestQueue) -> Result<(), String> {
+        let info = queue.info();
+        queue.set_elevator(self.kind.build(&info));
+        if let Some(nr) = self.nr_requests {
+            queue.set_nr_requests(nr)?;
+        }
+        if let Some(elevator) = queue.elevator_mut() {
+            for (name, value) in &self.tunables {
+                let set = elevator.set_tunable(name, *value);
+                set.map_err(|e| e.to_string())?;
+            }
+        }
         Ok(())
     }
 

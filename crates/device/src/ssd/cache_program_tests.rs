@@ -1,11 +1,11 @@
 //! Cache programs: data of the next page comes while the array programs the
 //! last.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
 use super::Ssd;
-use super::tests::small;
-use crate::{Command, Completion, Device};
+use super::tests::{one_die_ends, small};
+use crate::Device;
 
 /// Times at which so many writes of one die, submitted at once to a drive
 /// without a write cache, end.
@@ -19,26 +19,13 @@ fn ends(cache_program: bool, rate_mt_s: u64, writes: u64) -> Vec<u64> {
         ("enabled = true", "enabled = false"),
     ]);
     let mut drive = Ssd::new(spec, 1);
-    for page in 0..writes {
-        // Pages go to channels, one die each, in turn.
-        let command = Command {
-            tag: page as u32,
-            queue: 0,
-            op: Op::Write,
-            sector: Sector(page * 2 * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(Nanos(0), command);
-    }
-    let mut done: Vec<Completion> = Vec::new();
-    drive.advance(Nanos(1 << 40), &mut done);
+    let ends = one_die_ends(&mut drive, Op::Write, writes);
     let stats = drive.stats(Nanos(1 << 40));
     let expected = if cache_program { writes - 1 } else { 0 };
     assert_eq!(stats.cache_programs, expected);
     let array_ns: u64 = stats.dies.iter().map(|die| die.busy_ns).sum();
     assert_eq!(array_ns, writes * ARRAY);
-    done.iter().map(|end| end.at.0).collect()
+    ends
 }
 
 /// Doorbell, a page over the link (rounded up), and firmware; command; array;

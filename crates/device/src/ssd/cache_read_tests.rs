@@ -1,10 +1,10 @@
 //! Cache reads: the array reads the next page while the last goes out.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
 use super::Ssd;
-use super::tests::small;
-use crate::{Command, Completion, Device};
+use super::tests::{one_die_ends, small};
+use crate::Device;
 
 /// Times at which so many reads of one die, submitted at once, end.
 fn ends(cache_read: bool, rate_mt_s: u64, reads: u64) -> Vec<u64> {
@@ -15,23 +15,10 @@ fn ends(cache_read: bool, rate_mt_s: u64, reads: u64) -> Vec<u64> {
         ("rate_mt_s = 800", rate.as_str()),
     ]);
     let mut drive = Ssd::new(spec, 1);
-    for page in 0..reads {
-        // Pages go to channels, one die each, in turn.
-        let command = Command {
-            tag: page as u32,
-            queue: 0,
-            op: Op::Read,
-            sector: Sector(page * 2 * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(Nanos(0), command);
-    }
-    let mut done: Vec<Completion> = Vec::new();
-    drive.advance(Nanos(1 << 40), &mut done);
+    let ends = one_die_ends(&mut drive, Op::Read, reads);
     let stats = drive.stats(Nanos(1 << 40));
     assert_eq!(stats.cache_reads > 0, cache_read && reads > 1);
-    done.iter().map(|end| end.at.0).collect()
+    ends
 }
 
 /// Doorbell and firmware; command, array; link and status.

@@ -84,11 +84,9 @@ impl Ssd {
         let Some(stripe) = &mut self.stripe else {
             return;
         };
-        let programs = std::mem::take(&mut stripe.programs);
-        stripe.of_plane.fill(0);
-        stripe.collected.fill(false);
-        for index in programs {
+        for index in stripe.programs.drain(..) {
             self.backend.make_ready(now_ns, index);
         }
+        stripe.clear();
     }
 }

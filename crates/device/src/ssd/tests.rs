@@ -86,6 +86,26 @@ fn spec_of(text: &str) -> super::SsdSpec {
 const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
 const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 
+/// Times at which so many commands of a page each, all of one die and submitted
+/// at once, end.
+pub(super) fn one_die_ends(drive: &mut Ssd, op: Op, pages: u64) -> Vec<u64> {
+    for page in 0..pages {
+        // Pages go to channels, one die each, in turn.
+        let command = Command {
+            tag: page as u32,
+            queue: 0,
+            op,
+            sector: Sector(page * 2 * 8),
+            sectors: 8,
+            fua: false,
+        };
+        drive.submit(Nanos(0), command);
+    }
+    let mut done: Vec<Completion> = Vec::new();
+    drive.advance(Nanos(1 << 40), &mut done);
+    done.iter().map(|end| end.at.0).collect()
+}
+
 /// Random writes of a slot each, eight at a time; the drive at rest after them.
 pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
     let slots = drive.spec.logical_slots() as u32;

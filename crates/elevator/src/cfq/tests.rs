@@ -96,15 +96,22 @@ fn shares_follow_the_weights_of_groups() {
     }
 }
 
-#[test]
-fn a_process_that_ends_is_not_waited_for() {
-    let mut rig = disk();
+/// Two processes read far from each other, and the first one's request is
+/// complete.
+fn first_is_served(rig: &mut Rig) -> RequestId {
     let first = rig.insert(&read(0, 1000)).unwrap();
     let other = rig.insert(&read(1, 9_000_000)).unwrap();
-    rig.dispatch();
+    assert_eq!(rig.dispatch(), Some(first));
     rig.pass_ms(4);
     rig.complete(first);
     rig.run_timer();
+    other
+}
+
+#[test]
+fn a_process_that_ends_is_not_waited_for() {
+    let mut rig = disk();
+    let other = first_is_served(&mut rig);
     assert_eq!(rig.dispatch(), None);
     rig.with(|e, ctx| e.exit_submitter(ctx, SubmitterId(0)));
     assert!(rig.run_timer());
@@ -180,12 +187,7 @@ fn waits_for_a_sequential_reader_s_next_request() {
 #[test]
 fn gives_up_waiting_after_slice_idle() {
     let mut rig = disk();
-    let first = rig.insert(&read(0, 1000)).unwrap();
-    let other = rig.insert(&read(1, 9_000_000)).unwrap();
-    rig.dispatch();
-    rig.pass_ms(4);
-    rig.complete(first);
-    rig.run_timer();
+    let other = first_is_served(&mut rig);
     assert_eq!(rig.dispatch(), None);
     rig.pass_ms(8);
     assert!(rig.run_timer());
@@ -196,12 +198,7 @@ fn gives_up_waiting_after_slice_idle() {
 fn does_not_wait_on_an_ssd() {
     let mut rig = Rig::new(Box::new(Cfq::new(&queue_info())));
     assert_eq!(rig.elevator.tunables().get("slice_idle"), Some(0));
-    let first = rig.insert(&read(0, 1000)).unwrap();
-    let other = rig.insert(&read(1, 9_000_000)).unwrap();
-    rig.dispatch();
-    rig.pass_ms(4);
-    rig.complete(first);
-    rig.run_timer();
+    let other = first_is_served(&mut rig);
     assert_eq!(rig.dispatch(), Some(other));
     assert_eq!(rig.count("times idled"), 0);
 }

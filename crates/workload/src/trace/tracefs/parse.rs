@@ -35,7 +35,7 @@ pub(super) fn line_kind(line: &str) -> LineKind {
 }
 
 /// The count in `CPU:0 [LOST 12 EVENTS]`.
-fn lost_events(line: &str) -> Option<u64> {
+pub fn lost_events(line: &str) -> Option<u64> {
     let (cpu, lost) = line.strip_prefix("CPU:")?.split_once(" [LOST ")?;
     cpu.parse::<u32>().ok()?;
     let count = lost.strip_suffix(" EVENTS]")?;
