@@ -1,7 +1,8 @@
 //! What is fitted: keys of the two descriptions.
 
-use blklab_device::{DriveSpec, SpecError};
-use blklab_sim::{Machine, MachineError, SetupError};
+use blklab_description::SpecError;
+use blklab_device::DriveSpec;
+use blklab_sim::{Machine, SetupError};
 use blklab_workload::fio::JobError;
 use thiserror::Error;
 
@@ -10,12 +11,9 @@ use crate::description::{Description, KeyError};
 /// Why nothing can be fitted.
 #[derive(Debug, Error)]
 pub enum CalibrateError {
-    /// The drive's description.
+    /// The drive's or the machine's description.
     #[error(transparent)]
-    Drive(#[from] SpecError),
-    /// The machine's description.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
+    Description(#[from] SpecError),
     /// A parameter that is not there.
     #[error(transparent)]
     Key(#[from] KeyError),

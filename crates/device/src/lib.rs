@@ -14,7 +14,7 @@ pub mod ssd;
 
 pub use hdd::{Hdd, HddSpec};
 pub use null::{NullDrive, NullSpec};
-pub use spec::{DriveSpec, Interface, Model, SpecError};
+pub use spec::{DriveSpec, Interface, Model};
 pub use ssd::{Ssd, SsdSpec};
 
 /// One command as it crosses the wire.

@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::spec::read_identity;
-use crate::spec::reader::{ReadError, Table};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
+use blklab_description::{ReadError, Table};
 
 /// What a null drive is made of.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,8 @@
 //! The drives that come with the program, by name.
 
-use crate::spec::{DriveSpec, SpecError};
+use blklab_description::SpecError;
+
+use crate::spec::DriveSpec;
 
 /// Name and text of every description in `drives/`.
 const DRIVES: &[(&str, &str)] = &[

@@ -1,29 +1,11 @@
 //! Drive descriptions: TOML in, a drive out.
 
-pub(crate) mod reader;
-
-use thiserror::Error;
-use toml::de::DeTable;
+use blklab_description::{ReadError, SpecError, Table};
 
 use crate::hdd::{Hdd, HddSpec};
 use crate::null::{NullDrive, NullSpec};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Device, Identity};
-use reader::{ReadError, Table};
-
-/// A mistake in a drive description.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{file}:{line}: {}{problem}", if key.is_empty() { String::new() } else { format!("`{key}`: ") })]
-pub struct SpecError {
-    /// The file as the user named it.
-    pub file: String,
-    /// The line, from one.
-    pub line: usize,
-    /// The key with its table, empty where the text is no TOML at all.
-    pub key: String,
-    /// What was found and what would be legal.
-    pub problem: String,
-}
 
 /// How a drive is attached, for the choice of its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,21 +49,7 @@ pub enum Model {
 impl DriveSpec {
     /// Reads a description; `name` is the file as the user named it.
     pub fn parse(name: &str, text: &str) -> Result<DriveSpec, SpecError> {
-        let at = |offset: usize, key: String, problem: String| SpecError {
-            file: name.to_string(),
-            line: line_of(text, offset),
-            key,
-            problem,
-        };
-        let parsed = DeTable::parse(text).map_err(|error| {
-            at(
-                error.span().map_or(0, |span| span.start),
-                String::new(),
-                error.message().to_string(),
-            )
-        })?;
-        Self::read(name, &Table::root(&parsed))
-            .map_err(|error| at(error.offset, error.key, error.problem))
+        blklab_description::read(name, text, |root| Self::read(name, root))
     }
 
     fn read(name: &str, root: &Table<'_>) -> Result<DriveSpec, ReadError> {
@@ -216,13 +184,6 @@ pub(crate) fn read_identity(
     };
     host.finish()?;
     Ok(identity)
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.as_bytes()[..offset.min(text.len())]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
 }
 
 #[cfg(test)]

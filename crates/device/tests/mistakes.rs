@@ -1,7 +1,8 @@
 //! Drive descriptions with one mistake each: whatever the key, the error names
 //! the file, the line, the key and what would be right.
 
-use blklab_device::{DriveSpec, SpecError, registry};
+use blklab_description::SpecError;
+use blklab_device::{DriveSpec, registry};
 
 /// What a complete SSD can have besides what the drives that come with the
 /// program use, so that every key is there once.

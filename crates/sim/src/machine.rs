@@ -2,20 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use thiserror::Error;
-
-/// A mistake in a machine description.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{file}:{line}: {message}")]
-pub struct MachineError {
-    /// The file as the user named it.
-    pub file: String,
-    /// The line, from one.
-    pub line: usize,
-    /// What was found and what would be right.
-    pub message: String,
-}
+use blklab_description::{ReadError, SpecError, Table};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +20,7 @@ pub struct Machine {
 }
 
 /// Who asks the scheduler for requests after one was inserted.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
     /// A kernel thread, a moment later: Linux before 6.10.
     #[default]
@@ -44,9 +30,20 @@ pub enum Dispatch {
     Submitter,
 }
 
+impl Dispatch {
+    fn read(kernel: &Table<'_>) -> Result<Dispatch, ReadError> {
+        let words = [
+            ("kblockd", Dispatch::Kblockd),
+            ("submitter", Dispatch::Submitter),
+        ];
+        let dispatch = kernel.choice_or("dispatch", &words, Dispatch::default())?;
+        kernel.finish()?;
+        Ok(dispatch)
+    }
+}
+
 /// What the steps of an I/O cost the CPU they run on, in nanoseconds.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     /// The program's own work before it submits an I/O.
     pub user_submit_ns: u64,
@@ -74,7 +71,6 @@ pub struct Costs {
     /// More of that where the lock is held, and again where others wait for it.
     pub lock_waiter_ns: u64,
     /// What the worker of a loop device does with the file under it.
-    #[serde(rename = "loop")]
     pub loop_worker: LoopCosts,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
@@ -84,8 +80,7 @@ pub struct Costs {
 }
 
 /// What the worker of a loop device spends, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopCosts {
     /// A request other than a write: taking it from the list, the call into the
     /// file system.
@@ -102,8 +97,7 @@ pub struct LoopCosts {
 }
 
 /// What a scheduler's steps cost, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerCosts {
     /// Looking for a request to merge a bio with.
     pub merge_ns: u64,
@@ -132,33 +126,105 @@ impl Costs {
         self.scheduler.get(name).copied().unwrap_or_default()
     }
 
-    fn largest(&self) -> u64 {
-        let own = [
-            self.user_submit_ns,
-            self.user_reap_ns,
-            self.syscall_ns,
-            self.bio_ns,
-            self.queue_rq_ns,
-            self.page_ns,
-            self.interrupt_ns,
-            self.complete_ns,
-            self.context_switch_ns,
-            self.wake_ns,
-            self.lock_transfer_ns,
-            self.lock_waiter_ns,
-            self.loop_worker.read_ns,
-            self.loop_worker.write_ns,
-            self.loop_worker.read_page_ns,
-            self.loop_worker.write_page_ns,
-            self.loop_worker.softirq_wait_ns,
-        ];
-        let schedulers = self.scheduler.values().flat_map(|s| {
-            let lock = [s.transfer_ns, s.waiter_ns].map(Option::unwrap_or_default);
-            let steps = [s.merge_ns, s.insert_ns, s.dispatch_ns, s.finish_ns];
-            lock.into_iter().chain(steps)
-        });
-        own.into_iter().chain(schedulers).max().unwrap_or(0)
+    fn read(table: &Table<'_>) -> Result<Costs, ReadError> {
+        let ns = |key| cost(table, key);
+        let costs = Costs {
+            user_submit_ns: ns("user_submit_ns")?,
+            user_reap_ns: ns("user_reap_ns")?,
+            syscall_ns: ns("syscall_ns")?,
+            bio_ns: ns("bio_ns")?,
+            queue_rq_ns: ns("queue_rq_ns")?,
+            page_ns: ns("page_ns")?,
+            interrupt_ns: ns("interrupt_ns")?,
+            complete_ns: ns("complete_ns")?,
+            context_switch_ns: ns("context_switch_ns")?,
+            wake_ns: ns("wake_ns")?,
+            lock_transfer_ns: ns("lock_transfer_ns")?,
+            lock_waiter_ns: ns("lock_waiter_ns")?,
+            loop_worker: match table.table_if_any("loop")? {
+                Some(table) => LoopCosts::read(&table)?,
+                None => LoopCosts::default(),
+            },
+            scheduler: read_schedulers(table)?,
+            like: read_likes(table)?,
+        };
+        table.finish()?;
+        costs.likes_are_measured(table)?;
+        Ok(costs)
     }
+
+    fn likes_are_measured(&self, table: &Table<'_>) -> Result<(), ReadError> {
+        let unmeasured = |like: &(&String, &String)| !self.scheduler.contains_key(like.1);
+        match (
+            self.like.iter().find(unmeasured),
+            table.table_if_any("like")?,
+        ) {
+            (Some((name, other)), Some(like)) => {
+                Err(like.wrong(name, format!("there is no costs.scheduler.{other}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl LoopCosts {
+    fn read(table: &Table<'_>) -> Result<LoopCosts, ReadError> {
+        let costs = LoopCosts {
+            read_ns: cost(table, "read_ns")?,
+            write_ns: cost(table, "write_ns")?,
+            read_page_ns: cost(table, "read_page_ns")?,
+            write_page_ns: cost(table, "write_page_ns")?,
+            softirq_wait_ns: cost(table, "softirq_wait_ns")?,
+        };
+        table.finish()?;
+        Ok(costs)
+    }
+}
+
+impl SchedulerCosts {
+    fn read(table: &Table<'_>) -> Result<SchedulerCosts, ReadError> {
+        let costs = SchedulerCosts {
+            merge_ns: cost(table, "merge_ns")?,
+            insert_ns: cost(table, "insert_ns")?,
+            dispatch_ns: cost(table, "dispatch_ns")?,
+            finish_ns: cost(table, "finish_ns")?,
+            transfer_ns: table.int_if_any("transfer_ns", 0..=MAX_COST_NS)?,
+            waiter_ns: table.int_if_any("waiter_ns", 0..=MAX_COST_NS)?,
+        };
+        table.finish()?;
+        Ok(costs)
+    }
+}
+
+/// A step that is free where nothing is said.
+fn cost(table: &Table<'_>, key: &'static str) -> Result<u64, ReadError> {
+    table.int_or(key, 0..=MAX_COST_NS, 0)
+}
+
+fn read_schedulers(costs: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>, ReadError> {
+    let mut schedulers = BTreeMap::new();
+    if let Some(table) = costs.table_if_any("scheduler")? {
+        for kind in blklab_elevator::all() {
+            if let Some(steps) = table.table_if_any(kind.name)? {
+                schedulers.insert(kind.name.to_string(), SchedulerCosts::read(&steps)?);
+            }
+        }
+        table.finish()?;
+    }
+    Ok(schedulers)
+}
+
+fn read_likes(costs: &Table<'_>) -> Result<BTreeMap<String, String>, ReadError> {
+    let mut likes = BTreeMap::new();
+    if let Some(table) = costs.table_if_any("like")? {
+        for kind in blklab_elevator::all() {
+            if let Some(other) = table.text_if_any(kind.name)? {
+                likes.insert(kind.name.to_string(), other);
+            }
+        }
+        table.finish()?;
+    }
+    Ok(likes)
 }
 
 /// Machines that come with the program.
@@ -176,36 +242,9 @@ const MACHINES: &[(&str, &str)] = &[
     ),
 ];
 
-const MAX_CPUS: u32 = 4096;
+const MAX_CPUS: u64 = 4096;
 /// A second: more than any step of I/O costs.
 const MAX_COST_NS: u64 = 1_000_000_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    description: String,
-    cpu: Cpu,
-    #[serde(default)]
-    kernel: Kernel,
-    #[serde(default = "no_costs")]
-    costs: toml::Spanned<Costs>,
-}
-
-fn no_costs() -> toml::Spanned<Costs> {
-    toml::Spanned::new(0..0, Costs::default())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cpu {
-    count: toml::Spanned<u32>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Kernel {
-    dispatch: Dispatch,
-}
 
 impl Machine {
     /// The names of the machines that come with the program.
@@ -222,7 +261,7 @@ impl Machine {
     }
 
     /// One that comes with the program.
-    pub fn find(name: &str) -> Option<Result<Machine, MachineError>> {
+    pub fn find(name: &str) -> Option<Result<Machine, SpecError>> {
         Some(Machine::parse(name, Machine::text(name)?))
     }
 
@@ -230,49 +269,30 @@ impl Machine {
     ///
     /// # Errors
     /// Where the text is no description; the message has file and line.
-    pub fn parse(name: &str, text: &str) -> Result<Machine, MachineError> {
-        let fault = |offset: usize, message: String| MachineError {
-            file: name.to_string(),
-            line: 1 + text.as_bytes()[..offset.min(text.len())]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count(),
-            message,
+    pub fn parse(name: &str, text: &str) -> Result<Machine, SpecError> {
+        blklab_description::read(name, text, |root| Machine::read(name, root))
+    }
+
+    fn read(name: &str, root: &Table<'_>) -> Result<Machine, ReadError> {
+        let description = root.text("description")?;
+        let cpu = root.table("cpu")?;
+        let cpus = cpu.int("count", 1..=MAX_CPUS)? as u32;
+        cpu.finish()?;
+        let dispatch = match root.table_if_any("kernel")? {
+            Some(kernel) => Dispatch::read(&kernel)?,
+            None => Dispatch::default(),
         };
-        let parsed: Text = toml::from_str(text)
-            .map_err(|e| fault(e.span().map_or(0, |s| s.start), e.message().to_string()))?;
-        let count = *parsed.cpu.count.get_ref();
-        if !(1..=MAX_CPUS).contains(&count) {
-            let at = parsed.cpu.count.span().start;
-            let message = format!("cpu.count: found {count}, legal is 1 to {MAX_CPUS}");
-            return Err(fault(at, message));
-        }
-        let costs = parsed.costs.get_ref();
-        let at = parsed.costs.span().start;
-        if costs.largest() > MAX_COST_NS {
-            let message = format!("costs: legal is 0 to {MAX_COST_NS} ns a step");
-            return Err(fault(at, message));
-        }
-        let unknown = |name: &&String| blklab_elevator::find(name).is_none();
-        if let Some(name) = costs.scheduler.keys().find(unknown) {
-            let message = format!("costs.scheduler.{name}: there is no scheduler of that name");
-            return Err(fault(at, message));
-        }
-        if let Some(name) = costs.like.keys().find(unknown) {
-            let message = format!("costs.like.{name}: there is no scheduler of that name");
-            return Err(fault(at, message));
-        }
-        let unmeasured = |like: &(&String, &String)| !costs.scheduler.contains_key(like.1);
-        if let Some((name, other)) = costs.like.iter().find(unmeasured) {
-            let message = format!("costs.like.{name}: there is no costs.scheduler.{other}");
-            return Err(fault(at, message));
-        }
+        let costs = match root.table_if_any("costs")? {
+            Some(costs) => Costs::read(&costs)?,
+            None => Costs::default(),
+        };
+        root.finish()?;
         Ok(Machine {
             name: name.to_string(),
-            description: parsed.description,
-            cpus: count,
-            costs: parsed.costs.into_inner(),
-            dispatch: parsed.kernel.dispatch,
+            description,
+            cpus,
+            costs,
+            dispatch,
         })
     }
 }
@@ -308,24 +328,50 @@ mod tests {
         let parse = |like: &str| Machine::parse("m.toml", &format!("{text}[costs.like]\n{like}\n"));
         let costs = parse("cfq = \"bfq\"").expect("legal").costs;
         assert_eq!(costs.of_scheduler("cfq").insert_ns, 7);
-        let error = parse("cfq = \"kyber\"").unwrap_err().message;
-        assert_eq!(error, "costs.like.cfq: there is no costs.scheduler.kyber");
-        let error = parse("cqf = \"bfq\"").unwrap_err().message;
-        assert_eq!(error, "costs.like.cqf: there is no scheduler of that name");
+        let error = parse("cfq = \"kyber\"").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "m.toml:7: `costs.like.cfq`: there is no costs.scheduler.kyber"
+        );
+        let error = parse("cqf = \"bfq\"").unwrap_err().to_string();
+        assert!(
+            error.starts_with("m.toml:7: `costs.like.cqf`: no such key here; legal are ac, "),
+            "{error}"
+        );
     }
 
     #[test]
     fn mistakes_have_a_line() {
-        let error = Machine::parse("m.toml", "description = \"x\"\n[cpu]\ncount = 0\n");
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "m.toml:3: cpu.count: found 0, legal is 1 to 4096"
-        );
-        let error = Machine::parse("m.toml", "description = \"x\"\n[cpu]\ncuont = 4\n");
-        let text = error.unwrap_err().to_string();
-        assert!(
-            text.starts_with("m.toml:3: unknown field `cuont`"),
-            "{text}"
-        );
+        let start = "description = \"x\"\n[cpu]\ncount = 1\n";
+        let cases = [
+            (
+                "description = \"x\"\n[cpu]\ncount = 0\n",
+                "m.toml:3: `cpu.count`: found 0, legal is a whole number from 1 to 4096",
+            ),
+            (
+                "description = \"x\"\n[cpu]\ncuont = 4\n",
+                "m.toml:2: `cpu.count`: is missing; it takes a whole number from 1 to 4096",
+            ),
+            (
+                &format!("{start}[costs]\nbio_ns = -5\n"),
+                "m.toml:5: `costs.bio_ns`: found -5, legal is a whole number from 0 to 1000000000",
+            ),
+            (
+                &format!("{start}[costs]\nbio_us = 5\n"),
+                "m.toml:5: `costs.bio_us`: no such key here; legal are bio_ns, ",
+            ),
+            (
+                &format!("{start}[kernel]\ndispatch = \"me\"\n"),
+                "m.toml:5: `kernel.dispatch`: found \"me\", legal is one of \"kblockd\", \"submitter\"",
+            ),
+            (
+                &format!("{start}[costs.scheduler.bfq]\nwaiter_ns = 0.5\n"),
+                "m.toml:5: `costs.scheduler.bfq.waiter_ns`: found 0.5, legal is ",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = Machine::parse("m.toml", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Identity;
 use crate::spec::read_identity;
-use crate::spec::reader::{ReadError, Table};
+use blklab_description::{ReadError, Table};
 
 const MAX_US: f64 = 1_000_000.0;
 

@@ -4,8 +4,8 @@ use super::hybrid::spec::{self as hybrid, Mapping};
 use super::rng::Rng;
 use crate::Identity;
 use crate::spec::read_identity;
-use crate::spec::reader::{ReadError, Table};
 use crate::ssd::geometry::{Axis, Geometry, Layout};
+use blklab_description::{ReadError, Table};
 
 /// Longest time of any single step, in microseconds.
 const MAX_US: f64 = 10_000_000.0;

@@ -1,7 +1,7 @@
 //! Hybrid mapping in a description.
 
 use super::super::spec::{Allocation, Copyback, GcPolicy, GcScope, GcSpec, InitialState, SsdSpec};
-use crate::spec::reader::{ReadError, Table};
+use blklab_description::{ReadError, Table};
 
 /// What the map has entries of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! Reads one table of a drive description key by key, so that every complaint
-//! can name the line, what was found there and what would have been legal.
+//! One table of a description, whose keys are taken one after the other.
 
 use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
@@ -7,9 +6,9 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong, and where in the text.
+/// What is wrong with a key, and where in the text.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ReadError {
+pub struct ReadError {
     pub(crate) offset: usize,
     pub(crate) key: String,
     pub(crate) problem: String,
@@ -17,7 +16,7 @@ pub(crate) struct ReadError {
 
 /// A table whose keys are taken one after the other; whatever nobody asked for
 /// is an error in the end.
-pub(crate) struct Table<'a> {
+pub struct Table<'a> {
     /// `""` for the whole file, else `geometry` and the like.
     path: String,
     span: Range<usize>,
@@ -53,7 +52,7 @@ impl<'a> Table<'a> {
     }
 
     /// An error about a key that was read already.
-    pub(crate) fn wrong(&self, key: &str, problem: impl Into<String>) -> ReadError {
+    pub fn wrong(&self, key: &str, problem: impl Into<String>) -> ReadError {
         let offset = self
             .entries
             .get_key_value(key)
@@ -111,11 +110,7 @@ impl<'a> Table<'a> {
     }
 
     /// A whole number.
-    pub(crate) fn int(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<u64, ReadError> {
+    pub fn int(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, ReadError> {
         let legal = format!("a whole number from {} to {}", range.start(), range.end());
         let value = self.require(key, &legal)?;
         whole(value.get_ref())
@@ -124,7 +119,7 @@ impl<'a> Table<'a> {
     }
 
     /// A whole number that may be left out.
-    pub(crate) fn int_or(
+    pub fn int_or(
         &self,
         key: &'static str,
         range: RangeInclusive<u64>,
@@ -139,12 +134,20 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A number with or without a fraction.
-    pub(crate) fn number(
+    /// A whole number, or nothing.
+    pub fn int_if_any(
         &self,
         key: &'static str,
-        range: RangeInclusive<f64>,
-    ) -> Result<f64, ReadError> {
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, ReadError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(_) => self.int(key, range).map(Some),
+        }
+    }
+
+    /// A number with or without a fraction.
+    pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<f64, ReadError> {
         let legal = format!("a number from {} to {}", range.start(), range.end());
         let value = self.require(key, &legal)?;
         fraction(value.get_ref())
@@ -153,7 +156,7 @@ impl<'a> Table<'a> {
     }
 
     /// A number that may be left out.
-    pub(crate) fn number_or(
+    pub fn number_or(
         &self,
         key: &'static str,
         range: RangeInclusive<f64>,
@@ -169,12 +172,12 @@ impl<'a> Table<'a> {
     }
 
     /// A span in microseconds, returned in nanoseconds.
-    pub(crate) fn micros(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
+    pub fn micros(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
         Ok((self.number(key, 0.0..=max_us)? * 1e3).round() as u64)
     }
 
     /// Such a span that may be left out.
-    pub(crate) fn micros_or(
+    pub fn micros_or(
         &self,
         key: &'static str,
         max_us: f64,
@@ -190,7 +193,7 @@ impl<'a> Table<'a> {
     }
 
     /// `count` spans in microseconds, or one that stands for all of them.
-    pub(crate) fn micros_each(
+    pub fn micros_each(
         &self,
         key: &'static str,
         count: usize,
@@ -217,7 +220,7 @@ impl<'a> Table<'a> {
     }
 
     /// Yes or no, which may be left out.
-    pub(crate) fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, ReadError> {
+    pub fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, ReadError> {
         match self.get(key) {
             None => Ok(default),
             Some(value) => value
@@ -228,7 +231,7 @@ impl<'a> Table<'a> {
     }
 
     /// A line of text.
-    pub(crate) fn text(&self, key: &'static str) -> Result<String, ReadError> {
+    pub fn text(&self, key: &'static str) -> Result<String, ReadError> {
         let value = self.require(key, "a string")?;
         value
             .get_ref()
@@ -237,12 +240,16 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.mismatch(value, key, "a string"))
     }
 
+    /// A line of text that may be left out.
+    pub fn text_if_any(&self, key: &'static str) -> Result<Option<String>, ReadError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(_) => self.text(key).map(Some),
+        }
+    }
+
     /// One of several words.
-    pub(crate) fn choice<T: Copy>(
-        &self,
-        key: &'static str,
-        words: &[(&str, T)],
-    ) -> Result<T, ReadError> {
+    pub fn choice<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Result<T, ReadError> {
         let legal = words
             .iter()
             .map(|(word, _)| format!("\"{word}\""))
@@ -258,7 +265,7 @@ impl<'a> Table<'a> {
     }
 
     /// One of several words, which may be left out.
-    pub(crate) fn choice_or<T: Copy>(
+    pub fn choice_or<T: Copy>(
         &self,
         key: &'static str,
         words: &[(&str, T)],
@@ -274,7 +281,7 @@ impl<'a> Table<'a> {
     }
 
     /// Rows of so many numbers.
-    pub(crate) fn rows(
+    pub fn rows(
         &self,
         key: &'static str,
         columns: usize,
@@ -299,7 +306,7 @@ impl<'a> Table<'a> {
     }
 
     /// A table within this one.
-    pub(crate) fn table(&self, key: &'static str) -> Result<Table<'a>, ReadError> {
+    pub fn table(&self, key: &'static str) -> Result<Table<'a>, ReadError> {
         match self.table_if_any(key)? {
             Some(table) => Ok(table),
             None => Err(self.error(
@@ -311,7 +318,7 @@ impl<'a> Table<'a> {
     }
 
     /// A table within this one that may be left out.
-    pub(crate) fn table_if_any(&self, key: &'static str) -> Result<Option<Table<'a>>, ReadError> {
+    pub fn table_if_any(&self, key: &'static str) -> Result<Option<Table<'a>>, ReadError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -327,7 +334,7 @@ impl<'a> Table<'a> {
     }
 
     /// Refuses whatever nobody asked for.
-    pub(crate) fn finish(&self) -> Result<(), ReadError> {
+    pub fn finish(&self) -> Result<(), ReadError> {
         let asked = self.asked.borrow();
         for (name, _) in self.entries.iter() {
             let key = name.get_ref().as_ref();
