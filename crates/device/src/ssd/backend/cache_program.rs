@@ -1,0 +1,85 @@
+//! ONFI's page cache program: a die takes the data of its next program while its
+//! array is at the last one.
+
+use blklab_stats::Work;
+
+use super::super::lanes::Lane;
+use super::super::op::{NONE, OpKind};
+use super::super::spec::Scheduling;
+use super::Backend;
+use super::choose::Queue;
+use super::unit::{Loaded, Unit};
+
+impl Backend {
+    /// Whether the data of a unit's next program may go over the bus while its
+    /// array is at the last one: ONFI's page cache program. (While that one's own
+    /// data is on the bus, the bus is not free.)
+    #[inline]
+    pub(super) fn can_load(&self, unit: &Unit) -> bool {
+        self.flash.cache_program
+            && unit.kind == OpKind::Program
+            && unit.suspended.is_none()
+            && unit.loaded.group.is_empty()
+            && !unit.programs.is_empty()
+            && self.ops[unit.programs.head()].copies == NONE
+            && self.choose(unit, false) == Some(Queue::Programs)
+    }
+
+    /// Carries the data of a unit's next program to its cache register.
+    pub(super) fn load_next(&mut self, now_ns: u64, unit_index: u32) -> bool {
+        let group = self.pick(now_ns, unit_index, false);
+        if group.is_empty() {
+            return false;
+        }
+        let (bus_ns, array_ns) = self.transfer(unit_index, OpKind::Program, group);
+        let unit = &mut self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        channel.occupy(now_ns, bus_ns);
+        unit.loaded = Loaded {
+            group,
+            at_ns: channel.free_ns,
+            array_ns,
+        };
+        unit.commands += 1;
+        self.counts.cache_programs += 1;
+        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.on_channel(
+                channel_index,
+                Work::DataIn,
+                span_ns,
+                &self.ops[group.head()],
+            );
+        }
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+        true
+    }
+
+    /// The array goes on with what is in the cache register, or will be.
+    pub(super) fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let loaded = std::mem::replace(&mut unit.loaded, Loaded::NOTHING);
+        unit.group = loaded.group;
+        unit.began_ns = now_ns.max(loaded.at_ns);
+        unit.done_ns = unit.began_ns + loaded.array_ns;
+        unit.busy_ns += loaded.array_ns;
+        unit.collecting.end(now_ns);
+        if self.ops[unit.group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        self.offer_next_program(now_ns, unit_index);
+    }
+
+    /// A unit whose array begins to program may take the next data as soon as
+    /// the bus is free.
+    pub(super) fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &self.units[unit_index as usize];
+        if unit.kind == OpKind::Program && !unit.programs.is_empty() {
+            let (channel_index, bit) = (unit.channel, unit.bit);
+            self.channels[channel_index as usize].set_ready(now_ns, bit);
+        }
+    }
+}

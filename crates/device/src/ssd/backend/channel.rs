@@ -1,0 +1,143 @@
+//! A channel: the bus that units share, and who waits for it.
+
+use std::collections::VecDeque;
+
+use blklab_stats::ChannelStats;
+
+use super::super::clocks::QueueClock;
+
+/// A bus, its units and its clocks.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    pub(super) free_ns: u64,
+    /// An event at `free_ns` is on its way.
+    pub(super) scheduled: bool,
+    pub(super) output: VecDeque<u32>,
+    /// Units that could start something.
+    pub(super) ready: u64,
+    pub(super) turn: u32,
+    pub(super) units: u32,
+    pub(super) first_unit: u32,
+    /// Units at work, and since when at least one is.
+    pub(super) active: u32,
+    pub(super) active_since_ns: u64,
+    pub(super) queue: QueueClock,
+    pub(super) stats: ChannelStats,
+}
+
+impl Channel {
+    pub(super) fn new(first_unit: u32, units: u32) -> Channel {
+        Channel {
+            free_ns: 0,
+            scheduled: false,
+            output: VecDeque::with_capacity(units as usize),
+            ready: 0,
+            turn: 0,
+            units,
+            first_unit,
+            active: 0,
+            active_since_ns: 0,
+            queue: QueueClock::default(),
+            stats: ChannelStats::default(),
+        }
+    }
+
+    /// Who waits for the bus is about to change.
+    #[inline]
+    pub(super) fn note_queue(&mut self, now_ns: u64) {
+        let (output, ready) = (&self.output, self.ready);
+        self.queue
+            .was(now_ns, || output.len() as u32 + ready.count_ones());
+    }
+
+    /// Whoever waits for the bus: data that is ready, units that could start.
+    #[inline]
+    pub(super) fn waiting(&self) -> u32 {
+        self.output.len() as u32 + self.ready.count_ones()
+    }
+
+    #[inline]
+    pub(super) fn set_ready(&mut self, now_ns: u64, bit: u64) {
+        self.note_queue(now_ns);
+        self.ready |= bit;
+    }
+
+    #[inline]
+    pub(super) fn clear_ready(&mut self, now_ns: u64, bit: u64) {
+        self.note_queue(now_ns);
+        self.ready &= !bit;
+    }
+
+    #[inline]
+    pub(super) fn put_output(&mut self, now_ns: u64, index: u32) {
+        self.note_queue(now_ns);
+        self.output.push_back(index);
+    }
+
+    #[inline]
+    pub(super) fn take_output(&mut self, now_ns: u64) -> Option<u32> {
+        self.note_queue(now_ns);
+        self.output.pop_front()
+    }
+
+    /// As after a loss of power: nobody uses it or waits for it.
+    pub(super) fn powered_off(&self, now_ns: u64) -> Channel {
+        Channel {
+            queue: self.queue.stopped(now_ns, self.waiting()),
+            stats: self.stats.clone(),
+            ..Channel::new(self.first_unit, self.units)
+        }
+    }
+
+    /// The next unit in turn among those that could start something.
+    #[inline]
+    pub(super) fn next_ready(&self) -> u32 {
+        let turn = self.turn % self.units;
+        let later = self.ready >> turn;
+        let place = match later {
+            0 => self.ready.trailing_zeros(),
+            _ => turn + later.trailing_zeros(),
+        };
+        self.first_unit + place
+    }
+
+    /// Neither taken nor promised to anybody.
+    #[inline]
+    pub(super) fn is_free(&self, now_ns: u64) -> bool {
+        self.free_ns <= now_ns && !self.scheduled
+    }
+
+    #[inline]
+    pub(super) fn occupy(&mut self, now_ns: u64, ns: u64) {
+        self.free_ns = now_ns + ns;
+        self.stats.bus_busy_ns += ns;
+    }
+
+    #[inline]
+    pub(super) fn enter(&mut self, now_ns: u64) {
+        if self.active == 0 {
+            self.active_since_ns = now_ns;
+        }
+        self.active += 1;
+    }
+
+    #[inline]
+    pub(super) fn leave(&mut self, now_ns: u64) {
+        self.active -= 1;
+        if self.active == 0 {
+            self.stats.die_busy_ns += now_ns - self.active_since_ns;
+        }
+    }
+
+    /// What was counted until `now_ns`, the work in progress included: under
+    /// steady writes a channel is never idle.
+    pub(super) fn stats(&self, now_ns: u64) -> ChannelStats {
+        let mut stats = self.stats.clone();
+        if self.active > 0 {
+            stats.die_busy_ns += now_ns.saturating_sub(self.active_since_ns);
+        }
+        let queue = self.queue.until(now_ns, self.waiting());
+        (stats.queue_ns, stats.longest_queue) = (queue.sum_ns, queue.longest);
+        stats
+    }
+}

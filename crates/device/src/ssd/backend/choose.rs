@@ -1,0 +1,157 @@
+//! What a unit starts next, by the drive's scheduling.
+
+use super::super::op::{List, NONE, Op};
+use super::super::paq;
+use super::super::spec::Scheduling;
+use super::Backend;
+use super::partners::take_group;
+use super::unit::{Phase, Unit};
+
+/// The lists of a unit that it takes its next command from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    Reads,
+    Programs,
+    Erases,
+    Background,
+}
+
+impl Backend {
+    /// Takes the next command's operations out of their queue.
+    pub(super) fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
+        let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
+            return List::EMPTY;
+        };
+        let closed = match choice {
+            Queue::Erases => self.planes_with_reads_before_erases(unit_index),
+            _ => 0,
+        };
+        let unit = &mut self.units[unit_index as usize];
+        if self.scheduling == Scheduling::Paq && choice == Queue::Reads {
+            let passed = &mut unit.passed_over;
+            let packed = paq::pack(&mut self.ops, &mut unit.reads, &self.partners, passed);
+            self.counts.paq.packed += packed as u64;
+        }
+        let list = match choice {
+            Queue::Reads => &mut unit.reads,
+            Queue::Programs => &mut unit.programs,
+            Queue::Erases => &mut unit.erases,
+            Queue::Background => &mut unit.background,
+        };
+        let (group, taken) = take_group(&mut self.ops, list, &self.partners, closed);
+        unit.count_queued(now_ns, -(taken as i32));
+        if self.scheduling == Scheduling::Fcfs {
+            self.note_started(group);
+        }
+        group
+    }
+
+    /// Which queue is next, by the drive's scheduling.
+    #[inline]
+    pub(super) fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
+        if only_reads {
+            // Only reads may run while something is stopped.
+            return (!unit.reads.is_empty()).then_some(Queue::Reads);
+        }
+        let heads = [
+            (Queue::Reads, unit.reads.head()),
+            (Queue::Programs, unit.programs.head()),
+            (Queue::Erases, unit.erases.head()),
+        ];
+        let startable = |(queue, head): &(Queue, u32)| {
+            *head != NONE && (*queue != Queue::Programs || self.any_startable(*head))
+        };
+        let mut waiting = heads.into_iter().filter(startable);
+        let chosen = match self.scheduling {
+            Scheduling::ReadPriority if unit.reads_in_a_row >= self.reads_in_a_row => waiting
+                .clone()
+                .find(|(queue, _)| *queue != Queue::Reads)
+                .or_else(|| waiting.next()),
+            Scheduling::ReadPriority => waiting.next(),
+            Scheduling::OutOfOrder | Scheduling::Paq => {
+                waiting.min_by_key(|(_, head)| self.ops[*head].arrival)
+            }
+            Scheduling::Fcfs => waiting
+                .min_by_key(|(_, head)| self.ops[*head].arrival)
+                .filter(|(_, head)| self.in_order.front() == Some(&self.ops[*head].arrival)),
+        };
+        match chosen {
+            Some((queue, _)) => Some(queue),
+            // A background erase must not take the page of a read that waits
+            // for its turn.
+            None => {
+                (unit.reads.is_empty() && !unit.background.is_empty()).then_some(Queue::Background)
+            }
+        }
+    }
+
+    /// Whether one of a list's programs may start: its data is complete, and no
+    /// older program of its plane has to go first.
+    #[inline]
+    pub(super) fn any_startable(&self, mut index: u32) -> bool {
+        let mut closed = 0u64;
+        while index != NONE {
+            let op = &self.ops[index];
+            let bit = self.partners.bit(op);
+            if op.ready && closed & bit == 0 {
+                return true;
+            }
+            closed |= bit;
+            index = op.next;
+        }
+        false
+    }
+
+    /// Planes of a unit where a read waits for a page of a block that is to be
+    /// erased: that erase must not run early as a partner of another.
+    pub(super) fn planes_with_reads_before_erases(&self, unit_index: u32) -> u64 {
+        let unit = &self.units[unit_index as usize];
+        if unit.reads.is_empty() || unit.erases.is_single() {
+            return 0;
+        }
+        let bit = |op: &Op| self.partners.bit(op);
+        let mut closed = 0;
+        for erase in self.ops.of(unit.erases).skip(1) {
+            if (self.ops.of(unit.reads)).any(|read| read.block == erase.block) {
+                closed |= bit(erase);
+            }
+        }
+        // The oldest has been found to be due.
+        closed & !bit(&self.ops[unit.erases.head()])
+    }
+
+    /// Under first-come order: the group has started, others may follow.
+    pub(super) fn note_started(&mut self, group: List) {
+        let mut index = group.head();
+        while index != NONE {
+            let arrival = self.ops[index].arrival;
+            if let Some(place) = self.in_order.iter().position(|a| *a == arrival) {
+                self.in_order.remove(place);
+            }
+            index = self.ops[index].next;
+        }
+    }
+
+    /// Under first-come order: whoever holds the oldest operation may go.
+    pub(super) fn wake_next_in_order(&mut self, now_ns: u64) {
+        let Some(&arrival) = self.in_order.front() else {
+            return;
+        };
+        let holder = self.units.iter().position(|unit| {
+            [&unit.reads, &unit.programs, &unit.erases]
+                .iter()
+                .any(|list| !list.is_empty() && self.ops[list.head()].arrival == arrival)
+        });
+        let Some(holder) = holder else { return };
+        let unit = &self.units[holder];
+        if unit.phase == Phase::Idle && unit.queued > 0 {
+            let channel_index = unit.channel;
+            let channel = &mut self.channels[channel_index as usize];
+            channel.set_ready(now_ns, unit.bit);
+            // Its bus may be free, but a start within a start would nest
+            // without bound: an event at once does the same.
+            channel.free_ns = channel.free_ns.max(now_ns);
+            self.schedule_bus(channel_index);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the flash counts, and how it is told.
+
+use blklab_stats::{ChannelStats, DeviceStats, DieStats};
+
+use super::super::paq;
+use super::Backend;
+
+/// Counts of the whole flash.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(super) erases: u64,
+    pub(super) behind_writes: u64,
+    pub(super) behind_writes_ns: u64,
+    pub(super) behind_collection: u64,
+    pub(super) behind_collection_ns: u64,
+    pub(super) longest_behind_collection_ns: u64,
+    pub(super) programmed_bytes: u64,
+    pub(super) channel_conflicts: u64,
+    pub(super) die_conflicts: u64,
+    pub(super) multi_plane: u64,
+    pub(super) suspensions: u64,
+    pub(super) copybacks: u64,
+    pub(super) cache_reads: u64,
+    pub(super) cache_programs: u64,
+    pub(crate) paq: paq::Counts,
+}
+
+impl Counts {
+    #[inline]
+    pub(super) fn waited_for_collection(&mut self, lost_ns: u64) {
+        self.behind_collection_ns += lost_ns;
+        self.longest_behind_collection_ns = self.longest_behind_collection_ns.max(lost_ns);
+    }
+}
+
+impl Backend {
+    /// Adds what was counted until `now_ns` to `stats`.
+    pub(crate) fn report(&self, now_ns: u64, stats: &mut DeviceStats) {
+        stats.channels = self.channels.iter().map(|c| c.stats(now_ns)).collect();
+        stats.flash_reads = stats.channels.iter().map(|c| c.reads).sum();
+        stats.flash_programs = stats.channels.iter().map(|c| c.writes).sum();
+        stats.flash_erases = self.counts.erases;
+        stats.reads_behind_writes = self.counts.behind_writes;
+        stats.reads_behind_writes_ns = self.counts.behind_writes_ns;
+        stats.channel_conflicts = self.counts.channel_conflicts;
+        stats.die_conflicts = self.counts.die_conflicts;
+        stats.flash_sectors_programmed = self.counts.programmed_bytes / 512;
+        stats.multi_plane_commands = self.counts.multi_plane;
+        stats.suspensions = self.counts.suspensions;
+        stats.copybacks = self.counts.copybacks;
+        stats.cache_reads = self.counts.cache_reads;
+        stats.cache_programs = self.counts.cache_programs;
+        stats.reads_packed = self.counts.paq.packed;
+        stats.reads_clumped = self.counts.paq.clumped;
+        stats.collection.reads_behind = self.counts.behind_collection;
+        stats.collection.reads_behind_ns = self.counts.behind_collection_ns;
+        stats.collection.longest_read_wait_ns = self.counts.longest_behind_collection_ns;
+        let planes = self.partners.planes_per_unit.get() as usize;
+        stats.dies = self
+            .units
+            .iter()
+            .zip(self.plane_busy_ns.chunks(planes))
+            .map(|(unit, planes)| {
+                let queue = unit.queue.until(now_ns, unit.queued);
+                DieStats {
+                    channel: unit.channel,
+                    commands: unit.commands,
+                    busy_ns: unit.busy_ns,
+                    queue_ns: queue.sum_ns,
+                    longest_queue: queue.longest,
+                    plane_busy_ns: planes.to_vec(),
+                }
+            })
+            .collect();
+    }
+
+    pub(crate) fn reset_stats(&mut self, now_ns: u64) {
+        self.counts = Counts::default();
+        self.plane_busy_ns.fill(0);
+        for channel in &mut self.channels {
+            channel.stats = ChannelStats::default();
+            channel.queue.reset(now_ns);
+            channel.active_since_ns = channel.active_since_ns.max(now_ns);
+        }
+        for unit in &mut self.units {
+            unit.queue.reset(now_ns);
+            unit.busy_ns = 0;
+            unit.commands = 0;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A command on its way: over the bus, then in the array.
+
+use blklab_stats::Work;
+
+use super::super::lanes::Lane;
+use super::super::op::{List, NONE, OpKind, Source};
+use super::super::spec::Scheduling;
+use super::Backend;
+use super::unit::Phase;
+
+impl Backend {
+    /// Puts the unit's group on the bus and sets the array's end.
+    pub(super) fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
+        let group = self.units[unit_index as usize].group;
+        let kind = self.ops[group.head()].kind;
+        let (bus_ns, array_ns) = self.transfer(unit_index, kind, group);
+        let unit = &mut self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        if self.ops[group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        channel.occupy(now_ns, delay_ns + bus_ns);
+        channel.enter(now_ns);
+        self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
+        unit.phase = Phase::Busy;
+        unit.kind = kind;
+        match kind {
+            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
+            // Parts of a page that is not complete cost no turn.
+            _ if array_ns > 0 => unit.reads_in_a_row = 0,
+            _ => {}
+        }
+        unit.began_ns = channel.free_ns;
+        unit.done_ns = channel.free_ns + array_ns;
+        unit.busy_ns += array_ns;
+        unit.commands += 1;
+        if kind != OpKind::Read {
+            unit.writing.begin(now_ns);
+        }
+        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
+        let lane = match kind {
+            OpKind::Read => Lane::READ,
+            _ => Lane::CHANGE,
+        };
+        self.lanes.push(lane, unit.done_ns, unit_index);
+        if self.flash.cache_program {
+            self.offer_next_program(now_ns, unit_index);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            let work = match kind {
+                OpKind::Program => Work::DataIn,
+                _ => Work::Command,
+            };
+            recorder.on_channel(channel_index, work, span_ns, &self.ops[group.head()]);
+        }
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+    }
+
+    /// How long a command takes the bus, and then the array. Counts what it
+    /// does.
+    #[inline]
+    pub(super) fn transfer(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+        let unit = &self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        let (mut bus_ns, mut array_ns) = (self.timing.command_ns(kind), 0);
+        let mut index = group.head();
+        let (first, mut multi_plane) = (index, 0);
+        while index != NONE {
+            let op = &self.ops[index];
+            let mut op_ns = self.timing.array_ns(op);
+            if let Some(page) = self.timing.physical_page(op) {
+                let sensed = (kind == OpKind::Read).then_some((op.block, page));
+                let before = std::mem::replace(&mut self.sensed[op.plane as usize], sensed);
+                if sensed.is_some() && sensed == before {
+                    // Another part of it is asked for while it is in the
+                    // plane's page register.
+                    op_ns = 0;
+                }
+            }
+            array_ns = op_ns.max(array_ns);
+            self.plane_busy_ns[op.plane as usize] += op_ns;
+            if index != first {
+                bus_ns += self.timing.plane_command_ns;
+                multi_plane = 1;
+            }
+            match kind {
+                OpKind::Read => {
+                    channel.stats.reads += 1;
+                    if op.source == Source::Host {
+                        let lost_ns = unit.writing.held_ns - op.write_clock_ns;
+                        self.counts.behind_writes += (lost_ns > 0) as u64;
+                        self.counts.behind_writes_ns += lost_ns;
+                        self.counts.waited_for_collection(
+                            unit.collecting.held_ns - op.collection_clock_ns,
+                        );
+                    }
+                }
+                OpKind::Program => {
+                    bus_ns += self.timing.program_data_ns(op);
+                    self.counts.copybacks += (op.copies != NONE) as u64;
+                    channel.stats.writes += 1;
+                    self.counts.programmed_bytes += op.bytes as u64;
+                }
+                OpKind::Erase => self.counts.erases += 1,
+            }
+            index = op.next;
+        }
+        self.counts.multi_plane += multi_plane;
+        (bus_ns, array_ns)
+    }
+}

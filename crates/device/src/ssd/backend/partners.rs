@@ -1,0 +1,128 @@
+//! Multi-plane commands: which operations on planes of a die run as one.
+
+use super::super::divide::Divisor;
+use super::super::op::{List, NONE, Op, OpKind, Ops};
+use super::super::spec::{MultiPlane, SsdSpec};
+
+/// Which operations may run as one command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Partners {
+    pub(super) planes_per_unit: Divisor,
+    pub(super) planes_per_die: Divisor,
+    pub(super) same_page: bool,
+    /// How far behind the first partners are looked for.
+    pub(super) reach: u32,
+    pub(super) superpage: bool,
+}
+
+impl Partners {
+    pub(super) fn new(spec: &SsdSpec, planes_per_unit: u32) -> Partners {
+        Partners {
+            planes_per_unit: Divisor::new(planes_per_unit),
+            planes_per_die: Divisor::new(spec.geometry.planes_per_die),
+            same_page: spec.flash.multi_plane == MultiPlane::SamePage,
+            reach: match spec.flash.multi_plane {
+                MultiPlane::None => 0,
+                _ => spec.flash.multi_plane_reach,
+            },
+            superpage: spec.flash.superpage,
+        }
+    }
+
+    /// How far behind the first partners are looked for. Programs of a stripe
+    /// are laid out so that planes work together.
+    #[inline]
+    pub(super) fn reach_of(&self, kind: OpKind) -> u32 {
+        match kind == OpKind::Program && self.superpage {
+            true => u32::MAX,
+            false => self.reach,
+        }
+    }
+
+    /// The plane of an operation as a bit within its unit.
+    #[inline]
+    pub(crate) fn bit(&self, op: &Op) -> u64 {
+        1 << self.planes_per_unit.split(op.plane).1
+    }
+
+    /// The unit's planes that are in another die than that of an operation.
+    #[inline]
+    pub(super) fn other_dies(&self, op: &Op) -> u64 {
+        let per_die = self.planes_per_die.get();
+        let within = self.planes_per_unit.split(op.plane).1;
+        let first = within - self.planes_per_die.split(within).1;
+        self.all_planes() & !((u64::MAX >> (64 - per_die)) << first)
+    }
+
+    /// The bits of all planes of a unit.
+    #[inline]
+    pub(super) fn all_planes(&self) -> u64 {
+        u64::MAX >> (64 - self.planes_per_unit.get())
+    }
+
+    /// Whether two operations on different planes may run as one command.
+    #[inline]
+    pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
+        let die = |op: &Op| self.planes_per_die.split(op.plane).0;
+        self.reach > 0
+            && lead.kind == other.kind
+            && lead.slc == other.slc
+            && (lead.copies == NONE) == (other.copies == NONE)
+            && die(lead) == die(other)
+            && (!self.same_page || lead.page == other.page)
+    }
+}
+
+/// Takes the first operation that may start, and partners for it on other
+/// planes of its die. Programs of one plane keep their order, since the pages
+/// of a block are programmed in order.
+///
+/// `closed` are planes of the unit that nothing may be taken from.
+pub(super) fn take_group(
+    ops: &mut Ops,
+    list: &mut List,
+    partners: &Partners,
+    mut closed: u64,
+) -> (List, u32) {
+    if list.is_single() && ops[list.head()].ready {
+        return (std::mem::replace(list, List::EMPTY), 1);
+    }
+    let mut group = List::EMPTY;
+    let (mut before, mut index) = (NONE, list.head());
+    let (mut lead, mut taken, mut looked) = (NONE, 0, 0);
+    // Closed are also planes taken, or where an older program must wait. With
+    // all of them closed there is nothing more to be found.
+    while index != NONE && closed != partners.all_planes() {
+        let op = &ops[index];
+        let bit = partners.bit(op);
+        let is_open = op.ready && closed & bit == 0;
+        if is_open && (taken == 0 || partners.fit(&ops[lead], op)) {
+            if taken == 0 {
+                closed |= partners.other_dies(op);
+            }
+            lead = index;
+            let next = list.unlink(ops, before, index);
+            if before != NONE {
+                ops[before].next = next;
+            }
+            group.push(ops, index);
+            taken += 1;
+            closed |= bit;
+            if partners.reach == 0 || taken == partners.planes_per_die.get() {
+                break;
+            }
+            index = next;
+        } else {
+            if op.kind == OpKind::Program {
+                closed |= bit;
+            }
+            before = index;
+            index = op.next;
+        }
+        looked += 1;
+        if taken > 0 && looked > partners.reach_of(ops[lead].kind) {
+            break;
+        }
+    }
+    (group, taken)
+}

@@ -1,0 +1,65 @@
+//! What the recorder is told, where somebody asked for it.
+
+use blklab_stats::Work;
+
+use super::super::op::{NONE, OpKind};
+use super::super::recorder::Recorder;
+use super::super::spec::Interleave;
+use super::Backend;
+
+impl Backend {
+    /// Starts or stops writing down what happens.
+    pub(crate) fn record(&mut self, on: bool) {
+        let channel_of_unit: Vec<u32> = self.units.iter().map(|unit| unit.channel).collect();
+        let name = match self.flash.interleave {
+            Interleave::Package => "package",
+            Interleave::Die => "die",
+            Interleave::Plane => "plane",
+        };
+        self.recorder =
+            on.then(|| Box::new(Recorder::new(self.channels.len(), &channel_of_unit, name)));
+    }
+
+    /// The number of the command that comes in, where that is recorded.
+    #[inline]
+    pub(crate) fn next_command(&mut self) -> u32 {
+        match &mut self.recorder {
+            Some(recorder) => recorder.next_command(),
+            None => NONE,
+        }
+    }
+
+    /// A command's data is in a page.
+    #[inline]
+    pub(crate) fn note_writer(&mut self, record: u32, command: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.wrote(record, command);
+        }
+    }
+
+    /// A page's record will mean another page.
+    #[inline]
+    pub(crate) fn forget_writers(&mut self, record: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget(record);
+        }
+    }
+
+    /// Writes down what a unit's array has just ended or is stopped at.
+    pub(super) fn record_array(&mut self, now_ns: u64, unit_index: u32) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let unit = &self.units[unit_index as usize];
+        let work = match unit.kind {
+            OpKind::Read => Work::Sense,
+            OpKind::Program => Work::Program,
+            OpKind::Erase => Work::Erase,
+        };
+        let mut index = unit.group.head();
+        while index != NONE {
+            recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), &self.ops[index]);
+            index = self.ops[index].next;
+        }
+    }
+}

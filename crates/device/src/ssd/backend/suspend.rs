@@ -1,0 +1,66 @@
+//! Programs and erases that are stopped for a read.
+
+use super::super::lanes::Lane;
+use super::super::op::OpKind;
+use super::Backend;
+use super::unit::{Phase, Suspended, Unit};
+
+impl Backend {
+    /// Whether a read may stop what the unit is doing.
+    #[inline]
+    pub(super) fn can_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
+        let cost_ns = match unit.kind {
+            OpKind::Read => None,
+            OpKind::Program => self.flash.program_suspend_ns,
+            OpKind::Erase => self.flash.erase_suspend_ns,
+        };
+        let Some(cost_ns) = cost_ns else {
+            return false;
+        };
+        !unit.reads.is_empty()
+            && unit.suspended.is_none()
+            && unit.loaded.group.is_empty()
+            // Still on the bus: the array has not begun.
+            && unit.began_ns <= now_ns
+            && unit.done_ns.saturating_sub(now_ns) > cost_ns + self.flash.suspend_above_ns
+    }
+
+    /// Stops what the array is doing and returns what that costs.
+    pub(super) fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
+        if self.recorder.is_some() {
+            self.record_array(now_ns, unit_index);
+        }
+        let unit = &mut self.units[unit_index as usize];
+        let cost_ns = match unit.kind {
+            OpKind::Erase => self.flash.erase_suspend_ns,
+            _ => self.flash.program_suspend_ns,
+        };
+        unit.writing.end(now_ns);
+        unit.collecting.end(now_ns);
+        unit.suspended = Some(Suspended {
+            group: unit.group,
+            kind: unit.kind,
+            remaining_ns: unit.done_ns.saturating_sub(now_ns),
+        });
+        self.counts.suspensions += 1;
+        self.channels[unit.channel as usize].leave(now_ns);
+        cost_ns.unwrap_or(0)
+    }
+
+    pub(super) fn resume(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let Some(stopped) = unit.suspended.take() else {
+            return;
+        };
+        unit.phase = Phase::Busy;
+        unit.kind = stopped.kind;
+        unit.group = stopped.group;
+        unit.began_ns = now_ns;
+        unit.done_ns = now_ns + stopped.remaining_ns;
+        unit.writing.begin(now_ns);
+        if self.ops[unit.group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+    }
+}

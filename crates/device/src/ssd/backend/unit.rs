@@ -1,0 +1,132 @@
+//! A unit: the smallest part of the flash that executes a command of its own.
+
+use super::super::clocks::{HoldClock, QueueClock};
+use super::super::op::{List, OpKind};
+
+/// What a unit is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Idle,
+    /// Command or data on their way, or the array at work.
+    Busy,
+    /// Data waits for the bus or is on it.
+    Output,
+}
+
+/// An operation that was stopped for a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspended {
+    pub(super) group: List,
+    pub(super) kind: OpKind,
+    pub(super) remaining_ns: u64,
+}
+
+/// What a unit programs next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) group: List,
+    /// When its data has left the bus.
+    pub(super) at_ns: u64,
+    pub(super) array_ns: u64,
+}
+
+impl Loaded {
+    pub(super) const NOTHING: Loaded = Loaded {
+        group: List::EMPTY,
+        at_ns: 0,
+        array_ns: 0,
+    };
+}
+
+/// A unit, what it has in hand and what waits for it.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub(super) channel: u32,
+    /// Its bit in the channel's masks.
+    pub(super) bit: u64,
+    pub(super) phase: Phase,
+    pub(super) kind: OpKind,
+    /// What is being executed; several under a multi-plane command.
+    pub(super) group: List,
+    /// When the array will be done.
+    pub(super) done_ns: u64,
+    pub(super) reads: List,
+    pub(super) programs: List,
+    pub(super) erases: List,
+    pub(super) background: List,
+    /// Operations in all of these.
+    pub(super) queued: u32,
+    /// Reads started since the last program or erase.
+    pub(super) reads_in_a_row: u32,
+    pub(super) suspended: Option<Suspended>,
+    /// Cache reads: what is in the cache register and goes out, while the array
+    /// may be at the next.
+    pub(super) outgoing: List,
+    /// Cache programs: what is in the cache register or on its way there, while
+    /// the array is at the last program.
+    pub(super) loaded: Loaded,
+    /// How often its oldest read was passed over.
+    pub(super) passed_over: u32,
+    /// Programs and erases that hold it.
+    pub(super) writing: HoldClock,
+    /// Collection that holds it.
+    pub(super) collecting: HoldClock,
+    /// When the array began what it is at.
+    pub(super) began_ns: u64,
+    pub(super) busy_ns: u64,
+    pub(super) commands: u64,
+    pub(super) queue: QueueClock,
+}
+
+impl Unit {
+    pub(super) fn new(channel: u32, bit: u64) -> Unit {
+        Unit {
+            channel,
+            bit,
+            phase: Phase::Idle,
+            kind: OpKind::Read,
+            group: List::EMPTY,
+            done_ns: 0,
+            reads: List::EMPTY,
+            programs: List::EMPTY,
+            erases: List::EMPTY,
+            background: List::EMPTY,
+            queued: 0,
+            reads_in_a_row: 0,
+            suspended: None,
+            outgoing: List::EMPTY,
+            loaded: Loaded::NOTHING,
+            passed_over: 0,
+            writing: HoldClock::default(),
+            collecting: HoldClock::default(),
+            began_ns: 0,
+            busy_ns: 0,
+            commands: 0,
+            queue: QueueClock::default(),
+        }
+    }
+
+    /// As after a loss of power: nothing in hand, nothing queued.
+    pub(super) fn powered_off(&self, now_ns: u64) -> Unit {
+        Unit {
+            writing: self.writing.stopped(now_ns),
+            collecting: self.collecting.stopped(now_ns),
+            queue: self.queue.stopped(now_ns, self.queued),
+            busy_ns: self.busy_ns,
+            commands: self.commands,
+            ..Unit::new(self.channel, self.bit)
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_free(&self) -> bool {
+        self.phase == Phase::Idle && self.queued == 0 && self.suspended.is_none()
+    }
+
+    /// More (or, below zero, fewer) operations wait for it.
+    #[inline]
+    pub(super) fn count_queued(&mut self, now_ns: u64, change: i32) {
+        self.queue.was(now_ns, || self.queued);
+        self.queued = self.queued.wrapping_add_signed(change);
+    }
+}

@@ -1,0 +1,183 @@
+//! What an SSD is made of, read from its description and checked.
+//!
+//! Every table of the description is a file of its own.
+
+mod caches;
+mod channel;
+mod controller;
+mod flash;
+mod ftl;
+mod gc;
+mod geometry;
+mod link;
+mod nvme;
+mod sizes;
+mod slc;
+mod state;
+
+use super::geometry::Geometry;
+use super::hybrid::spec::{self as hybrid, Mapping};
+use crate::Identity;
+use crate::spec::read_identity;
+use blklab_description::{ReadError, Table};
+
+pub use caches::{ReadCachePolicy, ReadCacheSpec, WriteCacheSpec};
+pub use channel::ChannelSpec;
+pub use controller::{ControllerSpec, Scheduling};
+pub use flash::{Copyback, FlashSpec, Interleave, MultiPlane};
+pub use ftl::{Allocation, FtlSpec};
+pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
+pub use link::LinkSpec;
+pub use nvme::{Arbitration, NvmeSpec};
+pub use slc::{SlcCacheSpec, WhenFull};
+pub use state::{AgedSpec, InitialState};
+
+use caches::{read_read_cache, read_write_cache};
+use channel::read_channel;
+use controller::read_controller;
+use flash::read_flash;
+use ftl::read_ftl;
+use gc::{read_gc, read_wear};
+use geometry::read_geometry;
+use link::read_link;
+use nvme::read_nvme;
+use slc::read_slc_cache;
+use state::read_state;
+
+/// Longest time of any single step, in microseconds.
+const MAX_US: f64 = 10_000_000.0;
+
+/// An SSD, as described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SsdSpec {
+    /// What the host sees.
+    pub identity: Identity,
+    /// The cable.
+    pub link: LinkSpec,
+    /// The firmware's own time and its order of work.
+    pub controller: ControllerSpec,
+    /// How many of everything.
+    pub geometry: Geometry,
+    /// What the arrays do and how long it takes.
+    pub flash: FlashSpec,
+    /// The bus between controller and packages.
+    pub channel: ChannelSpec,
+    /// Where data goes.
+    pub ftl: FtlSpec,
+    /// DRAM before the flash.
+    pub write_cache: WriteCacheSpec,
+    /// How commands are fetched; `None`: as they come.
+    pub nvme: Option<NvmeSpec>,
+    /// What was read lately, in DRAM.
+    pub read_cache: Option<ReadCacheSpec>,
+    /// Flash written with one bit a cell, before the rest.
+    pub slc_cache: Option<SlcCacheSpec>,
+    /// Making room.
+    pub gc: GcSpec,
+    /// Wearing all blocks alike.
+    pub wear: WearSpec,
+    /// What is on the drive at the start.
+    pub state: InitialState,
+}
+
+impl SsdSpec {
+    pub(crate) fn read(root: &Table<'_>) -> Result<SsdSpec, ReadError> {
+        let cache_table = root.table("write_cache")?;
+        let write_cache = read_write_cache(&cache_table)?;
+        let volatile = write_cache.enabled && !write_cache.power_loss_protection;
+        let identity = read_identity(root, 4096, volatile)?;
+        let nvme = match root.table_if_any("nvme")? {
+            Some(table) => Some(read_nvme(&table, &identity)?),
+            None => None,
+        };
+        let geometry_table = root.table("geometry")?;
+        let geometry = read_geometry(&geometry_table)?;
+        let flash_table = root.table("flash")?;
+        let flash = read_flash(&flash_table)?;
+        let slc_table = root.table_if_any("slc_cache")?;
+        let slc_cache = match &slc_table {
+            Some(table) => Some(read_slc_cache(table, &geometry, &flash)?),
+            None => None,
+        };
+        let ftl_table = root.table("ftl")?;
+        let ftl = read_ftl(root, &ftl_table, &geometry, &identity)?;
+        let spec = SsdSpec {
+            link: read_link(&root.table("link")?)?,
+            controller: read_controller(&root.table("controller")?)?,
+            channel: read_channel(&root.table("channel")?)?,
+            gc: match ftl.mapping {
+                Mapping::Page => read_gc(&root.table("gc")?, &geometry)?,
+                Mapping::Hybrid(_) => hybrid::read_merges(root)?,
+            },
+            wear: read_wear(root)?,
+            state: read_state(root)?,
+            identity,
+            geometry,
+            flash,
+            ftl,
+            write_cache,
+            nvme,
+            read_cache: match root.table_if_any("read_cache")? {
+                Some(table) => Some(read_read_cache(&table)?),
+                None => None,
+            },
+            slc_cache,
+        };
+        hybrid::check(&spec, root, &ftl_table, &flash_table)?;
+        spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
+        if spec.flash.superpage && spec.controller.scheduling == Scheduling::Fcfs {
+            let problem = "legal is false where controller.scheduling = \"fcfs\": \
+                           programs wait for operations that came after them";
+            return Err(flash_table.wrong("superpage", problem));
+        }
+        let most = (spec.gc.start_blocks).saturating_sub(spec.gc.reserve_blocks + 1);
+        if spec.behind_blocks() > most {
+            let found = spec.behind_blocks();
+            let problem = format!(
+                "found {found}, legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - 1)"
+            );
+            return Err(root.table("aged")?.wrong("behind_blocks", problem));
+        }
+        if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
+            && cache.filled > 0.0
+            && spec.state == InitialState::Fresh
+        {
+            return Err(table.wrong("filled", "state = \"fresh\" has no data to fill it with"));
+        }
+        Ok(spec)
+    }
+
+    /// Blocks of a plane by which collection is behind at the start.
+    pub(crate) fn behind_blocks(&self) -> u32 {
+        match &self.state {
+            InitialState::Aged(aged) => aged.behind_blocks,
+            _ => 0,
+        }
+    }
+
+    /// Map entries of a page.
+    pub fn slots_per_page(&self) -> u32 {
+        self.geometry.page_bytes / self.ftl.map_unit_bytes
+    }
+
+    /// Map entries of the host's address space.
+    pub fn logical_slots(&self) -> u64 {
+        (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
+    }
+
+    /// Blocks of a plane that are not the SLC cache's alone.
+    pub fn data_blocks_per_plane(&self) -> u32 {
+        let static_blocks = self.slc_cache.map_or(0, |cache| cache.static_blocks);
+        self.geometry.blocks_per_plane - static_blocks
+    }
+
+    /// Pages of a block that is written with one bit a cell.
+    pub fn slc_pages_per_block(&self) -> u32 {
+        self.geometry.pages_per_block / self.flash.read_ns.len() as u32
+    }
+}
+
+/// Picoseconds a byte at so many decimal megabytes a second.
+fn byte_ps(mb_s: f64) -> u64 {
+    (1e6 / mb_s).round() as u64
+}
