@@ -133,7 +133,14 @@ pub trait Elevator: Send {
         hctx: usize,
         list: &mut RqList,
         at: InsertAt,
-    );
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.insert_request(ctx, hctx, id, at);
+        }
+    }
+
+    /// Takes one of them.
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt);
 
     /// The next request for the drive, if one may go now.
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId>;

@@ -101,6 +101,16 @@ impl<const L: usize> RqList<L> {
         self.len += 1;
     }
 
+    /// `next` became part of `id`, and both are in the list: `id` takes over the
+    /// earlier deadline together with its place.
+    pub fn inherit_deadline(&mut self, rqs: &mut Requests, id: RequestId, next: RequestId) {
+        if rqs[next].fifo_time < rqs[id].fifo_time {
+            self.remove(rqs, id);
+            self.insert_before(rqs, id, next);
+            rqs[id].fifo_time = rqs[next].fifo_time;
+        }
+    }
+
     /// Takes a request out, which is in the list.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {

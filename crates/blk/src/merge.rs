@@ -469,6 +469,7 @@ fn swallow<E: Elevator + ?Sized>(
 /// Tries to make a request that is being inserted part of one that is queued
 /// (`blk_mq_sched_try_insert_merge`). Where that works the request is gone
 /// from the scheduler's point of view.
+#[inline]
 pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,

@@ -57,6 +57,26 @@ pub struct Tunable {
     pub help: &'static str,
 }
 
+impl Tunable {
+    /// A declaration, with its smallest and largest value.
+    pub const fn new(
+        name: &'static str,
+        unit: Unit,
+        (min, max): (i64, i64),
+        default: i64,
+        help: &'static str,
+    ) -> Tunable {
+        Tunable {
+            name,
+            unit,
+            min,
+            max,
+            default,
+            help,
+        }
+    }
+}
+
 /// Why a tunable could not be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TunableError {

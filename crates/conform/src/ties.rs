@@ -122,6 +122,10 @@ impl Elevator for TieBreaker {
 
     // All others go straight through.
 
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        self.inner.insert_request(ctx, hctx, id, at);
+    }
+
     fn name(&self) -> &'static str {
         self.inner.name()
     }

@@ -51,10 +51,12 @@
 
 use blklab_blk::{
     Elevator, InsertAt, Nanos, QueueInfo, RequestId, RqFlags, RqList, SchedCtx, Tunable,
-    TunableError, Tunables, Unit, sched_try_insert_merge,
+    TunableError, Tunables, Unit,
 };
 
+use crate::admit::admit;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::sio::{DEADLINES, KINDS, kind_of};
 
 const CHANNELS: usize = 0;
 const STRIPE_KB: usize = 1;
@@ -67,17 +69,6 @@ const EXPIRE: usize = 6;
 
 /// Sub-groups at most: one bit each.
 const GROUPS: usize = 64;
-
-const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable {
-    Tunable {
-        name,
-        unit: Unit::Milliseconds,
-        min: 0,
-        max: i32::MAX as i64,
-        default,
-        help,
-    }
-}
 
 /// What a user can set. Table 4.3's deadlines are multiples of HZ, a second.
 pub const TUNABLES: &[Tunable] = &[
@@ -129,29 +120,14 @@ pub const TUNABLES: &[Tunable] = &[
         default: 1,
         help: "of one direction, synchronous requests go before asynchronous ones",
     },
-    expire("sync_read_expire", 500, "a synchronous read's deadline"),
-    expire(
-        "async_read_expire",
-        4_000,
-        "an asynchronous read's deadline",
-    ),
-    expire("sync_write_expire", 2_000, "a synchronous write's deadline"),
-    expire(
-        "async_write_expire",
-        16_000,
-        "an asynchronous write's deadline",
-    ),
+    DEADLINES[0],
+    DEADLINES[1],
+    DEADLINES[2],
+    DEADLINES[3],
 ];
 
 const READ: usize = 0;
 const WRITE: usize = 1;
-/// Sync read, async read, sync write, async write.
-const KINDS: usize = 4;
-
-fn kind_of(dir: usize, sync: bool) -> usize {
-    2 * dir + !sync as usize
-}
-
 fn expire_jiffies(tunables: &Tunables) -> [i64; KINDS] {
     std::array::from_fn(|kind| msecs_to_jiffies(tunables.at(EXPIRE + kind)))
 }
@@ -292,15 +268,7 @@ impl Ac {
     }
 
     /// Algorithm 1.
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let group = self.layout.group_of(rq.sector.0);
         let dir = rq.is_write() as usize;
@@ -471,15 +439,16 @@ impl Elevator for Ac {
         self.sub_queue_of(ctx, id)?.next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

@@ -38,10 +38,11 @@
 
 use blklab_blk::{
     BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, Request, RequestId, RqFlags,
-    RqList, SchedCtx, Tunable, TunableError, Tunables, Unit, op_is_sync, sched_try_insert_merge,
+    RqList, SchedCtx, Tunable, TunableError, Tunables, Unit, op_is_sync,
 };
 
-use crate::bundles::{BundleId, Bundles};
+use crate::admit::admit;
+use crate::bundles::Bundles;
 use crate::id_map::IdMap;
 
 const DIES: usize = 0;
@@ -60,127 +61,110 @@ const EXPIRE: usize = 11;
 
 const MAX_DIES: usize = 64;
 
-const fn tunable(
-    name: &'static str,
-    unit: Unit,
-    (min, max): (i64, i64),
-    default: i64,
-    help: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        unit,
-        min,
-        max,
-        default,
-        help,
-    }
-}
-
 const COUNT: (i64, i64) = (0, i32::MAX as i64);
 const AT_LEAST_ONE: (i64, i64) = (1, i32::MAX as i64);
 
 /// What a user can set.
 pub const TUNABLES: &[Tunable] = &[
-    tunable(
+    Tunable::new(
         "dies",
         Unit::Count,
         (1, MAX_DIES as i64),
         16,
         "parts of the drive that work at once: its dies times the dies on each",
     ),
-    tunable(
+    Tunable::new(
         "stripe_kb",
         Unit::Kib,
         (0, 1 << 30),
         16,
         "KiB after which the next die follows; 0: one contiguous range a die",
     ),
-    tunable(
+    Tunable::new(
         "block_kb",
         Unit::Kib,
         (4, 1 << 20),
         1024,
         "the drive's erase block, whose writes go together",
     ),
-    tunable(
+    Tunable::new(
         "write_weight",
         Unit::Count,
         (0, 31),
         4,
         "reads that a write in the drive counts for on its die",
     ),
-    tunable(
+    Tunable::new(
         "light_depth",
         Unit::Count,
         COUNT,
         1,
         "requests outstanding up to which a submitter's reads go first",
     ),
-    tunable(
+    Tunable::new(
         "reads_run",
         Unit::Count,
         COUNT,
         4,
         "reads in a row that waiting writes have to watch",
     ),
-    tunable(
+    Tunable::new(
         "write_run",
         Unit::Count,
         AT_LEAST_ONE,
         1,
         "writes that then go in a row",
     ),
-    tunable(
+    Tunable::new(
         "write_share",
         Unit::Percent,
         (1, 100),
         100,
         "part of the drive's queue that writes may take while there are reads",
     ),
-    tunable(
+    Tunable::new(
         "tag_share",
         Unit::Percent,
         (1, 100),
         75,
         "part of the scheduler's tags that writes may take while there are reads",
     ),
-    tunable(
+    Tunable::new(
         "die_depth",
         Unit::Count,
         COUNT,
         4,
         "requests on a die in the drive with which deep submitters' reads wait while there are light ones; 0: never",
     ),
-    tunable(
+    Tunable::new(
         "batch_limit",
         Unit::Count,
         COUNT,
         8,
         "dispatches between two looks for requests that are late",
     ),
-    tunable(
+    Tunable::new(
         "sync_read_expire",
         Unit::Milliseconds,
         COUNT,
         100,
         "a synchronous read's deadline",
     ),
-    tunable(
+    Tunable::new(
         "async_read_expire",
         Unit::Milliseconds,
         COUNT,
         400,
         "an asynchronous read's deadline",
     ),
-    tunable(
+    Tunable::new(
         "sync_write_expire",
         Unit::Milliseconds,
         COUNT,
         400,
         "a synchronous write's deadline",
     ),
-    tunable(
+    Tunable::new(
         "async_write_expire",
         Unit::Milliseconds,
         COUNT,
@@ -330,7 +314,6 @@ pub struct Ac2 {
     writes: [RqList; KINDS],
     write_stream: RqList<1>,
     blocks: Bundles,
-    current_block: Option<BundleId>,
     loads: Loads,
     next_die: usize,
     /// Head inserts: requeues and the data of flush sequences.
@@ -367,7 +350,6 @@ impl Ac2 {
             writes: [RqList::new(); KINDS],
             write_stream: RqList::new(),
             blocks: Bundles::default(),
-            current_block: None,
             loads: Loads::new(),
             next_die: 0,
             dispatch: RqList::new(),
@@ -421,15 +403,7 @@ impl Ac2 {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
         let (class, die) = (self.classify(rq), self.die_of(rq.sector.0));
@@ -469,7 +443,7 @@ impl Ac2 {
             self.writes[kind].remove(ctx.rqs, id);
             return match class {
                 Class::Stream => self.write_stream.remove(ctx.rqs, id),
-                _ => self.remove_from_block(ctx, id),
+                _ => self.blocks.remove(ctx.rqs, id),
             };
         }
         self.read_deadlines[kind].remove(ctx.rqs, id);
@@ -480,14 +454,6 @@ impl Ac2 {
         queue.remove(ctx.rqs, id);
         if queue.is_empty() {
             self.held[class as usize] &= !(1 << mark.die());
-        }
-    }
-
-    fn remove_from_block(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let block = self.blocks.of(ctx.rqs, id);
-        self.blocks.remove(ctx.rqs, id);
-        if block == self.current_block && self.blocks.front_of(block).is_none() {
-            self.current_block = None;
         }
     }
 
@@ -542,7 +508,7 @@ impl Ac2 {
     /// The next write of the present block; with none left, the older of the
     /// streams' next and the oldest of all, whose block becomes the present one.
     fn choose_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.blocks.front_of(self.current_block) {
+        if let Some(id) = self.blocks.front() {
             return Some(id);
         }
         let oldest = self.writes.iter().find_map(RqList::front)?;
@@ -553,7 +519,7 @@ impl Ac2 {
             return Some(stream);
         }
         if Mark::of(&ctx.rqs[oldest]).class() == Class::Block {
-            self.current_block = self.blocks.of(ctx.rqs, oldest);
+            self.blocks.start(ctx.rqs, oldest);
             self.bundles += 1;
         }
         Some(oldest)
@@ -691,15 +657,16 @@ impl Elevator for Ac2 {
         }
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

@@ -51,23 +51,6 @@ const SHRINK_GBYTES: usize = 11;
 const SHRINK_RESIST: usize = 12;
 const READ_PRIORITY: usize = 13;
 
-const fn tunable(
-    name: &'static str,
-    unit: Unit,
-    (min, max): (i64, i64),
-    default: i64,
-    help: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        unit,
-        min,
-        max,
-        default,
-        help,
-    }
-}
-
 /// A day: longer than any window or target that means something.
 const DAY_NS: i64 = 86_400_000_000_000;
 const BATCH_RANGE: (i64, i64) = (1, u32::MAX as i64);
@@ -76,98 +59,98 @@ const MS: i64 = 1_000_000;
 
 /// What a user can set, by sysfs's names and units.
 pub const TUNABLES: &[Tunable] = &[
-    tunable(
+    Tunable::new(
         "global_latency_window",
         Unit::Nanoseconds,
         (0, DAY_NS),
         16 * MS,
         "predicted time that the drive is given work for; 22 ms on a drive with moving parts",
     ),
-    tunable(
+    Tunable::new(
         "bq_refill_below_ratio",
         Unit::Percent,
         (0, 100),
         20,
         "part of the window below which the next batch is made",
     ),
-    tunable(
+    Tunable::new(
         "lat_model_latency_limit",
         Unit::Nanoseconds,
         (0, 2_000_000_000),
         500 * MS,
         "longest time that the models learn from",
     ),
-    tunable(
+    Tunable::new(
         "batch_order",
         Unit::Bool,
         (0, 1),
         0,
         "1: asynchronous requests of a batch by sector; the kernel allows it on drives with moving parts",
     ),
-    tunable(
+    Tunable::new(
         "batch_limit_read",
         Unit::Count,
         BATCH_RANGE,
         36,
         "reads of a batch",
     ),
-    tunable(
+    Tunable::new(
         "batch_limit_write",
         Unit::Count,
         BATCH_RANGE,
         72,
         "writes of a batch",
     ),
-    tunable(
+    Tunable::new(
         "batch_limit_discard",
         Unit::Count,
         BATCH_RANGE,
         1,
         "discards of a batch",
     ),
-    tunable(
+    Tunable::new(
         "lat_target_read",
         Unit::Nanoseconds,
         TARGET_RANGE,
         2 * MS,
         "how far off an asynchronous read's deadline is",
     ),
-    tunable(
+    Tunable::new(
         "lat_target_write",
         Unit::Nanoseconds,
         TARGET_RANGE,
         2_000 * MS,
         "how far off an asynchronous write's deadline is",
     ),
-    tunable(
+    Tunable::new(
         "lat_target_discard",
         Unit::Nanoseconds,
         TARGET_RANGE,
         8_000 * MS,
         "how far off a discard's deadline is",
     ),
-    tunable(
+    Tunable::new(
         "shrink_at_kreqs",
         Unit::Count,
         (1, 100_000),
         5_000,
         "thousands of small requests at which a model forgets a part",
     ),
-    tunable(
+    Tunable::new(
         "shrink_at_gbytes",
         Unit::Count,
         (1, 1_000),
         50,
         "GiB of large requests at which a model forgets a part",
     ),
-    tunable(
+    Tunable::new(
         "shrink_resist",
         Unit::Count,
         (1, 3),
         2,
         "how little it forgets: half to this power",
     ),
-    tunable(
+    Tunable::new(
         "read_priority",
         Unit::Count,
         (-20, 19),
@@ -814,16 +797,15 @@ impl Elevator for Adios {
         self.data[id.index()] = RqData::default();
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
-        }
+        self.insert(ctx, id, at);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {

@@ -23,10 +23,12 @@
 
 use blklab_blk::{
     Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit, sched_try_insert_merge,
+    Tunables, Unit,
 };
 
-use crate::bundles::{BundleId, Bundles};
+use crate::admit::admit;
+use crate::bundles::Bundles;
+use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
 
 const WRITE_EXPIRE: usize = 0;
@@ -72,17 +74,13 @@ pub const TUNABLES: &[Tunable] = &[
 
 const READ: usize = 0;
 const WRITE: usize = 1;
-/// `elv[0]`: one while the request is queued.
-const ELV_QUEUED: usize = 0;
 
 /// The scheduler's state.
 pub struct Bp {
     tunables: Tunables,
     /// Reads and writes in order of arrival.
-    fifo: [RqList; 2],
+    fifo: Fifos<2>,
     blocks: Bundles,
-    /// The block that was written last, while it has writes.
-    current: Option<BundleId>,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     dir: usize,
@@ -101,9 +99,8 @@ impl Bp {
     pub fn new() -> Bp {
         Bp {
             tunables: Tunables::new(TUNABLES),
-            fifo: [RqList::new(); 2],
+            fifo: Fifos::default(),
             blocks: Bundles::default(),
-            current: None,
             dispatch: RqList::new(),
             dir: READ,
             // The first request starts a batch.
@@ -118,15 +115,7 @@ impl Bp {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         if dir == WRITE {
             let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
@@ -134,35 +123,22 @@ impl Bp {
             let block = ctx.rqs[id].sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
             self.blocks.add(ctx.rqs, id, block);
         }
-        ctx.rqs[id].elv[ELV_QUEUED] = 1;
-        self.fifo[dir].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
+        self.fifo.push_back(ctx, id, dir);
     }
 
-    /// Takes a request out; one that merges while it is being inserted is in
-    /// nothing yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if ctx.rqs[id].elv[ELV_QUEUED] == 0 {
-            return;
-        }
-        ctx.rqs[id].elv[ELV_QUEUED] = 0;
-        self.fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
-        let block = self.blocks.of(ctx.rqs, id);
+        self.fifo.remove(ctx, id);
         self.blocks.remove(ctx.rqs, id);
-        if block.is_some() && block == self.current && self.blocks.front_of(block).is_none() {
-            self.current = None;
-        }
-        ctx.merge.remove(ctx.rqs, id);
     }
 
     fn oldest_write_is_late(&self, ctx: &SchedCtx<'_>) -> bool {
-        let oldest = self.fifo[WRITE].front();
+        let oldest = self.fifo.front(WRITE);
         oldest.is_some_and(|id| ctx.rqs[id].fifo_time.0 as i64 <= jiffies(ctx.now))
     }
 
     /// The direction of the next batch; `None` where nothing is queued.
     fn choose_direction(&mut self) -> Option<usize> {
-        let (reads, writes) = (!self.fifo[READ].is_empty(), !self.fifo[WRITE].is_empty());
+        let [reads, writes] = [READ, WRITE].map(|dir| self.fifo.front(dir).is_some());
         if reads && writes {
             if self.starved < self.tunables.at(WRITES_STARVED) {
                 self.starved += 1;
@@ -185,7 +161,7 @@ impl Bp {
         self.dir = dir;
         if dir == WRITE && self.oldest_write_is_late(ctx) {
             self.expired += 1;
-            self.current = None;
+            self.blocks.stop();
         }
         Some(())
     }
@@ -193,23 +169,23 @@ impl Bp {
     /// The next write: one of the present block, else the oldest, whose block
     /// becomes the present one.
     fn next_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.blocks.front_of(self.current) {
+        if let Some(id) = self.blocks.front() {
             return Some(id);
         }
-        let oldest = self.fifo[WRITE].front()?;
-        self.current = self.blocks.of(ctx.rqs, oldest);
+        let oldest = self.fifo.front(WRITE)?;
+        self.blocks.start(ctx.rqs, oldest);
         self.crossings += 1;
         Some(oldest)
     }
 
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let over = self.batching >= self.tunables.at(FIFO_BATCH);
-        if over || self.fifo[self.dir].is_empty() {
+        if over || self.fifo.front(self.dir).is_none() {
             self.start_batch(ctx)?;
         }
         self.batching += 1;
         match self.dir {
-            READ => self.fifo[READ].front(),
+            READ => self.fifo.front(READ),
             _ => self.next_write(ctx),
         }
     }
@@ -220,17 +196,9 @@ impl Elevator for Bp {
         "bp"
     }
 
-    /// The survivor takes over the earlier deadline together with its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
-        let queued = |id: RequestId| ctx.rqs[id].elv[ELV_QUEUED] == 1;
-        let both_queued = queued(id) && queued(next);
-        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-            let fifo = &mut self.fifo[ctx.rqs[id].is_write() as usize];
-            fifo.remove(ctx.rqs, id);
-            fifo.insert_before(ctx.rqs, id, next);
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
-        }
+        self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
 
@@ -238,25 +206,26 @@ impl Elevator for Bp {
         if ctx.rqs[id].is_write() {
             return self.blocks.prev(ctx.rqs, id);
         }
-        self.fifo[READ].prev(ctx.rqs, id)
+        self.fifo.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
         if ctx.rqs[id].is_write() {
             return self.blocks.next(ctx.rqs, id);
         }
-        self.fifo[READ].next(ctx.rqs, id)
+        self.fifo.next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 
@@ -275,7 +244,7 @@ impl Elevator for Bp {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+        !self.dispatch.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {

@@ -29,11 +29,14 @@ pub struct Bundles {
     free: Vec<BundleId>,
     /// The bundle of a block that still takes writes.
     open: IdMap<BundleId>,
+    /// The bundle that is being sent, while it has writes.
+    current: Option<BundleId>,
 }
 
 impl Bundles {
     /// Puts a write into the open bundle of `block`, which is made if there is
     /// none.
+    #[inline]
     pub fn add(&mut self, rqs: &mut Requests, id: RequestId, block: u64) {
         let bundle = match self.open.get(&block) {
             Some(&bundle) => bundle,
@@ -58,6 +61,7 @@ impl Bundles {
     }
 
     /// Takes a write out. A bundle ends with its last write.
+    #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let Some(bundle) = rqs[id].elv[ELV_BUNDLE].checked_sub(1) else {
             return;
@@ -67,7 +71,21 @@ impl Bundles {
         if self.bundles[bundle as usize].writes.is_empty() {
             self.close(bundle);
             self.free.push(bundle);
+            self.current = self.current.filter(|&current| current != bundle);
         }
+    }
+
+    /// Makes the bundle of a queued write the one that is being sent. Returns
+    /// it, if it was not already.
+    #[inline]
+    pub fn start(&mut self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
+        let bundle = self.of(rqs, id)?;
+        (self.current.replace(bundle) != Some(bundle)).then_some(bundle)
+    }
+
+    /// No bundle is being sent any more.
+    pub fn stop(&mut self) {
+        self.current = None;
     }
 
     /// Lets no more writes join: those that come make a new bundle.
@@ -80,13 +98,14 @@ impl Bundles {
     }
 
     /// The bundle that a queued write is in.
-    pub fn of(&self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
+    fn of(&self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
         rqs[id].elv[ELV_BUNDLE].checked_sub(1)
     }
 
-    /// The oldest write of a bundle, if there is one.
-    pub fn front_of(&self, bundle: Option<BundleId>) -> Option<RequestId> {
-        self.bundles[bundle? as usize].writes.front()
+    /// The oldest write of the bundle that is being sent, if there is one.
+    #[inline]
+    pub fn front(&self) -> Option<RequestId> {
+        self.bundles[self.current? as usize].writes.front()
     }
 
     /// The write queued before this one in its bundle.

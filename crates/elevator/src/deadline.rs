@@ -20,19 +20,21 @@
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqFlags, RqList, SchedCtx, SortList,
-    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok, sched_try_insert_merge,
+    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
 };
 
+use crate::admit::admit;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
 
-const READ_EXPIRE: usize = 0;
-const WRITE_EXPIRE: usize = 1;
-const WRITES_STARVED: usize = 2;
-const FIFO_BATCH: usize = 3;
-const FRONT_MERGES: usize = 4;
+pub(crate) const READ_EXPIRE: usize = 0;
+pub(crate) const WRITE_EXPIRE: usize = 1;
+pub(crate) const WRITES_STARVED: usize = 2;
+pub(crate) const FIFO_BATCH: usize = 3;
+pub(crate) const FRONT_MERGES: usize = 4;
 
-/// What a user can set, in sysfs's order of names and units.
-pub const TUNABLES: &[Tunable] = &[
+/// What a user can set, in sysfs's order of names and units; mq-deadline has
+/// the same, and more.
+pub(crate) const DECLARED: [Tunable; 5] = [
     Tunable {
         name: "read_expire",
         unit: Unit::Milliseconds,
@@ -74,6 +76,8 @@ pub const TUNABLES: &[Tunable] = &[
         help: "look for requests that a bio goes in front of",
     },
 ];
+/// What a user can set.
+pub const TUNABLES: &[Tunable] = &DECLARED;
 
 const READ: usize = 0;
 const WRITE: usize = 1;
@@ -174,15 +178,7 @@ impl Deadline {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let expire = msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
         ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
@@ -220,12 +216,9 @@ impl Elevator for Deadline {
     /// The survivor takes over the earlier deadline together with its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
-        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
-        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-            let fifo = &mut self.fifo[ctx.rqs[id].is_write() as usize];
-            fifo.remove(ctx.rqs, id);
-            fifo.insert_before(ctx.rqs, id, next);
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
+            let dir = ctx.rqs[id].is_write() as usize;
+            self.fifo[dir].inherit_deadline(ctx.rqs, id, next);
         }
         self.remove(ctx, next);
     }
@@ -238,15 +231,16 @@ impl Elevator for Deadline {
         self.sorted[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

@@ -33,9 +33,10 @@ use std::collections::VecDeque;
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit, sched_try_insert_merge,
+    Tunables, Unit,
 };
 
+use crate::admit::admit;
 use crate::id_map::IdMap;
 
 const TIMESLICE: usize = 0;
@@ -220,15 +221,7 @@ impl Fios {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let task = self.task(ctx.rqs[id].submitter.0);
         let dir = ctx.rqs[id].is_write() as usize;
         ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
@@ -413,15 +406,16 @@ impl Elevator for Fios {
         self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

@@ -20,11 +20,12 @@
 //!   came to mend that.
 
 use blklab_blk::{
-    Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables,
-    Unit, sched_try_insert_merge,
+    Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables, Unit,
 };
 
-use crate::bundles::{BundleId, Bundles};
+use crate::admit::admit;
+use crate::bundles::Bundles;
+use crate::fifos::Fifos;
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -51,17 +52,13 @@ pub const TUNABLES: &[Tunable] = &[
 
 const READ: usize = 0;
 const WRITE: usize = 1;
-/// `elv[0]`: one while the request is queued.
-const ELV_QUEUED: usize = 0;
 
 /// The scheduler's state.
 pub struct Irbw {
     tunables: Tunables,
     /// Reads and writes in order of arrival.
-    fifo: [RqList; 2],
+    fifo: Fifos<2>,
     bundles: Bundles,
-    /// The bundle that is being sent.
-    current: Option<BundleId>,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     sent_bundles: u64,
@@ -76,9 +73,8 @@ impl Irbw {
     pub fn new() -> Irbw {
         Irbw {
             tunables: Tunables::new(TUNABLES),
-            fifo: [RqList::new(); 2],
+            fifo: Fifos::default(),
             bundles: Bundles::default(),
-            current: None,
             dispatch: RqList::new(),
             sent_bundles: 0,
             last_dir: READ,
@@ -88,44 +84,23 @@ impl Irbw {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         if dir == WRITE {
             let block = ctx.rqs[id].sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
             self.bundles.add(ctx.rqs, id, block);
         }
-        ctx.rqs[id].elv[ELV_QUEUED] = 1;
-        self.fifo[dir].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
+        self.fifo.push_back(ctx, id, dir);
     }
 
-    /// Takes a request out; one that merges while it is being inserted is in
-    /// nothing yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if ctx.rqs[id].elv[ELV_QUEUED] == 0 {
-            return;
-        }
-        ctx.rqs[id].elv[ELV_QUEUED] = 0;
-        self.fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
-        let bundle = self.bundles.of(ctx.rqs, id);
+        self.fifo.remove(ctx, id);
         self.bundles.remove(ctx.rqs, id);
-        if bundle.is_some() && bundle == self.current && self.bundles.front_of(bundle).is_none() {
-            self.current = None;
-        }
-        ctx.merge.remove(ctx.rqs, id);
     }
 
     /// Whether the next to go is a read; `None` where nothing is queued.
     fn read_is_next(&self, ctx: &SchedCtx<'_>) -> Option<bool> {
-        match (self.fifo[READ].front(), self.fifo[WRITE].front()) {
+        match (self.fifo.front(READ), self.fifo.front(WRITE)) {
             (None, None) => None,
             (Some(_), None) => Some(true),
             (None, Some(_)) => Some(false),
@@ -137,20 +112,19 @@ impl Irbw {
     }
 
     fn start_bundle(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let oldest = self.fifo[WRITE].front()?;
-        let bundle = self.bundles.of(ctx.rqs, oldest)?;
+        let oldest = self.fifo.front(WRITE)?;
+        let bundle = self.bundles.start(ctx.rqs, oldest)?;
         self.bundles.close(bundle);
-        self.current = Some(bundle);
         self.sent_bundles += 1;
         Some(oldest)
     }
 
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.bundles.front_of(self.current) {
+        if let Some(id) = self.bundles.front() {
             return Some(id);
         }
         if self.read_is_next(ctx)? {
-            self.fifo[READ].front()
+            self.fifo.front(READ)
         } else {
             self.start_bundle(ctx)
         }
@@ -171,25 +145,26 @@ impl Elevator for Irbw {
         if ctx.rqs[id].is_write() {
             return self.bundles.prev(ctx.rqs, id);
         }
-        self.fifo[READ].prev(ctx.rqs, id)
+        self.fifo.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
         if ctx.rqs[id].is_write() {
             return self.bundles.next(ctx.rqs, id);
         }
-        self.fifo[READ].next(ctx.rqs, id)
+        self.fifo.next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 
@@ -211,7 +186,7 @@ impl Elevator for Irbw {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+        !self.dispatch.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {

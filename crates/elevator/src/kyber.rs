@@ -408,23 +408,16 @@ impl Elevator for Kyber {
         ctx.rqs[id].elv[ELV_TOKEN] = 0;
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            ctx.trace_insert(id);
-            let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
-            let queue = &mut self.cpus[cpu][domain];
-            match at {
-                InsertAt::Head => queue.push_front(ctx.rqs, id),
-                InsertAt::Tail => queue.push_back(ctx.rqs, id),
-            }
-            self.hctxs[hctx].busy[domain].insert(cpu);
+    #[inline(always)]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        ctx.trace_insert(id);
+        let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
+        let queue = &mut self.cpus[cpu][domain];
+        match at {
+            InsertAt::Head => queue.push_front(ctx.rqs, id),
+            InsertAt::Tail => queue.push_back(ctx.rqs, id),
         }
+        self.hctxs[hctx].busy[domain].insert(cpu);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {

@@ -7,11 +7,13 @@
 mod ac;
 mod ac2;
 mod adios;
+mod admit;
 mod bfq;
 mod bp;
 mod bundles;
 mod cfq;
 mod deadline;
+mod fifos;
 mod fios;
 mod id_map;
 mod irbw;

@@ -18,58 +18,24 @@ use blklab_blk::{
     op_is_sync, sched_try_insert_merge,
 };
 
+use crate::deadline::{
+    DECLARED, FIFO_BATCH, FRONT_MERGES, READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED,
+};
 use crate::jiffies::{jiffies, msecs_to_jiffies};
 
-const READ_EXPIRE: usize = 0;
-const WRITE_EXPIRE: usize = 1;
-const WRITES_STARVED: usize = 2;
-const FIFO_BATCH: usize = 3;
-const FRONT_MERGES: usize = 4;
 const ASYNC_DEPTH: usize = 5;
 const PRIO_AGING_EXPIRE: usize = 6;
 
 /// What a user can set, in sysfs's order of names and units.
 pub const TUNABLES: &[Tunable] = &[
+    DECLARED[READ_EXPIRE],
+    DECLARED[WRITE_EXPIRE],
     Tunable {
-        name: "read_expire",
-        unit: Unit::Milliseconds,
-        min: 0,
-        max: i32::MAX as i64,
-        default: 500,
-        help: "a read's deadline",
-    },
-    Tunable {
-        name: "write_expire",
-        unit: Unit::Milliseconds,
-        min: 0,
-        max: i32::MAX as i64,
-        default: 5000,
-        help: "a write's deadline",
-    },
-    Tunable {
-        name: "writes_starved",
-        unit: Unit::Count,
-        min: i32::MIN as i64,
-        max: i32::MAX as i64,
-        default: 2,
         help: "batches of reads that may pass writes over",
+        ..DECLARED[WRITES_STARVED]
     },
-    Tunable {
-        name: "fifo_batch",
-        unit: Unit::Count,
-        min: 0,
-        max: i32::MAX as i64,
-        default: 16,
-        help: "requests of a batch",
-    },
-    Tunable {
-        name: "front_merges",
-        unit: Unit::Bool,
-        min: 0,
-        max: 1,
-        default: 1,
-        help: "look for requests that a bio goes in front of",
-    },
+    DECLARED[FIFO_BATCH],
+    DECLARED[FRONT_MERGES],
     Tunable {
         name: "async_depth",
         unit: Unit::Count,
@@ -340,12 +306,9 @@ impl Elevator for MqDeadline {
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         let class = self.class_of_rq(ctx, next);
         self.classes[class].merged += 1;
-        let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
-        if both_queued && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-            let fifo = &mut self.classes[class].fifo[ctx.rqs[id].is_write() as usize];
-            fifo.remove(ctx.rqs, id);
-            fifo.insert_before(ctx.rqs, id, next);
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+        if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
+            let dir = ctx.rqs[id].is_write() as usize;
+            self.classes[class].fifo[dir].inherit_deadline(ctx.rqs, id, next);
         }
         self.remove(ctx, next);
     }
@@ -364,16 +327,15 @@ impl Elevator for MqDeadline {
         ctx.rqs[id].elv[ELV_CLASS] = 0;
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
-        }
+        self.insert(ctx, id, at);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {

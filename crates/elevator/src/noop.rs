@@ -13,8 +13,9 @@
 
 use blklab_blk::{
     Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables,
-    sched_try_insert_merge,
 };
+
+use crate::admit::admit;
 
 /// It has none.
 pub const TUNABLES: &[Tunable] = &[];
@@ -44,18 +45,10 @@ impl Noop {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
-        ctx.merge.add(ctx.rqs, id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.rqs[id].elv[ELV_QUEUED] = 1;
         self.queue.push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
     }
 }
 
@@ -82,15 +75,16 @@ impl Elevator for Noop {
         self.queue.next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

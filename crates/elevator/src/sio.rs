@@ -15,9 +15,11 @@
 
 use blklab_blk::{
     Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit, sched_try_insert_merge,
+    Tunables, Unit,
 };
 
+use crate::admit::admit;
+use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
 
 const WRITES_STARVED: usize = 0;
@@ -26,15 +28,25 @@ const FIFO_BATCH: usize = 1;
 const EXPIRE: usize = 2;
 
 const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable {
-    Tunable {
-        name,
-        unit: Unit::Milliseconds,
-        min: 0,
-        max: i32::MAX as i64,
-        default,
-        help,
-    }
+    let range = (0, i32::MAX as i64);
+    Tunable::new(name, Unit::Milliseconds, range, default, help)
 }
+
+/// Deadlines, in the order of [`kind_of`].
+pub(crate) const DEADLINES: [Tunable; KINDS] = [
+    expire("sync_read_expire", 500, "a synchronous read's deadline"),
+    expire(
+        "async_read_expire",
+        4_000,
+        "an asynchronous read's deadline",
+    ),
+    expire("sync_write_expire", 2_000, "a synchronous write's deadline"),
+    expire(
+        "async_write_expire",
+        16_000,
+        "an asynchronous write's deadline",
+    ),
+];
 
 /// What a user can set, by the module's names.
 pub const TUNABLES: &[Tunable] = &[
@@ -54,38 +66,27 @@ pub const TUNABLES: &[Tunable] = &[
         default: 1,
         help: "dispatches between two looks for requests that are late, less one",
     },
-    expire("sync_read_expire", 500, "a synchronous read's deadline"),
-    expire(
-        "async_read_expire",
-        4_000,
-        "an asynchronous read's deadline",
-    ),
-    expire("sync_write_expire", 2_000, "a synchronous write's deadline"),
-    expire(
-        "async_write_expire",
-        16_000,
-        "an asynchronous write's deadline",
-    ),
+    DEADLINES[0],
+    DEADLINES[1],
+    DEADLINES[2],
+    DEADLINES[3],
 ];
 
 const READ: usize = 0;
 const WRITE: usize = 1;
 /// Sync read, async read, sync write, async write.
-const KINDS: usize = 4;
+pub(crate) const KINDS: usize = 4;
 /// The order in which late requests are looked for.
 const LATE_ORDER: [usize; KINDS] = [3, 1, 2, 0];
 
-fn kind_of(dir: usize, sync: bool) -> usize {
+pub(crate) fn kind_of(dir: usize, sync: bool) -> usize {
     2 * dir + !sync as usize
 }
-
-/// `elv[0]`: its queue, and one more so that zero says not queued.
-const ELV_KIND: usize = 0;
 
 /// The scheduler's state.
 pub struct Sio {
     tunables: Tunables,
-    fifo: [RqList; KINDS],
+    fifo: Fifos<KINDS>,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     batched: i64,
@@ -102,7 +103,7 @@ impl Sio {
     pub fn new() -> Sio {
         Sio {
             tunables: Tunables::new(TUNABLES),
-            fifo: [RqList::new(); KINDS],
+            fifo: Fifos::default(),
             dispatch: RqList::new(),
             batched: 0,
             starved: 0,
@@ -114,38 +115,18 @@ impl Sio {
         }
     }
 
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let kind = kind_of(rq.is_write() as usize, rq.is_sync());
         let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
         rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        rq.elv[ELV_KIND] = kind as u32 + 1;
-        self.fifo[kind].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-    }
-
-    /// Takes a request out of its queue; one that merges while it is being
-    /// inserted is in none.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if let Some(kind) = ctx.rqs[id].elv[ELV_KIND].checked_sub(1) {
-            ctx.rqs[id].elv[ELV_KIND] = 0;
-            self.fifo[kind as usize].remove(ctx.rqs, id);
-            ctx.merge.remove(ctx.rqs, id);
-        }
+        self.fifo.push_back(ctx, id, kind);
     }
 
     fn late_request(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let now = jiffies(ctx.now);
         LATE_ORDER.into_iter().find_map(|kind| {
-            let oldest = self.fifo[kind].front()?;
+            let oldest = self.fifo.front(kind)?;
             (now > ctx.rqs[oldest].fifo_time.0 as i64).then_some(oldest)
         })
     }
@@ -154,8 +135,8 @@ impl Sio {
         let starving = self.starved > self.tunables.at(WRITES_STARVED);
         let first = if starving { WRITE } else { READ };
         [first, 1 - first].into_iter().find_map(|dir| {
-            let sync = self.fifo[kind_of(dir, true)].front();
-            sync.or_else(|| self.fifo[kind_of(dir, false)].front())
+            let sync = self.fifo.front(kind_of(dir, true));
+            sync.or_else(|| self.fifo.front(kind_of(dir, false)))
         })
     }
 }
@@ -165,38 +146,30 @@ impl Elevator for Sio {
         "sio"
     }
 
-    /// The survivor takes over the earlier deadline together with its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
-        let (kind, gone) = (ctx.rqs[id].elv[ELV_KIND], ctx.rqs[next].elv[ELV_KIND]);
-        if kind != 0 && kind == gone && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-            let fifo = &mut self.fifo[kind as usize - 1];
-            fifo.remove(ctx.rqs, id);
-            fifo.insert_before(ctx.rqs, id, next);
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
-        }
-        self.remove(ctx, next);
+        self.fifo.merged(ctx, id, next);
+        self.fifo.remove(ctx, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let kind = ctx.rqs[id].elv[ELV_KIND].checked_sub(1)?;
-        self.fifo[kind as usize].prev(ctx.rqs, id)
+        self.fifo.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let kind = ctx.rqs[id].elv[ELV_KIND].checked_sub(1)?;
-        self.fifo[kind as usize].next(ctx.rqs, id)
+        self.fifo.next(ctx.rqs, id)
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 
@@ -212,7 +185,7 @@ impl Elevator for Sio {
             self.expired += late.is_some() as u64;
         }
         let id = late.or_else(|| self.next_in_turn())?;
-        self.remove(ctx, id);
+        self.fifo.remove(ctx, id);
         let dir = ctx.rqs[id].is_write() as usize;
         self.batched += 1;
         self.starved = if dir == WRITE { 0 } else { self.starved + 1 };
@@ -224,7 +197,7 @@ impl Elevator for Sio {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+        !self.dispatch.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {

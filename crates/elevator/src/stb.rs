@@ -22,10 +22,12 @@
 
 use blklab_blk::{
     Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit, sched_try_insert_merge,
+    Tunables, Unit,
 };
 
-use crate::bundles::{BundleId, Bundles};
+use crate::admit::admit;
+use crate::bundles::Bundles;
+use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
 
 /// The first of four, in the order of [`kind_of`].
@@ -71,17 +73,12 @@ fn kind_of(write: bool, sync: bool) -> usize {
     2 * !sync as usize + write as usize
 }
 
-/// `elv[0]`: its kind, and one more so that zero says not queued.
-const ELV_KIND: usize = 0;
-
 /// The scheduler's state.
 pub struct Stb {
     tunables: Tunables,
     /// Each kind in order of arrival, which is that of its timeouts.
-    fifo: [RqList; KINDS],
+    fifo: Fifos<KINDS>,
     bundles: Bundles,
-    /// The bundle that is being sent.
-    current: Option<BundleId>,
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     sent_bundles: u64,
@@ -97,9 +94,8 @@ impl Stb {
     pub fn new() -> Stb {
         Stb {
             tunables: Tunables::new(TUNABLES),
-            fifo: [RqList::new(); KINDS],
+            fifo: Fifos::default(),
             bundles: Bundles::default(),
-            current: None,
             dispatch: RqList::new(),
             sent_bundles: 0,
             expired: 0,
@@ -110,67 +106,37 @@ impl Stb {
         }
     }
 
-    fn kind(&self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<usize> {
-        let kind = ctx.rqs[id].elv[ELV_KIND].checked_sub(1)?;
-        Some(kind as usize)
-    }
-
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let kind = kind_of(rq.is_write(), rq.is_sync());
         let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
         rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        rq.elv[ELV_KIND] = kind as u32 + 1;
         if kind == ASYNC_WRITE {
             let block = rq.sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
             self.bundles.add(ctx.rqs, id, block);
         }
-        self.fifo[kind].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
+        self.fifo.push_back(ctx, id, kind);
     }
 
-    /// Takes a request out; one that merges while it is being inserted is in
-    /// nothing yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let Some(kind) = self.kind(ctx, id) else {
-            return;
-        };
-        ctx.rqs[id].elv[ELV_KIND] = 0;
-        self.fifo[kind].remove(ctx.rqs, id);
-        let bundle = self.bundles.of(ctx.rqs, id);
+        self.fifo.remove(ctx, id);
         self.bundles.remove(ctx.rqs, id);
-        if bundle.is_some() && bundle == self.current && self.bundles.front_of(bundle).is_none() {
-            self.current = None;
-        }
-        ctx.merge.remove(ctx.rqs, id);
     }
 
     /// Of the oldest of each kind that have timed out, the one whose time ran
     /// out first.
     fn timed_out(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let now = jiffies(ctx.now) as u64;
-        let oldest = self.fifo.iter().filter_map(RqList::front);
-        oldest
+        self.fifo
+            .fronts()
             .filter(|&id| ctx.rqs[id].fifo_time.0 <= now)
             .min_by_key(|&id| ctx.rqs[id].fifo_time)
     }
 
     /// Makes the bundle of a write the one that is being sent.
     fn start_bundle_of(&mut self, ctx: &SchedCtx<'_>, id: RequestId) {
-        let bundle = self.bundles.of(ctx.rqs, id);
-        if let Some(bundle) = bundle
-            && self.current != Some(bundle)
-        {
+        if let Some(bundle) = self.bundles.start(ctx.rqs, id) {
             self.bundles.close(bundle);
-            self.current = Some(bundle);
             self.sent_bundles += 1;
         }
     }
@@ -181,10 +147,10 @@ impl Stb {
             self.start_bundle_of(ctx, late);
             return Some(late);
         }
-        if let Some(id) = self.bundles.front_of(self.current) {
+        if let Some(id) = self.bundles.front() {
             return Some(id);
         }
-        let id = self.fifo.iter().find_map(RqList::front)?;
+        let id = self.fifo.fronts().next()?;
         self.start_bundle_of(ctx, id);
         Some(id)
     }
@@ -195,44 +161,36 @@ impl Elevator for Stb {
         "stb"
     }
 
-    /// The survivor takes over the earlier timeout together with its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
-        let kind = self.kind(ctx, id);
-        if let Some(kind) = kind
-            && self.kind(ctx, next) == Some(kind)
-            && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time
-        {
-            self.fifo[kind].remove(ctx.rqs, id);
-            self.fifo[kind].insert_before(ctx.rqs, id, next);
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
-        }
+        self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.kind(ctx, id)? {
+        match self.fifo.kind_of(ctx.rqs, id)? {
             ASYNC_WRITE => self.bundles.prev(ctx.rqs, id),
-            kind => self.fifo[kind].prev(ctx.rqs, id),
+            _ => self.fifo.prev(ctx.rqs, id),
         }
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.kind(ctx, id)? {
+        match self.fifo.kind_of(ctx.rqs, id)? {
             ASYNC_WRITE => self.bundles.next(ctx.rqs, id),
-            kind => self.fifo[kind].next(ctx.rqs, id),
+            _ => self.fifo.next(ctx.rqs, id),
         }
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 
@@ -254,7 +212,7 @@ impl Elevator for Stb {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+        !self.dispatch.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {

@@ -353,17 +353,16 @@ impl Elevator for Bfq {
         ctx.rqs[id].elv = [0; 2];
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
         self.enter(ctx.now);
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
-        }
+        self.insert(ctx, id, at);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {

@@ -3,15 +3,7 @@
 use super::*;
 
 impl Cfq {
-    pub(super) fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        if at == InsertAt::Head {
-            ctx.trace_insert(id);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
+    pub(super) fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let now = jiffies(ctx.now);
         let process = process_of(&ctx.rqs[id]);
         let sync = ctx.rqs[id].is_sync();

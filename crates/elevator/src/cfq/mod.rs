@@ -37,9 +37,10 @@ mod tunables;
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
     Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId, TunableError,
-    Tunables, elv_bio_merge_ok, sched_try_insert_merge,
+    Tunables, elv_bio_merge_ok,
 };
 
+use crate::admit::admit;
 use crate::id_map::IdMap;
 use crate::jiffies::{HZ, jiffies, msecs_to_jiffies, start_of};
 use groups::{Group, GroupId, GroupTree};
@@ -377,11 +378,7 @@ impl Elevator for Cfq {
         let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
         if let (true, Some(queue)) = (both_queued && queue == gone, queue) {
             let q = &mut self.queues[queue];
-            if ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-                q.fifo.remove(ctx.rqs, id);
-                q.fifo.insert_before(ctx.rqs, id, next);
-                ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
-            }
+            q.fifo.inherit_deadline(ctx.rqs, id, next);
             if q.next_rq == Some(next) {
                 q.next_rq = Some(id);
             }
@@ -418,15 +415,16 @@ impl Elevator for Cfq {
         rq.elv[ELV_PROCESS] = 4 * process as u32;
     }
 
-    fn insert_requests(
+    #[inline(always)]
+    fn insert_request(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         _hctx: usize,
-        list: &mut RqList,
+        id: RequestId,
         at: InsertAt,
     ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert(ctx, id, at);
+        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
+            self.enqueue(ctx, id);
         }
     }
 

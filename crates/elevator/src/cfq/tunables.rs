@@ -15,121 +15,91 @@ pub(super) const GROUP_IDLE: usize = 9;
 pub(super) const LOW_LATENCY: usize = 10;
 pub(super) const TARGET_LATENCY: usize = 11;
 
-const fn tunable(
-    name: &'static str,
-    unit: Unit,
-    min: i64,
-    max: i64,
-    default: i64,
-    help: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        unit,
-        min,
-        max,
-        default,
-        help,
-    }
-}
-
 const U32: i64 = u32::MAX as i64;
 
 /// What a user can set, in sysfs's order of names and units.
 pub const TUNABLES: &[Tunable] = &[
-    tunable(
+    Tunable::new(
         "quantum",
         Unit::Count,
-        1,
-        U32,
+        (1, U32),
         8,
         "requests of a queue in the drive at once",
     ),
-    tunable(
+    Tunable::new(
         "fifo_expire_sync",
         Unit::Milliseconds,
-        1,
-        U32,
+        (1, U32),
         125,
         "a synchronous request's deadline",
     ),
-    tunable(
+    Tunable::new(
         "fifo_expire_async",
         Unit::Milliseconds,
-        1,
-        U32,
+        (1, U32),
         250,
         "an asynchronous request's deadline",
     ),
-    tunable(
+    Tunable::new(
         "back_seek_max",
         Unit::Kib,
-        0,
-        U32,
+        (0, U32),
         16 * 1024,
         "how far back from the head a request may lie to be next",
     ),
-    tunable(
+    Tunable::new(
         "back_seek_penalty",
         Unit::Count,
-        1,
-        U32,
+        (1, U32),
         2,
         "what a way back costs against one ahead",
     ),
-    tunable(
+    Tunable::new(
         "slice_sync",
         Unit::Milliseconds,
-        1,
-        U32,
+        (1, U32),
         100,
         "a synchronous queue's slice at priority 4",
     ),
-    tunable(
+    Tunable::new(
         "slice_async",
         Unit::Milliseconds,
-        1,
-        U32,
+        (1, U32),
         40,
         "an asynchronous queue's slice at priority 4",
     ),
-    tunable(
+    Tunable::new(
         "slice_async_rq",
         Unit::Count,
-        1,
-        U32,
+        (1, U32),
         2,
         "requests of an asynchronous slice, before priority scales them",
     ),
-    tunable(
+    Tunable::new(
         "slice_idle",
         Unit::Milliseconds,
-        0,
-        U32,
+        (0, U32),
         8,
         "how long an empty queue's next request is waited for; 0 on a drive without moving parts",
     ),
-    tunable(
+    Tunable::new(
         "group_idle",
         Unit::Milliseconds,
-        0,
-        U32,
+        (0, U32),
         8,
         "the same for the only queue of a group",
     ),
-    tunable(
+    Tunable::new(
         "low_latency",
         Unit::Bool,
-        0,
-        1,
+        (0, 1),
         1,
         "scale slices to target_latency, let asynchronous requests in gradually",
     ),
-    tunable(
+    Tunable::new(
         "target_latency",
         Unit::Milliseconds,
-        1,
-        U32,
+        (1, U32),
         300,
         "in how much time each queue should have had a slice",
     ),
