@@ -7,6 +7,7 @@ use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance, Timel
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::{CpuTimeline, timelines};
+use crate::pairs::Pairs;
 use crate::processes::{self, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
@@ -278,7 +279,7 @@ impl Change {
         if base_mean == 0.0 {
             return None;
         }
-        let difference = match paired {
+        let difference = match paired && base.len() == other.len() {
             true => Estimate::paired_difference(base, other),
             false => Estimate::welch_difference(base, other),
         };
@@ -311,10 +312,11 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     let Some(first) = schedulers.iter().find_map(|s| s.runs.first()) else {
         return Comparison::default();
     };
-    let paired = same_seeds(schedulers);
+    let seeds_of: Vec<_> = schedulers.iter().map(|s| Some(seeds(s))).collect();
+    let pairs = Pairs::by_key(&seeds_of);
     let sections: Vec<Section> = group_ids(schedulers)
         .into_iter()
-        .map(|group_id| section(schedulers, group_id, paired))
+        .map(|group_id| section(schedulers, group_id, &pairs))
         .collect();
     Comparison {
         job: first.job.clone(),
@@ -324,7 +326,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         schedulers: schedulers.iter().map(|s| s.name.clone()).collect(),
         repeats: schedulers.iter().map(|s| s.runs.len()).min().unwrap_or(0),
         seeds: seeds(&schedulers[0]),
-        paired,
+        paired: pairs.are_all(),
         headline: headline(&sections),
         sections,
         why: facts(schedulers),
@@ -350,12 +352,6 @@ fn recorded(schedulers: &[SchedulerRuns]) -> Vec<SchedulerTimeline> {
 
 fn seeds(scheduler: &SchedulerRuns) -> Vec<u64> {
     scheduler.runs.iter().map(|run| run.seed).collect()
-}
-
-fn same_seeds(schedulers: &[SchedulerRuns]) -> bool {
-    let mut all = schedulers.iter().map(seeds);
-    let first = all.next();
-    all.all(|seeds| Some(seeds) == first)
 }
 
 fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
@@ -392,7 +388,7 @@ fn title(schedulers: &[SchedulerRuns], group_id: u32) -> String {
     names.join(", ")
 }
 
-fn section(schedulers: &[SchedulerRuns], group_id: u32, paired: bool) -> Section {
+fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Section {
     let mut bandwidths: Vec<Vec<f64>> = vec![Vec::new(); schedulers.len()];
     let mut directions = Vec::new();
     let mut tails = Vec::new();
@@ -413,17 +409,17 @@ fn section(schedulers: &[SchedulerRuns], group_id: u32, paired: bool) -> Section
             continue;
         }
         let p99s = values_of(&sums, Metric::P99);
-        let tail = Contest::decide(schedulers, &p99s, Metric::P99, Some(direction), paired);
+        let tail = Contest::decide(schedulers, &p99s, Metric::P99, Some(direction), pairs);
         tails.push(tail);
         directions.push(DirectionTable {
             direction,
-            rows: rows(schedulers, &sums, paired),
+            rows: rows(schedulers, &sums, pairs),
         });
     }
-    let bandwidth = Contest::decide(schedulers, &bandwidths, Metric::Bandwidth, None, paired);
+    let bandwidth = Contest::decide(schedulers, &bandwidths, Metric::Bandwidth, None, pairs);
     let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
-    let processes = processes::figures(schedulers, group_id, paired);
-    let times = processes::contests(&names, &processes, paired);
+    let processes = processes::figures(schedulers, group_id, pairs);
+    let times = processes::contests(&names, &processes, pairs);
     Section {
         group_id,
         title: title(schedulers, group_id),
@@ -453,7 +449,7 @@ fn values_of(sums: &[Vec<DirResults>], metric: Metric) -> Vec<Vec<f64>> {
         .collect()
 }
 
-fn rows(schedulers: &[SchedulerRuns], sums: &[Vec<DirResults>], paired: bool) -> Vec<Row> {
+fn rows(schedulers: &[SchedulerRuns], sums: &[Vec<DirResults>], pairs: &Pairs) -> Vec<Row> {
     let mut rows: Vec<Row> = schedulers
         .iter()
         .zip(sums)
@@ -471,12 +467,12 @@ fn rows(schedulers: &[SchedulerRuns], sums: &[Vec<DirResults>], paired: bool) ->
             row.repeats.insert(metric, values);
         }
     }
-    fill_cells(&mut rows, paired);
+    fill_cells(&mut rows, pairs);
     rows
 }
 
 /// Reckons all rows' figures from their repeats, each against the first row.
-pub(crate) fn fill_cells(rows: &mut [Row], paired: bool) {
+pub(crate) fn fill_cells(rows: &mut [Row], pairs: &Pairs) {
     for metric in Metric::ALL {
         let up = metric.more_is_better();
         let values = |row: &Row| row.repeats.get(&metric).cloned().unwrap_or_default();
@@ -484,7 +480,7 @@ pub(crate) fn fill_cells(rows: &mut [Row], paired: bool) {
         for (index, row) in rows.iter_mut().enumerate() {
             let own = values(row);
             let change = (index > 0)
-                .then(|| Change::between(&base, &own, paired, up))
+                .then(|| Change::between(&base, &own, pairs.are(0, index), up))
                 .flatten();
             let value = Estimate::of(&own);
             row.cells.insert(metric, Cell { value, change });

@@ -14,6 +14,7 @@ pub mod html;
 pub mod json;
 pub mod merge;
 mod observed;
+mod pairs;
 pub mod perfetto;
 mod processes;
 mod quantity;

@@ -7,6 +7,7 @@ use crate::comparison::{
     Comparison, Direction, DirectionTable, Metric, Origin, Row, Section, fill_cells,
 };
 use crate::cpu_time::CpuTimeline;
+use crate::pairs::Pairs;
 use crate::processes::{self, ProcessColumn, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::Fact;
@@ -70,14 +71,15 @@ fn check(comparison: &Comparison) -> Result<(), String> {
 }
 
 /// Puts comparisons into one; the first scheduler of the first is what all
-/// others are compared with. Repeats of different worlds are no pairs.
+/// others are compared with.
 pub fn merge(parts: &[Part]) -> Comparison {
     if let [only] = parts {
         return only.comparison.clone();
     }
+    let pairs = pairs(parts);
     let mut sections = Vec::new();
     for group_id in group_ids(parts) {
-        sections.push(section(parts, group_id));
+        sections.push(section(parts, group_id, &pairs));
     }
     let all = |of: fn(&Comparison) -> &String| {
         let mut values: Vec<&str> = Vec::new();
@@ -107,8 +109,11 @@ pub fn merge(parts: &[Part]) -> Comparison {
         world: all(|c| &c.world),
         schedulers: schedulers(parts),
         repeats: repeats.unwrap_or(0),
-        seeds: Vec::new(),
-        paired: false,
+        seeds: match pairs.are_all() {
+            true => parts[0].comparison.seeds.clone(),
+            false => Vec::new(),
+        },
+        paired: pairs.are_all(),
         headline: match sections.is_empty() {
             true => headline(&sections),
             false => told_by_each(headlines),
@@ -118,7 +123,11 @@ pub fn merge(parts: &[Part]) -> Comparison {
         channels: parts.iter().flat_map(channels).collect(),
         cpus: parts.iter().flat_map(cpus).collect(),
         timelines: Vec::new(),
-        notes: parts.iter().flat_map(notes).collect(),
+        notes: [
+            different_work(parts),
+            parts.iter().flat_map(notes).collect(),
+        ]
+        .concat(),
         origin: Origin {
             command: commands.collect::<Vec<_>>().join("\n"),
             job_text: text(|o| &o.job_text),
@@ -126,6 +135,37 @@ pub fn merge(parts: &[Part]) -> Comparison {
             machine_text: text(|o| &o.machine_text),
         },
     }
+}
+
+/// Schedulers of one file are pairs as they were there; those of two are where
+/// world, job and seeds are the same.
+fn pairs(parts: &[Part]) -> Pairs {
+    let key = |part: &Part| {
+        let c = &part.comparison;
+        let work = (c.world.clone(), job(part), c.seeds.clone());
+        let key = c.paired.then_some(work);
+        vec![key; c.schedulers.len()]
+    };
+    Pairs::by_key(&parts.iter().flat_map(key).collect::<Vec<_>>())
+}
+
+/// A job by its name and its text.
+fn job(part: &Part) -> (String, String) {
+    let c = &part.comparison;
+    (c.job.clone(), c.origin.job_text.clone())
+}
+
+/// Says which parts are not of the first one's job.
+fn different_work(parts: &[Part]) -> Vec<String> {
+    let first = &parts[0];
+    let others = parts.iter().filter(|part| job(part) != job(first));
+    let others: Vec<&str> = others.map(|part| part.label.as_str()).collect();
+    let note = format!(
+        "{} did other work than {}: differences between them are not the schedulers'.",
+        others.join(", "),
+        first.label
+    );
+    (!others.is_empty()).then_some(note).into_iter().collect()
 }
 
 /// Who wins is a question to ask within a world.
@@ -180,15 +220,15 @@ fn find(part: &Part, group_id: u32) -> Option<&Section> {
     sections.iter().find(|section| section.group_id == group_id)
 }
 
-fn section(parts: &[Part], group_id: u32) -> Section {
+fn section(parts: &[Part], group_id: u32, pairs: &Pairs) -> Section {
     let there = |part| find(part, group_id);
     let title = parts.iter().find_map(there).map(|s| s.title.clone());
     let directions: Vec<DirectionTable> = Direction::ALL
         .into_iter()
-        .filter_map(|direction| table(parts, group_id, direction))
+        .filter_map(|direction| table(parts, group_id, direction, pairs))
         .collect();
     let names = schedulers(parts);
-    let processes = process_figures(parts, group_id);
+    let processes = process_figures(parts, group_id, pairs);
     let values = |table: &DirectionTable, metric: Metric| -> Vec<Vec<f64>> {
         let rows = table.rows.iter();
         rows.map(|row| row.repeats.get(&metric).cloned().unwrap_or_default())
@@ -209,10 +249,10 @@ fn section(parts: &[Part], group_id: u32) -> Section {
             &p99s,
             Metric::P99,
             direction,
-            false,
+            pairs,
         ));
     }
-    let bandwidth = Contest::decide_named(&names, &bandwidths, Metric::Bandwidth, None, false);
+    let bandwidth = Contest::decide_named(&names, &bandwidths, Metric::Bandwidth, None, pairs);
     let sentences = parts.iter().filter_map(|part| {
         let section = find(part, group_id)?;
         Some((part.label.as_str(), section.verdict.sentence.as_str()))
@@ -224,7 +264,7 @@ fn section(parts: &[Part], group_id: u32) -> Section {
         verdict: Verdict {
             bandwidth,
             tails,
-            times: processes::contests(&names, &processes, false),
+            times: processes::contests(&names, &processes, pairs),
             sentence,
         },
         directions,
@@ -233,7 +273,12 @@ fn section(parts: &[Part], group_id: u32) -> Section {
 }
 
 /// A direction's rows of all parts; those without it did no such I/O.
-fn table(parts: &[Part], group_id: u32, direction: Direction) -> Option<DirectionTable> {
+fn table(
+    parts: &[Part],
+    group_id: u32,
+    direction: Direction,
+    pairs: &Pairs,
+) -> Option<DirectionTable> {
     let mut rows = Vec::new();
     let mut some = false;
     for part in parts {
@@ -250,13 +295,13 @@ fn table(parts: &[Part], group_id: u32, direction: Direction) -> Option<Directio
             });
         }
     }
-    fill_cells(&mut rows, false);
+    fill_cells(&mut rows, pairs);
     some.then_some(DirectionTable { direction, rows })
 }
 
 /// Columns of one name side by side; a world that does not know one has no
 /// figures there.
-fn process_figures(parts: &[Part], group_id: u32) -> Vec<ProcessFigures> {
+fn process_figures(parts: &[Part], group_id: u32, pairs: &Pairs) -> Vec<ProcessFigures> {
     let mut merged: Vec<(ProcessColumn, Vec<Vec<f64>>)> = Vec::new();
     let mut before = 0;
     let total = schedulers(parts).len();
@@ -275,7 +320,7 @@ fn process_figures(parts: &[Part], group_id: u32) -> Vec<ProcessFigures> {
         }
         before += part.comparison.schedulers.len();
     }
-    let figures = |(column, repeats)| ProcessFigures::new(column, repeats, false);
+    let figures = |(column, repeats)| ProcessFigures::new(column, repeats, pairs);
     merged.into_iter().map(figures).collect()
 }
 
@@ -393,6 +438,34 @@ mod tests {
         let change = of(&merged, 4).change.unwrap();
         let ratio = of(&merged, 4).value.mean / of(&merged, 0).value.mean - 1.0;
         assert!((change.relative.mean - ratio).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_file_s_own_pairs_stay_pairs() {
+        let (sim, host) = (compare(&three_schedulers(5)), host());
+        let part = |label: &str, comparison: &Comparison| Part {
+            label: label.to_string(),
+            comparison: comparison.clone(),
+        };
+        let change = |c: &Comparison, row: usize| {
+            let cell = c.sections[0].directions[0].rows[row].cells[&Metric::Mean];
+            cell.change.expect("not the first").relative
+        };
+        let merged = merge(&[part("a", &sim), part("b", &host)]);
+        assert!(!merged.paired);
+        assert_eq!(change(&merged, 2), change(&sim, 2));
+        let twice = merge(&[part("a", &sim), part("b", &sim)]);
+        assert!(twice.paired);
+        assert_eq!(change(&twice, 5), change(&sim, 2));
+    }
+
+    #[test]
+    fn other_work_is_told() {
+        let mut parts = parts();
+        assert!(!text::render(&merge(&parts)).contains("other work"));
+        parts[1].comparison.origin.job_text = "[other]".to_string();
+        let said = "host did other work than sim";
+        assert!(text::render(&merge(&parts)).contains(said));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use blklab_stats::{Estimate, ProcessResults, jain_index};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Cell, Change, Metric, SchedulerRuns};
+use crate::pairs::Pairs;
 use crate::verdict::Contest;
 
 /// What a column of the table tells.
@@ -35,13 +36,12 @@ pub struct ProcessFigures {
 
 impl ProcessFigures {
     /// Figures from their repeats, each against the first scheduler's.
-    pub(crate) fn new(column: ProcessColumn, repeats: Vec<Vec<f64>>, paired: bool) -> Self {
+    pub(crate) fn new(column: ProcessColumn, repeats: Vec<Vec<f64>>, pairs: &Pairs) -> Self {
         let up = column.metric.more_is_better();
-        let paired = paired && alike(&repeats);
         let base = repeats.first().cloned().unwrap_or_default();
         let cell = |(index, own): (usize, &Vec<f64>)| {
             let change = (index > 0 && !base.is_empty() && !own.is_empty())
-                .then(|| Change::between(&base, own, paired, up))
+                .then(|| Change::between(&base, own, pairs.are(0, index), up))
                 .flatten();
             let value = Estimate::of(own);
             (!own.is_empty()).then_some(Cell { value, change })
@@ -55,11 +55,6 @@ impl ProcessFigures {
     }
 }
 
-/// Whether every scheduler has a figure of every repeat, so that there are pairs.
-fn alike(repeats: &[Vec<f64>]) -> bool {
-    repeats.windows(2).all(|w| w[0].len() == w[1].len())
-}
-
 /// Jobs beyond which per-process bandwidths are left to the JSON of each run.
 const MOST_JOBS: usize = 6;
 
@@ -68,7 +63,7 @@ const MOST_JOBS: usize = 6;
 pub(crate) fn figures(
     schedulers: &[SchedulerRuns],
     group_id: u32,
-    paired: bool,
+    pairs: &Pairs,
 ) -> Vec<ProcessFigures> {
     let runs: Vec<Vec<Vec<&ProcessResults>>> = schedulers
         .iter()
@@ -102,7 +97,7 @@ pub(crate) fn figures(
         if repeats.iter().any(|values| !values.is_empty()) {
             let job = job.map(str::to_string);
             let column = ProcessColumn { job, metric };
-            figures.push(ProcessFigures::new(column, repeats, paired));
+            figures.push(ProcessFigures::new(column, repeats, pairs));
         }
     };
     for job in jobs.iter().filter(|job| finishes(job)) {
@@ -121,14 +116,17 @@ pub(crate) fn figures(
 }
 
 /// Who needs the least time for the jobs that end by themselves.
-pub(crate) fn contests(names: &[String], figures: &[ProcessFigures], paired: bool) -> Vec<Contest> {
+pub(crate) fn contests(
+    names: &[String],
+    figures: &[ProcessFigures],
+    pairs: &Pairs,
+) -> Vec<Contest> {
     let timed = figures
         .iter()
         .filter(|f| f.column.metric == Metric::Duration);
     timed
         .map(|f| {
-            let paired = paired && alike(&f.repeats);
-            let contest = Contest::decide_named(names, &f.repeats, Metric::Duration, None, paired);
+            let contest = Contest::decide_named(names, &f.repeats, Metric::Duration, None, pairs);
             Contest {
                 job: f.column.job.clone(),
                 ..contest
@@ -199,6 +197,10 @@ mod tests {
         schedulers
     }
 
+    fn all_paired() -> Pairs {
+        Pairs::by_key(&[Some(()); 3])
+    }
+
     fn find<'a>(all: &'a [ProcessFigures], job: Option<&str>, metric: Metric) -> &'a [Vec<f64>] {
         let same =
             |f: &&ProcessFigures| f.column.job.as_deref() == job && f.column.metric == metric;
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn shares_by_weight_are_fair_and_programs_are_timed() {
-        let all = figures(&crowd(), 0, true);
+        let all = figures(&crowd(), 0, &all_paired());
         assert_eq!(find(&all, Some("light"), Metric::Bandwidth)[0][0], 10e6);
         assert_eq!(find(&all, Some("heavy"), Metric::Bandwidth)[0][0], 30e6);
         assert!((find(&all, None, Metric::Jain)[0][0] - 1.0).abs() < 1e-12);
@@ -221,7 +223,7 @@ mod tests {
     fn a_stopped_program_has_no_time() {
         let mut schedulers = crowd();
         schedulers[1].runs[0].jobs[0].processes[2].finished = false;
-        let all = figures(&schedulers, 0, true);
+        let all = figures(&schedulers, 0, &all_paired());
         assert_eq!(find(&all, Some("program"), Metric::Duration)[1].len(), 2);
     }
 
@@ -231,7 +233,7 @@ mod tests {
         for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
             run.jobs[0].processes.truncate(1);
         }
-        assert!(figures(&schedulers, 0, true).is_empty());
+        assert!(figures(&schedulers, 0, &all_paired()).is_empty());
     }
 
     #[test]

@@ -99,8 +99,15 @@ pub(crate) fn latency(ns: f64) -> String {
     format!("{} {}", scale.show(ns), scale.unit)
 }
 
-/// A signed share in percent: `+4.1 %`.
+/// A share from which on nobody thinks in percent any more: ten times as much.
+const MANIFOLD: f64 = 9.0;
+
+/// A signed share in percent: `+4.1 %`; from ten times as much on, how many times
+/// as much: `x12.3`.
 pub(crate) fn signed_percent(share: f64) -> String {
+    if share >= MANIFOLD {
+        return format!("x{}", short(share + 1.0));
+    }
     let percent = share * 100.0;
     // Rounded first, so that nothing shows as `-0.0`.
     let tenths = (percent * 10.0).round() / 10.0 + 0.0;
@@ -147,7 +154,11 @@ fn count_in(scale: Scale, count: f64) -> String {
 /// A change and its interval: `+4.1 % ±0.3 %`.
 pub(crate) fn change(relative: &Estimate) -> String {
     let mean = signed_percent(relative.mean);
-    match plus_minus_percent(relative.half_width) {
+    let interval = match relative.mean >= MANIFOLD {
+        true => relative.half_width.map(|half| format!("±{}", short(half))),
+        false => plus_minus_percent(relative.half_width),
+    };
+    match interval {
         Some(interval) => format!("{mean} {interval}"),
         None => mean,
     }
@@ -188,7 +199,13 @@ mod tests {
         assert_eq!(signed_percent(0.0412), "+4.1 %");
         assert_eq!(signed_percent(-0.0001), "+0.0 %");
         assert_eq!(signed_percent(-0.152), "-15.2 %");
-        assert_eq!(signed_percent(12.3), "+1230 %");
+        assert_eq!(signed_percent(8.0), "+800 %");
+        assert_eq!(signed_percent(12.3), "x13.3");
+        let manifold = Estimate {
+            half_width: Some(0.25),
+            ..Estimate::of(&[1233.5])
+        };
+        assert_eq!(change(&manifold), "x1234 ±0.25");
         assert_eq!(plus_minus_percent(Some(0.0031)).as_deref(), Some("±0.3 %"));
         assert_eq!(plus_minus_percent(None), None);
     }

@@ -5,6 +5,7 @@ use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Change, Direction, Metric, SchedulerRuns, Section};
+use crate::pairs::Pairs;
 use crate::quantity::{and_list, change};
 
 /// Differences below this share are no difference to anybody, however sure.
@@ -68,10 +69,10 @@ impl Contest {
         values: &[Vec<f64>],
         metric: Metric,
         direction: Option<Direction>,
-        paired: bool,
+        pairs: &Pairs,
     ) -> Contest {
         let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
-        Contest::decide_named(&names, values, metric, direction, paired)
+        Contest::decide_named(&names, values, metric, direction, pairs)
     }
 
     /// The same for schedulers of which only names and figures are left.
@@ -80,7 +81,7 @@ impl Contest {
         values: &[Vec<f64>],
         metric: Metric,
         direction: Option<Direction>,
-        paired: bool,
+        pairs: &Pairs,
     ) -> Contest {
         let up = metric.more_is_better();
         let mut ranking: Vec<usize> = (0..values.len()).collect();
@@ -96,7 +97,9 @@ impl Contest {
         });
         let best = ranking[0];
         let idle = |index: usize| Estimate::of(&values[index]).mean == 0.0;
-        let lead_over = |other: usize| Change::between(&values[other], &values[best], paired, up);
+        let lead_over = |other: usize| {
+            Change::between(&values[other], &values[best], pairs.are(other, best), up)
+        };
         let (leaders, others): (Vec<usize>, Vec<usize>) = ranking
             .iter()
             .partition(|&&other| other == best || !(idle(other) || is_beaten(lead_over(other))));
@@ -289,14 +292,20 @@ mod tests {
         names.iter().map(named).collect()
     }
 
+    fn all_paired(values: &[Vec<f64>]) -> Pairs {
+        Pairs::by_key(&vec![Some(()); values.len()])
+    }
+
     fn bandwidth(values: &[Vec<f64>]) -> Contest {
+        let pairs = all_paired(values);
         let names = schedulers(&["noop", "deadline", "ac"][..values.len()]);
-        Contest::decide(&names, values, Metric::Bandwidth, None, true)
+        Contest::decide(&names, values, Metric::Bandwidth, None, &pairs)
     }
 
     fn read_tail(values: &[Vec<f64>]) -> Contest {
+        let pairs = all_paired(values);
         let names = schedulers(&["noop", "deadline", "ac"][..values.len()]);
-        Contest::decide(&names, values, Metric::P99, Some(Direction::Read), true)
+        Contest::decide(&names, values, Metric::P99, Some(Direction::Read), &pairs)
     }
 
     #[test]
