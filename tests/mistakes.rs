@@ -108,7 +108,10 @@ fn tunables_are_checked_before_anything_runs() {
         &refuse("mq-deadline.fifo_bach=1"),
         &["fifo_bach", "fifo_batch"],
     );
-    says(&refuse("mq-deadline.front_merges=7"), &["7", "0 to 1"]);
+    says(
+        &refuse("mq-deadline.front_merges=7"),
+        &["7", "takes 0 or 1"],
+    );
     says(&refuse("mq-deadline.fifo_batch=many"), &["many"]);
     says(&refuse("fifo_batch=1"), &["scheduler.tunable=value"]);
     says(&refuse("kyberr.x=1"), &["kyberr"]);
@@ -141,6 +144,43 @@ fn results_go_whole_or_not_at_all() {
     place.file("ok.fio", MIXED);
     let args = ["run", "ok.fio", "--output", "no/such/folder.json"];
     says(&refused(&place, &args), &["no/such/folder.json"]);
+}
+
+#[test]
+fn two_results_do_not_share_a_file() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let args = ["compare", "ok.fio", "--html", "x", "--output", "x"];
+    let expected = ["--output x", "--html writes that file too"];
+    says(&refused(&place, &args), &expected);
+    let args = ["run", "ok.fio", "--perfetto", "x", "--html", "x"];
+    says(&refused(&place, &args), &["--html x", "--perfetto"]);
+    let args = ["run", "ok.fio", "--html", "/dev/null", "-o", "/dev/null"];
+    place.blklab(&args).ok();
+}
+
+#[test]
+fn a_timeline_begins_while_something_happens() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    for command in ["run", "compare"] {
+        let args = [command, "ok.fio", "--html", "x", "--timeline-start", "900s"];
+        let expected = ["--timeline-start", "the run was over after"];
+        says(&refused(&place, &args), &expected);
+    }
+}
+
+#[test]
+fn a_broken_machine_names_file_line_and_key() {
+    let place = Place::new();
+    let text = place.blklab(&["show", "machine", "rpi4"]).ok().out;
+    place.file("ok.fio", MIXED);
+    place.file("mine.toml", &text.replacen("count = ", "cuont = ", 1));
+    let args = ["run", "ok.fio", "--machine", "mine.toml"];
+    says(
+        &refused(&place, &args),
+        &["mine.toml:", "cpu.count", "is missing"],
+    );
 }
 
 #[test]

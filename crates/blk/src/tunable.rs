@@ -75,6 +75,19 @@ impl Tunable {
             help,
         }
     }
+
+    /// Its legal values in words.
+    pub fn range(&self) -> String {
+        let range = match (self.unit, self.max) {
+            (Unit::Bool, _) => return "0 or 1".to_string(),
+            (_, i64::MAX) => format!("{} or more", self.min),
+            (_, max) => format!("{} to {max}", self.min),
+        };
+        match self.unit {
+            Unit::Count => range,
+            unit => format!("{range} {}", unit.symbol()),
+        }
+    }
 }
 
 /// Why a tunable could not be set.
@@ -94,14 +107,9 @@ impl fmt::Display for TunableError {
         match self {
             TunableError::Unknown { known } if known.is_empty() => write!(f, "it has no tunables"),
             TunableError::Unknown { known } => write!(f, "its tunables are {}", known.join(", ")),
-            TunableError::Range(t, value) => write!(
-                f,
-                "{value} is out of range; {} takes {} to {} {}",
-                t.name,
-                t.min,
-                t.max,
-                t.unit.symbol()
-            ),
+            TunableError::Range(t, value) => {
+                write!(f, "{value} is out of range; {} takes {}", t.name, t.range())
+            }
         }
     }
 }
@@ -159,5 +167,18 @@ impl Tunables {
         }
         self.values[index] = value;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_read_as_words() {
+        let range = |unit, min, max| Tunable::new("x", unit, (min, max), min, "").range();
+        assert_eq!(range(Unit::Bool, 0, 1), "0 or 1");
+        assert_eq!(range(Unit::Count, 1, 16), "1 to 16");
+        assert_eq!(range(Unit::Milliseconds, 0, i64::MAX), "0 or more ms");
     }
 }

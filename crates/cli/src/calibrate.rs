@@ -15,6 +15,11 @@ use crate::failure::Failure;
 use crate::{calibrate_host, inputs, output};
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    output::check(&[
+        ("--output-drive", args.output_drive.as_deref()),
+        ("--output-machine", args.output_machine.as_deref()),
+        ("--output", args.output.as_deref()),
+    ])?;
     if let Some(device) = &args.host {
         return calibrate_host::calibrate(args, device);
     }
@@ -64,10 +69,13 @@ pub(crate) fn fit_and_tell(
         comment,
         keys,
     } = work;
-    let parameters = match args.evaluations {
-        0 => Vec::new(),
-        _ => Parameter::parse_list(keys).map_err(Failure::mistake)?,
-    };
+    let mut parameters = Parameter::parse_list(keys).map_err(Failure::mistake)?;
+    if args.evaluations == 0 {
+        // Nothing is fitted, but what is named has to be there all the same.
+        for parameter in parameters.drain(..).filter(|_| args.fit.is_some()) {
+            model.get(&parameter).map_err(Failure::mistake)?;
+        }
+    }
     let setup = FitSetup {
         model,
         parameters: &parameters,
@@ -174,14 +182,9 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
 
 fn write(path: Option<&Path>, description: &Description) -> Result<(), Failure> {
     match path {
-        Some(path) => write_text(path, &description.text()),
+        Some(path) => output::write_file(path, description.text().as_bytes()),
         None => Ok(()),
     }
-}
-
-pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|e| Failure::Broken(format!("{}: cannot be written: {e}", path.display())))
 }
 
 fn file_name(path: &Path) -> String {

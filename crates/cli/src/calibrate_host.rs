@@ -12,7 +12,7 @@ use blklab_host::{Choice, Disk, Experiment, Queue, RealFiles, System, check_righ
 use blklab_workload::fio;
 
 use crate::args::CalibrateArgs;
-use crate::calibrate::{Work, fit_and_tell, write_text};
+use crate::calibrate::{Work, fit_and_tell};
 use crate::compare::progress;
 use crate::failure::Failure;
 use crate::host::failure;
@@ -56,7 +56,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
     let points = points(writes);
     let rows = measure(args, &points, &system, &disk, cores)?;
     if let Some(path) = &args.output_rows {
-        write_text(path, &write_csv(&rows))?;
+        output::write_file(path, write_csv(&rows).as_bytes())?;
     }
     let start = match disk.name.starts_with("loop") {
         true => LOOP,

@@ -14,7 +14,7 @@ use crate::host;
 use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
-use crate::run::{refuse_pace, replay_mode};
+use crate::run::{refuse_pace, replay_mode, run_was_over};
 use crate::served;
 
 /// The schedulers that are compared where none are named.
@@ -24,6 +24,7 @@ pub(crate) const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq",
 const REPEATS: usize = 5;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    check_outputs(args.sweep.html.as_deref(), args.work.output.as_deref())?;
     match args.host.world {
         WorldArg::Sim => simulate(args),
         WorldArg::Serve => {
@@ -69,6 +70,7 @@ fn simulate(args: &CompareArgs) -> Result<(), Failure> {
 
 /// `blklab replay`.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    check_outputs(args.sweep.html.as_deref(), args.output.as_deref())?;
     let find = |_: &Machine| inputs::trace(&args.trace);
     let comparison = simulated(find, &args.models, &args.pace, &args.sweep)?;
     let sweep = &args.sweep;
@@ -151,6 +153,10 @@ fn simulated(
         machine_text,
     };
     let runs = runs.map_err(Failure::mistake)?;
+    let all: Vec<&Results> = runs.iter().flatten().collect();
+    if record.is_some() && all.iter().all(|run| run.timeline.is_none()) {
+        return Err(run_was_over(&all));
+    }
     Ok(comparison(&schedulers, runs, origin))
 }
 
@@ -170,6 +176,11 @@ pub(crate) fn comparison(
     let mut comparison = blklab_report::compare(&runs);
     comparison.origin = origin;
     comparison
+}
+
+/// A comparison's page and its text need a file each.
+pub(crate) fn check_outputs(page: Option<&Path>, file: Option<&Path>) -> Result<(), Failure> {
+    output::check(&[("--html", page), ("--output", file)])
 }
 
 /// Delivers a comparison as the command's options say.

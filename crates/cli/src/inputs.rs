@@ -159,11 +159,11 @@ pub(crate) fn schedulers(
     for name in names {
         let mut choice = SchedulerChoice::named(name.trim()).map_err(Failure::mistake)?;
         choice.nr_requests = args.nr_requests;
-        choice.nomerges = match args.nomerges {
-            None | Some(0) => NoMerges::All,
-            Some(1) => NoMerges::OneHit,
-            Some(_) => NoMerges::Never,
-        };
+        choice.nomerges = args.nomerges.map(|level| match level {
+            0 => NoMerges::All,
+            1 => NoMerges::OneHit,
+            _ => NoMerges::Never,
+        });
         if choices
             .iter()
             .any(|c: &SchedulerChoice| c.kind.name == choice.kind.name)

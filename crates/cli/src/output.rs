@@ -1,5 +1,6 @@
 //! Results go to standard output or whole into a file, never half.
 
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -16,29 +17,59 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Checks, before any work, that results have a place each: the options that
+/// name files, and what they name.
+pub(crate) fn check(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let named = files
+        .iter()
+        .filter_map(|(option, path)| Some((option, (*path)?)));
+    let mut seen: Vec<(&str, &Path)> = Vec::new();
+    for (option, path) in named {
+        has_folder(path)?;
+        // A pipe or a terminal takes one thing after the other.
+        let replaces = !path.exists() || path.is_file();
+        let same = |(_, other): &&(&str, &Path)| *other == path;
+        if let (true, Some((other, _))) = (replaces, seen.iter().find(same)) {
+            let path = path.display();
+            return Err(Failure::mistake(format!(
+                "{option} {path}: {other} writes that file too; give another"
+            )));
+        }
+        seen.push((option, path));
+    }
+    Ok(())
+}
+
+fn cannot_write(path: &Path, why: impl Display) -> String {
+    format!("{}: cannot write: {why}", path.display())
+}
+
+fn has_folder(path: &Path) -> Result<(), Failure> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            let why = "its folder does not exist";
+            Err(Failure::Mistake(cannot_write(path, why)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file: it appears whole, or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let fault = |e: &dyn std::fmt::Display| {
-        Failure::Mistake(format!("{}: cannot write: {e}", path.display()))
-    };
-    if !path
-        .parent()
-        .is_none_or(|p| p.as_os_str().is_empty() || p.is_dir())
-    {
-        return Err(fault(&"its folder does not exist"));
-    }
+    let broken = |e: std::io::Error| Failure::Broken(cannot_write(path, e));
+    has_folder(path)?;
     if path.exists() && !path.is_file() {
         // A pipe or a terminal cannot be replaced.
-        return std::fs::write(path, bytes).map_err(|e| fault(&e));
+        return std::fs::write(path, bytes).map_err(broken);
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".blklab-")
         .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(|e| fault(&e))?;
-    file.write_all(bytes).map_err(|e| fault(&e))?;
-    set_usual_rights(file.as_file()).map_err(|e| fault(&e))?;
-    file.persist(path).map_err(|e| fault(&e.error))?;
+        .map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
+    file.write_all(bytes).map_err(broken)?;
+    set_usual_rights(file.as_file()).map_err(broken)?;
+    file.persist(path).map_err(|e| broken(e.error))?;
     Ok(())
 }
 

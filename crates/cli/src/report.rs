@@ -4,11 +4,12 @@ use std::path::Path;
 
 use blklab_report::merge::{self, Part};
 
-use crate::compare::deliver;
+use crate::compare::{check_outputs, deliver};
 use crate::failure::Failure;
 use crate::host_args::ReportArgs;
 
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
+    check_outputs(args.html.as_deref(), args.output.as_deref())?;
     let mut parts = Vec::new();
     for path in &args.files {
         let place = path.display();

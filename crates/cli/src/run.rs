@@ -26,6 +26,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "{option} needs --html or --perfetto"
         )));
     }
+    output::check(&[
+        ("--perfetto", perfetto),
+        ("--html", page),
+        ("--output", args.work.output.as_deref()),
+    ])?;
     let (machine, machine_text) = inputs::machine(&args.work.models.machine)?;
     let (drive, drive_text) = inputs::drive(&args.work.models.drive)?;
     let names = [args.scheduler.clone()];
@@ -54,6 +59,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }),
     }
     .map_err(Failure::mistake)?;
+    if record.is_some() && results.timeline.is_none() {
+        return Err(run_was_over(&[&results]));
+    }
     if args.output_format == RunFormat::Normal {
         // fio's text has no place for them, and its JSON has.
         let notes = results.notes.iter();
@@ -86,17 +94,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     output::deliver(&text, args.work.output.as_deref())
 }
 
+/// A timeline that begins when nothing happens any more.
+pub(crate) fn run_was_over(runs: &[&Results]) -> Failure {
+    let end_ns = runs.iter().map(|run| run.elapsed_ns).max().unwrap_or(0);
+    Failure::mistake(format!(
+        "--timeline-start: the run was over after {:.3} ms; a timeline begins before",
+        end_ns as f64 / 1e6
+    ))
+}
+
 /// Writes the run's timeline for Perfetto.
 fn write_trace(path: &Path, results: &Results) -> Result<(), Failure> {
-    let trace = perfetto::render(results).ok_or_else(|| {
-        let end_ms = results.elapsed_ns as f64 / 1e6;
-        Failure::mistake(format!(
-            "--timeline-start: the run was over after {end_ms:.3} ms; a timeline begins before"
-        ))
-    })?;
     if results.timeline.as_ref().is_some_and(|t| t.cut) {
         eprintln!("blklab: the timeline is full; it ends before its window does");
     }
+    let trace = perfetto::render(results).ok_or_else(|| run_was_over(&[results]))?;
     output::write_file(path, &trace)
 }
 

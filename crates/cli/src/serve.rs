@@ -13,7 +13,10 @@ use crate::serve_args::{GetArgs, ServeArgs, SetArgs};
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let spec = spec(args)?;
-    let config = spec.resolve().map_err(Failure::mistake)?;
+    let config = spec.resolve().map_err(|problem| match &args.config {
+        Some(path) => Failure::mistake(format!("{}: {problem}", path.display())),
+        None => Failure::mistake(problem),
+    })?;
     // Before any thread starts, so that none misses a signal.
     let broken = |e: std::io::Error| Failure::Broken(e.to_string());
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(broken)?;

@@ -372,7 +372,9 @@ impl Disk {
     /// Sets a tunable of the scheduler.
     pub(crate) fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), String> {
         match self.queue.elevator_mut() {
-            Some(elevator) => elevator.set_tunable(name, value).map_err(|e| e.to_string()),
+            Some(elevator) => elevator
+                .set_tunable(name, value)
+                .map_err(|e| format!("{}: {e}", elevator.name())),
             None => Err("there is no scheduler, and so no tunables".to_string()),
         }
     }

@@ -163,7 +163,10 @@ impl ServerSpec {
                 .resolve()
                 .map_err(|e| format!("the export {:?}: {e}", spec.name))?;
             if exports.iter().any(|known| known.name == export.name) {
-                return Err(format!("two exports are called {:?}", export.name));
+                return Err(match export.name.as_str() {
+                    "" => "two exports have no name; give each its own".to_string(),
+                    name => format!("two exports are called {name:?}"),
+                });
             }
             exports.push(export);
         }

@@ -36,7 +36,6 @@ impl Disk {
         let driver = Driver::new(spec, seed);
         let mut queue = RequestQueue::new(&driver.queue_config(cpus as usize));
         scheduler.put_on(&mut queue).map_err(SetupError::Queue)?;
-        queue.limits_mut().nomerges = scheduler.nomerges;
         Ok(Disk {
             name: name.to_string(),
             queue,

@@ -1,6 +1,6 @@
 //! What a run is made of, checked before anything runs.
 
-use blklab_blk::{NoMerges, RequestQueue, TunableError, Unit};
+use blklab_blk::{NoMerges, RequestQueue, TunableError};
 use blklab_device::DriveSpec;
 use blklab_elevator::ElevatorType;
 use blklab_stats::Window;
@@ -81,8 +81,8 @@ pub struct SchedulerChoice {
     pub tunables: Vec<(String, i64)>,
     /// `queue/nr_requests`, where it is not the kernel's default.
     pub nr_requests: Option<u32>,
-    /// `queue/nomerges`.
-    pub nomerges: NoMerges,
+    /// `queue/nomerges`; the queue's own if not given.
+    pub nomerges: Option<NoMerges>,
 }
 
 impl SchedulerChoice {
@@ -98,7 +98,7 @@ impl SchedulerChoice {
             kind,
             tunables: Vec::new(),
             nr_requests: None,
-            nomerges: NoMerges::All,
+            nomerges: None,
         })
     }
 
@@ -120,16 +120,9 @@ impl SchedulerChoice {
             let list = TunableError::Unknown { known };
             return Err(fault(format!("no such tunable; {list}{hint}")));
         };
-        let unit = match t.unit {
-            Unit::Count | Unit::Bool => String::new(),
-            unit => format!(" {}", unit.symbol()),
-        };
-        let number: i64 = value.parse().map_err(|_| {
-            fault(format!(
-                "{value} is no number; legal is {} to {}{unit}",
-                t.min, t.max
-            ))
-        })?;
+        let number: i64 = value
+            .parse()
+            .map_err(|_| fault(format!("{value} is no number; legal is {}", t.range())))?;
         if !(t.min..=t.max).contains(&number) {
             return Err(fault(TunableError::Range(*t, number).to_string()));
         }
@@ -147,6 +140,9 @@ impl SchedulerChoice {
         queue.set_elevator(self.kind.build(&info));
         if let Some(nr) = self.nr_requests {
             queue.set_nr_requests(nr)?;
+        }
+        if let Some(nomerges) = self.nomerges {
+            queue.limits_mut().nomerges = nomerges;
         }
         if let Some(elevator) = queue.elevator_mut() {
             for (name, value) in &self.tunables {

@@ -10,7 +10,7 @@ const EXCERPT_CHARS: usize = 48;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file could not be opened or read, or its gzip stream is damaged.
-    #[error("{file}: after line {line}: {source}")]
+    #[error("{file}: {}{source}", if *line == 0 { String::new() } else { format!("after line {line}: ") })]
     Io {
         /// The trace's file.
         file: String,
