@@ -14,6 +14,7 @@ pub struct Small {
     map_unit: u32,
     layout: &'static str,
     scheduling: &'static str,
+    reads_in_a_row: u32,
     interleave: &'static str,
     multi_plane: &'static str,
     policy: &'static str,
@@ -133,6 +134,7 @@ read_us = 1
 write_us = 2
 interval_us = 0.2
 scheduling = "{scheduling}"
+reads_in_a_row = {reads_in_a_row}
 [geometry]
 channels = {channels}
 packages_per_channel = {packages}
@@ -176,6 +178,7 @@ power_loss_protection = {protected}
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
             scheduling = self.scheduling,
+            reads_in_a_row = self.reads_in_a_row,
             channels = self.channels,
             packages = self.packages,
             dies = self.dies,
@@ -221,9 +224,13 @@ power_loss_protection = {protected}
 /// Any of them.
 pub fn small() -> impl Strategy<Value = Small> {
     let shape = (1u32..4, 1u32..3, 1u32..3, 1u32..3, 0u32..4);
+    let reads_in_a_row = prop::sample::select(vec![1u32, 3, 1 << 20]);
     let names = (
         prop::sample::select(vec!["striped", "ranges"]),
-        prop::sample::select(vec!["fcfs", "out_of_order", "read_priority", "paq"]),
+        (
+            prop::sample::select(vec!["fcfs", "out_of_order", "read_priority", "paq"]),
+            reads_in_a_row,
+        ),
         prop::sample::select(vec!["package", "die", "plane"]),
         prop::sample::select(vec!["none", "same_page", "any"]),
         prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
@@ -254,7 +261,8 @@ pub fn small() -> impl Strategy<Value = Small> {
             planes: shape.3,
             spare_blocks: shape.4,
             layout: names.0,
-            scheduling: names.1,
+            scheduling: names.1.0,
+            reads_in_a_row: names.1.1,
             interleave: names.2,
             multi_plane: names.3,
             policy: names.4,

@@ -46,6 +46,12 @@ impl Backend {
         group
     }
 
+    /// Whether a read waits for a page of a block. (Only reads that came before
+    /// its erase do: nothing is valid in it any more.)
+    fn is_read(&self, unit: &Unit, block: u32) -> bool {
+        self.ops.of(unit.reads).any(|read| read.block == block)
+    }
+
     /// Which queue is next, by the drive's scheduling.
     #[inline]
     pub(super) fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
@@ -65,7 +71,11 @@ impl Backend {
         let chosen = match self.scheduling {
             Scheduling::ReadPriority if unit.reads_in_a_row >= self.reads_in_a_row => waiting
                 .clone()
-                .find(|(queue, _)| *queue != Queue::Reads)
+                .find(|(queue, head)| match queue {
+                    Queue::Reads => false,
+                    Queue::Programs => true,
+                    _ => !self.is_read(unit, self.ops[*head].block),
+                })
                 .or_else(|| waiting.next()),
             Scheduling::ReadPriority => waiting.next(),
             Scheduling::OutOfOrder | Scheduling::Paq => {
@@ -112,7 +122,7 @@ impl Backend {
         let bit = |op: &Op| self.partners.bit(op);
         let mut closed = 0;
         for erase in self.ops.of(unit.erases).skip(1) {
-            if (self.ops.of(unit.reads)).any(|read| read.block == erase.block) {
+            if self.is_read(unit, erase.block) {
                 closed |= bit(erase);
             }
         }

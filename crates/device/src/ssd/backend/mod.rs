@@ -405,3 +405,6 @@ impl Backend {
         true
     }
 }
+
+#[cfg(test)]
+mod choose_tests;
