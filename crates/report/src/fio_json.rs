@@ -5,8 +5,8 @@
 use std::io;
 
 use blklab_stats::{
-    BatchBuckets, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats, Histogram,
-    HwQueueStats, JobResults, MergeStats, Results,
+    BatchBuckets, ChannelStats, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats,
+    Histogram, HwQueueStats, JobResults, MergeStats, Results, SlcStats,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -264,19 +264,6 @@ fn disk_facts(disk: &DiskStats) -> Value {
     let counters: Map<String, Value> = counters
         .map(|counter| (counter.name.to_string(), counter.value.into()))
         .collect();
-    let channels = device.channels.iter();
-    let channels: Vec<Value> = channels
-        .map(|channel| {
-            json!({
-                "reads": channel.reads,
-                "writes": channel.writes,
-                "bus_busy_ns": channel.bus_busy_ns,
-                "die_busy_ns": channel.die_busy_ns,
-                "queue_ns": channel.queue_ns,
-                "longest_queue": channel.longest_queue,
-            })
-        })
-        .collect();
     json!({
         "name": disk.name,
         "counted_ns": disk.counted_ns,
@@ -292,50 +279,86 @@ fn disk_facts(disk: &DiskStats) -> Value {
             "hctx": queue.hctx.iter().map(hctx_facts).collect::<Vec<Value>>(),
         },
         "scheduler": counters,
-        "device": {
-            "channels": channels,
-            "reads_behind_writes": device.reads_behind_writes,
-            "reads_behind_writes_ns": device.reads_behind_writes_ns,
-            "channel_conflicts": device.channel_conflicts,
-            "die_conflicts": device.die_conflicts,
-            "flash_reads": device.flash_reads,
-            "flash_programs": device.flash_programs,
-            "flash_erases": device.flash_erases,
-            "host_sectors_written": device.host_sectors_written,
-            "flash_sectors_programmed": device.flash_sectors_programmed,
-            "write_amplification": device.write_amplification(),
-            "multi_plane_commands": device.multi_plane_commands,
-            "suspensions": device.suspensions,
-            "cache_reads": device.cache_reads,
-            "cache_programs": device.cache_programs,
-            "copybacks": device.copybacks,
-            "reads_packed": device.reads_packed,
-            "reads_clumped": device.reads_clumped,
-            "cache_read_hits": device.cache_read_hits,
-            "power_losses": device.power_losses,
-            "power_loss_sectors": device.power_loss_sectors,
-            "read_cache_lookups": device.read_cache_lookups,
-            "read_cache_hits": device.read_cache_hits,
-            "map_lookups": device.map_lookups,
-            "map_hits": device.map_hits,
-            "map_reads": device.map_reads,
-            "map_programs": device.map_programs,
-            "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
-            "collection": collection_facts(&device.collection),
-            "fetches": {
+        "device": device_facts(device),
+    })
+}
+
+fn device_facts(device: &DeviceStats) -> Value {
+    let mut facts = fields(json!({
+        "channels": device.channels.iter().map(channel_facts).collect::<Vec<Value>>(),
+        "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
+        "collection": collection_facts(&device.collection),
+        "fetches": {
             "commands": device.fetches.commands,
             "wait_ns": device.fetches.wait_ns,
         },
-        "slc": {
-                "sectors_written": device.slc.sectors_written,
-                "sectors_past": device.slc.sectors_past,
-                "pages_read": device.slc.pages_read,
-                "blocks_folded": device.slc.blocks_folded,
-                "sectors_folded": device.slc.sectors_folded,
-            },
-            "merges": merge_facts(&device.merges),
-            "wear": wear_facts(device),
-        },
+        "slc": slc_facts(&device.slc),
+        "merges": merge_facts(&device.merges),
+        "wear": wear_facts(device),
+    }));
+    facts.extend(fields(flash_counts(device)));
+    facts.extend(fields(controller_counts(device)));
+    Value::Object(facts)
+}
+
+fn channel_facts(channel: &ChannelStats) -> Value {
+    json!({
+        "reads": channel.reads,
+        "writes": channel.writes,
+        "bus_busy_ns": channel.bus_busy_ns,
+        "die_busy_ns": channel.die_busy_ns,
+        "queue_ns": channel.queue_ns,
+        "longest_queue": channel.longest_queue,
+    })
+}
+
+fn slc_facts(slc: &SlcStats) -> Value {
+    json!({
+        "sectors_written": slc.sectors_written,
+        "sectors_past": slc.sectors_past,
+        "pages_read": slc.pages_read,
+        "blocks_folded": slc.blocks_folded,
+        "sectors_folded": slc.sectors_folded,
+    })
+}
+
+/// What the flash did, and what waited for it.
+fn flash_counts(device: &DeviceStats) -> Value {
+    json!({
+        "reads_behind_writes": device.reads_behind_writes,
+        "reads_behind_writes_ns": device.reads_behind_writes_ns,
+        "channel_conflicts": device.channel_conflicts,
+        "die_conflicts": device.die_conflicts,
+        "flash_reads": device.flash_reads,
+        "flash_programs": device.flash_programs,
+        "flash_erases": device.flash_erases,
+        "host_sectors_written": device.host_sectors_written,
+        "flash_sectors_programmed": device.flash_sectors_programmed,
+        "write_amplification": device.write_amplification(),
+        "multi_plane_commands": device.multi_plane_commands,
+        "suspensions": device.suspensions,
+        "cache_reads": device.cache_reads,
+        "cache_programs": device.cache_programs,
+        "copybacks": device.copybacks,
+        "reads_packed": device.reads_packed,
+        "reads_clumped": device.reads_clumped,
+    })
+}
+
+/// What the controller's DRAM did, and what a loss of power cost.
+fn controller_counts(device: &DeviceStats) -> Value {
+    json!({
+        "cache_read_hits": device.cache_read_hits,
+        "power_losses": device.power_losses,
+        "power_loss_sectors": device.power_loss_sectors,
+        "read_cache_lookups": device.read_cache_lookups,
+        "read_cache_hits": device.read_cache_hits,
+        "read_ahead_units": device.read_ahead_units,
+        "read_ahead_units_used": device.read_ahead_units_used,
+        "map_lookups": device.map_lookups,
+        "map_hits": device.map_hits,
+        "map_reads": device.map_reads,
+        "map_programs": device.map_programs,
     })
 }
 

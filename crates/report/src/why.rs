@@ -313,6 +313,19 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
                 ratio(total(run, |d| d.device.read_cache_hits), lookups)
             },
         ),
+        count("map units read ahead", |d| d.read_ahead_units),
+        fact(
+            schedulers,
+            (
+                Place::Drive,
+                "map units read ahead and then used",
+                FactUnit::Share,
+            ),
+            |run| {
+                let ahead = total(run, |d| d.device.read_ahead_units);
+                ratio(total(run, |d| d.device.read_ahead_units_used), ahead)
+            },
+        ),
     ]
 }
 

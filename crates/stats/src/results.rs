@@ -665,6 +665,10 @@ pub struct DeviceStats {
     pub read_cache_lookups: u64,
     /// Those found there.
     pub read_cache_hits: u64,
+    /// Map units that the drive read ahead of sequential readers.
+    pub read_ahead_units: u64,
+    /// Those of them that were then asked for.
+    pub read_ahead_units_used: u64,
     /// Movements of a disk's arm.
     pub seeks: u64,
     /// Time they took, in nanoseconds.

@@ -16,6 +16,8 @@ pub(super) enum MapWaiter {
     Command(u32),
     /// A page to be programmed, by its record.
     Record(u32),
+    /// Slots that are read ahead, by their fetch.
+    ReadAhead(u32),
 }
 
 /// A page of the map on its way into DRAM.
@@ -129,6 +131,7 @@ impl Ssd {
         for waiter in waiters.drain(..) {
             match waiter {
                 MapWaiter::Record(record) => self.rewrite_read_done(now_ns, record),
+                MapWaiter::ReadAhead(fetch) => self.read_ahead_map_fetched(now_ns, fetch),
                 MapWaiter::Command(command) => {
                     let active = &mut self.commands[command as usize];
                     active.parts -= 1;

@@ -31,6 +31,7 @@ mod op;
 mod pace;
 mod paq;
 mod power;
+mod read_ahead;
 mod read_cache;
 mod recorder;
 mod rng;
@@ -66,6 +67,7 @@ use link::Link;
 use mapping::{MapRead, MapWaiter};
 use op::{NONE, Op, OpKind, Source};
 use pace::Pace;
+use read_ahead::ReadAhead;
 use read_cache::ReadCache;
 use rng::Rng;
 use stripe::Stripe;
@@ -148,6 +150,8 @@ pub struct Ssd {
     arbiter: Option<Box<Arbiter>>,
     /// Likewise.
     read_cache: Option<Box<ReadCache>>,
+    /// Likewise.
+    read_ahead: Option<Box<ReadAhead>>,
     /// What merges of logs do, plane by plane; empty where pages are mapped.
     merging: Vec<Merging>,
     /// Where the host is kept in step with collection.
@@ -196,6 +200,9 @@ impl Ssd {
             read_cache: spec
                 .read_cache
                 .map(|cache| Box::new(ReadCache::new(&cache, spec.ftl.map_unit_bytes))),
+            read_ahead: (spec.read_cache.as_ref())
+                .and_then(|cache| ReadAhead::new(&spec, cache))
+                .map(Box::new),
             merging: match spec.ftl.mapping {
                 Mapping::Page => Vec::new(),
                 Mapping::Hybrid(_) => vec![Merging::default(); spec.geometry.planes() as usize],
@@ -334,17 +341,26 @@ impl Ssd {
     #[inline]
     fn start_read(&mut self, now_ns: u64, index: u32) {
         if self.cmt.is_some() {
-            let command = &self.commands[index as usize];
-            let unit = self.spec.ftl.map_unit_bytes as u64;
-            let first = (command.first_byte / unit) as u32;
-            let last = ((command.first_byte + command.bytes - 1) / unit) as u32;
+            let (first, last) = self.slots_of(index);
             let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
             self.commands[index as usize].parts = fetches;
             if fetches > 0 {
-                return;
+                return self.read_ahead(now_ns, first, last);
             }
         }
         self.read_mapped(now_ns, index);
+        if self.read_ahead.is_some() {
+            let (first, last) = self.slots_of(index);
+            self.read_ahead(now_ns, first, last);
+        }
+    }
+
+    /// The first and the last map unit of a command.
+    fn slots_of(&self, index: u32) -> (u32, u32) {
+        let command = &self.commands[index as usize];
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        let last = (command.first_byte + command.bytes - 1) / unit;
+        ((command.first_byte / unit) as u32, last as u32)
     }
 
     /// Turns a read into one operation for every page it touches.
@@ -440,6 +456,9 @@ impl Ssd {
 
     #[inline]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
+        if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, bytes) {
+            return;
+        }
         let at = self.ftl.parts(at);
         let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, bytes as u32);
         op.command = self.commands[owner as usize].number;
@@ -527,6 +546,7 @@ impl Ssd {
         }
         match op.source {
             Source::Host => self.host_read_done(now_ns, op),
+            Source::ReadAhead => self.read_ahead_done(now_ns, op),
             Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
             Source::Program => self.program_done(now_ns, op.owner),
             Source::Gc => self.collection_done(now_ns, op),

@@ -18,6 +18,8 @@ pub(crate) enum OpKind {
 pub(crate) enum Source {
     /// A host command; the owner is its index.
     Host,
+    /// A page that a sequential reader will want; the owner is its fetch.
+    ReadAhead,
     /// The rest of a map entry that a write covers in part; the owner is the
     /// page program that waits for it.
     Rewrite,
@@ -82,7 +84,7 @@ impl Op {
         match self.source {
             _ if self.collects => Cause::Collection,
             Source::Gc | Source::Merge => Cause::Collection,
-            Source::Host | Source::Rewrite | Source::Program => Cause::Host,
+            Source::Host | Source::ReadAhead | Source::Rewrite | Source::Program => Cause::Host,
             Source::MapFetch | Source::MapMerge | Source::MapWrite | Source::DiscardLog => {
                 Cause::Map
             }

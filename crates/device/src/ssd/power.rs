@@ -79,6 +79,9 @@ impl Ssd {
         if let Some(cache) = &mut self.read_cache {
             cache.clear();
         }
+        if let Some(ahead) = &mut self.read_ahead {
+            ahead.clear();
+        }
     }
 
     /// Pages whose spare areas have to be read to know what was written last:

@@ -2,7 +2,8 @@
 //!
 //! What is being written is in DRAM anyway until it is programmed (see
 //! [`super::write`]); this keeps what came from the flash. A write or a discard
-//! of a map unit removes it.
+//! of a map unit removes it. [`super::read_ahead`] brings in what a sequential
+//! reader will want next.
 
 use super::Ssd;
 use super::ftl::Located;
@@ -14,6 +15,8 @@ use super::spec::{ReadCachePolicy, ReadCacheSpec};
 #[derive(Clone, Debug)]
 pub(crate) struct ReadCache {
     slots: Lru,
+    /// By a slot's place among `slots`: it was read ahead and not used yet.
+    ahead: Vec<bool>,
     policy: ReadCachePolicy,
 }
 
@@ -22,11 +25,17 @@ impl ReadCache {
         let units = spec.size_bytes / map_unit_bytes as u64;
         ReadCache {
             slots: Lru::new(units.clamp(1, 1 << 30) as u32),
+            ahead: Vec::new(),
             policy: spec.policy,
         }
     }
 
-    /// Whether a slot is in the cache.
+    /// Whether a slot is in the cache; nobody wants it now.
+    pub(crate) fn has(&self, slot: u32) -> bool {
+        self.slots.find(slot).is_some()
+    }
+
+    /// Whether a slot that is wanted is in the cache.
     pub(crate) fn hit(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
         if let (Some(index), ReadCachePolicy::Lru) = (index, self.policy) {
@@ -35,15 +44,28 @@ impl ReadCache {
         index.is_some()
     }
 
-    fn insert(&mut self, slot: u32) {
-        if self.slots.find(slot).is_none() {
-            self.slots.insert(slot);
+    /// Whether a slot in the cache was read ahead and is used for the first
+    /// time.
+    pub(super) fn use_ahead(&mut self, slot: u32) -> bool {
+        let index = self.slots.find(slot);
+        index.is_some_and(|index| std::mem::take(&mut self.ahead[index as usize]))
+    }
+
+    fn insert(&mut self, slot: u32, ahead: bool) {
+        if self.slots.find(slot).is_some() {
+            return;
         }
+        let index = self.slots.insert(slot) as usize;
+        if index == self.ahead.len() {
+            self.ahead.push(ahead);
+        }
+        self.ahead[index] = ahead;
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
+        self.ahead.clear();
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
@@ -74,6 +96,7 @@ impl Ssd {
                 let hit = cache.hit(slot);
                 self.stats.read_cache_lookups += 1;
                 self.stats.read_cache_hits += hit as u64;
+                self.stats.read_ahead_units_used += (hit && cache.use_ahead(slot)) as u64;
                 #[cfg(test)]
                 if hit {
                     self.witness_cache_hit(index, slot);
@@ -86,23 +109,26 @@ impl Ssd {
     /// Keeps what a read brought from the flash, unless it was written anew
     /// meanwhile.
     pub(super) fn keep_read(&mut self, op: &Op) {
-        let command = self.commands[op.owner as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let first = (command.first_byte / unit) as u32;
-        let last = ((command.first_byte + command.bytes - 1) / unit) as u32;
+        let (first, last) = self.slots_of(op.owner);
         for slot in first..=last {
-            let Located::Flash(at) = self.ftl.locate(slot) else {
-                continue;
-            };
-            let page = self.ftl.parts(at);
-            if let Some(cache) = &mut self.read_cache
-                && (page.block, page.page) == (op.block, op.page)
-            {
-                cache.insert(slot);
-                #[cfg(test)]
-                if let Some(witness) = &mut self.witness {
-                    witness.cache(slot, at);
-                }
+            self.keep_slot(slot, op, false);
+        }
+    }
+
+    /// Keeps a slot if it still is where an operation has read; `ahead` where
+    /// nobody has asked for it.
+    pub(super) fn keep_slot(&mut self, slot: u32, op: &Op, ahead: bool) {
+        let Located::Flash(at) = self.ftl.locate(slot) else {
+            return;
+        };
+        let page = self.ftl.parts(at);
+        if let Some(cache) = &mut self.read_cache
+            && (page.block, page.page) == (op.block, op.page)
+        {
+            cache.insert(slot, ahead);
+            #[cfg(test)]
+            if let Some(witness) = &mut self.witness {
+                witness.cache(slot, at);
             }
         }
     }

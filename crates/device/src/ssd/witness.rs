@@ -352,6 +352,19 @@ impl Ssd {
         }
     }
 
+    /// A command takes what it waits for from a page that was read ahead.
+    pub(super) fn witness_joined(&mut self, index: u32, op: &Op) {
+        let tag = self.commands[index as usize].tag;
+        if let Some(witness) = &mut self.witness {
+            let page = FlashPage {
+                plane: op.plane,
+                block: op.block,
+                page: op.page,
+            };
+            witness.host_page_read(tag, page);
+        }
+    }
+
     /// A write has given a slot its place; `rest` is where it was before.
     pub(super) fn witness_write(&mut self, index: u32, slot: u32, record: u32, rest: Located) {
         let command = self.commands[index as usize];

@@ -214,7 +214,9 @@ power_loss_protection = {protected}
                 _ => "[nvme]\narbitration = \"weighted\"\nqueue_priorities = \"lu\"",
             },
             read_cache = match self.read_cache {
-                true => "[read_cache]\nsize_kb = 64\npolicy = \"lru\"",
+                true =>
+                    "[read_cache]\nsize_kb = 64\npolicy = \"lru\"\n\
+                     read_ahead_kb = 16\nread_ahead_streams = 4",
                 false => "",
             },
         )

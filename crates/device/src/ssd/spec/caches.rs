@@ -28,6 +28,10 @@ pub struct ReadCacheSpec {
     pub size_bytes: u64,
     /// What makes room.
     pub policy: ReadCachePolicy,
+    /// How far a sequential reader is read ahead of; 0 where nothing is.
+    pub read_ahead_bytes: u64,
+    /// How many sequential readers are followed at once.
+    pub read_ahead_streams: u32,
 }
 
 /// What leaves the read cache for something new.
@@ -65,7 +69,17 @@ pub(super) fn read_read_cache(table: &Table<'_>) -> Result<ReadCacheSpec, ReadEr
                 ("fifo", ReadCachePolicy::Fifo),
             ],
         )?,
+        read_ahead_bytes: table.int_or("read_ahead_kb", 0..=1 << 20, 0)? * 1024,
+        read_ahead_streams: table.int_or("read_ahead_streams", 1..=64, 8)? as u32,
     };
+    let streams = cache.read_ahead_streams as u64;
+    if cache.read_ahead_bytes * streams > cache.size_bytes {
+        let most = cache.size_bytes / 1024 / streams;
+        return Err(table.wrong(
+            "read_ahead_kb",
+            format!("legal is at most {most} (size_kb / read_ahead_streams)"),
+        ));
+    }
     table.finish()?;
     Ok(cache)
 }
