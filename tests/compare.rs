@@ -106,6 +106,24 @@ fn a_tunable_changes_the_run() {
 }
 
 #[test]
+fn a_scheduler_is_compared_with_itself_set_otherwise() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let list = "mq-deadline,mq-deadline:fifo_batch=1:writes_starved=9";
+    let args = [
+        "compare",
+        "mixed.fio",
+        "--schedulers",
+        list,
+        "--repeats",
+        "1",
+    ];
+    let out = place.blklab(&args).ok().out;
+    let variant = " mq-deadline fifo_batch=1 writes_starved=9 ";
+    assert!(out.contains(variant), "{out}");
+}
+
+#[test]
 fn fio_options_behind_two_dashes_are_a_job() {
     let place = Place::new();
     let done = place

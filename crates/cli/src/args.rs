@@ -190,9 +190,10 @@ pub(crate) struct CompareArgs {
 /// What is compared, and what is made of it.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
-    /// The schedulers, the one to compare with first; if not given
+    /// The schedulers, the one to compare with first; one and the same with other
+    /// tunables is written NAME:TUNABLE=VALUE. If not given
     /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
-    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME[:TUNABLE=VALUE],...")]
     pub(crate) schedulers: Option<Vec<String>>,
 
     /// Runs of each scheduler; if not given 5, each with a seed of its own, or

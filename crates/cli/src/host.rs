@@ -12,6 +12,7 @@ use crate::compare::{command_line, deliver_as, progress};
 use crate::failure::Failure;
 use crate::inputs::{self, Work};
 use crate::output;
+use crate::scheduler_list::{Listed, listed};
 
 /// Repeats where the user does not say: drift shows by then, and a real drive
 /// takes real time.
@@ -141,44 +142,14 @@ fn choices(args: &CompareArgs, queue: &Queue<RealFiles>) -> Result<Vec<Choice>, 
         Some(names) => names.clone(),
         None => queue.schedulers().map_err(failure)?.names,
     };
-    let mut choices: Vec<Choice> = names
-        .iter()
-        .map(|name| Choice {
-            scheduler: name.trim().to_string(),
-            tunables: Vec::new(),
-            nr_requests: args.work.models.nr_requests,
-            nomerges: args.work.models.nomerges,
-        })
-        .collect();
-    for set in &args.work.models.sets {
-        let form = || {
-            Failure::mistake(format!(
-                "--set {set}: not of the form scheduler.tunable=value, such as \
-                 mq-deadline.fifo_batch=1"
-            ))
-        };
-        let (target, value) = set.split_once('=').ok_or_else(form)?;
-        let (scheduler, tunable) = target.split_once('.').ok_or_else(form)?;
-        // The name becomes part of a path in sysfs.
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if tunable.is_empty() || !tunable.chars().all(plain) {
-            return Err(form());
-        }
-        let mut found = false;
-        for choice in choices.iter_mut().filter(|c| c.scheduler == scheduler) {
-            choice
-                .tunables
-                .push((tunable.to_string(), value.to_string()));
-            found = true;
-        }
-        if !found {
-            return Err(Failure::mistake(format!(
-                "--set {set}: {scheduler} is not among the schedulers of this run ({})",
-                names.join(", ")
-            )));
-        }
-    }
-    Ok(choices)
+    let list = listed(&names, &args.work.models.sets)?;
+    let choice = |listed: Listed| Choice {
+        scheduler: listed.name,
+        tunables: listed.tunables,
+        nr_requests: args.work.models.nr_requests,
+        nomerges: args.work.models.nomerges,
+    };
+    Ok(list.into_iter().map(choice).collect())
 }
 
 fn writes(experiment: &Experiment<'_>) -> bool {

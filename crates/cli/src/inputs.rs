@@ -10,6 +10,7 @@ use blklab_workload::{hint, library, trace};
 
 use crate::args::{ModelArgs, WorkArgs};
 use crate::failure::Failure;
+use crate::scheduler_list::listed;
 
 /// What a command works on.
 pub(crate) enum Work {
@@ -150,60 +151,24 @@ fn described(
     })
 }
 
-/// The schedulers named, set as `--set` says.
+/// The schedulers named, set as the options say.
 pub(crate) fn schedulers(
     names: &[String],
     args: &ModelArgs,
 ) -> Result<Vec<SchedulerChoice>, Failure> {
     let mut choices = Vec::new();
-    for name in names {
-        let mut choice = SchedulerChoice::named(name.trim()).map_err(Failure::mistake)?;
+    for listed in listed(names, &args.sets)? {
+        let mut choice = SchedulerChoice::named(&listed.name).map_err(Failure::mistake)?;
+        for (tunable, value) in &listed.tunables {
+            choice.set(tunable, value).map_err(Failure::mistake)?;
+        }
         choice.nr_requests = args.nr_requests;
         choice.nomerges = args.nomerges.map(|level| match level {
             0 => NoMerges::All,
             1 => NoMerges::OneHit,
             _ => NoMerges::Never,
         });
-        if choices
-            .iter()
-            .any(|c: &SchedulerChoice| c.kind.name == choice.kind.name)
-        {
-            return Err(Failure::mistake(format!(
-                "--schedulers: {} is named twice",
-                choice.kind.name
-            )));
-        }
         choices.push(choice);
     }
-    for set in &args.sets {
-        apply(set, &mut choices)?;
-    }
     Ok(choices)
-}
-
-fn apply(set: &str, choices: &mut [SchedulerChoice]) -> Result<(), Failure> {
-    let form = || {
-        Failure::mistake(format!(
-            "--set {set}: not of the form scheduler.tunable=value, such as mq-deadline.fifo_batch=1"
-        ))
-    };
-    let (target, value) = set.split_once('=').ok_or_else(form)?;
-    let (scheduler, tunable) = target.split_once('.').ok_or_else(form)?;
-    let here: Vec<&str> = choices.iter().map(|c| c.kind.name).collect();
-    let mut found = false;
-    for choice in choices.iter_mut().filter(|c| c.kind.name == scheduler) {
-        found = true;
-        choice
-            .set(tunable, value)
-            .map_err(|e| Failure::mistake(format!("--set {set}: {e}")))?;
-    }
-    if found {
-        return Ok(());
-    }
-    // A scheduler that does not exist deserves the better message.
-    SchedulerChoice::named(scheduler).map_err(|e| Failure::mistake(format!("--set {set}: {e}")))?;
-    let here = here.join(", ");
-    Err(Failure::mistake(format!(
-        "--set {set}: {scheduler} is not among the schedulers of this run ({here})"
-    )))
 }

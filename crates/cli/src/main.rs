@@ -17,6 +17,7 @@ mod probe;
 mod record;
 mod report;
 mod run;
+mod scheduler_list;
 mod serve;
 mod serve_args;
 mod served;

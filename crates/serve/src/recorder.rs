@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use blklab_blk::TraceEvent;
 use blklab_workload::trace::BlktraceWriter;
-use blklab_workload::trace::tracefs::{Dev, Event};
+use blklab_workload::trace::tracefs::{Dev, Event, lost_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The kernel's major number of NBD.
@@ -142,7 +142,7 @@ impl<W: Write> Writer<W> {
 
     fn batch(&mut self, batch: &Batch, dev: Dev) -> io::Result<()> {
         if let (Writer::Text(to), 1..) = (&mut *self, batch.lost) {
-            writeln!(to, "CPU:0 [LOST {} EVENTS]", batch.lost)?;
+            writeln!(to, "{}", lost_line(batch.lost))?;
         }
         for event in &batch.events {
             let task = match event.submitter {

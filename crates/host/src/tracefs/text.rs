@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use blklab_workload::trace::tracefs::lost_line;
+
 use super::decode::{Kind, RequestEvent};
 use super::session::Sink;
 use super::split::name;
@@ -45,8 +47,7 @@ impl<W: Write + Send + 'static> Sink for TextWriter<W> {
     }
 
     fn lost(&mut self, events: u64) -> Result<(), HostError> {
-        // Which CPU's does not matter to those who read it.
-        let done = writeln!(self.to, "CPU:0 [LOST {events} EVENTS]");
+        let done = writeln!(self.to, "{}", lost_line(events));
         self.done(done)
     }
 }

@@ -15,7 +15,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use event::*;
-pub use parse::lost_events;
+pub use parse::{lost_events, lost_line};
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
 
 use super::error::{Fault, TraceError};

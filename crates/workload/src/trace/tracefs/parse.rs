@@ -34,7 +34,13 @@ pub(super) fn line_kind(line: &str) -> LineKind {
     lost_events(start).map_or(LineKind::Event, LineKind::Lost)
 }
 
-/// The count in `CPU:0 [LOST 12 EVENTS]`.
+/// What a trace says where so many events are missing. Which CPU's they were does
+/// not matter to those who read it.
+pub fn lost_line(events: u64) -> String {
+    format!("CPU:0 [LOST {events} EVENTS]")
+}
+
+/// The count in such a line.
 pub fn lost_events(line: &str) -> Option<u64> {
     let (cpu, lost) = line.strip_prefix("CPU:")?.split_once(" [LOST ")?;
     cpu.parse::<u32>().ok()?;
