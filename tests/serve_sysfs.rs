@@ -72,6 +72,15 @@ fn the_tree_is_that_of_the_kernel() {
         shell(&place, "ls sys/block/b0/queue/iosched"),
         "read_lat_nsec\nwrite_lat_nsec\n"
     );
+    // Attributes that are not one number.
+    shell(&place, "echo adios > sys/block/b0/queue/scheduler");
+    assert_eq!(cat("queue/iosched/adios_version"), "3.1.9\n");
+    let model = "sys/block/b0/queue/iosched/lat_model_read";
+    shell(&place, &format!("echo 90000 4000 > {model}"));
+    assert_eq!(
+        cat("queue/iosched/lat_model_read"),
+        "base : 90000 ns\nslope: 4000 ns/KiB\n"
+    );
     shell(&place, "echo none > sys/block/b0/queue/scheduler");
     assert_eq!(shell(&place, "ls -d sys/block/b0/queue/io*; true"), "");
     // What makes no sense is refused, and what cannot be set is.

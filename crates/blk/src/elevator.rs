@@ -1,5 +1,6 @@
 //! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
 
+use crate::attribute::Attribute;
 use crate::bio::{Bio, BioFlags, CgroupId, Op, SubmitterId};
 use crate::list::RqList;
 use crate::merge::{MergeKind, MergeState};
@@ -189,6 +190,19 @@ pub trait Elevator: Send {
     /// # Errors
     /// Where it has none of that name, or the value is out of range.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError>;
+
+    /// Its files in sysfs that are not one number.
+    fn attributes(&self) -> &'static [Attribute] {
+        &[]
+    }
+
+    /// What one of them shows; `None` where it shows nothing.
+    fn attribute(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Writes one of them: numbers that [`Attribute::parse`] took.
+    fn set_attribute(&mut self, _name: &str, _numbers: &[u64]) {}
 
     /// What it decided so far, for tables: a name and a count each.
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -4,6 +4,7 @@
 //! [`Elevator`]. It owns no clock, thread or file: every call is given `now`,
 //! and [`RequestQueue::next_event`] says when it wants to be called again.
 
+mod attribute;
 mod bio;
 mod complete;
 mod dispatch;
@@ -25,6 +26,7 @@ mod trace;
 mod tunable;
 mod units;
 
+pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
 pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};

@@ -1,6 +1,6 @@
 //! `blklab show`: one scheduler, drive, machine or job.
 
-use blklab_blk::Tunable;
+use blklab_blk::{Attribute, Tunable};
 use blklab_device::registry;
 use blklab_sim::{Machine, SchedulerChoice};
 use blklab_workload::{hint, library};
@@ -32,7 +32,20 @@ fn scheduler(name: &str) -> Result<String, Failure> {
     for tunable in kind.tunables {
         text.push_str(&row(tunable, width.unwrap_or(0)));
     }
+    text.push_str(&attributes(kind.attributes));
     Ok(text)
+}
+
+/// What is more than one number.
+fn attributes(attributes: &[Attribute]) -> String {
+    let Some(width) = attributes.iter().map(|a| a.name.len()).max() else {
+        return String::new();
+    };
+    let rows = attributes.iter().map(|a| {
+        let (name, help, legal) = (a.name, a.help, a.legal());
+        format!("  {name:width$}  {help}; {legal}\n")
+    });
+    format!("\nOther attributes:\n{}", rows.collect::<String>())
 }
 
 fn row(t: &Tunable, width: usize) -> String {

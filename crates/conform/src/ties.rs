@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
-    RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    Attribute, Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo,
+    RequestId, RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
 };
 
 /// What the trace says of the merge that comes next, and how often it was needed.
@@ -194,6 +194,15 @@ impl Elevator for TieBreaker {
     }
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.inner.set_tunable(name, value)
+    }
+    fn attributes(&self) -> &'static [Attribute] {
+        self.inner.attributes()
+    }
+    fn attribute(&self, name: &str) -> Option<String> {
+        self.inner.attribute(name)
+    }
+    fn set_attribute(&mut self, name: &str, numbers: &[u64]) {
+        self.inner.set_attribute(name, numbers);
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()

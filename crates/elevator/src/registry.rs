@@ -1,6 +1,6 @@
 //! The schedulers by name.
 
-use blklab_blk::{Elevator, QueueInfo, Tunable};
+use blklab_blk::{Attribute, Elevator, QueueInfo, Tunable};
 
 use crate::{
     ac, ac2, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb,
@@ -17,6 +17,8 @@ pub struct ElevatorType {
     pub source: &'static str,
     /// Its tunables.
     pub tunables: &'static [Tunable],
+    /// Its files in sysfs that are not one number.
+    pub attributes: &'static [Attribute],
     build: Option<Build>,
 }
 
@@ -46,6 +48,7 @@ const ALL: &[ElevatorType] = &[
         help: "no scheduler: software queues straight to the driver",
         source: "Linux 6.12, block/blk-mq.c",
         tunables: &[],
+        attributes: &[],
         build: None,
     },
     ElevatorType {
@@ -53,6 +56,7 @@ const ALL: &[ElevatorType] = &[
         help: "order of arrival, with merging",
         source: "Linux 4.x, block/noop-iosched.c",
         tunables: noop::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(noop::Noop::new())),
     },
     ElevatorType {
@@ -60,6 +64,7 @@ const ALL: &[ElevatorType] = &[
         help: "sorted batches with a deadline a request, one queue",
         source: "Linux 4.x, block/deadline-iosched.c",
         tunables: deadline::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(deadline::Deadline::new())),
     },
     ElevatorType {
@@ -67,6 +72,7 @@ const ALL: &[ElevatorType] = &[
         help: "sorted batches with a deadline a request, three priority classes",
         source: "Linux 6.12, block/mq-deadline.c",
         tunables: mq_deadline::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(mq_deadline::MqDeadline::new(info))),
     },
     ElevatorType {
@@ -74,6 +80,7 @@ const ALL: &[ElevatorType] = &[
         help: "a budget of service a process in turn, shares by weight, low latency for who just started",
         source: "Linux 6.12, block/bfq-iosched.c and bfq-wf2q.c; Valente and Andreolini, SYSTOR 2012",
         tunables: bfq::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(bfq::Bfq::new(info))),
     },
     ElevatorType {
@@ -81,6 +88,7 @@ const ALL: &[ElevatorType] = &[
         help: "few requests in the drive, so that reads and writes meet their latency targets",
         source: "Linux 6.12, block/kyber-iosched.c",
         tunables: kyber::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(kyber::Kyber::new(info))),
     },
     ElevatorType {
@@ -88,6 +96,7 @@ const ALL: &[ElevatorType] = &[
         help: "reads spread over an SSD's channels, writes gathered by channel, deadlines",
         source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
         tunables: ac::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(ac::Ac::new(info))),
     },
     ElevatorType {
@@ -95,6 +104,7 @@ const ALL: &[ElevatorType] = &[
         help: "four queues in order of arrival with a deadline each kind, no sorting",
         source: "M. Boton's module sio-iosched, version 0.2 of 2012",
         tunables: sio::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(sio::Sio::new())),
     },
     ElevatorType {
@@ -102,6 +112,7 @@ const ALL: &[ElevatorType] = &[
         help: "reads one by one and first, writes in bundles by erase block",
         source: "J. Kim and others, EMSOFT 2009",
         tunables: irbw::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(irbw::Irbw::new())),
     },
     ElevatorType {
@@ -109,6 +120,7 @@ const ALL: &[ElevatorType] = &[
         help: "sync before async, bundles of asynchronous writes, a timeout a request",
         source: "S. Kang, H. Park, C. Yoo, ICCE 2011",
         tunables: stb::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(stb::Stb::new())),
     },
     ElevatorType {
@@ -116,6 +128,7 @@ const ALL: &[ElevatorType] = &[
         help: "writes stay in the erase block of the last one; batches and deadlines",
         source: "M. Dunn, N. Reddy, Texas A&M University 2009",
         tunables: bp::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(bp::Bp::new())),
     },
     ElevatorType {
@@ -123,6 +136,7 @@ const ALL: &[ElevatorType] = &[
         help: "a queue and slices of time a process, by priority; waits for sequential readers",
         source: "Linux 4.2, block/cfq-iosched.c",
         tunables: cfq::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(cfq::Cfq::new(info))),
     },
     ElevatorType {
@@ -130,6 +144,7 @@ const ALL: &[ElevatorType] = &[
         help: "deadlines from a learned model of what requests take, in batches",
         source: "M. Suzuki, ADIOS 3.1.9 for Linux 6.12",
         tunables: adios::TUNABLES,
+        attributes: adios::ATTRIBUTES,
         build: Some(|info| Box::new(adios::Adios::new(info))),
     },
     ElevatorType {
@@ -137,6 +152,7 @@ const ALL: &[ElevatorType] = &[
         help: "equal time on the drive for each task, in epochs; reads before writes",
         source: "S. Park, K. Shen, FAST 2012",
         tunables: fios::TUNABLES,
+        attributes: &[],
         build: Some(|_| Box::new(fios::Fios::new())),
     },
     ElevatorType {
@@ -144,6 +160,7 @@ const ALL: &[ElevatorType] = &[
         help: "reads to the least loaded channel, light submitters first, writes by erase block",
         source: "this project; goes on from ac",
         tunables: ac2::TUNABLES,
+        attributes: &[],
         build: Some(|info| Box::new(ac2::Ac2::new(info))),
     },
 ];

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use blklab_blk::{NoMerges, Op};
+use blklab_blk::{Attribute, NoMerges, Op};
 use blklab_sim::SchedulerChoice;
 
 use crate::disk::{Change, ChangeDone};
@@ -63,6 +63,8 @@ pub(crate) fn names(visit: &Visit<'_>) -> Vec<String> {
     if let Some(elevator) = visit.disk.queue().elevator() {
         let declared = elevator.tunables().declared();
         names.extend(declared.iter().map(|t| format!("iosched/{}", t.name)));
+        let others = elevator.attributes().iter();
+        names.extend(others.map(|a| format!("iosched/{}", a.name)));
     }
     names
 }
@@ -71,11 +73,15 @@ pub(crate) fn names(visit: &Visit<'_>) -> Vec<String> {
 pub(crate) fn read(visit: &Visit<'_>, name: &str) -> Result<String, String> {
     let queue = visit.disk.queue();
     let limits = queue.limits();
+    if !is_readable(name) {
+        return Err(format!("{name} can only be written"));
+    }
     if let Some(tunable) = name.strip_prefix("iosched/") {
         let elevator = queue.elevator().ok_or("there is no scheduler")?;
         let value = elevator.tunables().get(tunable);
         return value
             .map(|v| v.to_string())
+            .or_else(|| elevator.attribute(tunable))
             .ok_or_else(|| unknown(visit, name));
     }
     Ok(match name {
@@ -148,10 +154,23 @@ fn stat(visit: &Visit<'_>) -> String {
     columns.join(" ")
 }
 
+/// An attribute of some scheduler that is not one number.
+fn of_scheduler(name: &str) -> Option<&'static Attribute> {
+    let name = name.strip_prefix("iosched/")?;
+    let mut all = blklab_elevator::all().iter().flat_map(|k| k.attributes);
+    all.find(|a| a.name == name)
+}
+
 /// Whether an attribute can be set.
 pub(crate) fn is_writable(name: &str) -> bool {
     let settable = ["queue/scheduler", "queue/nr_requests", "queue/nomerges"];
-    settable.contains(&name) || name.starts_with("iosched/")
+    let takes_any = || of_scheduler(name).is_none_or(|a| !a.takes.is_empty());
+    settable.contains(&name) || (name.starts_with("iosched/") && takes_any())
+}
+
+/// Whether an attribute shows anything.
+pub(crate) fn is_readable(name: &str) -> bool {
+    of_scheduler(name).is_none_or(|a| a.readable)
 }
 
 /// Writes an attribute, as `echo VALUE >` would.
@@ -177,9 +196,9 @@ pub(crate) fn write(mailbox: &Mailbox<Message>, name: &str, value: &str) -> Resu
         }
         _ => match name.strip_prefix("iosched/") {
             Some(tunable) => {
-                let (tunable, value) = (tunable.to_string(), number(value)?);
+                let (tunable, value) = (tunable.to_string(), value.to_string());
                 visit(mailbox, move |visit| {
-                    visit.disk.set_tunable(&tunable, value)
+                    visit.disk.set_iosched(&tunable, &value)
                 })?
             }
             None => {

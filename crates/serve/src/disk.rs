@@ -369,14 +369,20 @@ impl Disk {
         self.queue.unfreeze();
     }
 
-    /// Sets a tunable of the scheduler.
-    pub(crate) fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), String> {
-        match self.queue.elevator_mut() {
-            Some(elevator) => elevator
-                .set_tunable(name, value)
-                .map_err(|e| format!("{}: {e}", elevator.name())),
-            None => Err("there is no scheduler, and so no tunables".to_string()),
+    /// Sets a tunable of the scheduler, or another of its attributes.
+    pub(crate) fn set_iosched(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(elevator) = self.queue.elevator_mut() else {
+            return Err("there is no scheduler, and so no tunables".to_string());
+        };
+        let attributes = elevator.attributes();
+        if let Some(attribute) = attributes.iter().find(|a| a.name == name) {
+            elevator.set_attribute(name, &attribute.parse(value)?);
+            return Ok(());
         }
+        let number = value.parse();
+        let number = number.map_err(|_| format!("{value:?} is no number"))?;
+        let set = elevator.set_tunable(name, number);
+        set.map_err(|e| format!("{}: {e}", elevator.name()))
     }
 
     /// Sets `queue/nomerges`.

@@ -190,10 +190,15 @@ impl Tree {
 
     fn attr(&self, ino: u64, place: &Place) -> FileAttr {
         let (kind, perm, size) = match place {
-            Place::Attribute(_, path) if attributes::is_writable(control_name(path)) => {
-                (FileType::RegularFile, 0o644, SHOWN_BYTES)
+            Place::Attribute(_, path) => {
+                let name = control_name(path);
+                let perm = match (attributes::is_readable(name), attributes::is_writable(name)) {
+                    (true, true) => 0o644,
+                    (true, false) => 0o444,
+                    (false, _) => 0o200,
+                };
+                (FileType::RegularFile, perm, SHOWN_BYTES)
             }
-            Place::Attribute(..) => (FileType::RegularFile, 0o444, SHOWN_BYTES),
             _ => (FileType::Directory, 0o755, 0),
         };
         let epoch = SystemTime::UNIX_EPOCH;

@@ -79,6 +79,8 @@ pub struct SchedulerChoice {
     pub kind: &'static ElevatorType,
     /// Tunables that are not at their defaults.
     pub tunables: Vec<(String, i64)>,
+    /// Attributes written, after the tunables.
+    pub attributes: Vec<(&'static str, Vec<u64>)>,
     /// `queue/nr_requests`, where it is not the kernel's default.
     pub nr_requests: Option<u32>,
     /// `queue/nomerges`; the queue's own if not given.
@@ -97,6 +99,7 @@ impl SchedulerChoice {
         Ok(SchedulerChoice {
             kind,
             tunables: Vec::new(),
+            attributes: Vec::new(),
             nr_requests: None,
             nomerges: None,
         })
@@ -113,9 +116,17 @@ impl SchedulerChoice {
             tunable: tunable.to_string(),
             problem,
         };
+        let attributes = self.kind.attributes;
+        if let Some(attribute) = attributes.iter().find(|a| a.name == tunable) {
+            let numbers = attribute.parse(value).map_err(fault)?;
+            self.attributes.push((attribute.name, numbers));
+            return Ok(());
+        }
         let declared = self.kind.tunables;
         let Some(t) = declared.iter().find(|t| t.name == tunable) else {
-            let known: Vec<&'static str> = declared.iter().map(|t| t.name).collect();
+            let names = declared.iter().map(|t| t.name);
+            let written = attributes.iter().filter(|a| !a.takes.is_empty());
+            let known: Vec<&'static str> = names.chain(written.map(|a| a.name)).collect();
             let hint = hint(tunable, known.iter().copied());
             let list = TunableError::Unknown { known };
             return Err(fault(format!("no such tunable; {list}{hint}")));
@@ -149,21 +160,23 @@ impl SchedulerChoice {
                 let set = elevator.set_tunable(name, *value);
                 set.map_err(|e| e.to_string())?;
             }
+            for (name, numbers) in &self.attributes {
+                elevator.set_attribute(name, numbers);
+            }
         }
         Ok(())
     }
 
     /// The name to show: the kind's, and what was set.
     pub fn label(&self) -> String {
-        if self.tunables.is_empty() {
-            return self.kind.name.to_string();
-        }
-        let set: Vec<String> = self
-            .tunables
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        format!("{} {}", self.kind.name, set.join(" "))
+        let mut words = vec![self.kind.name.to_string()];
+        let tunables = self.tunables.iter();
+        words.extend(tunables.map(|(name, value)| format!("{name}={value}")));
+        words.extend(self.attributes.iter().map(|(name, numbers)| {
+            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            format!("{name}={}", numbers.join(","))
+        }));
+        words.join(" ")
     }
 }
 

@@ -1,0 +1,310 @@
+//! What requests take: a model for each kind, learned from completions.
+//!
+//! A small request takes the base, a larger one that and a slope a KiB beyond.
+//! Samples are gathered in buckets by their ratio to what was foretold, so that
+//! the slowest hundredth can be left out of the mean.
+
+use blklab_blk::Tunables;
+
+use super::tunables::{SHRINK_GBYTES, SHRINK_KREQS, SHRINK_RESIST};
+use crate::jiffies::msecs_to_jiffies;
+
+/// Requests up to this size are small.
+const SMALL_BYTES: u32 = 4096;
+const BUCKETS: usize = 64;
+/// Samples that a model is brought up to date for.
+const ENOUGH_SAMPLES: u64 = 1024;
+/// Time after which it is, whatever came.
+const UPDATE_MS: i64 = 1_500;
+/// Samples above this part are outliers.
+const OUTLIER_PERCENT: u64 = 99;
+
+/// Samples of about the same ratio to what was predicted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    latency: u64,
+    bytes: u64,
+    weight: u64,
+}
+
+/// Which bucket a measured time belongs into. The source keeps the index in a
+/// byte before it limits it, so that a sample beyond 72 times what was
+/// predicted may land anywhere.
+fn bucket_of(measured: u64, predicted: u64) -> usize {
+    let predicted = predicted.max(1);
+    let times = |n: u64| measured.saturating_mul(n) / predicted;
+    let index = if measured < predicted.saturating_mul(2) {
+        times(20)
+    } else if measured < predicted.saturating_mul(5) {
+        times(10).wrapping_add(20)
+    } else {
+        times(3).wrapping_add(40)
+    };
+    (index as u8 as usize).min(BUCKETS - 1)
+}
+
+/// Samples in buckets, by their ratio.
+#[derive(Clone, Copy, Debug)]
+struct Buckets([Bucket; BUCKETS]);
+
+impl Buckets {
+    const EMPTY: Buckets = Buckets(
+        [Bucket {
+            latency: 0,
+            bytes: 0,
+            weight: 0,
+        }; BUCKETS],
+    );
+
+    fn weight(&self) -> u64 {
+        self.0.iter().map(|b| b.weight).sum()
+    }
+
+    /// Takes over all that `other` has.
+    fn absorb(&mut self, other: &mut Buckets) {
+        for (all, more) in self.0.iter_mut().zip(&other.0) {
+            all.latency += more.latency;
+            all.bytes += more.bytes;
+            all.weight += more.weight;
+        }
+        *other = Buckets::EMPTY;
+    }
+
+    /// The sum of all samples, or of all but the slowest.
+    fn sum(&self, all: bool) -> Bucket {
+        let mut left = self.weight() * if all { 100 } else { OUTLIER_PERCENT } / 100;
+        let mut sum = Bucket::default();
+        for b in self.0.iter().filter(|b| b.weight > 0) {
+            let taken = b.weight.min(left);
+            let part = |of: u64| (of as u128 * taken as u128 / b.weight as u128) as u64;
+            sum.latency += part(b.latency);
+            sum.bytes += part(b.bytes);
+            sum.weight += taken;
+            left -= taken;
+        }
+        sum
+    }
+}
+
+/// Samples of small and of large requests.
+#[derive(Debug)]
+pub(super) struct Samples {
+    small: Buckets,
+    large: Buckets,
+}
+
+impl Samples {
+    pub(super) const EMPTY: Samples = Samples {
+        small: Buckets::EMPTY,
+        large: Buckets::EMPTY,
+    };
+}
+
+/// What is known of one kind of request.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) base_ns: u64,
+    pub(super) slope_ns_per_kib: u64,
+    new: Samples,
+    small_latency: u64,
+    small_count: u64,
+    large_latency: u64,
+    large_bytes: u64,
+    updated: i64,
+}
+
+impl Model {
+    pub(super) const UNKNOWN: Model = Model {
+        base_ns: 0,
+        slope_ns_per_kib: 0,
+        new: Samples::EMPTY,
+        small_latency: 0,
+        small_count: 0,
+        large_latency: 0,
+        large_bytes: 0,
+        updated: 0,
+    };
+
+    /// One that was written by hand: it weighs as much as one sample.
+    pub(super) fn written(base_ns: u64, slope_ns_per_kib: u64) -> Model {
+        Model {
+            base_ns,
+            slope_ns_per_kib,
+            small_latency: base_ns,
+            small_count: 1,
+            large_latency: slope_ns_per_kib,
+            large_bytes: 1024,
+            ..Model::UNKNOWN
+        }
+    }
+
+    pub(super) fn predict(&self, bytes: u32) -> u64 {
+        let beyond_kib = bytes.saturating_sub(SMALL_BYTES).div_ceil(1024) as u64;
+        let beyond_ns = self.slope_ns_per_kib.saturating_mul(beyond_kib);
+        self.base_ns.saturating_add(beyond_ns)
+    }
+
+    /// Takes a sample in. Returns whether the model was waiting for it: it has
+    /// no base yet.
+    pub(super) fn learn(
+        &mut self,
+        bytes: u32,
+        latency_ns: u64,
+        predicted_ns: u64,
+        weight: u64,
+    ) -> bool {
+        let small = bytes <= SMALL_BYTES;
+        let bucket = if small {
+            &mut self.new.small.0[bucket_of(latency_ns, self.base_ns)]
+        } else if self.base_ns == 0 || predicted_ns == 0 {
+            return false;
+        } else {
+            &mut self.new.large.0[bucket_of(latency_ns, predicted_ns)]
+        };
+        bucket.latency += latency_ns * weight;
+        bucket.bytes += bytes as u64 * weight;
+        bucket.weight += weight;
+        small && self.base_ns == 0
+    }
+
+    /// Brings the model up to date, where there are samples enough or the last
+    /// time was long ago. `gathered` is one for all kinds, as in the source:
+    /// samples that a model leaves there for lack of number go into the next
+    /// model that is brought up to date, of whatever kind.
+    pub(super) fn update(&mut self, gathered: &mut Samples, tunables: &Tunables, now: i64) {
+        gathered.small.absorb(&mut self.new.small);
+        gathered.large.absorb(&mut self.new.large);
+        let (small, large) = (gathered.small.weight(), gathered.large.weight());
+        let due = self.base_ns == 0 || now >= self.updated + msecs_to_jiffies(UPDATE_MS);
+        // The slope is over the base as it was before.
+        let base_before = self.base_ns;
+        let (mut small_done, mut large_done) = (false, false);
+        if small > 0 && (due || small >= ENOUGH_SAMPLES) {
+            small_done = self.update_base(&gathered.small, tunables);
+            gathered.small = Buckets::EMPTY;
+        }
+        if large > 0 && (due || large >= ENOUGH_SAMPLES || self.slope_ns_per_kib == 0) {
+            large_done = self.update_slope(&gathered.large, base_before, tunables);
+            gathered.large = Buckets::EMPTY;
+        }
+        if small_done || large_done || due {
+            self.updated = now;
+        }
+    }
+
+    fn update_base(&mut self, small: &Buckets, tunables: &Tunables) -> bool {
+        let sum = small.sum(self.base_ns == 0);
+        if self.small_count >= 1000 * tunables.at(SHRINK_KREQS) as u64 {
+            let by = tunables.at(SHRINK_RESIST) as u32;
+            self.small_latency -= self.small_latency >> by;
+            self.small_count -= self.small_count >> by;
+        }
+        if sum.weight == 0 {
+            return false;
+        }
+        self.small_latency = self.small_latency.saturating_add(sum.latency);
+        self.small_count += sum.weight;
+        self.base_ns = self.small_latency / self.small_count;
+        true
+    }
+
+    fn update_slope(&mut self, large: &Buckets, base_ns: u64, tunables: &Tunables) -> bool {
+        let sum = large.sum(self.slope_ns_per_kib == 0);
+        if sum.weight == 0 {
+            return false;
+        }
+        if self.large_bytes >= tunables.at(SHRINK_GBYTES) as u64 * (1 << 30) {
+            let by = tunables.at(SHRINK_RESIST) as u32;
+            self.large_latency -= self.large_latency >> by;
+            self.large_bytes -= self.large_bytes >> by;
+        }
+        // As the source has it: one base is taken off the whole sum.
+        let beyond_ns = if sum.latency > base_ns {
+            sum.latency - base_ns
+        } else {
+            sum.latency
+        };
+        self.large_latency = self.large_latency.saturating_add(beyond_ns);
+        self.large_bytes += sum.bytes;
+        self.slope_ns_per_kib = self.large_latency / self.large_bytes.div_ceil(1024);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adios::TUNABLES;
+
+    fn learn(model: &mut Model, latency_ns: u64, times: usize) {
+        for _ in 0..times {
+            model.learn(4096, latency_ns, model.base_ns, 1);
+        }
+    }
+
+    #[test]
+    fn leaves_the_slowest_hundredth_out() {
+        let tunables = Tunables::new(TUNABLES);
+        let (mut model, mut gathered) = (Model::written(1_000, 0), Samples::EMPTY);
+        learn(&mut model, 1_000, 1980);
+        learn(&mut model, 50_000, 20);
+        model.update(&mut gathered, &tunables, 0);
+        assert_eq!(model.base_ns, 1_000);
+    }
+
+    #[test]
+    fn an_index_is_a_byte_before_it_is_limited() {
+        assert_eq!(bucket_of(100, 100), 20);
+        assert_eq!(bucket_of(300, 100), 50);
+        assert_eq!(bucket_of(700, 100), 61);
+        assert_eq!(bucket_of(7_000, 100), 63);
+        assert_eq!(bucket_of(7_300, 100), 3);
+    }
+
+    #[test]
+    fn what_a_model_leaves_goes_into_the_next() {
+        let tunables = Tunables::new(TUNABLES);
+        let mut gathered = Samples::EMPTY;
+        let mut reads = Model::written(1_000, 0);
+        let mut discards = Model::UNKNOWN;
+        learn(&mut reads, 3_000, 100);
+        reads.update(&mut gathered, &tunables, 1);
+        assert_eq!(reads.base_ns, 1_000);
+        discards.update(&mut gathered, &tunables, 1);
+        assert_eq!(discards.base_ns, 3_000);
+    }
+
+    #[test]
+    fn is_brought_up_to_date_by_number_or_by_time() {
+        let tunables = Tunables::new(TUNABLES);
+        let mut gathered = Samples::EMPTY;
+        let mut model = Model::written(1_000, 0);
+        learn(&mut model, 2_000, 1023);
+        model.update(&mut gathered, &tunables, 374);
+        assert_eq!(model.base_ns, 1_000);
+        learn(&mut model, 2_000, 1);
+        model.update(&mut gathered, &tunables, 374);
+        assert!(model.base_ns > 1_990);
+        learn(&mut model, 4_000, 1014);
+        model.update(&mut gathered, &tunables, 374 + 374);
+        assert!(model.base_ns < 2_001);
+        model.update(&mut gathered, &tunables, 374 + 375);
+        assert!(model.base_ns > 2_900);
+    }
+
+    #[test]
+    fn forgets_a_part_of_what_is_old() {
+        let mut tunables = Tunables::new(TUNABLES);
+        tunables.set("shrink_at_kreqs", 1).unwrap();
+        tunables.set("shrink_resist", 1).unwrap();
+        let mut gathered = Samples::EMPTY;
+        let mut model = Model::written(1_000, 0);
+        for round in 1..=2 {
+            learn(&mut model, 1_000 * round, 1024);
+            model.update(&mut gathered, &tunables, 0);
+        }
+        // The older thousand count half.
+        let mean = (507 * 1_000 + 1_013 * 2_000) / (507 + 1_013);
+        assert!(model.base_ns.abs_diff(mean) < 10, "{}", model.base_ns);
+    }
+}
