@@ -39,6 +39,9 @@ where
         .collect();
     let results: Result<Vec<Results>, SetupError> = runs
         .par_iter()
+        // Runs take long and some much longer than others: a thread that has
+        // nothing to do takes the next one, not a share of them.
+        .with_max_len(1)
         .map(|&(s, r)| {
             let result = run(&schedulers[s], seed.wrapping_add(r as u64));
             each_done();
