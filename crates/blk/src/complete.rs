@@ -148,12 +148,12 @@ impl RequestQueue {
         }
         let hctx = self.rqs[id].hctx as usize;
         if let Some(tag) = self.rqs[id].tag.take() {
-            self.hctxs[hctx].tags.put(tag);
+            self.hctxs[hctx].tags.put(tag.index() as u32);
         }
         if let Some(tag) = self.rqs[id].internal_tag.take()
             && let Some(tags) = &mut self.hctxs[hctx].sched_tags
         {
-            tags.put(tag);
+            tags.put(tag.index() as u32);
         }
         self.wake_waiters(hctx);
         self.rqs.remove(id);

@@ -4,7 +4,7 @@
 use crate::elevator::InsertAt;
 use crate::list::RqList;
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint};
-use crate::request::{RequestId, RqFlags};
+use crate::request::{RequestId, RqFlags, Tag};
 use crate::steps::Steps;
 use crate::trace::TraceKind;
 use crate::units::Nanos;
@@ -644,7 +644,8 @@ impl RequestQueue {
     pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
         let rq = &mut self.rqs[id];
         if rq.tag.is_none() {
-            rq.tag = self.hctxs[rq.hctx as usize].tags.get(None);
+            let tag = self.hctxs[rq.hctx as usize].tags.get(None);
+            rq.tag = tag.map(|tag| Tag::from_index(tag as usize));
         }
         rq.tag.is_some()
     }
@@ -656,7 +657,7 @@ impl RequestQueue {
             return;
         }
         if let Some(tag) = rq.tag.take() {
-            self.hctxs[rq.hctx as usize].tags.put(tag);
+            self.hctxs[rq.hctx as usize].tags.put(tag.index() as u32);
         }
     }
 

@@ -145,7 +145,6 @@ impl RequestQueue {
         rq.start = now;
         rq.bios = None;
         rq.links = Default::default();
-        rq.sorted_at = None;
         rq
     }
 

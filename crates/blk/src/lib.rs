@@ -41,7 +41,7 @@ pub use queue::{
     BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, RunPoint, Submit,
     Waiter,
 };
-pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags};
+pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
 pub use steps::Steps;

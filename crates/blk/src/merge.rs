@@ -20,7 +20,7 @@ pub enum MergeKind {
 }
 
 /// Buckets of the hash of end sectors. A power of two.
-const HASH_BUCKETS: usize = 1024;
+const HASH_BUCKETS: usize = 2048;
 
 /// Requests by their end sector (`elv_rqhash_*`): finds what a bio continues.
 #[derive(Debug)]
@@ -408,12 +408,14 @@ fn attempt_merge<E: Elevator + ?Sized>(
     next: RequestId,
 ) -> bool {
     let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
-    let same_kind = (rq.op, rq.prio, rq.cgroup) == (nx.op, nx.prio, nx.cgroup);
-    if !rq.is_mergeable() || !nx.is_mergeable() || !same_kind {
-        return false;
-    }
+    // First what mostly decides: which kind comes next is a coin's toss, and
+    // that two touch is rare.
     let discard = ctx.merge.discards_mergeable(rq.op);
     if !discard && rq.end() != nx.sector {
+        return false;
+    }
+    let same_kind = (rq.op, rq.prio, rq.cgroup) == (nx.op, nx.prio, nx.cgroup);
+    if !rq.is_mergeable() || !nx.is_mergeable() || !same_kind {
         return false;
     }
     let sectors = rq.sectors.saturating_add(nx.sectors);

@@ -11,13 +11,15 @@
 use std::cell::Cell;
 use std::hint::select_unpredictable;
 
-use crate::request::{RequestId, Requests};
+use crate::request::{RequestId, Requests, RqFlags};
 use crate::units::Sector;
 
 /// Entries a run holds before it is split: a power of two.
 const RUN: usize = 16;
 /// Two neighbours with no more entries than this together become one.
 const JOIN: usize = RUN / 2;
+/// A run with no more entries than this looks whether it can be joined.
+const FEW: usize = JOIN / 2;
 /// The key of a place that holds nothing: behind all others.
 const NOTHING: u64 = u64::MAX;
 
@@ -39,18 +41,12 @@ impl Run {
         len: 0,
     };
 
-    /// How many keys come before `key`. Whether a random key is smaller cannot
-    /// be foretold, so this must not branch.
+    /// How many keys come before `key`.
     #[inline]
     fn count_before(&self, key: u64) -> usize {
-        let mut base = 0;
-        let mut half = RUN / 2;
-        while half > 0 {
-            let next = base + half;
-            base = select_unpredictable(self.keys[next - 1] < key, next, base);
-            half /= 2;
-        }
-        base + (self.keys[base] < key) as usize
+        self.keys
+            .first_chunk()
+            .map_or(0, |keys| count_before(keys, key))
     }
 
     #[inline]
@@ -81,6 +77,16 @@ impl Run {
     }
 }
 
+/// How many keys of a sorted run come before `key`. Whether a random key is
+/// smaller cannot be foretold, so this must not branch; and one comparison
+/// should not wait for the next: first every fourth key, then four in a row.
+#[inline]
+fn count_before(keys: &[u64; RUN], key: u64) -> usize {
+    let before = |at: usize| (keys[at % RUN] < key) as usize;
+    let base = 4 * (before(3) + before(7) + before(11));
+    base + (before(base) + before(base + 1)) + (before(base + 2) + before(base + 3))
+}
+
 /// Moves as many entries as a run may hold.
 #[inline]
 fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
@@ -97,17 +103,18 @@ struct Place {
 }
 
 /// Requests in order of their start sector; equal ones in order of insertion.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SortList {
-    /// The smallest key of each run, and where the run is.
-    firsts: Vec<u64>,
+    /// Where each run is.
     order: Vec<u32>,
+    /// The smallest key of each run, and [`RUN`] times [`NOTHING`].
+    firsts: Vec<u64>,
     runs: Vec<Run>,
     free: Vec<u32>,
     len: usize,
     finger: Cell<Finger>,
-    /// There may be requests that start at one sector.
-    has_equals: bool,
+    /// Requests that start where the one before them starts.
+    equals: usize,
 }
 
 /// The place of the first key that is no less than `key`.
@@ -117,10 +124,24 @@ struct Finger {
     place: Place,
 }
 
+impl Default for SortList {
+    fn default() -> Self {
+        SortList::new()
+    }
+}
+
 impl SortList {
     /// An empty list.
     pub fn new() -> SortList {
-        SortList::default()
+        SortList {
+            order: Vec::new(),
+            firsts: vec![NOTHING; RUN],
+            runs: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+            finger: Cell::default(),
+            equals: 0,
+        }
     }
 
     /// Whether nothing is in it.
@@ -140,16 +161,14 @@ impl SortList {
     #[inline]
     pub fn insert(&mut self, rqs: &mut Requests, id: RequestId) {
         let sector = rqs[id].sector;
-        debug_assert!(
-            rqs[id].sorted_at.is_none(),
-            "request {id:?} is sorted twice"
-        );
-        rqs[id].sorted_at = Some(sector);
+        debug_assert!(!rqs[id].is_sorted(), "request {id:?} is sorted twice");
+        rqs[id].sorted_at = sector;
+        rqs[id].rq_flags.set(RqFlags::SORTED);
         let key = sector.0;
         self.len += 1;
-        if self.firsts.is_empty() {
+        if self.order.is_empty() {
             let run = self.new_run();
-            self.firsts.push(key);
+            self.firsts.insert(0, key);
             self.order.push(run);
         }
         // Behind equal ones: before the first that is larger.
@@ -167,24 +186,25 @@ impl SortList {
         if at == 0 {
             self.firsts[entry] = key;
         }
-        self.has_equals |= is_equal;
+        self.equals += is_equal as usize;
         let Finger { key: bound, place } = self.finger.get_mut();
         // Before or behind it is a coin's toss, which is not branched on.
         let is_before = key < *bound;
-        place.at += (is_before & (place.entry == entry)) as usize;
-        if !is_before & (entry < place.entry) {
-            *place = Place { entry, at };
-        }
+        let is_next = !is_before & (entry < place.entry);
+        let moved = place.at + (is_before & (place.entry == entry)) as usize;
+        place.at = select_unpredictable(is_next, at, moved);
+        place.entry = select_unpredictable(is_next, entry, place.entry);
     }
 
-    /// Takes a request out.
+    /// Takes a request out, and tells what was behind it.
     ///
     /// # Panics
     /// Where it is not in the list.
     #[inline]
-    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
+    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) -> Option<RequestId> {
         let place = self.place_of(rqs, id).expect("request is in the list");
-        self.remove_at(rqs, id, place);
+        let behind = self.remove_at(rqs, id, place);
+        self.id_at(behind)
     }
 
     /// Takes a request out, and tells what was before and behind it.
@@ -198,14 +218,15 @@ impl SortList {
         id: RequestId,
     ) -> (Option<RequestId>, Option<RequestId>) {
         let place = self.place_of(rqs, id).expect("request is in the list");
-        let neighbours = (self.before(place), self.id_at(self.behind(place)));
-        self.remove_at(rqs, id, place);
-        neighbours
+        let before = self.before(place);
+        let behind = self.remove_at(rqs, id, place);
+        (before, self.id_at(behind))
     }
 
+    /// Takes the request at a place out. Returns the place of the one behind it.
     #[inline]
-    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) {
-        rqs[id].sorted_at = None;
+    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) -> Place {
+        rqs[id].rq_flags.clear(RqFlags::SORTED);
         self.len -= 1;
         let run = self.run_mut(place.entry);
         let key = run.keys[place.at];
@@ -214,26 +235,28 @@ impl SortList {
         if len == 0 {
             self.drop_entry(place.entry);
         } else {
-            if place.at == 0 {
-                self.firsts[place.entry] = first;
-            }
-            if len < JOIN {
+            self.firsts[place.entry] = first;
+            if len <= FEW {
                 self.join_neighbours(place.entry);
             }
         }
-        let place = match self.has_equals {
-            false => self.normal(place),
-            true => self.search_again(key),
+        let behind = self.normal(place);
+        let place = match self.equals {
+            0 => behind,
+            _ => self.search_again(key),
         };
         self.finger.set(Finger { key, place });
+        behind
     }
 
     /// Where the finger goes if one that starts at the same sector may be left
     /// before what was taken out.
     #[cold]
     fn search_again(&mut self, key: u64) -> Place {
-        self.has_equals = self.len > 0;
-        self.lower_bound(key)
+        let place = self.lower_bound(key);
+        let is_left = self.id_at(place).is_some() && self.run(place.entry).keys[place.at] == key;
+        self.equals -= is_left as usize;
+        place
     }
 
     /// Whether the request is in the list.
@@ -320,7 +343,15 @@ impl SortList {
     /// How many runs begin before `key`.
     #[inline]
     fn entries_before(&self, key: u64) -> usize {
-        self.firsts.partition_point(|&first| first < key)
+        let (mut base, mut left) = (0, self.order.len());
+        while left > RUN {
+            let half = left / 2;
+            let is_before = self.firsts[base + half] < key;
+            base = select_unpredictable(is_before, base + half, base);
+            left -= half;
+        }
+        let firsts = self.firsts[base..].first_chunk();
+        base + firsts.map_or(0, |firsts| count_before(firsts, key))
     }
 
     /// The place behind this one; a run's end is the next run's start.
@@ -364,7 +395,10 @@ impl SortList {
     /// Requests of equal sectors may stretch over several runs.
     #[inline]
     fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Place> {
-        let sector = rqs[id].sorted_at?;
+        if !rqs[id].is_sorted() {
+            return None;
+        }
+        let sector = rqs[id].sorted_at;
         let at_finger = self.finger.get().place;
         if self.id_at(at_finger) == Some(id) {
             return Some(at_finger);

@@ -8,7 +8,7 @@ use crate::list::RqList;
 use crate::merge::{Attempt, attempt_bio_merge};
 use crate::plug::{FLUSH_SIZE_BYTES, Plug};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
-use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, request_of};
+use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTOR_SIZE};
 
@@ -330,6 +330,7 @@ impl RequestQueue {
             None => None,
         };
         let tag = self.hctxs[hctx as usize].alloc_tags().get(shallow)?;
+        let tag = Tag::from_index(tag as usize);
         let segments = match bio.op {
             Op::Discard => 1,
             _ => self.merge.limits.segments_of(bio.sectors),

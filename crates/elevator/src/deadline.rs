@@ -126,7 +126,7 @@ impl Deadline {
         let dir = ctx.rqs[id].is_write() as usize;
         // One that merges while it is being inserted is in no list yet.
         if ctx.rqs[id].is_sorted() {
-            let (_, behind) = self.sorted[dir].take(ctx.rqs, id);
+            let behind = self.sorted[dir].remove(ctx.rqs, id);
             if self.next_rq[dir] == Some(id) {
                 self.next_rq[dir] = behind;
             }

@@ -84,6 +84,8 @@ struct PerPrio {
 /// The scheduler's state.
 pub struct MqDeadline {
     tunables: Tunables,
+    /// `read_expire` and `write_expire` in jiffies.
+    expire: [i64; 2],
     classes: [PerPrio; CLASSES],
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
@@ -101,6 +103,7 @@ impl MqDeadline {
     pub fn new(info: &QueueInfo) -> MqDeadline {
         let mut new = MqDeadline {
             tunables: Tunables::new(TUNABLES),
+            expire: [0; 2],
             classes: Default::default(),
             dispatch: RqList::new(),
             last_dir: 1,
@@ -112,11 +115,13 @@ impl MqDeadline {
             aged: 0,
         };
         new.depth_updated(info);
+        new.note_expire();
         new
     }
 
-    fn expire(&self, dir: usize) -> i64 {
-        msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]))
+    fn note_expire(&mut self) {
+        let jiffies = |tunable| msecs_to_jiffies(self.tunables.at(tunable));
+        self.expire = [READ_EXPIRE, WRITE_EXPIRE].map(jiffies);
     }
 
     /// Requests of a class that are queued or in the drive.
@@ -129,25 +134,24 @@ impl MqDeadline {
         class_of(ctx.rqs[id].prio.class)
     }
 
-    /// Takes a request out of everything it is in.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
+    /// Takes a request of a class out of everything it is in.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, class: usize, id: RequestId) {
+        let rq = &ctx.rqs[id];
         // One that merges while it is being inserted is in no list yet.
-        if ctx.rqs[id].is_sorted() {
-            let c = &mut self.classes[class];
+        if rq.is_sorted() {
+            let (c, dir) = (&mut self.classes[class], rq.is_write() as usize);
             c.fifo[dir].remove(ctx.rqs, id);
             c.sorted[dir].remove(ctx.rqs, id);
         }
         ctx.merge.remove(ctx.rqs, id);
     }
 
-    /// Books a request as the one served last.
-    fn start(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let (class, dir) = (self.class_of_rq(ctx, id), ctx.rqs[id].is_write() as usize);
-        let c = &mut self.classes[class];
-        c.latest_pos[dir] = ctx.rqs[id].sector.0;
+    /// Books a request of a class as the one served last.
+    fn start(&mut self, ctx: &mut SchedCtx<'_>, class: usize, id: RequestId) {
+        let (c, rq) = (&mut self.classes[class], &mut ctx.rqs[id]);
+        c.latest_pos[rq.is_write() as usize] = rq.sector.0;
         c.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        rq.rq_flags.set(RqFlags::STARTED);
     }
 
     /// Which direction the next batch has; `None` where the class is empty.
@@ -195,6 +199,9 @@ impl MqDeadline {
         latest_start: i64,
     ) -> Option<RequestId> {
         let c = &self.classes[class];
+        if c.fifo.iter().all(RqList::is_empty) {
+            return None;
+        }
         let pos = blklab_blk::Sector(c.latest_pos[self.last_dir]);
         let ahead = c.sorted[self.last_dir].from_sector(pos);
         let id = match ahead {
@@ -210,13 +217,13 @@ impl MqDeadline {
             }
         };
         let rq = &ctx.rqs[id];
-        let started = rq.fifo_time.0 as i64 - self.expire(rq.is_write() as usize);
+        let started = rq.fifo_time.0 as i64 - self.expire[rq.is_write() as usize];
         if started > latest_start {
             return None;
         }
         self.batching += 1;
-        self.remove(ctx, id);
-        self.start(ctx, id);
+        self.remove(ctx, class, id);
+        self.start(ctx, class, id);
         Some(id)
     }
 
@@ -248,7 +255,7 @@ impl MqDeadline {
             return self.dispatch.push_front(ctx.rqs, id);
         }
         let dir = ctx.rqs[id].is_write() as usize;
-        let deadline = jiffies(ctx.now) + self.expire(dir);
+        let deadline = jiffies(ctx.now) + self.expire[dir];
         ctx.rqs[id].fifo_time = Nanos(deadline as u64);
         let c = &mut self.classes[class];
         c.sorted[dir].insert(ctx.rqs, id);
@@ -310,7 +317,7 @@ impl Elevator for MqDeadline {
             let dir = ctx.rqs[id].is_write() as usize;
             self.classes[class].fifo[dir].inherit_deadline(ctx.rqs, id, next);
         }
-        self.remove(ctx, next);
+        self.remove(ctx, class, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
@@ -340,7 +347,7 @@ impl Elevator for MqDeadline {
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
         if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
-            self.start(ctx, id);
+            self.start(ctx, self.class_of_rq(ctx, id), id);
             return Some(id);
         }
         if let Some(id) = self.dispatch_aged(ctx) {
@@ -377,7 +384,9 @@ impl Elevator for MqDeadline {
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        self.tunables.set(name, value)?;
+        self.note_expire();
+        Ok(())
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
