@@ -25,6 +25,12 @@ impl RequestQueue {
         }
     }
 
+    /// The requests that the driver has and has not ended, for one whose drive
+    /// is gone (`blk_mq_tagset_busy_iter`).
+    pub fn busy_requests(&self) -> Vec<RequestId> {
+        self.rqs.in_driver()
+    }
+
     /// The driver failed a request instead of taking it.
     pub(crate) fn end_failed(&mut self, now: Nanos, id: RequestId, error: IoStatus) {
         self.trace

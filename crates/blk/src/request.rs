@@ -236,6 +236,13 @@ impl Requests {
         self.serial
     }
 
+    /// Those that the driver has.
+    pub(crate) fn in_driver(&self) -> Vec<RequestId> {
+        let mut ids = self.requests.ids();
+        ids.retain(|id| self[*id].rq_flags.has(RqFlags::IN_FLIGHT));
+        ids
+    }
+
     /// Requests in use.
     pub fn in_use(&self) -> usize {
         self.requests.in_use()

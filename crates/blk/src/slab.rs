@@ -82,6 +82,17 @@ impl<T> Slab<T> {
         self.free.push(id.index() as u32);
     }
 
+    /// The objects in use, in order of their places: a look at everything, which
+    /// no warm path takes.
+    pub fn ids(&self) -> Vec<Id<T>> {
+        let mut used = vec![true; self.items.len()];
+        self.free
+            .iter()
+            .for_each(|free| used[*free as usize] = false);
+        let places = used.iter().enumerate().filter(|(_, used)| **used);
+        places.map(|(place, _)| Id::from_index(place)).collect()
+    }
+
     /// How many objects are in use.
     pub fn in_use(&self) -> usize {
         self.items.len() - self.free.len()

@@ -161,6 +161,7 @@ impl Case {
             scheduler: &self.scheduler,
             seed,
             record: None,
+            power_loss_at: None,
         };
         let results = blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
             row: self.job.name.clone(),

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
 use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
-use crate::timeline_args::TimelineArgs;
+use crate::timeline_args::{TimelineArgs, time_ns};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -146,6 +146,12 @@ pub(crate) struct ModelArgs {
     /// Decides everything left to chance; the same seed repeats a run exactly
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// Cut the drives' power at this time of the run and give it back at once;
+    /// requests in a drive then end with EIO, and jobs go on after that only
+    /// with continue_on_error
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) power_loss_at: Option<u64>,
 }
 
 /// When a trace's I/Os arrive.

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use blklab_blk::Nanos;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_sim::{Machine, ReplaySetup, SchedulerChoice, Setup, sweep_job};
 use blklab_stats::Results;
@@ -14,7 +15,7 @@ use crate::host;
 use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
-use crate::run::{refuse_pace, replay_mode, run_was_over};
+use crate::run::{check_power_loss, refuse_pace, replay_mode, run_was_over};
 use crate::served;
 
 /// The schedulers that are compared where none are named.
@@ -114,6 +115,7 @@ fn simulated(
     let bar = progress(schedulers.len() * repeats);
     let seed = models.seed;
     let done = || bar.inc(1);
+    let power_loss_at = models.power_loss_at.map(Nanos);
     let runs = match &work {
         Work::Job { job, .. } => {
             let base = Setup {
@@ -123,6 +125,7 @@ fn simulated(
                 scheduler: &schedulers[0],
                 seed,
                 record,
+                power_loss_at,
             };
             sweep_job(&base, &schedulers, repeats, &done)
         }
@@ -136,6 +139,7 @@ fn simulated(
                     scheduler,
                     seed,
                     record: record.filter(|_| seed == models.seed),
+                    power_loss_at,
                 })
             };
             blklab_sim::sweep(&schedulers, repeats, seed, run, &done)
@@ -154,6 +158,7 @@ fn simulated(
     };
     let runs = runs.map_err(Failure::mistake)?;
     let all: Vec<&Results> = runs.iter().flatten().collect();
+    check_power_loss(power_loss_at, &all)?;
     if record.is_some() && all.iter().all(|run| run.timeline.is_none()) {
         return Err(run_was_over(&all));
     }

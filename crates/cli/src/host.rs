@@ -116,6 +116,12 @@ pub(crate) fn real_job(args: &CompareArgs, world: &str) -> Result<(JobFile, Stri
     if work.models.machine != "generic-8" {
         return refuse("--machine", format!("--world {world} is this machine"));
     }
+    if work.models.power_loss_at.is_some() {
+        return refuse(
+            "--power-loss-at",
+            format!("the drive of --world {world} keeps its power"),
+        );
+    }
     if args.sweep.threads.is_some() {
         return refuse(
             "--threads",

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use blklab_blk::Nanos;
 use blklab_report::{Origin, SchedulerRuns, compare, fio_json, fio_text, html, perfetto};
 use blklab_sim::{ReplayMode, ReplaySetup, Setup};
 use blklab_stats::Results;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Work::Job { .. } = work {
         refuse_pace(&args.work.pace)?;
     }
+    let power_loss_at = args.work.models.power_loss_at.map(Nanos);
     let results = match &work {
         Work::Job { job, .. } => blklab_sim::run(&Setup {
             job,
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             scheduler: &scheduler,
             seed: args.work.models.seed,
             record,
+            power_loss_at,
         }),
         Work::Trace(trace) => blklab_sim::replay(&ReplaySetup {
             trace,
@@ -56,9 +59,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             scheduler: &scheduler,
             seed: args.work.models.seed,
             record,
+            power_loss_at,
         }),
     }
     .map_err(Failure::mistake)?;
+    check_power_loss(power_loss_at, &[&results])?;
     if record.is_some() && results.timeline.is_none() {
         return Err(run_was_over(&[&results]));
     }
@@ -101,6 +106,19 @@ pub(crate) fn run_was_over(runs: &[&Results]) -> Failure {
         "--timeline-start: the run was over after {:.3} ms; a timeline begins before",
         end_ns as f64 / 1e6
     ))
+}
+
+/// A power loss that was asked for has to have been in every run.
+pub(crate) fn check_power_loss(at: Option<Nanos>, runs: &[&Results]) -> Result<(), Failure> {
+    let missed = |run: &&&Results| run.disks.iter().all(|disk| disk.power_loss.is_none());
+    match runs.iter().find(missed).filter(|_| at.is_some()) {
+        None => Ok(()),
+        Some(run) => Err(Failure::mistake(format!(
+            "--power-loss-at: the run under {} was over after {:.3} ms; right is a time before",
+            run.scheduler,
+            run.elapsed_ns as f64 / 1e6
+        ))),
+    }
 }
 
 /// Writes the run's timeline for Perfetto.

@@ -46,7 +46,7 @@ impl TimelineArgs {
 }
 
 /// A time with its unit, in nanoseconds.
-fn time_ns(text: &str) -> Result<u64, String> {
+pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
     let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {

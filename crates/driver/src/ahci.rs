@@ -84,6 +84,12 @@ impl Ahci {
         reached
     }
 
+    /// The drive has lost what it had.
+    pub(crate) fn forget_commands(&mut self) {
+        self.in_flight = 0;
+        self.exclusive = false;
+    }
+
     fn count_ended(&mut self, ended: usize) {
         self.in_flight -= ended as u32;
         if ended > 0 {

@@ -93,6 +93,18 @@ impl Driver {
         }
     }
 
+    /// Cuts the drive's power at `now` and gives it back. What it had is not
+    /// answered: the caller ends it. Returns when the drive is ready again.
+    pub fn lose_power(&mut self, now: Nanos) -> Nanos {
+        match self {
+            Driver::Ahci(d) => d.forget_commands(),
+            Driver::Mmc(d) => d.forget_commands(),
+            Driver::Loop(d) => d.forget_commands(),
+            Driver::Nvme(_) => {}
+        }
+        self.device_mut().power_loss(now)
+    }
+
     /// The drive.
     #[inline]
     pub fn device(&self) -> &dyn Device {

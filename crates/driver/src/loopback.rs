@@ -113,6 +113,14 @@ impl Loop {
         }
     }
 
+    /// The drive under the file has lost what it had, and what was on the list
+    /// goes too.
+    pub(crate) fn forget_commands(&mut self) {
+        self.list.clear();
+        self.current = None;
+        self.in_drive = false;
+    }
+
     /// A worker that nobody lends CPU time to goes on to the next request.
     fn begin_alone(&mut self, now: Nanos) {
         if !self.lent && self.begin().is_some() {

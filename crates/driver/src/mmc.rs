@@ -59,6 +59,13 @@ impl Mmc {
         self.port.submit(now, hctx, id, rq);
         BlkStatus::Ok
     }
+
+    /// The card has lost what it had, and what was prepared for it goes too.
+    pub(crate) fn forget_commands(&mut self) {
+        self.running = false;
+        self.prepared = None;
+        self.exclusive = false;
+    }
 }
 
 impl OneAtATime for Mmc {

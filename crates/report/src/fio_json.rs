@@ -6,7 +6,7 @@ use std::io;
 
 use blklab_stats::{
     BatchBuckets, ChannelStats, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats,
-    Histogram, HwQueueStats, JobResults, MergeStats, Results, SlcStats,
+    Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results, SlcStats,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -280,6 +280,20 @@ fn disk_facts(disk: &DiskStats) -> Value {
         },
         "scheduler": counters,
         "device": device_facts(device),
+        "power_loss": disk.power_loss.as_ref().map(power_loss_facts),
+    })
+}
+
+fn power_loss_facts(loss: &PowerLoss) -> Value {
+    let [read, write, discard, flush] = loss.failed;
+    json!({
+        "at_ns": loss.at_ns,
+        "ready_ns": loss.ready_ns,
+        "failed": { "read": read, "write": write, "discard": discard, "flush": flush },
+        "acknowledged_sectors": loss.acknowledged_sectors,
+        "flushes": loss.flushes,
+        "lost_sectors": loss.lost_sectors,
+        "lost_acknowledged_sectors": loss.lost_acknowledged_sectors,
     })
 }
 
@@ -351,6 +365,7 @@ fn controller_counts(device: &DeviceStats) -> Value {
         "cache_read_hits": device.cache_read_hits,
         "power_losses": device.power_losses,
         "power_loss_sectors": device.power_loss_sectors,
+        "power_loss_acknowledged_sectors": device.power_loss_acknowledged_sectors,
         "read_cache_lookups": device.read_cache_lookups,
         "read_cache_hits": device.read_cache_hits,
         "read_ahead_units": device.read_ahead_units,

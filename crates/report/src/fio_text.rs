@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write};
 
-use blklab_stats::{DirResults, DiskStats, Histogram, JobResults, JobSetup, Results};
+use blklab_stats::{DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results};
 
 use crate::fio_number::{Base, FIGURES, Unit, ctime, number};
 use crate::fio_stat::{
@@ -357,6 +357,9 @@ fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {
 fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
     writeln!(out, "\nDrive stats ({}):", results.drive)?;
     for disk in &results.disks {
+        if let Some(loss) = &disk.power_loss {
+            write_power_loss(out, &disk.name, loss)?;
+        }
         let device = &disk.device;
         writeln!(
             out,
@@ -384,6 +387,23 @@ fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+fn write_power_loss(out: &mut String, disk: &str, loss: &PowerLoss) -> fmt::Result {
+    let [reads, writes, discards, flushes] = loss.failed;
+    writeln!(
+        out,
+        "  {disk}: power lost at {} usec, ready again after {} usec\n    \
+         ended with errors: reads={reads}, writes={writes}, discards={discards}, \
+         flushes={flushes}\n    \
+         sectors acknowledged={}, of these lost={}, lost in all={}, flushes before={}",
+        loss.at_ns / 1000,
+        (loss.ready_ns - loss.at_ns) / 1000,
+        loss.acknowledged_sectors,
+        loss.lost_acknowledged_sectors,
+        loss.lost_sectors,
+        loss.flushes,
+    )
 }
 
 /// The system's words for an errno.

@@ -1,7 +1,7 @@
 //! Why the figures are as they are: what the queue, the scheduler and the
 //! drive counted, one value a scheduler.
 
-use blklab_stats::{ChannelStats, DeviceStats, DieStats, DiskStats, Results, WearStats};
+use blklab_stats::{ChannelStats, DeviceStats, DieStats, DiskStats, PowerLoss, Results, WearStats};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::SchedulerRuns;
@@ -87,6 +87,7 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     let mut facts = queue_facts(schedulers);
     facts.extend(scheduler_facts(schedulers));
     facts.extend(drive_facts(schedulers));
+    facts.extend(power_facts(schedulers));
     facts.extend(flash_facts(schedulers));
     facts.extend(cpu_facts(schedulers));
     facts.retain(|fact| fact.values.iter().flatten().any(|value| *value != 0.0));
@@ -326,6 +327,28 @@ fn drive_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
                 ratio(total(run, |d| d.device.read_ahead_units_used), ahead)
             },
         ),
+    ]
+}
+
+/// What a loss of power cost.
+fn power_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
+    let of_losses = |name, unit, of: fn(&PowerLoss) -> u64| {
+        fact(schedulers, (Place::Drive, name, unit), move |run| {
+            let losses = run.disks.iter().filter_map(|d| d.power_loss.as_ref());
+            losses.map(of).reduce(|a, b| a + b).map(|sum| sum as f64)
+        })
+    };
+    let (count, time) = (FactUnit::Count, FactUnit::Nanoseconds);
+    vec![
+        of_losses("requests that a loss of power ended", count, |loss| {
+            loss.failed.iter().sum()
+        }),
+        of_losses("acknowledged sectors that went with it", count, |loss| {
+            loss.lost_acknowledged_sectors
+        }),
+        of_losses("time until the drive was ready again", time, |loss| {
+            loss.ready_ns - loss.at_ns
+        }),
     ]
 }
 

@@ -88,6 +88,7 @@ fn cost(work: &Work) -> Cost {
         scheduler: &scheduler,
         seed: 1,
         record: None,
+        power_loss_at: None,
     })
     .expect("the job can be simulated");
     let spent = cpu_ns() - start;
@@ -230,6 +231,7 @@ fn sweep() {
         scheduler: &schedulers[0],
         seed: 1,
         record: None,
+        power_loss_at: None,
     };
     let runs = schedulers.len() * REPEATS;
     let requests = runs as u64 * work.requests;

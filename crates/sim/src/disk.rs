@@ -1,9 +1,11 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, CgroupId, Nanos, RequestQueue, Steps, TraceEvent};
+use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, Op, RequestQueue, Steps, TraceEvent};
 use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
-use blklab_stats::{Counter, DiskStats, DriveTimeline, HwQueueStats, QueueStats, SchedulerStats};
+use blklab_stats::{
+    Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, SchedulerStats,
+};
 
 use crate::lock::Lock;
 use crate::setup::{SchedulerChoice, SetupError};
@@ -19,6 +21,7 @@ pub(crate) struct Disk {
     ends: Vec<RequestEnd>,
     /// Since when it counts.
     counts_from: Nanos,
+    power_loss: Option<PowerLoss>,
 }
 
 impl Disk {
@@ -44,6 +47,7 @@ impl Disk {
             worked: Vec::new(),
             ends: Vec::new(),
             counts_from: Nanos::ZERO,
+            power_loss: None,
         })
     }
 
@@ -102,6 +106,40 @@ impl Disk {
         self.queue.take_woken(woken);
     }
 
+    /// Cuts the drive's power at `now`, up to which it has been advanced. What
+    /// was in it ends with an error; [`Disk::advance`] tells of that.
+    pub(crate) fn lose_power(&mut self, now: Nanos) {
+        let counters = self.queue.counters(now);
+        let before = self.driver.device().stats(now);
+        let ready = self.driver.lose_power(now);
+        let after = self.driver.device().stats(now);
+        let mut loss = PowerLoss {
+            at_ns: now.0,
+            ready_ns: ready.0,
+            failed: [0; 4],
+            acknowledged_sectors: counters.sectors[1],
+            flushes: counters.ios[3],
+            lost_sectors: after.power_loss_sectors - before.power_loss_sectors,
+            lost_acknowledged_sectors: after.power_loss_acknowledged_sectors
+                - before.power_loss_acknowledged_sectors,
+        };
+        for id in self.queue.busy_requests() {
+            let kind = match self.queue.request(id).op {
+                Op::Read => 0,
+                Op::Write | Op::WriteZeroes => 1,
+                Op::Discard => 2,
+                Op::Flush => 3,
+            };
+            loss.failed[kind] += 1;
+            self.ends.push(RequestEnd {
+                id,
+                at: now,
+                status: IoStatus::IoError,
+            });
+        }
+        self.power_loss = Some(loss);
+    }
+
     /// Does at once what was left to kblockd for the queue of this CPU.
     pub(crate) fn run_now(&mut self, now: Nanos, cpu: usize) {
         let hctx = self.queue.hctx_of(cpu);
@@ -129,6 +167,7 @@ impl Disk {
     pub(crate) fn stats(&self, now: Nanos) -> DiskStats {
         DiskStats {
             counted_ns: now.saturating_sub(self.counts_from).0,
+            power_loss: self.power_loss.clone(),
             ..disk_stats(&self.name, &self.queue, &self.driver, now)
         }
     }
@@ -169,5 +208,6 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
                 .collect(),
         },
         device: driver.device().stats(now),
+        power_loss: None,
     }
 }

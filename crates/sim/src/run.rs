@@ -18,7 +18,7 @@ use crate::fair::Fair;
 use crate::plan::Plan;
 use crate::process::{Process, World};
 use crate::recording::Recording;
-use crate::setup::{Setup, SetupError, check_job};
+use crate::setup::{Setup, SetupError, check_job, check_power_loss};
 use crate::timers::Timers;
 use crate::worker::{Untold, Worker};
 
@@ -28,6 +28,7 @@ use crate::worker::{Untold, Worker};
 /// Where the job cannot be simulated; nothing has run then.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     let notes = check_job(setup.job)?;
+    check_power_loss(setup.drive, setup.power_loss_at)?;
     let mut machine = Sim::new(setup)?;
     if let Some(recording) = &mut machine.recording {
         recording.step(machine.now, &mut machine.disks, &mut machine.cpus);
@@ -72,6 +73,9 @@ struct Sim {
     /// Where the last ramp ends and counters start afresh; [`Nanos::MAX`] where
     /// that has been, or there is none.
     ramp_end: Nanos,
+    /// When the drives lose their power; [`Nanos::MAX`] where that has been, or
+    /// does not happen.
+    power_loss_at: Nanos,
     over: usize,
 }
 
@@ -151,6 +155,7 @@ impl Sim {
             untold: Vec::new(),
             recording: setup.record.map(Recording::new),
             ramp_end: ramp.unwrap_or(Nanos::MAX),
+            power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
             over: 0,
         })
     }
@@ -196,6 +201,7 @@ impl Sim {
             return false;
         }
         let outside = self.timers.next().min(self.arrivals.next());
+        let outside = outside.min(self.power_loss_at);
         let marks = match &self.recording {
             Some(recording) => recording.next_event().min(self.ramp_end),
             None => self.ramp_end,
@@ -227,6 +233,9 @@ impl Sim {
                 self.advance_disk(disk);
             }
         }
+        if self.now >= self.power_loss_at {
+            self.lose_power();
+        }
         while let Some(a) = self.arrivals.pop_due(self.now) {
             self.with_process(a.pid, |p, now, world| {
                 p.on_end(now, a.slot, a.status, world)
@@ -243,6 +252,15 @@ impl Sim {
             }
         }
         true
+    }
+
+    /// Every drive loses its power, and what is in it ends with an error.
+    fn lose_power(&mut self) {
+        self.power_loss_at = Nanos::MAX;
+        for disk in 0..self.disks.len() {
+            self.disks[disk].lose_power(self.now);
+            self.advance_disk(disk);
+        }
     }
 
     fn advance_disk(&mut self, disk: usize) {

@@ -1,7 +1,7 @@
 //! What a run is made of, checked before anything runs.
 
-use blklab_blk::{NoMerges, RequestQueue, TunableError};
-use blklab_device::DriveSpec;
+use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
+use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::ElevatorType;
 use blklab_stats::Window;
 use blklab_workload::fio::{Engine, JobFile, JobSpec};
@@ -43,6 +43,15 @@ pub enum SetupError {
     /// A trace that cannot be read.
     #[error("{0}")]
     Trace(String),
+    /// A loss of power of what is no drive.
+    #[error(
+        "a loss of power of {drive} is not simulated: a loop device's file loses what the page \
+         cache of its machine has, which loses power with it; right is a drive of another interface"
+    )]
+    PowerLoss {
+        /// The drive.
+        drive: String,
+    },
     /// What the queue does not take.
     #[error("{0}")]
     Queue(String),
@@ -195,6 +204,18 @@ pub struct Setup<'a> {
     pub seed: u64,
     /// The part of the run to be recorded, if any.
     pub record: Option<Window>,
+    /// When every drive loses its power, if it does.
+    pub power_loss_at: Option<Nanos>,
+}
+
+/// Refuses a loss of power that cannot be simulated.
+pub(crate) fn check_power_loss(drive: &DriveSpec, at: Option<Nanos>) -> Result<(), SetupError> {
+    match at.is_some() && drive.interface == Interface::Loop {
+        false => Ok(()),
+        true => Err(SetupError::PowerLoss {
+            drive: drive.name.clone(),
+        }),
+    }
 }
 
 /// Checks that every job can be simulated, and tells what of it is not.

@@ -29,6 +29,7 @@ fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String>
         scheduler: &scheduler,
         seed: 1,
         record: None,
+        power_loss_at: None,
     })
     .map_err(|e| e.to_string())
 }

@@ -18,6 +18,7 @@ fn results(text: &str, drive: &str, scheduler: &str) -> Results {
         scheduler: &scheduler,
         seed: 1,
         record: None,
+        power_loss_at: None,
     })
     .unwrap_or_else(|e| panic!("{e}"))
 }

@@ -10,9 +10,9 @@ pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
     BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuSlice, CpuStats, CpuTimes,
     DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, FetchStats, GroupResults,
-    HwQueueStats, JobResults, JobSetup, LevellingStats, MergeStats, ProcessResults, QueueStats,
-    RequestKind, RequestStats, Results, Sample, SchedulerStats, SlcStats, WearStats, World,
-    jain_index,
+    HwQueueStats, JobResults, JobSetup, LevellingStats, MergeStats, PowerLoss, ProcessResults,
+    QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats, SlcStats, WearStats,
+    World, jain_index,
 };
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,

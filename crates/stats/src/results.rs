@@ -537,9 +537,32 @@ pub struct DiskStats {
     pub scheduler: SchedulerStats,
     /// What happened inside the drive.
     pub device: DeviceStats,
+    /// What happened when its power was cut, where that was asked for.
+    pub power_loss: Option<PowerLoss>,
     /// Time over which all this was counted, in nanoseconds; zero where that
     /// is the whole run.
     pub counted_ns: u64,
+}
+
+/// A drive that lost its power during a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PowerLoss {
+    /// When, in the run.
+    pub at_ns: u64,
+    /// When it was ready again: its map read, and what it was writing scanned.
+    pub ready_ns: u64,
+    /// Requests that were in the drive and ended with an error: reads, writes,
+    /// discards, flushes.
+    pub failed: [u64; 4],
+    /// Sectors that writes had acknowledged until then.
+    pub acknowledged_sectors: u64,
+    /// Flushes that had ended until then.
+    pub flushes: u64,
+    /// Sectors whose last write, acknowledged or not, went.
+    pub lost_sectors: u64,
+    /// Those of them of which an acknowledged write went: it was neither
+    /// flushed nor programmed yet.
+    pub lost_acknowledged_sectors: u64,
 }
 
 /// The block layer's counters as the kernel shows them.
@@ -661,6 +684,8 @@ pub struct DeviceStats {
     pub power_losses: u64,
     /// Sectors whose last write, acknowledged or not, went with it.
     pub power_loss_sectors: u64,
+    /// Those of them of which an acknowledged write went.
+    pub power_loss_acknowledged_sectors: u64,
     /// Map units on the flash looked up in an SSD's read cache.
     pub read_cache_lookups: u64,
     /// Those found there.

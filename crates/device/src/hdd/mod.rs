@@ -182,6 +182,21 @@ impl Hdd {
         }
     }
 
+    /// Writes that are in the buffer and whose end has not reached the host.
+    fn unanswered_writes(&self) -> Vec<Run> {
+        let leaving = self
+            .events
+            .iter()
+            .filter_map(|Reverse((_, _, event))| match event {
+                Event::Leave(index) => Some(self.commands[*index as usize]),
+                _ => None,
+            });
+        leaving
+            .filter(|command| matches!(command.op, Op::Write | Op::WriteZeroes))
+            .map(|command| command.run)
+            .collect()
+    }
+
     fn end_flushes(&mut self, now_ns: u64) {
         if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
@@ -457,7 +472,14 @@ impl Device for Hdd {
     /// not known from a description: the disk is ready at once.
     fn power_loss(&mut self, now: Nanos) -> Nanos {
         self.stats.power_losses += 1;
+        if let Some(Work::Destage(run)) = self.work {
+            self.dirty.add(run);
+        }
         self.stats.power_loss_sectors += self.dirty.sectors();
+        for run in self.unanswered_writes() {
+            self.dirty.remove(run);
+        }
+        self.stats.power_loss_acknowledged_sectors += self.dirty.sectors();
         self.events.clear();
         self.commands.clear();
         self.free.clear();

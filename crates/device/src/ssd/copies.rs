@@ -104,6 +104,7 @@ impl Ftl {
             Located::Buffered(at) if self.blocks.keeps_older() => {
                 self.discount(at);
                 self.note_replaced(at);
+                self.rewritten_in_dram += 1;
                 at
             }
             Located::Flash(at) | Located::Buffered(at) => {
@@ -199,11 +200,12 @@ impl Ftl {
 
     /// Everything in DRAM is gone. Slots go back to their last programmed
     /// copies, and blocks to what was programmed; `spoiled` are the records of
-    /// pages whose program was under way. Returns how many of the host's slots
-    /// went back.
-    pub(crate) fn lose_dram(&mut self, spoiled: &[u32]) -> u64 {
+    /// pages whose program was under way. Returns the host's slots that went
+    /// back.
+    pub(crate) fn lose_dram(&mut self, spoiled: &[u32]) -> Vec<u32> {
         let live = self.live_records();
-        let lost = live.iter().map(|page| self.roll_back(page)).sum();
+        let mut lost = Vec::new();
+        live.iter().for_each(|page| self.roll_back(page, &mut lost));
         for record in spoiled {
             let page = self.records[*record as usize];
             self.blocks
@@ -258,9 +260,8 @@ impl Ftl {
         self.records.iter().position(of).map(|place| place as u32)
     }
 
-    fn roll_back(&mut self, page: &PageRecord) -> u64 {
+    fn roll_back(&mut self, page: &PageRecord, lost: &mut Vec<u32>) {
         let first = self.page_start(page.block, page.page);
-        let mut lost = 0;
         for at in first..first + page.slots {
             let Some(slot) = self.owner(at) else { continue };
             if self.map.get(slot) != Place::At(at) {
@@ -271,9 +272,10 @@ impl Ftl {
                 _ => self.map.discard(slot),
             }
             self.discount(at);
-            lost += page.stream.is_of_host() as u64;
+            if page.stream.is_of_host() {
+                lost.push(slot);
+            }
         }
-        lost
     }
 
     /// A block that was being written goes on where its programs ended. Since a

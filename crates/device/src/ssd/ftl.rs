@@ -170,6 +170,9 @@ pub(crate) struct Ftl {
     pub(super) records: Vec<PageRecord>,
     pub(super) free_record: u32,
     start: Start,
+    /// How often a slot was written whose last copy was still in DRAM, in a
+    /// drive that would lose that with its power.
+    pub(crate) rewritten_in_dram: u64,
     pub(super) gc: GcSpec,
     pub(super) wear: WearSpec,
     slots_per_page: Divisor,
@@ -199,6 +202,7 @@ impl Ftl {
             hybrid: None,
             records: Vec::with_capacity(256),
             free_record: NONE,
+            rewritten_in_dram: 0,
             gc: spec.gc,
             wear: spec.wear,
             slots_per_page: Divisor::new(slots_per_page),
@@ -405,6 +409,7 @@ impl Ftl {
         if let Place::At(at) = place
             && (first..first + page.slots).contains(&at)
         {
+            self.rewritten_in_dram += 1;
             return record;
         }
         self.replace_at(record, slot, place);

@@ -100,6 +100,8 @@ struct Active {
     parts: u32,
     /// The next map unit of a write to get its place.
     next_slot: u32,
+    /// A write that overwrites what was still in DRAM.
+    rewrites: bool,
     status: CommandStatus,
     next_free: u32,
     /// Its number, where what happens is recorded.
@@ -232,6 +234,7 @@ impl Ssd {
             dram_bytes: 0,
             parts: 0,
             next_slot: 0,
+            rewrites: false,
             status: CommandStatus::Ok,
             next_free: NONE,
             number: self.backend.next_command(),

@@ -5,7 +5,9 @@
 //! was under way is spoiled, and a block whose erase was under way has to be
 //! erased again. Discards are in a log that a flush programs.
 
-use blklab_blk::Nanos;
+use std::collections::BTreeSet;
+
+use blklab_blk::{Nanos, Op};
 
 use super::Ssd;
 use super::allocate::Turn;
@@ -28,8 +30,12 @@ impl Ssd {
         if self.spec.write_cache.power_loss_protection {
             self.ftl.save_dram();
         } else {
+            let unanswered = self.unanswered_slots();
             let lost = self.ftl.lose_dram(&interrupted);
-            self.stats.power_loss_sectors += lost * (self.spec.ftl.map_unit_bytes as u64 / 512);
+            let answered = lost.iter().filter(|slot| !unanswered.contains(slot));
+            let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
+            self.stats.power_loss_acknowledged_sectors += answered.count() as u64 * sectors;
+            self.stats.power_loss_sectors += lost.len() as u64 * sectors;
         }
         for plane in 0..self.jobs.len() {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
@@ -51,6 +57,26 @@ impl Ssd {
         self.fold_timer = false;
         self.fold_later(ready_ns);
         Nanos(ready_ns)
+    }
+
+    /// Slots whose data in DRAM nobody was promised: those of writes under way,
+    /// unless such a write took the place of what was in DRAM before.
+    fn unanswered_slots(&self) -> BTreeSet<u32> {
+        let mut under_way = vec![true; self.commands.len()];
+        let mut free = self.free_command;
+        while free != NONE {
+            under_way[free as usize] = false;
+            free = self.commands[free as usize].next_free;
+        }
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        (self.commands.iter().zip(under_way))
+            .filter(|(command, under_way)| *under_way && !command.rewrites)
+            .filter(|(command, _)| matches!(command.op, Op::Write | Op::WriteZeroes))
+            .flat_map(|(command, _)| {
+                // No further than it has come.
+                (command.first_byte / unit) as u32..command.next_slot
+            })
+            .collect()
     }
 
     fn forget_commands(&mut self) {

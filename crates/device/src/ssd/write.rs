@@ -126,6 +126,7 @@ impl Ssd {
             self.spend_credit();
             slot += 1;
         }
+        self.commands[index as usize].next_slot = slot;
         true
     }
 
@@ -148,7 +149,11 @@ impl Ssd {
         let epoch = self.epochs.now();
         let before = self.ftl.filling(plane, stream);
         let slots_before = before.map_or(0, |record| self.ftl.record(record).slots);
+        let rewritten = self.ftl.rewritten_in_dram;
         let record = self.ftl.write(plane, slot, stream, epoch);
+        if self.ftl.rewritten_in_dram != rewritten {
+            self.commands[index as usize].rewrites = true;
+        }
         if let Some(cache) = &mut self.read_cache {
             cache.remove(slot);
         }

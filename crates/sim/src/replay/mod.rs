@@ -19,7 +19,7 @@ use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::recorder::Recorder;
 use crate::recording::Recording;
-use crate::setup::{SchedulerChoice, SetupError};
+use crate::setup::{SchedulerChoice, SetupError, check_power_loss};
 use pace::Pace;
 
 /// How I/Os arrive.
@@ -57,6 +57,8 @@ pub struct ReplaySetup<'a> {
     pub seed: u64,
     /// The part of the run to be recorded, if any.
     pub record: Option<Window>,
+    /// When every drive loses its power, if it does.
+    pub power_loss_at: Option<Nanos>,
 }
 
 /// fio's default `bwavgtime`, `percentile_list`.
@@ -71,6 +73,7 @@ const PERCENTILES: [f64; 17] = [
 /// # Errors
 /// Where the trace cannot be read; the message has file and line.
 pub fn replay(setup: &ReplaySetup<'_>) -> Result<Results, SetupError> {
+    check_power_loss(setup.drive, setup.power_loss_at)?;
     let reader = trace::open(Path::new(setup.trace), None).map_err(SetupError::trace)?;
     let pace = Pace::new(setup.mode, reader, setup.trace)?;
     let mut run = Replay::new(setup, pace);
@@ -107,6 +110,9 @@ struct Replay<'a> {
     /// A trace's processes are not simulated: these CPUs do nothing.
     cpus: Cpus,
     recording: Option<Recording>,
+    /// When the drives lose their power; [`Nanos::MAX`] where that has been, or
+    /// does not happen.
+    power_loss_at: Nanos,
 }
 
 impl<'a> Replay<'a> {
@@ -142,6 +148,7 @@ impl<'a> Replay<'a> {
             woken: Vec::new(),
             cpus: Cpus::new(setup.machine.cpus),
             recording: setup.record.map(Recording::new),
+            power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
         };
         run.recorder.start(Nanos::ZERO);
         run
@@ -157,12 +164,16 @@ impl<'a> Replay<'a> {
             assert!(self.in_flight == 0, "a request was lost");
             return Ok(false);
         }
+        let next = next.min(self.power_loss_at);
         self.now = self.now.max(next);
         self.record();
         for disk in 0..self.disks.len() {
             if self.disks[disk].next_event() <= self.now {
                 self.advance_disk(disk);
             }
+        }
+        if self.now >= self.power_loss_at {
+            self.lose_power();
         }
         if arrival <= self.now
             && let Some((record, number)) = self.pace.take()?
@@ -176,6 +187,15 @@ impl<'a> Replay<'a> {
     fn record(&mut self) {
         if let Some(recording) = &mut self.recording {
             recording.step(self.now, &mut self.disks, &mut self.cpus);
+        }
+    }
+
+    /// Every drive loses its power, and what is in it ends with an error.
+    fn lose_power(&mut self) {
+        self.power_loss_at = Nanos::MAX;
+        for disk in 0..self.disks.len() {
+            self.disks[disk].lose_power(self.now);
+            self.advance_disk(disk);
         }
     }
 
