@@ -24,8 +24,8 @@
 //!   `alpha / (1 - alpha)` of a slice. Bound by the wait alone, a task that thinks
 //!   long would hold all others up again after each of its reads.
 //! - Tasks take turns, a request each, and a task's own requests go by arrival.
-//! - Costs are known at completion only. What a task overdraws, up to a slice,
-//!   is taken from its next one.
+//! - Costs are known at completion only. What a task overdraws is taken from its
+//!   next slices; epochs in which nobody has any time left pass at once.
 //! - A task is who submitted; requests merge only inside a task, behind each
 //!   other and with the neighbour, so that each is charged to whom it serves.
 
@@ -85,6 +85,8 @@ struct Task {
     /// It has a place among those whose turn comes, or among the exhausted.
     listed: [bool; 2],
     in_flight: u32,
+    /// Its next request is waited for until then, at an epoch's end.
+    expected_until: Nanos,
     /// Mean of what its reads took.
     read_ns: u64,
 }
@@ -121,8 +123,8 @@ pub struct Fios {
     read_expected_until: Nanos,
     /// Tasks that have time left and a request in the drive.
     hopeful: u32,
-    /// No epoch ends before: a task that has time left is about to come.
-    task_expected_until: Nanos,
+    /// Tasks that have time left and are about to come.
+    expected: Vec<TaskId>,
     /// When waiting for it began, and what that may still cost in this epoch.
     epoch_wait_since: Option<Nanos>,
     epoch_wait_left_ns: u64,
@@ -153,7 +155,7 @@ impl Fios {
             in_flight: [0; 2],
             read_expected_until: Nanos::ZERO,
             hopeful: 0,
-            task_expected_until: Nanos::ZERO,
+            expected: Vec::new(),
             epoch_wait_since: None,
             epoch_wait_left_ns: 0,
             wake: None,
@@ -197,13 +199,16 @@ impl Fios {
         self.hopeful += task.is_hopeful() as u32;
     }
 
-    /// Gives a task its slice of this epoch, less what it overdrew.
+    /// Gives a task its slice of this epoch, less what it overdrew. Those of
+    /// epochs that it was not there for go into what it overdrew, too.
     fn refresh(&mut self, id: TaskId) {
         let (epoch, slice) = (self.epoch + 1, self.slice_ns());
         if self.tasks[id].epoch != epoch {
             self.change(id, |task| {
+                let epochs = (epoch - task.epoch).min(i32::MAX as u64) as i64;
+                let slices = slice.saturating_mul(epochs);
                 task.epoch = epoch;
-                task.left_ns = slice + task.left_ns.clamp(1 - slice, 0);
+                task.left_ns = task.left_ns.min(0).saturating_add(slices).min(slice);
             });
         }
     }
@@ -228,6 +233,7 @@ impl Fios {
         self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
         ctx.merge.add(ctx.rqs, id);
         self.queued += 1;
+        self.expected.retain(|&expected| expected != task);
         self.list(task, dir);
     }
 
@@ -276,9 +282,15 @@ impl Fios {
         if self.hopeful > 0 {
             return true;
         }
+        let tasks = &self.tasks;
+        self.expected.retain(|&id| now < tasks[id].expected_until);
+        let last = self.expected.iter().map(|&id| tasks[id].expected_until);
+        let Some(last) = last.max() else {
+            return false;
+        };
         let since = *self.epoch_wait_since.get_or_insert(now);
         let over = since.saturating_add(Nanos(self.epoch_wait_left_ns));
-        let until = over.min(self.task_expected_until);
+        let until = over.min(last);
         if now >= until {
             return false;
         }
@@ -314,10 +326,20 @@ impl Fios {
         }
     }
 
+    /// How many slices who overdrew least needs to have time again.
+    fn epochs_until_somebody_has_time(&self) -> u64 {
+        let waits = |id: &TaskId| self.tasks[*id].fifo.iter().any(|fifo| !fifo.is_empty());
+        let waiting = self.exhausted.iter().flatten().filter(|id| waits(id));
+        let least = waiting.map(|&id| -self.tasks[id].left_ns).min();
+        let overdrawn_ns = least.unwrap_or(0).max(0);
+        (overdrawn_ns / self.slice_ns()) as u64 + 1
+    }
+
     fn start_epoch(&mut self, now: Nanos) {
         self.end_epoch_wait(now);
-        self.epoch += 1;
-        self.epochs += 1;
+        let epochs = self.epochs_until_somebody_has_time();
+        self.epoch += epochs;
+        self.epochs += epochs;
         self.epoch_wait_left_ns = self.worth_waiting(self.slice_ns() as u64);
         for dir in [READ, WRITE] {
             for _ in 0..self.exhausted[dir].len() {
@@ -371,12 +393,16 @@ impl Fios {
 
     /// A task that read and has nothing more is expected to read again.
     fn expect_read(&mut self, now: Nanos, task: TaskId) {
-        let task = &self.tasks[task];
+        let id = task;
+        let task = &self.tasks[id];
         if task.is_idle() && task.left_ns > 0 {
             let read = now.saturating_add(Nanos(self.worth_waiting(task.read_ns)));
             self.read_expected_until = self.read_expected_until.max(read);
-            let task = now.saturating_add(Nanos(self.epoch_wait_left_ns));
-            self.task_expected_until = self.task_expected_until.max(task);
+            let until = now.saturating_add(Nanos(self.epoch_wait_left_ns));
+            self.tasks[id].expected_until = until;
+            if !self.expected.contains(&id) {
+                self.expected.push(id);
+            }
         }
     }
 }
@@ -551,6 +577,38 @@ mod tests {
         for &share in &got {
             assert!(share.abs_diff(total / 3) < total / 15, "{got:?}");
         }
+    }
+
+    #[test]
+    fn a_task_that_has_come_is_not_waited_for() {
+        let alone = serve(&[(Op::Read, 1, 100)]);
+        assert!(alone[0] > 990_000, "{alone:?}");
+    }
+
+    #[test]
+    fn what_is_overdrawn_is_taken_from_as_many_slices_as_it_takes() {
+        let mut rig = rig();
+        let ids: Vec<_> = (0..4)
+            .filter_map(|i| rig.insert(&bio(0, Op::Read, i * 1000)))
+            .collect();
+        assert_eq!(rig.drain(), ids);
+        rig.pass_ms(48);
+        ids.iter().for_each(|&id| rig.complete(id));
+        // 48 + 24 + 16 + 12 ms: five slices, of which one was its own. Another's
+        // reads take 5 ms each.
+        let first = rig.insert(&bio(0, Op::Read, 9000));
+        let mut sent = 0;
+        loop {
+            rig.insert(&bio(1, Op::Read, 20_000 + 1000 * sent));
+            let id = rig.dispatch().expect("one of them has time");
+            if Some(id) == first {
+                break;
+            }
+            rig.pass_ms(5);
+            rig.complete(id);
+            sent += 1;
+        }
+        assert!((16..=20).contains(&sent), "{sent}");
     }
 
     #[test]

@@ -633,3 +633,22 @@ proptest! {
         prop_assert_eq!(state(&rig, "in_service_queue"), -1);
     }
 }
+
+#[test]
+fn a_sequential_reader_that_does_not_think_at_all_is_waited_for() {
+    let mut rig = rig(true);
+    rig.set("low_latency", 0);
+    let mut next = rig.insert(&bio(Op::Read, 0, 0));
+    for i in 1..20 {
+        let id = rig.dispatch().expect("its turn");
+        assert_eq!(Some(id), next);
+        if i == 1 {
+            rig.insert(&far(1));
+        }
+        rig.now += Nanos::from_millis(1);
+        rig.complete(id);
+        assert_eq!(rig.dispatch(), None);
+        next = rig.insert(&bio(Op::Read, 64 * i, 0));
+    }
+    assert_eq!(rig.count("idle slices"), 19);
+}

@@ -78,16 +78,21 @@ impl Bfq {
     }
 
     /// Whether the process waits for I/O at least four fifths of its time.
+    ///
+    /// The kernel counts a new queue's first idle time too, as a nanosecond
+    /// less than none, which any time of thinking makes up for. A simulated
+    /// process on CPUs without costs does not think at all, so it is not
+    /// counted here.
     pub(super) fn update_io_bound(&mut self, q: QueueId) {
         let now_ns = self.now_ns;
         let queue = &mut self.queues[q];
+        if queue.just_created {
+            return;
+        }
         let total_ns = now_ns.wrapping_sub(queue.io_start_ns);
         if queue.sorted.is_empty() && queue.dispatched == 0 {
             let idle = now_ns.wrapping_sub(queue.ttime.last_end_ns);
             queue.idle_total_ns = queue.idle_total_ns.wrapping_add(idle);
-        }
-        if queue.just_created {
-            return;
         }
         queue.io_bound = queue.idle_total_ns.wrapping_mul(5) <= total_ns;
         // An observation window, so that old habits fade.

@@ -131,7 +131,11 @@ impl Bfq {
             "slice_idle" => self.tunables.set("slice_idle_us", value * 1_000)?,
             "slice_idle_us" => self.tunables.set("slice_idle", value / 1_000)?,
             // Guarantees rest on waiting long enough.
-            "strict_guarantees" if value != 0 && self.set.slice_idle_ns < 8_000_000 => {
+            "strict_guarantees"
+                if value != 0
+                    && !self.set.strict_guarantees
+                    && self.set.slice_idle_ns < 8_000_000 =>
+            {
                 self.tunables.set("slice_idle", 8)?;
                 self.tunables.set("slice_idle_us", 8_000)?;
             }
