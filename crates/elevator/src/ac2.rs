@@ -13,6 +13,9 @@
 //!   drive are counted, and a read goes to the die that has fewest. A write
 //!   counts `write_weight` times, so that reads keep away from dies that write
 //!   without being forbidden.
+//! - *A bound on that.* No more than `overtake` younger reads go before one of a
+//!   loaded die: then it goes, wherever it has to. Who is overtaken is known by
+//!   counting who came and who left.
 //! - *Light submitters first.* A read of a submitter that has no more than
 //!   `light_depth` requests outstanding goes before those of deeper ones: it
 //!   costs them one place, and spares it their whole queue. While there are such,
@@ -58,6 +61,7 @@ const DIE_DEPTH: usize = 9;
 const BATCH_LIMIT: usize = 10;
 /// The first of four, by kind.
 const EXPIRE: usize = 11;
+const OVERTAKE: usize = 15;
 
 const MAX_DIES: usize = 64;
 
@@ -171,6 +175,13 @@ pub const TUNABLES: &[Tunable] = &[
         4_000,
         "an asynchronous write's deadline",
     ),
+    Tunable::new(
+        "overtake",
+        Unit::Count,
+        COUNT,
+        64,
+        "younger reads that may go before a deep submitter's whose die is loaded",
+    ),
 ];
 
 const READ: usize = 0;
@@ -243,6 +254,10 @@ impl Mark {
         self.0 >> 16
     }
 }
+
+/// `elv[1]` of a read of a deep submitter: how many of those came before it. A
+/// write's is its bundle's.
+const ELV_CAME: usize = 1;
 
 /// Who submits: how much it has outstanding, and where its last request of each
 /// direction ended.
@@ -319,6 +334,9 @@ pub struct Ac2 {
     /// Head inserts: requeues and the data of flush sequences.
     dispatch: RqList,
     in_drive: [u32; 2],
+    /// Reads of deep submitters that came, and that left, so far.
+    deep_came: u32,
+    deep_left: u32,
     last_read: Option<Nanos>,
     last_light: Option<Nanos>,
     /// Reads and writes in a row.
@@ -354,6 +372,8 @@ impl Ac2 {
             next_die: 0,
             dispatch: RqList::new(),
             in_drive: [0; 2],
+            deep_came: 0,
+            deep_left: 0,
             last_read: None,
             last_light: None,
             run: [0; 2],
@@ -413,6 +433,10 @@ impl Ac2 {
         let mark = Mark::new(class, kind, die);
         ctx.rqs[id].elv[0] = mark.0 | Mark::QUEUED | Mark::COUNTED;
         if dir == READ {
+            if class != Class::Light {
+                ctx.rqs[id].elv[ELV_CAME] = self.deep_came;
+                self.deep_came = self.deep_came.wrapping_add(1);
+            }
             self.read_deadlines[kind].push_back(ctx.rqs, id);
         } else {
             self.writes[kind].push_back(ctx.rqs, id);
@@ -447,6 +471,9 @@ impl Ac2 {
             };
         }
         self.read_deadlines[kind].remove(ctx.rqs, id);
+        if class != Class::Light {
+            self.deep_left = self.deep_left.wrapping_add(1);
+        }
         if class == Class::Stream {
             return self.read_stream.remove(ctx.rqs, id);
         }
@@ -480,6 +507,16 @@ impl Ac2 {
         (watched || running) as usize
     }
 
+    /// The oldest read, where all are deep submitters', once as many younger ones
+    /// have gone before it as may.
+    fn overtaken_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let oldest = self.read_deadlines.iter().find_map(RqList::front)?;
+        let came = ctx.rqs[oldest].elv[ELV_CAME];
+        // Those that came before it have all left.
+        let overtaken = self.deep_left.wrapping_sub(came) as i64;
+        (overtaken >= self.tunables.at(OVERTAKE)).then_some(oldest)
+    }
+
     /// The read of the least loaded die, light submitters' before others; a
     /// stream's next where its die is no more loaded than that. Of a deep
     /// submitter's, none where even that die has `die_depth` in the drive and a
@@ -497,12 +534,12 @@ impl Ac2 {
             (self.loads.load[Mark::of(rq).die()], rq.serial)
         };
         let candidates = [first(Class::Deep), self.read_stream.front()];
-        let id = candidates.into_iter().flatten().min_by_key(key)?;
+        let least = candidates.into_iter().flatten().min_by_key(key)?;
         let most = self.tunables.at(DIE_DEPTH);
-        let held = most > 0
-            && key(&id).0 as i64 >= most
-            && is_recent(self.last_light, ctx.now, LIGHT_RECENT);
-        (!held).then_some(id)
+        let light_may_come = most > 0 && is_recent(self.last_light, ctx.now, LIGHT_RECENT);
+        let may_go = |id: &RequestId| !light_may_come || (key(id).0 as i64) < most;
+        let overtaken = self.overtaken_read(ctx).filter(may_go);
+        overtaken.or_else(|| Some(least).filter(may_go))
     }
 
     /// The next write of the present block; with none left, the older of the
@@ -784,6 +821,27 @@ mod tests {
         }
         let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
         assert_eq!(dies, [2, 5, 7, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_read_is_overtaken_by_so_many_younger_ones() {
+        let mut rig = rig();
+        rig.set("overtake", 5);
+        rig.set("light_depth", 0);
+        // Three on one die, and many on the others.
+        let slow: Vec<_> = (0..3)
+            .map(|row| rig.insert(&read(1, 0, row)).unwrap())
+            .collect();
+        for at in 0..20 {
+            rig.insert(&read(1, 1 + at % 7, at)).unwrap();
+        }
+        let ids = rig.drain();
+        let places: Vec<_> = slow
+            .iter()
+            .map(|id| ids.iter().position(|other| other == id).unwrap())
+            .collect();
+        // Each goes when five that came later have gone before it.
+        assert_eq!(places, [0, 6, 7]);
     }
 
     #[test]
