@@ -10,7 +10,7 @@ use crate::{Command, Completion, Device};
 /// A drive whose controller takes 10 us for every command, and does nothing
 /// else for long: discards, which touch no flash.
 fn drive(nvme: &str) -> Ssd {
-    let table = format!("[nvme]\n{nvme}\n[controller]\ninterval_us = 10");
+    let table = format!("[nvme]\n{nvme}\n[controller]\ninterval_us = 10\ndiscard_us = 1");
     Ssd::new(small(&[("[controller]", &table)]), 1)
 }
 
@@ -92,7 +92,7 @@ fn waits_are_counted_by_class() {
 #[test]
 fn no_more_are_inside_than_the_limit() {
     let spec = |limit: &str| {
-        let table = format!("[nvme]\narbitration = \"round_robin\"\n{limit}\n[controller]");
+        let table = format!("[nvme]\narbitration = \"round_robin\"\n{limit}\n[controller]\ndiscard_us = 1");
         small(&[("[controller]", &table)])
     };
     // One at a time: each is fetched when the one before has ended.

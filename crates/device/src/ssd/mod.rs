@@ -253,6 +253,9 @@ impl Ssd {
     #[inline]
     fn interval_ns(&self, command: &Command) -> u64 {
         let controller = &self.spec.controller;
+        if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
+            return controller.interval_ns + self.discard_walk_ns(command);
+        }
         if controller.unit_interval_ns == 0 {
             return controller.interval_ns;
         }
@@ -261,15 +264,36 @@ impl Ssd {
         controller.interval_ns + further as u64 * controller.unit_interval_ns
     }
 
+    /// How long the firmware goes through the map for a discard.
+    fn discard_walk_ns(&self, command: &Command) -> u64 {
+        let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
+        // Units covered in part are not discarded.
+        let units = match self.takes(command) {
+            true => command.sectors / unit_sectors,
+            false => 0,
+        };
+        units as u64 * self.spec.controller.discard_unit_ps / 1000
+    }
+
+    /// Whether a command is one that the drive can carry out.
+    fn takes(&self, command: &Command) -> bool {
+        command.fits(self.spec.identity.capacity_sectors)
+            && (command.op != HostOp::Discard || self.spec.identity.discard)
+    }
+
     /// Takes a command that the controller knows of from `visible_ns` on.
     #[inline]
     fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
         let taken_ns = self.controller_ns.max(visible_ns);
         self.controller_ns = taken_ns + self.interval_ns(command);
-        if !command.fits(self.spec.identity.capacity_sectors)
-            || (command.op == HostOp::Discard && !self.spec.identity.discard)
-        {
+        if !self.takes(command) {
             self.commands[index as usize].status = CommandStatus::IoError;
+        } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
+            let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
+            self.backend
+                .lanes
+                .push(Lane::ARRIVING, taken_ns + ns, index);
+            return;
         } else if command.op == HostOp::Write {
             self.stats.host_sectors_written += command.sectors as u64;
             let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
@@ -707,6 +731,8 @@ mod cache_program_tests;
 mod cache_read_tests;
 #[cfg(test)]
 mod copyback_tests;
+#[cfg(test)]
+mod discard_tests;
 #[cfg(test)]
 mod paq_tests;
 #[cfg(test)]
