@@ -1,10 +1,14 @@
 //! A disk: one arm, so one thing at a time, and a buffer that hides some of it.
 //!
+//! Platters hold whole physical blocks: reads take all blocks that they touch,
+//! and a write of a part of a block has to read the rest first.
+//!
 //! Commands that the buffer cannot answer queue for the arm; it takes the one
 //! that it reaches soonest (or the oldest), reads on when nothing else waits,
 //! and writes out what the buffer holds when reads leave it time, when the
 //! buffer is half full, or when a flush asks for it.
 
+mod blocks;
 mod buffer;
 mod mechanics;
 mod recorder;
@@ -17,6 +21,7 @@ use blklab_blk::{Nanos, Op};
 use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
+use blocks::{Blocks, Pass};
 use buffer::{Dirty, Run, Segments};
 use mechanics::Mechanics;
 use recorder::Recorder;
@@ -73,6 +78,7 @@ struct ReadAhead {
 pub struct Hdd {
     spec: HddSpec,
     mechanics: Mechanics,
+    blocks: Blocks,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
     commands: Vec<Active>,
@@ -99,6 +105,7 @@ impl Hdd {
     pub fn new(spec: HddSpec) -> Hdd {
         Hdd {
             mechanics: Mechanics::new(&spec),
+            blocks: Blocks::new(spec.identity.physical_block_bytes),
             events: BinaryHeap::new(),
             order: 0,
             commands: Vec::new(),
@@ -250,7 +257,6 @@ impl Hdd {
         };
         let done_ns = self.reach(now_ns, run, write, number);
         self.ahead = None;
-        self.mechanics.move_to(run.end - 1);
         self.arm_sector = run.end;
         match write {
             true => self.stats.flash_programs += 1,
@@ -260,17 +266,28 @@ impl Hdd {
         self.schedule(done_ns, Event::Arm);
     }
 
-    /// When a run will have passed under the heads.
+    /// When a run will have passed under the heads, which are then at its end.
     fn reach(&mut self, now_ns: u64, run: Run, write: bool, number: Option<u32>) -> u64 {
         if !write && let Some(end_ns) = self.streams(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
                 recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)], number);
             }
+            self.mechanics.move_to(self.blocks.around(run).end - 1);
             return end_ns;
         }
+        let mut at_ns = now_ns;
+        for pass in self.blocks.passes(run, write).into_iter().flatten() {
+            at_ns = self.pass(at_ns, pass, number);
+        }
+        at_ns
+    }
+
+    /// Moves the heads to some blocks and over them; when that is done.
+    fn pass(&mut self, now_ns: u64, pass: Pass, number: Option<u32>) -> u64 {
+        let run = pass.run;
         let access = self
             .mechanics
-            .access(now_ns, run.start, run.end - run.start, write);
+            .access(now_ns, run.start, run.end - run.start, pass.write);
         self.stats.seeks += (access.seek_ns > 0) as u64;
         self.stats.seek_ns += access.seek_ns;
         self.stats.rotation_ns += access.rotation_ns;
@@ -282,12 +299,14 @@ impl Hdd {
             ];
             recorder.arm(now_ns, &steps, number);
         }
+        self.mechanics.move_to(run.end - 1);
         now_ns + access.positioning_ns() + access.transfer_ns
     }
 
     /// Where reading ahead is about to come to the run, when it will be through.
     fn streams(&self, now_ns: u64, run: Run) -> Option<u64> {
         let ahead = self.ahead?;
+        let run = self.blocks.around(run);
         let read = self.sectors_read_ahead(now_ns, &ahead);
         let at = ahead.from + read;
         let in_reach =
@@ -334,9 +353,11 @@ impl Hdd {
             .runs_near(self.arm_sector, NEAR_RUNS)
             .filter(|_| pressed || self.queue.is_empty())
             .map(|run| {
+                // Cut between blocks.
+                let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
                 let part = Run {
                     start: run.start,
-                    end: run.end.min(run.start + DESTAGE_SECTORS),
+                    end: run.end.min(most),
                 };
                 (self.cost_ns(now_ns, part, true), Work::Destage(part))
             });
@@ -353,23 +374,27 @@ impl Hdd {
                 let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
                 (end_ns - now_ns).saturating_sub(transfer_ns)
             }
-            _ => self
-                .mechanics
-                .access(now_ns, run.start, run.end - run.start, write)
-                .positioning_ns(),
+            _ => {
+                let [first, second, third] = self.blocks.passes(run, write);
+                let pass = first.or(second).or(third).unwrap_or(Pass { run, write });
+                let sectors = pass.run.end - pass.run.start;
+                self.mechanics
+                    .access(now_ns, pass.run.start, sectors, pass.write)
+                    .positioning_ns()
+            }
         }
     }
 
     fn arm_done(&mut self, now_ns: u64) {
         match self.work.take() {
             Some(Work::Read(index)) => {
-                let run = self.commands[index as usize].run;
+                let run = self.blocks.around(self.commands[index as usize].run);
                 self.segments.keep(run);
                 let end = self.spec.identity.capacity_sectors;
                 self.ahead = Some(ReadAhead {
                     from: run.end,
                     since_ns: now_ns,
-                    until: (run.end + self.spec.cache.read_ahead_sectors).min(end),
+                    until: (run.end + self.spec.cache.read_ahead_sectors).min(end.max(run.end)),
                 });
                 self.finish(now_ns, index);
             }

@@ -124,6 +124,17 @@ impl HddSpec {
                 "legal is from track_seek_us to full_seek_us",
             ));
         }
+        let block_sectors = self.identity.physical_block_bytes / 512;
+        if let Some(zone) = (self.zones.iter()).find(|z| z.sectors_per_track % block_sectors != 0) {
+            return Err(mechanics.wrong(
+                "zones",
+                format!(
+                    "found {} sectors a track, legal is a multiple of {block_sectors}, the sectors \
+                     of a physical block",
+                    zone.sectors_per_track
+                ),
+            ));
+        }
         let sectors: u64 = self
             .zones
             .iter()

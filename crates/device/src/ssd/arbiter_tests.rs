@@ -92,7 +92,8 @@ fn waits_are_counted_by_class() {
 #[test]
 fn no_more_are_inside_than_the_limit() {
     let spec = |limit: &str| {
-        let table = format!("[nvme]\narbitration = \"round_robin\"\n{limit}\n[controller]\ndiscard_us = 1");
+        let table =
+            format!("[nvme]\narbitration = \"round_robin\"\n{limit}\n[controller]\ndiscard_us = 1");
         small(&[("[controller]", &table)])
     };
     // One at a time: each is fetched when the one before has ended.

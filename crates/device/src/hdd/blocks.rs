@@ -1,0 +1,92 @@
+//! The blocks on the platters, and what the heads do for a run that does not
+//! begin and end with one.
+//!
+//! A disk with 512-byte sectors for the host and blocks of 4 KiB inside (512e)
+//! keeps one code for error correction a block. It can write a part of a block
+//! only by reading the block, waiting until it comes around again, and writing
+//! all of it.
+
+use super::buffer::Run;
+
+/// Blocks of some sectors each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    sectors: u64,
+}
+
+/// Blocks that the heads go over once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pass {
+    pub(super) run: Run,
+    pub(super) write: bool,
+}
+
+impl Blocks {
+    pub(super) fn new(block_bytes: u32) -> Blocks {
+        Blocks {
+            sectors: (block_bytes as u64 / 512).max(1),
+        }
+    }
+
+    /// So many sectors, or more to make whole blocks.
+    pub(super) fn at_least(&self, sectors: u64) -> u64 {
+        sectors.next_multiple_of(self.sectors)
+    }
+
+    /// The blocks that hold a run.
+    pub(super) fn around(&self, run: Run) -> Run {
+        Run {
+            start: run.start / self.sectors * self.sectors,
+            end: run.end.div_ceil(self.sectors) * self.sectors,
+        }
+    }
+
+    /// What the heads go over, in order: for a write the first and the last
+    /// block to read, where they are written in part, and then everything.
+    pub(super) fn passes(&self, run: Run, write: bool) -> [Option<Pass>; 3] {
+        let whole = self.around(run);
+        let all = Pass { run: whole, write };
+        let read = |start| {
+            let run = Run {
+                start,
+                end: start + self.sectors,
+            };
+            Pass { run, write: false }
+        };
+        let (first, last) = (whole.start, whole.end - self.sectors);
+        let first_in_part = run.start > first || run.end < first + self.sectors;
+        let last_in_part = last > first && run.end < whole.end;
+        [
+            (write && first_in_part).then(|| read(first)),
+            (write && last_in_part).then(|| read(last)),
+            Some(all),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_write_reads_the_blocks_that_it_does_not_fill(start in 0u64..64, length in 1u64..40) {
+            let blocks = Blocks::new(4096);
+            let run = Run { start, end: start + length };
+            let in_part = |block: &u64| {
+                let filled = (block * 8..block * 8 + 8).filter(|s| (run.start..run.end).contains(s));
+                (1..8).contains(&filled.count())
+            };
+            let want: Vec<u64> = (0..20).filter(in_part).collect();
+            let passes: Vec<Pass> = blocks.passes(run, true).into_iter().flatten().collect();
+            let (all, reads) = passes.split_last().expect("the write itself");
+            let read: Vec<u64> = reads.iter().map(|pass| pass.run.start / 8).collect();
+            prop_assert_eq!(read, want);
+            prop_assert!(reads.iter().all(|p| !p.write && p.run.end - p.run.start == 8));
+            prop_assert_eq!(*all, Pass { run: blocks.around(run), write: true });
+            let read: Vec<Pass> = blocks.passes(run, false).into_iter().flatten().collect();
+            prop_assert_eq!(read, [Pass { run: blocks.around(run), write: false }]);
+        }
+    }
+}
