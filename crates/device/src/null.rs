@@ -1,7 +1,8 @@
 //! A drive that only takes time: fixed latencies, a fixed number of servers.
 //!
 //! It shows what the host's side costs or gains where the drive has no
-//! character of its own, as the kernel's `null_blk` does.
+//! character of its own, as the kernel's `null_blk` does. No command takes less
+//! than a nanosecond.
 
 use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;
@@ -76,6 +77,9 @@ impl NullDrive {
             Op::Flush => self.spec.flush_ns,
             Op::Write | Op::WriteZeroes | Op::Discard => self.spec.write_ns,
         };
+        // In no time a job whose commands follow each other would never see the
+        // end of its run.
+        let service_ns = service_ns.max(1);
         if fits && command.op == Op::Write {
             self.stats.host_sectors_written += command.sectors as u64;
         }
@@ -142,5 +146,37 @@ impl Device for NullDrive {
 
     fn reset_stats(&mut self, _now: Nanos) {
         self.stats = DeviceStats::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DriveSpec, registry};
+    use blklab_blk::Sector;
+
+    /// Otherwise commands that follow each other would stop time.
+    #[test]
+    fn every_command_takes_time() {
+        let text = registry::text("null").expect("listed");
+        let text = text.replace("= 10000 ", "= 0 ");
+        let spec = DriveSpec::parse("null.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let mut drive = spec.build(1);
+        let mut now = Nanos(0);
+        for op in [Op::Read, Op::Write, Op::Discard, Op::Flush] {
+            let command = Command {
+                tag: 0,
+                queue: 0,
+                op,
+                sector: Sector(0),
+                sectors: if op == Op::Flush { 0 } else { 8 },
+                fua: false,
+            };
+            drive.submit(now, command);
+            let mut done = Vec::new();
+            let ended = drive.advance_to_completion(Nanos(1 << 40), &mut done);
+            assert_eq!((ended, done.len()), (Nanos(now.0 + 1), 1), "{op:?}");
+            now = ended;
+        }
     }
 }
