@@ -1,0 +1,197 @@
+//! What ac2 promises.
+
+use super::*;
+use crate::rig::{Rig, queue_info};
+use blklab_blk::{Bio, Sector, SubmitterId};
+
+/// Eight dies, a page of 32 sectors each.
+fn rig() -> Rig {
+    let mut rig = Rig::new(Box::new(Ac2::new(&queue_info())));
+    rig.set("dies", 8);
+    rig
+}
+
+fn bio(submitter: u32, op: Op, sector: u64) -> Bio {
+    Bio {
+        submitter: SubmitterId(submitter),
+        ..Bio::new(op, Sector(sector), 8)
+    }
+}
+
+/// A read on a die, in the `row`-th stripe, which touches no other.
+fn read(submitter: u32, die: u64, row: u64) -> Bio {
+    bio(submitter, Op::Read, (row * 8 + die) * 32)
+}
+
+#[test]
+fn reads_go_to_the_least_loaded_die() {
+    let mut rig = rig();
+    rig.set("light_depth", 0);
+    for row in 0..3 {
+        rig.insert(&read(0, 2, row));
+    }
+    for die in [5, 2, 7] {
+        rig.insert(&read(0, die, 9));
+    }
+    let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+    assert_eq!(dies, [2, 5, 7, 2, 2, 2]);
+}
+
+#[test]
+fn a_read_is_overtaken_by_so_many_younger_ones() {
+    let mut rig = rig();
+    rig.set("overtake", 5);
+    rig.set("light_depth", 0);
+    // Three on one die, and many on the others.
+    let slow: Vec<_> = (0..3)
+        .map(|row| rig.insert(&read(1, 0, row)).unwrap())
+        .collect();
+    for at in 0..20 {
+        rig.insert(&read(1, 1 + at % 7, at)).unwrap();
+    }
+    let ids = rig.drain();
+    let places: Vec<_> = slow
+        .iter()
+        .map(|id| ids.iter().position(|other| other == id).unwrap())
+        .collect();
+    // Each goes when five that came later have gone before it.
+    assert_eq!(places, [0, 6, 7]);
+}
+
+#[test]
+fn what_completes_lightens_its_die() {
+    let mut rig = rig();
+    rig.set("light_depth", 0);
+    let first = rig.insert(&read(0, 2, 0)).unwrap();
+    rig.insert(&read(0, 3, 0));
+    rig.drain();
+    rig.complete(first);
+    let three = rig.insert(&read(0, 3, 1)).unwrap();
+    let two = rig.insert(&read(0, 2, 1)).unwrap();
+    assert_eq!(rig.drain(), [two, three]);
+}
+
+#[test]
+fn reads_keep_away_from_dies_that_write() {
+    let mut rig = rig();
+    rig.set("light_depth", 0);
+    rig.insert(&bio(0, Op::Write, 32));
+    rig.dispatch();
+    for (die, row) in [(1, 5), (2, 5), (2, 6), (2, 7), (2, 8)] {
+        rig.insert(&read(0, die, row));
+    }
+    let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+    assert_eq!(dies, [2, 2, 2, 2, 1]);
+}
+
+#[test]
+fn a_light_submitter_s_read_goes_before_a_deep_one_s() {
+    let mut rig = rig();
+    for row in 0..20 {
+        rig.insert(&read(0, row % 8, row));
+    }
+    rig.dispatch();
+    let light = rig.insert(&read(1, 0, 99));
+    assert_eq!(rig.dispatch(), light);
+}
+
+#[test]
+fn deep_submitters_do_not_fill_dies_that_light_ones_read_from() {
+    let mut rig = rig();
+    rig.insert(&read(1, 0, 50));
+    rig.dispatch();
+    for row in 0..80 {
+        rig.insert(&read(0, row % 8, 100 + row));
+    }
+    // One went, and four go to each other die and three to that one.
+    let sent = rig.drain();
+    assert_eq!(sent.len(), 31);
+    let light = rig.insert(&read(2, 0, 51));
+    assert_eq!(rig.dispatch(), light);
+    rig.pass_ms(100);
+    assert_eq!(rig.drain().len(), 80 - 31);
+}
+
+#[test]
+fn a_stream_goes_in_order() {
+    let mut rig = rig();
+    let ids: Vec<_> = (0..6)
+        .map(|i| {
+            let bio = Bio::new(Op::Read, Sector(100 + i * 640), 640);
+            let id = rig.make(&bio);
+            rig.insert_request(id, InsertAt::Tail);
+            id
+        })
+        .collect();
+    let swallowed = rig.swallowed();
+    assert!(swallowed.len() < 6);
+    let order = rig.drain();
+    assert!(
+        order.is_sorted_by_key(|id| id.index()),
+        "{order:?} of {ids:?}"
+    );
+}
+
+#[test]
+fn writes_go_block_by_block_and_have_their_turn() {
+    let mut rig = rig();
+    rig.set("write_run", 2);
+    // Blocks of 2048 sectors.
+    for block in [3, 1, 3, 1] {
+        let place = rig.in_use() as u64 * 16;
+        rig.insert(&bio(0, Op::Write, block * 2048 + place));
+    }
+    for row in 0..8 {
+        rig.insert(&read(0, row, row));
+    }
+    let ids = rig.drain();
+    let writes: Vec<_> = (0..ids.len())
+        .filter(|&i| rig.rq(ids[i]).is_write())
+        .collect();
+    assert_eq!(writes, [4, 5, 10, 11]);
+    let blocks: Vec<_> = writes
+        .iter()
+        .map(|&i| rig.rq(ids[i]).sector.0 / 2048)
+        .collect();
+    assert_eq!(blocks, [3, 3, 1, 1]);
+}
+
+#[test]
+fn writes_leave_reads_a_part_of_the_drive() {
+    let info = QueueInfo {
+        queue_depth: 32,
+        ..queue_info()
+    };
+    let mut rig = Rig::new(Box::new(Ac2::new(&info)));
+    rig.set("write_share", 75);
+    for i in 0..100 {
+        rig.insert(&bio(0, Op::Write, i * 4096));
+    }
+    let read = rig.insert(&bio(1, Op::Read, 16)).unwrap();
+    assert_eq!(rig.dispatch(), Some(read));
+    let mut writes = rig.drain();
+    assert_eq!(writes.len(), 24);
+    rig.complete(writes.pop().unwrap());
+    assert!(rig.run_timer());
+    assert_eq!(rig.drain().len(), 1);
+    // Nobody has read for long: writes may have it all.
+    rig.complete(read);
+    rig.pass_ms(20);
+    assert_eq!(rig.drain().len(), 75);
+}
+
+#[test]
+fn nobody_waits_much_longer_than_its_deadline() {
+    let mut rig = rig();
+    let deep = rig.insert(&read(0, 0, 1)).unwrap();
+    let other = rig.insert(&read(0, 0, 2)).unwrap();
+    rig.pass_ms(100);
+    let sent: Vec<_> = (0..18)
+        .filter_map(|i| {
+            rig.insert(&read(2 + i, 1, 10 + i as u64));
+            rig.dispatch()
+        })
+        .collect();
+    assert!(sent.contains(&deep) && sent.contains(&other));
+    assert!(rig.count("expired deadlines") > 0);
+}

@@ -1,0 +1,139 @@
+//! What a user can set.
+
+use blklab_blk::{Tunable, Unit};
+
+pub(super) const DIES: usize = 0;
+pub(super) const STRIPE_KB: usize = 1;
+pub(super) const BLOCK_KB: usize = 2;
+pub(super) const WRITE_WEIGHT: usize = 3;
+pub(super) const LIGHT_DEPTH: usize = 4;
+pub(super) const READS_RUN: usize = 5;
+pub(super) const WRITE_RUN: usize = 6;
+pub(super) const WRITE_SHARE: usize = 7;
+pub(super) const TAG_SHARE: usize = 8;
+pub(super) const DIE_DEPTH: usize = 9;
+pub(super) const BATCH_LIMIT: usize = 10;
+/// The first of four, by kind.
+pub(super) const EXPIRE: usize = 11;
+pub(super) const OVERTAKE: usize = 15;
+
+pub(super) const MAX_DIES: usize = 64;
+
+pub(super) const COUNT: (i64, i64) = (0, i32::MAX as i64);
+pub(super) const AT_LEAST_ONE: (i64, i64) = (1, i32::MAX as i64);
+
+/// What a user can set.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable::new(
+        "dies",
+        Unit::Count,
+        (1, MAX_DIES as i64),
+        16,
+        "parts of the drive that work at once: its dies times the dies on each",
+    ),
+    Tunable::new(
+        "stripe_kb",
+        Unit::Kib,
+        (0, 1 << 30),
+        16,
+        "KiB after which the next die follows; 0: one contiguous range a die",
+    ),
+    Tunable::new(
+        "block_kb",
+        Unit::Kib,
+        (4, 1 << 20),
+        1024,
+        "the drive's erase block, whose writes go together",
+    ),
+    Tunable::new(
+        "write_weight",
+        Unit::Count,
+        (0, 31),
+        4,
+        "reads that a write in the drive counts for on its die",
+    ),
+    Tunable::new(
+        "light_depth",
+        Unit::Count,
+        COUNT,
+        1,
+        "requests outstanding up to which a submitter's reads go first",
+    ),
+    Tunable::new(
+        "reads_run",
+        Unit::Count,
+        COUNT,
+        4,
+        "reads in a row that waiting writes have to watch",
+    ),
+    Tunable::new(
+        "write_run",
+        Unit::Count,
+        AT_LEAST_ONE,
+        1,
+        "writes that then go in a row",
+    ),
+    Tunable::new(
+        "write_share",
+        Unit::Percent,
+        (1, 100),
+        100,
+        "part of the drive's queue that writes may take while there are reads",
+    ),
+    Tunable::new(
+        "tag_share",
+        Unit::Percent,
+        (1, 100),
+        75,
+        "part of the scheduler's tags that writes may take while there are reads",
+    ),
+    Tunable::new(
+        "die_depth",
+        Unit::Count,
+        COUNT,
+        4,
+        "requests on a die in the drive with which deep submitters' reads wait while there are light ones; 0: never",
+    ),
+    Tunable::new(
+        "batch_limit",
+        Unit::Count,
+        COUNT,
+        8,
+        "dispatches between two looks for requests that are late",
+    ),
+    Tunable::new(
+        "sync_read_expire",
+        Unit::Milliseconds,
+        COUNT,
+        100,
+        "a synchronous read's deadline",
+    ),
+    Tunable::new(
+        "async_read_expire",
+        Unit::Milliseconds,
+        COUNT,
+        400,
+        "an asynchronous read's deadline",
+    ),
+    Tunable::new(
+        "sync_write_expire",
+        Unit::Milliseconds,
+        COUNT,
+        400,
+        "a synchronous write's deadline",
+    ),
+    Tunable::new(
+        "async_write_expire",
+        Unit::Milliseconds,
+        COUNT,
+        4_000,
+        "an asynchronous write's deadline",
+    ),
+    Tunable::new(
+        "overtake",
+        Unit::Count,
+        COUNT,
+        64,
+        "younger reads that may go before a deep submitter's whose die is loaded",
+    ),
+];

@@ -1,0 +1,378 @@
+//! kyber, as Linux 6.12 has it (`block/kyber-iosched.c`).
+//!
+//! Requests are of four domains: reads, writes, discards and the rest. A
+//! request needs a token of its domain to go to the drive, and how many tokens
+//! there are is the only thing that kyber steers. Every 100 ms it looks at how
+//! long requests took. Where the drive answers slowly (the 90th percentile of
+//! the time in the drive is beyond a domain's target) all domains whose own
+//! requests are fast enough get fewer tokens; a domain whose requests are slow
+//! (the 99th percentile from allocation to end) gets more. Few tokens keep
+//! requests here instead of in the drive's queue, where a read could not
+//! overtake them.
+//!
+//! Requests wait in lists of the CPU that submitted them, where bios merge
+//! with them, and are moved to their hardware context's list only when that
+//! has a token for them. Dispatch takes domains in turn, a batch of each.
+
+mod cpu_set;
+mod latency;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use blklab_blk::{
+    Bio, BioFlags, Elevator, InsertAt, Nanos, Op, QueueInfo, RequestId, RqList, SchedCtx, Tags,
+    Tunable, TunableError, Tunables, Unit, bio_list_merge, op_is_sync,
+};
+
+use crate::jiffies::{jiffies, msecs_to_jiffies, start_of};
+use cpu_set::CpuSet;
+use latency::{GOOD_BUCKETS, Kind, Latency};
+
+const READ_LAT_NSEC: usize = 0;
+const WRITE_LAT_NSEC: usize = 1;
+
+/// What a user can set, in sysfs's names and units.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "read_lat_nsec",
+        unit: Unit::Nanoseconds,
+        min: 0,
+        max: i64::MAX,
+        default: 2_000_000,
+        help: "how long a read should take at most",
+    },
+    Tunable {
+        name: "write_lat_nsec",
+        unit: Unit::Nanoseconds,
+        min: 0,
+        max: i64::MAX,
+        default: 10_000_000,
+        help: "how long a write should take at most",
+    },
+];
+
+/// The target of discards, which nobody can set.
+const DISCARD_LAT_NS: u64 = 5_000_000_000;
+
+/// Domains: how requests are told apart.
+const READ: usize = 0;
+const WRITE: usize = 1;
+const DISCARD: usize = 2;
+const OTHER: usize = 3;
+const DOMAINS: usize = 4;
+/// Domains with a target; `OTHER` has none.
+const TIMED: usize = 3;
+
+/// Tokens of a domain at most: even a deep drive is busy with these.
+const MAX_DEPTH: [u32; DOMAINS] = [256, 128, 64, 16];
+/// Requests of a domain in a row.
+const BATCH: [u32; DOMAINS] = [16, 8, 1, 1];
+/// Share of the scheduler tags that writes nobody waits for may take, so that
+/// a flood of them leaves some for the rest.
+const ASYNC_PERCENT: u32 = 75;
+
+/// Between a completion and the next look at the histograms. The timer wheel
+/// adds a jiffy, so as never to be early.
+const PERIOD_MS: i64 = 100;
+
+fn domain_of(op: Op) -> usize {
+    match op {
+        Op::Read => READ,
+        Op::Write => WRITE,
+        Op::Discard => DISCARD,
+        Op::Flush | Op::WriteZeroes => OTHER,
+    }
+}
+
+/// `elv[0]` of a request: its token, and one more so that zero is none.
+const ELV_TOKEN: usize = 0;
+
+/// A hardware context's state.
+#[derive(Clone, Default)]
+struct Hctx {
+    /// Requests that left their CPU's list.
+    lists: [RqList; DOMAINS],
+    /// CPUs whose lists hold requests for this context.
+    busy: [CpuSet; DOMAINS],
+    cur_domain: usize,
+    batching: u32,
+    /// Whether it waits for a token.
+    waiting: [bool; DOMAINS],
+    /// Its place in the order of waiting, and whether it got a token since it
+    /// took that.
+    place: [u64; DOMAINS],
+    served: [bool; DOMAINS],
+}
+
+/// The scheduler's state.
+pub struct Kyber {
+    tunables: Tunables,
+    tokens: [Tags; DOMAINS],
+    /// Hardware contexts that wait for a domain's tokens, in order.
+    waiters: [Vec<u16>; DOMAINS],
+    /// Places in those queues that were ever taken.
+    places: u64,
+    /// Requests by submitting CPU and domain.
+    cpus: Vec<[RqList; DOMAINS]>,
+    hctxs: Vec<Hctx>,
+    async_depth: u32,
+    latency: [Latency; TIMED],
+    /// When the histograms are looked at.
+    timer: Option<Nanos>,
+    dispatched: [u64; DOMAINS],
+    throttled: [u64; DOMAINS],
+    batches: u64,
+    adjustments: u64,
+}
+
+impl Kyber {
+    /// A fresh one.
+    pub fn new(info: &QueueInfo) -> Kyber {
+        let mut new = Kyber {
+            tunables: Tunables::new(TUNABLES),
+            tokens: MAX_DEPTH.map(Tags::new),
+            waiters: Default::default(),
+            places: 0,
+            cpus: Vec::new(),
+            hctxs: Vec::new(),
+            async_depth: 0,
+            latency: Default::default(),
+            timer: None,
+            dispatched: [0; DOMAINS],
+            throttled: [0; DOMAINS],
+            batches: 0,
+            adjustments: 0,
+        };
+        new.depth_updated(info);
+        new
+    }
+
+    fn target_ns(&self, domain: usize) -> u64 {
+        match domain {
+            READ => self.tunables.at(READ_LAT_NSEC) as u64,
+            WRITE => self.tunables.at(WRITE_LAT_NSEC) as u64,
+            _ => DISCARD_LAT_NS,
+        }
+    }
+
+    /// A request of the context's present domain, if there is one and a token
+    /// for it. Requests stay in their CPUs' lists until there is a token, so
+    /// that bios can still merge with them.
+    fn dispatch_domain(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        let domain = self.hctxs[hctx].cur_domain;
+        let h = &self.hctxs[hctx];
+        if h.lists[domain].is_empty() && h.busy[domain].is_empty() {
+            return None;
+        }
+        let Some(token) = self.get_token(hctx, domain) else {
+            self.throttled[domain] += 1;
+            return None;
+        };
+        let h = &mut self.hctxs[hctx];
+        if h.lists[domain].is_empty() {
+            while let Some(cpu) = h.busy[domain].pop_first() {
+                h.lists[domain].append(ctx.rqs, &mut self.cpus[cpu][domain]);
+            }
+        }
+        let id = h.lists[domain].pop_front(ctx.rqs)?;
+        h.batching += 1;
+        ctx.rqs[id].elv[ELV_TOKEN] = token + 1;
+        self.dispatched[domain] += 1;
+        Some(id)
+    }
+
+    /// Looks at the histograms and steers.
+    fn adjust(&mut self, now: Nanos) {
+        let now_jiffies = jiffies(now);
+        let mut congested = false;
+        for latency in &mut self.latency {
+            // Not the 99th percentile: a few slow requests are no congestion.
+            let p90 = latency.percentile(now_jiffies, Kind::Io, 90);
+            congested |= p90.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
+        }
+        for domain in 0..TIMED {
+            let latency = &mut self.latency[domain];
+            let mut p99 = latency.percentile(now_jiffies, Kind::Total, 99);
+            // Domains do not all have enough samples at the same time. The last
+            // percentile serves once when the drive is found congested.
+            if congested {
+                let last = latency.p99.take();
+                p99 = p99.or(last);
+            } else if p99.is_some() {
+                latency.p99 = p99;
+            }
+            let Some(p99) = p99 else { continue };
+            if congested || p99 >= GOOD_BUCKETS {
+                self.resize(domain, p99);
+            }
+        }
+    }
+
+    /// In proportion to the latency: at half its target a domain keeps half its
+    /// tokens, at twice the target it gets as many again.
+    fn resize(&mut self, domain: usize, p99: usize) {
+        let old = self.tokens[domain].depth();
+        let depth = old * (p99 as u32 + 1) / GOOD_BUCKETS as u32;
+        let depth = depth.clamp(1, MAX_DEPTH[domain]);
+        if depth != old {
+            self.tokens[domain].resize(depth);
+            self.adjustments += 1;
+        }
+    }
+}
+
+impl Elevator for Kyber {
+    fn name(&self) -> &'static str {
+        "kyber"
+    }
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        let words = (info.nr_cpus as usize).div_ceil(64);
+        let hctx = Hctx {
+            busy: std::array::from_fn(|_| CpuSet(vec![0; words])),
+            ..Hctx::default()
+        };
+        self.hctxs.resize(info.nr_hw_queues as usize, hctx);
+        self.cpus
+            .resize_with(info.nr_cpus as usize, Default::default);
+        self.async_depth = (info.nr_requests * ASYNC_PERCENT / 100).max(1);
+    }
+
+    fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
+        (!op_is_sync(op, flags)).then_some(self.async_depth)
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(self.async_depth)
+    }
+
+    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {
+        bio_list_merge(ctx, &self.cpus[cpu][domain_of(bio.op)], bio)
+    }
+
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        ctx.rqs[id].elv[ELV_TOKEN] = 0;
+    }
+
+    #[inline(always)]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        ctx.trace_insert(id);
+        let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
+        let queue = &mut self.cpus[cpu][domain];
+        match at {
+            InsertAt::Head => queue.push_front(ctx.rqs, id),
+            InsertAt::Tail => queue.push_back(ctx.rqs, id),
+        }
+        self.hctxs[hctx].busy[domain].insert(cpu);
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        let h = &self.hctxs[hctx];
+        if h.batching < BATCH[h.cur_domain]
+            && let Some(id) = self.dispatch_domain(ctx, hctx)
+        {
+            return Some(id);
+        }
+        // The batch is over, or its domain has no requests or no tokens.
+        self.hctxs[hctx].batching = 0;
+        for _ in 0..DOMAINS {
+            let h = &mut self.hctxs[hctx];
+            h.cur_domain = (h.cur_domain + 1) % DOMAINS;
+            if let Some(id) = self.dispatch_domain(ctx, hctx) {
+                self.batches += 1;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn has_work(&self, hctx: usize) -> bool {
+        let h = &self.hctxs[hctx];
+        h.lists.iter().any(|list| !list.is_empty()) || h.busy.iter().any(|cpus| !cpus.is_empty())
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &ctx.rqs[id];
+        let domain = domain_of(rq.op);
+        if domain == OTHER {
+            return;
+        }
+        let target = self.target_ns(domain);
+        let latency = &mut self.latency[domain];
+        let since = |then| ctx.now.saturating_sub(then).0;
+        latency.total.add(target, since(rq.start));
+        latency.io.add(target, since(rq.io_start));
+        let due = start_of(jiffies(ctx.now) + msecs_to_jiffies(PERIOD_MS) + 1);
+        self.timer = Some(self.timer.map_or(due, |at| at.min(due)));
+    }
+
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.put_token(ctx, id);
+    }
+
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.put_token(ctx, id);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.timer
+    }
+
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        if self.timer.is_some_and(|at| at <= ctx.now) {
+            self.timer = None;
+            self.adjust(ctx.now);
+        }
+        false
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    /// Each hardware context has its own state, so each is to be run.
+    fn is_single_queue(&self) -> bool {
+        false
+    }
+
+    /// Domains and batches are those of the first hardware context.
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        let (first, depth) = (&self.hctxs[0], |d: usize| self.tokens[d].depth() as i64);
+        let busy = |d: usize| self.tokens[d].in_use() as i64;
+        vec![
+            ("cur_domain", first.cur_domain as i64),
+            ("batching", first.batching as i64),
+            ("async_depth", self.async_depth as i64),
+            ("read_tokens_depth", depth(READ)),
+            ("write_tokens_depth", depth(WRITE)),
+            ("discard_tokens_depth", depth(DISCARD)),
+            ("other_tokens_depth", depth(OTHER)),
+            ("read_tokens_busy", busy(READ)),
+            ("write_tokens_busy", busy(WRITE)),
+            ("discard_tokens_busy", busy(DISCARD)),
+            ("other_tokens_busy", busy(OTHER)),
+            ("read_waiting", first.waiting[READ] as i64),
+            ("write_waiting", first.waiting[WRITE] as i64),
+        ]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("reads dispatched", self.dispatched[READ]),
+            ("writes dispatched", self.dispatched[WRITE]),
+            ("discards dispatched", self.dispatched[DISCARD]),
+            ("others dispatched", self.dispatched[OTHER]),
+            ("reads throttled", self.throttled[READ]),
+            ("writes throttled", self.throttled[WRITE]),
+            ("discards throttled", self.throttled[DISCARD]),
+            ("others throttled", self.throttled[OTHER]),
+            ("batches", self.batches),
+            ("depth adjustments", self.adjustments),
+        ]
+    }
+}
