@@ -1,4 +1,5 @@
-//! Every I/O scheduler, one file each, and the registry that finds them.
+//! Every I/O scheduler, a file or a folder each, and the registry that finds
+//! them.
 //!
 //! A scheduler is a state machine behind [`blklab_blk::Elevator`]: it keeps no
 //! time and knows no drive. Each file names the paper or kernel source whose
