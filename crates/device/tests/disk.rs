@@ -99,3 +99,56 @@ fn emptying_the_buffer_pays_for_parts_of_blocks() {
         "{part} {whole}"
     );
 }
+
+/// Every moment of a job of one command after the other is the command's, the
+/// arm's, the platters' or the cable's; and distances are those of two random
+/// places.
+#[test]
+fn the_counts_add_up_to_the_time() {
+    let mut random = disk(&[]);
+    let mean_ns = 1e3 * mean_us(random.as_mut(), Op::Read, 0, 8);
+    let arm = random.stats(Nanos::MAX).arm.expect("a disk has one");
+    let reads = arm.reads as f64;
+    assert_eq!((arm.reads, arm.sectors_read), (4000, 32_000));
+    let moved_ns = arm.seek_ns + arm.head_switch_ns + arm.rotation_ns + arm.transfer_ns;
+    let cable_ns = 4096.0 * 1e9 / 560e6;
+    let fixed_ns = 1500.0 + 50_000.0 + cable_ns + 1500.0;
+    near(mean_ns - fixed_ns, moved_ns as f64 / reads, 1e-6);
+    // The capacity takes 379,436 cylinders. Sectors a track fall by half from the
+    // first to the last: two random places are 0.326 of all apart, not a third.
+    let cylinders = arm.seek_cylinders as f64 / arm.seeks as f64;
+    near(cylinders, 0.326 * 379_436.0, 0.02);
+    near(arm.seek_ns as f64 / arm.seeks as f64, 8.5e6, 0.1);
+    near(arm.rotation_ns as f64 / reads, TURN_US * 500.0, 0.03);
+    assert_eq!(
+        (arm.writes, arm.blocks_completed, arm.reads_streamed),
+        (0, 0, 0)
+    );
+    assert_eq!(random.stats(Nanos::MAX).flash_reads, 0);
+
+    let mut parts = disk(&[WRITE_THROUGH]);
+    mean_us(parts.as_mut(), Op::Write, 1, 8);
+    let arm = parts.stats(Nanos::MAX).arm.expect("a disk has one");
+    assert_eq!((arm.writes, arm.blocks_completed), (4000, 8000));
+    assert_eq!((arm.sectors_read, arm.sectors_written), (64_000, 64_000));
+    parts.reset_stats(Nanos::MAX);
+    assert_eq!(parts.stats(Nanos::MAX).arm, Some(Default::default()));
+}
+
+/// Sectors that follow each other become whole blocks in the buffer.
+#[test]
+fn neighbours_are_written_together() {
+    let mut disk = disk(&[]);
+    let mut now = Nanos::ZERO;
+    for sector in 0..20_000 {
+        now = carry_out(disk.as_mut(), now, Op::Write, sector, 1);
+    }
+    now = carry_out(disk.as_mut(), now, Op::Flush, 0, 0);
+    let arm = disk.stats(now).arm.expect("a disk has one");
+    assert_eq!(
+        (arm.writes_buffered, arm.sectors_destaged),
+        (20_000, 20_000)
+    );
+    assert_eq!((arm.flushes, arm.destages), (1, arm.writes));
+    assert!(arm.blocks_completed < 1000, "{}", arm.blocks_completed);
+}

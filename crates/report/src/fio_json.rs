@@ -5,8 +5,8 @@
 use std::io;
 
 use blklab_stats::{
-    BatchBuckets, ChannelStats, CollectionStats, DeviceStats, DieStats, DirResults, DiskStats,
-    Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results, SlcStats,
+    ArmStats, BatchBuckets, ChannelStats, CollectionStats, DeviceStats, DieStats, DirResults,
+    DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results, SlcStats,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -309,6 +309,7 @@ fn device_facts(device: &DeviceStats) -> Value {
         "slc": slc_facts(&device.slc),
         "merges": merge_facts(&device.merges),
         "wear": wear_facts(device),
+        "arm": device.arm.as_ref().map(arm_facts),
     }));
     facts.extend(fields(flash_counts(device)));
     facts.extend(fields(controller_counts(device)));
@@ -415,6 +416,32 @@ fn wear_facts(device: &DeviceStats) -> Value {
         "spread_erases": device.wear.max_erases - device.wear.min_erases,
         "levelled_blocks": device.levelling.blocks,
         "levelled_sectors": device.levelling.sectors_moved,
+    })
+}
+
+/// What a disk has in place of flash.
+fn arm_facts(arm: &ArmStats) -> Value {
+    json!({
+        "seeks": arm.seeks,
+        "seek_cylinders": arm.seek_cylinders,
+        "seek_ns": arm.seek_ns,
+        "head_switches": arm.head_switches,
+        "head_switch_ns": arm.head_switch_ns,
+        "rotation_waits": arm.rotation_waits,
+        "rotation_ns": arm.rotation_ns,
+        "transfer_ns": arm.transfer_ns,
+        "reads": arm.reads,
+        "reads_streamed": arm.reads_streamed,
+        "writes": arm.writes,
+        "blocks_completed": arm.blocks_completed,
+        "sectors_read": arm.sectors_read,
+        "sectors_written": arm.sectors_written,
+        "writes_buffered": arm.writes_buffered,
+        "writes_waited": arm.writes_waited,
+        "destages": arm.destages,
+        "sectors_destaged": arm.sectors_destaged,
+        "flushes": arm.flushes,
+        "flush_ns": arm.flush_ns,
     })
 }
 
@@ -619,6 +646,37 @@ mod tests {
         assert!(text.contains("\n            \"99.990000\" : "));
         assert!(text.contains("\n  \"time\" : \"Thu Jan  1 00:00:00 1970\",\n"));
         assert!(text.ends_with("}\n"));
+    }
+
+    /// A disk tells of its arm, everything else that it has none.
+    #[test]
+    fn a_disk_has_an_arm() {
+        let mut results = mixed(RECIPE);
+        let device = |results: &Results| {
+            value(results, Options::default())["blklab"]["disks"][0]["device"].clone()
+        };
+        assert_eq!(device(&results)["arm"], Value::Null);
+        results.disks[0].device.arm = Some(ArmStats {
+            seeks: 7,
+            seek_cylinders: 70_000,
+            ..ArmStats::default()
+        });
+        let arm = device(&results)["arm"].clone();
+        assert_eq!(
+            (&arm["seeks"], &arm["seek_cylinders"]),
+            (&json!(7), &json!(70_000))
+        );
+        let keys: BTreeSet<&str> = arm
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let pinned = "blocks_completed destages flush_ns flushes head_switch_ns head_switches \
+                      reads reads_streamed rotation_ns rotation_waits sectors_destaged \
+                      sectors_read sectors_written seek_cylinders seek_ns seeks transfer_ns \
+                      writes writes_buffered writes_waited";
+        assert_eq!(keys, pinned.split_whitespace().collect());
     }
 
     #[test]

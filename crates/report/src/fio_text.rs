@@ -6,7 +6,9 @@
 
 use std::fmt::{self, Write};
 
-use blklab_stats::{DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results};
+use blklab_stats::{
+    ArmStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results,
+};
 
 use crate::fio_number::{Base, FIGURES, Unit, ctime, number};
 use crate::fio_stat::{
@@ -361,29 +363,12 @@ fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
             write_power_loss(out, &disk.name, loss)?;
         }
         let device = &disk.device;
-        writeln!(
-            out,
-            "  {}: flash reads={}, programs={}, erases={}, waits for channel={}, for die={}, \
-             reads behind writes={} ({} usec lost)",
-            disk.name,
-            device.flash_reads,
-            device.flash_programs,
-            device.flash_erases,
-            device.channel_conflicts,
-            device.die_conflicts,
-            device.reads_behind_writes,
-            device.reads_behind_writes_ns / 1000
-        )?;
-        for (index, channel) in device.channels.iter().enumerate() {
-            let busy = |ns: u64| ns as f64 * 100.0 / results.elapsed_ns.max(1) as f64;
-            writeln!(
-                out,
-                "    channel {index}: reads={}, writes={}, bus={:.2}%, dies={:.2}%",
-                channel.reads,
-                channel.writes,
-                busy(channel.bus_busy_ns),
-                busy(channel.die_busy_ns)
-            )?;
+        if let Some(arm) = &device.arm {
+            write_arm(out, disk, arm, results.elapsed_ns)?;
+        } else if device.channels.is_empty() {
+            writeln!(out, "  {}: keeps no counts", disk.name)?;
+        } else {
+            write_flash(out, disk, results.elapsed_ns)?;
         }
     }
     Ok(())
@@ -403,6 +388,83 @@ fn write_power_loss(out: &mut String, disk: &str, loss: &PowerLoss) -> fmt::Resu
         loss.lost_acknowledged_sectors,
         loss.lost_sectors,
         loss.flushes,
+    )
+}
+
+fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Result {
+    let device = &disk.device;
+    writeln!(
+        out,
+        "  {}: flash reads={}, programs={}, erases={}, waits for channel={}, for die={}, \
+         reads behind writes={} ({} usec lost)",
+        disk.name,
+        device.flash_reads,
+        device.flash_programs,
+        device.flash_erases,
+        device.channel_conflicts,
+        device.die_conflicts,
+        device.reads_behind_writes,
+        device.reads_behind_writes_ns / 1000
+    )?;
+    for (index, channel) in device.channels.iter().enumerate() {
+        let busy = |ns: u64| ns as f64 * 100.0 / elapsed_ns.max(1) as f64;
+        writeln!(
+            out,
+            "    channel {index}: reads={}, writes={}, bus={:.2}%, dies={:.2}%",
+            channel.reads,
+            channel.writes,
+            busy(channel.bus_busy_ns),
+            busy(channel.die_busy_ns)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64) -> fmt::Result {
+    let busy = |ns: u64| ns as f64 * 100.0 / elapsed_ns.max(1) as f64;
+    let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+    let mean_ms = |ns: u64, count: u64| mean(ns, count) / 1e6;
+    writeln!(
+        out,
+        "  {}: seeks={} (mean {:.0} cylinders, {:.2} msec), head switches={}, \
+         waits for rotation={} (mean {:.2} msec)",
+        disk.name,
+        arm.seeks,
+        mean(arm.seek_cylinders, arm.seeks),
+        mean_ms(arm.seek_ns, arm.seeks),
+        arm.head_switches,
+        arm.rotation_waits,
+        mean_ms(arm.rotation_ns, arm.rotation_waits),
+    )?;
+    writeln!(
+        out,
+        "    time: seeking={:.2}%, rotation={:.2}%, transfer={:.2}%",
+        busy(arm.seek_ns + arm.head_switch_ns),
+        busy(arm.rotation_ns),
+        busy(arm.transfer_ns),
+    )?;
+    writeln!(
+        out,
+        "    platters: reads={} ({} on the way of reading ahead), writes={}, \
+         sectors read={}, written={}, blocks read to be written in part={}",
+        arm.reads,
+        arm.reads_streamed,
+        arm.writes,
+        arm.sectors_read,
+        arm.sectors_written,
+        arm.blocks_completed,
+    )?;
+    writeln!(
+        out,
+        "    buffer: reads answered={}, writes taken={} ({} waited for room), \
+         destages={} (mean {:.0} sectors), flushes={} (mean {:.2} msec)",
+        disk.device.cache_read_hits,
+        arm.writes_buffered,
+        arm.writes_waited,
+        arm.destages,
+        mean(arm.sectors_destaged, arm.destages),
+        arm.flushes,
+        mean_ms(arm.flush_ns, arm.flushes),
     )
 }
 
@@ -426,6 +488,7 @@ mod tests {
     use super::*;
     use crate::real_fio::real_fio;
     use crate::sample_run::{Recipe, mixed};
+    use blklab_stats::DeviceStats;
 
     const RECIPE: Recipe = Recipe {
         scheduler: "mq-deadline",
@@ -522,6 +585,43 @@ mod tests {
         assert!(text.contains("\n  read: IOPS="));
         assert!(!text.contains("\n  write: "));
         assert!(!text.contains("\n  WRITE: "));
+    }
+
+    /// A disk tells of seeks and rotation, and not of flash; who counts nothing
+    /// says so.
+    #[test]
+    fn a_drive_tells_of_what_it_has() {
+        let mut results = mixed(RECIPE);
+        let device = &mut results.disks[0].device;
+        *device = DeviceStats {
+            cache_read_hits: 5,
+            arm: Some(ArmStats {
+                seeks: 100,
+                seek_cylinders: 1_234_500,
+                seek_ns: 850_000_000,
+                rotation_waits: 50,
+                rotation_ns: 208_000_000,
+                transfer_ns: 20_000_000,
+                destages: 4,
+                sectors_destaged: 40,
+                ..ArmStats::default()
+            }),
+            ..DeviceStats::default()
+        };
+        let text = render(&results, None);
+        assert!(!text.contains("flash"), "{text}");
+        for found in [
+            "sda: seeks=100 (mean 12345 cylinders, 8.50 msec)",
+            "waits for rotation=50 (mean 4.16 msec)",
+            "time: seeking=42.50%, rotation=10.40%, transfer=1.00%",
+            "buffer: reads answered=5, ",
+            "destages=4 (mean 10 sectors)",
+        ] {
+            assert!(text.contains(found), "{found}: {text}");
+        }
+        results.disks[0].device = DeviceStats::default();
+        let text = render(&results, None);
+        assert!(!text.contains("flash") && text.contains("sda: keeps no counts"));
     }
 
     #[test]

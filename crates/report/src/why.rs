@@ -1,7 +1,9 @@
 //! Why the figures are as they are: what the queue, the scheduler and the
 //! drive counted, one value a scheduler.
 
-use blklab_stats::{ChannelStats, DeviceStats, DieStats, DiskStats, PowerLoss, Results, WearStats};
+use blklab_stats::{
+    ArmStats, ChannelStats, DeviceStats, DieStats, DiskStats, PowerLoss, Results, WearStats,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::SchedulerRuns;
@@ -88,6 +90,7 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     facts.extend(scheduler_facts(schedulers));
     facts.extend(drive_facts(schedulers));
     facts.extend(power_facts(schedulers));
+    facts.extend(disk_facts(schedulers));
     facts.extend(flash_facts(schedulers));
     facts.extend(cpu_facts(schedulers));
     facts.retain(|fact| fact.values.iter().flatten().any(|value| *value != 0.0));
@@ -349,6 +352,73 @@ fn power_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         of_losses("time until the drive was ready again", time, |loss| {
             loss.ready_ns - loss.at_ns
         }),
+    ]
+}
+
+/// What a disk's arm, platters and buffer had to do for it.
+fn disk_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
+    type Of = fn(&ArmStats) -> u64;
+    let arms = |run: &Results, of: Of| total(run, |d| d.device.arm.as_ref().map_or(0, of));
+    let count = |name, of: Of| {
+        let what = (Place::Drive, name, FactUnit::Count);
+        fact(schedulers, what, move |run| Some(arms(run, of)))
+    };
+    let share = |name, of: Of| {
+        let what = (Place::Drive, name, FactUnit::Share);
+        fact(schedulers, what, move |run| {
+            let disks = run.disks.iter().filter(|d| d.device.arm.is_some()).count();
+            ratio(arms(run, of), counted_ns(run) * disks as f64)
+        })
+    };
+    let each = |name, unit, sum: Of, count: Of| {
+        fact(schedulers, (Place::Drive, name, unit), move |run| {
+            ratio(arms(run, sum), arms(run, count))
+        })
+    };
+    let ns = FactUnit::Nanoseconds;
+    vec![
+        share("arm seeking or changing heads", |a| {
+            a.seek_ns + a.head_switch_ns
+        }),
+        share("heads waiting for their block to come around", |a| {
+            a.rotation_ns
+        }),
+        share("blocks passing under the heads", |a| a.transfer_ns),
+        count("seeks", |a| a.seeks),
+        each(
+            "  cylinders crossed, mean",
+            FactUnit::Ratio,
+            |a| a.seek_cylinders,
+            |a| a.seeks,
+        ),
+        each("  one took, mean", ns, |a| a.seek_ns, |a| a.seeks),
+        count("head switches", |a| a.head_switches),
+        count("waits for rotation", |a| a.rotation_waits),
+        each(
+            "  one took, mean",
+            ns,
+            |a| a.rotation_ns,
+            |a| a.rotation_waits,
+        ),
+        count("reads from the platters", |a| a.reads),
+        count("  that reading ahead was about to reach", |a| {
+            a.reads_streamed
+        }),
+        count("writes to the platters", |a| a.writes),
+        count("blocks read because they were written in part", |a| {
+            a.blocks_completed
+        }),
+        count("writes that ended in the buffer", |a| a.writes_buffered),
+        count("  that waited for room in it", |a| a.writes_waited),
+        count("runs written out of the buffer", |a| a.destages),
+        each(
+            "  sectors of one, mean",
+            FactUnit::Ratio,
+            |a| a.sectors_destaged,
+            |a| a.destages,
+        ),
+        count("flushes of the buffer", |a| a.flushes),
+        each("  one took, mean", ns, |a| a.flush_ns, |a| a.flushes),
     ]
 }
 

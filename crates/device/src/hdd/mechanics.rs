@@ -52,6 +52,8 @@ pub(crate) struct Access {
     pub(crate) seek_ns: u64,
     pub(crate) rotation_ns: u64,
     pub(crate) transfer_ns: u64,
+    /// How far the arm moves.
+    pub(crate) cylinders: u32,
 }
 
 impl Access {
@@ -136,7 +138,8 @@ impl Mechanics {
     /// What it takes to transfer `sectors` from `sector` on, from now.
     pub(crate) fn access(&self, now_ns: u64, sector: u64, sectors: u64, write: bool) -> Access {
         let spot = self.spot(sector);
-        let mut seek_ns = self.seek_ns(spot.cylinder.abs_diff(self.cylinder));
+        let cylinders = spot.cylinder.abs_diff(self.cylinder);
+        let mut seek_ns = self.seek_ns(cylinders);
         if spot.head != self.head {
             seek_ns = seek_ns.max(self.head_switch_ns);
         }
@@ -149,6 +152,7 @@ impl Mechanics {
             seek_ns,
             rotation_ns,
             transfer_ns: self.transfer_ns(sector, sectors),
+            cylinders,
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod blocks;
 mod buffer;
+mod counts;
 mod mechanics;
 mod recorder;
 mod spec;
@@ -18,11 +19,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use blklab_blk::{Nanos, Op};
-use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
+use blklab_stats::{ArmStats, DeviceStats, DriveTimeline, Work as Did};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Blocks, Pass};
 use buffer::{Dirty, Run, Segments};
+use counts::{count_access, count_sectors, count_stream};
 use mechanics::Mechanics;
 use recorder::Recorder;
 
@@ -97,6 +99,7 @@ pub struct Hdd {
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
     flushes: VecDeque<u32>,
     stats: DeviceStats,
+    counts: ArmStats,
     recorder: Option<Box<Recorder>>,
 }
 
@@ -120,6 +123,7 @@ impl Hdd {
             stalled: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
+            counts: ArmStats::default(),
             recorder: None,
             spec,
         }
@@ -172,7 +176,9 @@ impl Hdd {
             return;
         }
         self.stalled.push_back(index);
+        self.counts.writes_buffered += 1;
         self.admit(now_ns);
+        self.counts.writes_waited += !self.stalled.is_empty() as u64;
     }
 
     /// Takes waiting writes into the buffer as long as there is room.
@@ -207,6 +213,8 @@ impl Hdd {
     fn end_flushes(&mut self, now_ns: u64) {
         if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
+                self.counts.flushes += 1;
+                self.counts.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
                 self.finish(now_ns, flush);
             }
         }
@@ -250,6 +258,8 @@ impl Hdd {
         }
         if let Work::Destage(run) = work {
             self.dirty.remove(run);
+            self.counts.destages += 1;
+            self.counts.sectors_destaged += run.end - run.start;
         }
         let number = match work {
             Work::Read(index) | Work::Write(index) => self.commands[index as usize].number,
@@ -259,8 +269,8 @@ impl Hdd {
         self.ahead = None;
         self.arm_sector = run.end;
         match write {
-            true => self.stats.flash_programs += 1,
-            false => self.stats.flash_reads += 1,
+            true => self.counts.writes += 1,
+            false => self.counts.reads += 1,
         }
         self.work = Some(work);
         self.schedule(done_ns, Event::Arm);
@@ -272,11 +282,14 @@ impl Hdd {
             if let Some(recorder) = &mut self.recorder {
                 recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)], number);
             }
-            self.mechanics.move_to(self.blocks.around(run).end - 1);
+            let run = self.blocks.around(run);
+            count_stream(&mut self.counts, run, end_ns - now_ns);
+            self.mechanics.move_to(run.end - 1);
             return end_ns;
         }
         let mut at_ns = now_ns;
         for pass in self.blocks.passes(run, write).into_iter().flatten() {
+            self.counts.blocks_completed += (write && !pass.write) as u64;
             at_ns = self.pass(at_ns, pass, number);
         }
         at_ns
@@ -288,9 +301,8 @@ impl Hdd {
         let access = self
             .mechanics
             .access(now_ns, run.start, run.end - run.start, pass.write);
-        self.stats.seeks += (access.seek_ns > 0) as u64;
-        self.stats.seek_ns += access.seek_ns;
-        self.stats.rotation_ns += access.rotation_ns;
+        count_access(&mut self.counts, &access);
+        count_sectors(&mut self.counts, run, pass.write);
         if let Some(recorder) = &mut self.recorder {
             let steps = [
                 (Did::Seek, access.seek_ns),
@@ -520,11 +532,15 @@ impl Device for Hdd {
     }
 
     fn stats(&self, _now: Nanos) -> DeviceStats {
-        self.stats.clone()
+        DeviceStats {
+            arm: Some(self.counts),
+            ..self.stats.clone()
+        }
     }
 
     fn reset_stats(&mut self, _now: Nanos) {
         self.stats = DeviceStats::default();
+        self.counts = ArmStats::default();
     }
 
     fn record(&mut self, on: bool) {
