@@ -106,9 +106,10 @@ impl RequestQueue {
         // Whoever the scheduler named first comes first: with tokens short, an
         // order of its own would always serve the same ones.
         let mut runs = std::mem::take(&mut self.runs);
-        for hctx in runs.drain(..) {
-            self.run_hw_queue_async(now, hctx as usize);
-            self.run_if_due(now, hctx as usize, driver, did);
+        for (before, hctx) in runs.drain(..).enumerate() {
+            self.wake_kblockd(now, hctx as usize, before as u64);
+            self.coming.push_back(hctx);
+            self.run_those_due(now, driver, did);
         }
         if self.runs.is_empty() {
             self.runs = runs;
@@ -117,6 +118,7 @@ impl RequestQueue {
             if self.requeue_work.take_due(now) {
                 self.requeue(now, driver);
             }
+            self.run_those_due(now, driver, did);
             for hctx in 0..self.hctxs.len() {
                 self.run_if_due(now, hctx, driver, did);
             }
@@ -134,9 +136,21 @@ impl RequestQueue {
         }
     }
 
-    /// Runs a hardware queue at once where kblockd would run it now.
-    pub fn run_pending<D: BlkDriver + ?Sized>(&mut self, now: Nanos, hctx: usize, driver: &mut D) {
-        self.run_if_due(now, hctx, driver, &mut |_, _| ());
+    /// Runs what the scheduler named and kblockd has reached.
+    fn run_those_due<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        driver: &mut D,
+        did: &mut dyn FnMut(usize, Steps),
+    ) {
+        while let Some(&hctx) = self.coming.front() {
+            let work = self.hctxs[hctx as usize].run_work;
+            if work.is_pending() && work.at() > now {
+                return;
+            }
+            self.coming.pop_front();
+            self.run_if_due(now, hctx as usize, driver, did);
+        }
     }
 
     fn run_if_due<D: BlkDriver + ?Sized>(
@@ -193,11 +207,35 @@ impl RequestQueue {
         }
     }
 
+    /// Runs the hardware queue that something was inserted for, or has kblockd
+    /// do so.
+    #[inline]
+    pub(crate) fn run_after_insert<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) {
+        match self.runs_inline {
+            true => self.run_hw_queue(now, hctx, driver),
+            false => self.run_hw_queue_async(now, hctx),
+        }
+    }
+
     /// Has kblockd run a hardware queue.
     #[inline]
     pub(crate) fn run_hw_queue_async(&mut self, now: Nanos, hctx: usize) {
+        self.wake_kblockd(now, hctx, 0);
+    }
+
+    /// Wakes kblockd's thread of a hardware queue after so many others. Where it
+    /// is on its way already, it comes no later for that.
+    #[inline]
+    fn wake_kblockd(&mut self, now: Nanos, hctx: usize, after: u64) {
         if self.needs_run(hctx) {
-            self.delay_run(now, hctx, Nanos::ZERO);
+            let delay = self.kblockd.after + Nanos(self.kblockd.wake.0 * (after + 1));
+            let on_its_way = self.hctxs[hctx].run_work.at().saturating_sub(now);
+            self.delay_run(now, hctx, delay.min(on_its_way));
         }
     }
 

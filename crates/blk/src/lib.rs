@@ -38,8 +38,8 @@ pub use merge::{
 };
 pub use plug::Plug;
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, QueueConfig, QueueCounters, RequestQueue, RunPoint, Submit,
-    Waiter,
+    BioEnd, BlkDriver, BlkStatus, KblockdDelay, QueueConfig, QueueCounters, RequestQueue, RunPoint,
+    Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use slab::{Id, Slab};

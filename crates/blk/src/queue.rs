@@ -109,6 +109,16 @@ pub struct QueueConfig {
     pub limits: QueueLimits,
 }
 
+/// How long kblockd takes to run a hardware queue that it is asked to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KblockdDelay {
+    /// Before its threads are woken.
+    pub after: Nanos,
+    /// Waking a thread. Those that are asked for together are woken one after
+    /// the other, so they do not all come at once to share what was freed.
+    pub wake: Nanos,
+}
+
 /// A bio's end, as its submitter hears of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BioEnd {
@@ -203,8 +213,14 @@ pub struct RequestQueue {
     pub(crate) requeue_work: Work,
     /// No later than the first piece of work that is pending.
     pub(crate) work_hint: Nanos,
+    /// How long kblockd takes to come.
+    pub(crate) kblockd: KblockdDelay,
+    /// Who inserts a request runs its hardware queue.
+    pub(crate) runs_inline: bool,
     /// Hardware contexts that the scheduler wants run, first come, first run.
     pub(crate) runs: Vec<u16>,
+    /// Those of them that kblockd is on its way to.
+    pub(crate) coming: VecDeque<u16>,
     pub(crate) ended: Vec<BioEnd>,
     /// Sleeping submitters by hardware context, and those that wait for a thaw.
     pub(crate) waiting: Vec<VecDeque<u64>>,
@@ -255,7 +271,10 @@ impl RequestQueue {
             flush_list: RqList::new(),
             requeue_work: Work::default(),
             work_hint: Nanos::MAX,
+            kblockd: KblockdDelay::default(),
+            runs_inline: false,
             runs: Vec::new(),
+            coming: VecDeque::new(),
             ended: Vec::new(),
             waiting: vec![VecDeque::new(); nr_hw_queues],
             entering: VecDeque::new(),
@@ -369,6 +388,17 @@ impl RequestQueue {
     /// Limits of the queue.
     pub fn limits(&self) -> &QueueLimits {
         &self.merge.limits
+    }
+
+    /// How long kblockd takes to run a hardware queue; no time, if not said.
+    pub fn set_kblockd_delay(&mut self, delay: KblockdDelay) {
+        self.kblockd = delay;
+    }
+
+    /// Has who inserts a request run its hardware queue at once, where Linux
+    /// before 6.10 leaves that to kblockd.
+    pub fn set_runs_inline(&mut self, inline: bool) {
+        self.runs_inline = inline;
     }
 
     /// Limits, to change them.

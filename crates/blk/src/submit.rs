@@ -378,7 +378,7 @@ impl RequestQueue {
         let busy = self.hctxs[hctx].dispatch_busy > 0 && (self.hctxs.len() == 1 || !rq.is_sync());
         if use_sched || busy {
             self.insert_request(now, id, InsertAt::Tail);
-            self.run_hw_queue_async(now, hctx);
+            self.run_after_insert(now, hctx, driver);
         } else {
             self.try_issue_directly(now, hctx, id, driver);
         }
@@ -453,7 +453,7 @@ impl RequestQueue {
             self.insert_into_ctx(now, hctx, cpu as usize, list, from_schedule, driver);
         }
         if from_schedule {
-            self.run_hw_queue_async(now, hctx);
+            self.run_after_insert(now, hctx, driver);
         } else {
             self.run_hw_queue(now, hctx, driver);
         }

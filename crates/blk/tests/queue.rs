@@ -4,8 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use blklab_blk::{
-    Bio, BioFlags, BlkDriver, BlkStatus, IoStatus, Nanos, NoMerges, Op, Plug, QueueConfig,
-    QueueLimits, Request, RequestId, RequestQueue, Sector, Submit, SubmitterId, Waiter,
+    Bio, BioFlags, BlkDriver, BlkStatus, IoStatus, KblockdDelay, Nanos, NoMerges, Op, Plug,
+    QueueConfig, QueueLimits, Request, RequestId, RequestQueue, Sector, Submit, SubmitterId,
+    Waiter,
 };
 use proptest::prelude::*;
 
@@ -338,4 +339,33 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn kblockd_comes_after_a_while_and_no_later_for_being_asked_again() {
+    let config = QueueConfig {
+        nr_cpus: 1,
+        nr_hw_queues: 1,
+        queue_depth: 4,
+        limits: QueueLimits::default(),
+    };
+    let mut bench = Bench::new(&config, 5, Vec::new());
+    bench.queue.set_kblockd_delay(KblockdDelay {
+        after: Nanos(300),
+        wake: Nanos(200),
+    });
+    bench.queue.stop_hw_queue(0);
+    bench.submit(bio_of(1, 0, 0, 8, 0), 0, false);
+    let issued_while_stopped = bench.driver.in_flight.len();
+    bench.submit(bio_of(2, 0, 100, 8, 0), 0, false);
+    bench.queue.start_hw_queue(Nanos(1_000), 0);
+    assert_eq!(bench.queue.next_event(), Nanos(1_500));
+    bench.queue.start_hw_queue(Nanos(1_100), 0);
+    assert_eq!(bench.queue.next_event(), Nanos(1_500));
+    bench.now = Nanos(1_499);
+    bench.process();
+    assert_eq!(bench.driver.in_flight.len(), issued_while_stopped);
+    bench.now = Nanos(1_500);
+    bench.process();
+    assert_eq!(bench.driver.in_flight.len(), 2);
 }

@@ -1,7 +1,7 @@
 //! What the steps of an I/O cost on the machine at hand, with the scheduler at
 //! hand, and how they are charged to CPUs and locks.
 
-use blklab_blk::{Nanos, Op, Steps};
+use blklab_blk::{KblockdDelay, Nanos, Op, Steps};
 use blklab_driver::WorkerJob;
 
 use crate::cpu::{Cpus, Mode};
@@ -26,6 +26,7 @@ pub(crate) struct StepCosts {
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
     pub(crate) softirq_wait: Nanos,
+    kblockd: Nanos,
     interrupt: Nanos,
     complete: Nanos,
     bio: Nanos,
@@ -53,6 +54,7 @@ impl StepCosts {
             context_switch: Nanos(costs.context_switch_ns),
             wake: Nanos(costs.wake_ns),
             softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),
+            kblockd: Nanos(costs.kblockd_ns),
             interrupt: Nanos(costs.interrupt_ns),
             complete: Nanos(costs.complete_ns),
             bio: Nanos(costs.bio_ns),
@@ -91,6 +93,32 @@ impl StepCosts {
         let start = cpus.free_at(cpu).max(now);
         let scheduled = self.under_lock(lock, cpu, start, scheduling);
         cpus.run(cpu, now, scheduled + own, Mode::System)
+    }
+
+    /// Charges a run of a hardware queue by kblockd to a CPU.
+    pub(crate) fn charge_kblockd(
+        &self,
+        cpus: &mut Cpus,
+        lock: &mut Lock,
+        cpu: usize,
+        now: Nanos,
+        steps: &Steps,
+    ) {
+        cpus.run(cpu, now, self.kblockd, Mode::System);
+        self.charge(cpus, lock, cpu, now, steps);
+    }
+
+    /// How long after a completion kblockd comes to what that made possible:
+    /// first the interrupt's handler ends, then a thread is woken and switched
+    /// to, which is half of the way there and back.
+    pub(crate) fn kblockd_delay(&self) -> KblockdDelay {
+        match self.kblockd {
+            Nanos::ZERO => KblockdDelay::default(),
+            kblockd => KblockdDelay {
+                after: self.interrupt + self.complete,
+                wake: Nanos(kblockd.0 / 2),
+            },
+        }
     }
 
     /// Charges the interrupt that ends a request, and wakes who sleeps for it.

@@ -140,12 +140,6 @@ impl Disk {
         self.power_loss = Some(loss);
     }
 
-    /// Does at once what was left to kblockd for the queue of this CPU.
-    pub(crate) fn run_now(&mut self, now: Nanos, cpu: usize) {
-        let hctx = self.queue.hctx_of(cpu);
-        self.queue.run_pending(now, hctx, &mut self.driver);
-    }
-
     /// Starts or stops writing down what happens to requests and in the drive.
     pub(crate) fn record(&mut self, on: bool) {
         self.queue.enable_trace(on);

@@ -66,6 +66,8 @@ pub struct Costs {
     pub context_switch_ns: u64,
     /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
     pub wake_ns: u64,
+    /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
+    pub kblockd_ns: u64,
     /// Bringing a lock and what it protects from another CPU.
     pub lock_transfer_ns: u64,
     /// More of that where the lock is held, and again where others wait for it.
@@ -139,6 +141,7 @@ impl Costs {
             complete_ns: ns("complete_ns")?,
             context_switch_ns: ns("context_switch_ns")?,
             wake_ns: ns("wake_ns")?,
+            kblockd_ns: ns("kblockd_ns")?,
             lock_transfer_ns: ns("lock_transfer_ns")?,
             lock_waiter_ns: ns("lock_waiter_ns")?,
             loop_worker: match table.table_if_any("loop")? {

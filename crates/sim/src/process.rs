@@ -18,7 +18,6 @@ use crate::cost::StepCosts;
 use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
 use crate::fair::Fair;
-use crate::machine::Dispatch;
 use crate::plan::{Next, NextIo, Plan};
 use crate::recorder::Recorder;
 use crate::timers::Timers;
@@ -111,7 +110,6 @@ pub(crate) struct Process {
     plan: Plan,
     cpu: usize,
     costs: StepCosts,
-    dispatch: Dispatch,
     prio: IoPrio,
     cgroup: CgroupId,
     depth: u32,
@@ -153,7 +151,6 @@ impl Process {
         plan: Plan,
         cpu: usize,
         costs: StepCosts,
-        dispatch: Dispatch,
         disks: usize,
     ) -> Process {
         let depth = if spec.engine.is_synchronous() {
@@ -168,7 +165,6 @@ impl Process {
             plan,
             cpu,
             costs,
-            dispatch,
             prio,
             cgroup: CgroupId::ROOT,
             depth,
@@ -526,9 +522,6 @@ impl Process {
     #[inline]
     fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
         let d = &mut world.disks[disk];
-        if self.dispatch == Dispatch::Submitter {
-            d.run_now(now, self.cpu);
-        }
         if self.costs.free {
             return;
         }

@@ -15,6 +15,7 @@ use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::drives::Drives;
 use crate::fair::Fair;
+use crate::machine::Dispatch;
 use crate::plan::Plan;
 use crate::process::{Process, World};
 use crate::recording::Recording;
@@ -99,6 +100,11 @@ impl Sim {
             .is_some_and(|e| e.is_single_queue());
         let scheduler = setup.scheduler.kind.name;
         let costs = StepCosts::new(&setup.machine.costs, scheduler, one_lock);
+        let inline = setup.machine.dispatch == Dispatch::Submitter;
+        for disk in &mut disks {
+            disk.queue.set_runs_inline(inline);
+            disk.queue.set_kblockd_delay(costs.kblockd_delay());
+        }
         let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
         let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
         for (pid, n) in numbered.iter().enumerate() {
@@ -114,15 +120,7 @@ impl Sim {
                 delay: plan.start_delay(),
             });
             let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
-            let process = Process::new(
-                pid,
-                Arc::clone(spec),
-                plan,
-                cpu,
-                costs,
-                setup.machine.dispatch,
-                disks.len(),
-            );
+            let process = Process::new(pid, Arc::clone(spec), plan, cpu, costs, disks.len());
             processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
         }
         let mut workers: Vec<Worker> = Vec::new();
@@ -406,7 +404,7 @@ impl Sim {
             if !self.costs.free {
                 let cpu = disk.queue.cpu_of(hctx);
                 self.costs
-                    .charge(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
+                    .charge_kblockd(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
                 if let Some(log) = self.cpus.log() {
                     let of_cpu = |p: &Process| p.cpu() == cpu;
                     log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
