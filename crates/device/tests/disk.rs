@@ -152,3 +152,34 @@ fn neighbours_are_written_together() {
     assert_eq!((arm.flushes, arm.destages), (1, arm.writes));
     assert!(arm.blocks_completed < 1000, "{}", arm.blocks_completed);
 }
+
+/// A reader slower than the platters finds everything read ahead: the heads keep
+/// before it.
+#[test]
+fn a_slow_reader_in_order_waits_for_the_platters_once() {
+    let mut disk = disk(&[]);
+    let (mut now, mut late) = (Nanos::ZERO, 0);
+    for at in 0..2000 {
+        let end = carry_out(disk.as_mut(), now, Op::Read, at * 256, 256);
+        // 128 KiB are on the cable for 0.23 ms.
+        late += ((end - now).0 > 400_000) as u32;
+        now = Nanos(end.0 + 2_000_000);
+    }
+    assert!(late <= 2, "{late} reads waited");
+    // As fast as it asks.
+    let mb_s = 2000.0 * 0.131_072 / (now.0 as f64 / 1e9);
+    near(mb_s, 0.131_072 / 0.002_287, 0.02);
+}
+
+/// Reading through a gap takes as long as waiting for its end to come around,
+/// up to a turn.
+#[test]
+fn a_jump_ahead_takes_at_most_a_seek_and_a_turn() {
+    for gap in [8, 1000, 3000, 3900, 5000] {
+        let mut disk = disk(&[]);
+        let now = carry_out(disk.as_mut(), Nanos::ZERO, Op::Read, 0, 8);
+        let end = carry_out(disk.as_mut(), now, Op::Read, 8 + gap, 8);
+        let us = (end - now).0 as f64 / 1e3;
+        assert!(us < 1000.0 + TURN_US + 200.0, "{gap}: {us}");
+    }
+}

@@ -112,6 +112,11 @@ impl Segments {
         }
     }
 
+    /// Sectors that one of them holds.
+    pub(crate) fn sectors_each(&self) -> u64 {
+        self.sectors_each
+    }
+
     /// Whether all of a run is in one segment.
     pub(crate) fn hit(&mut self, run: Run) -> bool {
         self.uses += 1;

@@ -159,8 +159,12 @@ impl Hdd {
     fn start_read(&mut self, now_ns: u64, index: u32) {
         let run = self.commands[index as usize].run;
         self.note_read_ahead(now_ns);
-        if self.dirty.covers(run) || self.segments.hit(run) {
+        let read = self.segments.hit(run);
+        if read || self.dirty.covers(run) {
             self.stats.cache_read_hits += 1;
+            if read {
+                self.read_on(now_ns, run);
+            }
             return self.finish(now_ns, index);
         }
         self.queue.push(index);
@@ -225,18 +229,51 @@ impl Hdd {
         let Some(ahead) = self.ahead else { return };
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if read > 0 {
-            let run = Run {
-                start: ahead.from,
-                end: ahead.from + read,
-            };
-            self.segments.keep(run);
+            let end = ahead.from + read;
+            // A segment forgets the begin of a long run.
+            let start = ahead
+                .from
+                .max(end.saturating_sub(self.segments.sectors_each()));
+            self.segments.keep(Run { start, end });
         }
     }
 
     fn sectors_read_ahead(&self, now_ns: u64, ahead: &ReadAhead) -> u64 {
+        let elapsed_ns = now_ns.saturating_sub(ahead.since_ns);
         let sector_ps = self.mechanics.sector_ps(ahead.from).max(1);
-        let passed = (now_ns - ahead.since_ns) * 1000 / sector_ps;
-        passed.min(ahead.until - ahead.from)
+        let most = (elapsed_ns * 1000 / sector_ps).min(ahead.until - ahead.from);
+        // Steps to following tracks take their time, too.
+        let takes_ns = self.mechanics.transfer_ns(ahead.from, most).max(1);
+        match takes_ns > elapsed_ns {
+            true => (most as u128 * elapsed_ns as u128 / takes_ns as u128) as u64,
+            false => most,
+        }
+    }
+
+    /// A reader has found a run in what was read ahead: the idle heads read on,
+    /// so that they stay ahead of it. Once they have stopped they wait until
+    /// half of it is used up, since going back to where they were costs a wait
+    /// for rotation.
+    fn read_on(&mut self, now_ns: u64, run: Run) {
+        let Some(ahead) = self.ahead else { return };
+        let distance = self.spec.cache.read_ahead_sectors;
+        let end = self.spec.identity.capacity_sectors;
+        let until = (run.end + distance).min(end);
+        if until <= ahead.until || run.end > ahead.until {
+            return;
+        }
+        let read = self.sectors_read_ahead(now_ns, &ahead);
+        if ahead.from + read < ahead.until {
+            self.ahead = Some(ReadAhead { until, ..ahead });
+        } else if run.end + distance / 2 >= ahead.until {
+            self.mechanics.move_to(ahead.until - 1);
+            let access = self.mechanics.access(now_ns, ahead.until, 1, false);
+            self.ahead = Some(ReadAhead {
+                from: ahead.until,
+                since_ns: now_ns + access.positioning_ns(),
+                until,
+            });
+        }
     }
 
     /// Gives the idle arm its next work.
@@ -321,8 +358,11 @@ impl Hdd {
         let run = self.blocks.around(run);
         let read = self.sectors_read_ahead(now_ns, &ahead);
         let at = ahead.from + read;
-        let in_reach =
-            run.start >= ahead.from && run.start <= at + self.spec.cache.read_ahead_sectors;
+        // A gap that takes more than a turn is passed sooner by a seek.
+        let gap = run.start.saturating_sub(at);
+        let in_reach = run.start >= ahead.from
+            && gap <= self.spec.cache.read_ahead_sectors
+            && self.mechanics.transfer_ns(at, gap) < self.spec.turn_ns;
         if !in_reach || at >= ahead.until && run.end > ahead.until {
             return None;
         }
@@ -355,7 +395,10 @@ impl Hdd {
         {
             return Some(work_of(index));
         }
-        let queued = self.queue.iter().map(|index| {
+        let in_order = self.spec.scheduling == DiskScheduling::Fcfs;
+        let candidates = self.queue.iter();
+        let candidates = candidates.filter(|index| !in_order || oldest == Some(**index));
+        let queued = candidates.map(|index| {
             let command = &self.commands[*index as usize];
             let write = command.op != Op::Read;
             (self.cost_ns(now_ns, command.run, write), work_of(*index))
