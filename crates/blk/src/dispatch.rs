@@ -678,7 +678,7 @@ impl RequestQueue {
         Err(Lack::Tag)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
         let rq = &mut self.rqs[id];
         if rq.tag.is_none() {
@@ -715,7 +715,7 @@ impl RequestQueue {
     }
 
     /// Gives a request to the driver.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn queue_rq<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,

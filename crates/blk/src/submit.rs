@@ -1,5 +1,8 @@
 //! The way in: `blk_mq_submit_bio`, plugging, and what happens when there is
 //! no tag.
+//!
+//! The steps that every request takes are inlined into one another whatever
+//! their size: calls among them cost as much as some of the steps.
 
 use crate::bio::{Bio, BioFlags, Op};
 use crate::elevator::InsertAt;
@@ -174,7 +177,7 @@ impl RequestQueue {
     }
 
     /// Merges a bio that fits one request, or makes one of it.
-    #[inline]
+    #[inline(always)]
     fn submit_part<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -301,9 +304,20 @@ impl RequestQueue {
         bio: &Bio,
         driver: &mut D,
     ) -> Option<RequestId> {
-        if let Some(id) = self.alloc_request(now, cpu, bio) {
-            return Some(id);
+        match self.alloc_request(now, cpu, bio) {
+            None => self.run_and_alloc(now, cpu, bio, driver),
+            some => some,
         }
+    }
+
+    #[cold]
+    fn run_and_alloc<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        bio: &Bio,
+        driver: &mut D,
+    ) -> Option<RequestId> {
         if bio.flags.has(BioFlags::NOWAIT) {
             return None;
         }
@@ -321,7 +335,7 @@ impl RequestQueue {
     }
 
     /// A request with a tag, if there is one.
-    #[inline]
+    #[inline(always)]
     fn alloc_request(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
@@ -354,7 +368,7 @@ impl RequestQueue {
 
     /// Sends a new request on its way: to the flush machinery, the plug, the
     /// scheduler or the driver.
-    #[inline]
+    #[inline(always)]
     fn start_request<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -522,7 +536,7 @@ impl RequestQueue {
     }
 
     /// `blk_mq_try_issue_directly`: one request, no scheduler, no plug.
-    #[inline]
+    #[inline(always)]
     fn try_issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -607,7 +621,7 @@ impl RequestQueue {
     }
 
     /// Gives a request to the driver without queueing it anywhere.
-    #[inline]
+    #[inline(always)]
     fn issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,

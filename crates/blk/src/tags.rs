@@ -101,7 +101,7 @@ impl Tags {
 
     /// Takes a free tag; with `shallow`, so that no more than about so many of
     /// all are taken in this way (`sbitmap_find_bit`).
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
         // After a shrink there may be more words than depth needs.
         let nr_words = self.depth.div_ceil(1 << self.shift);

@@ -112,15 +112,19 @@ pub(crate) struct Process {
     costs: StepCosts,
     prio: IoPrio,
     cgroup: CgroupId,
+    /// Submits one I/O at a time and waits for it.
+    is_synchronous: bool,
+    /// Its engine submits so that nothing waits.
+    nowait: bool,
+    write_flags: BioFlags,
     depth: u32,
     state: State,
     phase: Phase,
     ios: Vec<Io>,
     free: Vec<u32>,
-    /// Decided on, not submitted.
-    batch: VecDeque<u32>,
-    /// Submitted in the call that is under way.
-    call: Vec<u32>,
+    /// Decided on: what the call that is under way has submitted, and what not.
+    batch: Vec<u32>,
+    submitted: usize,
     plugging: bool,
     /// What comes before the next submission has been paid for.
     paid: bool,
@@ -153,7 +157,8 @@ impl Process {
         costs: StepCosts,
         disks: usize,
     ) -> Process {
-        let depth = if spec.engine.is_synchronous() {
+        let is_synchronous = spec.engine.is_synchronous();
+        let depth = if is_synchronous {
             1
         } else {
             spec.io_depth.max(1)
@@ -167,13 +172,16 @@ impl Process {
             costs,
             prio,
             cgroup: CgroupId::ROOT,
+            is_synchronous,
+            nowait: spec.engine == Engine::IoUring || spec.nowait,
+            write_flags: write_flags(&spec),
             depth,
             state: State::Running,
             phase: Phase::Fill,
             ios: Vec::with_capacity(depth as usize),
             free: Vec::with_capacity(depth as usize),
-            batch: VecDeque::new(),
-            call: Vec::new(),
+            batch: Vec::new(),
+            submitted: 0,
             plugging: false,
             paid: false,
             plugs: (0..disks).map(|_| Plug::new()).collect(),
@@ -329,6 +337,7 @@ impl Process {
     }
 
     /// It sleeps until something of its I/O happens.
+    #[inline(always)]
     fn sleep(&mut self, now: Nanos, state: State, world: &mut World<'_>) {
         self.recorder.context_switch();
         self.waits(now, 1, world);
@@ -358,7 +367,8 @@ impl Process {
             let first = d.queue.requests_made();
             let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
             let made = first..d.queue.requests_made();
-            if let (Some(log), Some(&slot)) = (world.cpus.log(), self.call.last()) {
+            let last = self.batch[..self.submitted].last();
+            if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
                 log.submitted((self.id, slot), (self.cpu, now), disk, made);
             }
             match resumed {
@@ -400,9 +410,15 @@ impl Process {
         }
     }
 
+    /// I/Os decided on and not submitted.
+    #[inline]
+    fn waiting(&self) -> u32 {
+        (self.batch.len() - self.submitted) as u32
+    }
+
     #[inline]
     fn outstanding(&self) -> u32 {
-        self.in_flight + self.batch.len() as u32 + self.done.len() as u32
+        self.in_flight + self.waiting() + self.done.len() as u32
     }
 
     /// Decides on the next I/O, or on what to do instead.
@@ -412,7 +428,7 @@ impl Process {
             Next::Io(io) => {
                 self.prepare(now, &io);
                 let full = self.outstanding() >= self.depth;
-                if full || self.batch.len() as u32 >= self.spec.batch_submit {
+                if full || self.waiting() >= self.spec.batch_submit {
                     self.phase = Phase::Commit;
                 }
             }
@@ -449,24 +465,23 @@ impl Process {
                 self.ios.len() as u32 - 1
             }
         };
-        self.batch.push_back(slot);
+        self.batch.push(slot);
     }
 
     /// Gives the batch to the kernel, bio by bio.
     fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
-        if self.call.is_empty() && !self.batch.is_empty() {
+        if self.submitted == 0 && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
             // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
             let (depth, size) = (self.outstanding(), self.batch.len() as u32);
             self.recorder.submitted(depth, size);
         }
-        while let Some(&slot) = self.batch.front() {
+        while let Some(&slot) = self.batch.get(self.submitted) {
             if !self.paid && self.pay_ahead(now, world) {
                 return;
             }
             self.paid = false;
-            self.batch.pop_front();
-            self.call.push(slot);
+            self.submitted += 1;
             self.in_flight += 1;
             self.submit(now, slot, world);
             if self.state != State::Running {
@@ -485,12 +500,13 @@ impl Process {
             }
             self.plugging = false;
         }
-        if !self.spec.engine.is_synchronous() {
-            for &slot in &self.call {
+        if !self.is_synchronous {
+            for &slot in &self.batch {
                 self.ios[slot as usize].issued = now;
             }
         }
-        self.call.clear();
+        self.batch.clear();
+        self.submitted = 0;
         self.phase = if self.outstanding() >= self.depth {
             Phase::Reap
         } else {
@@ -504,7 +520,7 @@ impl Process {
     fn pay_ahead(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
         self.paid = true;
         let user = self.costs.user_submit;
-        let call = if self.call.is_empty() {
+        let call = if self.submitted == 0 {
             self.costs.syscall
         } else {
             Nanos::ZERO
@@ -515,16 +531,19 @@ impl Process {
 
     /// Whether a call into the kernel is under way or due.
     fn is_committing(&self) -> bool {
-        !self.batch.is_empty() || !self.call.is_empty()
+        !self.batch.is_empty()
     }
 
     /// Charges what the block layer did for this process since `before`.
     #[inline]
     fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
-        let d = &mut world.disks[disk];
-        if self.costs.free {
-            return;
+        if !self.costs.free {
+            self.charge_steps(now, disk, before, world);
         }
+    }
+
+    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
+        let d = &mut world.disks[disk];
         let steps = d.queue.steps().since(before);
         let start = world.cpus.free_at(self.cpu).max(now);
         let end = self
@@ -558,10 +577,7 @@ impl Process {
             }
             return;
         }
-        let bio = self.bio(
-            slot,
-            self.spec.engine == Engine::IoUring || self.spec.nowait,
-        );
+        let bio = self.bio(slot, self.nowait);
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let d = &mut world.disks[disk];
         let before = d.queue.steps();
@@ -582,19 +598,11 @@ impl Process {
     #[inline]
     fn bio(&self, slot: u32, nowait: bool) -> Bio {
         let io = &self.ios[slot as usize];
-        let op = match io.dir {
-            Direction::Read => Op::Read,
-            Direction::Write => Op::Write,
-            Direction::Trim => Op::Discard,
+        let (op, mut flags) = match io.dir {
+            Direction::Read => (Op::Read, BioFlags::NONE),
+            Direction::Write => (Op::Write, self.write_flags),
+            Direction::Trim => (Op::Discard, BioFlags::NONE),
         };
-        // dio_bio_write_op(): direct writes are synchronous, and more may follow.
-        let mut flags = match op {
-            Op::Write => BioFlags::SYNC.with(BioFlags::IDLE),
-            _ => BioFlags::NONE,
-        };
-        if op == Op::Write && self.spec.sync != SyncMode::None {
-            flags = flags.with(BioFlags::FUA);
-        }
         if nowait && op != Op::Discard {
             flags = flags.with(BioFlags::NOWAIT);
         }
@@ -681,9 +689,14 @@ impl Process {
             taken += 1;
             let io = self.ios[slot as usize];
             self.free.push(slot);
-            let sync = self.spec.engine.is_synchronous();
             self.recorder.completed(
-                now, io.dir, io.bytes, io.started, io.issued, sync, io.status,
+                now,
+                io.dir,
+                io.bytes,
+                io.started,
+                io.issued,
+                self.is_synchronous,
+                io.status,
             );
             self.plan.completed(now, io.dir);
         }
@@ -791,6 +804,16 @@ impl Process {
     fn go_on_at(&mut self, until: Nanos, world: &mut World<'_>) {
         self.state = State::Until(until);
         world.timers.set(until, self.id);
+    }
+}
+
+/// What is said of a write (`dio_bio_write_op`): direct ones are synchronous, and
+/// more may follow.
+fn write_flags(spec: &JobSpec) -> BioFlags {
+    let flags = BioFlags::SYNC.with(BioFlags::IDLE);
+    match spec.sync {
+        SyncMode::None => flags,
+        _ => flags.with(BioFlags::FUA),
     }
 }
 

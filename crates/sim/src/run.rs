@@ -344,6 +344,9 @@ impl Sim {
     /// comes back; and those that are woken together each take one before any of
     /// them has come to its next bio.
     fn let_on(&mut self, disk: usize, woken: &mut Vec<u64>) {
+        if woken.is_empty() {
+            return;
+        }
         let mut resumed = std::mem::take(&mut self.resumed);
         for ticket in woken.drain(..) {
             let mut waiters = self.waiters.iter();

@@ -302,7 +302,7 @@ impl Ftl {
     }
 
     /// Where a slot is whose entry in the map is known.
-    #[inline]
+    #[inline(always)]
     pub(super) fn locate_in(&self, slot: u32, place: Place) -> Located {
         match place {
             Place::Discarded => Located::Nowhere,
@@ -329,7 +329,7 @@ impl Ftl {
     }
 
     /// Where a slot would be had the drive been written once in order.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn home_of(&self, slot: u32) -> u32 {
         let (page, in_page) = self.slots_per_page.split(slot);
         self.start.in_order(self.placement.home(page), in_page)

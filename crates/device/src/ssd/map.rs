@@ -67,7 +67,7 @@ impl Map {
         1 << self.region_bits
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, slot: u32) -> Place {
         let within = slot & (self.region_slots() - 1);
         let entry = match &self.regions[(slot >> self.region_bits) as usize] {

@@ -282,7 +282,7 @@ impl Ssd {
     }
 
     /// Takes a command that the controller knows of from `visible_ns` on.
-    #[inline]
+    #[inline(always)]
     fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
         let taken_ns = self.controller_ns.max(visible_ns);
         self.controller_ns = taken_ns + self.interval_ns(command);
@@ -391,6 +391,7 @@ impl Ssd {
     }
 
     /// Turns a read into one operation for every page it touches.
+    #[inline(always)]
     fn read_mapped(&mut self, now_ns: u64, index: u32) {
         let Active {
             first_byte, bytes, ..
@@ -481,7 +482,7 @@ impl Ssd {
         (((to + mask) & !mask) - (from & !mask)).min(unit.max(mask + 1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
         if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, bytes) {
             return;
@@ -586,7 +587,7 @@ impl Ssd {
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
-    #[inline]
+    #[inline(always)]
     fn host_read_done(&mut self, now_ns: u64, op: &Op) {
         if self.read_cache.is_some() {
             self.keep_read(op);

@@ -18,6 +18,7 @@ pub(super) enum Queue {
 
 impl Backend {
     /// Takes the next command's operations out of their queue.
+    #[inline(always)]
     pub(super) fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
         let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
             return List::EMPTY;
@@ -53,7 +54,7 @@ impl Backend {
     }
 
     /// Which queue is next, by the drive's scheduling.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
         if only_reads {
             // Only reads may run while something is stopped.

@@ -60,7 +60,7 @@ impl Backend {
 
     /// How long a command takes the bus, and then the array. Counts what it
     /// does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn transfer(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];

@@ -375,6 +375,7 @@ impl Backend {
     }
 
     /// Starts the unit's next command if it has one that may start.
+    #[inline(always)]
     fn start(&mut self, now_ns: u64, unit_index: u32) -> bool {
         let unit = &self.units[unit_index as usize];
         let channel_index = unit.channel;
