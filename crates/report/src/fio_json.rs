@@ -348,6 +348,8 @@ fn flash_counts(device: &DeviceStats) -> Value {
         "flash_programs": device.flash_programs,
         "flash_erases": device.flash_erases,
         "host_sectors_written": device.host_sectors_written,
+        "host_sectors_programmed": device.host_sectors_programmed,
+        "host_sectors_absorbed": device.host_sectors_absorbed,
         "flash_sectors_programmed": device.flash_sectors_programmed,
         "write_amplification": device.write_amplification(),
         "multi_plane_commands": device.multi_plane_commands,

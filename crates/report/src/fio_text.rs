@@ -406,6 +406,9 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
         device.reads_behind_writes,
         device.reads_behind_writes_ns / 1000
     )?;
+    if let Some(amplification) = device.write_amplification() {
+        writeln!(out, "    write amplification={amplification:.2}")?;
+    }
     for (index, channel) in device.channels.iter().enumerate() {
         let busy = |ns: u64| ns as f64 * 100.0 / elapsed_ns.max(1) as f64;
         writeln!(

@@ -165,6 +165,7 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
             flash_programs: writes,
             flash_erases: writes / 256,
             host_sectors_written: writes * 8,
+            host_sectors_programmed: writes * 8,
             flash_sectors_programmed: writes * 10,
             ..DeviceStats::default()
         },

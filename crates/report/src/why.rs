@@ -456,9 +456,12 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
             (Place::Flash, "write amplification", FactUnit::Ratio),
             |run| {
                 let programmed = total(run, |d| d.device.flash_sectors_programmed);
-                ratio(programmed, total(run, |d| d.device.host_sectors_written))
+                ratio(programmed, total(run, |d| d.device.host_sectors_programmed))
             },
         ),
+        count("sectors overwritten in the cache", |d| {
+            d.host_sectors_absorbed
+        }),
         count("blocks garbage-collected", |d| d.collection.blocks),
         count("  that writes had crossed into and left in part", |d| {
             d.collection.blocks_partly_valid

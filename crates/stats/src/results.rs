@@ -638,6 +638,12 @@ pub struct DeviceStats {
     pub flash_erases: u64,
     /// Sectors the host wrote.
     pub host_sectors_written: u64,
+    /// Sectors of the host's data that were programmed: what it wrote less what
+    /// is still in the cache or was overwritten there.
+    pub host_sectors_programmed: u64,
+    /// Sectors that the host overwrote while they were in the cache, in the page
+    /// that was being filled: they never reach the flash.
+    pub host_sectors_absorbed: u64,
     /// Sectors programmed, for whatever reason.
     pub flash_sectors_programmed: u64,
     /// One entry a part that executes commands of its own: a die, mostly.
@@ -700,11 +706,11 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
-    /// What the flash wrote for every sector that the host wrote; `None`
-    /// before the first write.
+    /// What the flash programmed for every sector of the host's data that
+    /// reached it, as drives' own counters have it; `None` before the first.
     pub fn write_amplification(&self) -> Option<f64> {
-        (self.host_sectors_written > 0)
-            .then(|| self.flash_sectors_programmed as f64 / self.host_sectors_written as f64)
+        (self.host_sectors_programmed > 0)
+            .then(|| self.flash_sectors_programmed as f64 / self.host_sectors_programmed as f64)
     }
 }
 

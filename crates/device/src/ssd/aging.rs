@@ -23,9 +23,16 @@ pub(crate) fn overwrite(ftl: &mut Ftl, aged: &AgedSpec, gc: &GcSpec, slots: u64,
             ftl.write_to_logs(slot);
             continue;
         }
-        let plane = ftl.target(slot);
-        while ftl.wants_collection(plane) && collect(ftl, plane, gc, rng) {}
-        write(ftl, plane, slot, Stream::Host);
+        let row = ftl.row_of(ftl.target(slot));
+        for plane in row.clone() {
+            while ftl.wants_collection(plane) && collect(ftl, plane, gc, rng) {}
+        }
+        write(
+            ftl,
+            ftl.in_turn(row.start, Stream::Host),
+            slot,
+            Stream::Host,
+        );
     }
     // Nothing may be left in DRAM before the first command.
     for plane in 0..ftl.plane_count() {
@@ -56,7 +63,8 @@ fn collect(ftl: &mut Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> bool {
     let first = ftl.page_start(victim, 0);
     for at in first..first + ftl.slots_per_block() {
         if let Holds::Current(slot) = ftl.holds(at) {
-            write(ftl, plane, slot, Stream::Collection);
+            let to = ftl.collection_plane(plane, Stream::Collection);
+            write(ftl, to, slot, Stream::Collection);
         }
     }
     ftl.erased(plane, victim);

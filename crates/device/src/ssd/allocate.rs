@@ -41,7 +41,30 @@ impl Ssd {
             return self.allocate_dynamically(slot);
         }
         let plane = self.ftl.target(slot);
+        if self.ftl.has_rows() {
+            return self.allocate_in_row(now_ns, plane);
+        }
         self.ftl.host_stream(plane).map(|stream| (plane, stream))
+    }
+
+    /// The plane of a row whose turn it is. The row waits for it while anything
+    /// can be freed there.
+    fn allocate_in_row(&mut self, now_ns: u64, plane: u32) -> Option<(u32, Stream)> {
+        for stream in [Stream::Slc, Stream::Host] {
+            if stream == Stream::Slc && self.ftl.slc.is_none() {
+                continue;
+            }
+            let plane = self.ftl.in_turn(plane, stream);
+            if self.ftl.host_stream(plane) == Some(stream) {
+                return Some((plane, stream));
+            }
+        }
+        let first = self.ftl.in_turn(plane, Stream::Host);
+        if self.collect(now_ns, first) {
+            return None;
+        }
+        let mut row = self.ftl.row_of(plane);
+        row.find_map(|plane| self.ftl.host_stream(plane).map(|stream| (plane, stream)))
     }
 
     fn allocate_dynamically(&mut self, slot: u32) -> Option<(u32, Stream)> {
@@ -90,7 +113,11 @@ impl Ssd {
         }
         let target = self.ftl.target(slot);
         if self.spec.ftl.allocation == Allocation::Static {
-            return self.collect(now_ns, target);
+            let mut may_come = false;
+            for plane in self.ftl.row_of(target) {
+                may_come |= self.collect(now_ns, plane);
+            }
+            return may_come;
         }
         let range = self.ftl.placement.range_of(target);
         let mut may_come = false;

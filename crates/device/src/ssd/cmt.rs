@@ -3,6 +3,7 @@
 //! out first.
 
 use super::lru::Lru;
+use super::rng::Rng;
 
 /// "No entry".
 const NONE: u32 = u32::MAX;
@@ -17,6 +18,10 @@ pub(crate) struct Cmt {
     /// First dirty entry of every page of the map.
     dirty: Vec<u32>,
     slots_per_map_page: u32,
+    /// Slots that have entries in all.
+    all_slots: u64,
+    /// What was used before the start, by formula.
+    warm: Option<u64>,
 }
 
 impl Cmt {
@@ -27,12 +32,30 @@ impl Cmt {
             next_dirty: Vec::new(),
             dirty: vec![NONE; pages],
             slots_per_map_page,
+            all_slots: slots,
+            warm: None,
         }
+    }
+
+    /// It is full of entries that were used before the start: any slot's is as
+    /// likely to be here as any other's. They are no part of `slots`, so that
+    /// they cost no memory, and go as those used since come in.
+    pub(crate) fn warm_up(&mut self, seed: u64) {
+        self.warm = Some(seed);
+    }
+
+    /// Whether a slot's entry is still here from before the start.
+    fn is_warm(&self, slot: u32) -> bool {
+        self.warm.is_some_and(|seed| {
+            let draw = Rng::new(seed ^ u64::from(slot)).below(u32::MAX);
+            (u64::from(draw) * self.all_slots) >> 32 < u64::from(self.slots.room())
+        })
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
+        self.warm = None;
         self.next_dirty.clear();
         self.dirty.fill(NONE);
     }
@@ -47,6 +70,9 @@ impl Cmt {
         let index = self.slots.find(slot);
         if let Some(index) = index {
             self.slots.touch(index);
+        } else if self.is_warm(slot) {
+            self.insert(slot, false);
+            return true;
         }
         index.is_some()
     }

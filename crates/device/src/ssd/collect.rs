@@ -2,15 +2,16 @@
 
 use super::Ssd;
 use super::copies::Holds;
-use super::ftl::{FlashPage, Stream};
+use super::ftl::{FlashPage, PageRecord, Stream};
 use super::gc::{Job, choose_victim};
-use super::op::{Op, OpKind, Source};
+use super::op::{Op, OpKind, Rank, Source};
 use super::spec::Copyback;
 
 impl Ssd {
     /// Starts to collect a plane; `false` where nothing could be freed there.
     pub(super) fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
         if self.jobs[plane as usize].is_running() {
+            self.hurry_collection(now_ns, plane);
             return true;
         }
         if let Some(block) = self.ftl.cold_block(plane) {
@@ -21,14 +22,17 @@ impl Ssd {
             // Another plane's collection uses this one's block; it will end.
             return true;
         };
-        let folded = self.block_to_fold(now_ns, plane).filter(|_| to == plane);
-        let victim = folded.or_else(|| {
-            let most = self.ftl.most_to_move(plane, to);
-            choose_victim(&self.ftl, plane, most, &self.spec.gc, &mut self.rng)
+        let most = self.ftl.most_to_move(plane, to);
+        let folded = self.block_to_fold(now_ns, plane).filter(|block| {
+            let valid = self.ftl.blocks.valid[*block as usize] as u32;
+            to == plane && (!self.ftl.has_rows() || valid <= most)
         });
+        let victim =
+            folded.or_else(|| choose_victim(&self.ftl, plane, most, &self.spec.gc, &mut self.rng));
         let Some(victim) = victim else {
-            // Pages on their way will fill a block that can be collected.
-            return self.programs_queued > 0;
+            // Pages on their way will fill a block that can be collected, or
+            // others of the row leave room.
+            return self.programs_queued > 0 || self.row_collects(plane);
         };
         self.begin_job(now_ns, plane, victim, (to, Stream::Collection));
         true
@@ -37,6 +41,10 @@ impl Ssd {
     fn begin_job(&mut self, now_ns: u64, plane: u32, victim: u32, (to, stream): (u32, Stream)) {
         self.ftl.begin_collection(victim);
         self.ftl.take_destination(plane, to, stream);
+        if stream == Stream::Collection && to == plane {
+            self.ftl
+                .owe(plane, self.ftl.blocks.valid[victim as usize] as u32);
+        }
         self.jobs[plane as usize] = Job {
             victim,
             pages: self.ftl.pages_of(victim),
@@ -47,12 +55,36 @@ impl Ssd {
             since_ns: now_ns,
             ..Job::NONE
         };
+        self.hurry_collection(now_ns, plane);
         self.continue_collection(now_ns, plane);
     }
 
-    /// Whether collection in this plane lets the host go first.
-    pub(super) fn collection_yields(&self, plane: u32) -> bool {
-        self.spec.gc.preemptible && self.ftl.host_stream(plane).is_some()
+    /// Whether collection that stepped aside so far must not any more: the host
+    /// can open no further block in the plane.
+    fn is_at_hard_limit(&self, plane: u32) -> bool {
+        self.spec.gc.preemptible && !self.ftl.has_spare_block(plane)
+    }
+
+    /// Has a collection under way go before all else if the host needs its
+    /// block: what is queued for it, and what follows until its end.
+    fn hurry_collection(&mut self, now_ns: u64, plane: u32) {
+        if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(plane) {
+            self.jobs[plane as usize].urgent = true;
+            let to = self.jobs[plane as usize].to;
+            self.backend
+                .promote_collection(now_ns, plane, self.ftl.row_of(to));
+        }
+    }
+
+    /// What the operations of a plane's collection go before.
+    pub(super) fn collection_rank(&self, plane: u32) -> Rank {
+        match self.jobs[plane as usize].urgent {
+            true => Rank::First,
+            false if self.spec.gc.preemptible && self.ftl.host_stream(plane).is_some() => {
+                Rank::Last
+            }
+            false => Rank::Normal,
+        }
     }
 
     /// Takes the next steps of a plane's collection.
@@ -93,10 +125,20 @@ impl Ssd {
         if job.next_page < job.pages || job.reads > 0 {
             return;
         }
-        if let Some(record) = self.ftl.filling(job.to, job.stream) {
-            self.jobs[plane as usize].programs += 1;
+        let (last, is_filled) = match job.stream {
+            Stream::Collection => {
+                let last = self.ftl.in_turn(job.to, job.stream);
+                (last, self.row_moves(plane) && !job.urgent)
+            }
+            _ => (job.to, false),
+        };
+        // What others of the row go on to fill is not programmed half empty.
+        if let Some(record) = self.ftl.filling(last, job.stream)
+            && !is_filled
+        {
             self.program(now_ns, record);
-        } else if job.programs == 0 {
+        }
+        if self.jobs[plane as usize].programs == 0 {
             self.jobs[plane as usize].erasing = true;
             let at = FlashPage {
                 plane,
@@ -110,7 +152,7 @@ impl Ssd {
 
     fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, at: FlashPage, bytes: u32) {
         let mut op = self.flash_op(kind, Source::Gc, at.plane, at, bytes);
-        op.background = self.collection_yields(at.plane);
+        op.rank = self.collection_rank(at.plane);
         self.backend.enqueue(now_ns, op);
     }
 
@@ -129,6 +171,7 @@ impl Ssd {
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(now_ns, &ended);
             self.ftl.leave_destination(ended.to);
+            self.ftl.owe(plane, 0);
             self.ftl.erased(plane, op.block);
             if self.ftl.wants_collection(plane)
                 || self.block_to_fold(now_ns, plane).is_some()
@@ -146,6 +189,58 @@ impl Ssd {
         self.continue_collection(now_ns, plane);
         if self.has_caught_up() {
             self.admit(now_ns);
+        }
+    }
+
+    /// Whether collection is at work in the row of a plane.
+    fn row_collects(&self, plane: u32) -> bool {
+        let mut row = self.ftl.row_of(plane);
+        row.any(|other| self.jobs[other as usize].is_running())
+    }
+
+    /// Whether another collection of the row goes on to fill the page that this
+    /// one has begun.
+    fn row_moves(&self, plane: u32) -> bool {
+        let mut row = self.ftl.row_of(plane);
+        row.any(|other| {
+            let job = &self.jobs[other as usize];
+            let moves = job.next_page < job.pages || job.reads > 0;
+            other != plane && job.is_running() && job.stream == Stream::Collection && moves
+        })
+    }
+
+    /// Whether the host waits for a job that writes where a page is. (Not only
+    /// to that page: none may pass another of its block.)
+    pub(super) fn has_urgent_job(&self, page: &PageRecord) -> bool {
+        let mut row = self.ftl.row_of(page.jobs_from);
+        row.any(|plane| self.jobs[plane as usize].urgent)
+    }
+
+    /// The planes whose collection has data in a page.
+    fn jobs_of(&self, page: &PageRecord) -> impl Iterator<Item = u32> + use<> {
+        let (from, jobs) = (page.jobs_from, page.jobs);
+        (0..u64::BITS - jobs.leading_zeros())
+            .filter(move |bit| jobs >> bit & 1 != 0)
+            .map(move |bit| from + bit)
+    }
+
+    /// A page of data that was moved is on the flash.
+    pub(super) fn collected_page_done(&mut self, now_ns: u64, page: &PageRecord) {
+        for plane in self.jobs_of(page) {
+            self.jobs[plane as usize].programs -= 1;
+            self.continue_collection(now_ns, plane);
+        }
+    }
+
+    /// A collection has put something into a page.
+    fn join_page(&mut self, plane: u32, record: u32) {
+        let from = self.ftl.row_of(plane).start;
+        let page = self.ftl.record_mut(record);
+        let bit = 1 << (plane - from);
+        if page.jobs & bit == 0 {
+            page.jobs_from = from;
+            page.jobs |= bit;
+            self.jobs[plane as usize].programs += 1;
         }
     }
 
@@ -189,14 +284,17 @@ impl Ssd {
         let job = self.jobs[plane as usize];
         let first = self.ftl.page_start(victim, page);
         for at in first..first + self.ftl.slots_per_page() {
+            let to = self.ftl.collection_plane(job.to, job.stream);
             let record = match self.ftl.holds(at) {
                 Holds::Nothing => continue,
                 Holds::Current(slot) => {
                     self.map_moved(now_ns, slot);
-                    self.ftl.write(job.to, slot, job.stream, 0)
+                    self.ftl.write(to, slot, job.stream, 0)
                 }
-                Holds::Kept(slot) => self.ftl.write_kept(job.to, slot, job.stream, at),
+                Holds::Kept(slot) => self.ftl.write_kept(to, slot, job.stream, at),
             };
+            self.join_page(plane, record);
+            self.ftl.has_moved(plane);
             #[cfg(test)]
             self.witness_move(at, record);
             self.count_moved(plane, &job);
@@ -205,7 +303,6 @@ impl Ssd {
                 if on_chip {
                     self.ftl.record_mut(record).copy_of = page;
                 }
-                self.jobs[plane as usize].programs += 1;
                 self.program(now_ns, record);
             }
         }

@@ -11,7 +11,6 @@
 //! Kuo, "Endurance enhancement of flash-memory storage systems: an efficient
 //! static wear leveling design", DAC 2007).
 
-use super::blocks::NO_BLOCK;
 use super::ftl::{Ftl, Stream};
 use super::op::NONE;
 use super::spec::GcScope;
@@ -46,22 +45,15 @@ impl Ftl {
     /// A collection may leave its last page partly empty. So that it still
     /// frees more than it takes, and an idle drive comes to rest, a victim must
     /// have at least a page's worth of slots without valid data. And what is
-    /// valid must fit in what is left of the collection's block and the
-    /// reserve: losses of power in the midst of collections can have used some
+    /// valid must fit in what is left of the row's blocks for collection and the
+    /// reserve, beside what others of the row move: losses of power in the midst of collections can have used some
     /// of that up. Another plane has a block to spare, and takes all of one.
     pub(crate) fn most_to_move(&self, plane: u32, to: u32) -> u32 {
-        let state = &self.planes[to as usize];
-        let frontier = state.frontiers[Stream::Collection.index()];
-        let left = match frontier.block {
-            NO_BLOCK => 0,
-            _ => (self.pages_per_block - frontier.page) * self.slots_per_page(),
-        };
         if to != plane {
             return self.slots_per_block();
         }
-        let reserve = (state.free.len() as u32).min(self.gc.reserve_blocks);
-        let room = left + reserve * self.slots_per_block();
-        room.min(self.slots_per_block() - self.slots_per_page())
+        self.room_in_row(plane)
+            .min(self.slots_per_block() - self.slots_per_page())
     }
 
     /// A job of `plane` is going to write to `to`.

@@ -113,8 +113,10 @@ pub(crate) struct PageRecord {
     pub(crate) reads: u32,
     /// The flush epoch it belongs to.
     pub(crate) epoch: u32,
-    /// The plane whose collection writes it.
-    pub(crate) job: u32,
+    /// The first plane whose collection may have data in it, and which of the
+    /// planes from there on have.
+    pub(crate) jobs_from: u32,
+    pub(crate) jobs: u64,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
     next_free: u32,
@@ -154,6 +156,8 @@ pub(super) struct Plane {
     pub(super) collector: u32,
     /// Free blocks that jobs under way may still need beside the reserve.
     pub(super) promised: u32,
+    /// Slots that its collection has still to move.
+    pub(super) owed: u32,
 }
 
 /// The translation layer.
@@ -182,6 +186,8 @@ pub(crate) struct Ftl {
     /// Those of them that are not the SLC cache's alone.
     data_blocks_per_plane: u32,
     pub(super) planes_per_package: u32,
+    /// Planes that are filled in step.
+    pub(super) planes_per_row: Divisor,
 }
 
 impl Ftl {
@@ -211,6 +217,7 @@ impl Ftl {
             blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
             data_blocks_per_plane: spec.data_blocks_per_plane(),
             planes_per_package: geometry.planes_per_package(),
+            planes_per_row: Divisor::new(spec.planes_per_row()),
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane, geometry.planes());
@@ -267,14 +274,19 @@ impl Ftl {
             frontiers: [CLOSED; STREAMS],
             collector: NONE,
             promised: 0,
+            owed: 0,
         });
     }
 
     /// A plane in the steady state is somewhere within the block that it is
-    /// writing, each plane elsewhere: else all would be collected at once.
+    /// writing, each row of planes elsewhere: else all would be collected at once.
     /// (Where collection is behind, all are.)
     fn begin_within_block(&mut self, plane: u32, rng: &mut Rng) {
-        let page = rng.below(self.pages_per_block);
+        let first = self.row_of(plane).start;
+        let page = match plane == first {
+            true => rng.below(self.pages_per_block),
+            false => self.planes[first as usize].frontiers[Stream::Host.index()].page,
+        };
         let block = self.open_block(plane, Stream::Host);
         self.blocks.programmed[block as usize] = page as u16;
         self.planes[plane as usize].frontiers[Stream::Host.index()] = Frontier {
@@ -471,7 +483,8 @@ impl Ftl {
             op: NONE,
             reads: 0,
             epoch,
-            job: self.planes[plane as usize].collector,
+            jobs_from: NONE,
+            jobs: 0,
             waiters: NONE,
             next_free: NONE,
         });

@@ -46,6 +46,11 @@ impl Lru {
         self.places.fill(NONE);
     }
 
+    /// How many more keys it can take without forgetting one.
+    pub(crate) fn room(&self) -> u32 {
+        (self.capacity - self.entries.len()) as u32
+    }
+
     /// Where a key is.
     pub(crate) fn find(&self, key: u32) -> Option<u32> {
         let index = self.places[self.place(key)];

@@ -35,6 +35,7 @@ mod read_ahead;
 mod read_cache;
 mod recorder;
 mod rng;
+mod rows;
 mod scattered;
 mod slc;
 mod slc_start;
@@ -65,7 +66,7 @@ use hybrid::Merging;
 use lanes::Lane;
 use link::Link;
 use mapping::{MapRead, MapWaiter};
-use op::{NONE, Op, OpKind, Source};
+use op::{NONE, Op, OpKind, Rank, Source};
 use pace::Pace;
 use read_ahead::ReadAhead;
 use read_cache::ReadCache;
@@ -219,6 +220,11 @@ impl Ssd {
             witness: None,
             spec,
         };
+        if let Some(cmt) = &mut drive.cmt
+            && drive.spec.state != InitialState::Fresh
+        {
+            cmt.warm_up(seed);
+        }
         drive.slc_written(0);
         drive
     }
@@ -507,7 +513,7 @@ impl Ssd {
             copies: NONE,
             kind,
             source,
-            background: false,
+            rank: Rank::Normal,
             collects: matches!(source, Source::Gc | Source::Merge),
             slc: self.ftl.is_slc(at.block),
             ready: true,
@@ -571,6 +577,9 @@ impl Ssd {
         if let Some(witness) = &mut self.witness {
             let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
             witness.op_done(op, tag);
+        }
+        if op.kind == OpKind::Program {
+            self.stats.flash_sectors_programmed += op.bytes as u64 / 512;
         }
         match op.source {
             Source::Host => self.host_read_done(now_ns, op),

@@ -40,6 +40,17 @@ pub(crate) enum Source {
     DiscardLog,
 }
 
+/// Whom an operation goes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// Nobody: background work.
+    Last,
+    /// As the drive's scheduling says.
+    Normal,
+    /// All others: the host waits for what it makes room for.
+    First,
+}
+
 /// An operation, from its queue to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
@@ -60,8 +71,8 @@ pub(crate) struct Op {
     pub(crate) copies: u32,
     pub(crate) kind: OpKind,
     pub(crate) source: Source,
-    /// Background work: it lets host operations go first.
-    pub(crate) background: bool,
+    /// What it goes before.
+    pub(crate) rank: Rank,
     /// It serves garbage collection.
     pub(crate) collects: bool,
     /// Its block is written with one bit a cell.

@@ -3,6 +3,7 @@
 mod movement;
 mod promises;
 mod room;
+mod rows;
 #[path = "../../tests/harness/small.rs"]
 mod small_drives;
 

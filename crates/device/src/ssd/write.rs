@@ -6,7 +6,7 @@ use blklab_blk::Op as HostOp;
 use super::Ssd;
 use super::ftl::{Located, Stream};
 use super::mapping::MapWaiter;
-use super::op::{NONE, OpKind, Source};
+use super::op::{NONE, OpKind, Rank, Source};
 use super::spec::Allocation;
 use crate::CommandStatus;
 
@@ -163,8 +163,8 @@ impl Ssd {
         #[cfg(test)]
         self.witness_write(index, slot, record, whole_rest);
         let page = self.ftl.record_mut(record);
+        let bytes = self.spec.ftl.map_unit_bytes - missing;
         if page.slots > slots_before {
-            let bytes = self.spec.ftl.map_unit_bytes - missing;
             page.dirty_bytes += bytes;
             self.dirty_bytes += bytes as u64;
             if self.spec.slc_cache.is_some() {
@@ -172,6 +172,8 @@ impl Ssd {
                     .slc
                     .count_write(stream == Stream::Slc, bytes as u64 / 512);
             }
+        } else {
+            self.stats.host_sectors_absorbed += bytes as u64 / 512;
         }
         match rest {
             Located::Flash(at) => {
@@ -199,7 +201,10 @@ impl Ssd {
     /// A page takes over what is at `at` in DRAM, of which a part may still be
     /// on its way.
     fn follow(&mut self, at: u32, record: u32) {
-        if self.spec.ftl.allocation == Allocation::Static && self.ftl.has_one_host_stream() {
+        if self.spec.ftl.allocation == Allocation::Static
+            && self.ftl.has_one_host_stream()
+            && !self.ftl.has_rows()
+        {
             // All pages that a slot can be in are programmed one after the other.
             return;
         }
@@ -271,11 +276,15 @@ impl Ssd {
         let page = *self.ftl.record(record);
         let bytes = self.spec.geometry.page_bytes;
         let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
-        // Programs of one block must not overtake each other, so all of them
-        // wait in one queue; collection yields with its reads and erases.
+        // Programs of one block must not overtake each other, so they wait in
+        // one queue with the host's unless the host waits for them; collection
+        // yields with its reads and erases.
         op.ready = page.reads == 0;
         op.copies = page.copy_of;
         op.collects = !page.stream.is_of_host();
+        if op.collects && self.ftl.hybrid.is_none() && self.has_urgent_job(&page) {
+            op.rank = Rank::First;
+        }
         if page.stream.is_of_host() {
             self.programs_queued += 1;
         }
@@ -362,15 +371,14 @@ impl Ssd {
             return self.merge_page_done(now_ns, page.plane);
         }
         if !page.stream.is_of_host() {
-            self.jobs[page.job as usize].programs -= 1;
-            self.continue_collection(now_ns, page.job);
-            return;
+            return self.collected_page_done(now_ns, &page);
         }
         if page.stream == Stream::Slc {
             self.slc_written(now_ns);
         }
         self.programs_queued -= 1;
         self.dirty_bytes -= page.dirty_bytes as u64;
+        self.stats.host_sectors_programmed += page.dirty_bytes as u64 / 512;
         let mut waiter = page.waiters;
         while waiter != NONE {
             let (index, next) = self.waiters[waiter as usize];

@@ -136,6 +136,9 @@ impl Channel {
         if self.active > 0 {
             stats.die_busy_ns += now_ns.saturating_sub(self.active_since_ns);
         }
+        // What is on its way was counted when it began.
+        let ahead_ns = self.free_ns.saturating_sub(now_ns);
+        stats.bus_busy_ns = stats.bus_busy_ns.saturating_sub(ahead_ns);
         let queue = self.queue.until(now_ns, self.waiting());
         (stats.queue_ns, stats.longest_queue) = (queue.sum_ns, queue.longest);
         stats

@@ -1,10 +1,10 @@
 //! What a unit starts next, by the drive's scheduling.
 
-use super::super::op::{List, NONE, Op};
+use super::super::op::{List, NONE, Op, OpKind};
 use super::super::paq;
 use super::super::spec::Scheduling;
 use super::Backend;
-use super::partners::take_group;
+use super::partners::{Held, take_group};
 use super::unit::{Phase, Unit};
 
 /// The lists of a unit that it takes its next command from.
@@ -14,6 +14,8 @@ pub(super) enum Queue {
     Programs,
     Erases,
     Background,
+    /// Operations of this kind.
+    Urgent(OpKind),
 }
 
 impl Backend {
@@ -23,8 +25,14 @@ impl Backend {
         let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
             return List::EMPTY;
         };
-        let closed = match choice {
-            Queue::Erases => self.planes_with_reads_before_erases(unit_index),
+        let unit = &self.units[unit_index as usize];
+        let kept = match choice {
+            // The oldest has been found to be due; others must not run early.
+            Queue::Erases if !unit.erases.is_single() => {
+                let oldest = &self.ops[unit.erases.head()];
+                self.planes_with_reads_before_erases(unit, unit.erases) & !self.partners.bit(oldest)
+            }
+            Queue::Urgent(OpKind::Erase) => self.planes_with_reads_before_erases(unit, unit.urgent),
             _ => 0,
         };
         let unit = &mut self.units[unit_index as usize];
@@ -38,8 +46,13 @@ impl Backend {
             Queue::Programs => &mut unit.programs,
             Queue::Erases => &mut unit.erases,
             Queue::Background => &mut unit.background,
+            Queue::Urgent(_) => &mut unit.urgent,
         };
-        let (group, taken) = take_group(&mut self.ops, list, &self.partners, closed);
+        let only = match choice {
+            Queue::Urgent(kind) => Some(kind),
+            _ => None,
+        };
+        let (group, taken) = take_group(&mut self.ops, list, &self.partners, kept, only);
         unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);
@@ -49,7 +62,7 @@ impl Backend {
 
     /// Whether a read waits for a page of a block. (Only reads that came before
     /// its erase do: nothing is valid in it any more.)
-    fn is_read(&self, unit: &Unit, block: u32) -> bool {
+    pub(super) fn is_read(&self, unit: &Unit, block: u32) -> bool {
         self.ops.of(unit.reads).any(|read| read.block == block)
     }
 
@@ -59,6 +72,11 @@ impl Backend {
         if only_reads {
             // Only reads may run while something is stopped.
             return (!unit.reads.is_empty()).then_some(Queue::Reads);
+        }
+        if !unit.urgent.is_empty()
+            && let Some(queue) = self.urgent_or_its_reads(unit)
+        {
+            return Some(queue);
         }
         let heads = [
             (Queue::Reads, unit.reads.head()),
@@ -97,38 +115,33 @@ impl Backend {
     }
 
     /// Whether one of a list's programs may start: its data is complete, and no
-    /// older program of its plane has to go first.
+    /// older program has to go first.
     #[inline]
     pub(super) fn any_startable(&self, mut index: u32) -> bool {
-        let mut closed = 0u64;
+        let mut held = Held::nothing(&self.partners);
         while index != NONE {
             let op = &self.ops[index];
             let bit = self.partners.bit(op);
-            if op.ready && closed & bit == 0 {
+            if op.ready && !held.holds(op, bit) {
                 return true;
             }
-            closed |= bit;
+            held.hold(op, bit);
             index = op.next;
         }
         false
     }
 
-    /// Planes of a unit where a read waits for a page of a block that is to be
-    /// erased: that erase must not run early as a partner of another.
-    pub(super) fn planes_with_reads_before_erases(&self, unit_index: u32) -> u64 {
-        let unit = &self.units[unit_index as usize];
-        if unit.reads.is_empty() || unit.erases.is_single() {
+    /// Planes of a unit whose erase has to wait for a read of that block.
+    fn planes_with_reads_before_erases(&self, unit: &Unit, list: List) -> u64 {
+        if unit.reads.is_empty() {
             return 0;
         }
+        let waits = |op: &&Op| op.kind == OpKind::Erase && self.is_read(unit, op.block);
         let bit = |op: &Op| self.partners.bit(op);
-        let mut closed = 0;
-        for erase in self.ops.of(unit.erases).skip(1) {
-            if self.is_read(unit, erase.block) {
-                closed |= bit(erase);
-            }
-        }
-        // The oldest has been found to be due.
-        closed & !bit(&self.ops[unit.erases.head()])
+        self.ops
+            .of(list)
+            .filter(waits)
+            .fold(0, |all, op| all | bit(op))
     }
 
     /// Under first-come order: the group has started, others may follow.

@@ -1,7 +1,7 @@
 //! The order in which a unit starts what waits for it.
 
 use super::super::lanes::Lane;
-use super::super::op::{NONE, Op, OpKind, Source};
+use super::super::op::{NONE, Op, OpKind, Rank, Source};
 use super::super::tests::small;
 use super::Backend;
 
@@ -15,19 +15,35 @@ fn backend() -> Backend {
 /// Queues operations of plane 0 all at once; their places in the order in which
 /// they end.
 fn ends(backend: &mut Backend, ops: &[(OpKind, u32)]) -> Vec<u32> {
-    for (place, (kind, block)) in ops.iter().enumerate() {
+    let ops: Vec<_> = ops
+        .iter()
+        .map(|(kind, block)| (*kind, *block, Rank::Normal))
+        .collect();
+    queue(backend, &ops);
+    ends_of_queued(backend)
+}
+
+fn queue(backend: &mut Backend, ops: &[(OpKind, u32, Rank)]) {
+    for (place, (kind, block, rank)) in ops.iter().enumerate() {
         let op = Op {
             next: NONE,
-            owner: place as u32,
+            owner: match rank {
+                // Collection's operations name their plane.
+                Rank::Last => 0,
+                _ => place as u32,
+            },
             plane: 0,
             block: *block,
             page: 0,
             bytes: 4096,
             copies: NONE,
             kind: *kind,
-            source: Source::Host,
-            background: false,
-            collects: false,
+            source: match rank {
+                Rank::Normal => Source::Host,
+                _ => Source::Gc,
+            },
+            rank: *rank,
+            collects: *rank != Rank::Normal,
             slc: false,
             ready: true,
             arrival: 0,
@@ -37,6 +53,9 @@ fn ends(backend: &mut Backend, ops: &[(OpKind, u32)]) -> Vec<u32> {
         };
         backend.enqueue(0, op);
     }
+}
+
+fn ends_of_queued(backend: &mut Backend) -> Vec<u32> {
     let mut ended = Vec::new();
     while let Some((now_ns, lane, event)) = backend.lanes.pop() {
         match lane {
@@ -65,4 +84,57 @@ fn an_erase_has_its_turn_after_reads_in_a_row() {
 fn an_erase_does_not_pass_a_read_of_its_block() {
     let ops = [(READ, 1), (READ, 2), (READ, 9), (READ, 3), (ERASE, 9)];
     assert_eq!(ends(&mut backend(), &ops), [0, 1, 2, 4, 3]);
+}
+
+const PROGRAM: OpKind = OpKind::Program;
+
+#[test]
+fn what_the_host_waits_for_goes_before_reads_and_programs() {
+    let normal = |kind, block| (kind, block, Rank::Normal);
+    let urgent = |kind, block| (kind, block, Rank::First);
+    let mut drive = backend();
+    let ops = [
+        normal(READ, 1),
+        normal(PROGRAM, 2),
+        normal(READ, 3),
+        urgent(ERASE, 9),
+    ];
+    queue(&mut drive, &ops);
+    assert_eq!(ends_of_queued(&mut drive), [0, 3, 2, 1]);
+    // Nothing is lost under a read: the block is erased after it.
+    let mut drive = backend();
+    let ops = [
+        normal(READ, 1),
+        normal(PROGRAM, 2),
+        normal(READ, 9),
+        urgent(ERASE, 9),
+    ];
+    queue(&mut drive, &ops);
+    assert_eq!(ends_of_queued(&mut drive), [0, 2, 3, 1]);
+}
+
+#[test]
+fn background_work_is_promoted_where_it_waits() {
+    let ops = [
+        (READ, 1, Rank::Normal),
+        (PROGRAM, 2, Rank::Normal),
+        (ERASE, 9, Rank::Last),
+    ];
+    let kinds = |promote: bool| -> Vec<OpKind> {
+        let mut drive = backend();
+        queue(&mut drive, &ops);
+        if promote {
+            drive.promote_collection(0, 0, 0..1);
+        }
+        let ended = ends_of_queued(&mut drive);
+        assert_eq!(ended.len(), 3);
+        // The erase names plane 0, and so does the first read its place.
+        let place = ended.iter().skip(1).position(|owner| *owner == 1);
+        match place {
+            Some(0) => vec![PROGRAM, ERASE],
+            _ => vec![ERASE, PROGRAM],
+        }
+    };
+    assert_eq!(kinds(false), [PROGRAM, ERASE]);
+    assert_eq!(kinds(true), [ERASE, PROGRAM]);
 }

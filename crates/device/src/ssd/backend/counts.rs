@@ -14,7 +14,6 @@ pub(crate) struct Counts {
     pub(super) behind_collection: u64,
     pub(super) behind_collection_ns: u64,
     pub(super) longest_behind_collection_ns: u64,
-    pub(super) programmed_bytes: u64,
     pub(super) channel_conflicts: u64,
     pub(super) die_conflicts: u64,
     pub(super) multi_plane: u64,
@@ -37,6 +36,7 @@ impl Backend {
     /// Adds what was counted until `now_ns` to `stats`.
     pub(crate) fn report(&self, now_ns: u64, stats: &mut DeviceStats) {
         stats.channels = self.channels.iter().map(|c| c.stats(now_ns)).collect();
+        let plane_busy_ns = self.planes_busy_until(now_ns);
         stats.flash_reads = stats.channels.iter().map(|c| c.reads).sum();
         stats.flash_programs = stats.channels.iter().map(|c| c.writes).sum();
         stats.flash_erases = self.counts.erases;
@@ -44,7 +44,6 @@ impl Backend {
         stats.reads_behind_writes_ns = self.counts.behind_writes_ns;
         stats.channel_conflicts = self.counts.channel_conflicts;
         stats.die_conflicts = self.counts.die_conflicts;
-        stats.flash_sectors_programmed = self.counts.programmed_bytes / 512;
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
         stats.copybacks = self.counts.copybacks;
@@ -59,13 +58,13 @@ impl Backend {
         stats.dies = self
             .units
             .iter()
-            .zip(self.plane_busy_ns.chunks(planes))
+            .zip(plane_busy_ns.chunks(planes))
             .map(|(unit, planes)| {
                 let queue = unit.queue.until(now_ns, unit.queued);
                 DieStats {
                     channel: unit.channel,
                     commands: unit.commands,
-                    busy_ns: unit.busy_ns,
+                    busy_ns: unit.busy_ns - unit.ahead_ns(now_ns),
                     queue_ns: queue.sum_ns,
                     longest_queue: queue.longest,
                     plane_busy_ns: planes.to_vec(),
@@ -74,17 +73,38 @@ impl Backend {
             .collect();
     }
 
+    /// How long each plane has worked until now. What is under way was counted
+    /// when it began.
+    pub(super) fn planes_busy_until(&self, now_ns: u64) -> Vec<u64> {
+        let mut busy_ns = self.plane_busy_ns.clone();
+        for unit in &self.units {
+            for (group, ahead_ns) in unit.under_way(now_ns) {
+                for op in self.ops.of(group) {
+                    let busy_ns = &mut busy_ns[op.plane as usize];
+                    *busy_ns = busy_ns.saturating_sub(ahead_ns);
+                }
+            }
+        }
+        busy_ns
+    }
+
     pub(crate) fn reset_stats(&mut self, now_ns: u64) {
         self.counts = Counts::default();
-        self.plane_busy_ns.fill(0);
+        let until_now_ns = self.planes_busy_until(now_ns);
+        for (busy_ns, until_now_ns) in self.plane_busy_ns.iter_mut().zip(until_now_ns) {
+            *busy_ns -= until_now_ns;
+        }
         for channel in &mut self.channels {
-            channel.stats = ChannelStats::default();
+            channel.stats = ChannelStats {
+                bus_busy_ns: channel.free_ns.saturating_sub(now_ns),
+                ..ChannelStats::default()
+            };
             channel.queue.reset(now_ns);
             channel.active_since_ns = channel.active_since_ns.max(now_ns);
         }
         for unit in &mut self.units {
             unit.queue.reset(now_ns);
-            unit.busy_ns = 0;
+            unit.busy_ns = unit.ahead_ns(now_ns);
             unit.commands = 0;
         }
     }

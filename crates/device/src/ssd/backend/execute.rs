@@ -32,7 +32,8 @@ impl Backend {
         }
         unit.began_ns = channel.free_ns;
         unit.done_ns = channel.free_ns + array_ns;
-        unit.busy_ns += array_ns;
+        // The array is not free while it is being stopped.
+        unit.busy_ns += delay_ns + array_ns;
         unit.commands += 1;
         if kind != OpKind::Read {
             unit.writing.begin(now_ns);
@@ -101,7 +102,6 @@ impl Backend {
                     bus_ns += self.timing.program_data_ns(op);
                     self.counts.copybacks += (op.copies != NONE) as u64;
                     channel.stats.writes += 1;
-                    self.counts.programmed_bytes += op.bytes as u64;
                 }
                 OpKind::Erase => self.counts.erases += 1,
             }

@@ -18,13 +18,14 @@ mod power;
 mod record;
 mod suspend;
 mod unit;
+mod urgent;
 
 use std::collections::VecDeque;
 
 use blklab_stats::Work;
 
 use super::lanes::{Lane, Lanes};
-use super::op::{NONE, Op, OpKind, Ops, Source};
+use super::op::{NONE, Op, OpKind, Ops, Rank, Source};
 use super::recorder::Recorder;
 use super::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use super::timing::Timing;
@@ -120,7 +121,10 @@ impl Backend {
             self.counts.behind_collection += behind as u64;
         }
         let ready = op.ready;
-        let (kind, background) = (op.kind, op.background);
+        if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
+            op.rank = Rank::Normal;
+        }
+        let (kind, rank) = (op.kind, op.rank);
         let index = self.ops.insert(op);
         let channel = &self.channels[unit.channel as usize];
         if unit.is_free()
@@ -134,8 +138,9 @@ impl Backend {
             return index;
         }
         unit.count_queued(now_ns, 1);
-        let list = match (background, kind) {
-            (true, _) => &mut unit.background,
+        let list = match (rank, kind) {
+            (Rank::Last, _) => &mut unit.background,
+            (Rank::First, _) => &mut unit.urgent,
             (_, OpKind::Read) => &mut unit.reads,
             (_, OpKind::Program) => &mut unit.programs,
             (_, OpKind::Erase) => &mut unit.erases,
@@ -152,7 +157,7 @@ impl Backend {
             }
             _ => list.push(&mut self.ops, index),
         }
-        if self.scheduling == Scheduling::Fcfs && !background {
+        if self.scheduling == Scheduling::Fcfs && rank != Rank::Last {
             self.in_order.push_back(self.ops[index].arrival);
         }
         if ready {
@@ -254,7 +259,7 @@ impl Backend {
         unit.phase = Phase::Idle;
         unit.writing.end(now_ns);
         unit.collecting.end(now_ns);
-        if unit.suspended.is_some() && unit.reads.is_empty() {
+        if unit.suspended.is_some() && (unit.reads.is_empty() || !unit.urgent.is_empty()) {
             self.resume(now_ns, unit_index);
             return;
         }

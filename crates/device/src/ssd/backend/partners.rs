@@ -13,6 +13,8 @@ pub(crate) struct Partners {
     /// How far behind the first partners are looked for.
     pub(super) reach: u32,
     pub(super) superpage: bool,
+    /// Planes of a die are filled in step.
+    pub(super) in_step: bool,
 }
 
 impl Partners {
@@ -26,6 +28,7 @@ impl Partners {
                 _ => spec.flash.multi_plane_reach,
             },
             superpage: spec.flash.superpage,
+            in_step: spec.planes_per_row() > 1,
         }
     }
 
@@ -73,16 +76,48 @@ impl Partners {
     }
 }
 
+/// Planes where a program has to wait for an older one. Programs of a plane
+/// keep their order, since pages of a block are programmed in order. Where
+/// planes are filled in step, the host's data and what collection moves, which
+/// go to different blocks, do not wait for each other: else neither would find
+/// its row complete.
+pub(super) struct Held {
+    planes: [u64; 2],
+    apart: bool,
+}
+
+impl Held {
+    pub(super) fn nothing(partners: &Partners) -> Held {
+        Held {
+            planes: [0; 2],
+            apart: partners.in_step,
+        }
+    }
+
+    /// Whether a program in a plane, by its bit, has to wait.
+    #[inline]
+    pub(super) fn holds(&self, op: &Op, bit: u64) -> bool {
+        self.planes[(op.collects && self.apart) as usize] & bit != 0
+    }
+
+    /// Younger programs wait for this one.
+    #[inline]
+    pub(super) fn hold(&mut self, op: &Op, bit: u64) {
+        self.planes[(op.collects && self.apart) as usize] |= bit;
+    }
+}
+
 /// Takes the first operation that may start, and partners for it on other
-/// planes of its die. Programs of one plane keep their order, since the pages
-/// of a block are programmed in order.
+/// planes of its die.
 ///
-/// `closed` are planes of the unit that nothing may be taken from.
+/// `kept` are planes of the unit where no erase may start; `only` is the one
+/// kind to take from a list of several.
 pub(super) fn take_group(
     ops: &mut Ops,
     list: &mut List,
     partners: &Partners,
-    mut closed: u64,
+    kept: u64,
+    only: Option<OpKind>,
 ) -> (List, u32) {
     if list.is_single() && ops[list.head()].ready {
         return (std::mem::replace(list, List::EMPTY), 1);
@@ -90,12 +125,20 @@ pub(super) fn take_group(
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     let (mut lead, mut taken, mut looked) = (NONE, 0, 0);
-    // Closed are also planes taken, or where an older program must wait. With
-    // all of them closed there is nothing more to be found.
+    // Closed are planes taken, and those of other dies. With all of them closed
+    // there is nothing more to be found.
+    let mut closed = 0u64;
+    let mut held = Held::nothing(partners);
     while index != NONE && closed != partners.all_planes() {
         let op = &ops[index];
         let bit = partners.bit(op);
-        let is_open = op.ready && closed & bit == 0;
+        let waits = match op.kind {
+            kind if only.is_some_and(|only| only != kind) => true,
+            OpKind::Read => false,
+            OpKind::Program => !op.ready || held.holds(op, bit),
+            OpKind::Erase => kept & bit != 0,
+        };
+        let is_open = !waits && closed & bit == 0;
         if is_open && (taken == 0 || partners.fit(&ops[lead], op)) {
             if taken == 0 {
                 closed |= partners.other_dies(op);
@@ -114,7 +157,7 @@ pub(super) fn take_group(
             index = next;
         } else {
             if op.kind == OpKind::Program {
-                closed |= bit;
+                held.hold(op, bit);
             }
             before = index;
             index = op.next;

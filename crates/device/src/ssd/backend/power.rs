@@ -10,6 +10,7 @@ impl Backend {
     /// changing the array.
     pub(crate) fn power_off(&mut self, now_ns: u64) -> Vec<u32> {
         let mut interrupted = Vec::new();
+        self.plane_busy_ns = self.planes_busy_until(now_ns);
         for unit in &mut self.units {
             if unit.phase != Phase::Idle {
                 let channel = &mut self.channels[unit.channel as usize];

@@ -19,6 +19,8 @@ impl Backend {
         };
         !unit.reads.is_empty()
             && unit.suspended.is_none()
+            // Reads, too, wait for what the host waits for.
+            && unit.urgent.is_empty()
             && unit.loaded.group.is_empty()
             // Still on the bus: the array has not begun.
             && unit.began_ns <= now_ns

@@ -54,6 +54,8 @@ pub(super) struct Unit {
     pub(super) programs: List,
     pub(super) erases: List,
     pub(super) background: List,
+    /// Of collection that the host waits for, of all kinds.
+    pub(super) urgent: List,
     /// Operations in all of these.
     pub(super) queued: u32,
     /// Reads started since the last program or erase.
@@ -91,6 +93,7 @@ impl Unit {
             programs: List::EMPTY,
             erases: List::EMPTY,
             background: List::EMPTY,
+            urgent: List::EMPTY,
             queued: 0,
             reads_in_a_row: 0,
             suspended: None,
@@ -112,10 +115,30 @@ impl Unit {
             writing: self.writing.stopped(now_ns),
             collecting: self.collecting.stopped(now_ns),
             queue: self.queue.stopped(now_ns, self.queued),
-            busy_ns: self.busy_ns,
+            busy_ns: self.busy_ns - self.ahead_ns(now_ns),
             commands: self.commands,
             ..Unit::new(self.channel, self.bit)
         }
+    }
+
+    /// What it has in hand, and how much longer the array has to work for each.
+    pub(super) fn under_way(&self, now_ns: u64) -> [(List, u64); 3] {
+        let at_work_ns = match self.phase {
+            Phase::Busy => self.done_ns.saturating_sub(now_ns.max(self.began_ns)),
+            _ => 0,
+        };
+        let stopped = self.suspended.map_or((List::EMPTY, 0), |stopped| {
+            (stopped.group, stopped.remaining_ns)
+        });
+        let loaded = (self.loaded.group, self.loaded.array_ns);
+        [(self.group, at_work_ns), stopped, loaded]
+    }
+
+    /// Time counted in `busy_ns` that has not passed yet. (What is loaded counts
+    /// there when the array begins it.)
+    pub(super) fn ahead_ns(&self, now_ns: u64) -> u64 {
+        let [at_work, stopped, _] = self.under_way(now_ns);
+        at_work.1 + stopped.1
     }
 
     #[inline]

@@ -22,6 +22,8 @@ pub struct FtlSpec {
     pub map_cache_entries: Option<u32>,
     /// Entries of a page of the map.
     pub entries_per_map_page: u32,
+    /// Planes of a die are filled in step, so that they can program as one.
+    pub in_step: bool,
     /// A read of what was never written goes to the flash nevertheless.
     pub read_unwritten: bool,
 }
@@ -85,6 +87,7 @@ pub(super) fn read_ftl(
         map_cache_entries: map_cache_entries(table)?,
         entries_per_map_page: geometry.page_bytes
             / table.int_or("map_entry_bytes", 1..=64, 4)? as u32,
+        in_step: table.flag_or("in_step", true)?,
         read_unwritten,
     };
     table.finish()?;

@@ -147,6 +147,24 @@ impl SsdSpec {
         Ok(spec)
     }
 
+    /// Planes that are filled in step, so that multi-plane commands find them
+    /// at the same page. Superpages are in step by themselves, copyback does
+    /// not leave its plane, and an SLC cache is emptied plane by plane.
+    pub(crate) fn planes_per_row(&self) -> u32 {
+        let in_step = self.ftl.in_step
+            && self.flash.multi_plane == MultiPlane::SamePage
+            && !self.flash.superpage
+            && self.slc_cache.is_none()
+            && self.flash.copyback == Copyback::None
+            && self.ftl.allocation == Allocation::Static
+            && self.ftl.mapping == Mapping::Page
+            && self.gc.scope == GcScope::Plane;
+        match in_step {
+            true => self.geometry.planes_per_die,
+            false => 1,
+        }
+    }
+
     /// Blocks of a plane by which collection is behind at the start.
     pub(crate) fn behind_blocks(&self) -> u32 {
         match &self.state {

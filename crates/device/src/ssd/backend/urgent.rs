@@ -1,0 +1,95 @@
+//! Collection that the host waits for goes before all else.
+//!
+//! Below the hard limit of free blocks a drive that let reads and programs go
+//! first would wait for an erase behind everything that is in its cache. As in
+//! MQSim (Tavakkol et al., FAST 2018), whose collection is urgent then, its
+//! reads, programs and erases go first, and so does what is queued already.
+
+use std::ops::Range;
+
+use super::super::op::{List, NONE, OpKind, Rank, Source};
+use super::super::spec::Scheduling;
+use super::Backend;
+use super::choose::Queue;
+use super::partners::Held;
+use super::unit::Unit;
+
+impl Backend {
+    /// What an idle unit with urgent operations should start: one of those,
+    /// reads first, then programs, then erases, as MQSim does, so that programs
+    /// of several planes find each other; or a read that an erase waits for.
+    /// `None` where none of them may start.
+    pub(super) fn urgent_or_its_reads(&self, unit: &Unit) -> Option<Queue> {
+        let mut held = Held::nothing(&self.partners);
+        let (mut programs, mut erases, mut waits_for_read) = (false, false, false);
+        for op in self.ops.of(unit.urgent) {
+            let bit = self.partners.bit(op);
+            match op.kind {
+                OpKind::Read => return Some(Queue::Urgent(OpKind::Read)),
+                OpKind::Program => {
+                    programs |= op.ready && !held.holds(op, bit);
+                    held.hold(op, bit);
+                }
+                OpKind::Erase => match self.is_read(unit, op.block) {
+                    true => waits_for_read = true,
+                    false => erases = true,
+                },
+            }
+        }
+        match (programs, erases, waits_for_read) {
+            (true, ..) => Some(Queue::Urgent(OpKind::Program)),
+            (_, true, _) => Some(Queue::Urgent(OpKind::Erase)),
+            (_, _, true) => Some(Queue::Reads),
+            _ => None,
+        }
+    }
+
+    /// The host waits for the collection of a plane, which writes to the planes
+    /// `to`: what is queued for it goes before all else from now on.
+    pub(crate) fn promote_collection(&mut self, now_ns: u64, plane: u32, to: Range<u32>) {
+        if self.scheduling == Scheduling::Fcfs {
+            return;
+        }
+        let own = self.unit_of_plane[plane as usize];
+        self.promote_in_unit(now_ns, own, plane, &to);
+        let mut last = own;
+        for other in to.clone() {
+            let unit = self.unit_of_plane[other as usize];
+            if unit != own && unit != last {
+                self.promote_in_unit(now_ns, unit, plane, &to);
+                last = unit;
+            }
+        }
+    }
+
+    fn promote_in_unit(&mut self, now_ns: u64, unit_index: u32, plane: u32, to: &Range<u32>) {
+        let unit = &mut self.units[unit_index as usize];
+        let mut urgent = unit.urgent;
+        for list in [
+            &mut unit.background,
+            &mut unit.reads,
+            &mut unit.programs,
+            &mut unit.erases,
+        ] {
+            let mut rest = std::mem::replace(list, List::EMPTY);
+            while let Some(index) = rest.pop(&self.ops) {
+                let op = &mut self.ops[index];
+                let belongs = match op.source {
+                    Source::Gc => op.owner == plane,
+                    Source::Program => op.collects && to.contains(&op.plane),
+                    _ => false,
+                };
+                if belongs {
+                    op.rank = Rank::First;
+                    urgent.push(&mut self.ops, index);
+                } else {
+                    list.push(&mut self.ops, index);
+                }
+            }
+        }
+        unit.urgent = urgent;
+        if unit.urgent.head() != NONE {
+            self.wake(now_ns, unit_index);
+        }
+    }
+}

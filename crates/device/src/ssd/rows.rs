@@ -1,0 +1,110 @@
+//! Planes of a die filled in step.
+//!
+//! ONFI's multi-plane commands program the same page of every plane. Planes
+//! that each went their own way would be at unrelated pages and work alone, so
+//! firmware fills the blocks of a die's planes as one *row*: page by page over
+//! all planes, the host's data in one row and what collection moves in another.
+//! Any slot of the die's goes to the plane whose turn it is.
+//!
+//! Where planes are not kept in step, a row is one plane.
+
+use std::ops::Range;
+
+use super::blocks::NO_BLOCK;
+use super::ftl::{Ftl, Stream};
+use super::op::NONE;
+
+impl Ftl {
+    /// The planes that are filled in step with a plane.
+    #[inline]
+    pub(crate) fn row_of(&self, plane: u32) -> Range<u32> {
+        let first = plane - self.planes_per_row.split(plane).1;
+        first..first + self.planes_per_row.get()
+    }
+
+    /// Whether planes are filled in step.
+    #[inline]
+    pub(crate) fn has_rows(&self) -> bool {
+        self.planes_per_row.get() > 1
+    }
+
+    /// The plane of a row that takes a stream's next slot: the one whose page
+    /// is being filled, else the one that is least far.
+    #[inline]
+    pub(crate) fn in_turn(&self, plane: u32, stream: Stream) -> u32 {
+        if !self.has_rows() {
+            return plane;
+        }
+        let frontier = |plane: u32| &self.planes[plane as usize].frontiers[stream.index()];
+        let is_open = |plane: &u32| frontier(*plane).block != NO_BLOCK;
+        let open = self.row_of(plane).filter(is_open);
+        let farthest = open.map(|plane| frontier(plane).page).max().unwrap_or(0);
+        // One without a block has filled it already, or not begun to.
+        let closed = match farthest * 2 > self.pages_per_block {
+            true => self.pages_per_block,
+            false => 0,
+        };
+        let progress = |plane: &u32| match (frontier(*plane).record, is_open(plane)) {
+            (NONE, false) => closed + 1,
+            (NONE, true) => frontier(*plane).page + 1,
+            _ => 0,
+        };
+        self.row_of(plane).min_by_key(progress).unwrap_or(plane)
+    }
+
+    /// The plane of a row that takes the next slot that collection moves: the
+    /// one whose turn it is unless it has no block left. (Then another one has:
+    /// see [`Ftl::most_to_move`].)
+    pub(crate) fn collection_plane(&self, plane: u32, stream: Stream) -> u32 {
+        if !self.has_rows() || stream != Stream::Collection {
+            return plane;
+        }
+        let in_turn = self.in_turn(plane, stream);
+        let has_place = |plane: &u32| {
+            let state = &self.planes[*plane as usize];
+            state.frontiers[stream.index()].block != NO_BLOCK || state.free.len() > 0
+        };
+        match has_place(&in_turn) {
+            true => in_turn,
+            false => self.row_of(plane).find(has_place).unwrap_or(in_turn),
+        }
+    }
+
+    /// Slots that collection may still write in a row without the host's
+    /// blocks, less those that jobs under way are going to move.
+    pub(super) fn room_in_row(&self, plane: u32) -> u32 {
+        let row = self.row_of(plane);
+        let of_plane = |plane: u32| {
+            let state = &self.planes[plane as usize];
+            let frontier = &state.frontiers[Stream::Collection.index()];
+            let left = match frontier.block {
+                NO_BLOCK => 0,
+                _ => (self.pages_per_block - frontier.page) * self.slots_per_page(),
+            };
+            let reserve = (state.free.len() as u32).min(self.gc.reserve_blocks);
+            left + reserve * self.slots_per_block()
+        };
+        let owed: u32 = row
+            .clone()
+            .map(|plane| self.planes[plane as usize].owed)
+            .sum();
+        // Jobs of a row share pages, and each may leave one partly empty.
+        let lost = match self.has_rows() {
+            true => (row.len() as u32 + 1) * self.slots_per_page(),
+            false => 0,
+        };
+        let room: u32 = row.map(of_plane).sum();
+        room.saturating_sub(owed + lost)
+    }
+
+    /// A plane's collection has so many slots to move.
+    pub(crate) fn owe(&mut self, plane: u32, slots: u32) {
+        self.planes[plane as usize].owed = slots;
+    }
+
+    /// It has moved one of them.
+    pub(crate) fn has_moved(&mut self, plane: u32) {
+        let owed = &mut self.planes[plane as usize].owed;
+        *owed = owed.saturating_sub(1);
+    }
+}
