@@ -377,6 +377,8 @@ fn controller_counts(device: &DeviceStats) -> Value {
         "map_hits": device.map_hits,
         "map_reads": device.map_reads,
         "map_programs": device.map_programs,
+        "map_pages_moved": device.map_pages_moved,
+        "map_erases": device.map_erases,
     })
 }
 

@@ -537,6 +537,9 @@ fn flash_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         }),
         count("pages of the map read", |d| d.map_reads),
         count("pages of the map programmed", |d| d.map_programs),
+        count("pages of the map moved by collection", |d| {
+            d.map_pages_moved
+        }),
     ]
 }
 

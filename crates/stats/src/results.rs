@@ -685,6 +685,10 @@ pub struct DeviceStats {
     pub map_reads: u64,
     /// Pages of the map programmed.
     pub map_programs: u64,
+    /// Those of them that collection of the map's blocks moved.
+    pub map_pages_moved: u64,
+    /// Blocks of the map erased.
+    pub map_erases: u64,
     /// Reads answered from the drive's DRAM.
     pub cache_read_hits: u64,
     /// Times that its power was cut.

@@ -24,6 +24,8 @@ pub(crate) enum Use {
     Full,
     /// Being collected.
     Victim,
+    /// For pages of the map (see [`super::map_blocks`]).
+    Map,
 }
 
 /// All blocks of the drive.

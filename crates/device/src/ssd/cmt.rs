@@ -126,7 +126,8 @@ impl Cmt {
         self.next_dirty[index as usize] = next;
     }
 
-    fn clean(&mut self, page: u32) {
+    /// Nothing of a page of the map has to be written.
+    pub(crate) fn clean(&mut self, page: u32) {
         let mut index = std::mem::replace(&mut self.dirty[page as usize], NONE);
         while index != NONE {
             index = std::mem::replace(&mut self.next_dirty[index as usize], index);

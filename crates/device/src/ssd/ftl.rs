@@ -16,6 +16,7 @@ use super::free::FreeBlocks;
 use super::geometry::Placement;
 use super::hybrid::Hybrid;
 use super::map::{Map, Place};
+use super::map_blocks;
 use super::op::NONE;
 use super::rng::Rng;
 use super::slc::Slc;
@@ -223,6 +224,13 @@ impl Ftl {
             ftl.lay_out(plane, geometry.planes());
             if ftl.start.is_scattered() && spec.behind_blocks() == 0 {
                 ftl.begin_within_block(plane, rng);
+            }
+        }
+        for plane in 0..geometry.planes() {
+            let map_blocks = map_blocks::blocks_per_plane(spec);
+            let blocks = ftl.plane_blocks(plane);
+            for block in blocks.end - map_blocks..blocks.end {
+                ftl.blocks.uses[block as usize] = Use::Map;
             }
         }
         ftl.hybrid = Hybrid::new(spec, &ftl).map(Box::new);
@@ -642,15 +650,32 @@ impl Ftl {
         }
     }
 
-    /// The plane where a page of the map is kept, and a page number that tells
-    /// its neighbours apart.
-    pub(crate) fn map_page_home(&self, map_page: u32) -> FlashPage {
-        let home = self.placement.home(map_page);
+    /// Where discards are written down.
+    pub(crate) fn discard_log(&self) -> FlashPage {
         FlashPage {
-            plane: home.plane,
+            plane: self.placement.home(0).plane,
             block: NO_BLOCK,
-            page: home.rank % self.pages_per_block,
+            page: 0,
         }
+    }
+
+    /// The place of a page of the map, counted within the last `blocks` blocks
+    /// of the so-manyth plane in the order of allocation.
+    pub(crate) fn map_page(&self, plane: usize, place: u32, blocks: u32) -> FlashPage {
+        let ranges = self.plane_count() / self.placement.planes_per_range();
+        let number = plane as u32;
+        let plane = self.placement.plane_at(number % ranges, number / ranges);
+        FlashPage {
+            plane,
+            block: self.plane_blocks(plane).end - blocks + place / self.pages_per_block,
+            page: place % self.pages_per_block,
+        }
+    }
+
+    /// The place of such a page.
+    pub(crate) fn map_place(&self, page: FlashPage, blocks: u32) -> u32 {
+        let first = self.plane_blocks(page.plane).end - blocks;
+        (page.block - first) * self.pages_per_block + page.page
     }
 
     /// Whether two physical slots lie in one page.

@@ -26,6 +26,7 @@ mod lanes;
 mod link;
 mod lru;
 mod map;
+mod map_blocks;
 mod mapping;
 mod op;
 mod pace;
@@ -65,6 +66,7 @@ use gc::Job;
 use hybrid::Merging;
 use lanes::Lane;
 use link::Link;
+use map_blocks::MapBlocks;
 use mapping::{MapRead, MapWaiter};
 use op::{NONE, Op, OpKind, Rank, Source};
 use pace::Pace;
@@ -162,8 +164,8 @@ pub struct Ssd {
     /// Likewise.
     stripe: Option<Box<Stripe>>,
     map_reads: Vec<MapRead>,
-    /// Pages of the map programmed in each plane since its last erase for them.
-    map_programs: Vec<u32>,
+    /// Where the pages of such a map are.
+    map_blocks: Option<Box<MapBlocks>>,
     stats: DeviceStats,
     #[cfg(test)]
     witness: Option<Box<witness::Witness>>,
@@ -214,7 +216,10 @@ impl Ssd {
                 .then(|| Pace::new(spec.gc.pace_bytes / spec.ftl.map_unit_bytes as u64)),
             stripe: (spec.flash.superpage).then(|| Box::new(Stripe::new(spec.geometry.planes()))),
             map_reads: Vec::new(),
-            map_programs: vec![0; spec.geometry.planes() as usize],
+            map_blocks: (spec.ftl.map_cache_entries).map(|_| {
+                let written = spec.state != InitialState::Fresh || spec.ftl.read_unwritten;
+                Box::new(MapBlocks::new(&spec, written))
+            }),
             stats: DeviceStats::default(),
             #[cfg(test)]
             witness: None,
@@ -514,7 +519,7 @@ impl Ssd {
             kind,
             source,
             rank: Rank::Normal,
-            collects: matches!(source, Source::Gc | Source::Merge),
+            collects: matches!(source, Source::Gc | Source::Merge | Source::MapMove),
             slc: self.ftl.is_slc(at.block),
             ready: true,
             arrival: 0,
@@ -534,28 +539,37 @@ impl Ssd {
 
     fn start_discard(&mut self, now_ns: u64, index: u32) {
         // Map units that are covered in part keep their data.
-        self.discard_whole_units(index);
-        self.finish(now_ns, index);
+        let fetches = self.discard_whole_units(now_ns, index);
+        self.commands[index as usize].parts = fetches;
+        if fetches == 0 {
+            self.finish(now_ns, index);
+        }
     }
 
     /// Discarded units read as zeros; those covered in part are written.
     fn start_write_zeroes(&mut self, now_ns: u64, index: u32) {
-        self.discard_whole_units(index);
-        self.start_write(now_ns, index);
+        let fetches = self.discard_whole_units(now_ns, index);
+        self.commands[index as usize].parts = fetches;
+        if fetches == 0 {
+            self.start_write(now_ns, index);
+        }
     }
 
-    fn discard_whole_units(&mut self, index: u32) {
+    /// Returns how many pages of the map the command has to wait for.
+    fn discard_whole_units(&mut self, now_ns: u64, index: u32) -> u32 {
         let command = &self.commands[index as usize];
         let unit = self.spec.ftl.map_unit_bytes as u64;
         let start = command.first_byte.div_ceil(unit);
         let end = (command.first_byte + command.bytes) / unit;
-        if start < end {
-            self.ftl.discard(start as u32, end);
-            self.log_is_dirty = true;
-            if let Some(cache) = &mut self.read_cache {
-                cache.remove_range(start as u32, end);
-            }
+        if start >= end {
+            return 0;
         }
+        self.ftl.discard(start as u32, end);
+        self.log_is_dirty = true;
+        if let Some(cache) = &mut self.read_cache {
+            cache.remove_range(start as u32, end);
+        }
+        self.discard_map(now_ns, index, start, end)
     }
 
     /// Handles what ended in the flash.
@@ -590,7 +604,8 @@ impl Ssd {
             Source::Merge => self.merge_op_done(now_ns, op),
             Source::MapFetch => self.map_fetched(now_ns, op.owner),
             Source::MapMerge => self.map_merged(now_ns, op.owner),
-            Source::MapWrite => {}
+            Source::MapWrite => self.map_written(now_ns, op),
+            Source::MapMove => self.map_collected(now_ns, op),
             Source::DiscardLog => self.epoch_page_done(now_ns, op.owner),
         }
     }

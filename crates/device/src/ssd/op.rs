@@ -31,8 +31,11 @@ pub(crate) enum Source {
     MapFetch,
     /// A page of the map that will be changed; the owner is that page.
     MapMerge,
-    /// A page of the map that goes out, or the erase that makes room for it.
+    /// A page of the map that goes out; the owner is that page.
     MapWrite,
+    /// Collection of the map's blocks; the owner is the page of the map that is
+    /// programmed, for reads and erases the plane in order of allocation.
+    MapMove,
     /// A merge of logs; the owner is its page that a read is for, or the plane
     /// of an erase.
     Merge,
@@ -96,9 +99,11 @@ impl Op {
             _ if self.collects => Cause::Collection,
             Source::Gc | Source::Merge => Cause::Collection,
             Source::Host | Source::ReadAhead | Source::Rewrite | Source::Program => Cause::Host,
-            Source::MapFetch | Source::MapMerge | Source::MapWrite | Source::DiscardLog => {
-                Cause::Map
-            }
+            Source::MapFetch
+            | Source::MapMerge
+            | Source::MapWrite
+            | Source::MapMove
+            | Source::DiscardLog => Cause::Map,
         }
     }
 
@@ -155,6 +160,15 @@ impl Ops {
         self.of(list)
             .filter(|op| op.source == Source::Program)
             .map(|op| op.owner)
+    }
+
+    /// The programs of pages of the map in a list.
+    pub(crate) fn map_programs_of(&self, list: List) -> impl Iterator<Item = Op> {
+        let of_map = |op: &&Op| matches!(op.source, Source::MapWrite | Source::MapMove);
+        self.of(list)
+            .filter(of_map)
+            .filter(|op| op.kind == OpKind::Program)
+            .copied()
     }
 
     #[inline]

@@ -26,12 +26,12 @@ impl Ssd {
         let open_pages = self.pages_to_scan();
         self.stats.power_losses += 1;
         #[cfg(test)]
-        self.witness_power_loss(&interrupted);
+        self.witness_power_loss(&interrupted.records);
         if self.spec.write_cache.power_loss_protection {
             self.ftl.save_dram();
         } else {
             let unanswered = self.unanswered_slots();
-            let lost = self.ftl.lose_dram(&interrupted);
+            let lost = self.ftl.lose_dram(&interrupted.records);
             let answered = lost.iter().filter(|slot| !unanswered.contains(slot));
             let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
             self.stats.power_loss_acknowledged_sectors += answered.count() as u64 * sectors;
@@ -48,6 +48,13 @@ impl Ssd {
         if self.ftl.hybrid.is_some() {
             self.ftl.abandon_merges();
             self.merging.iter_mut().for_each(Merging::power_off);
+        }
+        let spoiled = interrupted.map_programs.iter();
+        let spoiled: Vec<(u32, u32)> = spoiled
+            .map(|op| (op.owner, self.map_place_of(op)))
+            .collect();
+        if let Some(map) = &mut self.map_blocks {
+            map.power_off(&spoiled);
         }
         self.forget_commands();
         let ready_ns = now.0 + self.recovery_ns(open_pages);

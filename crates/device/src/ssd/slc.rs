@@ -49,7 +49,7 @@ impl Slc {
         let planes = (0..geometry.planes()).map(|plane| {
             let first = plane * geometry.blocks_per_plane;
             PlaneCache {
-                free: (first + first_static..first + geometry.blocks_per_plane)
+                free: (first + first_static..first + first_static + cache.static_blocks)
                     .rev()
                     .collect(),
                 ..PlaneCache::default()

@@ -1,5 +1,6 @@
 //! What must hold inside a drive, whatever the host does.
 
+mod map_traffic;
 mod movement;
 mod promises;
 mod room;

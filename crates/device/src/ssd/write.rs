@@ -421,7 +421,7 @@ impl Ssd {
     /// overwritten, so discards are written down: a page of a log.
     fn program_discard_log(&mut self, now_ns: u64) {
         self.epochs.begin_page();
-        let page = self.ftl.map_page_home(0);
+        let page = self.ftl.discard_log();
         let bytes = self.spec.geometry.page_bytes;
         let epoch = self.epochs.now();
         let op = self.flash_op(OpKind::Program, Source::DiscardLog, epoch, page, bytes);

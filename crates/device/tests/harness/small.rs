@@ -65,6 +65,8 @@ impl Small {
             + per_plane.div_ceil(usable)
             + self.spare_blocks as u64
             + 2 * !self.slc.is_empty() as u64
+            // One that the map fills, and three to write it anew.
+            + 4 * self.cached_map as u64
     }
 
     fn collection(&self) -> String {
@@ -192,7 +194,7 @@ power_loss_protection = {protected}
             cache_program = self.full_duplex,
             map_unit = self.map_unit,
             cached_map = match self.cached_map {
-                true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32",
+                true => "map_cache_kb = 1\nmap_cache_entry_bytes = 32\nmap_entry_bytes = 64",
                 false => "",
             },
             layout = self.layout,

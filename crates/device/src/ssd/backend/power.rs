@@ -1,15 +1,30 @@
 //! Loss of power: everything stops at once.
 
 use super::super::lanes::Lanes;
-use super::super::op::Ops;
+use super::super::op::{List, Op, Ops};
 use super::Backend;
 use super::unit::Phase;
 
+/// Programs that were changing the array when the power went.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupted {
+    /// The records of pages.
+    pub(crate) records: Vec<u32>,
+    /// Programs of pages of the map.
+    pub(crate) map_programs: Vec<Op>,
+}
+
+impl Interrupted {
+    fn add(&mut self, ops: &Ops, group: List) {
+        self.records.extend(ops.programs_of(group));
+        self.map_programs.extend(ops.map_programs_of(group));
+    }
+}
+
 impl Backend {
-    /// Stops everything at once. Returns the owners of page programs that were
-    /// changing the array.
-    pub(crate) fn power_off(&mut self, now_ns: u64) -> Vec<u32> {
-        let mut interrupted = Vec::new();
+    /// Stops everything at once. Returns whose programs were changing the array.
+    pub(crate) fn power_off(&mut self, now_ns: u64) -> Interrupted {
+        let mut interrupted = Interrupted::default();
         self.plane_busy_ns = self.planes_busy_until(now_ns);
         for unit in &mut self.units {
             if unit.phase != Phase::Idle {
@@ -18,11 +33,11 @@ impl Backend {
                 channel.leave(now_ns.max(channel.active_since_ns));
             }
             if let Some(stopped) = unit.suspended {
-                interrupted.extend(self.ops.programs_of(stopped.group));
+                interrupted.add(&self.ops, stopped.group);
             }
             // Before that its data was still on the bus.
             if unit.phase == Phase::Busy && unit.began_ns <= now_ns {
-                interrupted.extend(self.ops.programs_of(unit.group));
+                interrupted.add(&self.ops, unit.group);
             }
             *unit = unit.powered_off(now_ns);
         }

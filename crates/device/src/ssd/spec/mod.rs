@@ -17,6 +17,7 @@ mod state;
 
 use super::geometry::Geometry;
 use super::hybrid::spec::{self as hybrid, Mapping};
+use super::map_blocks;
 use crate::Identity;
 use crate::spec::read_identity;
 use blklab_description::{ReadError, Table};
@@ -183,10 +184,11 @@ impl SsdSpec {
         (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
     }
 
-    /// Blocks of a plane that are not the SLC cache's alone.
+    /// Blocks of a plane that are neither the SLC cache's alone nor the map's.
     pub fn data_blocks_per_plane(&self) -> u32 {
         let static_blocks = self.slc_cache.map_or(0, |cache| cache.static_blocks);
-        self.geometry.blocks_per_plane - static_blocks
+        let map_blocks = map_blocks::blocks_per_plane(self);
+        (self.geometry.blocks_per_plane - static_blocks).saturating_sub(map_blocks)
     }
 
     /// Pages of a block that is written with one bit a cell.

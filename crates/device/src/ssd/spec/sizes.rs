@@ -1,6 +1,7 @@
 //! What several tables decide together: whether the parts fit each other.
 
 use super::super::hybrid::spec::Mapping;
+use super::super::map_blocks;
 use super::{Interleave, SsdSpec};
 use blklab_description::{ReadError, Table};
 
@@ -91,18 +92,30 @@ impl SsdSpec {
                     self.geometry.bytes(),
                     self.identity.capacity_sectors * 512,
                     spare,
-                    match (self.ftl.mapping, self.slc_cache) {
-                        (Mapping::Hybrid(_), _) => " and logs (hybrid.sequential_logs + hybrid.random_logs + 2)".to_string(),
-                        (_, None) => " (gc.start_blocks + 2)".to_string(),
-                        (_, Some(cache)) => format!(
-                            " (gc.start_blocks + 3), and {} are the SLC cache's (slc_cache.static_mb)",
-                            cache.static_blocks
-                        ),
-                    }
+                    self.left_for()
                 ),
             ));
         }
         Ok(())
+    }
+
+    /// What else than data takes a plane's blocks.
+    fn left_for(&self) -> String {
+        let mut text = match (self.ftl.mapping, self.slc_cache) {
+            (Mapping::Hybrid(_), _) => {
+                " and logs (hybrid.sequential_logs + hybrid.random_logs + 2)".to_string()
+            }
+            (_, None) => " (gc.start_blocks + 2)".to_string(),
+            (_, Some(cache)) => format!(
+                " (gc.start_blocks + 3), and {} are the SLC cache's (slc_cache.static_mb)",
+                cache.static_blocks
+            ),
+        };
+        let map_blocks = map_blocks::blocks_per_plane(self);
+        if map_blocks > 0 {
+            text += &format!(", and {map_blocks} are the map's (ftl.map_cache_kb)");
+        }
+        text
     }
 
     /// A write cache holds a page for every plane.

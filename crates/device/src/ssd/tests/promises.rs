@@ -257,6 +257,9 @@ impl Trial {
 
     fn check_inside(&self) {
         self.drive.ftl.check(self.drive.spec.logical_slots());
+        if let Some(map) = &self.drive.map_blocks {
+            map.check();
+        }
         let witness = self.drive.witness.as_ref().expect("followed");
         for (block, pages) in self.drive.ftl.blocks.programmed.iter().enumerate() {
             assert_eq!(

@@ -1,0 +1,91 @@
+//! What a map costs that is not whole in DRAM.
+
+use blklab_blk::{Nanos, Op, Sector};
+
+use super::{overwrite, small};
+use crate::ssd::Ssd;
+use crate::{Command, Completion, Device};
+
+/// A drive with room for 256 of its 24,576 entries; 64 make a page of the map.
+fn drive(state: &str) -> Ssd {
+    let state = format!("state = \"{state}\"");
+    let cached = "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64";
+    let spec = small(&[
+        ("map_unit_bytes = 4096", cached),
+        ("state = \"filled\"", &state),
+    ]);
+    Ssd::new(spec, 1)
+}
+
+/// Carries out one command after the other.
+fn run(drive: &mut Ssd, commands: impl Iterator<Item = (Op, u64, u32)>) -> Nanos {
+    let (mut now, mut done) = (Nanos(1 << 40), Vec::<Completion>::new());
+    for (op, slot, slots) in commands {
+        let command = Command {
+            tag: 0,
+            queue: 0,
+            op,
+            sector: Sector(slot * 8),
+            sectors: slots * 8,
+            fua: false,
+        };
+        drive.submit(now, command);
+        now = drive.advance_to_completion(Nanos::MAX, &mut done);
+        assert!(!done.is_empty(), "a command is lost");
+        done.clear();
+    }
+    now = Nanos(now.0 + (1 << 40));
+    drive.advance(now, &mut done);
+    now
+}
+
+#[test]
+fn random_writes_move_pages_of_the_map_and_amplification_has_them() {
+    let mut drive = drive("filled");
+    const WRITES: u32 = 60_000;
+    overwrite(&mut drive, WRITES, 3);
+    let stats = drive.stats(Nanos(1 << 50));
+    drive.map_blocks.as_ref().expect("cached").check();
+    assert!(stats.map_programs > WRITES as u64 / 2, "{stats:?}");
+    assert!(stats.map_pages_moved > 0 && stats.map_erases > 0);
+    // A page of 4 KiB is a map unit: every program has one cause.
+    let of_host = stats.flash_programs - stats.map_programs - stats.collection.sectors_moved / 8;
+    assert!((WRITES as u64 * 9 / 10..=WRITES as u64).contains(&of_host));
+    assert_eq!(stats.flash_sectors_programmed, stats.flash_programs * 8);
+    let amplification = stats.write_amplification().expect("written");
+    assert!(amplification > 1.5, "{amplification}");
+    // Erases count as wear wherever they are.
+    let erased = drive.ftl.blocks.erases.iter().map(|n| *n as u64);
+    assert_eq!(erased.sum::<u64>(), stats.flash_erases);
+}
+
+#[test]
+fn discards_change_the_map() {
+    // Eight units here and there, far more than the cache has entries for.
+    let mut scattered = drive("filled");
+    let now = run(
+        &mut scattered,
+        (0..300).map(|n| (Op::Discard, n * 80 % 24_000, 8)),
+    );
+    let stats = scattered.stats(now);
+    assert!(stats.map_reads >= 300, "{stats:?}");
+    assert!(stats.map_programs > 150, "{stats:?}");
+    // Whole pages of the map: they are nowhere then, and that costs nothing.
+    let mut whole = drive("filled");
+    let now = run(&mut whole, (0..300).map(|n| (Op::Discard, n * 64, 64)));
+    let stats = whole.stats(now);
+    assert_eq!((stats.map_reads, stats.map_programs), (0, 0));
+    // Nor has a read of what is discarded to look for its entries.
+    let now = run(&mut whole, (0..300).map(|n| (Op::Read, n * 64 + 3, 1)));
+    assert_eq!(whole.stats(now).map_reads, 0);
+    let map = whole.map_blocks.as_ref().expect("cached");
+    map.check();
+    assert!(map.place(0).is_none() && map.place(300).is_some());
+}
+
+#[test]
+fn a_new_drive_has_no_map_to_read() {
+    let mut drive = drive("fresh");
+    let now = run(&mut drive, (0..200).map(|n| (Op::Read, n * 97, 1)));
+    assert_eq!(drive.stats(now).map_reads, 0);
+}
