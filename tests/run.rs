@@ -255,3 +255,34 @@ fn depths_are_what_fio_has_under_way() {
     let deepest = json["jobs"][0]["iodepth_level"][">=64"].as_f64();
     assert!(deepest > Some(98.0), "{deepest:?}");
 }
+
+/// A disk without discards. As under fio, the first error ends a job.
+const TRIMS: &str = "\
+[t]
+filename=/dev/x
+rw=randtrim
+direct=1
+ioengine=libaio
+iodepth=4
+bs=4k
+runtime=1
+time_based
+";
+
+#[test]
+fn the_first_error_ends_a_job_and_the_command_fails() {
+    let place = Place::new();
+    place.file("trims.fio", TRIMS);
+    let run = ["run", "trims.fio", "--drive", "hdd-7200"];
+    let done = place.blklab(&[&run[..], &["--output-format", "json"]].concat());
+    assert_eq!(done.status, 1, "{}", done.err);
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    assert_eq!(json["jobs"][0]["error"], 95);
+    assert!(json["jobs"][0]["total_err"].as_u64().expect("a count") <= 4);
+    let compare = ["compare", "trims.fio", "--drive", "hdd-7200"];
+    let more = ["--schedulers", "none,bfq", "--repeats", "1"];
+    let done = place.blklab(&[&compare[..], &more[..]].concat());
+    assert_eq!(done.status, 1, "{}", done.err);
+    let expected = "No verdict: I/O failed under none and bfq";
+    assert!(done.out.contains(expected), "{}", done.out);
+}

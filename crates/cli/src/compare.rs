@@ -217,7 +217,11 @@ pub(crate) fn deliver(
     if let Some(path) = page {
         output::write_file(path, html::render(comparison).as_bytes())?;
     }
-    output::deliver(&text, file)
+    output::deliver(&text, file)?;
+    match comparison.failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::No),
+    }
 }
 
 fn style(plain: bool) -> text::Style {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use blklab_blk::Nanos;
-use blklab_report::{Origin, SchedulerRuns, compare, fio_json, fio_text, html, perfetto};
+use blklab_report::{
+    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
+};
 use blklab_sim::{ReplayMode, ReplaySetup, Setup};
 use blklab_stats::Results;
 
@@ -80,6 +82,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         RunFormat::Normal => fio_text::render(&results, None),
         RunFormat::Json | RunFormat::JsonPlus => fio_json::render(&results, options),
     };
+    let failed = failed_units(&results).0 > 0;
     if let Some(path) = perfetto {
         write_trace(path, &results)?;
     }
@@ -96,7 +99,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         };
         write_page(path, results, origin)?;
     }
-    output::deliver(&text, args.work.output.as_deref())
+    output::deliver(&text, args.work.output.as_deref())?;
+    match failed {
+        true => Err(Failure::No),
+        false => Ok(()),
+    }
 }
 
 /// A timeline that begins when nothing happens any more.

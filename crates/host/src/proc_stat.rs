@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use blklab_stats::{CoreStats, CpuSlice, CpuTimes};
+use blklab_stats::{CpuSlice, CpuTimes};
 
 use crate::error::HostError;
 use crate::system::read;
@@ -122,7 +122,7 @@ fn look(path: &Path, ticks: u64) -> Result<Vec<(u32, CpuTimes)>, HostError> {
 }
 
 /// The sum over time of each CPU.
-pub fn totals(slices: &[CpuSlice]) -> Vec<CoreStats> {
+pub fn totals(slices: &[CpuSlice]) -> Vec<CpuTimes> {
     let count = slices
         .iter()
         .map(|slice| slice.cpus.len())
@@ -133,14 +133,7 @@ pub fn totals(slices: &[CpuSlice]) -> Vec<CoreStats> {
         let pairs = sums.iter_mut().zip(&slice.cpus);
         pairs.for_each(|(sum, times)| sum.add(times));
     }
-    let core = |t: &CpuTimes| CoreStats {
-        user_ns: t.user_ns,
-        system_ns: t.system_ns,
-        irq_ns: t.irq_ns.saturating_add(t.softirq_ns),
-        iowait_ns: t.iowait_ns,
-        idle_ns: t.idle_ns,
-    };
-    sums.iter().map(core).collect()
+    sums
 }
 
 #[cfg(test)]

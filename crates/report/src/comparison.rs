@@ -7,6 +7,7 @@ use blklab_stats::{DirResults, Estimate, Histogram, Results, Significance, Timel
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::{CpuTimeline, timelines};
+use crate::failed::{self, FailedIo};
 use crate::pairs::Pairs;
 use crate::processes::{self, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
@@ -45,6 +46,9 @@ pub struct Comparison {
     pub paired: bool,
     /// One sentence on the whole job.
     pub headline: String,
+    /// Schedulers under which I/O failed; where there are any, nobody wins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedIo>,
     /// One section a reporting group (`stonewall`, `new_group`).
     pub sections: Vec<Section>,
     /// What explains the figures.
@@ -314,10 +318,16 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     };
     let seeds_of: Vec<_> = schedulers.iter().map(|s| Some(seeds(s))).collect();
     let pairs = Pairs::by_key(&seeds_of);
-    let sections: Vec<Section> = group_ids(schedulers)
+    let mut sections: Vec<Section> = group_ids(schedulers)
         .into_iter()
         .map(|group_id| section(schedulers, group_id, &pairs))
         .collect();
+    let failed = failed::failed(schedulers);
+    let no_verdict = failed::sentence(&failed);
+    if let Some(sentence) = &no_verdict {
+        let verdicts = sections.iter_mut().map(|section| &mut section.verdict);
+        verdicts.for_each(|verdict| verdict.sentence = sentence.clone());
+    }
     Comparison {
         job: first.job.clone(),
         drive: first.drive.clone(),
@@ -327,7 +337,8 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         repeats: schedulers.iter().map(|s| s.runs.len()).min().unwrap_or(0),
         seeds: seeds(&schedulers[0]),
         paired: pairs.are_all(),
-        headline: headline(&sections),
+        headline: no_verdict.unwrap_or_else(|| headline(&sections)),
+        failed,
         sections,
         why: facts(schedulers),
         channels: channels(schedulers),

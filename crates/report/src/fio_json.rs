@@ -5,8 +5,9 @@
 use std::io;
 
 use blklab_stats::{
-    ArmStats, BatchBuckets, ChannelStats, CollectionStats, DeviceStats, DieStats, DirResults,
-    DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results, SlcStats,
+    ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuTimes, DeviceStats, DieStats,
+    DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results,
+    SlcStats,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -97,7 +98,7 @@ fn job_value(results: &Results, job: &JobResults, options: Options) -> Value {
             "total_ios": job.syncs,
             "lat_ns": latency(&job.sync_ns, &percentile_list(job), options),
         },
-        "job_runtime": msec(job.runtime_ns),
+        "job_runtime": msec(job.total_runtime_ns()),
         "usr_cpu": user,
         "sys_cpu": system,
         "ctx": job.cpu.context_switches,
@@ -249,7 +250,21 @@ fn extra_facts(results: &Results) -> Value {
         "job": results.job,
         "elapsed_ns": results.elapsed_ns,
         "notes": results.notes,
+        "cpus": results.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
         "disks": disks,
+    })
+}
+
+/// What a CPU's time went to, as mpstat divides it.
+fn cpu_facts(times: &CpuTimes) -> Value {
+    json!({
+        "user_ns": times.user_ns,
+        "system_ns": times.system_ns,
+        "irq_ns": times.irq_ns,
+        "softirq_ns": times.softirq_ns,
+        "iowait_ns": times.iowait_ns,
+        "steal_ns": times.steal_ns,
+        "idle_ns": times.idle_ns,
     })
 }
 

@@ -84,9 +84,9 @@ fn percent_at_least(count: f64, total: f64, least: f64) -> f64 {
     (count * 100.0 / total).max(least)
 }
 
-/// CPU use in percent of the running time: user and system.
+/// CPU use in percent of the processes' running time: user and system.
 pub(crate) fn cpu_percent(job: &JobResults) -> (f64, f64) {
-    let share = |ns: u64| match job.runtime_ns {
+    let share = |ns: u64| match job.total_runtime_ns() {
         0 => 0.0,
         runtime_ns => ns as f64 * 100.0 / runtime_ns as f64,
     };

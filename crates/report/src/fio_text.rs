@@ -472,7 +472,7 @@ fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64
 }
 
 /// The system's words for an errno.
-fn strerror(errno: i32) -> String {
+pub(crate) fn strerror(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     let number = format!(" (os error {errno})");
     text.strip_suffix(&number).unwrap_or(&text).to_string()

@@ -6,6 +6,7 @@
 
 mod comparison;
 mod cpu_time;
+mod failed;
 pub mod fio_json;
 mod fio_number;
 mod fio_stat;
@@ -31,6 +32,7 @@ pub use comparison::{
     SchedulerRuns, SchedulerTimeline, Section, compare,
 };
 pub use cpu_time::CpuTimeline;
+pub use failed::{FailedIo, failed_units};
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use verdict::{Contest, Outcome, Verdict};
 pub use why::{Channels, Fact, FactUnit, Place};

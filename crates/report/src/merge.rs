@@ -7,6 +7,7 @@ use crate::comparison::{
     Comparison, Direction, DirectionTable, Metric, Origin, Row, Section, fill_cells,
 };
 use crate::cpu_time::CpuTimeline;
+use crate::failed::FailedIo;
 use crate::pairs::Pairs;
 use crate::processes::{self, ProcessColumn, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
@@ -118,6 +119,7 @@ pub fn merge(parts: &[Part]) -> Comparison {
             true => headline(&sections),
             false => told_by_each(headlines),
         },
+        failed: parts.iter().flat_map(failed).collect(),
         sections,
         why: facts(parts),
         channels: parts.iter().flat_map(channels).collect(),
@@ -198,6 +200,14 @@ fn cpus(part: &Part) -> Vec<CpuTimeline> {
         ..timeline.clone()
     };
     part.comparison.cpus.iter().map(named).collect()
+}
+
+fn failed(part: &Part) -> Vec<FailedIo> {
+    let named = |f: &FailedIo| FailedIo {
+        scheduler: part.name(&f.scheduler),
+        ..f.clone()
+    };
+    part.comparison.failed.iter().map(named).collect()
 }
 
 fn notes(part: &Part) -> Vec<String> {

@@ -2,7 +2,7 @@
 //! between scheduler and drive, by direction and by size and process, and
 //! what the CPUs' time went to.
 
-use blklab_stats::{CoreStats, CpuTimes, Histogram, RequestKind, RequestStats, Results};
+use blklab_stats::{CpuTimes, Histogram, RequestKind, RequestStats, Results};
 
 use crate::comparison::SchedulerRuns;
 use crate::why::{Fact, FactUnit, Place, fact};
@@ -187,15 +187,7 @@ fn cpu_times(run: &Results) -> Vec<CpuTimes> {
         let slices = run.cpu_timeline.iter();
         return slices.flat_map(|slice| slice.cpus.clone()).collect();
     }
-    let times = |core: &CoreStats| CpuTimes {
-        user_ns: core.user_ns,
-        system_ns: core.system_ns,
-        irq_ns: core.irq_ns,
-        iowait_ns: core.iowait_ns,
-        idle_ns: core.idle_ns,
-        ..CpuTimes::default()
-    };
-    run.cpus.iter().map(times).collect()
+    run.cpus.clone()
 }
 
 #[cfg(test)]

@@ -121,7 +121,8 @@ impl StepCosts {
         }
     }
 
-    /// Charges the interrupt that ends a request, and wakes who sleeps for it.
+    /// Charges the interrupt that ends a request, in the handler itself or in the
+    /// softirq that it leaves that to, and wakes who sleeps for it.
     /// Returns when it is done.
     pub(crate) fn charge_end(
         &self,
@@ -129,13 +130,14 @@ impl StepCosts {
         lock: &mut Lock,
         cpu: usize,
         now: Nanos,
-        wakes: bool,
+        (mode, wakes): (Mode, bool),
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
         let finish = Nanos(self.scheduler.finish_ns);
         let finished = self.under_lock(lock, cpu, start, finish);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
-        cpus.interrupt(cpu, now, self.interrupt, self.complete + finished + wake)
+        let work = self.complete + finished + wake;
+        cpus.interrupt(cpu, now, self.interrupt, (work, mode))
     }
 
     /// How long a loop device's worker is at a request.

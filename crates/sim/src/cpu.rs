@@ -2,7 +2,7 @@
 //! as mpstat would book it.
 
 use blklab_blk::Nanos;
-use blklab_stats::{CoreStats, CpuSlice, CpuTask, CpuTimes};
+use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
 
 use crate::cpu_history::CpuHistory;
 use crate::task_log::TaskLog;
@@ -14,8 +14,10 @@ pub(crate) enum Mode {
     User,
     /// The kernel on its behalf.
     System,
-    /// Interrupts and what follows them.
+    /// Interrupts.
     Interrupt,
+    /// What they leave to softirqs.
+    SoftInterrupt,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -27,7 +29,7 @@ struct Cpu {
     /// Processes of this CPU that wait for I/O.
     waiting: u32,
     idle_since: Nanos,
-    booked: CoreStats,
+    booked: CpuTimes,
 }
 
 impl Cpu {
@@ -88,6 +90,10 @@ impl Cpus {
                 c.booked.irq_ns += cost.0;
                 history.book(cpu, start, end, |t| &mut t.irq_ns);
             }
+            Mode::SoftInterrupt => {
+                c.booked.softirq_ns += cost.0;
+                history.book(cpu, start, end, |t| &mut t.softirq_ns);
+            }
         }
         c.free_at = end;
         c.idle_since = end;
@@ -98,11 +104,25 @@ impl Cpus {
     }
 
     /// An interrupt comes in on a CPU. Where the handler still runs, what it
-    /// brings is handled without another entry.
-    pub(crate) fn interrupt(&mut self, cpu: usize, now: Nanos, entry: Nanos, work: Nanos) -> Nanos {
+    /// brings is handled without another entry. `mode` is where the work is
+    /// done: in the handler itself or in a softirq after it.
+    pub(crate) fn interrupt(
+        &mut self,
+        cpu: usize,
+        now: Nanos,
+        entry: Nanos,
+        work: (Nanos, Mode),
+    ) -> Nanos {
         let entered = self.cpus[cpu].irq_until > now;
-        let cost = if entered { work } else { entry + work };
-        let end = self.run(cpu, now, cost, Mode::Interrupt);
+        let entry = if entered { Nanos::ZERO } else { entry };
+        let (work, mode) = work;
+        let end = match mode {
+            Mode::Interrupt => self.run(cpu, now, entry + work, mode),
+            _ => {
+                self.run(cpu, now, entry, Mode::Interrupt);
+                self.run(cpu, now, work, mode)
+            }
+        };
         self.cpus[cpu].irq_until = end;
         end
     }
@@ -119,13 +139,13 @@ impl Cpus {
     pub(crate) fn reset(&mut self, now: Nanos) {
         for (cpu, c) in self.cpus.iter_mut().enumerate() {
             c.book_gap(cpu, now, &mut self.history);
-            c.booked = CoreStats::default();
+            c.booked = CpuTimes::default();
             c.idle_since = c.idle_since.max(now);
         }
     }
 
     /// What each CPU's time went to, up to `now`.
-    pub(crate) fn stats(&self, now: Nanos) -> Vec<CoreStats> {
+    pub(crate) fn stats(&self, now: Nanos) -> Vec<CpuTimes> {
         let up_to_now = |c: &Cpu| {
             let gap = now.saturating_sub(c.idle_since.max(c.free_at)).0;
             let mut booked = c.booked;
@@ -181,18 +201,26 @@ mod tests {
         let ns = Nanos;
         assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
         cpus.waits(0, ns(150), 1);
-        assert_eq!(cpus.interrupt(0, ns(400), ns(30), ns(20)), ns(450));
+        assert_eq!(
+            cpus.interrupt(0, ns(400), ns(30), (ns(20), Mode::Interrupt)),
+            ns(450)
+        );
         // The second comes while the handler runs: no second entry.
-        assert_eq!(cpus.interrupt(0, ns(420), ns(30), ns(20)), ns(470));
+        assert_eq!(
+            cpus.interrupt(0, ns(420), ns(30), (ns(20), Mode::SoftInterrupt)),
+            ns(470)
+        );
         cpus.waits(0, ns(470), -1);
         assert_eq!(cpus.run(0, ns(470), ns(30), Mode::System), ns(500));
         let booked = cpus.stats(ns(600))[0];
-        let want = CoreStats {
+        let want = CpuTimes {
             user_ns: 50,
             system_ns: 30,
-            irq_ns: 70,
+            irq_ns: 50,
+            softirq_ns: 20,
             iowait_ns: 250,
             idle_ns: 200,
+            ..CpuTimes::default()
         };
         assert_eq!(booked, want);
     }

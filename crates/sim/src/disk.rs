@@ -7,6 +7,7 @@ use blklab_stats::{
     Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, SchedulerStats,
 };
 
+use crate::cpu::Mode;
 use crate::lock::Lock;
 use crate::setup::{SchedulerChoice, SetupError};
 
@@ -138,6 +139,24 @@ impl Disk {
             });
         }
         self.power_loss = Some(loss);
+    }
+
+    /// The CPU that takes the interrupt for a request of another: its own queue's,
+    /// or where there is but one queue, the one that its one interrupt goes to.
+    pub(crate) fn interrupted_cpu(&self, submitter: usize) -> usize {
+        match self.queue.nr_hw_queues() {
+            1 => 0,
+            _ => self.queue.cpu_of(self.queue.hctx_of(submitter)),
+        }
+    }
+
+    /// Where requests are ended: with one queue in a softirq, with a queue for
+    /// each CPU in the interrupt itself (`blk_mq_complete_request_remote`).
+    pub(crate) fn ends_in(&self) -> Mode {
+        match self.queue.nr_hw_queues() {
+            1 => Mode::SoftInterrupt,
+            _ => Mode::Interrupt,
+        }
     }
 
     /// Starts or stops writing down what happens to requests and in the drive.

@@ -699,6 +699,9 @@ impl Process {
                 io.status,
             );
             self.plan.completed(now, io.dir);
+            if io.status != IoStatus::Ok && ends_job(&self.spec, io.dir, io.status) {
+                self.plan.stop();
+            }
         }
         self.recorder.reaped(taken);
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
@@ -779,6 +782,9 @@ impl Process {
 
     fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World<'_>) {
         self.recorder.synced(self.flush_started, now, status);
+        if status != IoStatus::Ok {
+            self.plan.stop();
+        }
         self.wake(now, world);
     }
 
@@ -815,6 +821,17 @@ fn write_flags(spec: &JobSpec) -> BioFlags {
         SyncMode::None => flags,
         _ => flags.with(BioFlags::FUA),
     }
+}
+
+/// Whether fio ends a job for this error: `continue_on_error` lets it go on after
+/// an EIO (`td_non_fatal_error`), and after nothing else.
+fn ends_job(spec: &JobSpec, dir: Direction, status: IoStatus) -> bool {
+    let goes_on = match dir {
+        Direction::Read => spec.continue_on_error.read,
+        Direction::Write => spec.continue_on_error.write,
+        Direction::Trim => spec.continue_on_error.trim,
+    };
+    !(goes_on && status == IoStatus::IoError)
 }
 
 /// A priority as the block layer takes it. A process that never set one has

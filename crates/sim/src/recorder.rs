@@ -144,15 +144,12 @@ impl Recorder {
         sync: bool,
         status: IoStatus,
     ) {
-        if !self.is_measuring(now) {
+        if status != IoStatus::Ok {
+            self.failed(status);
+            self.dir(dir).short_ios += 1;
             return;
         }
-        if status != IoStatus::Ok {
-            self.results.total_errors += 1;
-            if self.results.error == 0 {
-                self.results.error = status.errno();
-            }
-            self.dir(dir).short_ios += 1;
+        if !self.is_measuring(now) {
             return;
         }
         self.sample(now, dir, bytes);
@@ -201,14 +198,21 @@ impl Recorder {
     }
 
     pub(crate) fn synced(&mut self, started: Nanos, now: Nanos, status: IoStatus) {
+        if status != IoStatus::Ok {
+            self.failed(status);
+        }
         if !self.is_measuring(now) {
             return;
         }
         self.results.syncs += 1;
         self.results.sync_ns.record((now - started).0);
-        if status != IoStatus::Ok {
-            self.results.total_errors += 1;
-            self.results.error = self.results.error.max(status.errno());
+    }
+
+    /// Something failed, which counts before the end of the ramp too.
+    fn failed(&mut self, status: IoStatus) {
+        self.results.total_errors += 1;
+        if self.results.error == 0 {
+            self.results.error = status.errno();
         }
     }
 

@@ -77,6 +77,8 @@ struct Sim {
     /// When the drives lose their power; [`Nanos::MAX`] where that has been, or
     /// does not happen.
     power_loss_at: Nanos,
+    /// What was refused on the spot is being delivered.
+    settling: bool,
     over: usize,
 }
 
@@ -154,6 +156,7 @@ impl Sim {
             recording: setup.record.map(Recording::new),
             ramp_end: ramp.unwrap_or(Nanos::MAX),
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
+            settling: false,
             over: 0,
         })
     }
@@ -379,16 +382,17 @@ impl Sim {
                 w.ended(now, untold, costs, world);
             });
         }
+        let cpu = self.disks[disk].interrupted_cpu(cpu);
         self.tell_end(disk, cpu, pid, slot, status);
     }
 
     /// The interrupt handler of a CPU tells a process of an end.
     fn tell_end(&mut self, disk: usize, cpu: usize, pid: usize, slot: u32, status: IoStatus) {
+        let mode = self.disks[disk].ends_in();
         let lock = &mut self.disks[disk].lock;
         let wakes = self.processes[pid].is_asleep();
-        let at = self
-            .costs
-            .charge_end(&mut self.cpus, lock, cpu, self.now, wakes);
+        let costs = &self.costs;
+        let at = costs.charge_end(&mut self.cpus, lock, cpu, self.now, (mode, wakes));
         if let Some(log) = self.cpus.log() {
             log.ended((pid, slot), (cpu, self.now), disk);
         }
@@ -421,15 +425,24 @@ impl Sim {
         let (processes, _, mut world) = self.split();
         act(&mut processes[pid], now, &mut world);
         self.poke_workers(Some(self.processes[pid].cpu()));
-        // What was refused on the spot has ended without an event of the drive.
+        self.settle();
+        if self.processes[pid].just_ended() {
+            self.on_over(pid);
+        }
+    }
+
+    /// Delivers what was refused on the spot: that has ended without an event of
+    /// the drive. What comes of it is settled in the same loop.
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.settling, true) {
+            return;
+        }
         while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {
             let (mut ended, mut woken) = (Vec::new(), Vec::new());
             self.disks[disk].queue.take_ended(&mut ended);
             self.deliver(disk, &mut ended, &mut woken);
         }
-        if self.processes[pid].just_ended() {
-            self.on_over(pid);
-        }
+        self.settling = false;
     }
 
     fn on_over(&mut self, pid: usize) {

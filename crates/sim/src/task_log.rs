@@ -116,5 +116,6 @@ fn work_of(mode: Mode) -> CpuWork {
         Mode::User => CpuWork::Program,
         Mode::System => CpuWork::Kernel,
         Mode::Interrupt => CpuWork::Interrupt,
+        Mode::SoftInterrupt => CpuWork::SoftInterrupt,
     }
 }

@@ -8,8 +8,8 @@ mod timeline;
 pub use estimate::{Estimate, Significance, student_t95};
 pub use histogram::{FioBin, Histogram, Summary};
 pub use results::{
-    ArmStats, BatchBuckets, ChannelStats, CollectionStats, CoreStats, Counter, CpuSlice, CpuStats,
-    CpuTimes, DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, FetchStats, GroupResults,
+    ArmStats, BatchBuckets, ChannelStats, CollectionStats, Counter, CpuSlice, CpuStats, CpuTimes,
+    DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, FetchStats, GroupResults,
     HwQueueStats, JobResults, JobSetup, LevellingStats, MergeStats, PowerLoss, ProcessResults,
     QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats, SlcStats, WearStats,
     World, jain_index,

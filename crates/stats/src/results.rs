@@ -50,7 +50,7 @@ pub struct Results {
     /// One entry a drive.
     pub disks: Vec<DiskStats>,
     /// One entry a CPU; empty where CPUs cost nothing or are not measured.
-    pub cpus: Vec<CoreStats>,
+    pub cpus: Vec<CpuTimes>,
     /// What CPUs did over time; empty where that is not measured.
     pub cpu_timeline: Vec<CpuSlice>,
     /// Requests on their way through the block layer; `None` where they were
@@ -113,6 +113,17 @@ pub struct JobResults {
     pub setup: JobSetup,
     /// Its processes one by one, as far as they are known one by one.
     pub processes: Vec<ProcessResults>,
+}
+
+impl JobResults {
+    /// The running times of all its processes together, in nanoseconds: fio's
+    /// `job_runtime`, and what its CPU percentages are of.
+    pub fn total_runtime_ns(&self) -> u64 {
+        match &self.processes[..] {
+            [] => self.runtime_ns,
+            each => each.iter().map(|process| process.runtime_ns).sum(),
+        }
+    }
 }
 
 /// One process of a job: what fairness and start-up times are reckoned from.
@@ -406,21 +417,6 @@ pub struct CpuStats {
     pub context_switches: u64,
 }
 
-/// What a CPU's time went to, in nanoseconds, as mpstat tells it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoreStats {
-    /// Programs.
-    pub user_ns: u64,
-    /// The kernel on their behalf, spinning on locks included.
-    pub system_ns: u64,
-    /// Interrupts and what follows them.
-    pub irq_ns: u64,
-    /// Nothing, while a process of this CPU waits for I/O.
-    pub iowait_ns: u64,
-    /// Nothing.
-    pub idle_ns: u64,
-}
-
 /// What all CPUs did in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSlice {
@@ -430,12 +426,13 @@ pub struct CpuSlice {
     pub cpus: Vec<CpuTimes>,
 }
 
-/// What a CPU's time went to in a span of it, as `/proc/stat` divides it.
+/// What a CPU's time went to, in nanoseconds, as `/proc/stat` divides it and
+/// mpstat shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// Programs, those of low priority and guests included.
     pub user_ns: u64,
-    /// The kernel on their behalf.
+    /// The kernel on their behalf, spinning on locks included.
     pub system_ns: u64,
     /// Hardware interrupts.
     pub irq_ns: u64,

@@ -40,6 +40,8 @@ pub enum CpuWork {
     Dispatch,
     /// The interrupt that ends a request.
     Interrupt,
+    /// The soft interrupt that does so.
+    SoftInterrupt,
 }
 
 /// A stretch of work of a CPU.

@@ -142,7 +142,7 @@ fn data(timeline: &Timeline) -> Value {
             let kind = match task.work {
                 CpuWork::Program => 11,
                 CpuWork::Kernel | CpuWork::Dispatch => 12,
-                CpuWork::Interrupt => 13,
+                CpuWork::Interrupt | CpuWork::SoftInterrupt => 13,
             };
             (task.start_ns, task.end_ns, row, kind, None)
         }));

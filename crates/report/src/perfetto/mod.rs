@@ -61,7 +61,7 @@ fn task_slice(task: &CpuTask) -> Slice {
     let requests = task.first_request..task.first_request + task.requests as u64;
     let requests: Vec<u64> = requests.map(|request| flows.of(request)).collect();
     let (flows, last_of) = match task.work {
-        CpuWork::Interrupt => (Vec::new(), requests),
+        CpuWork::Interrupt | CpuWork::SoftInterrupt => (Vec::new(), requests),
         _ => (requests, Vec::new()),
     };
     Slice {
@@ -72,6 +72,7 @@ fn task_slice(task: &CpuTask) -> Slice {
             CpuWork::Kernel => "kernel",
             CpuWork::Dispatch => "run of the queue",
             CpuWork::Interrupt => "interrupt",
+            CpuWork::SoftInterrupt => "soft interrupt",
         }
         .to_string(),
         flows,

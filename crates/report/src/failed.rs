@@ -1,0 +1,72 @@
+//! I/O that failed: who did not do the work cannot win.
+
+use blklab_stats::Results;
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::SchedulerRuns;
+use crate::fio_text::strerror;
+use crate::quantity::and_list;
+
+/// A scheduler under which I/O failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedIo {
+    /// The scheduler.
+    pub scheduler: String,
+    /// Units of I/O that failed, in all repeats.
+    pub units: u64,
+    /// What the first of them ended with (errno).
+    pub first_error: i32,
+}
+
+/// Units of I/O of a run that failed, and the first error.
+pub fn failed_units(run: &Results) -> (u64, i32) {
+    let units = run.jobs.iter().map(|job| job.total_errors).sum();
+    let first = run.jobs.iter().map(|job| job.error).find(|e| *e != 0);
+    (units, first.unwrap_or(0))
+}
+
+/// Schedulers under which I/O failed.
+pub(crate) fn failed(schedulers: &[SchedulerRuns]) -> Vec<FailedIo> {
+    let of = |scheduler: &SchedulerRuns| {
+        let runs: Vec<(u64, i32)> = scheduler.runs.iter().map(failed_units).collect();
+        let units = runs.iter().map(|(units, _)| units).sum();
+        let first_error = runs.iter().map(|(_, e)| *e).find(|e| *e != 0);
+        (units > 0).then(|| FailedIo {
+            scheduler: scheduler.name.clone(),
+            units,
+            first_error: first_error.unwrap_or(0),
+        })
+    };
+    schedulers.iter().filter_map(of).collect()
+}
+
+/// What there is to say in place of a verdict.
+pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
+    let first = failed.first()?;
+    let names: Vec<String> = failed.iter().map(|f| f.scheduler.clone()).collect();
+    Some(format!(
+        "No verdict: I/O failed under {} ({} in all, the first: {}).",
+        and_list(&names),
+        failed.iter().map(|f| f.units).sum::<u64>(),
+        strerror(first.first_error)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::comparison::compare;
+    use crate::sample_run::three_schedulers;
+    use crate::text;
+
+    #[test]
+    fn who_failed_does_not_win() {
+        let mut schedulers = three_schedulers(2);
+        assert!(compare(&schedulers).failed.is_empty());
+        let job = &mut schedulers[1].runs[0].jobs[0];
+        (job.total_errors, job.error) = (7, 95);
+        let comparison = compare(&schedulers);
+        let said = "No verdict: I/O failed under mq-deadline (7 in all, the first: Operation not supported).";
+        assert_eq!(comparison.headline, said);
+        assert!(!text::render(&comparison).contains("wins"));
+    }
+}
