@@ -17,8 +17,8 @@ use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
-use port::OneAtATime;
 pub use port::RequestEnd;
+use port::{OneAtATime, Port};
 
 /// A driver with its drive.
 pub enum Driver {
@@ -63,10 +63,31 @@ impl Driver {
         }
     }
 
+    /// From now on a command waits until [`Driver::release`] says when the CPU
+    /// that gives it to the drive has come to that. A loop device's do so
+    /// anyway: its worker takes them.
+    pub fn hold(&mut self) {
+        match self {
+            Driver::Loop(_) => {}
+            _ => self.port_mut().hold(),
+        }
+    }
+
+    /// What has been held reaches the drive at `at`.
+    #[inline]
+    pub fn release(&mut self, at: Nanos) {
+        self.port_mut().release(at);
+    }
+
+    /// The same for what came on one hardware queue.
+    pub fn release_queue(&mut self, queue: usize, at: Nanos) {
+        self.port_mut().release_queue(queue, at);
+    }
+
     /// When [`Driver::advance`] should be called next.
     #[inline]
     pub fn next_event(&self) -> Nanos {
-        self.device().next_event()
+        self.port().next_event()
     }
 
     /// Lets time pass in the drive; what ended is appended to `ends`.
@@ -102,30 +123,40 @@ impl Driver {
             Driver::Loop(d) => d.forget_commands(),
             Driver::Nvme(_) => {}
         }
-        self.device_mut().power_loss(now)
+        let port = self.port_mut();
+        port.forget_commands();
+        port.device.power_loss(now)
+    }
+
+    #[inline]
+    fn port(&self) -> &Port {
+        match self {
+            Driver::Ahci(d) => &d.port,
+            Driver::Mmc(d) => &d.port,
+            Driver::Loop(d) => &d.port,
+            Driver::Nvme(d) => &d.port,
+        }
+    }
+
+    #[inline]
+    fn port_mut(&mut self) -> &mut Port {
+        match self {
+            Driver::Ahci(d) => &mut d.port,
+            Driver::Mmc(d) => &mut d.port,
+            Driver::Loop(d) => &mut d.port,
+            Driver::Nvme(d) => &mut d.port,
+        }
     }
 
     /// The drive.
     #[inline]
     pub fn device(&self) -> &dyn Device {
-        let port = match self {
-            Driver::Ahci(d) => &d.port,
-            Driver::Mmc(d) => &d.port,
-            Driver::Loop(d) => &d.port,
-            Driver::Nvme(d) => &d.port,
-        };
-        port.device.as_ref()
+        self.port().device.as_ref()
     }
 
     /// The drive, to reset its counters.
     pub fn device_mut(&mut self) -> &mut dyn Device {
-        let port = match self {
-            Driver::Ahci(d) => &mut d.port,
-            Driver::Mmc(d) => &mut d.port,
-            Driver::Loop(d) => &mut d.port,
-            Driver::Nvme(d) => &mut d.port,
-        };
-        port.device.as_mut()
+        self.port_mut().device.as_mut()
     }
 }
 

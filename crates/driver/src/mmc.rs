@@ -77,7 +77,8 @@ impl OneAtATime for Mmc {
         self.exclusive = false;
         self.running = self.prepared.is_some();
         if let Some((hctx, id, rq)) = self.prepared.take() {
-            self.port.submit(now, hctx, id, &rq);
+            // The interrupt of the one before gives it to the card.
+            self.port.device.submit(now, Port::command(hctx, id, &rq));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A drive's command port: requests out as commands, completions back in.
 
+use std::collections::VecDeque;
+
 use blklab_blk::{
     BioFlags, DEFAULT_MAX_SECTORS, IoStatus, Nanos, QueueConfig, QueueLimits, Request, RequestId,
 };
@@ -19,6 +21,12 @@ pub struct RequestEnd {
 pub(crate) struct Port {
     pub(crate) device: Box<dyn Device>,
     done: Vec<Completion>,
+    /// Whether commands reach the drive only when their CPU has done its part.
+    holds: bool,
+    /// Those whose CPU is at it.
+    held: Vec<Command>,
+    /// When each of the others reaches the drive, in that order.
+    on_the_way: VecDeque<(Nanos, Command)>,
 }
 
 impl Port {
@@ -26,12 +34,60 @@ impl Port {
         Port {
             device,
             done: Vec::new(),
+            holds: false,
+            held: Vec::new(),
+            on_the_way: VecDeque::new(),
         }
     }
 
     #[inline]
     pub(crate) fn submit(&mut self, now: Nanos, queue: usize, id: RequestId, rq: &Request) {
-        self.device.submit(now, Port::command(queue, id, rq));
+        let command = Port::command(queue, id, rq);
+        match self.holds {
+            true => self.held.push(command),
+            false => self.device.submit(now, command),
+        }
+    }
+
+    /// As [`Driver::hold`](crate::Driver::hold).
+    pub(crate) fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// As [`Driver::release`](crate::Driver::release).
+    #[inline]
+    pub(crate) fn release(&mut self, at: Nanos) {
+        for command in self.held.drain(..) {
+            put_in_order(&mut self.on_the_way, at, command);
+        }
+    }
+
+    /// The same for one hardware queue.
+    pub(crate) fn release_queue(&mut self, queue: usize, at: Nanos) {
+        let on_the_way = &mut self.on_the_way;
+        self.held.retain(|command| {
+            let is_other = command.queue as usize != queue;
+            if !is_other {
+                put_in_order(on_the_way, at, *command);
+            }
+            is_other
+        });
+    }
+
+    /// Forgets what has not reached the drive.
+    pub(crate) fn forget_commands(&mut self) {
+        self.held.clear();
+        self.on_the_way.clear();
+    }
+
+    /// When something happens here or in the drive.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Nanos {
+        let next = self.device.next_event();
+        match self.on_the_way.front() {
+            Some(&(at, _)) => at.min(next),
+            None => next,
+        }
     }
 
     #[inline]
@@ -48,6 +104,13 @@ impl Port {
 
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+        while let Some(&(at, command)) = self.on_the_way.front()
+            && at <= now
+        {
+            self.on_the_way.pop_front();
+            self.device.advance(at, &mut self.done);
+            self.device.submit(at, command);
+        }
         self.device.advance(now, &mut self.done);
         self.hand_over(ends);
     }
@@ -59,6 +122,17 @@ impl Port {
         limit: Nanos,
         ends: &mut Vec<RequestEnd>,
     ) -> Nanos {
+        while let Some(&(at, command)) = self.on_the_way.front()
+            && at <= limit
+        {
+            let reached = self.device.advance_to_completion(at, &mut self.done);
+            if !self.done.is_empty() {
+                self.hand_over(ends);
+                return reached;
+            }
+            self.on_the_way.pop_front();
+            self.device.submit(at, command);
+        }
         let reached = self.device.advance_to_completion(limit, &mut self.done);
         self.hand_over(ends);
         reached
@@ -102,6 +176,12 @@ impl Port {
     }
 }
 
+/// Behind all that come no later.
+fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command: Command) {
+    let place = on_the_way.partition_point(|&(due, _)| due <= at);
+    on_the_way.insert(place, (at, command));
+}
+
 /// A driver that gives the drive its next command when the last has ended.
 pub(crate) trait OneAtATime {
     fn port(&mut self) -> &mut Port;
@@ -128,5 +208,49 @@ pub(crate) trait OneAtATime {
             self.go_on(reached);
         }
         reached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, Op, Sector};
+    use blklab_device::registry;
+
+    fn port() -> Port {
+        let null = registry::find("null").expect("known").expect("valid");
+        Port::new(null.build(1))
+    }
+
+    fn submit(port: &mut Port, now: u64, queue: usize, id: usize) {
+        let rq = Request::for_bio(&Bio::new(Op::Read, Sector(0), 8), Nanos(now));
+        port.submit(Nanos(now), queue, RequestId::from_index(id), &rq);
+    }
+
+    fn ends(port: &mut Port) -> Vec<(usize, u64)> {
+        let mut ends = Vec::new();
+        while port.next_event() != Nanos::MAX {
+            port.advance_to_completion(Nanos::MAX, &mut ends);
+        }
+        let end = |end: &RequestEnd| (end.id.index(), end.at.0);
+        ends.iter().map(end).collect()
+    }
+
+    #[test]
+    fn a_command_reaches_the_drive_when_its_cpu_has_come_to_it() {
+        let mut at_once = port();
+        submit(&mut at_once, 0, 0, 0);
+        let took = ends(&mut at_once)[0].1;
+        let mut held = port();
+        held.hold();
+        submit(&mut held, 0, 0, 0);
+        submit(&mut held, 0, 1, 1);
+        assert_eq!(held.next_event(), Nanos::MAX);
+        held.release_queue(1, Nanos(300));
+        held.release(Nanos(700));
+        submit(&mut held, 100, 0, 2);
+        held.release(Nanos(500));
+        let ends = ends(&mut held);
+        assert_eq!(ends, [(1, took + 300), (2, took + 500), (0, took + 700)]);
     }
 }

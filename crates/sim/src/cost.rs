@@ -95,7 +95,8 @@ impl StepCosts {
         cpus.run(cpu, now, scheduled + own, Mode::System)
     }
 
-    /// Charges a run of a hardware queue by kblockd to a CPU.
+    /// Charges a run of a hardware queue by kblockd to a CPU. Returns when it is
+    /// done.
     pub(crate) fn charge_kblockd(
         &self,
         cpus: &mut Cpus,
@@ -103,9 +104,9 @@ impl StepCosts {
         cpu: usize,
         now: Nanos,
         steps: &Steps,
-    ) {
+    ) -> Nanos {
         cpus.run(cpu, now, self.kblockd, Mode::System);
-        self.charge(cpus, lock, cpu, now, steps);
+        self.charge(cpus, lock, cpu, now, steps)
     }
 
     /// How long after a completion kblockd comes to what that made possible:

@@ -141,6 +141,13 @@ impl Disk {
         self.power_loss = Some(loss);
     }
 
+    /// What was given to the driver reaches the drive at `at`, when the CPU has
+    /// come to it.
+    #[inline]
+    pub(crate) fn release(&mut self, at: Nanos) {
+        self.driver.release(at);
+    }
+
     /// The CPU that takes the interrupt for a request of another: its own queue's,
     /// or where there is but one queue, the one that its one interrupt goes to.
     pub(crate) fn interrupted_cpu(&self, submitter: usize) -> usize {

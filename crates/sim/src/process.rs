@@ -371,6 +371,8 @@ impl Process {
             if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
                 log.submitted((self.id, slot), (self.cpu, now), disk, made);
             }
+            // It goes on from where it slept.
+            d.release(world.cpus.free_at(self.cpu).max(now) + self.costs.context_switch);
             match resumed {
                 Submit::Done => self.has_tag = true,
                 Submit::Blocked(waiter) => {
@@ -549,6 +551,7 @@ impl Process {
         let end = self
             .costs
             .charge(world.cpus, &mut d.lock, self.cpu, now, &steps);
+        d.release(end);
         self.recorder.spent(Mode::System, (end - start).0);
         world.fair.ran(self.id, end - start);
         if self.state == State::Running && end > now {

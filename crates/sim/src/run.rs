@@ -127,6 +127,9 @@ impl Sim {
         }
         let mut workers: Vec<Worker> = Vec::new();
         for (n, disk) in disks.iter_mut().enumerate() {
+            if !costs.free {
+                disk.driver.hold();
+            }
             if let Some(driver) = disk.driver.as_loop() {
                 driver.lend_cpu();
                 // One number for the worker, one for its ksoftirqd.
@@ -271,6 +274,8 @@ impl Sim {
         );
         self.disks[disk].advance(self.now, &mut ended, &mut woken);
         self.charge_kblockd(disk);
+        // What the interrupt itself gave to the drive.
+        self.disks[disk].release(self.now);
         self.deliver(disk, &mut ended, &mut woken);
         self.ended = ended;
         self.woken = woken;
@@ -410,8 +415,10 @@ impl Sim {
         for (hctx, steps) in disk.worked.drain(..) {
             if !self.costs.free {
                 let cpu = disk.queue.cpu_of(hctx);
-                self.costs
-                    .charge_kblockd(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
+                let costs = &self.costs;
+                let done =
+                    costs.charge_kblockd(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
+                disk.driver.release_queue(hctx, done);
                 if let Some(log) = self.cpus.log() {
                     let of_cpu = |p: &Process| p.cpu() == cpu;
                     log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
@@ -424,6 +431,8 @@ impl Sim {
         let now = self.now;
         let (processes, _, mut world) = self.split();
         act(&mut processes[pid], now, &mut world);
+        // What nobody is charged for does not wait for its CPU.
+        self.disks.iter_mut().for_each(|disk| disk.release(now));
         self.poke_workers(Some(self.processes[pid].cpu()));
         self.settle();
         if self.processes[pid].just_ended() {
