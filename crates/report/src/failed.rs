@@ -18,8 +18,12 @@ pub struct FailedIo {
     pub first_error: i32,
 }
 
-/// Units of I/O of a run that failed, and the first error.
+/// Units of I/O of a run that failed, and the first error. Those that a loss of
+/// power ended were meant to.
 pub fn failed_units(run: &Results) -> (u64, i32) {
+    if run.disks.iter().any(|disk| disk.power_loss.is_some()) {
+        return (0, 0);
+    }
     let units = run.jobs.iter().map(|job| job.total_errors).sum();
     let first = run.jobs.iter().map(|job| job.error).find(|e| *e != 0);
     (units, first.unwrap_or(0))
