@@ -64,16 +64,15 @@ fn beyond_the_end_is_eio_and_counted() {
         "off.trace",
         "0 0 0 8 1\n1000 0 99999999999 8 1\n2000 0 99999999999 8 0\n",
     );
-    let done = place
-        .blklab(&[
-            "run",
-            "off.trace",
-            "--drive",
-            "null",
-            "--output-format",
-            "json",
-        ])
-        .ok();
+    let done = place.blklab(&[
+        "run",
+        "off.trace",
+        "--drive",
+        "null",
+        "--output-format",
+        "json",
+    ]);
+    assert_eq!(done.status, 1, "{}", done.err);
     let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
     let job = &json["jobs"][0];
     assert_eq!(job["read"]["total_ios"], 1);
