@@ -95,8 +95,8 @@ impl StepCosts {
         cpus.run(cpu, now, scheduled + own, Mode::System)
     }
 
-    /// Charges a run of a hardware queue by kblockd to a CPU. Returns when it is
-    /// done.
+    /// Charges a run of a hardware queue by kblockd to a CPU. Returns when the
+    /// queue has been run.
     pub(crate) fn charge_kblockd(
         &self,
         cpus: &mut Cpus,
@@ -105,8 +105,11 @@ impl StepCosts {
         now: Nanos,
         steps: &Steps,
     ) -> Nanos {
+        // The way there was waited for before; what it costs the CPU is booked
+        // with the way back.
+        let done = self.charge(cpus, lock, cpu, now, steps);
         cpus.run(cpu, now, self.kblockd, Mode::System);
-        self.charge(cpus, lock, cpu, now, steps)
+        done
     }
 
     /// How long after a completion kblockd comes to what that made possible:
