@@ -5,13 +5,17 @@ use blklab_probe::{Mapping, Modelled, Plan, Probed, describe, probe};
 
 fn probed(name: &str, cliff_bytes: u64) -> Probed {
     let spec = registry::find(name).expect("known").expect("valid");
+    probed_as(&spec, cliff_bytes)
+}
+
+fn probed_as(spec: &DriveSpec, cliff_bytes: u64) -> Probed {
     let plan = Plan {
         writes: true,
         cliff_bytes,
         seed: 1,
     };
-    let mut target = Modelled::new(&spec, 1);
-    probe(&mut target, &plan, &mut |_| {}).unwrap_or_else(|e| panic!("{name}: {e}"))
+    let mut target = Modelled::new(spec, 1);
+    probe(&mut target, &plan, &mut |_| {}).unwrap_or_else(|e| panic!("{}: {e}", spec.name))
 }
 
 #[test]
@@ -54,12 +58,23 @@ fn ranges_are_told_from_stripes() {
 
 #[test]
 fn a_cliff_is_found_where_it_is() {
-    let seen = probed("nvme", 4 << 30);
+    // Planes that each fill their own blocks run out of step, and then no two of
+    // them program at once.
+    let text = registry::text("nvme").expect("known");
+    let text = text.replace("layout = ", "in_step = false\nlayout = ");
+    let spec = DriveSpec::parse("nvme", &text).unwrap_or_else(|e| panic!("{e}"));
+    let seen = probed_as(&spec, 4 << 30);
     let cliff = seen.cliff.value.expect("a cliff");
     assert!(cliff.behind < cliff.before * 0.75, "{cliff:?}");
     assert!(cliff.after_bytes < 4 << 30);
     let buffer = seen.buffer.value.expect("a buffer") as f64 / f64::from(32 << 20);
     assert!((0.7..1.3).contains(&buffer), "{buffer} of 32 MiB");
+}
+
+#[test]
+fn no_cliff_is_found_where_blocks_are_free() {
+    let seen = probed("nvme", 1 << 30);
+    assert!(seen.cliff.value.is_none(), "{:?}", seen.cliff.value);
 }
 
 #[test]
