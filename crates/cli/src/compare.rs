@@ -15,7 +15,7 @@ use crate::host;
 use crate::host_args::{HostArgs, WorldArg};
 use crate::inputs::{self, Work};
 use crate::output;
-use crate::run::{check_power_loss, refuse_pace, replay_mode, run_was_over};
+use crate::run::{check_power_loss, check_timeline, refuse_pace, replay_mode};
 use crate::served;
 
 /// The schedulers that are compared where none are named.
@@ -159,9 +159,7 @@ fn simulated(
     let runs = runs.map_err(Failure::mistake)?;
     let all: Vec<&Results> = runs.iter().flatten().collect();
     check_power_loss(power_loss_at, &all)?;
-    if record.is_some() && all.iter().all(|run| run.timeline.is_none()) {
-        return Err(run_was_over(&all));
-    }
+    check_timeline(record, &all)?;
     Ok(comparison(&schedulers, runs, origin))
 }
 

@@ -7,7 +7,7 @@ use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
 };
 use blklab_sim::{ReplayMode, ReplaySetup, Setup};
-use blklab_stats::Results;
+use blklab_stats::{Results, Window};
 
 use crate::args::{PaceArgs, Replay, RunArgs, RunFormat};
 use crate::compare::command_line;
@@ -66,9 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     .map_err(Failure::mistake)?;
     check_power_loss(power_loss_at, &[&results])?;
-    if record.is_some() && results.timeline.is_none() {
-        return Err(run_was_over(&[&results]));
-    }
+    check_timeline(record, &[&results])?;
     if args.output_format == RunFormat::Normal {
         // fio's text has no place for them, and its JSON has.
         let notes = results.notes.iter();
@@ -106,13 +104,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// A timeline that begins when nothing happens any more.
-pub(crate) fn run_was_over(runs: &[&Results]) -> Failure {
+/// A timeline that was asked for has to begin while something happens in a run.
+pub(crate) fn check_timeline(record: Option<Window>, runs: &[&Results]) -> Result<(), Failure> {
+    if record.is_none() || runs.iter().any(|run| run.timeline.is_some()) {
+        return Ok(());
+    }
     let end_ns = runs.iter().map(|run| run.elapsed_ns).max().unwrap_or(0);
-    Failure::mistake(format!(
+    Err(Failure::mistake(format!(
         "--timeline-start: the run was over after {:.3} ms; a timeline begins before",
         end_ns as f64 / 1e6
-    ))
+    )))
 }
 
 /// A power loss that was asked for has to have been in every run.
@@ -133,8 +134,11 @@ fn write_trace(path: &Path, results: &Results) -> Result<(), Failure> {
     if results.timeline.as_ref().is_some_and(|t| t.cut) {
         eprintln!("blklab: the timeline is full; it ends before its window does");
     }
-    let trace = perfetto::render(results).ok_or_else(|| run_was_over(&[results]))?;
-    output::write_file(path, &trace)
+    match perfetto::render(results) {
+        Some(trace) => output::write_file(path, &trace),
+        // `check_timeline` has seen that there is one.
+        None => Ok(()),
+    }
 }
 
 /// Writes the run as a page of its own.

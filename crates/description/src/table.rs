@@ -65,6 +65,15 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
+    /// Reads a key where it is there.
+    fn if_any<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce() -> Result<T, ReadError>,
+    ) -> Result<Option<T>, ReadError> {
+        self.get(key).map(|_| read()).transpose()
+    }
+
     fn require(
         &self,
         key: &'static str,
@@ -125,13 +134,7 @@ impl<'a> Table<'a> {
         range: RangeInclusive<u64>,
         default: u64,
     ) -> Result<u64, ReadError> {
-        match self.entries.contains_key(key) {
-            true => self.int(key, range),
-            false => {
-                self.asked.borrow_mut().push(key);
-                Ok(default)
-            }
-        }
+        Ok(self.int_if_any(key, range)?.unwrap_or(default))
     }
 
     /// A whole number, or nothing.
@@ -140,10 +143,7 @@ impl<'a> Table<'a> {
         key: &'static str,
         range: RangeInclusive<u64>,
     ) -> Result<Option<u64>, ReadError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(_) => self.int(key, range).map(Some),
-        }
+        self.if_any(key, || self.int(key, range))
     }
 
     /// A number with or without a fraction.
@@ -162,13 +162,8 @@ impl<'a> Table<'a> {
         range: RangeInclusive<f64>,
         default: f64,
     ) -> Result<f64, ReadError> {
-        match self.entries.contains_key(key) {
-            true => self.number(key, range),
-            false => {
-                self.asked.borrow_mut().push(key);
-                Ok(default)
-            }
-        }
+        let found = self.if_any(key, || self.number(key, range))?;
+        Ok(found.unwrap_or(default))
     }
 
     /// A span in microseconds, returned in nanoseconds.
@@ -183,13 +178,8 @@ impl<'a> Table<'a> {
         max_us: f64,
         default_ns: u64,
     ) -> Result<u64, ReadError> {
-        match self.entries.contains_key(key) {
-            true => self.micros(key, max_us),
-            false => {
-                self.asked.borrow_mut().push(key);
-                Ok(default_ns)
-            }
-        }
+        let found = self.if_any(key, || self.micros(key, max_us))?;
+        Ok(found.unwrap_or(default_ns))
     }
 
     /// `count` spans in microseconds, or one that stands for all of them.
@@ -242,10 +232,7 @@ impl<'a> Table<'a> {
 
     /// A line of text that may be left out.
     pub fn text_if_any(&self, key: &'static str) -> Result<Option<String>, ReadError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(_) => self.text(key).map(Some),
-        }
+        self.if_any(key, || self.text(key))
     }
 
     /// One of several words.
@@ -271,13 +258,8 @@ impl<'a> Table<'a> {
         words: &[(&str, T)],
         default: T,
     ) -> Result<T, ReadError> {
-        match self.entries.contains_key(key) {
-            true => self.choice(key, words),
-            false => {
-                self.asked.borrow_mut().push(key);
-                Ok(default)
-            }
-        }
+        let found = self.if_any(key, || self.choice(key, words))?;
+        Ok(found.unwrap_or(default))
     }
 
     /// Rows of so many numbers.

@@ -410,21 +410,24 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
         writeln!(out, "    write amplification={amplification:.2}")?;
     }
     for (index, channel) in device.channels.iter().enumerate() {
-        let busy = |ns: u64| ns as f64 * 100.0 / elapsed_ns.max(1) as f64;
         writeln!(
             out,
             "    channel {index}: reads={}, writes={}, bus={:.2}%, dies={:.2}%",
             channel.reads,
             channel.writes,
-            busy(channel.bus_busy_ns),
-            busy(channel.die_busy_ns)
+            percent_of(channel.bus_busy_ns, elapsed_ns),
+            percent_of(channel.die_busy_ns, elapsed_ns)
         )?;
     }
     Ok(())
 }
 
+/// A share of a span, in percent.
+fn percent_of(ns: u64, span_ns: u64) -> f64 {
+    ns as f64 * 100.0 / span_ns.max(1) as f64
+}
+
 fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64) -> fmt::Result {
-    let busy = |ns: u64| ns as f64 * 100.0 / elapsed_ns.max(1) as f64;
     let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
     let mean_ms = |ns: u64, count: u64| mean(ns, count) / 1e6;
     writeln!(
@@ -442,9 +445,9 @@ fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64
     writeln!(
         out,
         "    time: seeking={:.2}%, rotation={:.2}%, transfer={:.2}%",
-        busy(arm.seek_ns + arm.head_switch_ns),
-        busy(arm.rotation_ns),
-        busy(arm.transfer_ns),
+        percent_of(arm.seek_ns + arm.head_switch_ns, elapsed_ns),
+        percent_of(arm.rotation_ns, elapsed_ns),
+        percent_of(arm.transfer_ns, elapsed_ns),
     )?;
     writeln!(
         out,

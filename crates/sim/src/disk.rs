@@ -1,6 +1,6 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, Op, RequestQueue, Steps, TraceEvent};
+use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, RequestQueue, Steps, TraceEvent};
 use blklab_device::DriveSpec;
 use blklab_driver::{Driver, RequestEnd};
 use blklab_stats::{
@@ -125,13 +125,7 @@ impl Disk {
                 - before.power_loss_acknowledged_sectors,
         };
         for id in self.queue.busy_requests() {
-            let kind = match self.queue.request(id).op {
-                Op::Read => 0,
-                Op::Write | Op::WriteZeroes => 1,
-                Op::Discard => 2,
-                Op::Flush => 3,
-            };
-            loss.failed[kind] += 1;
+            loss.failed[self.queue.request(id).op.stat_group()] += 1;
             self.ends.push(RequestEnd {
                 id,
                 at: now,

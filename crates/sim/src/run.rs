@@ -274,8 +274,10 @@ impl Sim {
         );
         self.disks[disk].advance(self.now, &mut ended, &mut woken);
         self.charge_kblockd(disk);
-        // What the interrupt itself gave to the drive.
-        self.disks[disk].release(self.now);
+        if !self.costs.free {
+            // What the interrupt itself gave to the drive.
+            self.disks[disk].release(self.now);
+        }
         self.deliver(disk, &mut ended, &mut woken);
         self.ended = ended;
         self.woken = woken;
@@ -431,8 +433,10 @@ impl Sim {
         let now = self.now;
         let (processes, _, mut world) = self.split();
         act(&mut processes[pid], now, &mut world);
-        // What nobody is charged for does not wait for its CPU.
-        self.disks.iter_mut().for_each(|disk| disk.release(now));
+        if !self.costs.free {
+            // What nobody is charged for does not wait for its CPU.
+            self.disks.iter_mut().for_each(|disk| disk.release(now));
+        }
         self.poke_workers(Some(self.processes[pid].cpu()));
         self.settle();
         if self.processes[pid].just_ended() {
