@@ -1,19 +1,31 @@
 //! Histograms, counters and the one [`Results`] type that every world fills.
 
+mod buckets;
+mod cpu;
+mod device;
 mod estimate;
+mod fairness;
+mod hdd;
 mod histogram;
+mod job;
+mod queue;
 mod results;
+mod sample;
+mod ssd;
 mod timeline;
 
+pub use buckets::{BatchBuckets, DepthBuckets};
+pub use cpu::{CpuSlice, CpuTimes};
+pub use device::{ChannelStats, DeviceStats, DieStats, FetchStats, WearStats};
 pub use estimate::{Estimate, Significance, student_t95};
+pub use fairness::jain_index;
+pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};
-pub use results::{
-    ArmStats, BatchBuckets, ChannelStats, CollectionStats, Counter, CpuSlice, CpuStats, CpuTimes,
-    DepthBuckets, DeviceStats, DieStats, DirResults, DiskStats, FetchStats, GroupResults,
-    HwQueueStats, JobResults, JobSetup, LevellingStats, MergeStats, PowerLoss, ProcessResults,
-    QueueStats, RequestKind, RequestStats, Results, Sample, SchedulerStats, SlcStats, WearStats,
-    World, jain_index,
-};
+pub use job::{CpuStats, DirResults, GroupResults, JobResults, JobSetup, ProcessResults};
+pub use queue::{Counter, HwQueueStats, QueueStats, RequestKind, RequestStats, SchedulerStats};
+pub use results::{DiskStats, PowerLoss, Results, World};
+pub use sample::Sample;
+pub use ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
     StepKind, Timeline, Window, Work,

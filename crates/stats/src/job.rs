@@ -1,0 +1,183 @@
+//! What fio reports of a job, its processes and its reporting group.
+
+use crate::buckets::{BatchBuckets, DepthBuckets};
+use crate::histogram::Histogram;
+use crate::sample::Sample;
+/// What fio reports of a job.
+#[derive(Clone, Debug, Default)]
+pub struct JobResults {
+    /// Its `name`.
+    pub name: String,
+    /// Its `description`.
+    pub description: Option<String>,
+    /// fio's `groupid`.
+    pub group_id: u32,
+    /// Index of the first process counted here, from zero over all jobs.
+    pub process: u32,
+    /// How many processes are summed here (`group_reporting`).
+    pub members: u32,
+    /// The options of its section as written, in order, for fio's JSON.
+    pub options: Vec<(String, String)>,
+    /// Reads.
+    pub read: DirResults,
+    /// Writes.
+    pub write: DirResults,
+    /// Trims.
+    pub trim: DirResults,
+    /// `fsync`/`fdatasync` latency.
+    pub sync_ns: Histogram,
+    /// `fsync`/`fdatasync` calls.
+    pub syncs: u64,
+    /// Running time of the job in nanoseconds, ramp left out.
+    pub runtime_ns: u64,
+    /// CPU of its processes.
+    pub cpu: CpuStats,
+    /// In-flight depth at submission (1, 2, 4, ... 64+).
+    pub depth: DepthBuckets,
+    /// Requests a submit call.
+    pub submit: BatchBuckets,
+    /// Completions a reap.
+    pub complete: BatchBuckets,
+    /// The highest error (errno) a unit of I/O ended with; zero for none.
+    pub error: i32,
+    /// Units of I/O that ended in an error.
+    pub total_errors: u64,
+    /// `iodepth` as given.
+    pub iodepth: u32,
+    /// `percentile_list` as given or fio's default.
+    pub percentiles: Vec<f64>,
+    /// `latency_target` and friends: the target in nanoseconds, zero for none.
+    pub latency_target_ns: u64,
+    /// What fio's first line on a job tells; no line where `rw` is empty.
+    pub setup: JobSetup,
+    /// Its processes one by one, as far as they are known one by one.
+    pub processes: Vec<ProcessResults>,
+}
+
+impl JobResults {
+    /// The running times of all its processes together, in nanoseconds: fio's
+    /// `job_runtime`, and what its CPU percentages are of.
+    pub fn total_runtime_ns(&self) -> u64 {
+        match &self.processes[..] {
+            [] => self.runtime_ns,
+            each => each.iter().map(|process| process.runtime_ns).sum(),
+        }
+    }
+}
+
+/// One process of a job: what fairness and start-up times are reckoned from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessResults {
+    /// The job's `name`.
+    pub job: String,
+    /// Its number over all jobs, from zero.
+    pub process: u32,
+    /// Bytes it read, wrote and trimmed.
+    pub bytes: u64,
+    /// How long it ran in nanoseconds, ramp left out.
+    pub runtime_ns: u64,
+    /// The share that is due to it against those of others; `None` where its
+    /// class has none (real time, idle).
+    pub weight: Option<f64>,
+    /// It came to the end of its work, where others are stopped by `runtime`
+    /// or `exitall`.
+    pub finished: bool,
+}
+
+impl ProcessResults {
+    /// Mean bandwidth in bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        rate(self.bytes, self.runtime_ns)
+    }
+}
+
+/// What fio's first line on a job tells of its options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobSetup {
+    /// `rw` by fio's name for it.
+    pub rw: String,
+    /// Smallest and largest block in bytes: reads, writes, trims.
+    pub block_bytes: [(u64, u64); 3],
+    /// `ioengine`.
+    pub ioengine: String,
+}
+
+/// One direction of a job.
+#[derive(Clone, Debug, Default)]
+pub struct DirResults {
+    /// Units of I/O done.
+    pub ios: u64,
+    /// Bytes done.
+    pub bytes: u64,
+    /// Units that ended short or in error.
+    pub short_ios: u64,
+    /// Submission latency: from when the engine is told to when the kernel has it.
+    pub slat_ns: Histogram,
+    /// Completion latency: from then to the completion.
+    pub clat_ns: Histogram,
+    /// Both.
+    pub lat_ns: Histogram,
+    /// Running time of this direction in nanoseconds.
+    pub runtime_ns: u64,
+    /// Bandwidth in bytes a second, sampled every half second as fio does.
+    pub bw_samples: Sample,
+    /// IOPS, sampled likewise.
+    pub iops_samples: Sample,
+}
+
+impl DirResults {
+    /// Mean bandwidth in bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        rate(self.bytes, self.runtime_ns)
+    }
+
+    /// Mean IOPS.
+    pub fn iops(&self) -> f64 {
+        rate(self.ios, self.runtime_ns)
+    }
+
+    /// Adds the figures of a process that ran beside this one (for
+    /// `group_reporting` and totals).
+    pub fn merge(&mut self, other: &DirResults) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.short_ios += other.short_ios;
+        self.slat_ns.merge(&other.slat_ns);
+        self.clat_ns.merge(&other.clat_ns);
+        self.lat_ns.merge(&other.lat_ns);
+        self.runtime_ns = self.runtime_ns.max(other.runtime_ns);
+        self.bw_samples.sum_rates(&other.bw_samples);
+        self.iops_samples.sum_rates(&other.iops_samples);
+    }
+}
+
+fn rate(amount: u64, ns: u64) -> f64 {
+    if ns == 0 {
+        return 0.0;
+    }
+    amount as f64 * 1e9 / ns as f64
+}
+
+/// CPU use of a job's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuStats {
+    /// User time in nanoseconds.
+    pub user_ns: u64,
+    /// System time in nanoseconds.
+    pub system_ns: u64,
+    /// Context switches.
+    pub context_switches: u64,
+}
+
+/// fio's per-group summary.
+#[derive(Clone, Debug, Default)]
+pub struct GroupResults {
+    /// fio's `groupid`.
+    pub group_id: u32,
+    /// Reads, summed over its jobs.
+    pub read: DirResults,
+    /// Writes, likewise.
+    pub write: DirResults,
+    /// Trims, likewise.
+    pub trim: DirResults,
+}
