@@ -34,6 +34,29 @@ fn json_has_the_fields_that_fio_scripts_read() {
     assert_eq!(json["blklab"]["scheduler"], "mq-deadline");
 }
 
+/// What the scheduler counts and what its queue counts are of the same time:
+/// a ramp is left out of both.
+#[test]
+fn a_ramp_is_in_no_count() {
+    let place = Place::new();
+    let job = "[job]\nfilename=/dev/a\ndirect=1\nrw=randread\nbs=4k\nioengine=libaio\n\
+               iodepth=8\ntime_based\nruntime=20ms\nramp_time=100ms\nsize=1g\n";
+    place.file("ramp.fio", job);
+    let args = ["run", "ramp.fio", "--scheduler", "mq-deadline"];
+    let done = place
+        .blklab(&[&args[..], &["--output-format", "json"]].concat())
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let disk = &json["blklab"]["disks"][0];
+    let served = disk["queue"]["ios"]["read"].as_u64().expect("reads");
+    let dispatched = disk["scheduler"]["dispatched"].as_u64().expect("a count");
+    // Those in the drive at either end are in one of the two.
+    assert!(
+        served > 0 && served.abs_diff(dispatched) <= 8,
+        "{served} served, {dispatched} dispatched"
+    );
+}
+
 #[test]
 fn the_text_looks_like_fios() {
     let place = Place::new();

@@ -204,7 +204,8 @@ pub trait Elevator: Send {
     /// Writes one of them: numbers that [`Attribute::parse`] took.
     fn set_attribute(&mut self, _name: &str, _numbers: &[u64]) {}
 
-    /// What it decided so far, for tables: a name and a count each.
+    /// What it decided so far, for tables: a name and a count each. Counts only
+    /// grow: what is told of a time is the difference of its ends.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

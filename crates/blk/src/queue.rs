@@ -197,6 +197,8 @@ pub struct RequestQueue {
     pub(crate) merge: MergeState,
     pub(crate) trace: Trace,
     pub(crate) elevator: Option<Box<dyn Elevator>>,
+    /// What it had counted when counters were last set to zero.
+    elevator_counted: Vec<(&'static str, u64)>,
     pub(crate) hctxs: Vec<Hctx>,
     /// Software queues.
     pub(crate) ctxs: Vec<RqList>,
@@ -259,6 +261,7 @@ impl RequestQueue {
             merge: MergeState::new(config.limits.clone()),
             trace: Trace::default(),
             elevator: None,
+            elevator_counted: Vec::new(),
             hctxs: hctxs.collect(),
             ctxs: vec![RqList::new(); config.nr_cpus],
             cpu_map,
@@ -305,6 +308,7 @@ impl RequestQueue {
             None => self.queue_depth,
         };
         self.elevator = elevator;
+        self.elevator_counted.clear();
         self.resize_sched_tags();
     }
 
@@ -497,8 +501,21 @@ impl RequestQueue {
         counters
     }
 
+    /// What the scheduler decided since counters were last set to zero, or since
+    /// it came.
+    pub fn elevator_counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.elevator.as_ref().map(|e| e.counters());
+        let mut counters = counters.unwrap_or_default();
+        for ((_, count), (_, before)) in counters.iter_mut().zip(&self.elevator_counted) {
+            *count -= before;
+        }
+        counters
+    }
+
     /// Sets all counters to zero, at the end of a ramp.
     pub fn reset_counters(&mut self, now: Nanos) {
+        let counted = self.elevator.as_ref().map(|e| e.counters());
+        self.elevator_counted = counted.unwrap_or_default();
         self.counters = QueueCounters::default();
         self.merge.merges = [0; 4];
         self.in_flight_since = now;

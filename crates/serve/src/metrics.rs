@@ -156,7 +156,7 @@ fn samples(visit: &Visit<'_>) -> Vec<Sample> {
     let elevator = disk.queue().elevator();
     let name = elevator.map_or("none", |e| e.name());
     samples.push(("scheduler_info", format!("scheduler=\"{name}\""), 1.0));
-    for (event, count) in elevator.map(|e| e.counters()).unwrap_or_default() {
+    for (event, count) in disk.queue().elevator_counters() {
         let label = format!("scheduler=\"{name}\",event=\"{event}\"");
         samples.push(("scheduler_events_total", label, count as f64));
     }

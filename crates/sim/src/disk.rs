@@ -199,7 +199,7 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
             dispatch_busy,
         }
     });
-    let counters = queue.elevator().map(|e| e.counters());
+    let counters = queue.elevator_counters().into_iter();
     DiskStats {
         name: name.to_string(),
         counted_ns: now.0,
@@ -216,8 +216,6 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
         },
         scheduler: SchedulerStats {
             counters: counters
-                .unwrap_or_default()
-                .into_iter()
                 .map(|(name, value)| Counter { name, value })
                 .collect(),
         },

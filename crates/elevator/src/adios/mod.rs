@@ -423,7 +423,6 @@ impl Elevator for Adios {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("batches", self.batches),
-            ("largest batch", self.largest_batch),
             ("requests merged", self.merged),
             ("dispatched", self.dispatched),
         ]
