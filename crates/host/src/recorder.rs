@@ -107,8 +107,10 @@ impl Sink for Recorder {
         match &mut self.writer {
             Writer::Tracefs(writer) => writer.lost(events),
             Writer::Blkparse(text) => text.lost(events).map_err(|e| fault(&self.path, e)),
-            // The form has no word for it; the number is told at the end.
-            Writer::Blktrace(_) => Ok(()),
+            Writer::Blktrace(files) => {
+                files.lost += events;
+                Ok(())
+            }
         }
     }
 }
@@ -164,6 +166,8 @@ struct PerCpu {
     stem: String,
     drive: Dev,
     files: Vec<Option<BlktraceWriter<Out>>>,
+    /// Events that were lost since the last.
+    lost: u64,
 }
 
 impl PerCpu {
@@ -179,6 +183,7 @@ impl PerCpu {
             stem: stem.to_string(),
             drive,
             files: Vec::new(),
+            lost: 0,
         };
         // What cannot be written is found out before anything is recorded.
         let name = files.name(0);
@@ -205,7 +210,10 @@ impl PerCpu {
     }
 
     fn event(&mut self, event: &blklab_workload::trace::tracefs::Event<'_>) -> io::Result<()> {
-        self.of(event.cpu as usize)?.event(event)
+        let lost = std::mem::take(&mut self.lost);
+        let file = self.of(event.cpu as usize)?;
+        file.lost(lost);
+        file.event(event)
     }
 
     fn finish(mut self) -> io::Result<()> {

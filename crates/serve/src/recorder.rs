@@ -141,8 +141,10 @@ impl<W: Write> Writer<W> {
     }
 
     fn batch(&mut self, batch: &Batch, dev: Dev) -> io::Result<()> {
-        if let (Writer::Text(to), 1..) = (&mut *self, batch.lost) {
-            writeln!(to, "{}", lost_line(batch.lost))?;
+        match (&mut *self, batch.lost) {
+            (_, 0) => {}
+            (Writer::Text(to), lost) => writeln!(to, "{}", lost_line(lost))?,
+            (Writer::Blktrace(writer), lost) => writer.lost(lost),
         }
         for event in &batch.events {
             let task = match event.submitter {

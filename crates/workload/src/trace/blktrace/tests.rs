@@ -111,19 +111,21 @@ fn kind(told: &Told) -> EventKind<'static> {
 
 fn binary(events: &[Told]) -> Vec<u8> {
     let mut writer = BlktraceWriter::new(Vec::new(), DEV);
-    for told in events {
-        let done = writer.event(&Event {
-            task: told.0.process,
-            pid: told.0.pid,
-            cpu: told.0.cpu,
-            irq: false,
-            need_resched: false,
-            at_ns: told.0.at_ns,
-            kind: kind(told),
-        });
-        done.expect("memory takes it");
-    }
+    events.iter().for_each(|told| write(&mut writer, told));
     writer.finish().expect("memory takes it")
+}
+
+fn write(writer: &mut BlktraceWriter<Vec<u8>>, told: &Told) {
+    let done = writer.event(&Event {
+        task: told.0.process,
+        pid: told.0.pid,
+        cpu: told.0.cpu,
+        irq: false,
+        need_resched: false,
+        at_ns: told.0.at_ns,
+        kind: kind(told),
+    });
+    done.expect("memory takes it");
 }
 
 /// The lines that blkparse prints of files, or of what it is piped.
@@ -144,8 +146,33 @@ fn judged(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<Vec
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(said, "", "blkparse complains");
     let text = String::from_utf8_lossy(&done.stdout);
-    let lines = text.lines().take_while(|line| !line.starts_with("CPU"));
-    Some(lines.map(str::to_owned).collect())
+    Some(text.lines().map(str::to_owned).collect())
+}
+
+/// Of what blkparse prints, the events before its statistics.
+fn events_of(mut lines: Vec<String>) -> Vec<String> {
+    let events = lines.iter().position(|line| line.starts_with("CPU"));
+    lines.truncate(events.unwrap_or(lines.len()));
+    lines
+}
+
+#[test]
+fn blkparse_counts_what_was_lost() {
+    let mut writer = BlktraceWriter::new(Vec::new(), DEV);
+    let events = events();
+    let of_a_cpu = events.iter().filter(|told| told.0.cpu == 0);
+    for (n, told) in of_a_cpu.enumerate() {
+        if n == 2 {
+            writer.lost(7);
+        }
+        write(&mut writer, told);
+    }
+    let place = Scratch::new();
+    let bytes = writer.finish().unwrap();
+    if let Some(lines) = judged(&place, &["-i", "-"], Some(&bytes)) {
+        let skips = lines.iter().find(|line| line.starts_with("Skips"));
+        assert!(skips.is_some_and(|s| s.contains("(7")), "{skips:?}");
+    }
 }
 
 #[test]
@@ -162,10 +189,10 @@ fn blkparse_prints_what_our_own_text_says() {
         place.write_bytes(&format!("t.blktrace.{cpu}"), &binary(&events));
     }
     if let Some(theirs) = judged(&place, &["-i", "t"], None) {
-        assert_eq!(theirs, ours);
+        assert_eq!(events_of(theirs), ours);
     }
     if let Some(theirs) = judged(&place, &["-i", "-"], Some(&binary(&events))) {
-        assert_eq!(theirs, ours);
+        assert_eq!(events_of(theirs), ours);
     }
 }
 

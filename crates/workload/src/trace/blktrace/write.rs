@@ -33,6 +33,8 @@ pub struct BlktraceWriter<W> {
     to: W,
     /// Events so far of each CPU: readers look for gaps.
     sequences: BTreeMap<u32, u32>,
+    /// Events that were lost since the last.
+    lost: u32,
     /// Processes whose names were told.
     named: BTreeSet<u32>,
     /// The drive of events that name none, such as a plug.
@@ -45,9 +47,19 @@ impl<W: Write> BlktraceWriter<W> {
         BlktraceWriter {
             to,
             sequences: BTreeMap::new(),
+            lost: 0,
             named: BTreeSet::new(),
             device: number(dev),
         }
+    }
+
+    /// Tells that so many events were lost before the next. The form has no word
+    /// for it: the kernel leaves a gap in a CPU's sequence numbers, and blkparse
+    /// counts it as skips if it reads from a pipe. Whose they were is not known,
+    /// so the gap is that of the next event's CPU.
+    pub fn lost(&mut self, events: u64) {
+        let events = u32::try_from(events).unwrap_or(u32::MAX);
+        self.lost = self.lost.saturating_add(events);
     }
 
     /// Writes one event. Those for which blktrace has no form, as probes on a
@@ -66,7 +78,9 @@ impl<W: Write> BlktraceWriter<W> {
             self.name(event, body.device)?;
         }
         let sequence = self.sequences.entry(event.cpu).or_default();
-        *sequence = sequence.wrapping_add(1);
+        *sequence = sequence
+            .wrapping_add(std::mem::take(&mut self.lost))
+            .wrapping_add(1);
         let sequence = *sequence;
         match event.kind {
             EventKind::Unplug { requests, .. } => {
