@@ -152,17 +152,18 @@ impl RequestQueue {
         {
             elevator.finish_request(&mut ctx, id);
         }
-        let hctx = self.rqs[id].hctx as usize;
-        if let Some(tag) = self.rqs[id].tag.take() {
-            self.hctxs[hctx].tags.put(tag.index() as u32);
+        let rq = &mut self.rqs[id];
+        let hctx = rq.hctx as usize;
+        let (tag, internal_tag) = (rq.tag.take(), rq.internal_tag.take());
+        self.rqs.remove(id);
+        let h = &mut self.hctxs[hctx];
+        if let Some(tag) = tag {
+            h.tags.put(tag.index() as u32);
         }
-        if let Some(tag) = self.rqs[id].internal_tag.take()
-            && let Some(tags) = &mut self.hctxs[hctx].sched_tags
-        {
+        if let (Some(tag), Some(tags)) = (internal_tag, &mut h.sched_tags) {
             tags.put(tag.index() as u32);
         }
         self.wake_waiters(hctx);
-        self.rqs.remove(id);
         self.restart(now, hctx);
     }
 

@@ -727,10 +727,10 @@ impl RequestQueue {
         rq.io_start = now;
         let status = driver.queue_rq(now, rq.hctx as usize, id, rq, last);
         if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
+            rq.rq_flags.set(RqFlags::IN_FLIGHT);
+            let further_pages = rq.sectors.saturating_sub(1) / SECTORS_PER_PAGE;
             self.steps.issues += 1;
-            let pages = self.rqs[id].sectors.div_ceil(SECTORS_PER_PAGE);
-            self.steps.further_pages += u64::from(pages.saturating_sub(1));
-            self.rqs[id].rq_flags.set(RqFlags::IN_FLIGHT);
+            self.steps.further_pages += u64::from(further_pages);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }
         status

@@ -625,9 +625,11 @@ impl RequestQueue {
 /// nothing to move it behind.
 #[inline]
 fn hand_over<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
-    if out.is_empty() {
-        std::mem::swap(from, out);
-    } else if !from.is_empty() {
-        out.append(from);
+    if from.is_empty() {
+        return;
+    }
+    match out.is_empty() {
+        true => std::mem::swap(from, out),
+        false => out.append(from),
     }
 }

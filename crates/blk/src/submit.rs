@@ -43,7 +43,7 @@ impl RequestQueue {
         self.trace.bio(now, TraceKind::BioQueue, &work);
         if work.sectors <= self.merge.limits.max_request_sectors(work.op) {
             let whole = self.rqs.insert_bio(work, None);
-            return self.submit_part(now, cpu, plug, whole, None, driver);
+            return self.submit_part(now, cpu, plug, (whole, &work), None, driver);
         }
         if work.flags.has(BioFlags::NOWAIT) {
             // Some parts would be under way when another had to wait.
@@ -72,10 +72,10 @@ impl RequestQueue {
                 // Each turn of blk_mq_get_tag's loop starts with a run.
                 let hctx = self.cpu_map[waiter.cpu].0 as usize;
                 self.run_hw_queue(now, hctx, driver);
-                match self.alloc_request(now, waiter.cpu, &bio) {
+                match self.alloc_request(now, waiter.cpu, (part, &bio)) {
                     Some(id) => {
                         let mut plug = plug;
-                        self.start_request(now, plug.as_deref_mut(), part, id, driver);
+                        self.start_request(now, plug.as_deref_mut(), id, driver);
                         match rest {
                             Some(rest) => self.submit_rest(now, waiter.cpu, plug, rest, driver),
                             None => Submit::Done,
@@ -166,7 +166,7 @@ impl RequestQueue {
             self.rqs.bios[parent].pending += 1;
             let id = self.rqs.insert_bio(part, Some(parent));
             let rest = Some(Rest { bio: left, parent });
-            match self.submit_part(now, cpu, plug.as_deref_mut(), id, rest, driver) {
+            match self.submit_part(now, cpu, plug.as_deref_mut(), (id, &part), rest, driver) {
                 Submit::Done => {}
                 blocked => return blocked,
             }
@@ -183,18 +183,17 @@ impl RequestQueue {
         now: Nanos,
         cpu: usize,
         mut plug: Option<&mut Plug>,
-        part: BioId,
+        (part, bio): (BioId, &Bio),
         rest: Option<Rest>,
         driver: &mut D,
     ) -> Submit {
         self.steps.bios += 1;
-        let bio = self.rqs.bios[part].bio;
-        if self.try_merge(now, cpu, plug.as_deref_mut(), part, &bio) {
+        if self.try_merge(now, cpu, plug.as_deref_mut(), part, bio) {
             return Submit::Done;
         }
-        match self.alloc_or_run(now, cpu, &bio, driver) {
+        match self.alloc_or_run(now, cpu, (part, bio), driver) {
             Some(id) => {
-                self.start_request(now, plug, part, id, driver);
+                self.start_request(now, plug, id, driver);
                 Submit::Done
             }
             None if bio.flags.has(BioFlags::NOWAIT) => {
@@ -213,7 +212,7 @@ impl RequestQueue {
 
     /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
     /// is queued.
-    #[inline]
+    #[inline(always)]
     fn try_merge(
         &mut self,
         now: Nanos,
@@ -226,6 +225,21 @@ impl RequestQueue {
             return false;
         }
         let held = plug.and_then(|plug| plug.list.back());
+        if held.is_none() && self.elevator.is_none() && self.ctxs[cpu].is_empty() {
+            return false;
+        }
+        self.merge_with_any(now, cpu, held, part, bio)
+    }
+
+    /// The same where there is something that it could be merged with.
+    fn merge_with_any(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        held: Option<RequestId>,
+        part: BioId,
+        bio: &Bio,
+    ) -> bool {
         let merged = held
             .filter(|&id| self.attempt_merge_with(now, id, bio) == Attempt::Merged)
             .or_else(|| self.merge_into_queue(now, cpu, bio));
@@ -301,11 +315,11 @@ impl RequestQueue {
         &mut self,
         now: Nanos,
         cpu: usize,
-        bio: &Bio,
+        part: (BioId, &Bio),
         driver: &mut D,
     ) -> Option<RequestId> {
-        match self.alloc_request(now, cpu, bio) {
-            None => self.run_and_alloc(now, cpu, bio, driver),
+        match self.alloc_request(now, cpu, part) {
+            None => self.run_and_alloc(now, cpu, part, driver),
             some => some,
         }
     }
@@ -315,15 +329,15 @@ impl RequestQueue {
         &mut self,
         now: Nanos,
         cpu: usize,
-        bio: &Bio,
+        part: (BioId, &Bio),
         driver: &mut D,
     ) -> Option<RequestId> {
-        if bio.flags.has(BioFlags::NOWAIT) {
+        if part.1.flags.has(BioFlags::NOWAIT) {
             return None;
         }
         let hctx = self.cpu_map[cpu].0 as usize;
         self.run_hw_queue(now, hctx, driver);
-        self.alloc_request(now, cpu, bio)
+        self.alloc_request(now, cpu, part)
     }
 
     /// Whether a request for this bio could be had at once.
@@ -334,9 +348,14 @@ impl RequestQueue {
         self.hctxs[hctx].alloc_tags().has_free(shallow)
     }
 
-    /// A request with a tag, if there is one.
+    /// A request with a tag for a bio, if there is one.
     #[inline(always)]
-    fn alloc_request(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
+    fn alloc_request(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        (part, bio): (BioId, &Bio),
+    ) -> Option<RequestId> {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
         let shallow = match self.elevator.as_deref_mut() {
@@ -352,6 +371,7 @@ impl RequestQueue {
         let mut rq = request_of(bio, segments, now);
         rq.ctx = cpu as u16;
         rq.hctx = hctx;
+        rq.bios = Some((part, part));
         if has_sched {
             rq.internal_tag = Some(tag);
             rq.rq_flags.set(RqFlags::SCHED_TAGS);
@@ -373,23 +393,22 @@ impl RequestQueue {
         &mut self,
         now: Nanos,
         plug: Option<&mut Plug>,
-        part: BioId,
         id: RequestId,
         driver: &mut D,
     ) {
         self.trace.request(now, TraceKind::GetRq, &self.rqs, id);
-        self.rqs[id].bios = Some((part, part));
-        let is_write = self.rqs[id].is_write();
+        let rq = &self.rqs[id];
+        let (hctx, use_sched) = (rq.hctx as usize, rq.rq_flags.has(RqFlags::USE_SCHED));
+        let (is_write, is_flush) = (rq.is_write(), rq.flags.has(FLUSH_FLAGS));
         self.count_in_flight(now, is_write, 1);
-        if self.rqs[id].flags.has(FLUSH_FLAGS) && self.insert_flush(now, id) {
+        if is_flush && self.insert_flush(now, id) {
             return;
         }
         if let Some(plug) = plug {
             return self.add_to_plug(now, plug, id, driver);
         }
-        let rq = &self.rqs[id];
-        let (hctx, use_sched) = (rq.hctx as usize, rq.rq_flags.has(RqFlags::USE_SCHED));
-        let busy = self.hctxs[hctx].dispatch_busy > 0 && (self.hctxs.len() == 1 || !rq.is_sync());
+        let busy = self.hctxs[hctx].dispatch_busy > 0
+            && (self.hctxs.len() == 1 || !self.rqs[id].is_sync());
         if use_sched || busy {
             self.insert_request(now, id, InsertAt::Tail);
             self.run_after_insert(now, hctx, driver);
@@ -629,15 +648,17 @@ impl RequestQueue {
         last: bool,
         driver: &mut D,
     ) -> Issue {
-        let hctx = self.rqs[id].hctx as usize;
+        let rq = &mut self.rqs[id];
+        let hctx = rq.hctx as usize;
         if self.hctxs[hctx].stopped || self.quiesced {
             return Issue::NotNow;
         }
-        if !self.get_budget(driver) {
+        if !driver.get_budget() {
+            self.budget_wanted = true;
             return Issue::NotNow;
         }
-        self.rqs[id].rq_flags.set(RqFlags::BUDGET);
-        if !self.get_driver_tag(id) {
+        rq.rq_flags.set(RqFlags::BUDGET);
+        if rq.tag.is_none() && !self.get_driver_tag(id) {
             self.put_budget(id, driver);
             return Issue::NotNow;
         }

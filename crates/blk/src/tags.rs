@@ -17,27 +17,27 @@ struct Word {
     taken: u64,
     /// Freed; they can be taken again once the others are used up.
     cleared: u64,
+    /// Those that there are.
+    all: u64,
 }
 
 impl Word {
-    /// Takes one of the first `depth` tags, the first at or behind `from` if
-    /// there is one (`sbitmap_find_bit_in_word`).
+    /// Takes one of the `usable` tags, the first at or behind `from` if there is
+    /// one (`sbitmap_find_bit_in_word`).
     #[inline]
-    fn take(&mut self, depth: u32, from: u32) -> Option<u32> {
-        let usable = u64::MAX.checked_shr(64 - depth).unwrap_or(0);
+    fn take(&mut self, usable: u64, from: u32) -> Option<u32> {
         if !self.taken & usable == 0 {
             self.taken &= !std::mem::take(&mut self.cleared);
         }
         let free = !self.taken & usable;
-        let behind = free & u64::MAX.checked_shl(from).unwrap_or(0);
-        let bit = match behind {
-            0 => free,
-            _ => behind,
-        }
-        .trailing_zeros();
-        if bit == u64::BITS {
+        if free == 0 {
             return None;
         }
+        let bit = match free & u64::MAX << from {
+            0 => free,
+            behind => behind,
+        }
+        .trailing_zeros();
         self.taken |= 1 << bit;
         Some(bit)
     }
@@ -48,6 +48,8 @@ impl Word {
 pub struct Tags {
     words: Vec<Word>,
     depth: u32,
+    /// Words that this depth needs; after a shrink there may be more.
+    nr_words: u32,
     shift: u32,
     /// Where the search starts: at the tag freed last, or behind the one taken
     /// last where that was here.
@@ -61,16 +63,18 @@ impl Tags {
     /// `depth` free tags.
     pub fn new(depth: u32) -> Tags {
         let shift = word_shift(depth);
-        let words = (depth as usize).div_ceil(1 << shift);
-        Tags {
-            words: vec![Word::default(); words],
-            depth,
+        let mut tags = Tags {
+            words: Vec::new(),
+            depth: 0,
+            nr_words: 0,
             shift,
             hint: 0,
             in_use: 0,
-            wake_batch: wake_batch(depth, None),
+            wake_batch: 0,
             freed: 0,
-        }
+        };
+        tags.resize(depth);
+        tags
     }
 
     /// How many there are.
@@ -86,11 +90,14 @@ impl Tags {
     /// Changes how many there are (`sbitmap_queue_resize`). Words keep their
     /// size. Tags beyond the new depth that are taken stay so until they are put.
     pub fn resize(&mut self, depth: u32) {
-        let words = (depth as usize).div_ceil(1 << self.shift);
-        if words > self.words.len() {
-            self.words.resize(words, Word::default());
-        }
+        self.nr_words = depth.div_ceil(1 << self.shift);
+        let words = self.words.len().max(self.nr_words as usize);
+        self.words.resize(words, Word::default());
         self.depth = depth;
+        for (number, word) in self.words.iter_mut().enumerate() {
+            let behind = depth.saturating_sub((number as u32) << self.shift);
+            word.all = first_bits(behind.min(1 << self.shift));
+        }
         self.wake_batch = wake_batch(depth, None);
     }
 
@@ -103,17 +110,18 @@ impl Tags {
     /// all are taken in this way (`sbitmap_find_bit`).
     #[inline(always)]
     pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
-        // After a shrink there may be more words than depth needs.
-        let nr_words = self.depth.div_ceil(1 << self.shift);
         if self.hint >= self.depth {
             self.hint = 0;
         }
         let (hint, mask) = (self.hint, (1 << self.shift) - 1);
         let mut word = hint >> self.shift;
         let mut from = if shallow.is_some() { hint & mask } else { 0 };
-        for _ in 0..nr_words {
-            let depth = self.word_depth(word, shallow);
-            if let Some(bit) = self.words[word as usize].take(depth, from) {
+        for _ in 0..self.nr_words {
+            let usable = match shallow {
+                None => self.words[word as usize].all,
+                Some(shallow) => first_bits(self.word_depth(word, shallow)),
+            };
+            if let Some(bit) = self.words[word as usize].take(usable, from) {
                 let tag = (word << self.shift) + bit;
                 if tag == hint {
                     self.hint = if tag + 2 < self.depth { tag + 1 } else { 0 };
@@ -122,7 +130,11 @@ impl Tags {
                 return Some(tag);
             }
             from = 0;
-            word = if word + 1 < nr_words { word + 1 } else { 0 };
+            word = if word + 1 < self.nr_words {
+                word + 1
+            } else {
+                0
+            };
         }
         self.hint = 0;
         None
@@ -130,11 +142,13 @@ impl Tags {
 
     /// Whether [`Tags::get`] would find one.
     pub fn has_free(&self, shallow: Option<u32>) -> bool {
-        let nr_words = self.depth.div_ceil(1 << self.shift);
-        (0..nr_words).any(|word| {
-            let depth = self.word_depth(word, shallow);
-            let Word { taken, cleared } = self.words[word as usize];
-            (!taken | cleared).trailing_zeros() < depth
+        (0..self.nr_words).any(|number| {
+            let word = self.words[number as usize];
+            let usable = match shallow {
+                None => word.all,
+                Some(shallow) => first_bits(self.word_depth(number, shallow)),
+            };
+            (!word.taken | word.cleared) & usable != 0
         })
     }
 
@@ -171,16 +185,21 @@ impl Tags {
 
     /// Tags of a word that may be taken: its share of `shallow`, where the first
     /// words get what does not divide evenly (`__map_depth_with_shallow`).
-    #[inline]
-    fn word_depth(&self, word: u32, shallow: Option<u32>) -> u32 {
+    fn word_depth(&self, word: u32, shallow: u32) -> u32 {
         let all = (self.depth - (word << self.shift)).min(1 << self.shift);
-        let Some(shallow) = shallow.filter(|&shallow| shallow < self.depth) else {
+        if shallow >= self.depth {
             return all;
-        };
+        }
         let (share, depth) = (all as u64 * shallow as u64, self.depth as u64);
         let extra = share % depth >= (word as u64 + 1) * all as u64;
         (share / depth) as u32 + extra as u32
     }
+}
+
+/// A word with its first `n` bits set.
+#[inline]
+fn first_bits(n: u32) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - n).unwrap_or(0)
 }
 
 /// The kernel aims at four words or more (`sbitmap_calculate_shift`).

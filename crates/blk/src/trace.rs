@@ -79,11 +79,15 @@ impl Trace {
     }
 
     /// Records an event of a request.
-    #[inline]
+    #[inline(always)]
     pub fn request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
-        if !self.on {
-            return;
+        if self.on {
+            self.note_request(at, kind, rqs, id);
         }
+    }
+
+    #[cold]
+    fn note_request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
         let rq = &rqs[id];
         self.events.push(TraceEvent {
             at,
@@ -99,11 +103,15 @@ impl Trace {
     }
 
     /// Records an event of a bio.
-    #[inline]
+    #[inline(always)]
     pub fn bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
-        if !self.on {
-            return;
+        if self.on {
+            self.note_bio(at, kind, bio);
         }
+    }
+
+    #[cold]
+    fn note_bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
         self.events.push(TraceEvent {
             at,
             kind,
@@ -118,11 +126,15 @@ impl Trace {
     }
 
     /// Records an event of neither.
-    #[inline]
+    #[inline(always)]
     pub fn mark(&mut self, at: Nanos, kind: TraceKind) {
         if self.on {
-            let bio = Bio::new(Op::Read, Sector(0), 0);
-            self.bio(at, kind, &bio);
+            self.note_mark(at, kind);
         }
+    }
+
+    #[cold]
+    fn note_mark(&mut self, at: Nanos, kind: TraceKind) {
+        self.note_bio(at, kind, &Bio::new(Op::Read, Sector(0), 0));
     }
 }

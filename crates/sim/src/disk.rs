@@ -20,6 +20,8 @@ pub(crate) struct Disk {
     /// and the steps.
     pub(crate) worked: Vec<(usize, Steps)>,
     ends: Vec<RequestEnd>,
+    /// When the drive, run ahead, ended them; zero where it was not.
+    ran_to: Nanos,
     /// Since when it counts.
     counts_from: Nanos,
     power_loss: Option<PowerLoss>,
@@ -47,6 +49,7 @@ impl Disk {
             lock: Lock::default(),
             worked: Vec::new(),
             ends: Vec::new(),
+            ran_to: Nanos::ZERO,
             counts_from: Nanos::ZERO,
             power_loss: None,
         })
@@ -76,7 +79,11 @@ impl Disk {
     #[inline]
     pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Nanos {
         let limit = limit.min(self.queue.next_event());
-        self.driver.advance_to_completion(limit, &mut self.ends)
+        let reached = self.driver.advance_to_completion(limit, &mut self.ends);
+        if !self.ends.is_empty() {
+            self.ran_to = reached;
+        }
+        reached
     }
 
     /// Whether [`Disk::advance`] has anything to do at `now`.
@@ -89,9 +96,10 @@ impl Disk {
     /// that may go on.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
-        if self.driver.next_event() <= now {
+        if self.ran_to < now && self.driver.next_event() <= now {
             self.driver.advance(now, &mut self.ends);
         }
+        self.ran_to = Nanos::ZERO;
         for end in self.ends.drain(..) {
             self.queue
                 .complete(now, end.id, end.status, &mut self.driver);

@@ -192,6 +192,7 @@ impl Plan {
         Err(self.pace_from.saturating_add(Nanos(at_ns)))
     }
 
+    #[inline(always)]
     fn issued(&mut self, now: Nanos, dir: Direction, bytes: u64) {
         if let Some(pacing) = &mut self.pacing {
             pacing.issued(dir, bytes);

@@ -116,6 +116,8 @@ pub(crate) struct Process {
     is_synchronous: bool,
     /// Its engine submits so that nothing waits.
     nowait: bool,
+    /// Threads of its engine's submit for it.
+    has_threads: bool,
     write_flags: BioFlags,
     depth: u32,
     state: State,
@@ -174,6 +176,7 @@ impl Process {
             cgroup: CgroupId::ROOT,
             is_synchronous,
             nowait: spec.engine == Engine::IoUring || spec.nowait,
+            has_threads: spec.engine == Engine::Posixaio,
             write_flags: write_flags(&spec),
             depth,
             state: State::Running,
@@ -314,7 +317,7 @@ impl Process {
         self.ios[slot as usize].status = status;
         self.in_flight -= 1;
         self.done.push_back(slot);
-        if self.spec.engine == Engine::Posixaio
+        if self.has_threads
             && let Some(next) = self.aio.done(self.ios[slot as usize].disk)
         {
             self.run_aio_thread(now, next, world);
@@ -479,7 +482,7 @@ impl Process {
             self.recorder.submitted(depth, size);
         }
         while let Some(&slot) = self.batch.get(self.submitted) {
-            if !self.paid && self.pay_ahead(now, world) {
+            if !self.costs.free && !self.paid && self.pay_ahead(now, world) {
                 return;
             }
             self.paid = false;
@@ -518,7 +521,6 @@ impl Process {
 
     /// Pays for what comes before a submission: the program's decision, and the
     /// call into the kernel. Returns true where that takes time.
-    #[inline]
     fn pay_ahead(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
         self.paid = true;
         let user = self.costs.user_submit;
@@ -536,11 +538,17 @@ impl Process {
         !self.batch.is_empty()
     }
 
+    /// The block layer's steps so far, where more of them will be charged.
+    #[inline]
+    fn steps_to_charge(&self, disk: &Disk) -> Option<Steps> {
+        (!self.costs.free).then(|| disk.queue.steps())
+    }
+
     /// Charges what the block layer did for this process since `before`.
     #[inline]
-    fn charge(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
-        if !self.costs.free {
-            self.charge_steps(now, disk, before, world);
+    fn charge(&mut self, now: Nanos, disk: usize, before: Option<Steps>, world: &mut World<'_>) {
+        if let Some(before) = before {
+            self.charge_steps(now, disk, &before, world);
         }
     }
 
@@ -561,10 +569,10 @@ impl Process {
 
     fn unplug(&mut self, now: Nanos, disk: usize, world: &mut World<'_>) {
         let d = &mut world.disks[disk];
-        let before = d.queue.steps();
+        let before = self.steps_to_charge(d);
         d.queue
             .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
-        self.charge(now, disk, &before, world);
+        self.charge(now, disk, before, world);
         if let Some(log) = world.cpus.log() {
             log.was_for(self.id);
         }
@@ -574,16 +582,16 @@ impl Process {
     #[inline]
     fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
         let disk = self.ios[slot as usize].disk;
-        if self.spec.engine == Engine::Posixaio {
+        if self.has_threads {
             if self.aio.enqueue(disk, slot) {
                 self.run_aio_thread(now, slot, world);
             }
             return;
         }
         let bio = self.bio(slot, self.nowait);
-        let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let d = &mut world.disks[disk];
-        let before = d.queue.steps();
+        let before = self.steps_to_charge(d);
+        let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
@@ -591,7 +599,7 @@ impl Process {
             self.waiter = Some((disk, waiter));
             self.sleep(now, State::Tag, world);
         }
-        self.charge(now, disk, &before, world);
+        self.charge(now, disk, before, world);
         let made = first..world.disks[disk].queue.requests_made();
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
@@ -625,7 +633,7 @@ impl Process {
         let disk = self.ios[slot as usize].disk;
         let bio = self.bio(slot, self.spec.nowait);
         let d = &mut world.disks[disk];
-        let before = d.queue.steps();
+        let before = self.steps_to_charge(d);
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
         let made = first..d.queue.requests_made();
@@ -638,7 +646,7 @@ impl Process {
             world.fair.ran(self.id, wake);
             world.cpus.run(self.cpu, now, wake, Mode::System);
         }
-        self.charge(now, disk, &before, world);
+        self.charge(now, disk, before, world);
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
@@ -678,12 +686,18 @@ impl Process {
 
     /// Takes at least `min` completions and at most
     /// `iodepth_batch_complete_max`. Returns false where it waits for them.
-    #[inline]
+    #[inline(always)]
     fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World<'_>) -> bool {
-        if (self.done.len() as u32) < min {
-            self.sleep(now, State::Completions(min), world);
-            return false;
+        let enough = self.done.len() as u32 >= min;
+        match enough {
+            true => self.take_done(now, min, world),
+            false => self.sleep(now, State::Completions(min), world),
         }
+        enough
+    }
+
+    /// Takes completions, of which there are at least `min`.
+    fn take_done(&mut self, now: Nanos, min: u32, world: &mut World<'_>) {
         let max = self.spec.batch_complete_max.max(min);
         let mut taken = 0;
         while taken < max
@@ -709,7 +723,6 @@ impl Process {
         self.recorder.reaped(taken);
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
         self.spend(now, cost, Mode::User, world);
-        true
     }
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that

@@ -133,7 +133,7 @@ impl Recorder {
         clippy::too_many_arguments,
         reason = "what fio records of an I/O, each once"
     )]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn completed(
         &mut self,
         now: Nanos,

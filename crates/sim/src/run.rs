@@ -288,6 +288,12 @@ impl Sim {
     /// process that gave it to them.
     #[inline]
     fn poke_workers(&mut self, by: Option<usize>) {
+        if !self.workers.is_empty() {
+            self.poke_each(by);
+        }
+    }
+
+    fn poke_each(&mut self, by: Option<usize>) {
         for at in 0..self.workers.len() {
             self.with_worker(at, |w, now, costs, world| w.poke(now, by, costs, world));
         }
@@ -339,7 +345,9 @@ impl Sim {
     /// (those refused on the spot).
     fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         while !ended.is_empty() || !woken.is_empty() {
-            self.let_on(disk, woken);
+            if !woken.is_empty() {
+                self.let_on(disk, woken);
+            }
             for end in ended.drain(..) {
                 let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
                 self.end_io(disk, pid, slot, end.status);
@@ -354,9 +362,6 @@ impl Sim {
     /// comes back; and those that are woken together each take one before any of
     /// them has come to its next bio.
     fn let_on(&mut self, disk: usize, woken: &mut Vec<u64>) {
-        if woken.is_empty() {
-            return;
-        }
         let mut resumed = std::mem::take(&mut self.resumed);
         for ticket in woken.drain(..) {
             let mut waiters = self.waiters.iter();
@@ -375,14 +380,20 @@ impl Sim {
 
     /// An I/O of a process ended in the drive. Where interrupts cost time, the
     /// process hears of it when its CPU has handled one.
+    #[inline]
     fn end_io(&mut self, disk: usize, pid: usize, slot: u32, status: IoStatus) {
-        let cpu = self.processes[pid].cpu();
-        if self.costs.free {
-            if let Some(log) = self.cpus.log() {
-                log.ended((pid, slot), (cpu, self.now), disk);
-            }
-            return self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
+        if !self.costs.free {
+            return self.end_io_at_cost(disk, pid, slot, status);
         }
+        let (cpu, now) = (self.processes[pid].cpu(), self.now);
+        if let Some(log) = self.cpus.log() {
+            log.ended((pid, slot), (cpu, now), disk);
+        }
+        self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
+    }
+
+    fn end_io_at_cost(&mut self, disk: usize, pid: usize, slot: u32, status: IoStatus) {
+        let cpu = self.processes[pid].cpu();
         if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
             let untold = Untold { pid, slot, status };
             return self.with_worker(at, |w, now, costs, world| {
@@ -412,7 +423,14 @@ impl Sim {
     }
 
     /// Charges what kblockd did to the CPUs that it did it on.
+    #[inline]
     fn charge_kblockd(&mut self, disk: usize) {
+        if !self.disks[disk].worked.is_empty() {
+            self.charge_worked(disk);
+        }
+    }
+
+    fn charge_worked(&mut self, disk: usize) {
         let disk = &mut self.disks[disk];
         for (hctx, steps) in disk.worked.drain(..) {
             if !self.costs.free {
@@ -434,8 +452,7 @@ impl Sim {
         let (processes, _, mut world) = self.split();
         act(&mut processes[pid], now, &mut world);
         if !self.costs.free {
-            // What nobody is charged for does not wait for its CPU.
-            self.disks.iter_mut().for_each(|disk| disk.release(now));
+            self.release_all(now);
         }
         self.poke_workers(Some(self.processes[pid].cpu()));
         self.settle();
@@ -444,9 +461,22 @@ impl Sim {
         }
     }
 
+    /// What nobody is charged for does not wait for its CPU.
+    fn release_all(&mut self, now: Nanos) {
+        self.disks.iter_mut().for_each(|disk| disk.release(now));
+    }
+
     /// Delivers what was refused on the spot: that has ended without an event of
     /// the drive. What comes of it is settled in the same loop.
+    #[inline]
     fn settle(&mut self) {
+        if self.disks.iter().any(|d| d.queue.has_ended()) {
+            self.deliver_refused();
+        }
+    }
+
+    #[cold]
+    fn deliver_refused(&mut self) {
         if std::mem::replace(&mut self.settling, true) {
             return;
         }

@@ -42,6 +42,7 @@ impl TaskLog {
     }
 
     /// What ran since the last call was for this process.
+    #[cold]
     pub(crate) fn was_for(&mut self, process: usize) {
         for task in &mut self.tasks[self.unnamed..] {
             task.process = process as u32;
@@ -50,6 +51,7 @@ impl TaskLog {
     }
 
     /// What ran since the last call was a queue being run for this process.
+    #[cold]
     pub(crate) fn dispatched_for(&mut self, process: usize) {
         for task in &mut self.tasks[self.unnamed..] {
             task.work = CpuWork::Dispatch;
@@ -59,6 +61,7 @@ impl TaskLog {
 
     /// A process submitted an I/O, of which these requests were made (none
     /// where it was merged). Where that took no time it is a mark.
+    #[cold]
     pub(crate) fn submitted(
         &mut self,
         (process, slot): (usize, u32),
@@ -80,6 +83,7 @@ impl TaskLog {
     }
 
     /// An interrupt ended an I/O. Where that took no time it is a mark.
+    #[cold]
     pub(crate) fn ended(
         &mut self,
         (process, slot): (usize, u32),

@@ -44,6 +44,8 @@ struct Ring {
     /// Counted without end; the place is the remainder.
     first: usize,
     after_last: usize,
+    /// The latest time that was put in.
+    latest: u64,
 }
 
 impl Ring {
@@ -52,6 +54,7 @@ impl Ring {
             places: vec![(0, 0); 64].into_boxed_slice(),
             first: 0,
             after_last: 0,
+            latest: 0,
         }
     }
 
@@ -72,6 +75,15 @@ impl Ring {
         if self.after_last - self.first == self.places.len() {
             self.grow();
         }
+        if entry.0 < self.latest {
+            return self.insert_before_others(entry);
+        }
+        self.latest = entry.0;
+        self.set(self.after_last, entry);
+        self.after_last += 1;
+    }
+
+    fn insert_before_others(&mut self, entry: (u64, u32)) {
         let mut at = self.after_last;
         while at != self.first && self.get(at - 1).0 > entry.0 {
             self.set(at, self.get(at - 1));

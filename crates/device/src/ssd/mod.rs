@@ -297,7 +297,8 @@ impl Ssd {
     fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
         let taken_ns = self.controller_ns.max(visible_ns);
         self.controller_ns = taken_ns + self.interval_ns(command);
-        if !self.takes(command) {
+        let takes = self.takes(command);
+        if !takes {
             self.commands[index as usize].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
@@ -321,7 +322,10 @@ impl Ssd {
             // Nothing happens inside before it arrives, and nothing that comes
             // later from outside can arrive earlier, since the controller takes
             // no longer for this than for a write: it may as well be there.
-            return self.arrive(at_ns, index);
+            return match command.op {
+                HostOp::Read if takes => self.start_read(at_ns, index),
+                _ => self.arrive(at_ns, index),
+            };
         }
         self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
     }
@@ -333,7 +337,7 @@ impl Ssd {
     }
 
     /// Takes the next step.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, done: &mut Vec<Completion>) {
         let Some((now_ns, lane, event)) = self.backend.lanes.pop() else {
             return;
@@ -378,19 +382,25 @@ impl Ssd {
     /// A read needs its entries of the map first.
     #[inline]
     fn start_read(&mut self, now_ns: u64, index: u32) {
-        if self.cmt.is_some() {
-            let (first, last) = self.slots_of(index);
-            let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
-            self.commands[index as usize].parts = fetches;
-            if fetches > 0 {
-                return self.read_ahead(now_ns, first, last);
-            }
+        if self.cmt.is_some() && self.waits_for_map(now_ns, index) {
+            return;
         }
         self.read_mapped(now_ns, index);
         if self.read_ahead.is_some() {
             let (first, last) = self.slots_of(index);
             self.read_ahead(now_ns, first, last);
         }
+    }
+
+    /// Whether pages of the map have to be read before a read.
+    fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
+        let (first, last) = self.slots_of(index);
+        let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
+        self.commands[index as usize].parts = fetches;
+        if fetches > 0 {
+            self.read_ahead(now_ns, first, last);
+        }
+        fetches > 0
     }
 
     /// The first and the last map unit of a command.
@@ -404,15 +414,23 @@ impl Ssd {
     /// Turns a read into one operation for every page it touches.
     #[inline(always)]
     fn read_mapped(&mut self, now_ns: u64, index: u32) {
+        let command = &self.commands[index as usize];
+        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+        let first_slot = command.first_byte >> unit_bits;
+        let last_slot = (command.first_byte + command.bytes - 1) >> unit_bits;
+        match first_slot == last_slot {
+            true => self.read_slot(now_ns, index, first_slot as u32),
+            false => self.read_slots(now_ns, index),
+        }
+    }
+
+    /// Reads of several map units.
+    fn read_slots(&mut self, now_ns: u64, index: u32) {
         let Active {
             first_byte, bytes, ..
         } = self.commands[index as usize];
         let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
         let end = first_byte + bytes;
-        let first_slot = (first_byte >> unit_bits) as u32;
-        if (end - 1) >> unit_bits == first_slot as u64 {
-            return self.read_slot(now_ns, index, first_slot);
-        }
         let mut from_dram = 0;
         let mut byte = first_byte;
         // The run of slots that lie side by side in one page.
@@ -460,7 +478,7 @@ impl Ssd {
     }
 
     /// Reads within one map unit, as most reads are.
-    #[inline]
+    #[inline(always)]
     fn read_slot(&mut self, now_ns: u64, index: u32, slot: u32) {
         let command = &mut self.commands[index as usize];
         let (first_byte, bytes) = (command.first_byte, command.bytes);
@@ -585,7 +603,7 @@ impl Ssd {
     }
 
     /// Tells whoever wanted an operation of its end.
-    #[inline]
+    #[inline(always)]
     fn op_done(&mut self, now_ns: u64, op: &Op) {
         #[cfg(test)]
         if let Some(witness) = &mut self.witness {
@@ -694,29 +712,21 @@ impl Device for Ssd {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        loop {
-            let next_ns = self.next_ns();
-            if next_ns > now.0 || next_ns == u64::MAX {
-                return;
-            }
-            self.step(done);
-        }
+        while self.advance_to_completion(now, done) < now {}
     }
 
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
-        let mut reached_ns = u64::MAX;
+        let mut limit_ns = limit.0;
         loop {
             let next_ns = self.next_ns();
-            if next_ns > reached_ns {
-                return Nanos(reached_ns);
-            }
-            if next_ns > limit.0 || next_ns == u64::MAX {
-                return limit;
+            if next_ns > limit_ns || next_ns == u64::MAX {
+                return Nanos(limit_ns);
             }
             self.step(done);
             if done.len() > before {
-                reached_ns = next_ns;
+                // What else happens at this time still belongs to it.
+                limit_ns = next_ns;
             }
         }
     }

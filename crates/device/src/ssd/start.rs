@@ -80,6 +80,13 @@ impl Start {
     /// The physical slot of a logical one; `None` where it holds nothing.
     #[inline]
     pub(crate) fn place(&self, placement: &Placement, slot: u32) -> Option<u32> {
+        match self.content {
+            Content::Nothing => None,
+            _ => self.place_of_content(placement, slot),
+        }
+    }
+
+    fn place_of_content(&self, placement: &Placement, slot: u32) -> Option<u32> {
         let (page, in_page) = self.slots_per_page.split(slot);
         let home = placement.home(page);
         let at = match &self.content {

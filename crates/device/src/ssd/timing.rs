@@ -86,8 +86,16 @@ impl Timing {
 
     /// The array at work. Each level has its own time. What is programmed in
     /// parts is programmed with the last of them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn array_ns(&self, op: &Op) -> u64 {
+        match op.kind {
+            OpKind::Read if !op.slc => of_level(&self.read_ns, op.page >> self.part_bits),
+            _ => self.other_array_ns(op),
+        }
+    }
+
+    /// The same for all but reads of pages with more than one bit a cell.
+    fn other_array_ns(&self, op: &Op) -> u64 {
         if op.slc {
             return self.slc_ns[op.kind as usize];
         }

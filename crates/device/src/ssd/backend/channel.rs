@@ -12,10 +12,13 @@ pub(super) struct Channel {
     pub(super) free_ns: u64,
     /// An event at `free_ns` is on its way.
     pub(super) scheduled: bool,
-    pub(super) output: VecDeque<u32>,
+    output: VecDeque<u32>,
     /// Units that could start something.
-    pub(super) ready: u64,
-    pub(super) turn: u32,
+    ready: u64,
+    /// Whoever waits for the bus: data that is ready, units that could start.
+    waiting: u32,
+    /// The place of the unit whose turn it is.
+    turn: u32,
     pub(super) units: u32,
     pub(super) first_unit: u32,
     /// Units at work, and since when at least one is.
@@ -32,6 +35,7 @@ impl Channel {
             scheduled: false,
             output: VecDeque::with_capacity(units as usize),
             ready: 0,
+            waiting: 0,
             turn: 0,
             units,
             first_unit,
@@ -45,38 +49,55 @@ impl Channel {
     /// Who waits for the bus is about to change.
     #[inline]
     pub(super) fn note_queue(&mut self, now_ns: u64) {
-        let (output, ready) = (&self.output, self.ready);
-        self.queue
-            .was(now_ns, || output.len() as u32 + ready.count_ones());
+        self.queue.was(now_ns, || self.waiting);
     }
 
-    /// Whoever waits for the bus: data that is ready, units that could start.
+    /// How many wait for the bus.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
-        self.output.len() as u32 + self.ready.count_ones()
+        self.waiting
+    }
+
+    /// Units that could start something.
+    #[inline]
+    pub(super) fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    /// Whether data waits for the bus.
+    #[inline]
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
     }
 
     #[inline]
     pub(super) fn set_ready(&mut self, now_ns: u64, bit: u64) {
         self.note_queue(now_ns);
+        self.waiting += (self.ready & bit == 0) as u32;
         self.ready |= bit;
     }
 
     #[inline]
     pub(super) fn clear_ready(&mut self, now_ns: u64, bit: u64) {
         self.note_queue(now_ns);
+        self.waiting -= (self.ready & bit != 0) as u32;
         self.ready &= !bit;
     }
 
     #[inline]
     pub(super) fn put_output(&mut self, now_ns: u64, index: u32) {
         self.note_queue(now_ns);
+        self.waiting += 1;
         self.output.push_back(index);
     }
 
     #[inline]
     pub(super) fn take_output(&mut self, now_ns: u64) -> Option<u32> {
+        if self.output.is_empty() {
+            return None;
+        }
         self.note_queue(now_ns);
+        self.waiting -= 1;
         self.output.pop_front()
     }
 
@@ -92,13 +113,19 @@ impl Channel {
     /// The next unit in turn among those that could start something.
     #[inline]
     pub(super) fn next_ready(&self) -> u32 {
-        let turn = self.turn % self.units;
-        let later = self.ready >> turn;
+        let later = self.ready >> self.turn;
         let place = match later {
             0 => self.ready.trailing_zeros(),
-            _ => turn + later.trailing_zeros(),
+            _ => self.turn + later.trailing_zeros(),
         };
         self.first_unit + place
+    }
+
+    /// A unit had its turn; the one behind it is next.
+    #[inline]
+    pub(super) fn had_turn(&mut self, unit_index: u32) {
+        let next = unit_index - self.first_unit + 1;
+        self.turn = if next < self.units { next } else { 0 };
     }
 
     /// Neither taken nor promised to anybody.

@@ -78,40 +78,54 @@ impl Backend {
         {
             return Some(queue);
         }
-        let heads = [
-            (Queue::Reads, unit.reads.head()),
-            (Queue::Programs, unit.programs.head()),
-            (Queue::Erases, unit.erases.head()),
-        ];
-        let startable = |(queue, head): &(Queue, u32)| {
-            *head != NONE && (*queue != Queue::Programs || self.any_startable(*head))
+        let only_reads_wait = unit.programs.is_empty() && unit.erases.is_empty();
+        let chosen = match only_reads_wait && self.scheduling != Scheduling::Fcfs {
+            true => (!unit.reads.is_empty()).then_some(Queue::Reads),
+            false => self.choose_among_all(unit),
         };
-        let mut waiting = heads.into_iter().filter(startable);
-        let chosen = match self.scheduling {
-            Scheduling::ReadPriority if unit.reads_in_a_row >= self.reads_in_a_row => waiting
-                .clone()
-                .find(|(queue, head)| match queue {
-                    Queue::Reads => false,
-                    Queue::Programs => true,
-                    _ => !self.is_read(unit, self.ops[*head].block),
-                })
-                .or_else(|| waiting.next()),
-            Scheduling::ReadPriority => waiting.next(),
-            Scheduling::OutOfOrder | Scheduling::Paq => {
-                waiting.min_by_key(|(_, head)| self.ops[*head].arrival)
+        // A background erase must not take the page of a read that waits for its
+        // turn.
+        let background = unit.reads.is_empty() && !unit.background.is_empty();
+        chosen.or(background.then_some(Queue::Background))
+    }
+
+    /// Which queue is next of those whose first may start.
+    fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
+        let reads = !unit.reads.is_empty();
+        let programs = !unit.programs.is_empty() && self.any_startable(unit.programs.head());
+        let erases = !unit.erases.is_empty();
+        if self.scheduling == Scheduling::ReadPriority {
+            let had_their_turn = unit.reads_in_a_row >= self.reads_in_a_row;
+            if reads && !had_their_turn {
+                return Some(Queue::Reads);
             }
-            Scheduling::Fcfs => waiting
-                .min_by_key(|(_, head)| self.ops[*head].arrival)
-                .filter(|(_, head)| self.in_order.front() == Some(&self.ops[*head].arrival)),
-        };
-        match chosen {
-            Some((queue, _)) => Some(queue),
-            // A background erase must not take the page of a read that waits
-            // for its turn.
-            None => {
-                (unit.reads.is_empty() && !unit.background.is_empty()).then_some(Queue::Background)
+            if programs {
+                return Some(Queue::Programs);
+            }
+            let may_erase = erases && !self.is_read(unit, self.ops[unit.erases.head()].block);
+            return match may_erase {
+                true => Some(Queue::Erases),
+                false => reads.then_some(Queue::Reads),
+            };
+        }
+        let mut oldest: Option<(u64, Queue)> = None;
+        for (waits, list, queue) in [
+            (reads, unit.reads, Queue::Reads),
+            (programs, unit.programs, Queue::Programs),
+            (erases, unit.erases, Queue::Erases),
+        ] {
+            if waits {
+                let arrival = self.ops[list.head()].arrival;
+                oldest = match oldest {
+                    Some(older) if older.0 <= arrival => Some(older),
+                    _ => Some((arrival, queue)),
+                };
             }
         }
+        let (arrival, queue) = oldest?;
+        let has_turn =
+            self.scheduling != Scheduling::Fcfs || self.in_order.front() == Some(&arrival);
+        has_turn.then_some(queue)
     }
 
     /// Whether one of a list's programs may start: its data is complete, and no

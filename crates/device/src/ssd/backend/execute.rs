@@ -63,51 +63,68 @@ impl Backend {
     /// does.
     #[inline(always)]
     pub(super) fn transfer(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+        let command_ns = self.timing.command_ns(kind);
+        let (data_ns, array_ns) = self.count_op(unit_index, kind, group.head());
+        match group.is_single() {
+            true => (command_ns + data_ns, array_ns),
+            false => {
+                let (further_ns, longest_ns) = self.transfer_others(unit_index, kind, group);
+                let bus_ns = command_ns + data_ns + further_ns;
+                (bus_ns, array_ns.max(longest_ns))
+            }
+        }
+    }
+
+    /// What the others of a multi-plane command add to its time on the bus, and
+    /// the longest of their times in the array.
+    fn transfer_others(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+        self.counts.multi_plane += 1;
+        let (mut bus_ns, mut array_ns) = (0, 0);
+        let mut index = self.ops[group.head()].next;
+        while index != NONE {
+            let (data_ns, op_ns) = self.count_op(unit_index, kind, index);
+            bus_ns += self.timing.plane_command_ns + data_ns;
+            array_ns = op_ns.max(array_ns);
+            index = self.ops[index].next;
+        }
+        (bus_ns, array_ns)
+    }
+
+    /// How long one operation's data takes the bus, and itself the array.
+    #[inline(always)]
+    fn count_op(&mut self, unit_index: u32, kind: OpKind, index: u32) -> (u64, u64) {
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
-        let (mut bus_ns, mut array_ns) = (self.timing.command_ns(kind), 0);
-        let mut index = group.head();
-        let (first, mut multi_plane) = (index, 0);
-        while index != NONE {
-            let op = &self.ops[index];
-            let mut op_ns = self.timing.array_ns(op);
-            if let Some(page) = self.timing.physical_page(op) {
-                let sensed = (kind == OpKind::Read).then_some((op.block, page));
-                let before = std::mem::replace(&mut self.sensed[op.plane as usize], sensed);
-                if sensed.is_some() && sensed == before {
-                    // Another part of it is asked for while it is in the
-                    // plane's page register.
-                    op_ns = 0;
-                }
+        let op = &self.ops[index];
+        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
+        if let Some(page) = self.timing.physical_page(op) {
+            let sensed = (kind == OpKind::Read).then_some((op.block, page));
+            let before = std::mem::replace(&mut self.sensed[op.plane as usize], sensed);
+            if sensed.is_some() && sensed == before {
+                // Another part of it is asked for while it is in the plane's
+                // page register.
+                array_ns = 0;
             }
-            array_ns = op_ns.max(array_ns);
-            self.plane_busy_ns[op.plane as usize] += op_ns;
-            if index != first {
-                bus_ns += self.timing.plane_command_ns;
-                multi_plane = 1;
-            }
-            match kind {
-                OpKind::Read => {
-                    channel.stats.reads += 1;
-                    if op.source == Source::Host {
-                        let lost_ns = unit.writing.held_ns - op.write_clock_ns;
-                        self.counts.behind_writes += (lost_ns > 0) as u64;
-                        self.counts.behind_writes_ns += lost_ns;
-                        self.counts.waited_for_collection(
-                            unit.collecting.held_ns - op.collection_clock_ns,
-                        );
-                    }
-                }
-                OpKind::Program => {
-                    bus_ns += self.timing.program_data_ns(op);
-                    self.counts.copybacks += (op.copies != NONE) as u64;
-                    channel.stats.writes += 1;
-                }
-                OpKind::Erase => self.counts.erases += 1,
-            }
-            index = op.next;
         }
-        self.counts.multi_plane += multi_plane;
-        (bus_ns, array_ns)
+        self.plane_busy_ns[op.plane as usize] += array_ns;
+        match kind {
+            OpKind::Read => {
+                channel.stats.reads += 1;
+                if op.source == Source::Host {
+                    let lost_ns = unit.writing.held_ns - op.write_clock_ns;
+                    self.counts.behind_writes += (lost_ns > 0) as u64;
+                    self.counts.behind_writes_ns += lost_ns;
+                    self.counts
+                        .waited_for_collection(unit.collecting.held_ns - op.collection_clock_ns);
+                }
+            }
+            OpKind::Program => {
+                data_ns = self.timing.program_data_ns(op);
+                self.counts.copybacks += (op.copies != NONE) as u64;
+                channel.stats.writes += 1;
+            }
+            OpKind::Erase => self.counts.erases += 1,
+        }
+        (data_ns, array_ns)
     }
 }

@@ -246,7 +246,7 @@ impl Backend {
     pub(crate) fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
         let channel = &mut self.channels[channel_index as usize];
         channel.scheduled = false;
-        if channel.ready != 0 || !channel.output.is_empty() {
+        if channel.waiting() > 0 {
             self.arbitrate(now_ns, channel_index);
         }
     }
@@ -313,7 +313,7 @@ impl Backend {
         let channel = &self.channels[channel_index as usize];
         if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
-        } else if !channel.output.is_empty() || channel.ready != 0 {
+        } else if channel.waiting() > 0 {
             self.counts.channel_conflicts += 1;
             self.schedule_bus(channel_index);
         }
@@ -335,7 +335,7 @@ impl Backend {
     /// Gives the free bus to data that is ready, else to an idle unit.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
         if self.scheduling == Scheduling::Paq
-            && !self.channels[channel_index as usize].output.is_empty()
+            && self.channels[channel_index as usize].has_output()
             && self.clump(now_ns, channel_index)
         {
             return self.schedule_bus(channel_index);
@@ -347,15 +347,14 @@ impl Backend {
         if let Some(index) = channel.take_output(now_ns) {
             return self.carry(now_ns, channel_index, index);
         }
-        while self.channels[channel_index as usize].ready != 0 {
+        while self.channels[channel_index as usize].ready() != 0 {
             let unit_index = self.channels[channel_index as usize].next_ready();
-            let started = self.start(now_ns, unit_index);
-            let channel = &mut self.channels[channel_index as usize];
-            if !started {
+            if !self.start(now_ns, unit_index) {
                 continue;
             }
-            channel.turn = unit_index - channel.first_unit + 1;
-            if channel.ready != 0 {
+            let channel = &mut self.channels[channel_index as usize];
+            channel.had_turn(unit_index);
+            if channel.ready() != 0 {
                 self.schedule_bus(channel_index);
             }
             return;
@@ -364,7 +363,7 @@ impl Backend {
 
     /// Units of a channel that could start something.
     pub(crate) fn ready_units(&self, channel_index: u32) -> u64 {
-        self.channels[channel_index as usize].ready
+        self.channels[channel_index as usize].ready()
     }
 
     /// Starts a read on a unit, by its place on the channel, if it is idle and

@@ -105,6 +105,15 @@ impl Held {
     pub(super) fn hold(&mut self, op: &Op, bit: u64) {
         self.planes[(op.collects && self.apart) as usize] |= bit;
     }
+
+    /// The planes in which every younger program has to wait.
+    #[inline]
+    fn whole(&self) -> u64 {
+        match self.apart {
+            true => self.planes[0] & self.planes[1],
+            false => self.planes[0],
+        }
+    }
 }
 
 /// Takes the first operation that may start, and partners for it on other
@@ -112,6 +121,7 @@ impl Held {
 ///
 /// `kept` are planes of the unit where no erase may start; `only` is the one
 /// kind to take from a list of several.
+#[inline(always)]
 pub(super) fn take_group(
     ops: &mut Ops,
     list: &mut List,
@@ -122,6 +132,17 @@ pub(super) fn take_group(
     if list.is_single() && ops[list.head()].ready {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
+    take_group_of_several(ops, list, partners, kept, only)
+}
+
+/// The same from a list of several.
+fn take_group_of_several(
+    ops: &mut Ops,
+    list: &mut List,
+    partners: &Partners,
+    kept: u64,
+    only: Option<OpKind>,
+) -> (List, u32) {
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     let (mut lead, mut taken, mut looked) = (NONE, 0, 0);
@@ -163,8 +184,16 @@ pub(super) fn take_group(
             index = op.next;
         }
         looked += 1;
-        if taken > 0 && looked > partners.reach_of(ops[lead].kind) {
-            break;
+        if taken > 0 {
+            let kind = ops[lead].kind;
+            let waiting = match kind {
+                OpKind::Program => held.whole(),
+                _ => 0,
+            };
+            // Nobody is left to join it, or nobody near enough.
+            if closed | waiting == partners.all_planes() || looked > partners.reach_of(kind) {
+                break;
+            }
         }
     }
     (group, taken)
