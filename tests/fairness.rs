@@ -94,6 +94,15 @@ fn bfq_s_shares_follow_priorities() {
     }
 }
 
+/// Slices of 180, 100 and 40 ms for levels 0, 4 and 7, which only a queue has
+/// that is waited for: requests that merge while they wait must not seem to seek.
+#[test]
+fn cfq_s_shares_follow_priorities_on_a_disk() {
+    let all = compare("fairness/ioprio", "hdd-7200", "mq-deadline,cfq");
+    let index = column(&all, None, "jain_index");
+    assert!(index[0] < 0.7 && index[1] > 0.98, "{index:?}");
+}
+
 /// A group of weight 300 with one reader, one of weight 100 with three. Who has
 /// no groups says so.
 #[test]
@@ -102,6 +111,7 @@ fn shares_follow_the_weights_of_groups() {
         let all = compare("fairness/cgroups", drive, "mq-deadline,bfq,cfq");
         let index = column(&all, None, "jain_index");
         assert!(index[0] < 0.85 && index[1] > 0.99, "{drive}: {index:?}");
+        assert!(index[2] > 0.98, "{drive}: {index:?}");
         let of_job = |job| column(&all, Some(job), "bandwidth_bytes_per_s");
         let light = ["light-1", "light-2", "light-3"].map(of_job);
         for scheduler in [1, 2] {

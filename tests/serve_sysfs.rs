@@ -72,6 +72,34 @@ fn the_tree_is_that_of_the_kernel() {
         shell(&place, "ls sys/block/b0/queue/iosched"),
         "read_lat_nsec\nwrite_lat_nsec\n"
     );
+    // Out of range: kyber takes any number that is not negative, bfq and
+    // mq-deadline the nearest one, of those that their functions read.
+    let set = |path: &str, value: &str| {
+        std::fs::write(place.path(&format!("sys/block/b0/queue/{path}")), value)
+    };
+    let refused = |path, value| set(path, value).expect_err("refused").kind();
+    assert_eq!(
+        refused("iosched/read_lat_nsec", "-1"),
+        ErrorKind::InvalidInput
+    );
+    for (scheduler, tunable, written, read) in [
+        ("bfq", "back_seek_penalty", "0", "1\n"),
+        ("bfq", "low_latency", "7", "1\n"),
+        ("bfq", "max_budget", "99999999999", "2147483647\n"),
+        ("mq-deadline", "read_expire", "-5", "0\n"),
+        ("mq-deadline", "front_merges", "2", "1\n"),
+    ] {
+        set("scheduler", scheduler).expect("it exists");
+        let path = format!("iosched/{tunable}");
+        set(&path, written).expect("moved into range");
+        assert_eq!(cat(&format!("queue/{path}")), read, "{scheduler} {path}");
+    }
+    assert_eq!(
+        refused("iosched/read_expire", "4294967296"),
+        ErrorKind::InvalidInput
+    );
+    set("scheduler", "bfq").expect("it exists");
+    assert_eq!(refused("iosched/max_budget", "-1"), ErrorKind::InvalidInput);
     // Attributes that are not one number.
     shell(&place, "echo adios > sys/block/b0/queue/scheduler");
     assert_eq!(cat("queue/iosched/adios_version"), "3.1.9\n");

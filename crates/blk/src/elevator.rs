@@ -1,5 +1,7 @@
 //! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
 
+use std::ops::RangeInclusive;
+
 use crate::attribute::Attribute;
 use crate::bio::{Bio, BioFlags, CgroupId, Op, SubmitterId};
 use crate::list::RqList;
@@ -78,6 +80,12 @@ pub trait Elevator: Send {
     /// The queue's shape changed: `nr_requests` was written, or the scheduler
     /// was just put on the queue (`depth_updated`, `init_hctx`).
     fn depth_updated(&mut self, _info: &QueueInfo) {}
+
+    /// The largest read or write of the block layer that it was written for,
+    /// where what it decides rests on that.
+    fn max_sectors(&self) -> Option<u32> {
+        None
+    }
 
     /// How many of the tags a request of this kind may use; `None` for all.
     fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
@@ -190,6 +198,26 @@ pub trait Elevator: Send {
     /// # Errors
     /// Where it has none of that name, or the value is out of range.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError>;
+
+    /// Numbers of which sysfs takes the nearest legal value, as most of the
+    /// kernel's schedulers do; outside them it refuses what is out of range.
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        None
+    }
+
+    /// Sets a tunable as a write to its file in sysfs does.
+    ///
+    /// # Errors
+    /// As [`Elevator::set_tunable`], less what is moved into range.
+    fn store_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        let moved = self.sysfs_clamps().is_some_and(|of| of.contains(&value));
+        let declared = self.tunables().declared();
+        let nearest = match declared.iter().find(|t| t.name == name) {
+            Some(tunable) if moved => value.clamp(tunable.min, tunable.max),
+            _ => value,
+        };
+        self.set_tunable(name, nearest)
+    }
 
     /// Its files in sysfs that are not one number.
     fn attributes(&self) -> &'static [Attribute] {

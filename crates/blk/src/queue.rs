@@ -195,6 +195,8 @@ pub struct QueueCounters {
 pub struct RequestQueue {
     pub(crate) rqs: Requests,
     pub(crate) merge: MergeState,
+    /// The largest read or write without a scheduler that wants it smaller.
+    max_sectors: u32,
     pub(crate) trace: Trace,
     pub(crate) elevator: Option<Box<dyn Elevator>>,
     /// What it had counted when counters were last set to zero.
@@ -258,6 +260,7 @@ impl RequestQueue {
             .map(|ctxs| Hctx::new(config.queue_depth, ctxs));
         RequestQueue {
             rqs: Requests::default(),
+            max_sectors: config.limits.max_sectors,
             merge: MergeState::new(config.limits.clone()),
             trace: Trace::default(),
             elevator: None,
@@ -307,6 +310,8 @@ impl RequestQueue {
             Some(_) => 2 * self.queue_depth.min(DEFAULT_RQ),
             None => self.queue_depth,
         };
+        let largest = elevator.as_deref().and_then(|e| e.max_sectors());
+        self.merge.limits.max_sectors = self.max_sectors.min(largest.unwrap_or(u32::MAX));
         self.elevator = elevator;
         self.elevator_counted.clear();
         self.resize_sched_tags();

@@ -18,6 +18,8 @@
 //! The kernel's function moved one request a call to the queue from which the
 //! driver takes, and was called when that queue was empty: one call here.
 
+use std::ops::RangeInclusive;
+
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqFlags, RqList, SchedCtx, SortList,
     Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
@@ -270,6 +272,11 @@ impl Elevator for Deadline {
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
+    }
+
+    /// `STORE_FUNCTION`.
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        Some(i64::MIN..=i64::MAX)
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {

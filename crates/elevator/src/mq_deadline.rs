@@ -12,6 +12,8 @@
 //! compared with the tick, not with the exact time, and the kernel's decisions
 //! follow from that.
 
+use std::ops::RangeInclusive;
+
 use blklab_blk::{
     Bio, BioFlags, Elevator, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo, RequestId,
     RqFlags, RqList, SchedCtx, SortList, Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
@@ -381,6 +383,11 @@ impl Elevator for MqDeadline {
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
+    }
+
+    /// `STORE_FUNCTION`, of what `kstrtoint` reads.
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        Some(i32::MIN.into()..=i32::MAX.into())
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {

@@ -381,7 +381,7 @@ impl Disk {
         }
         let number = value.parse();
         let number = number.map_err(|_| format!("{value:?} is no number"))?;
-        let set = elevator.set_tunable(name, number);
+        let set = elevator.store_tunable(name, number);
         set.map_err(|e| format!("{}: {e}", elevator.name()))
     }
 

@@ -32,6 +32,8 @@ mod weight_raising;
 mod weights;
 mod wf2q;
 
+use std::ops::RangeInclusive;
+
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
     RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
@@ -416,6 +418,11 @@ impl Elevator for Bfq {
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
+    }
+
+    /// `STORE_FUNCTION` and the like, of what `kstrtoul` reads.
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        Some(0..=i64::MAX)
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {

@@ -34,6 +34,8 @@ mod slices;
 mod tests;
 mod tunables;
 
+use std::ops::RangeInclusive;
+
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
     Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId, TunableError,
@@ -50,6 +52,9 @@ pub use tunables::TUNABLES;
 
 /// Distance of two requests that are no longer close, in sectors.
 const SEEK_THRESHOLD: u64 = 8 * 100;
+/// The largest request of the kernels that it was written for
+/// (`BLK_DEF_MAX_SECTORS` before it grew to 1280 KiB).
+const MAX_SECTORS: u32 = 1024;
 const CLOSE_THRESHOLD: u64 = 8 * 1024;
 /// On a drive without moving parts a smaller request counts as a seek.
 const SMALL_SECTORS: u32 = 2 * 32;
@@ -338,6 +343,14 @@ impl Elevator for Cfq {
         "cfq"
     }
 
+    /// Where a queue's last request ended is noted as the next one comes, and
+    /// what merges with it later does not move that. So a reader whose requests
+    /// of 128 KiB grow to more than 528 KiB while they wait seeks by
+    /// [`SEEK_THRESHOLD`], and nobody waits for it.
+    fn max_sectors(&self) -> Option<u32> {
+        Some(MAX_SECTORS)
+    }
+
     fn request_merge(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -508,6 +521,11 @@ impl Elevator for Cfq {
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
+    }
+
+    /// `STORE_FUNCTION`; `simple_strtoul` makes nothing of a minus.
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        Some(i64::MIN..=i64::MAX)
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
