@@ -3,7 +3,7 @@
 use blklab_blk::{Nanos, RequestId, RqList, SchedCtx};
 
 use super::mark::{Class, Mark};
-use super::tunables::{DIE_DEPTH, OVERTAKE, READS_RUN, WRITE_RUN, WRITE_SHARE};
+use super::tunables::{DIE_DEPTH, OVERTAKE, READ_LEAD, READS_RUN, WRITE_RUN, WRITE_SHARE};
 use super::{Ac2, ELV_CAME, LIGHT_RECENT, READ, READS_RECENT, WRITE, is_recent};
 
 impl Ac2 {
@@ -16,45 +16,57 @@ impl Ac2 {
             .find(|&id| ctx.rqs[id].fifo_time <= ctx.now)
     }
 
-    fn first_direction(&self) -> usize {
-        let watched = self.run[READ] >= self.tunables.at(READS_RUN);
-        let running = self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN);
-        (watched || running) as usize
+    /// Whether the oldest write goes before this read. A light submitter's read
+    /// it lets pass, but no more than `reads_run` in a row; a deep one's that came
+    /// no more than `read_lead` requests after it.
+    fn write_goes_before(&self, ctx: &SchedCtx<'_>, read: RequestId) -> bool {
+        if self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN) {
+            return true;
+        }
+        let rq = &ctx.rqs[read];
+        if Mark::of(rq).class() == Class::Light {
+            return self.run[READ] >= self.tunables.at(READS_RUN);
+        }
+        let lead = self.tunables.at(READ_LEAD) as u64;
+        let oldest = self.writes.iter().find_map(RqList::front);
+        oldest.is_some_and(|write| ctx.rqs[write].serial + lead < rq.serial)
     }
 
-    /// The oldest read, where all are deep submitters', once as many younger ones
-    /// have gone before it as may.
-    fn overtaken_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let oldest = self.read_deadlines.iter().find_map(RqList::front)?;
-        let came = ctx.rqs[oldest].elv[ELV_CAME];
-        // Those that came before it have all left.
-        let overtaken = self.deep_left.wrapping_sub(came) as i64;
-        (overtaken >= self.tunables.at(OVERTAKE)).then_some(oldest)
+    /// The place of a deep submitter's read in the order of arrival, put back by
+    /// `overtake` for each request that its die has in the drive.
+    fn place(&self, ctx: &SchedCtx<'_>, id: RequestId) -> i64 {
+        let rq = &ctx.rqs[id];
+        let waiting_before = rq.elv[ELV_CAME].wrapping_sub(self.deep_left) as i32 as i64;
+        let load = self.loads.load[Mark::of(rq).die()] as i64;
+        waiting_before + load * self.tunables.at(OVERTAKE)
     }
 
-    /// The read of the least loaded die, light submitters' before others; a
-    /// stream's next where its die is no more loaded than that. Of a deep
-    /// submitter's, none where even that die has `die_depth` in the drive and a
+    /// The read of the least loaded die, light submitters' before others. Of a
+    /// deep submitter's, none where its die has `die_depth` in the drive and a
     /// light one may come: what is in the drive already cannot be passed.
     fn choose_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let first = |class: Class| {
-            let die = self.loads.least(self.held[class as usize], self.next_die)?;
-            self.dies[die][class as usize].front()
-        };
-        if let Some(light) = first(Class::Light) {
-            return Some(light);
+        let light = self
+            .loads
+            .least(self.held[Class::Light as usize], self.next_die);
+        if let Some(die) = light {
+            return self.dies[die][Class::Light as usize].front();
         }
-        let key = |id: &RequestId| {
-            let rq = &ctx.rqs[*id];
-            (self.loads.load[Mark::of(rq).die()], rq.serial)
-        };
-        let candidates = [first(Class::Deep), self.read_stream.front()];
-        let least = candidates.into_iter().flatten().min_by_key(key)?;
         let most = self.tunables.at(DIE_DEPTH);
         let light_may_come = most > 0 && is_recent(self.last_light, ctx.now, LIGHT_RECENT);
-        let may_go = |id: &RequestId| !light_may_come || (key(id).0 as i64) < most;
-        let overtaken = self.overtaken_read(ctx).filter(may_go);
-        overtaken.or_else(|| Some(least).filter(may_go))
+        let may_go = |id: &RequestId| {
+            !light_may_come || (self.loads.load[Mark::of(&ctx.rqs[*id]).die()] as i64) < most
+        };
+        let mut left = self.held[Class::Deep as usize];
+        let heads = std::iter::from_fn(|| {
+            let die = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(die)
+        });
+        heads
+            .filter_map(|die| self.dies[die][Class::Deep as usize].front())
+            .chain(self.read_stream.front())
+            .filter(may_go)
+            .min_by_key(|&id| self.place(ctx, id))
     }
 
     /// The next write of the present block; with none left, the older of the
@@ -77,13 +89,6 @@ impl Ac2 {
         Some(oldest)
     }
 
-    fn choose(&mut self, ctx: &SchedCtx<'_>, dir: usize) -> Option<RequestId> {
-        match dir {
-            READ => self.choose_read(ctx),
-            _ => self.choose_write(ctx),
-        }
-    }
-
     /// Whether writes have their share of the drive while reads need theirs.
     fn writes_have_their_share(&self, now: Nanos) -> bool {
         let recent = self.in_drive[READ] > 0 || is_recent(self.last_read, now, READS_RECENT);
@@ -93,16 +98,13 @@ impl Ac2 {
     }
 
     pub(super) fn next_in_turn(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let first = self.first_direction();
-        let no_writes = self.writes_have_their_share(ctx.now);
-        let dirs = [first, 1 - first];
-        let allowed = dirs.into_iter().filter(|&dir| dir == READ || !no_writes);
-        for dir in allowed {
-            if let Some(id) = self.choose(ctx, dir) {
-                return Some(id);
-            }
+        let read = self.choose_read(ctx);
+        let may_write = self.has_writes() && !self.writes_have_their_share(ctx.now);
+        let write_first = read.is_none_or(|read| self.write_goes_before(ctx, read));
+        if may_write && write_first {
+            return self.choose_write(ctx);
         }
-        self.held_back += self.has_writes() as u64;
-        None
+        self.held_back += (read.is_none() && self.has_writes()) as u64;
+        read
     }
 }

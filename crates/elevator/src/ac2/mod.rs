@@ -13,9 +13,11 @@
 //!   drive are counted, and a read goes to the die that has fewest. A write
 //!   counts `write_weight` times, so that reads keep away from dies that write
 //!   without being forbidden.
-//! - *A bound on that.* No more than `overtake` younger reads go before one of a
-//!   loaded die: then it goes, wherever it has to. Who is overtaken is known by
-//!   counting who came and who left.
+//! - *A bound on that.* Reads go in the order of arrival, in which each request
+//!   that a read's die has in the drive puts it back by `overtake` places: the
+//!   longer one has waited, the more load it may add to. So who comes later goes
+//!   before it only while that is worth it, and the tail stays near that of the
+//!   order of arrival.
 //! - *Light submitters first.* A read of a submitter that has no more than
 //!   `light_depth` requests outstanding goes before those of deeper ones: it
 //!   costs them one place, and spares it their whole queue. While there are such,
@@ -26,18 +28,22 @@
 //!   striping, its read-ahead and its erase blocks as they would be.
 //! - *Writes by erase block.* Other writes are sent block by block
 //!   (`block_kb`), the block of the oldest write first.
-//! - *Turns.* Reads go first; after `reads_run` of them that writes had to
-//!   watch, `write_run` writes go. While there are reads, writes take no more
-//!   than `tag_share` of the scheduler's tags, so that a read always finds one,
-//!   and no more than `write_share` of the drive's queue. That one is all by
-//!   default: a drive with a write cache keeps a read waiting for what it has
-//!   cached, not for what it has queued, and writes held back only cost.
+//! - *Turns.* A deep submitter's read goes before a write that came no more
+//!   than `read_lead` requests before it; light ones' go first, but after
+//!   `reads_run` of them that writes had to watch it is the writes' turn. Then
+//!   `write_run` writes go. While there are reads, writes take no more than
+//!   `write_share` of the drive's queue. That is all of it by default: a drive
+//!   with a write cache keeps a read waiting for what it has cached, not for what
+//!   it has queued, and writes held back only cost.
+//! - *Tags.* Where there are reads, and where their submitter has more than an
+//!   even share of the scheduler's tags, writes take no more than `tag_share` of
+//!   them, so that others find one.
 //! - *Deadlines.* As AC: four kinds, each in order of arrival; every
 //!   `batch_limit` dispatches the heads are looked at, and the first that is late
 //!   goes.
 //!
-//! Every decision is a mask over at most 64 dies or the head of a list, so
-//! it takes the same time whatever is queued.
+//! Every decision looks at the head of a list or of at most 64 dies' lists, so it
+//! takes the same time whatever is queued.
 
 mod choice;
 mod loads;
@@ -47,8 +53,8 @@ mod tests;
 mod tunables;
 
 use blklab_blk::{
-    BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, Request, RequestId, RqFlags,
-    RqList, SchedCtx, TunableError, Tunables, op_is_sync,
+    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqFlags, RqList,
+    SchedCtx, SubmitterId, TunableError, Tunables,
 };
 
 use crate::admit::admit;
@@ -85,6 +91,7 @@ struct Submitter {
     outstanding: u32,
     last_end: [u64; 2],
     in_a_row: [u32; 2],
+    exited: bool,
 }
 
 fn is_recent(at: Option<Nanos>, now: Nanos, span: Nanos) -> bool {
@@ -96,6 +103,8 @@ pub struct Ac2 {
     tunables: Tunables,
     info: QueueInfo,
     submitters: IdMap<Submitter>,
+    /// Those of them that have requests outstanding.
+    active: u32,
     /// Reads of light and of deep submitters, by die.
     dies: Box<[[RqList; 2]; MAX_DIES]>,
     /// Dies that have any of either.
@@ -138,6 +147,7 @@ impl Ac2 {
             tunables: Tunables::new(TUNABLES),
             info: info.clone(),
             submitters: IdMap::default(),
+            active: 0,
             dies: Box::new([[RqList::new(); 2]; MAX_DIES]),
             held: [0; 2],
             read_stream: RqList::new(),
@@ -177,10 +187,16 @@ impl Ac2 {
         die as usize
     }
 
+    fn has_more_than_its_share(&self, submitter: SubmitterId) -> bool {
+        let submitter = self.submitters.get(&(submitter.0 as u64));
+        submitter.is_some_and(|s| s.outstanding * self.active > self.info.nr_requests)
+    }
+
     /// Notes a submitter's request; its class.
     fn classify(&mut self, rq: &Request) -> Class {
         let dir = rq.is_write() as usize;
         let submitter = self.submitters.entry(rq.submitter.0 as u64).or_default();
+        self.active += (submitter.outstanding == 0) as u32;
         submitter.outstanding += 1;
         let follows = submitter.last_end[dir] == rq.sector.0;
         submitter.last_end[dir] = rq.end().0;
@@ -323,10 +339,14 @@ impl Elevator for Ac2 {
         self.info = info.clone();
     }
 
-    /// While there are reads, writes leave them a part of the tags.
-    fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
+    /// Writes leave a part of the tags to reads where there are any, and to the
+    /// others where their submitter has more than an even share.
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        if !bio.op.is_write() {
+            return None;
+        }
         let reads = self.in_drive[READ] > 0 || self.has_reads();
-        if !op.is_write() || (op_is_sync(op, flags) && !reads) {
+        if bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter) {
             return None;
         }
         let share = self.tunables.at(TAG_SHARE) as u32;
@@ -421,6 +441,22 @@ impl Elevator for Ac2 {
         rq.elv[0] = 0;
         if counted && let Some(submitter) = self.submitters.get_mut(&(rq.submitter.0 as u64)) {
             submitter.outstanding -= 1;
+            let (done, exited) = (submitter.outstanding == 0, submitter.exited);
+            self.active -= done as u32;
+            if done && exited {
+                self.submitters.remove(&(ctx.rqs[id].submitter.0 as u64));
+            }
+        }
+    }
+
+    /// It is forgotten with the last of its requests.
+    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        let id = submitter.0 as u64;
+        if let Some(known) = self.submitters.get_mut(&id) {
+            known.exited = true;
+            if known.outstanding == 0 {
+                self.submitters.remove(&id);
+            }
         }
     }
 

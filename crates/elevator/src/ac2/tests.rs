@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rig::{Rig, queue_info};
-use blklab_blk::{Bio, Sector, SubmitterId};
+use blklab_blk::{BioFlags, Op, Sector};
 
 /// Eight dies, a page of 32 sectors each.
 fn rig() -> Rig {
@@ -38,7 +38,7 @@ fn reads_go_to_the_least_loaded_die() {
 }
 
 #[test]
-fn a_read_is_overtaken_by_so_many_younger_ones() {
+fn a_request_on_its_die_puts_a_read_back_by_so_many_places() {
     let mut rig = rig();
     rig.set("overtake", 5);
     rig.set("light_depth", 0);
@@ -54,8 +54,8 @@ fn a_read_is_overtaken_by_so_many_younger_ones() {
         .iter()
         .map(|id| ids.iter().position(|other| other == id).unwrap())
         .collect();
-    // Each goes when five that came later have gone before it.
-    assert_eq!(places, [0, 6, 7]);
+    // The second goes with those that came five after it, the third ten.
+    assert_eq!(places, [0, 4, 9]);
 }
 
 #[test]
@@ -136,6 +136,8 @@ fn a_stream_goes_in_order() {
 fn writes_go_block_by_block_and_have_their_turn() {
     let mut rig = rig();
     rig.set("write_run", 2);
+    rig.set("read_lead", 4);
+    rig.set("write_weight", 0);
     // Blocks of 2048 sectors.
     for block in [3, 1, 3, 1] {
         let place = rig.in_use() as u64 * 16;
@@ -148,7 +150,8 @@ fn writes_go_block_by_block_and_have_their_turn() {
     let writes: Vec<_> = (0..ids.len())
         .filter(|&i| rig.rq(ids[i]).is_write())
         .collect();
-    assert_eq!(writes, [4, 5, 10, 11]);
+    // Two turns: no read goes that came more than four after a write.
+    assert_eq!(writes, [1, 2, 4, 5]);
     let blocks: Vec<_> = writes
         .iter()
         .map(|&i| rig.rq(ids[i]).sector.0 / 2048)
@@ -178,6 +181,29 @@ fn writes_leave_reads_a_part_of_the_drive() {
     rig.complete(read);
     rig.pass_ms(20);
     assert_eq!(rig.drain().len(), 75);
+}
+
+#[test]
+fn who_has_more_than_an_even_share_of_the_tags_leaves_others_some() {
+    let mut rig = rig();
+    let limit = |rig: &mut Rig, submitter| {
+        let mut bio = bio(submitter, Op::Write, 0);
+        bio.flags = BioFlags::SYNC;
+        rig.elevator.limit_depth_for(&bio)
+    };
+    for place in 0..128 {
+        rig.insert(&bio(0, Op::Write, place * 16));
+    }
+    assert_eq!(limit(&mut rig, 0), None);
+    rig.insert(&bio(1, Op::Write, 50_000));
+    assert_eq!(limit(&mut rig, 0), None);
+    rig.insert(&bio(0, Op::Write, 60_000));
+    // Of 256.
+    assert_eq!(limit(&mut rig, 0), Some(192));
+    assert_eq!(limit(&mut rig, 1), None);
+    let sent = rig.drain();
+    sent.into_iter().for_each(|id| rig.complete(id));
+    assert_eq!(limit(&mut rig, 0), None);
 }
 
 #[test]

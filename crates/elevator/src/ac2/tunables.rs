@@ -16,6 +16,7 @@ pub(super) const BATCH_LIMIT: usize = 10;
 /// The first of four, by kind.
 pub(super) const EXPIRE: usize = 11;
 pub(super) const OVERTAKE: usize = 15;
+pub(super) const READ_LEAD: usize = 16;
 
 pub(super) const MAX_DIES: usize = 64;
 
@@ -64,7 +65,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         COUNT,
         4,
-        "reads in a row that waiting writes have to watch",
+        "reads of light submitters in a row that waiting writes have to watch",
     ),
     Tunable::new(
         "write_run",
@@ -85,7 +86,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Percent,
         (1, 100),
         75,
-        "part of the scheduler's tags that writes may take while there are reads",
+        "part of the scheduler's tags that writes may take while there are reads, or whose submitter has more than an even share",
     ),
     Tunable::new(
         "die_depth",
@@ -133,7 +134,14 @@ pub const TUNABLES: &[Tunable] = &[
         "overtake",
         Unit::Count,
         COUNT,
-        64,
-        "younger reads that may go before a deep submitter's whose die is loaded",
+        20,
+        "places in the order of arrival that a deep submitter's read loses for each request on its die",
+    ),
+    Tunable::new(
+        "read_lead",
+        Unit::Count,
+        COUNT,
+        32,
+        "requests that a deep submitter's read may have come after a write that it goes before",
     ),
 ];
