@@ -40,7 +40,9 @@ where
 {
     let deal = Mutex::new(Deal::new(schedulers.len(), repeats));
     rayon::broadcast(|_| {
-        while let Some(dealt) = locked(&deal).next() {
+        // A lock taken in the loop's head would be held through its body.
+        let next = || locked(&deal).next();
+        while let Some(dealt) = next() {
             let result = run(
                 &schedulers[dealt.scheduler],
                 seed.wrapping_add(dealt.repeat as u64),
@@ -169,6 +171,24 @@ mod tests {
     fn the_longest_go_first() {
         assert_eq!(dealt(&[10, 16], 2), (vec![0, 1, 1, 0], 26));
         assert_eq!(dealt(&[10, 30, 25], 2), (vec![0, 1, 2, 2, 1, 0], 65));
+    }
+
+    #[test]
+    fn results_are_in_order_whoever_ran_them() {
+        let schedulers = ["none", "noop"].map(|name| SchedulerChoice::named(name).expect(name));
+        let run = |scheduler: &SchedulerChoice, seed| {
+            Ok(Results {
+                scheduler: scheduler.label(),
+                seed,
+                ..Results::default()
+            })
+        };
+        let results = sweep(&schedulers, 3, 7, run, &|| {}).expect("no run fails");
+        for (scheduler, of_one) in schedulers.iter().zip(&results) {
+            let seeds: Vec<u64> = of_one.iter().map(|r| r.seed).collect();
+            assert_eq!(seeds, [7, 8, 9]);
+            assert!(of_one.iter().all(|r| r.scheduler == scheduler.label()));
+        }
     }
 
     #[test]
