@@ -87,7 +87,7 @@ fn slow_drive(place: &Place) {
             "capacity_bytes = 2147483648",
         )
         .replace("blocks_per_plane = 1048", "blocks_per_plane = 24")
-        .replace("start_blocks = 12", "start_blocks = 4");
+        .replace("start_blocks = 12", "start_blocks = 5");
     place.file("slow.toml", &text);
 }
 

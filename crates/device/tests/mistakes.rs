@@ -182,6 +182,17 @@ fn an_slc_cache_has_to_fit_its_drive() {
     assert_eq!(empty.key, "slc_cache.filled");
 }
 
+/// Where collection stops there must be a block left that the host can begin.
+#[test]
+fn collection_that_steps_aside_starts_before_the_reserve() {
+    let text = registry::text("nvme").expect("listed");
+    let started_at = |blocks: &str| error_of("my", &text.replace("start_blocks = 20", blocks));
+    let error = started_at("start_blocks = 4").expect("the reserve is 2");
+    assert_eq!(error.key, "gc.start_blocks");
+    assert!(error.to_string().contains("at least 5"), "{error}");
+    assert_eq!(started_at("start_blocks = 5").map(|error| error.key), None);
+}
+
 #[test]
 fn hybrid_mapping_refuses_what_it_does_not_go_with() {
     let text = hybrid();

@@ -44,7 +44,7 @@ impl Ssd {
         if self.ftl.has_rows() {
             return self.allocate_in_row(now_ns, plane);
         }
-        self.ftl.host_stream(plane).map(|stream| (plane, stream))
+        self.host_stream(plane).map(|stream| (plane, stream))
     }
 
     /// The plane of a row whose turn it is. The row waits for it while anything
@@ -55,7 +55,7 @@ impl Ssd {
                 continue;
             }
             let plane = self.ftl.in_turn(plane, stream);
-            if self.ftl.host_stream(plane) == Some(stream) {
+            if self.host_stream(plane) == Some(stream) {
                 return Some((plane, stream));
             }
         }
@@ -64,14 +64,14 @@ impl Ssd {
             return None;
         }
         let mut row = self.ftl.row_of(plane);
-        row.find_map(|plane| self.ftl.host_stream(plane).map(|stream| (plane, stream)))
+        row.find_map(|plane| self.host_stream(plane).map(|stream| (plane, stream)))
     }
 
     fn allocate_dynamically(&mut self, slot: u32) -> Option<(u32, Stream)> {
         let range = self.ftl.placement.range_of(self.ftl.target(slot));
         let turn = self.turns[range as usize];
         if turn.plane != NONE
-            && let Some(stream) = self.ftl.host_stream(turn.plane)
+            && let Some(stream) = self.host_stream(turn.plane)
             && self.ftl.filling(turn.plane, stream).is_some()
         {
             return Some((turn.plane, stream));
@@ -81,7 +81,7 @@ impl Ssd {
         for step in 0..planes {
             let place = (turn.next + step) % planes;
             let plane = self.ftl.placement.plane_at(range, place);
-            let Some(stream) = self.ftl.host_stream(plane) else {
+            let Some(stream) = self.host_stream(plane) else {
                 continue;
             };
             let load = match self.spec.ftl.allocation {

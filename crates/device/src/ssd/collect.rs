@@ -7,6 +7,10 @@ use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Rank, Source};
 use super::spec::Copyback;
 
+/// Most pages that a collection which steps aside has under way: what is queued
+/// for its programs, the host's programs wait for.
+const ASIDE_DEPTH: u32 = 4;
+
 impl Ssd {
     /// Starts to collect a plane; `false` where nothing could be freed there.
     pub(super) fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
@@ -65,9 +69,14 @@ impl Ssd {
         self.spec.gc.preemptible && !self.ftl.has_spare_block(plane)
     }
 
-    /// Has a collection under way go before all else if the host needs its
-    /// block: what is queued for it, and what follows until its end.
+    /// Has a collection under way step aside no more where the host has to wait
+    /// for it, and go before all else if the host needs its block: what is
+    /// queued for it, and what follows until its end.
     fn hurry_collection(&mut self, now_ns: u64, plane: u32) {
+        if self.jobs[plane as usize].steps_aside && self.is_behind(plane) {
+            self.jobs[plane as usize].steps_aside = false;
+            self.backend.raise_collection(now_ns, plane);
+        }
         if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(plane) {
             self.jobs[plane as usize].urgent = true;
             let to = self.jobs[plane as usize].to;
@@ -80,11 +89,14 @@ impl Ssd {
     pub(super) fn collection_rank(&self, plane: u32) -> Rank {
         match self.jobs[plane as usize].urgent {
             true => Rank::First,
-            false if self.spec.gc.preemptible && self.ftl.host_stream(plane).is_some() => {
-                Rank::Last
-            }
+            false if self.spec.gc.preemptible && self.may_step_aside(plane) => Rank::Last,
             false => Rank::Normal,
         }
+    }
+
+    /// Whether the host does not wait for a plane's collection.
+    fn may_step_aside(&self, plane: u32) -> bool {
+        self.ftl.host_stream(plane).is_some() && !self.is_behind(plane)
     }
 
     /// Takes the next steps of a plane's collection.
@@ -93,10 +105,8 @@ impl Ssd {
         if !job.is_running() || job.erasing {
             return;
         }
-        while job.reads < self.spec.gc.depth
-            && job.next_page < job.pages
-            && !self.has_filled_stripe(job.to)
-        {
+        let rank = self.collection_rank(plane);
+        while self.may_read_on(&job, rank) && job.next_page < job.pages {
             let page = job.next_page;
             if self.copies_on_chip(plane, &job, page) {
                 if job.reads + job.programs >= self.spec.gc.depth {
@@ -117,8 +127,9 @@ impl Ssd {
                     block: job.victim,
                     page,
                 };
-                self.enqueue_collection(now_ns, OpKind::Read, at, bytes);
+                self.enqueue_collection(now_ns, OpKind::Read, at, bytes, rank);
                 job.reads += 1;
+                job.steps_aside |= rank == Rank::Last;
             }
         }
         self.jobs[plane as usize] = job;
@@ -139,20 +150,44 @@ impl Ssd {
             self.program(now_ns, record);
         }
         if self.jobs[plane as usize].programs == 0 {
-            self.jobs[plane as usize].erasing = true;
+            let job = &mut self.jobs[plane as usize];
+            job.erasing = true;
+            job.steps_aside |= rank == Rank::Last;
             let at = FlashPage {
                 plane,
                 block: job.victim,
                 page: 0,
             };
-            self.enqueue_collection(now_ns, OpKind::Erase, at, 0);
+            self.enqueue_collection(now_ns, OpKind::Erase, at, 0, rank);
             self.program_full_stripe(now_ns);
         }
     }
 
-    fn enqueue_collection(&mut self, now_ns: u64, kind: OpKind, at: FlashPage, bytes: u32) {
+    /// Whether a collection may have another page under way. One more than its
+    /// depth may be unprogrammed: the one that it is filling.
+    fn may_read_on(&self, job: &Job, rank: Rank) -> bool {
+        let depth = match rank {
+            Rank::Last => self.spec.gc.depth.min(ASIDE_DEPTH),
+            _ => self.spec.gc.depth,
+        };
+        // A stripe has bounds of its own.
+        let programs = match self.stripe {
+            None => job.programs,
+            Some(_) => 0,
+        };
+        job.reads < depth && job.reads + programs <= depth && !self.has_filled_stripe(job.to)
+    }
+
+    fn enqueue_collection(
+        &mut self,
+        now_ns: u64,
+        kind: OpKind,
+        at: FlashPage,
+        bytes: u32,
+        rank: Rank,
+    ) {
         let mut op = self.flash_op(kind, Source::Gc, at.plane, at, bytes);
-        op.rank = self.collection_rank(at.plane);
+        op.rank = rank;
         self.backend.enqueue(now_ns, op);
     }
 
@@ -187,13 +222,13 @@ impl Ssd {
         job.reads -= 1;
         self.move_page(now_ns, plane, op.block, op.page, false);
         self.continue_collection(now_ns, plane);
-        if self.has_caught_up() {
+        if self.stalled_since_ns.is_some() || self.has_caught_up() {
             self.admit(now_ns);
         }
     }
 
     /// Whether collection is at work in the row of a plane.
-    fn row_collects(&self, plane: u32) -> bool {
+    pub(super) fn row_collects(&self, plane: u32) -> bool {
         let mut row = self.ftl.row_of(plane);
         row.any(|other| self.jobs[other as usize].is_running())
     }

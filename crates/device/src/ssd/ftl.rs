@@ -222,7 +222,7 @@ impl Ftl {
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane, geometry.planes());
-            if ftl.start.is_scattered() && spec.behind_blocks() == 0 {
+            if ftl.start.is_scattered() && spec.behind_blocks() == 0 && !spec.gc.preemptible {
                 ftl.begin_within_block(plane, rng);
             }
         }
@@ -365,17 +365,23 @@ impl Ftl {
     /// the host has to wait.
     #[inline]
     pub(crate) fn host_stream(&self, plane: u32) -> Option<Stream> {
-        let state = &self.planes[plane as usize];
-        let is_open = |stream: Stream| state.frontiers[stream.index()].block != NO_BLOCK;
         if let Some(slc) = &self.slc {
-            if is_open(Stream::Slc) || slc.has_room(plane, state.free.len()) {
+            let state = &self.planes[plane as usize];
+            if self.is_open(plane, Stream::Slc) || slc.has_room(plane, state.free.len()) {
                 return Some(Stream::Slc);
             }
             if slc.waits(plane) {
                 return None;
             }
         }
-        (is_open(Stream::Host) || self.has_spare_block(plane)).then_some(Stream::Host)
+        let is_open = self.is_open(plane, Stream::Host);
+        (is_open || self.has_spare_block(plane)).then_some(Stream::Host)
+    }
+
+    /// Whether a stream has a block that it is writing in a plane.
+    #[inline]
+    pub(super) fn is_open(&self, plane: u32, stream: Stream) -> bool {
+        self.planes[plane as usize].frontiers[stream.index()].block != NO_BLOCK
     }
 
     /// Whether the plane has a free block beyond the reserve.

@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) reads: u32,
     pub(crate) programs: u32,
     pub(crate) erasing: bool,
+    /// Something of it may be queued behind all else.
+    pub(crate) steps_aside: bool,
     /// The host waits for it or soon will: it goes before all else.
     pub(crate) urgent: bool,
     pub(crate) since_ns: u64,
@@ -47,6 +49,7 @@ impl Job {
         reads: 0,
         programs: 0,
         erasing: false,
+        steps_aside: false,
         urgent: false,
         since_ns: 0,
     };

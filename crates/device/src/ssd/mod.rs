@@ -8,6 +8,7 @@ mod aging;
 mod allocate;
 mod arbiter;
 mod backend;
+mod balance;
 mod blocks;
 mod clocks;
 mod cmt;

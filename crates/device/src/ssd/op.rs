@@ -130,6 +130,12 @@ impl Ops {
         }
     }
 
+    /// Numbers an operation as if it had come only now.
+    pub(crate) fn renumber(&mut self, index: u32) {
+        self.arrivals += 1;
+        self[index].arrival = self.arrivals;
+    }
+
     /// Keeps an operation and numbers its arrival.
     #[inline]
     pub(crate) fn insert(&mut self, mut op: Op) -> u32 {

@@ -48,7 +48,7 @@ impl Start {
                     blocks: spec.data_blocks_per_plane(),
                     slots_per_block,
                     live,
-                    free: spec.gc.start_blocks - spec.behind_blocks(),
+                    free: spec.free_at_start() - spec.behind_blocks(),
                 };
                 let ranges = spec.geometry.planes() / placement.planes_per_range();
                 let aged_range = |range| aged.of_range(range, ranges);

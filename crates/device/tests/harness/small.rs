@@ -47,7 +47,7 @@ const SLC_CACHES: [&str; 4] = [
 
 const PAGES_PER_BLOCK: u64 = 8;
 const CAPACITY_BYTES: u64 = 1 << 20;
-const START_BLOCKS: u64 = 3;
+const START_BLOCKS: u64 = 4;
 
 impl Small {
     /// No more blocks than collection needs, and a few to spare.

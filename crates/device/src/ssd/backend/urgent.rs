@@ -62,6 +62,32 @@ impl Backend {
         }
     }
 
+    /// The host waits for the collection of a plane: what is queued for it
+    /// steps aside no more.
+    pub(crate) fn raise_collection(&mut self, now_ns: u64, plane: u32) {
+        let unit_index = self.unit_of_plane[plane as usize];
+        let unit = &mut self.units[unit_index as usize];
+        let mut rest = std::mem::replace(&mut unit.background, List::EMPTY);
+        while let Some(index) = rest.pop(&self.ops) {
+            let op = &mut self.ops[index];
+            if op.owner != plane {
+                unit.background.push(&mut self.ops, index);
+                continue;
+            }
+            op.rank = Rank::Normal;
+            let kind = op.kind;
+            self.ops.renumber(index);
+            match kind {
+                OpKind::Read => unit.reads.push(&mut self.ops, index),
+                _ => unit.erases.push(&mut self.ops, index),
+            }
+            if self.scheduling == Scheduling::Fcfs {
+                self.in_order.push_back(self.ops[index].arrival);
+            }
+        }
+        self.wake(now_ns, unit_index);
+    }
+
     fn promote_in_unit(&mut self, now_ns: u64, unit_index: u32, plane: u32, to: &Range<u32>) {
         let unit = &mut self.units[unit_index as usize];
         let mut urgent = unit.urgent;

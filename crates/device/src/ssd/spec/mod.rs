@@ -15,6 +15,7 @@ mod sizes;
 mod slc;
 mod state;
 
+use super::balance::working_point;
 use super::geometry::Geometry;
 use super::hybrid::spec::{self as hybrid, Mapping};
 use super::map_blocks;
@@ -163,6 +164,14 @@ impl SsdSpec {
         match in_step {
             true => self.geometry.planes_per_die,
             false => 1,
+        }
+    }
+
+    /// Free blocks of a plane in the steady state.
+    pub(crate) fn free_at_start(&self) -> u32 {
+        match self.gc.preemptible {
+            true => working_point(&self.gc, 1),
+            false => self.gc.start_blocks,
         }
     }
 

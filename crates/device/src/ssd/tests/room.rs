@@ -153,3 +153,20 @@ fn the_host_is_kept_in_step_with_collection() {
     assert!(small < large, "{small} ns, {large} with large portions");
     assert!(small < ahead, "{small} ns, {ahead} if it may run ahead");
 }
+
+/// Collection that steps aside for the host has its share from the working point
+/// on: the host waits for pages, not for blocks of 64.
+#[test]
+fn a_host_that_writes_without_pause_waits_for_pages() {
+    let aside = |depth: u32| {
+        let key = format!("depth = {depth}\npreemptible = true");
+        longest_stall_ns(&[
+            ("depth = 8", &key),
+            ("start_blocks = 4", "start_blocks = 6"),
+        ])
+    };
+    let (few, many) = (aside(4), aside(16));
+    println!("{few} ns, {many} ns with more pages under way");
+    // To empty a block takes 18 ms under such writes.
+    assert!(few < 6_000_000 && many < 12_000_000);
+}

@@ -1,0 +1,84 @@
+//! Where collection and the host's writes balance.
+//!
+//! Collection that steps aside for the host would never have its turn while the
+//! host writes without pause: free blocks would run out, and the host would
+//! stand still for whole blocks at a time. So firmware makes collection earn
+//! what the host spends. Above its *working point* a plane has room to spare
+//! and collection waits for an idle die. Below it collection has its turn like
+//! anybody, and the host begins no further page in the plane until the point is
+//! reached again. Under writes without pause a drive stays at that point, for as
+//! long as they last: it is the steady state.
+//!
+//! What a collection under way has gained counts already, in proportion to what
+//! it has moved; else room would come in steps of a block, and so would the
+//! host's pauses.
+
+use super::Ssd;
+use super::ftl::{Ftl, Stream};
+use super::gc::Job;
+use super::spec::GcSpec;
+
+/// Slots that each plane has free at its working point. A block less than what
+/// starts collection, so that there is always one to be collected.
+pub(super) fn working_point(gc: &GcSpec, slots_per_block: u32) -> u32 {
+    (gc.start_blocks - 1) * slots_per_block
+}
+
+impl Ssd {
+    /// The stream that takes a slot of the host's in a plane now; `None` where
+    /// the host has to wait, for a free block or for collection.
+    #[inline]
+    pub(super) fn host_stream(&self, plane: u32) -> Option<Stream> {
+        let stream = self.ftl.host_stream(plane)?;
+        let begins_page = stream == Stream::Host && self.ftl.filling(plane, stream).is_none();
+        (!begins_page || !self.is_behind(plane)).then_some(stream)
+    }
+
+    /// Whether the row of a plane is below its working point, and collection at
+    /// work there to change that.
+    #[inline]
+    pub(super) fn is_behind(&self, plane: u32) -> bool {
+        if !self.spec.gc.preemptible || !self.row_collects(plane) {
+            return false;
+        }
+        let row = self.ftl.row_of(plane);
+        let point = working_point(&self.spec.gc, self.ftl.slots_per_block()) * row.len() as u32;
+        let room: u32 = row.map(|plane| self.room_of(plane)).sum();
+        room < point
+    }
+
+    /// Slots free in a plane, what its collection has gained included.
+    fn room_of(&self, plane: u32) -> u32 {
+        let job = &self.jobs[plane as usize];
+        self.ftl.free_slots(plane) + self.ftl.gained(job)
+    }
+}
+
+impl Ftl {
+    /// Slots of a plane that can be written without an erase.
+    fn free_slots(&self, plane: u32) -> u32 {
+        let state = &self.planes[plane as usize];
+        let left = |stream: Stream| {
+            let frontier = &state.frontiers[stream.index()];
+            match self.is_open(plane, stream) {
+                true => (self.pages_per_block - frontier.page) * self.slots_per_page(),
+                false => 0,
+            }
+        };
+        let open: u32 = [Stream::Host, Stream::Collection]
+            .into_iter()
+            .map(left)
+            .sum();
+        state.free.len() as u32 * self.slots_per_block() + open
+    }
+
+    /// What a collection has gained of its block, by what is left to be moved.
+    fn gained(&self, job: &Job) -> u32 {
+        if !job.is_running() || self.is_static_slc(job.victim) {
+            return 0;
+        }
+        let left = self.blocks.valid[job.victim as usize] as u64;
+        let all = u64::from(job.valid).max(left).max(1);
+        (self.slots_per_block() as u64 * (all - left) / all) as u32
+    }
+}
