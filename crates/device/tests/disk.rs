@@ -171,6 +171,93 @@ fn a_slow_reader_in_order_waits_for_the_platters_once() {
     near(mb_s, 0.131_072 / 0.002_287, 0.02);
 }
 
+/// The block in which one read ends and the next begins is in the buffer, and
+/// the heads are behind it: the next read goes on from there.
+#[test]
+fn reads_in_order_lose_no_turn_between_blocks() {
+    const READS: u64 = 2000;
+    let seconds = |first: u64, sectors: u32| {
+        let mut disk = disk(&[]);
+        let mut now = Nanos::ZERO;
+        for at in 0..READS {
+            let sector = first + at * sectors as u64;
+            now = carry_out(disk.as_mut(), now, Op::Read, sector, sectors);
+        }
+        let arm = disk.stats(now).arm.expect("a disk has one");
+        // A block is read once, whichever way it is cut.
+        assert!(arm.sectors_read <= first + READS * sectors as u64 + 8);
+        now.0 as f64 / 1e9
+    };
+    near(seconds(0, 130), seconds(0, 128) * 130.0 / 128.0, 0.01);
+    near(seconds(1, 128), seconds(0, 128), 0.01);
+    near(seconds(5, 1), seconds(0, 1), 0.05);
+}
+
+/// Two readers of the same blocks at once cost the arm one access.
+#[test]
+fn what_one_read_brings_ends_others_that_want_it() {
+    let mut disk = disk(&[]);
+    let far = disk.identify().capacity_sectors / 2;
+    for (tag, sector) in [0, far, far, far + 4].into_iter().enumerate() {
+        disk.submit(
+            Nanos::ZERO,
+            Command {
+                tag: tag as u32,
+                queue: 0,
+                op: Op::Read,
+                sector: Sector(sector),
+                sectors: 4,
+                fua: false,
+            },
+        );
+    }
+    let mut done = Vec::new();
+    disk.advance(Nanos(1 << 40), &mut done);
+    assert_eq!(done.len(), 4);
+    let stats = disk.stats(Nanos(1 << 40));
+    assert_eq!(
+        (
+            stats.arm.expect("a disk has one").reads,
+            stats.cache_read_hits
+        ),
+        (2, 2)
+    );
+}
+
+/// Times are those between the last reset and now, also of an access under way.
+#[test]
+fn an_access_is_booked_as_it_passes() {
+    let busy_ns = |disk: &dyn Device, now: u64| {
+        let arm = disk.stats(Nanos(now)).arm.expect("a disk has one");
+        arm.seek_ns + arm.head_switch_ns + arm.rotation_ns + arm.transfer_ns
+    };
+    let mut disk = disk(&[]);
+    let far = disk.identify().capacity_sectors / 2;
+    let command = Command {
+        tag: 0,
+        queue: 0,
+        op: Op::Read,
+        sector: Sector(far),
+        sectors: 8192,
+        fua: false,
+    };
+    disk.submit(Nanos::ZERO, command);
+    let start = disk.next_event().0;
+    disk.advance(Nanos(start), &mut Vec::new());
+    // The arm is at it for more than 20 ms: over 8 ms of way, and two turns and
+    // a half.
+    for ns in (0..20_000_000).step_by(500_000) {
+        assert_eq!(busy_ns(disk.as_ref(), start + ns), ns);
+    }
+    disk.reset_stats(Nanos(start + 5_000_000));
+    assert_eq!(busy_ns(disk.as_ref(), start + 6_000_000), 1_000_000);
+    let mut done = Vec::new();
+    let end = disk.advance_to_completion(Nanos::MAX, &mut done).0;
+    // What is left: all but the way of the data over the cable.
+    let busy_ns = busy_ns(disk.as_ref(), end);
+    assert!(busy_ns > 20_000_000 && start + 5_000_000 + busy_ns < end);
+}
+
 /// Reading through a gap takes as long as waiting for its end to come around,
 /// up to a turn.
 #[test]

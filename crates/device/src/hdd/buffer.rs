@@ -134,6 +134,14 @@ impl Segments {
         }
     }
 
+    /// Up to where sectors from this one on are in a segment; the sector itself
+    /// where it is in none.
+    pub(crate) fn held_until(&self, sector: u64) -> u64 {
+        let held = self.runs.iter().map(|(held, _)| held);
+        let held = held.filter(|held| held.start <= sector);
+        held.map(|held| held.end).fold(sector, u64::max)
+    }
+
     /// Keeps what was read, at the end of a segment that it continues.
     pub(crate) fn keep(&mut self, run: Run) {
         self.uses += 1;

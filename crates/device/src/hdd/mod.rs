@@ -19,12 +19,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use blklab_blk::{Nanos, Op};
-use blklab_stats::{ArmStats, DeviceStats, DriveTimeline, Work as Did};
+use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Blocks, Pass};
 use buffer::{Dirty, Run, Segments};
-use counts::{count_access, count_sectors, count_stream};
+use counts::Counts;
 use mechanics::Mechanics;
 use recorder::Recorder;
 
@@ -99,7 +99,7 @@ pub struct Hdd {
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
     flushes: VecDeque<u32>,
     stats: DeviceStats,
-    counts: ArmStats,
+    counts: Counts,
     recorder: Option<Box<Recorder>>,
 }
 
@@ -123,7 +123,7 @@ impl Hdd {
             stalled: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
-            counts: ArmStats::default(),
+            counts: Counts::default(),
             recorder: None,
             spec,
         }
@@ -180,9 +180,9 @@ impl Hdd {
             return;
         }
         self.stalled.push_back(index);
-        self.counts.writes_buffered += 1;
+        self.counts.done.writes_buffered += 1;
         self.admit(now_ns);
-        self.counts.writes_waited += !self.stalled.is_empty() as u64;
+        self.counts.done.writes_waited += !self.stalled.is_empty() as u64;
     }
 
     /// Takes waiting writes into the buffer as long as there is room.
@@ -217,8 +217,8 @@ impl Hdd {
     fn end_flushes(&mut self, now_ns: u64) {
         if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
-                self.counts.flushes += 1;
-                self.counts.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
+                self.counts.done.flushes += 1;
+                self.counts.done.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
                 self.finish(now_ns, flush);
             }
         }
@@ -250,22 +250,42 @@ impl Hdd {
         }
     }
 
+    /// How far the heads read on after a run: to the end of a block.
+    fn read_ahead_until(&self, run: Run) -> u64 {
+        let end = self.blocks.around(run).end;
+        let distance = self.blocks.at_least(self.spec.cache.read_ahead_sectors);
+        (end + distance).min(self.spec.identity.capacity_sectors.max(end))
+    }
+
+    /// Ends the queued reads that want what another one has brought.
+    fn answer_queued(&mut self, now_ns: u64) {
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.retain(|&index| {
+            let command = self.commands[index as usize];
+            let found = command.op == Op::Read && self.segments.hit(command.run);
+            if found {
+                self.stats.cache_read_hits += 1;
+                self.finish(now_ns, index);
+            }
+            !found
+        });
+        self.queue = queue;
+    }
+
     /// A reader has found a run in what was read ahead: the idle heads read on,
     /// so that they stay ahead of it. Once they have stopped they wait until
     /// half of it is used up, since going back to where they were costs a wait
     /// for rotation.
     fn read_on(&mut self, now_ns: u64, run: Run) {
         let Some(ahead) = self.ahead else { return };
-        let distance = self.spec.cache.read_ahead_sectors;
-        let end = self.spec.identity.capacity_sectors;
-        let until = (run.end + distance).min(end);
+        let until = self.read_ahead_until(run);
         if until <= ahead.until || run.end > ahead.until {
             return;
         }
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if ahead.from + read < ahead.until {
             self.ahead = Some(ReadAhead { until, ..ahead });
-        } else if run.end + distance / 2 >= ahead.until {
+        } else if run.end + self.spec.cache.read_ahead_sectors / 2 >= ahead.until {
             self.mechanics.move_to(ahead.until - 1);
             let access = self.mechanics.access(now_ns, ahead.until, 1, false);
             self.ahead = Some(ReadAhead {
@@ -295,8 +315,8 @@ impl Hdd {
         }
         if let Work::Destage(run) = work {
             self.dirty.remove(run);
-            self.counts.destages += 1;
-            self.counts.sectors_destaged += run.end - run.start;
+            self.counts.done.destages += 1;
+            self.counts.done.sectors_destaged += run.end - run.start;
         }
         let number = match work {
             Work::Read(index) | Work::Write(index) => self.commands[index as usize].number,
@@ -306,8 +326,8 @@ impl Hdd {
         self.ahead = None;
         self.arm_sector = run.end;
         match write {
-            true => self.counts.writes += 1,
-            false => self.counts.reads += 1,
+            true => self.counts.done.writes += 1,
+            false => self.counts.done.reads += 1,
         }
         self.work = Some(work);
         self.schedule(done_ns, Event::Arm);
@@ -315,18 +335,21 @@ impl Hdd {
 
     /// When a run will have passed under the heads, which are then at its end.
     fn reach(&mut self, now_ns: u64, run: Run, write: bool, number: Option<u32>) -> u64 {
+        let run = match write {
+            true => run,
+            false => self.not_in_buffer(run),
+        };
         if !write && let Some(end_ns) = self.streams(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
                 recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)], number);
             }
-            let run = self.blocks.around(run);
-            count_stream(&mut self.counts, run, end_ns - now_ns);
+            self.counts.stream(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
             return end_ns;
         }
         let mut at_ns = now_ns;
         for pass in self.blocks.passes(run, write).into_iter().flatten() {
-            self.counts.blocks_completed += (write && !pass.write) as u64;
+            self.counts.done.blocks_completed += (write && !pass.write) as u64;
             at_ns = self.pass(at_ns, pass, number);
         }
         at_ns
@@ -338,8 +361,8 @@ impl Hdd {
         let access = self
             .mechanics
             .access(now_ns, run.start, run.end - run.start, pass.write);
-        count_access(&mut self.counts, &access);
-        count_sectors(&mut self.counts, run, pass.write);
+        self.counts.access(now_ns, &access);
+        self.counts.sectors(run, pass.write);
         if let Some(recorder) = &mut self.recorder {
             let steps = [
                 (Did::Seek, access.seek_ns),
@@ -352,10 +375,20 @@ impl Hdd {
         now_ns + access.positioning_ns() + access.transfer_ns
     }
 
-    /// Where reading ahead is about to come to the run, when it will be through.
+    /// The blocks that are to be read for a run that is not all in the buffer:
+    /// those at its begin that are there are not read again.
+    fn not_in_buffer(&self, run: Run) -> Run {
+        let held = self.segments.held_until(run.start).min(run.end - 1);
+        let start = run
+            .start
+            .max(self.blocks.around(Run { start: held, ..run }).start);
+        self.blocks.around(Run { start, ..run })
+    }
+
+    /// Where reading ahead is about to come to some blocks, when it will be
+    /// through.
     fn streams(&self, now_ns: u64, run: Run) -> Option<u64> {
         let ahead = self.ahead?;
-        let run = self.blocks.around(run);
         let read = self.sectors_read_ahead(now_ns, &ahead);
         let at = ahead.from + read;
         // A gap that takes more than a turn is passed sooner by a seek.
@@ -424,6 +457,10 @@ impl Hdd {
 
     /// How long until a run's first sector is under the heads.
     fn cost_ns(&self, now_ns: u64, run: Run, write: bool) -> u64 {
+        let run = match write {
+            true => run,
+            false => self.not_in_buffer(run),
+        };
         match self.streams(now_ns, run) {
             Some(end_ns) if !write => {
                 let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
@@ -441,17 +478,18 @@ impl Hdd {
     }
 
     fn arm_done(&mut self, now_ns: u64) {
+        self.counts.book(now_ns);
         match self.work.take() {
             Some(Work::Read(index)) => {
                 let run = self.blocks.around(self.commands[index as usize].run);
                 self.segments.keep(run);
-                let end = self.spec.identity.capacity_sectors;
                 self.ahead = Some(ReadAhead {
                     from: run.end,
                     since_ns: now_ns,
-                    until: (run.end + self.spec.cache.read_ahead_sectors).min(end.max(run.end)),
+                    until: self.read_ahead_until(run),
                 });
                 self.finish(now_ns, index);
+                self.answer_queued(now_ns);
             }
             Some(Work::Write(index)) => self.finish(now_ns, index),
             Some(Work::Destage(_)) => {
@@ -565,6 +603,7 @@ impl Device for Hdd {
         self.free.clear();
         self.queue.clear();
         self.work = None;
+        self.counts.stop(now.0);
         self.ahead = None;
         self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
         self.dirty = Dirty::default();
@@ -574,16 +613,16 @@ impl Device for Hdd {
         now
     }
 
-    fn stats(&self, _now: Nanos) -> DeviceStats {
+    fn stats(&self, now: Nanos) -> DeviceStats {
         DeviceStats {
-            arm: Some(self.counts),
+            arm: Some(self.counts.until(now.0)),
             ..self.stats.clone()
         }
     }
 
-    fn reset_stats(&mut self, _now: Nanos) {
+    fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
-        self.counts = ArmStats::default();
+        self.counts.reset(now.0);
     }
 
     fn record(&mut self, on: bool) {
