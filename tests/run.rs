@@ -57,6 +57,25 @@ fn a_ramp_is_in_no_count() {
     );
 }
 
+/// Processes that wait for one CPU cost it a switch each, not only the first.
+#[test]
+fn who_shares_a_cpu_pays_for_every_switch() {
+    let place = Place::new();
+    let machine = "description = \"dear switches\"\n[cpu]\ncount = 1\n\
+                   [costs]\ncontext_switch_ns = 10000\n";
+    place.file("m.toml", machine);
+    let job = "[job]\nfilename=/dev/a\ndirect=1\nrw=randread\nbs=4k\nioengine=psync\n\
+               time_based\nruntime=20ms\nsize=1g\nnumjobs=4\ngroup_reporting\n";
+    place.file("share.fio", job);
+    let args = ["run", "share.fio", "--machine", "m.toml", "--drive", "null"];
+    let done = place
+        .blklab(&[&args[..], &["--output-format", "json"]].concat())
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let iops = json["jobs"][0]["read"]["iops"].as_f64().expect("IOPS");
+    assert!((90_000.0..101_000.0).contains(&iops), "{iops}");
+}
+
 #[test]
 fn the_text_looks_like_fios() {
     let place = Place::new();

@@ -56,11 +56,12 @@ const DRIVE: [&str; 5] = [
 
 /// What `costs.*` stands for. Steps that always come together are not told
 /// apart by rows, so of each such group one is fitted.
-const COSTS: [&str; 11] = [
+const COSTS: [&str; 12] = [
     "costs.user_submit_ns",
     "costs.bio_ns",
     "costs.interrupt_ns",
     "costs.context_switch_ns",
+    "costs.cold_percent",
     "costs.lock_transfer_ns",
     "costs.lock_waiter_ns",
     "costs.scheduler.mq-deadline.insert_ns",

@@ -79,10 +79,14 @@ impl StepCosts {
         now: Nanos,
         steps: &Steps,
     ) -> Nanos {
-        let own = Nanos(
-            steps.bios * self.bio.0
-                + steps.issues * self.queue_rq.0
-                + steps.further_pages * self.page.0,
+        let own = cpus.stretched(
+            cpu,
+            now,
+            Nanos(
+                steps.bios * self.bio.0
+                    + steps.issues * self.queue_rq.0
+                    + steps.further_pages * self.page.0,
+            ),
         );
         let s = &self.scheduler;
         let scheduling = Nanos(
@@ -91,6 +95,7 @@ impl StepCosts {
                 + steps.asks * s.dispatch_ns,
         );
         let start = cpus.free_at(cpu).max(now);
+        let scheduling = cpus.stretched(cpu, now, scheduling);
         let scheduled = self.under_lock(lock, cpu, start, scheduling);
         cpus.run(cpu, now, scheduled + own, Mode::System)
     }
@@ -137,11 +142,12 @@ impl StepCosts {
         (mode, wakes): (Mode, bool),
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
-        let finish = Nanos(self.scheduler.finish_ns);
+        let finish = cpus.stretched(cpu, now, Nanos(self.scheduler.finish_ns));
         let finished = self.under_lock(lock, cpu, start, finish);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
-        let work = self.complete + finished + wake;
-        cpus.interrupt(cpu, now, self.interrupt, (work, mode))
+        let work = cpus.stretched(cpu, now, self.complete) + finished + wake;
+        let entry = cpus.stretched(cpu, now, self.interrupt);
+        cpus.interrupt(cpu, now, entry, (work, mode))
     }
 
     /// How long a loop device's worker is at a request.

@@ -20,9 +20,24 @@ pub(crate) enum Mode {
     SoftInterrupt,
 }
 
+/// How much slower a CPU is that has been idle: caches and branch predictors
+/// have gone cold, and cores that idle run at a low frequency at first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Coldness {
+    /// How much longer work takes after a long time of idling, in hundredths.
+    pub(crate) percent: u64,
+    /// After idling for so long it is half of that, and half of what it was
+    /// after as much work. Zero for a CPU that does not grow cold.
+    pub(crate) half: Nanos,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Cpu {
     free_at: Nanos,
+    /// When it last had something to do after having had nothing.
+    busy_from: Nanos,
+    /// How long it had been idle then.
+    idled: Nanos,
     /// The interrupt handler runs until then; what comes meanwhile is handled
     /// in the same go.
     irq_until: Nanos,
@@ -33,6 +48,18 @@ struct Cpu {
 }
 
 impl Cpu {
+    /// How cold it is at `start`, between zero and one: what it has idled for
+    /// last counts.
+    #[inline]
+    fn cold(&self, start: Nanos, half: Nanos) -> f64 {
+        let (idled, worked) = match start > self.free_at {
+            true => (start - self.free_at, Nanos::ZERO),
+            false => (self.idled, start.saturating_sub(self.busy_from)),
+        };
+        let (idled, worked, half) = (idled.0 as f64, worked.0 as f64, half.0 as f64);
+        idled / (idled + half) * half / (half + worked)
+    }
+
     /// Books the time in which it did nothing before `until`.
     #[inline]
     fn book_gap(&mut self, cpu: usize, until: Nanos, history: &mut CpuHistory) {
@@ -50,15 +77,17 @@ impl Cpu {
 #[derive(Debug)]
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
+    coldness: Coldness,
     history: CpuHistory,
     /// Who did what when, where somebody asked for it.
     log: Option<Box<TaskLog>>,
 }
 
 impl Cpus {
-    pub(crate) fn new(count: u32) -> Cpus {
+    pub(crate) fn new(count: u32, coldness: Coldness) -> Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
+            coldness,
             history: CpuHistory::new(count as usize),
             log: None,
         }
@@ -70,11 +99,28 @@ impl Cpus {
         self.cpus[cpu].free_at
     }
 
+    /// What takes `cost` on a warm CPU takes so long on this one as soon as it is
+    /// free.
+    #[inline]
+    pub(crate) fn stretched(&self, cpu: usize, now: Nanos, cost: Nanos) -> Nanos {
+        let Coldness { percent, half } = self.coldness;
+        if percent == 0 || half == Nanos::ZERO {
+            return cost;
+        }
+        let c = &self.cpus[cpu];
+        let cold = c.cold(c.free_at.max(now), half);
+        cost + Nanos((cost.0 as f64 * percent as f64 / 100.0 * cold) as u64)
+    }
+
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
     pub(crate) fn run(&mut self, cpu: usize, now: Nanos, cost: Nanos, mode: Mode) -> Nanos {
         let c = &mut self.cpus[cpu];
         let start = c.free_at.max(now);
         c.book_gap(cpu, start, &mut self.history);
+        if start > c.free_at {
+            c.idled = start - c.free_at;
+            c.busy_from = start;
+        }
         let end = start + cost;
         let history = &mut self.history;
         match mode {
@@ -197,7 +243,7 @@ mod tests {
 
     #[test]
     fn all_time_is_booked_once() {
-        let mut cpus = Cpus::new(1);
+        let mut cpus = Cpus::new(1, Coldness::default());
         let ns = Nanos;
         assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
         cpus.waits(0, ns(150), 1);
@@ -223,5 +269,23 @@ mod tests {
             ..CpuTimes::default()
         };
         assert_eq!(booked, want);
+    }
+
+    #[test]
+    fn who_idled_is_slower_until_it_has_worked_as_long() {
+        let us = Nanos::from_micros;
+        let coldness = Coldness {
+            percent: 200,
+            half: us(30),
+        };
+        let mut cpus = Cpus::new(1, coldness);
+        assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
+        // It goes on without having idled, and then comes after 30 us of that.
+        assert_eq!(cpus.stretched(0, us(5), us(10)), us(10));
+        assert_eq!(cpus.stretched(0, us(40), us(10)), us(20));
+        assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));
+        assert_eq!(cpus.stretched(0, us(50), us(10)), us(15));
+        let warm = Cpus::new(1, Coldness::default());
+        assert_eq!(warm.stretched(0, us(1000), us(10)), us(10));
     }
 }

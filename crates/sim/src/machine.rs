@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use blklab_blk::Nanos;
 use blklab_description::{ReadError, SpecError, Table};
+
+use crate::cpu::Coldness;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,8 +65,15 @@ pub struct Costs {
     pub interrupt_ns: u64,
     /// Ending a request, from the driver up to the I/O engine.
     pub complete_ns: u64,
-    /// Putting a process to sleep and waking it, caches cold.
+    /// Putting a process to sleep and waking it, or switching to another.
     pub context_switch_ns: u64,
+    /// How much longer every step takes on a CPU that was idle for long, in
+    /// hundredths of what it takes on a busy one. Context switches are not
+    /// counted among them: they always come with other data.
+    pub cold_percent: u64,
+    /// After so much idling it is half of that, and after as much work half of
+    /// what it was.
+    pub cold_half_ns: u64,
     /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
     pub wake_ns: u64,
     /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
@@ -122,6 +132,14 @@ impl Costs {
         *self == Costs::default()
     }
 
+    /// How slow a CPU gets that has been idle.
+    pub(crate) fn coldness(&self) -> Coldness {
+        Coldness {
+            percent: self.cold_percent,
+            half: Nanos(self.cold_half_ns),
+        }
+    }
+
     /// What the steps of the scheduler of that name cost.
     pub fn of_scheduler(&self, name: &str) -> SchedulerCosts {
         let name = self.like.get(name).map_or(name, String::as_str);
@@ -140,6 +158,8 @@ impl Costs {
             interrupt_ns: ns("interrupt_ns")?,
             complete_ns: ns("complete_ns")?,
             context_switch_ns: ns("context_switch_ns")?,
+            cold_percent: table.int_or("cold_percent", 0..=MAX_COLD_PERCENT, 0)?,
+            cold_half_ns: ns("cold_half_ns")?,
             wake_ns: ns("wake_ns")?,
             kblockd_ns: ns("kblockd_ns")?,
             lock_transfer_ns: ns("lock_transfer_ns")?,
@@ -246,6 +266,8 @@ const MACHINES: &[(&str, &str)] = &[
 ];
 
 const MAX_CPUS: u64 = 4096;
+/// A hundred times as slow.
+const MAX_COLD_PERCENT: u64 = 10_000;
 /// A second: more than any step of I/O costs.
 const MAX_COST_NS: u64 = 1_000_000_000;
 

@@ -252,7 +252,10 @@ impl Process {
         let has_cpu = match self.state {
             State::Until(at) if at <= now => self.keeps_cpu(now, world),
             State::Paused(at) if at <= now => self.gets_cpu(world),
-            State::Ready => world.fair.is_running(self.cpu, self.id),
+            State::Ready if world.fair.is_running(self.cpu, self.id) => {
+                self.state = State::Running;
+                return self.switched_to(now, world);
+            }
             _ => false,
         };
         if !has_cpu {
@@ -287,6 +290,7 @@ impl Process {
         }
         let keeps = world.fair.is_running(self.cpu, self.id);
         if !keeps {
+            self.recorder.context_switch();
             self.state = State::Ready;
         }
         keeps
@@ -331,10 +335,18 @@ impl Process {
     #[inline]
     fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
         self.waits(now, -1, world);
-        if !self.gets_cpu(world) {
-            return;
+        if self.gets_cpu(world) {
+            self.switched_to(now, world);
         }
-        if !self.spend(now, self.costs.context_switch, Mode::System, world) {
+    }
+
+    /// Its CPU, which slept or ran another, comes to it.
+    #[inline]
+    fn switched_to(&mut self, now: Nanos, world: &mut World<'_>) {
+        let cost = self.costs.context_switch;
+        if cost > Nanos::ZERO {
+            self.occupy(now, cost, Mode::System, world);
+        } else {
             self.step(now, world);
         }
     }
@@ -804,14 +816,20 @@ impl Process {
         self.wake(now, world);
     }
 
-    /// Spends CPU time. Returns true where the process goes on only later.
+    /// Spends what takes `cost` on a warm CPU. Returns true where the process
+    /// goes on only later.
     #[inline]
     fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
-        cost > Nanos::ZERO && self.occupy(now, cost, mode, world)
+        if cost == Nanos::ZERO {
+            return false;
+        }
+        let cost = world.cpus.stretched(self.cpu, now, cost);
+        self.occupy(now, cost, mode, world);
+        true
     }
 
     /// Uses its CPU.
-    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
+    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) {
         self.recorder.spent(mode, cost.0);
         world.fair.ran(self.id, cost);
         let until = world.cpus.run(self.cpu, now, cost, mode);
@@ -819,7 +837,6 @@ impl Process {
             log.was_for(self.id);
         }
         self.go_on_at(until, world);
-        true
     }
 
     /// Its CPU is at it until then.

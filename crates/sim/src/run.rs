@@ -143,7 +143,7 @@ impl Sim {
             now: Nanos::ZERO,
             delayed: vec![false; processes.len()],
             disks,
-            cpus: Cpus::new(setup.machine.cpus),
+            cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
             fair: Fair::new(setup.machine.cpus, processes.len(), 2 * workers.len()),
             costs,
             arrivals: Arrivals::default(),

@@ -146,7 +146,7 @@ impl<'a> Replay<'a> {
             recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
             ended: Vec::new(),
             woken: Vec::new(),
-            cpus: Cpus::new(setup.machine.cpus),
+            cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
             recording: setup.record.map(Recording::new),
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
         };
