@@ -57,6 +57,48 @@ fn a_ramp_is_in_no_count() {
     );
 }
 
+/// A write that is to be on the medium, on a drive without FUA, is data and a
+/// flush. Schedulers that wait for what is in the drive do not wait for the
+/// flush, which waits for other writes' data.
+#[test]
+fn synchronous_writes_beside_readers_come_to_an_end() {
+    let place = Place::new();
+    let job = "[global]\nfilename=/dev/a\ndirect=1\nbs=4k\nioengine=libaio\niodepth=8\n\
+               time_based\nruntime=500ms\n[r]\nrw=randread\n[w]\nrw=randwrite\nsync=1\n";
+    place.file("sync.fio", job);
+    let args = [
+        "compare",
+        "sync.fio",
+        "--drive",
+        "hdd-7200",
+        "--repeats",
+        "1",
+        "--schedulers",
+        "none,noop,deadline,mq-deadline,kyber,bfq,cfq,fios,adios,ac,ac2,bp,irbw,stb,sio",
+    ];
+    place.blklab(&args).ok();
+}
+
+/// fio's depths are shares of the I/Os: together they are all of them, also
+/// where a call into the kernel takes time.
+#[test]
+fn depths_are_counted_once() {
+    let place = Place::new();
+    let job = "[job]\nfilename=/dev/a\ndirect=1\nrw=randread\nbs=4k\nioengine=libaio\n\
+               iodepth=16\nnumber_ios=500\nsize=1g\n";
+    place.file("depth.fio", job);
+    let args = ["run", "depth.fio", "--machine", "xeon-10core"];
+    let done = place
+        .blklab(&[&args[..], &["--output-format", "json"]].concat())
+        .ok();
+    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let levels = json["jobs"][0]["iodepth_level"]
+        .as_object()
+        .expect("levels");
+    let sum: f64 = levels.values().filter_map(serde_json::Value::as_f64).sum();
+    assert!((sum - 100.0).abs() < 1.0, "{levels:?}");
+}
+
 /// Processes that wait for one CPU cost it a switch each, not only the first.
 #[test]
 fn who_shares_a_cpu_pays_for_every_switch() {

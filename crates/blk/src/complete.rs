@@ -80,12 +80,18 @@ impl RequestQueue {
         self.steps.ends += 1;
         self.end_bios(id, status);
         self.account_done(now, id, status);
+        self.tell_completed(now, id);
+        self.free_request(now, id);
+    }
+
+    /// The scheduler hears that the drive is done with a request.
+    #[inline(always)]
+    pub(crate) fn tell_completed(&mut self, now: Nanos, id: RequestId) {
         if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS)
             && let Some((elevator, mut ctx)) = self.sched(now)
         {
             elevator.completed_request(&mut ctx, id);
         }
-        self.free_request(now, id);
     }
 
     #[inline]

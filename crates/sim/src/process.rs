@@ -487,7 +487,7 @@ impl Process {
 
     /// Gives the batch to the kernel, bio by bio.
     fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
-        if self.submitted == 0 && !self.batch.is_empty() {
+        if self.submitted == 0 && !self.paid && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
             // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
             let (depth, size) = (self.outstanding(), self.batch.len() as u32);
