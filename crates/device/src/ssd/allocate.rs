@@ -50,21 +50,25 @@ impl Ssd {
     /// The plane of a row whose turn it is. The row waits for it while anything
     /// can be freed there.
     fn allocate_in_row(&mut self, now_ns: u64, plane: u32) -> Option<(u32, Stream)> {
-        for stream in [Stream::Slc, Stream::Host] {
-            if stream == Stream::Slc && self.ftl.slc.is_none() {
-                continue;
+        if self.ftl.slc.is_some() {
+            let cached = self.ftl.in_turn(plane, Stream::Slc);
+            if self.ftl.takes_cached(cached) {
+                return Some((cached, Stream::Slc));
             }
-            let plane = self.ftl.in_turn(plane, stream);
-            if self.host_stream(plane) == Some(stream) {
-                return Some((plane, stream));
+            if self.ftl.waits_for_cache(cached) {
+                return None;
             }
         }
         let first = self.ftl.in_turn(plane, Stream::Host);
+        if self.takes_direct(first) {
+            return Some((first, Stream::Host));
+        }
         if self.collect(now_ns, first) {
             return None;
         }
         let mut row = self.ftl.row_of(plane);
-        row.find_map(|plane| self.host_stream(plane).map(|stream| (plane, stream)))
+        row.find(|plane| self.takes_direct(*plane))
+            .map(|plane| (plane, Stream::Host))
     }
 
     fn allocate_dynamically(&mut self, slot: u32) -> Option<(u32, Stream)> {

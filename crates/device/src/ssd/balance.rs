@@ -30,8 +30,19 @@ impl Ssd {
     #[inline]
     pub(super) fn host_stream(&self, plane: u32) -> Option<Stream> {
         let stream = self.ftl.host_stream(plane)?;
-        let begins_page = stream == Stream::Host && self.ftl.filling(plane, stream).is_none();
-        (!begins_page || !self.is_behind(plane)).then_some(stream)
+        (stream != Stream::Host || self.lets_go_on(plane)).then_some(stream)
+    }
+
+    /// Whether a plane takes a slot of the host's past the SLC cache now.
+    pub(super) fn takes_direct(&self, plane: u32) -> bool {
+        self.ftl.takes_direct(plane) && self.lets_go_on(plane)
+    }
+
+    /// Whether the host may go on past the SLC cache in a plane: it is filling a
+    /// page, or collection is not behind.
+    #[inline]
+    fn lets_go_on(&self, plane: u32) -> bool {
+        self.ftl.filling(plane, Stream::Host).is_some() || !self.is_behind(plane)
     }
 
     /// Whether the row of a plane is below its working point, and collection at

@@ -365,17 +365,34 @@ impl Ftl {
     /// the host has to wait.
     #[inline]
     pub(crate) fn host_stream(&self, plane: u32) -> Option<Stream> {
-        if let Some(slc) = &self.slc {
-            let state = &self.planes[plane as usize];
-            if self.is_open(plane, Stream::Slc) || slc.has_room(plane, state.free.len()) {
+        if self.slc.is_some() {
+            if self.takes_cached(plane) {
                 return Some(Stream::Slc);
             }
-            if slc.waits(plane) {
+            if self.waits_for_cache(plane) {
                 return None;
             }
         }
-        let is_open = self.is_open(plane, Stream::Host);
-        (is_open || self.has_spare_block(plane)).then_some(Stream::Host)
+        self.takes_direct(plane).then_some(Stream::Host)
+    }
+
+    /// Whether the SLC cache takes a slot in a plane now.
+    pub(super) fn takes_cached(&self, plane: u32) -> bool {
+        let free = self.planes[plane as usize].free.len();
+        let has_room = |slc: &Slc| slc.has_room(plane, free);
+        self.is_open(plane, Stream::Slc) || self.slc.as_deref().is_some_and(has_room)
+    }
+
+    /// Whether the host waits for room in the SLC cache of a plane where there
+    /// is none.
+    pub(super) fn waits_for_cache(&self, plane: u32) -> bool {
+        self.slc.as_ref().is_some_and(|slc| slc.waits(plane))
+    }
+
+    /// Whether a plane takes a slot past the SLC cache now.
+    #[inline]
+    pub(super) fn takes_direct(&self, plane: u32) -> bool {
+        self.is_open(plane, Stream::Host) || self.has_spare_block(plane)
     }
 
     /// Whether a stream has a block that it is writing in a plane.
@@ -413,6 +430,15 @@ impl Ftl {
     pub(crate) fn pages_of(&self, block: u32) -> u32 {
         match &self.slc {
             Some(slc) if slc.holds(block) => slc.pages_per_block(),
+            _ => self.pages_per_block,
+        }
+    }
+
+    /// Pages of a block as a stream writes it.
+    #[inline]
+    pub(super) fn pages_for(&self, stream: Stream) -> u32 {
+        match &self.slc {
+            Some(slc) if stream == Stream::Slc => slc.pages_per_block(),
             _ => self.pages_per_block,
         }
     }

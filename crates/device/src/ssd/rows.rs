@@ -40,8 +40,9 @@ impl Ftl {
         let open = self.row_of(plane).filter(is_open);
         let farthest = open.map(|plane| frontier(plane).page).max().unwrap_or(0);
         // One without a block has filled it already, or not begun to.
-        let closed = match farthest * 2 > self.pages_per_block {
-            true => self.pages_per_block,
+        let pages = self.pages_for(stream);
+        let closed = match farthest * 2 > pages {
+            true => pages,
             false => 0,
         };
         let progress = |plane: &u32| match (frontier(*plane).record, is_open(plane)) {

@@ -150,13 +150,12 @@ impl SsdSpec {
     }
 
     /// Planes that are filled in step, so that multi-plane commands find them
-    /// at the same page. Superpages are in step by themselves, copyback does
-    /// not leave its plane, and an SLC cache is emptied plane by plane.
+    /// at the same page. Superpages are in step by themselves, and copyback does
+    /// not leave its plane.
     pub(crate) fn planes_per_row(&self) -> u32 {
         let in_step = self.ftl.in_step
             && self.flash.multi_plane == MultiPlane::SamePage
             && !self.flash.superpage
-            && self.slc_cache.is_none()
             && self.flash.copyback == Copyback::None
             && self.ftl.allocation == Allocation::Static
             && self.ftl.mapping == Mapping::Page
