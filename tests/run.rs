@@ -326,6 +326,20 @@ fn notes_go_beside_the_text() {
     assert!(!done.out.contains("latency_target"), "{}", done.out);
 }
 
+/// A loop device takes its worker's time, which a machine may not know.
+#[test]
+fn copies_for_nothing_are_told() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let said = |drive: &str, machine: &str| {
+        let args = ["run", "mixed.fio", "--drive", drive, "--machine", machine];
+        place.blklab(&args).ok().err.contains("[costs.loop]")
+    };
+    assert!(said("loop", "generic-8"));
+    assert!(!said("loop", "vm-2cpu"));
+    assert!(!said("nvme", "generic-8"));
+}
+
 #[test]
 fn depths_are_what_fio_has_under_way() {
     let place = Place::new();

@@ -53,7 +53,7 @@ fn hybrid() -> String {
     let (before, _) = text.split_once("[gc]").expect("the last table");
     let mapping = "[ftl]\nmapping = \"hybrid\"";
     before.replace("[ftl]", mapping)
-        + "[gc]\ndepth = 4\n[hybrid]\nsequential_logs = 2\nrandom_logs = 8\n"
+        + "[gc]\ndepth = 4\n[hybrid]\nsequential_logs = 2\nrandom_logs = 8\nassociativity = 3\n"
 }
 
 /// The lines that set a key as a whole: number from one, key with its table,

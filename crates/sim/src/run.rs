@@ -19,7 +19,7 @@ use crate::machine::Dispatch;
 use crate::plan::Plan;
 use crate::process::{Process, World};
 use crate::recording::Recording;
-use crate::setup::{Setup, SetupError, check_job, check_power_loss};
+use crate::setup::{Setup, SetupError, check_job, check_power_loss, loop_note};
 use crate::timers::Timers;
 use crate::worker::{Untold, Worker};
 
@@ -517,6 +517,7 @@ impl Sim {
 
     fn results(mut self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
         notes.extend(setup.job.notes.iter().map(ToString::to_string));
+        notes.extend(loop_note(setup.drive, setup.machine));
         notes.extend(self.cgroup_note(setup.job, setup.scheduler.kind.name));
         let now = self.now;
         let recording = self.recording.take();

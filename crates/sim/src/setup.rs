@@ -9,7 +9,7 @@ use blklab_workload::hint;
 use blklab_workload::trace::Format;
 use thiserror::Error;
 
-use crate::machine::Machine;
+use crate::machine::{LoopCosts, Machine};
 
 /// Why a run cannot be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -216,6 +216,19 @@ pub(crate) fn check_power_loss(drive: &DriveSpec, at: Option<Nanos>) -> Result<(
             drive: drive.name.clone(),
         }),
     }
+}
+
+/// What to say where a loop device's worker copies for nothing: its figures then
+/// tell of the block layer alone.
+pub(crate) fn loop_note(drive: &DriveSpec, machine: &Machine) -> Option<String> {
+    let is_free = machine.costs.loop_worker == LoopCosts::default();
+    (drive.interface == Interface::Loop && is_free).then(|| {
+        format!(
+            "{}: its copies cost nothing on {}, whatever their size: that needs a machine with \
+             [costs.loop], such as vm-2cpu",
+            drive.name, machine.name
+        )
+    })
 }
 
 /// Checks that every job can be simulated, and tells what of it is not.

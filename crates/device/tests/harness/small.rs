@@ -31,8 +31,9 @@ pub struct Small {
     scope: &'static str,
     wear: &'static str,
     copyback: &'static str,
-    /// Sequential and random logs of a plane, under hybrid mapping.
-    logs: Option<(u32, u32)>,
+    /// Sequential and random logs of a plane, and the associativity of the
+    /// latter, under hybrid mapping.
+    logs: Option<(u32, u32, Option<u32>)>,
     /// Superpages, and the host in step with collection.
     in_step: bool,
 }
@@ -56,7 +57,7 @@ impl Small {
         let per_page = self.page_kb as u64 * 1024 / self.map_unit as u64;
         let per_plane = CAPACITY_BYTES / self.map_unit as u64 / planes + 1 + per_page;
         let usable = PAGES_PER_BLOCK * per_page - per_page + 1;
-        if let Some((sequential, random)) = self.logs {
+        if let Some((sequential, random, _)) = self.logs {
             let logical = per_plane.div_ceil(PAGES_PER_BLOCK * per_page);
             return logical + (sequential + random + 2 + self.spare_blocks) as u64;
         }
@@ -70,9 +71,12 @@ impl Small {
     }
 
     fn collection(&self) -> String {
-        if let Some((sequential, random)) = self.logs {
+        if let Some((sequential, random, associativity)) = self.logs {
+            let associativity =
+                associativity.map_or(String::new(), |most| format!("associativity = {most}\n"));
             return format!(
-                "[hybrid]\nsequential_logs = {sequential}\nrandom_logs = {random}\n[gc]\ndepth = 3"
+                "[hybrid]\nsequential_logs = {sequential}\nrandom_logs = {random}\n\
+                 {associativity}[gc]\ndepth = 3"
             );
         }
         format!(
@@ -96,7 +100,7 @@ pace_kb = {pace_kb}
     }
 
     /// The same drive with hybrid mapping, without what that does not go with.
-    fn with_logs(self, logs: (u32, u32)) -> Small {
+    fn with_logs(self, logs: (u32, u32, Option<u32>)) -> Small {
         Small {
             logs: Some(logs),
             slc: "",
@@ -254,7 +258,7 @@ pub fn small() -> impl Strategy<Value = Small> {
     let copyback = prop::sample::select(vec!["none", "same_plane", "same_parity"]);
     let logs = prop_oneof![
         2 => Just(None),
-        1 => (1u32..4, 1u32..4).prop_map(Some),
+        2 => (1u32..4, 1u32..4, prop::option::of(1u32..4)).prop_map(Some),
     ];
     let parts = (shape, names, flags, slc, ftl, copyback, logs);
     parts.prop_map(|(shape, names, flags, slc, ftl, copyback, logs)| {

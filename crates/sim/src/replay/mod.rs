@@ -19,7 +19,7 @@ use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::recorder::Recorder;
 use crate::recording::Recording;
-use crate::setup::{SchedulerChoice, SetupError, check_power_loss};
+use crate::setup::{SchedulerChoice, SetupError, check_power_loss, loop_note};
 use pace::Pace;
 
 /// How I/Os arrive.
@@ -306,6 +306,7 @@ impl<'a> Replay<'a> {
         self.recorder.end(self.now);
         let recording = self.recording.take();
         let timeline = recording.and_then(|r| r.finish(self.now, &mut self.disks, &mut self.cpus));
+        let loop_note = loop_note(setup.drive, setup.machine);
         let disks = self.disks.iter().map(|d| d.stats(self.now)).collect();
         let job = self.recorder.into_results(0);
         let group = GroupResults {
@@ -326,7 +327,7 @@ impl<'a> Replay<'a> {
             groups: vec![group],
             disks,
             timeline,
-            notes: self.pace.notes(),
+            notes: [self.pace.notes(), loop_note.into_iter().collect()].concat(),
             ..Results::default()
         }
     }

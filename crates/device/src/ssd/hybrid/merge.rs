@@ -14,7 +14,7 @@ use super::super::copies::Holds;
 use super::super::ftl::{CLOSED, Ftl, Located, Stream};
 use super::super::map::Place;
 use super::super::op::NONE;
-use super::{LogicalPlace, SequentialLog};
+use super::{LogicalPlace, RandomLog, SequentialLog};
 
 /// A logical block's merge under way.
 #[derive(Clone, Debug)]
@@ -55,9 +55,13 @@ impl Ftl {
         self.filling(plane, Stream::Sequential(number as u8))
     }
 
-    /// The oldest random log is to be emptied.
-    pub(super) fn reclaim(&mut self, plane: u32) {
-        self.logs_mut(plane).reclaiming = true;
+    /// The oldest random log is to be emptied. Returns its page that is not full.
+    pub(super) fn reclaim(&mut self, plane: u32) -> Option<u32> {
+        let logs = self.logs_mut(plane);
+        logs.reclaiming = true;
+        let oldest = logs.random.front()?.block;
+        let record = self.filling(plane, Stream::Host)?;
+        (self.record(record).block == oldest).then_some(record)
     }
 
     pub(super) fn merge_of(&self, plane: u32) -> Option<&Merge> {
@@ -90,10 +94,13 @@ impl Ftl {
             }
         }
         let logs = self.logs(plane);
-        let Some(oldest) = logs.random.front().copied().filter(|_| logs.reclaiming) else {
+        let Some(oldest) = logs.random.front().filter(|_| logs.reclaiming) else {
             return Step::None;
         };
-        if !self.is_written(oldest) {
+        let oldest = oldest.block;
+        if self.frontier(plane, Stream::Host).block == oldest && self.put_aside(plane).is_err()
+            || !self.is_written_random(plane)
+        {
             return Step::None;
         }
         let Some(logical) = self.first_logical_in(oldest) else {
@@ -120,6 +127,16 @@ impl Ftl {
             _ => frontier.page,
         };
         log.is_used() && self.blocks.programmed[log.block as usize] as u32 == pages
+    }
+
+    /// Whether all that went to the oldest random log is programmed.
+    fn is_written_random(&self, plane: u32) -> bool {
+        let is_written = |log: &RandomLog| {
+            let programmed = self.blocks.programmed[log.block as usize] as u32;
+            let is_open = self.blocks.uses[log.block as usize] == Use::Open;
+            self.is_written(log.block) || is_open && programmed == log.next_page
+        };
+        self.logs(plane).random.front().is_some_and(is_written)
     }
 
     /// The logical block of the first slot that anybody needs of a log.
@@ -345,11 +362,14 @@ impl Ftl {
                 self.undo(plane, merge);
             }
             self.logs_mut(plane).reclaiming = false;
-            let uses = &self.blocks.uses;
+            let (uses, programmed) = (&self.blocks.uses, &self.blocks.programmed);
             let is_free = |block: u32| uses[block as usize] == Use::Free;
             let hybrid = self.hybrid.as_mut().expect("it maps blocks");
             let logs = &mut hybrid.planes[plane as usize];
-            logs.random.retain(|block| !is_free(*block));
+            logs.random.retain(|log| !is_free(log.block));
+            for log in &mut logs.random {
+                log.next_page = programmed[log.block as usize] as u32;
+            }
             for log in logs.sequential.iter_mut().filter(|log| log.is_used()) {
                 log.closing = false;
                 if is_free(log.block) {

@@ -44,7 +44,7 @@ impl Ssd {
         slot: u32,
     ) -> Option<(u32, Stream)> {
         // What it wants may be done at once, and leave another want.
-        for _ in 0..2 {
+        for _ in 0..3 {
             match self.ftl.log_for(slot) {
                 Ok(found) => return Some(found),
                 Err((plane, want)) => self.make_way(now_ns, plane, want),
@@ -56,7 +56,16 @@ impl Ssd {
     fn make_way(&mut self, now_ns: u64, plane: u32, want: Want) {
         match want {
             Want::Sequential(number) => self.close_log(now_ns, plane, number),
-            Want::Random => self.ftl.reclaim(plane),
+            Want::Random => {
+                if let Some(record) = self.ftl.reclaim(plane) {
+                    self.program(now_ns, record);
+                }
+            }
+            Want::Page => {
+                if let Some(record) = self.ftl.filling(plane, Stream::Host) {
+                    self.program(now_ns, record);
+                }
+            }
             Want::Patience => {}
         }
         self.go_on_merging(now_ns, plane);

@@ -15,6 +15,13 @@
 //!   units open; for a new one the one used longest ago is merged.
 //! - Pages of a block are programmed in order, so a data block takes a page
 //!   directly only where the pages before it end; it is a sequential log then.
+//! - A random log may be held to pages of so many logical blocks: K-associative
+//!   sector translation (Cho, Shin and Eom, "KAST: K-associative sector
+//!   translation for NAND flash memory in real-time systems", DATE 2009), which
+//!   bounds how long a write can wait for the merges of one log. With one logical
+//!   block a log it is BAST (Kim et al., "A space-efficient flash translation
+//!   layer for CompactFlash systems", IEEE TCE 48(2), 2002). Several logs are
+//!   filled by turns then; the one used longest ago is merged.
 //! - A page out of order goes to the random logs and leaves the sequential log
 //!   of its block as it is.
 //! - Every plane has its own logs, and logical blocks of a plane's pages: work
@@ -45,6 +52,8 @@ pub(super) use merging::Merging;
 pub(crate) struct Hybrid {
     sequential_logs: u32,
     random_logs: u32,
+    /// Logical blocks that a random log may have pages of; `None`: any.
+    associativity: Option<u32>,
     pages_per_block: Divisor,
     planes: Vec<PlaneLogs>,
     logical_slots: u64,
@@ -57,13 +66,22 @@ struct PlaneLogs {
     /// The data block of every logical block.
     data: Vec<u32>,
     sequential: Vec<SequentialLog>,
-    /// Blocks that take pages of any address, oldest first.
-    random: VecDeque<u32>,
+    /// Blocks that take pages of any offset, the one used longest ago first.
+    random: VecDeque<RandomLog>,
     /// Blocks that hold nothing that anybody needs, to be erased.
     dead: VecDeque<u32>,
     merge: Option<Merge>,
     /// The oldest random log is to be emptied.
     reclaiming: bool,
+}
+
+#[derive(Clone, Debug)]
+struct RandomLog {
+    block: u32,
+    /// Where it goes on after another one has been filled.
+    next_page: u32,
+    /// The logical blocks that it may have pages of, where these are limited.
+    logicals: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +121,9 @@ pub(crate) enum Want {
     Sequential(usize),
     /// The oldest random log has to be merged.
     Random,
+    /// The page of the random logs that is being filled has to be programmed,
+    /// since another log is to be filled.
+    Page,
     /// A block has to be erased, or a merge under way has to end.
     Patience,
 }
@@ -134,6 +155,7 @@ impl Hybrid {
         Some(Hybrid {
             sequential_logs: logs.sequential,
             random_logs: logs.random,
+            associativity: logs.associativity,
             pages_per_block: Divisor::new(pages),
             planes: planes.collect(),
             logical_slots: spec.logical_slots(),
@@ -204,10 +226,10 @@ impl Ftl {
                 true => Ok(self.use_sequential(plane, number)),
                 // The block is begun anew.
                 false if place.offset == 0 => Err(Want::Sequential(number)),
-                false => self.random_log(plane),
+                false => self.random_log(place),
             },
             None if place.offset == 0 || self.continues_data(place) => self.new_sequential(place),
-            None => self.random_log(plane),
+            None => self.random_log(place),
         };
         found
             .map(|stream| (plane, stream))
@@ -301,21 +323,94 @@ impl Ftl {
         Ok(self.use_sequential(plane, number))
     }
 
-    /// The random log that is being filled, a new one if need be.
-    fn random_log(&mut self, plane: u32) -> Result<Stream, Want> {
-        if self.frontier(plane, Stream::Host).block != NO_BLOCK {
-            return Ok(Stream::Host);
+    /// A random log that takes pages of a logical block, a new one if need be:
+    /// from now on the one that is being filled.
+    fn random_log(&mut self, place: LogicalPlace) -> Result<Stream, Want> {
+        let plane = place.plane;
+        let has_room_for_new = (self.logs(plane).random.len() as u32) < self.hybrid().random_logs;
+        match self.open_random_log(place, has_room_for_new) {
+            Some(number) => self.turn_to(plane, number)?,
+            None if !has_room_for_new => return Err(Want::Random),
+            None if !self.has_block_for_log(plane) => return Err(Want::Patience),
+            None => {
+                self.put_aside(plane)?;
+                let block = self.open_block(plane, Stream::Host);
+                self.begin_at(plane, Stream::Host, block, 0);
+                self.logs_mut(plane).random.push_back(RandomLog {
+                    block,
+                    next_page: 0,
+                    logicals: Vec::new(),
+                });
+            }
         }
-        if self.logs(plane).random.len() as u32 == self.hybrid().random_logs {
-            return Err(Want::Random);
+        if self.hybrid().associativity.is_some()
+            && let Some(log) = self.logs_mut(plane).random.back_mut()
+            && !log.logicals.contains(&place.logical)
+        {
+            log.logicals.push(place.logical);
         }
-        if !self.has_block_for_log(plane) {
-            return Err(Want::Patience);
-        }
-        let block = self.open_block(plane, Stream::Host);
-        self.begin_at(plane, Stream::Host, block, 0);
-        self.logs_mut(plane).random.push_back(block);
         Ok(Stream::Host)
+    }
+
+    /// The number of an open random log that a logical block's pages may go to:
+    /// the one that they are in already, or, rather than none, the one with
+    /// pages of fewest others.
+    fn open_random_log(&self, place: LogicalPlace, has_room_for_new: bool) -> Option<usize> {
+        let logs = self.logs(place.plane);
+        let Some(most) = self.hybrid().associativity else {
+            // They are filled one after the other: only the last one can be open.
+            let block = self.frontier(place.plane, Stream::Host).block;
+            return logs
+                .random
+                .len()
+                .checked_sub(1)
+                .filter(|_| block != NO_BLOCK);
+        };
+        let open = logs
+            .random
+            .iter()
+            .enumerate()
+            .skip(logs.reclaiming as usize);
+        let open = open.filter(|(_, log)| self.blocks.uses[log.block as usize] == Use::Open);
+        let own = open
+            .clone()
+            .find(|(_, log)| log.logicals.contains(&place.logical));
+        let shared = || {
+            open.filter(|(_, log)| !has_room_for_new && (log.logicals.len() as u32) < most)
+                .min_by_key(|(_, log)| log.logicals.len())
+        };
+        own.or_else(shared).map(|(number, _)| number)
+    }
+
+    /// Goes on with an open random log.
+    fn turn_to(&mut self, plane: u32, number: usize) -> Result<(), Want> {
+        let RandomLog {
+            block, next_page, ..
+        } = self.logs(plane).random[number];
+        if self.frontier(plane, Stream::Host).block == block {
+            return Ok(());
+        }
+        self.put_aside(plane)?;
+        self.begin_at(plane, Stream::Host, block, next_page);
+        let random = &mut self.logs_mut(plane).random;
+        if let Some(log) = random.remove(number) {
+            random.push_back(log);
+        }
+        Ok(())
+    }
+
+    /// Leaves the random log that is being filled where it is.
+    fn put_aside(&mut self, plane: u32) -> Result<(), Want> {
+        let frontier = self.frontier(plane, Stream::Host);
+        if frontier.record != NONE {
+            return Err(Want::Page);
+        }
+        self.set_frontier(plane, Stream::Host, CLOSED);
+        let mut random = self.logs_mut(plane).random.iter_mut();
+        if let Some(log) = random.find(|log| log.block == frontier.block) {
+            log.next_page = frontier.page;
+        }
+        Ok(())
     }
 
     fn has_block_for_log(&self, plane: u32) -> bool {
@@ -341,7 +436,7 @@ impl Ftl {
         let sequential = logs.sequential.iter().filter(|log| log.is_used());
         let blocks = sequential
             .map(|log| log.block)
-            .chain(logs.random.iter().copied());
+            .chain(logs.random.iter().map(|log| log.block));
         blocks
             .map(|block| self.blocks.programmed[block as usize] as u32)
             .sum()
@@ -363,7 +458,8 @@ impl Ftl {
                 log.is_used() && logs.data[log.logical as usize] != log.block
             };
             roles.extend(logs.sequential.iter().filter(own).map(|log| log.block));
-            roles.extend(logs.random.iter().chain(&logs.dead));
+            roles.extend(logs.random.iter().map(|log| log.block));
+            roles.extend(&logs.dead);
             roles.sort_unstable();
             let used: Vec<u32> = self
                 .plane_blocks(plane)
@@ -374,6 +470,9 @@ impl Ftl {
                 "every block of plane {plane} in use has one role"
             );
             assert!(logs.random.len() as u32 <= hybrid.random_logs);
+            if let Some(most) = hybrid.associativity {
+                self.check_associativity(logs, most);
+            }
             for (logical, block) in logs.data.iter().enumerate() {
                 if *block != NO_BLOCK {
                     self.check_in_place(plane, logical as u32, *block);
@@ -381,6 +480,21 @@ impl Ftl {
             }
             for log in logs.sequential.iter().filter(|log| log.is_used()) {
                 self.check_in_place(plane, log.logical, log.block);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn check_associativity(&self, logs: &PlaneLogs, most: u32) {
+        use super::copies::Holds;
+        for log in &logs.random {
+            assert!(log.logicals.len() as u32 <= most);
+            let first = self.page_start(log.block, 0);
+            for at in first..first + self.slots_per_block() {
+                if let Holds::Current(slot) | Holds::Kept(slot) = self.holds(at) {
+                    let logical = self.logical_place(slot).logical;
+                    assert!(log.logicals.contains(&logical), "a page in another's log");
+                }
             }
         }
     }
@@ -411,8 +525,13 @@ impl Ftl {
                     self.merge_at_once(plane);
                 }
                 Err((plane, want)) => {
-                    if want == Want::Random {
-                        self.reclaim(plane);
+                    let record = match want {
+                        Want::Random => self.reclaim(plane),
+                        _ => self.filling(plane, Stream::Host),
+                    };
+                    if let Some(record) = record {
+                        self.close(record);
+                        self.programmed(record);
                     }
                     self.merge_at_once(plane);
                 }

@@ -19,6 +19,8 @@ pub struct HybridSpec {
     pub sequential: u32,
     /// Those that take any page.
     pub random: u32,
+    /// Logical blocks that one of these may have pages of; `None`: any.
+    pub associativity: Option<u32>,
 }
 
 impl HybridSpec {
@@ -44,6 +46,9 @@ pub(crate) fn read_mapping(root: &Table<'_>, ftl: &Table<'_>) -> Result<Mapping,
     let logs = HybridSpec {
         sequential: table.int("sequential_logs", 1..=8)? as u32,
         random: table.int("random_logs", 1..=1 << 16)? as u32,
+        associativity: table
+            .int_if_any("associativity", 1..=1 << 16)?
+            .map(|most| most as u32),
     };
     table.finish()?;
     Ok(Mapping::Hybrid(logs))

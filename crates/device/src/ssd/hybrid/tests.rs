@@ -134,6 +134,81 @@ fn a_full_random_log_is_merged_with_every_block_it_has_pages_of() {
     assert!(stats.collection.writes_stalled > 0, "the host has to wait");
 }
 
+/// Logs with the pages of so many blocks.
+fn associative(random: u32, most: u32) -> Ssd {
+    let limit = format!("[hybrid]\nassociativity = {most}");
+    drive(1, random, &[("[hybrid]", &limit)])
+}
+
+#[test]
+fn a_log_of_two_blocks_is_merged_with_two() {
+    for (most, full) in [(1, 1), (2, 2), (3, 3)] {
+        let mut drive = associative(4, most);
+        // As many blocks as the logs take, by turns: nothing to merge until a
+        // block comes that no log has room for.
+        let blocks = 4 * most as u64;
+        for place in 0..blocks * 3 {
+            one(
+                &mut drive,
+                Op::Write,
+                page(place % blocks, 10 + place / blocks),
+                1,
+            );
+        }
+        assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 0));
+        one(&mut drive, Op::Write, page(50, 7), 1);
+        let stats = at_rest(&mut drive);
+        assert_eq!(merges(&stats), (0, 0, full));
+        assert_eq!(stats.flash_reads, full * PAGES);
+        assert_eq!(stats.flash_erases, full + 1);
+        drive.ftl.check_logs();
+    }
+}
+
+/// A log goes on where it was left, and the one used longest ago makes room.
+#[test]
+fn logs_are_filled_by_turns() {
+    let mut drive = associative(2, 1);
+    for place in 0..PAGES {
+        one(&mut drive, Op::Write, page(place % 2, 8 + place / 2), 1);
+    }
+    one(&mut drive, Op::Write, page(0, 50), 1);
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 0));
+    one(&mut drive, Op::Write, page(9, 50), 1);
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 1));
+    // Block 0 has its log still, with 31 pages to go.
+    for _ in 0..PAGES / 2 - 1 {
+        one(&mut drive, Op::Write, page(0, 51), 1);
+    }
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 1));
+    one(&mut drive, Op::Write, page(0, 51), 1);
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 2));
+}
+
+/// No write waits for more than the merges of one log.
+#[test]
+fn associativity_bounds_the_longest_write() {
+    let longest_ns = |drive: &mut Ssd| {
+        let blocks = 96;
+        let mut longest_ns = 0;
+        for place in 0..1000 {
+            let began_ns = drive.host_ns;
+            one(
+                drive,
+                Op::Write,
+                page(place * 37 % blocks, 1 + place * 11 % 60),
+                1,
+            );
+            longest_ns = longest_ns.max(drive.host_ns - began_ns);
+        }
+        longest_ns as f64
+    };
+    let any = longest_ns(&mut drive(1, 2, &[]));
+    let [one, two] = [1, 2].map(|most| longest_ns(&mut associative(2, most)));
+    assert!((1.5..2.5).contains(&(two / one)), "{one} {two}");
+    assert!(any / one > 20.0, "{one} {any}");
+}
+
 #[test]
 fn a_log_of_one_page_over_and_over_costs_one_merge() {
     let mut drive = drive(1, 2, &[]);
