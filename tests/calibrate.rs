@@ -111,6 +111,27 @@ fn fios_own_json_is_taken() {
     assert!(out.contains("| a | none | randread read | "), "{out}");
 }
 
+/// As the help has it: the machine has a default, the drive has none.
+#[test]
+fn the_machine_may_be_left_out() {
+    let place = Place::new();
+    place.file("rows.csv", &rows());
+    let calibrate = |more: &[&str]| {
+        let args = [
+            "calibrate",
+            "rows.csv",
+            "--drive",
+            "nvme",
+            "--evaluations=0",
+        ];
+        place.blklab(&[&args[..], more].concat()).ok().out
+    };
+    assert_eq!(calibrate(&[]), calibrate(&["--machine", "generic-8"]));
+    let done = place.blklab(&["calibrate", "rows.csv"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("--drive"), "{}", done.err);
+}
+
 /// One message with what was found and what would be right, and no file left.
 #[test]
 fn mistakes_are_told_with_their_place() {

@@ -147,6 +147,32 @@ fn results_go_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_folder_is_no_file_to_write() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    std::fs::create_dir(place.path("results")).expect("a folder");
+    for args in [
+        &["run", "ok.fio", "-o", "results"][..],
+        &["run", "ok.fio", "--html", "results"],
+        &["compare", "ok.fio", "-o", "results"],
+        &["probe", "--drive", "null", "-o", "results"],
+        &["probe", "--drive", "null", "--output-drive", "results"],
+    ] {
+        says(&refused(&place, args), &["results", "this is a folder"]);
+    }
+}
+
+#[test]
+fn a_count_that_is_too_large_is_told_as_a_count() {
+    let place = Place::new();
+    let args = ["run", "--", "--name=a", "--iodepth=99999999999999999999"];
+    says(
+        &refused(&place, &args),
+        &["iodepth=", "too large", "1 to 4294967295"],
+    );
+}
+
+#[test]
 fn two_results_do_not_share_a_file() {
     let place = Place::new();
     place.file("ok.fio", MIXED);
@@ -207,4 +233,67 @@ fn what_would_have_no_effect_is_refused() {
     let serve = ["serve", "--socket", &socket, "--memory", "1M"];
     let serve = [&serve[..], &["--nr-requests", "1"]].concat();
     says(&refused(&place, &serve), &["nr_requests", "not 1"]);
+}
+
+#[test]
+fn a_cpu_that_the_machine_lacks_is_refused() {
+    let place = Place::new();
+    let job = |cpus: &str| format!("[a]\nfilename=/dev/x\nrw=read\n{cpus}\nnumber_ios=1\n");
+    place.file("cpus.fio", &job("cpus_allowed=2,99"));
+    let expected = ["cpus.fio:4", "cpus_allowed=2,99", "no CPU 99", "0 to 7"];
+    says(&refused(&place, &["run", "cpus.fio"]), &expected);
+    says(&refused(&place, &["compare", "cpus.fio"]), &expected);
+    place.file("cpus.fio", &job("cpumask=256"));
+    let expected = ["cpus.fio:4", "cpumask=256", "no CPU 8", "0 to 7"];
+    says(&refused(&place, &["run", "cpus.fio"]), &expected);
+    place.file("cpus.fio", &job("cpus_allowed=0-7"));
+    place.blklab(&["run", "cpus.fio"]).ok();
+}
+
+#[test]
+fn blocks_are_those_of_the_drive() {
+    let place = Place::new();
+    let text = place.blklab(&["show", "drive", "nvme"]).ok().out;
+    let text = text.replace("logical_block_bytes = 512", "logical_block_bytes = 4096");
+    place.file("4kn.toml", &text);
+    let base = "[a]\nfilename=/dev/x\nrw=randrw\nnumber_ios=1\nsize=1m\n";
+    for (options, place_of) in [
+        ("bs=512", "a.fio:6: bs=512"),
+        ("bs=4k,512", "a.fio:6: bs=4k,512"),
+        ("bssplit=4k/50:512/50", "a.fio:6: bssplit"),
+        ("bsrange=512-8k", "a.fio:6: bsrange"),
+        ("ba=512", "a.fio:6: ba=512"),
+        ("offset=1536", "a.fio:6: offset=1536"),
+    ] {
+        place.file("a.fio", &format!("{base}{options}\n"));
+        let said = refused(&place, &["run", "a.fio", "--drive", "4kn.toml"]);
+        says(&said, &[place_of, "a multiple", "4096 bytes"]);
+        place.blklab(&["run", "a.fio", "--drive", "nvme"]).ok();
+    }
+    // Only writes are 512 bytes, and none are done.
+    place.file("a.fio", &format!("{base}bs=4k,512\nrw=randread\n"));
+    place.blklab(&["run", "a.fio", "--drive", "4kn.toml"]).ok();
+}
+
+#[test]
+fn schedulers_that_jobs_ask_for_have_to_agree() {
+    let place = Place::new();
+    let job = |a: &str, b: &str| {
+        let each = "filename=/dev/x\nnumber_ios=1\n";
+        format!("[a]\nioscheduler={a}\n{each}[b]\nioscheduler={b}\n{each}")
+    };
+    place.file("two.fio", &job("bfq", "kyber"));
+    let expected = [
+        "two.fio:6",
+        "ioscheduler=kyber",
+        "ioscheduler=bfq",
+        "--scheduler",
+    ];
+    says(&refused(&place, &["run", "two.fio"]), &expected);
+    place
+        .blklab(&["run", "two.fio", "--scheduler", "none"])
+        .ok();
+    place.file("two.fio", &job("bfq", "bqf"));
+    let expected = ["two.fio:6", "ioscheduler=bqf", "bfq"];
+    says(&refused(&place, &["run", "two.fio"]), &expected);
 }

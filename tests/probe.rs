@@ -76,6 +76,19 @@ fn nothing_is_detected_where_nothing_is() {
     assert!(text.contains("parallelism = 64 "), "{text}");
 }
 
+#[test]
+fn slow_writes_are_told_in_digits_that_say_something() {
+    let place = Place::new();
+    let args = ["probe", "--drive", "sd-card", "--cliff-bytes", "64M"];
+    let out = place.blklab(&args).ok().out;
+    let line = out.lines().find(|line| line.contains("random writes go"));
+    let line = line.unwrap_or_else(|| panic!("no rates: {out}"));
+    let rates: Vec<f64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
+    // The last figure is the amount of data.
+    assert_eq!(rates.len(), 3, "{line}");
+    assert!(rates[..2].iter().all(|rate| *rate > 0.0), "{line}");
+}
+
 /// A drive ten times slower than the MX100, so that a busy machine's own
 /// delays do not matter: 1.5 ms a read.
 fn slow_drive(place: &Place) {

@@ -383,3 +383,37 @@ fn the_first_error_ends_a_job_and_the_command_fails() {
     let expected = "No verdict: I/O failed under none and bfq";
     assert!(done.out.contains(expected), "{}", done.out);
 }
+
+#[test]
+fn a_job_may_name_its_scheduler() {
+    let place = Place::new();
+    place.file(
+        "job.fio",
+        "[a]\nioscheduler=bfq\nfilename=/dev/x\ndirect=1\nnumber_ios=1\n",
+    );
+    let run = |more: &[&str]| {
+        let args = ["run", "job.fio", "--output-format", "json"];
+        let out = place.blklab(&[&args[..], more].concat()).ok().out;
+        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        json["blklab"].clone()
+    };
+    let own = run(&[]);
+    assert_eq!(own["scheduler"], "bfq");
+    assert_eq!(own["notes"], serde_json::json!([]));
+    let named = run(&["--scheduler", "kyber"]);
+    assert_eq!(named["scheduler"], "kyber");
+    let note = named["notes"][0].as_str().expect("a note");
+    assert!(note.contains("ioscheduler=bfq is left out"), "{note}");
+    let tuned = run(&["--set", "bfq.low_latency=0"]);
+    assert_eq!(tuned["scheduler"], "bfq low_latency=0");
+    let compare = [
+        "compare",
+        "job.fio",
+        "--schedulers",
+        "none,kyber",
+        "--repeats",
+        "1",
+    ];
+    let out = place.blklab(&compare).ok().out;
+    assert!(out.contains("ioscheduler=bfq is left out"), "{out}");
+}

@@ -116,6 +116,9 @@ pub(crate) struct WorkArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// The machine where none is named.
+pub(crate) const DEFAULT_MACHINE: &str = "generic-8";
+
 /// What is simulated.
 #[derive(Args)]
 pub(crate) struct ModelArgs {
@@ -125,7 +128,7 @@ pub(crate) struct ModelArgs {
     pub(crate) drive: String,
 
     /// The host: a name from `blklab list machines`, or a file
-    #[arg(long, default_value = "generic-8", value_name = "NAME|FILE")]
+    #[arg(long, default_value = DEFAULT_MACHINE, value_name = "NAME|FILE")]
     pub(crate) machine: String,
 
     /// A scheduler's tunable, such as mq-deadline.fifo_batch=1; repeat for more
@@ -258,9 +261,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 
-    /// The scheduler
-    #[arg(long, default_value = "none", value_name = "NAME")]
-    pub(crate) scheduler: String,
+    /// The scheduler; if not given the job's ioscheduler, and none for a job
+    /// without
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scheduler: Option<String>,
 
     /// What to print, by fio's names
     #[arg(long, value_enum, default_value_t = RunFormat::Normal)]
@@ -347,10 +351,10 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
     pub(crate) drive: Option<String>,
 
-    /// The machine to start from: a name from `blklab list machines`, or a file;
-    /// for --host vm-2cpu or xeon-10core if not given, as the device is a loop
-    /// device or another, with this machine's CPUs
-    #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
+    /// The machine to start from: a name from `blklab list machines`, or a file.
+    /// If not given generic-8, for --host vm-2cpu or xeon-10core, as the device is
+    /// a loop device or another, with this machine's CPUs
+    #[arg(long, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
 
     /// What may move: numeric keys of the two descriptions as drive.KEY and

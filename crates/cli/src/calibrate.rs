@@ -10,7 +10,7 @@ use blklab_calibrate::{
     read_fio_json, side_by_side,
 };
 
-use crate::args::CalibrateArgs;
+use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
 use crate::failure::Failure;
 use crate::{calibrate_host, inputs, output};
 
@@ -25,7 +25,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let rows = rows(args)?;
     let drive = args.drive.as_deref().unwrap_or_default();
-    let machine = args.machine.as_deref().unwrap_or_default();
+    let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
     let model = Model {
         drive_name: drive.to_string(),
         drive: Description::new(&inputs::drive(drive)?.1),

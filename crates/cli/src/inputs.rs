@@ -151,6 +151,36 @@ fn described(
     })
 }
 
+/// The scheduler that a job itself asks for (`ioscheduler`), which fio sets on
+/// the drive.
+pub(crate) fn scheduler_of(job: &JobFile) -> Result<Option<String>, Failure> {
+    let mut found: Option<&str> = None;
+    for spec in &job.jobs {
+        let Some(name) = spec.io_scheduler.as_deref() else {
+            continue;
+        };
+        let mistake = |message: String, help: String| {
+            Failure::mistake(spec.mistake(&["ioscheduler"], message, help))
+        };
+        SchedulerChoice::named(name).map_err(|problem| {
+            mistake(
+                problem.to_string(),
+                "or a scheduler of your own choice with --scheduler".into(),
+            )
+        })?;
+        match found {
+            Some(other) if other != name => {
+                return Err(mistake(
+                    format!("another job has ioscheduler={other}"),
+                    "one for all, as all drives of a run have the same, or --scheduler".into(),
+                ));
+            }
+            _ => found = Some(name),
+        }
+    }
+    Ok(found.map(str::to_string))
+}
+
 /// The schedulers named, set as the options say.
 pub(crate) fn schedulers(
     names: &[String],

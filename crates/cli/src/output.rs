@@ -26,6 +26,10 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let mut seen: Vec<(&str, &Path)> = Vec::new();
     for (option, path) in named {
         has_folder(path)?;
+        if path.is_dir() {
+            let why = format!("{option} needs a file, and this is a folder");
+            return Err(Failure::Mistake(cannot_write(path, why)));
+        }
         // A pipe or a terminal takes one thing after the other.
         let replaces = !path.exists() || path.is_file();
         let same = |(_, other): &&(&str, &Path)| *other == path;

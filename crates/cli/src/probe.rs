@@ -18,6 +18,10 @@ use crate::inputs;
 use crate::output;
 
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
+    output::check(&[
+        ("--output-drive", args.output_drive.as_deref()),
+        ("--output", args.output.as_deref()),
+    ])?;
     let cliff_bytes = parse_size(&args.cliff_bytes)
         .map_err(|e| Failure::mistake(format!("--cliff-bytes: {e}")))?;
     let (mut target, writes, name) = target(args)?;

@@ -36,9 +36,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     ])?;
     let (machine, machine_text) = inputs::machine(&args.work.models.machine)?;
     let (drive, drive_text) = inputs::drive(&args.work.models.drive)?;
-    let names = [args.scheduler.clone()];
-    let scheduler = inputs::schedulers(&names, &args.work.models)?.remove(0);
     let work = inputs::work(&args.work, &machine)?;
+    let name = match (&args.scheduler, &work) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Work::Job { job, .. }) => inputs::scheduler_of(job)?,
+        (None, Work::Trace(_)) => None,
+    };
+    let names = [name.unwrap_or_else(|| "none".to_string())];
+    let scheduler = inputs::schedulers(&names, &args.work.models)?.remove(0);
     if let Work::Job { .. } = work {
         refuse_pace(&args.work.pace)?;
     }

@@ -134,6 +134,18 @@ pub(crate) fn behind_writes(
     Ok(Finding::found(value, confidence, seen))
 }
 
+/// A rate in MB/s, with two digits at least that say something.
+fn megabytes(bytes_per_second: f64) -> String {
+    let rate = bytes_per_second / 1e6;
+    let decimals = match rate {
+        rate if rate >= 10.0 => 0,
+        rate if rate >= 1.0 => 1,
+        rate if rate >= 0.1 => 2,
+        _ => 3,
+    };
+    format!("{rate:.decimals$}")
+}
+
 const CLIFF_DEPTH: usize = 32;
 const WINDOW_IOS: usize = 1024;
 
@@ -174,9 +186,9 @@ pub(crate) fn cliff(
     let before = median_of(&rates[..4]);
     let behind = median_of(&rates[rates.len() * 3 / 4..]);
     let seen = format!(
-        "random writes go from {:.0} to {:.0} MB/s over {}",
-        before / 1e6,
-        behind / 1e6,
+        "random writes go from {} to {} MB/s over {}",
+        megabytes(before),
+        megabytes(behind),
         size(windows * window_bytes)
     );
     let middle = (before + behind) / 2.0;

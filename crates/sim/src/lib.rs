@@ -11,6 +11,7 @@ mod cpu_history;
 mod disk;
 mod drives;
 mod fair;
+mod fit;
 mod lock;
 mod machine;
 mod plan;

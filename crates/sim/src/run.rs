@@ -15,6 +15,7 @@ use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::drives::Drives;
 use crate::fair::Fair;
+use crate::fit;
 use crate::machine::Dispatch;
 use crate::plan::Plan;
 use crate::process::{Process, World};
@@ -28,7 +29,9 @@ use crate::worker::{Untold, Worker};
 /// # Errors
 /// Where the job cannot be simulated; nothing has run then.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
-    let notes = check_job(setup.job)?;
+    let mut notes = check_job(setup.job)?;
+    notes.extend(other_schedulers(setup));
+    fit::check(setup.job, setup.machine, setup.drive)?;
     check_power_loss(setup.drive, setup.power_loss_at)?;
     let mut machine = Sim::new(setup)?;
     if let Some(recording) = &mut machine.recording {
@@ -571,6 +574,19 @@ impl Sim {
             ..Results::default()
         }
     }
+}
+
+/// What to say of jobs that name another scheduler than the run's.
+fn other_schedulers(setup: &Setup<'_>) -> Vec<String> {
+    let other = |spec: &JobSpec| {
+        let name = spec.io_scheduler.as_deref();
+        let name = name.filter(|name| *name != setup.scheduler.kind.name)?;
+        Some(format!(
+            "{}: ioscheduler={name} is left out: the command names the scheduler",
+            spec.name
+        ))
+    };
+    setup.job.jobs.iter().filter_map(other).collect()
 }
 
 /// The control group of a job's processes; the root where it names none.

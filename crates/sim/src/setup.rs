@@ -4,7 +4,7 @@ use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
 use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::ElevatorType;
 use blklab_stats::Window;
-use blklab_workload::fio::{Engine, JobFile, JobSpec};
+use blklab_workload::fio::{Engine, JobError, JobFile, JobSpec, UnifiedReporting};
 use blklab_workload::hint;
 use blklab_workload::trace::Format;
 use thiserror::Error;
@@ -30,6 +30,9 @@ pub enum SetupError {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// An option of a job that does not fit the machine or the drive.
+    #[error("{0}")]
+    Mistake(JobError),
     /// Something in a job that cannot be simulated.
     #[error("{place}: {job}: {problem}")]
     Job {
@@ -247,6 +250,14 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
             (spec.submission_thread, "sqthread_poll"),
             (spec.read_iolog.is_some(), "read_iolog"),
             (spec.force_async_every > 0, "force_async"),
+            (
+                spec.unified != UnifiedReporting::None,
+                "unified_rw_reporting",
+            ),
+            (
+                spec.iops_window_ms != spec.bandwidth_window_ms,
+                "iopsavgtime (bwavgtime stands for both)",
+            ),
         ];
         let named: Vec<&str> = unmodelled
             .iter()

@@ -23,8 +23,6 @@ pub(crate) struct Draft {
     pub align_bytes: ByDirection<Option<u64>>,
     /// Settings of the engine's own.
     pub engine: EngineDraft,
-    /// Where each option was last set, for mistakes found later.
-    pub positions: Vec<(&'static str, Position, String)>,
 }
 
 /// Settings that only some engines have; fio forgets them when a job takes
@@ -36,9 +34,6 @@ pub(crate) struct EngineDraft {
     pub command_level: ByDirection<u32>,
     pub command_split: String,
     pub polled: bool,
-    pub polled_percent: Option<u32>,
-    pub fixed_buffers: bool,
-    pub registered_files: bool,
     pub submission_thread: bool,
     pub submission_thread_cpu: Option<u32>,
     pub nowait: bool,
@@ -60,7 +55,6 @@ impl Draft {
             block_range: ByDirection::default(),
             align_bytes: ByDirection::default(),
             engine: EngineDraft::default(),
-            positions: Vec::new(),
         }
     }
 
@@ -86,18 +80,12 @@ impl Draft {
             Value::Signed(_) | Value::Nothing => {}
         }
         self.given.insert(option.name);
-        self.positions
-            .push((option.name, position.clone(), written.to_string()));
+        self.spec.written.push(WrittenOption {
+            name: option.name,
+            position: position.clone(),
+            text: written.to_string(),
+        });
         Ok(())
-    }
-
-    /// Where `name` was last set, and as what.
-    pub fn written(&self, name: &str) -> Option<(&Position, &str)> {
-        self.positions
-            .iter()
-            .rev()
-            .find(|(option, ..)| *option == name)
-            .map(|(_, position, written)| (position, written.as_str()))
     }
 
     fn set_flag(&mut self, name: &str, on: bool) {
@@ -110,7 +98,6 @@ impl Draft {
             "norandommap" => &mut spec.no_random_map,
             "softrandommap" => &mut spec.soft_random_map,
             "serialize_overlap" => &mut spec.serialize_overlap,
-            "fill_device" => &mut spec.fill_device,
             "allrandrepeat" => &mut spec.all_random_repeatable,
             "direct" => &mut spec.direct,
             "atomic" => &mut spec.atomic,
@@ -139,8 +126,6 @@ impl Draft {
             }
             "hipri" => &mut engine.polled,
             "nowait" => &mut engine.nowait,
-            "fixedbufs" => &mut engine.fixed_buffers,
-            "registerfiles" => &mut engine.registered_files,
             "sqthread_poll" => &mut engine.submission_thread,
             _ => return,
         };
@@ -176,7 +161,6 @@ impl Draft {
             "cgroup_weight" => spec.cgroup_weight = Some(n),
             "cpumask" => spec.cpus = cpus::from_mask(n),
             "sqthread_poll_cpu" => engine.submission_thread_cpu = Some(n),
-            "hipri_percentage" => engine.polled_percent = Some(n),
             "force_async" => engine.force_async_every = n,
             _ => {
                 if let Some(field) = self.count(name) {
@@ -498,6 +482,7 @@ fn default_spec(position: Position) -> JobSpec {
         section: String::new(),
         position,
         options: Vec::new(),
+        written: Vec::new(),
         description: None,
         group: 0,
         processes: 1,
@@ -529,7 +514,6 @@ fn default_spec(position: Position) -> JobSpec {
         sizes_by_randomness: false,
         size: None,
         io_size: None,
-        fill_device: false,
         offset: Extent::Bytes(0),
         offset_increment: Extent::Bytes(0),
         offset_align_bytes: 0,
@@ -558,9 +542,6 @@ fn default_spec(position: Position) -> JobSpec {
         end_fsync: false,
         fsync_on_close: false,
         polled: false,
-        polled_percent: 100,
-        fixed_buffers: false,
-        registered_files: false,
         submission_thread: false,
         submission_thread_cpu: None,
         nowait: false,

@@ -30,14 +30,7 @@ pub(crate) fn finish(mut draft: Draft) -> Result<(JobSpec, Remarks), JobError> {
 
 /// A mistake in `option`, or in the job where the option was not given.
 pub(crate) fn refuse(draft: &Draft, option: &str, fault: Fault) -> JobError {
-    match draft.written(option) {
-        Some((position, written)) => JobError::at(position, written, fault),
-        None => JobError::at(
-            &draft.spec.position,
-            format!("[{}]", draft.spec.name),
-            fault,
-        ),
-    }
+    draft.spec.refuse(&[option], fault)
 }
 
 fn fit_blocks(draft: &mut Draft) {
@@ -131,9 +124,6 @@ fn fit_rest(draft: &mut Draft) -> Remarks {
     let spec = &mut draft.spec;
     let engine = &draft.engine;
     spec.polled = engine.polled;
-    spec.polled_percent = engine.polled_percent.unwrap_or(100);
-    spec.fixed_buffers = engine.fixed_buffers;
-    spec.registered_files = engine.registered_files;
     spec.submission_thread = engine.submission_thread;
     spec.submission_thread_cpu = engine.submission_thread_cpu;
     spec.nowait = engine.nowait;
@@ -214,7 +204,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// `bytes`, which `option` gave, are not whole sectors.
 fn not_sectors(draft: &Draft, option: &str, bytes: u64) -> JobError {
-    let written = draft.written(option).map_or("", |(_, written)| written);
+    let written = draft.spec.written(option).map_or("", |w| w.text.as_str());
     let help = match written.to_ascii_lowercase().contains("ib") && draft.spec.kb_base == 1024 {
         true => "KiB and its like count by 1000 unless kb_base=1000 is set: write k, or set that",
         false => "a multiple of 512 bytes, as direct I/O needs",
@@ -270,12 +260,11 @@ fn check_rates(draft: &Draft) -> Result<(), JobError> {
 
 /// Zones are not carried out here, but fio's refusals still hold.
 fn check_zones(draft: &Draft) -> Result<(), JobError> {
-    let mode = draft.written("zonemode").map(|(_, text)| text);
+    let mode = draft.spec.written("zonemode").map(|w| w.text.as_str());
     let strided = mode.is_some_and(|text| text.ends_with("=strided"));
     let zoned = mode.is_some_and(|text| !text.ends_with("=none"));
-    let sized = draft
-        .written("zonesize")
-        .is_some_and(|(_, text)| !text.ends_with("=0"));
+    let size = draft.spec.written("zonesize");
+    let sized = size.is_some_and(|w| !w.text.ends_with("=0"));
     if sized && !zoned {
         return Err(refuse(
             draft,

@@ -316,7 +316,7 @@ impl<'a> Loader<'a> {
         }
         if !self.not_modelled.is_empty() {
             note(format!(
-                "options that are not modelled yet and have no effect: {}",
+                "options that are not simulated and are left out: {}",
                 self.not_modelled.join(", ")
             ));
         }

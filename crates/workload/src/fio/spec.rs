@@ -3,7 +3,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::error::{Note, Position};
+use super::error::{Fault, JobError, Note, Position};
 
 /// A whole job: the files and command line options read, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -452,6 +452,17 @@ pub enum ExitWhat {
     All,
 }
 
+/// An option as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenOption {
+    /// fio's name for it.
+    pub name: &'static str,
+    /// Where.
+    pub position: Position,
+    /// With its value.
+    pub text: String,
+}
+
 /// One job (a section of a job file), with fio's defaults filled in and what
 /// fio adjusts adjusted. `numjobs` processes run it.
 #[derive(Clone, Debug, PartialEq)]
@@ -465,6 +476,9 @@ pub struct JobSpec {
     /// The section's own options, by fio's names for them, in the order fio
     /// applies them; fio's JSON shows these.
     pub options: Vec<(String, String)>,
+    /// All options that were set, here or in a global section, for mistakes
+    /// that only the drive or the machine shows.
+    pub written: Vec<WrittenOption>,
     /// `description`.
     pub description: Option<String>,
     /// The reporting group, counted from 0 as fio does: a new one begins at
@@ -535,8 +549,6 @@ pub struct JobSpec {
     pub size: Option<Extent>,
     /// `io_size`: stop after this much.
     pub io_size: Option<Extent>,
-    /// `fill_device`: stop only when the drive is full.
-    pub fill_device: bool,
     /// `offset`.
     pub offset: Extent,
     /// `offset_increment`: added for each further process.
@@ -596,12 +608,6 @@ pub struct JobSpec {
     pub fsync_on_close: bool,
     /// `hipri`: completions are polled for.
     pub polled: bool,
-    /// `hipri_percentage`.
-    pub polled_percent: u32,
-    /// `fixedbufs`.
-    pub fixed_buffers: bool,
-    /// `registerfiles`.
-    pub registered_files: bool,
     /// `sqthread_poll`: a kernel thread submits.
     pub submission_thread: bool,
     /// `sqthread_poll_cpu`.
@@ -679,4 +685,29 @@ pub struct JobSpec {
     pub replay_no_stall: bool,
     /// `kb_base`: 1024 or 1000.
     pub kb_base: u32,
+}
+
+impl JobSpec {
+    /// Where `name` was last set, and as what.
+    pub fn written(&self, name: &str) -> Option<&WrittenOption> {
+        self.written.iter().rev().find(|option| option.name == name)
+    }
+
+    /// A mistake in the first of `options` that was given, or in the job where
+    /// none was: what is wrong, and what would be right.
+    pub fn mistake(
+        &self,
+        options: &[&str],
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> JobError {
+        self.refuse(options, Fault::new(message).help(help))
+    }
+
+    pub(crate) fn refuse(&self, options: &[&str], fault: Fault) -> JobError {
+        match options.iter().find_map(|name| self.written(name)) {
+            Some(option) => JobError::at(&option.position, &option.text, fault),
+            None => JobError::at(&self.position, format!("[{}]", self.name), fault),
+        }
+    }
 }

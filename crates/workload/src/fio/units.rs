@@ -53,14 +53,25 @@ pub(crate) fn signed_bytes(text: &str, kb_base: u32) -> Result<i64, Fault> {
     plain_bytes(text, kb_base)
 }
 
+/// Whether `text` is a number with a unit prefix or none, however large.
+pub(crate) fn is_number(text: &str) -> bool {
+    let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit());
+    unit.len() < text.trim().len() && unit_factor(unit, 1024).is_some()
+}
+
 fn plain_bytes(text: &str, kb_base: u32) -> Result<i64, Fault> {
-    let not_a_number = || Fault::new("not an amount of data").help(SIZE_HELP);
+    let not_a_number = || match is_number(text) {
+        true => too_large(),
+        false => Fault::new("not an amount of data").help(SIZE_HELP),
+    };
     let (value, unit, _) = split_number(text).ok_or_else(not_a_number)?;
     let factor = unit_factor(unit, kb_base)
         .ok_or_else(|| Fault::new(format!("no such unit `{unit}`")).help(SIZE_HELP))?;
-    value
-        .checked_mul(factor)
-        .ok_or_else(|| Fault::new("too large").help("at most 8 EiB - 1"))
+    value.checked_mul(factor).ok_or_else(too_large)
+}
+
+fn too_large() -> Fault {
+    Fault::new("too large").help("at most 8 EiB - 1")
 }
 
 fn unit_factor(unit: &str, kb_base: u32) -> Option<i64> {

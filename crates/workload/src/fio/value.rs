@@ -47,8 +47,10 @@ fn parse_given(kind: Kind, text: &str, kb_base: u32) -> Result<Value, Fault> {
     match kind {
         Kind::Flag => flag(text, true),
         Kind::Switch => flag(text, false),
-        Kind::Number { min, max } => triple(text, &[',', ':', '-'], |part| {
-            in_range(bytes(part)?, min, max)
+        Kind::Number { min, max } => triple(text, &[',', ':', '-'], |part| match max {
+            // Only amounts of data go beyond 32 bits.
+            u64::MAX => in_range(bytes(part)?, min, max),
+            _ => count(part, kb_base, min, max),
         })
         .map(Value::Numbers),
         Kind::Signed { min, max } => {
@@ -140,6 +142,19 @@ fn flag(text: &str, only_one: bool) -> Result<Value, Fault> {
         Ok(1) => Ok(Value::Flag(true)),
         Ok(_) if !only_one => Ok(Value::Flag(true)),
         _ => Err(Fault::new("is either on or off").help("0 or 1")),
+    }
+}
+
+/// A number of things; fio takes unit prefixes here too.
+fn count(text: &str, kb_base: u32, min: u64, max: u64) -> Result<u64, Fault> {
+    let range = || format!("{min} to {max}");
+    match units::bytes(text, kb_base) {
+        Ok(n) if (min..=max).contains(&n) => Ok(n),
+        Ok(n) if n < min => Err(Fault::new("too small").help(range())),
+        Ok(_) => Err(Fault::new("too large").help(range())),
+        Err(_) if units::is_number(text) => Err(Fault::new("too large").help(range())),
+        Err(fault) if text.trim_start().starts_with(|c: char| c.is_ascii_digit()) => Err(fault),
+        Err(_) => Err(Fault::new("not a number").help(range())),
     }
 }
 
@@ -263,6 +278,28 @@ mod tests {
         assert_eq!(value("thread", "2"), Ok(Value::Flag(true)));
         assert_eq!(value("nice", "-5"), Ok(Value::Signed(-5)));
         assert!(value("nice", "-21").is_err());
+    }
+
+    #[test]
+    fn a_count_is_told_as_a_count() {
+        for (text, message) in [
+            ("99999999999999999999", "too large"),
+            ("99999999999999999999k", "too large"),
+            ("4294967296", "too large"),
+            ("0", "too small"),
+            ("-1", "not a number"),
+            ("many", "not a number"),
+        ] {
+            let fault = value("iodepth", text).unwrap_err();
+            assert_eq!(
+                (&*fault.message, &*fault.help),
+                (message, "1 to 4294967295"),
+                "{text}"
+            );
+        }
+        assert_eq!(value("iodepth", "1k"), Ok(Value::Numbers([Some(1024); 3])));
+        let fault = value("bs", "99999999999999999999").unwrap_err();
+        assert_eq!(fault.message, "too large");
     }
 
     #[test]
