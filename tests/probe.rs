@@ -79,7 +79,7 @@ fn nothing_is_detected_where_nothing_is() {
 #[test]
 fn slow_writes_are_told_in_digits_that_say_something() {
     let place = Place::new();
-    let args = ["probe", "--drive", "sd-card", "--cliff-bytes", "64M"];
+    let args = ["probe", "--drive", "sd-card", "--cliff-bytes", "1G"];
     let out = place.blklab(&args).ok().out;
     let line = out.lines().find(|line| line.contains("random writes go"));
     let line = line.unwrap_or_else(|| panic!("no rates: {out}"));

@@ -13,8 +13,8 @@ use crate::setup::SetupError;
 /// At the first that does not fit, with the place of its option.
 pub(crate) fn check(job: &JobFile, machine: &Machine, drive: &DriveSpec) -> Result<(), SetupError> {
     for spec in &job.jobs {
-        check_cpus(spec, machine).map_err(SetupError::Mistake)?;
-        check_blocks(spec, drive).map_err(SetupError::Mistake)?;
+        let fits = check_cpus(spec, machine).and_then(|()| check_blocks(spec, drive));
+        fits.map_err(|mistake| SetupError::Mistake(Box::new(mistake)))?;
     }
     Ok(())
 }

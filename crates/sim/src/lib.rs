@@ -14,6 +14,7 @@ mod fair;
 mod fit;
 mod lock;
 mod machine;
+mod min_rate;
 mod plan;
 mod process;
 mod recorder;

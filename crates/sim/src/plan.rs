@@ -19,6 +19,8 @@ pub(crate) enum Next {
     Flush,
     /// Nothing before then.
     Pause(Nanos),
+    /// The pause of `thinktime`, once all in flight has ended.
+    Think,
     /// Nothing more in this pass.
     PassOver,
 }
@@ -137,8 +139,8 @@ impl Plan {
         if self.is_over(now) {
             return Next::PassOver;
         }
-        if let Some(pause) = self.pause(now) {
-            return pause;
+        if self.takes_think_due() {
+            return Next::Think;
         }
         if self.syncs.as_ref().is_some_and(|s| s.due().is_some()) {
             return Next::Flush;
@@ -227,18 +229,29 @@ impl Plan {
         }
     }
 
-    /// The pause that `thinktime` asks for now.
-    fn pause(&mut self, now: Nanos) -> Option<Next> {
-        let dir = self.think_due.take()?;
-        let pause = Nanos::from_micros(self.think.pause_us);
+    /// Whether `thinktime` asks for a pause now.
+    fn takes_think_due(&mut self) -> bool {
+        let Some(dir) = self.think_due.take() else {
+            return false;
+        };
         if let Some(pacing) = &mut self.pacing
             && self.think.rate_ignores
         {
-            pacing.paused(dir, pause.0);
+            pacing.paused(dir, Nanos::from_micros(self.think.pause_us).0);
         }
-        let until = (now + pause).min(self.deadline);
+        true
+    }
+
+    /// The pause of `thinktime` begins: until when the process spins, and until
+    /// when it pauses in all.
+    pub(crate) fn think(&mut self, now: Nanos) -> (Nanos, Nanos) {
+        let end = |us| {
+            now.saturating_add(Nanos::from_micros(us))
+                .min(self.deadline)
+        };
+        let (spun, until) = (end(self.think.spin_us), end(self.think.pause_us));
         self.think_since = until;
-        Some(Next::Pause(until))
+        (spun, until)
     }
 
     /// The flush asked for was issued.

@@ -18,6 +18,7 @@ use crate::cost::StepCosts;
 use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
 use crate::fair::Fair;
+use crate::min_rate::MinRate;
 use crate::plan::{Next, NextIo, Plan};
 use crate::recorder::Recorder;
 use crate::timers::Timers;
@@ -81,11 +82,32 @@ enum Phase {
     Commit,
     /// Taking completions.
     Reap,
-    /// Everything in flight is awaited before a pause until then.
-    Quiesce(Nanos),
+    /// Everything in flight is awaited before a pause.
+    Quiesce(Idle),
+    /// The program spins until the first, then sleeps until the second.
+    Spin(Nanos, Nanos),
     /// Between passes: nothing is issued.
     Drain,
 }
+
+/// What a process pauses for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    /// Its rate, until then.
+    Rate(Nanos),
+    /// `thinktime`, which begins when nothing is in flight.
+    Think,
+}
+
+/// How long a program that looks at the clock all the time keeps its CPU before
+/// an interrupt or another process may have it.
+const SPIN_SLICE: Nanos = Nanos::from_micros(10);
+
+/// What fio ends a job with that was slower than its `max_latency`.
+const ETIMEDOUT: i32 = 110;
+
+/// What fio ends a job with that missed its `rate_min`.
+const EIO: i32 = 5;
 
 /// A unit of I/O (fio's `io_u`).
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +165,13 @@ pub(crate) struct Process {
     workers: Vec<(usize, Waiter)>,
     flush_started: Nanos,
     flushed: bool,
+    /// `max_latency` by direction; without one [`Nanos::MAX`].
+    max_latency: [Nanos; 3],
+    min_rate: Option<Box<MinRate>>,
+    /// An error ended it.
+    failed: bool,
+    /// The limit of the job's own that ended it.
+    pub(crate) missed: Option<&'static str>,
     pub(crate) started: Nanos,
     pub(crate) ended: Nanos,
     /// It came to the end of its work.
@@ -196,6 +225,13 @@ impl Process {
             workers: Vec::new(),
             flush_started: Nanos::ZERO,
             flushed: false,
+            max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
+                0 => Nanos::MAX,
+                us => Nanos::from_micros(us),
+            }),
+            min_rate: MinRate::new(&spec).map(Box::new),
+            failed: false,
+            missed: None,
             started: Nanos::ZERO,
             ended: Nanos::ZERO,
             finished: false,
@@ -231,9 +267,33 @@ impl Process {
         self.is_over() && !std::mem::replace(&mut self.end_told, true)
     }
 
-    /// Has it issue nothing more (`exitall`).
-    pub(crate) fn stop(&mut self) {
+    /// Whether an error ended it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Has it issue nothing more (`exitall`). A pause ends at once.
+    pub(crate) fn stop(&mut self, now: Nanos, timers: &mut Timers) {
         self.plan.stop();
+        if matches!(self.state, State::Paused(_)) {
+            self.state = State::Paused(now);
+            timers.set(now, self.id);
+        }
+    }
+
+    /// An error ends it.
+    fn fail(&mut self) {
+        self.failed = true;
+        self.plan.stop();
+    }
+
+    /// It has missed a limit of the job's own.
+    fn miss(&mut self, option: &'static str, errno: i32) {
+        if self.missed.is_none() {
+            self.missed = Some(option);
+            self.recorder.failed_with(errno);
+            self.fail();
+        }
     }
 
     /// Its start, after everything it waited for.
@@ -241,6 +301,9 @@ impl Process {
         self.started = now;
         self.recorder.start(now);
         self.plan.start(now);
+        if let Some(rate) = &mut self.min_rate {
+            rate.start(now + Nanos::from_micros(self.spec.ramp_us));
+        }
         self.phase = Phase::Drain;
         if self.gets_cpu(world) {
             self.step(now, world);
@@ -421,7 +484,8 @@ impl Process {
                 Phase::Fill => self.fill(now, world),
                 Phase::Commit => self.commit(now, world),
                 Phase::Reap => self.reap(now, world),
-                Phase::Quiesce(until) => self.quiesce(now, until, world),
+                Phase::Quiesce(idle) => self.quiesce(now, idle, world),
+                Phase::Spin(spun, until) => self.spin(now, spun, until, world),
                 Phase::Drain => self.drain(now, world),
             }
         }
@@ -455,7 +519,8 @@ impl Process {
                 self.plan.flushed();
                 self.flush(now, world);
             }
-            Next::Pause(until) => self.phase = Phase::Quiesce(until),
+            Next::Pause(until) => self.phase = Phase::Quiesce(Idle::Rate(until)),
+            Next::Think => self.phase = Phase::Quiesce(Idle::Think),
             Next::PassOver => self.phase = Phase::Drain,
         }
     }
@@ -728,22 +793,38 @@ impl Process {
                 io.status,
             );
             self.plan.completed(now, io.dir);
-            if io.status != IoStatus::Ok && ends_job(&self.spec, io.dir, io.status) {
-                self.plan.stop();
+            if io.status != IoStatus::Ok {
+                if ends_job(&self.spec, io.dir, io.status) {
+                    self.fail();
+                }
+                continue;
+            }
+            if now.saturating_sub(io.started) > self.max_latency[io.dir as usize]
+                && self.recorder.is_measuring(now)
+            {
+                self.miss("max_latency", ETIMEDOUT);
+            }
+            if let Some(rate) = &mut self.min_rate {
+                rate.completed(now, io.dir, io.bytes);
             }
         }
         self.recorder.reaped(taken);
+        if let Some(rate) = &mut self.min_rate
+            && let Some(option) = rate.missed(now)
+        {
+            self.miss(option, EIO);
+        }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
         self.spend(now, cost, Mode::User, world);
     }
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
     /// its latency does not hold the pause.
-    fn quiesce(&mut self, now: Nanos, until: Nanos, world: &mut World<'_>) {
+    fn quiesce(&mut self, now: Nanos, idle: Idle, world: &mut World<'_>) {
         if self.is_committing() {
             self.commit(now, world);
             if self.state == State::Running {
-                self.phase = Phase::Quiesce(until);
+                self.phase = Phase::Quiesce(idle);
             }
             return;
         }
@@ -751,8 +832,23 @@ impl Process {
             self.take_completions(now, 1, world);
             return;
         }
+        let (spun, until) = match idle {
+            Idle::Rate(until) => (now, until),
+            Idle::Think => self.plan.think(now),
+        };
+        self.spin(now, spun, until, world);
+    }
+
+    /// Spins until the clock says `spun` (`usec_spin`), then sleeps until `until`.
+    fn spin(&mut self, now: Nanos, spun: Nanos, until: Nanos, world: &mut World<'_>) {
+        let left = spun.saturating_sub(now);
+        if !self.costs.free && left > Nanos::ZERO && !self.plan.is_over(now) {
+            self.phase = Phase::Spin(spun, until);
+            self.occupy(now, left.min(SPIN_SLICE), Mode::User, world);
+            return;
+        }
         self.phase = Phase::Fill;
-        if until > now {
+        if until > now && !self.plan.is_over(now) {
             self.state = State::Paused(until);
             world.timers.set(until, self.id);
             self.leaves_cpu(now, world);
@@ -774,6 +870,9 @@ impl Process {
             return;
         }
         if self.plan.start_pass(now) {
+            if let Some(rate) = &mut self.min_rate {
+                rate.start_pass();
+            }
             self.phase = Phase::Fill;
             return;
         }
@@ -811,7 +910,7 @@ impl Process {
     fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World<'_>) {
         self.recorder.synced(self.flush_started, now, status);
         if status != IoStatus::Ok {
-            self.plan.stop();
+            self.fail();
         }
         self.wake(now, world);
     }

@@ -210,9 +210,14 @@ impl Recorder {
 
     /// Something failed, which counts before the end of the ramp too.
     fn failed(&mut self, status: IoStatus) {
+        self.failed_with(status.errno());
+    }
+
+    /// Something failed that was no I/O's fault: the job's own limits.
+    pub(crate) fn failed_with(&mut self, errno: i32) {
         self.results.total_errors += 1;
         if self.results.error == 0 {
-            self.results.error = status.errno();
+            self.results.error = errno;
         }
     }
 

@@ -498,15 +498,27 @@ impl Sim {
             disk.queue.exit_submitter(self.now, SubmitterId(pid as u32));
         }
         let spec = Arc::clone(&self.processes[pid].spec);
-        if spec.exit_all {
-            for other in 0..self.processes.len() {
-                let group = self.processes[other].spec.group;
-                if spec.exit_what == ExitWhat::All || group == spec.group {
-                    self.processes[other].stop();
-                }
-            }
+        if spec.exit_all || spec.exit_all_on_error && self.processes[pid].has_failed() {
+            self.stop_others(&spec);
         }
         self.start_ready();
+    }
+
+    /// Ends the processes that `exit_what` of a job tells to.
+    fn stop_others(&mut self, spec: &JobSpec) {
+        let now = self.now;
+        for other in 0..self.processes.len() {
+            let waits = self.delayed[other] || self.pending.iter().any(|p| p.pid == other);
+            let process = &mut self.processes[other];
+            let ends = match spec.exit_what {
+                ExitWhat::All => true,
+                ExitWhat::Group => process.spec.group == spec.group,
+                ExitWhat::Stonewall => !waits,
+            };
+            if ends {
+                process.stop(now, &mut self.timers);
+            }
+        }
     }
 
     /// What to say where a scheduler knows nothing of the job's control groups.
@@ -530,6 +542,12 @@ impl Sim {
         let mut groups: Vec<GroupResults> = Vec::new();
         let weights = due_weights(setup.job, &processes(setup.job));
         for (process, weight) in self.processes.into_iter().zip(weights) {
+            if let Some(option) = process.missed {
+                let note = format!("{}: ended by its {option}", process.spec.name);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
             let together = process.spec.group_reporting;
             let (number, finished) = (process.id as u32, process.finished);
             let mut job = process.recorder.into_results(number);

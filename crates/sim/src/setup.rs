@@ -32,7 +32,7 @@ pub enum SetupError {
     },
     /// An option of a job that does not fit the machine or the drive.
     #[error("{0}")]
-    Mistake(JobError),
+    Mistake(Box<JobError>),
     /// Something in a job that cannot be simulated.
     #[error("{place}: {job}: {problem}")]
     Job {

@@ -6,10 +6,14 @@ use blklab_stats::Results;
 use blklab_workload::fio;
 
 fn results(text: &str, drive: &str, scheduler: &str) -> Results {
+    results_on("generic-8", text, drive, scheduler)
+}
+
+fn results_on(machine: &str, text: &str, drive: &str, scheduler: &str) -> Results {
     let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()))
         .unwrap_or_else(|e| panic!("{e}"));
     let drive = registry::find(drive).expect("known").expect("valid");
-    let machine = Machine::find("generic-8").expect("known").expect("valid");
+    let machine = Machine::find(machine).expect("known").expect("valid");
     let scheduler = SchedulerChoice::named(scheduler).expect("known");
     run(&Setup {
         job: &job,
@@ -79,4 +83,107 @@ fn a_flush_that_ends_on_the_spot_may_be_the_last_thing_done() {
     let ios: Vec<u64> = results.jobs.iter().map(|job| job.write.ios).collect();
     assert_eq!(ios, [100, 50]);
     assert!(results.jobs.iter().all(|job| job.syncs > 0));
+}
+
+const JOBS: &str = "[global]\nfilename=/dev/x\ndirect=1\nbs=4k\nnorandommap\nrw=randread\n";
+
+#[test]
+fn an_io_slower_than_max_latency_ends_its_job() {
+    let run = |options: &str| {
+        results(
+            &format!("{JOBS}number_ios=500\n[a]\n{options}\n"),
+            "nvme",
+            "none",
+        )
+    };
+    let ended = run("max_latency=1us");
+    // fio 3.33: err=110, and the slow I/O is counted.
+    assert_eq!((ended.jobs[0].error, ended.jobs[0].read.ios), (110, 1));
+    assert!(
+        ended
+            .notes
+            .contains(&"a: ended by its max_latency".to_string()),
+        "{:?}",
+        ended.notes
+    );
+    let writes = run("rw=randrw\nmax_latency=0,1us");
+    assert_eq!((writes.jobs[0].error, writes.jobs[0].write.ios), (110, 1));
+    let deep = run("max_latency=1us\nioengine=libaio\niodepth=16");
+    assert!(
+        (1..=16).contains(&deep.jobs[0].read.ios),
+        "{}",
+        deep.jobs[0].read.ios
+    );
+    let kept = run("max_latency=10s");
+    assert_eq!((kept.jobs[0].error, kept.jobs[0].read.ios), (0, 500));
+}
+
+#[test]
+fn a_job_below_its_rate_min_fails_after_a_cycle() {
+    let run = |options: &str| {
+        let text = format!("{JOBS}runtime=8\ntime_based\nthinktime=100ms\n[a]\n{options}\n");
+        let r = results(&text, "nvme", "none");
+        (r.jobs[0].error, r.elapsed_ns / 100_000_000)
+    };
+    // fio 3.33: err=5 (check_min_rate) after two seconds to settle and a cycle of one.
+    let (error, tenths) = run("rate_iops_min=20");
+    assert!(
+        error == 5 && (30..=32).contains(&tenths),
+        "{error} {tenths}"
+    );
+    let (error, tenths) = run("rate_min=80k\nrate_cycle=3000");
+    assert!(
+        error == 5 && (50..=52).contains(&tenths),
+        "{error} {tenths}"
+    );
+    assert_eq!(run("rate_iops_min=8"), (0, 80));
+}
+
+#[test]
+fn a_failed_job_takes_others_with_it_where_it_is_told_to() {
+    let run = |options: &str| {
+        let text = format!(
+            "{JOBS}runtime=2\ntime_based\n[a]\nmax_latency=1us\n{options}\n\
+             [busy]\n[thinking]\nthinktime=60s\n[later]\nstonewall\ntime_based=0\nnumber_ios=10\n"
+        );
+        let r = results(&text, "nvme", "none");
+        let ms: Vec<u64> = r.jobs[1..3]
+            .iter()
+            .map(|j| j.runtime_ns / 1_000_000)
+            .collect();
+        (ms, r.jobs[3].read.ios)
+    };
+    assert_eq!(run(""), (vec![2000, 2000], 10));
+    assert_eq!(run("exitall_on_error"), (vec![0, 0], 10));
+    assert_eq!(
+        run("exitall_on_error\nexit_what=stonewall"),
+        (vec![0, 0], 10)
+    );
+    assert_eq!(run("exitall_on_error\nexit_what=all"), (vec![0, 0], 0));
+    // Without an error nobody is told to end.
+    let text = format!("{JOBS}[a]\nnumber_ios=1\nexitall_on_error\n[b]\nnumber_ios=100\n");
+    assert_eq!(results(&text, "nvme", "none").jobs[1].read.ios, 100);
+}
+
+#[test]
+fn who_spins_while_thinking_uses_its_cpu() {
+    let run = |spin_us: u32| {
+        let options = format!("number_ios=101\nthinktime=1000us\nthinktime_spin={spin_us}us\n");
+        let r = results_on(
+            "xeon-10core",
+            &format!("{JOBS}[a]\n{options}"),
+            "nvme",
+            "none",
+        );
+        (r.elapsed_ns / 1000, r.jobs[0].cpu.user_ns / 1000)
+    };
+    let (asleep, spinning, all) = (run(0), run(400), run(1000));
+    let spun_us = spinning.1 - asleep.1;
+    assert!((40_000..=40_400).contains(&spun_us), "{spun_us}");
+    assert!((100_000..=101_000).contains(&(all.1 - asleep.1)), "{all:?}");
+    // The pause is as long as ever.
+    assert!(
+        spinning.0.abs_diff(asleep.0) < asleep.0 / 100,
+        "{asleep:?} {spinning:?}"
+    );
 }

@@ -65,6 +65,7 @@ fn any_section() -> impl Strategy<Value = String> {
 fn unplaced(spec: &JobSpec) -> JobSpec {
     let mut spec = spec.clone();
     spec.position.line = 0;
+    spec.written.clear();
     spec
 }
 
