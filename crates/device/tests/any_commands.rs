@@ -32,9 +32,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..1500)
 }
 
+/// More events than a small drive has without ending a command or coming to
+/// rest: it would go on for ever.
+const MAX_EVENTS: u32 = 500_000;
+
 /// Lets the drive run up to `now`, one event at a time.
 fn run_to(drive: &mut dyn Device, now: Nanos, done: &mut Vec<Completion>) {
-    loop {
+    for _ in 0..MAX_EVENTS {
         let next = drive.next_event();
         if next > now || next == Nanos::MAX {
             return;
@@ -47,6 +51,7 @@ fn run_to(drive: &mut dyn Device, now: Nanos, done: &mut Vec<Completion>) {
             "an end from the future"
         );
     }
+    panic!("the drive does not come to rest");
 }
 
 /// Submits the steps with at most `depth` outstanding and checks every end.

@@ -12,7 +12,7 @@ use super::super::spec::Scheduling;
 use super::Backend;
 use super::choose::Queue;
 use super::partners::Held;
-use super::unit::Unit;
+use super::unit::{Phase, Unit};
 
 impl Backend {
     /// What an idle unit with urgent operations should start: one of those,
@@ -114,7 +114,16 @@ impl Backend {
             }
         }
         unit.urgent = urgent;
-        if unit.urgent.head() != NONE {
+        if unit.urgent.head() == NONE {
+            return;
+        }
+        if unit.phase == Phase::Idle && unit.suspended.is_some() {
+            // It was stopped for reads that have not begun yet. They wait for it
+            // now, or are not ordinary reads any more: it goes on, as it does
+            // at the end of a read.
+            self.channels[unit.channel as usize].enter(now_ns);
+            self.resume(now_ns, unit_index);
+        } else {
             self.wake(now_ns, unit_index);
         }
     }
