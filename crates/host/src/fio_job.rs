@@ -169,6 +169,7 @@ fn placeless(spec: &JobSpec) -> JobSpec {
     spec.file_count = 1;
     spec.open_files = 1;
     spec.options.clear();
+    spec.written.clear();
     for asked in [
         &mut spec.clat_percentiles,
         &mut spec.lat_percentiles,
