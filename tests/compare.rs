@@ -72,7 +72,7 @@ fn json_holds_what_the_table_shows() {
             "json",
         ])
         .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = done.json();
     assert_eq!(
         json["schedulers"],
         serde_json::json!(["none", "mq-deadline"])
@@ -166,7 +166,7 @@ fn a_trace_is_replayed_open_and_closed() {
         ];
         args.extend(how);
         let done = place.blklab(&args).ok();
-        let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+        let json = done.json();
         let job = &json["jobs"][0];
         let ios = |dir: &str| job[dir]["total_ios"].as_u64().expect("a count");
         assert_eq!(ios("read") + ios("write"), 200, "{how:?}");
@@ -196,6 +196,6 @@ fn the_thesis_patterns_run_one_by_one_and_together() {
         "--output-format",
         "json",
     ]);
-    let json: serde_json::Value = serde_json::from_str(&done.ok().out).expect("JSON");
+    let json = done.ok().json();
     assert_eq!(json["jobs"].as_array().map(Vec::len), Some(6));
 }

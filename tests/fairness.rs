@@ -21,7 +21,7 @@ fn compare(job: &str, drive: &str, schedulers: &str) -> Value {
         "json",
     ];
     let done = Place::new().blklab(&args).ok();
-    serde_json::from_str(&done.out).expect("JSON")
+    done.json()
 }
 
 /// A column of the table of processes, one figure a scheduler.
@@ -177,7 +177,7 @@ fn kyber_reaches_its_target_by_holding_writes_back() {
                     --output-format json --set kyber.write_lat_nsec=100000000 --set";
         let mut args: Vec<&str> = args.split_whitespace().collect();
         args.push(&target);
-        let json: Value = serde_json::from_str(&place.blklab(&args).ok().out).expect("JSON");
+        let json = place.blklab(&args).ok().json();
         let (reads, writes) = (&json["jobs"][0]["read"], &json["jobs"][1]["write"]);
         let p90_ns = reads["clat_ns"]["percentile"]["90.000000"].as_f64();
         let figures = p90_ns.zip(writes["iops"].as_f64());

@@ -46,7 +46,7 @@ fn every_scheduler_of_the_kernel_is_measured_and_all_is_put_back() {
     let done = place.file("reads.fio", READS).blklab(&args).ok();
     assert_eq!(device.state(), before);
     assert_eq!(instances(), 0);
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = done.json();
     assert_eq!(json["world"], "host");
     assert_eq!(json["schedulers"], serde_json::json!(device.schedulers()));
     let rows = json["sections"][0]["directions"][0]["rows"]

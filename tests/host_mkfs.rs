@@ -60,7 +60,7 @@ fn every_run_has_its_own_file_system() {
     }
     let more = ["--destroy-data", path, "--output-format", "json"];
     let done = place.blklab(&arguments(path, &more)).ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = done.json();
     let rows = json["sections"][0]["directions"][0]["rows"].as_array();
     assert_eq!(rows.expect("rows").len(), device.schedulers().len());
     let found = Command::new("blkid").arg("-p").arg(path).output();

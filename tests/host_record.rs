@@ -141,7 +141,7 @@ fn a_recording_as_blkparse_prints_it_is_read_back() {
     let replayed = place
         .blklab(&["run", "load.txt", "--output-format", "json"])
         .ok();
-    let json: serde_json::Value = serde_json::from_str(&replayed.out).expect("JSON");
+    let json = replayed.json();
     let reads = json["jobs"][0]["read"]["total_ios"].as_u64();
     assert!(reads >= Some(500), "{reads:?}");
 }

@@ -29,10 +29,6 @@ fn run(place: &Place, drive: &str, more: &str, at: &str) -> Outcome {
     ])
 }
 
-fn json(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.out).expect("JSON")
-}
-
 /// What the drive lost, and a number in it.
 fn loss(json: &Value) -> &Value {
     &json["blklab"]["disks"][0]["power_loss"]
@@ -47,7 +43,7 @@ fn every_request_ends_and_what_was_in_the_drive_ends_with_an_error() {
     let place = Place::new();
     for drive in ["nvme", "mx100-256", "sd-card", "hdd-7200", "null"] {
         let done = run(&place, drive, QUEUED, "2ms").ok();
-        let json = json(&done);
+        let json = done.json();
         let (loss, job) = (loss(&json), &json["jobs"][0]);
         assert_eq!(number(loss, "at_ns"), 2_000_000, "{drive}");
         let failed = number(&loss["failed"], "write");
@@ -67,7 +63,7 @@ fn every_request_ends_and_what_was_in_the_drive_ends_with_an_error() {
 #[test]
 fn a_volatile_cache_loses_what_it_acknowledged_and_capacitors_keep_it() {
     let place = Place::new();
-    let volatile = json(&run(&place, "nvme", QUEUED, "5ms").ok());
+    let volatile = run(&place, "nvme", QUEUED, "5ms").ok().json();
     let loss_of = loss(&volatile);
     let gone = number(loss_of, "lost_acknowledged_sectors");
     assert!(gone > 0 && gone <= number(loss_of, "acknowledged_sectors"));
@@ -81,7 +77,7 @@ fn a_volatile_cache_loses_what_it_acknowledged_and_capacitors_keep_it() {
         "[write_cache]\npower_loss_protection = true",
     );
     place.file("protected.toml", &text);
-    let kept = json(&run(&place, "protected.toml", QUEUED, "5ms").ok());
+    let kept = run(&place, "protected.toml", QUEUED, "5ms").ok().json();
     assert_eq!(number(loss(&kept), "lost_sectors"), 0);
     assert_eq!(number(loss(&kept), "lost_acknowledged_sectors"), 0);
     assert!(number(loss(&kept), "acknowledged_sectors") > 0);
@@ -92,7 +88,7 @@ fn what_was_flushed_is_safe() {
     let place = Place::new();
     let each = "ioengine=psync\nfsync=1\ncontinue_on_error=all\nnumber_ios=200";
     for at in ["7ms", "7.3ms", "8.1ms", "9.77ms"] {
-        let json = json(&run(&place, "nvme", each, at).ok());
+        let json = run(&place, "nvme", each, at).ok().json();
         let loss = loss(&json);
         // At most the one write that was not flushed yet.
         assert!(number(loss, "lost_acknowledged_sectors") <= 8, "{loss}");
@@ -115,7 +111,7 @@ fn a_job_that_does_not_go_on_ends_at_its_first_error() {
         done.out
     );
     assert!(done.out.contains("power lost at 5000 usec"), "{}", done.out);
-    let json = json(&run(&place, "nvme", queued, "5ms"));
+    let json = run(&place, "nvme", queued, "5ms").json();
     let write = &json["jobs"][0]["write"];
     assert!(number(write, "total_ios") < 6000);
 }
@@ -161,7 +157,7 @@ fn a_trace_loses_power_too() {
         "--output-format",
         "json",
     ];
-    let json = json(&place.blklab(&args).ok());
+    let json = place.blklab(&args).ok().json();
     let failed = number(&loss(&json)["failed"], "write");
     assert!(failed > 0);
     let write = &json["jobs"][0]["write"];

@@ -46,10 +46,9 @@ fn models_are_seen_through_and_their_description_can_be_used() {
     let iops = |drive: &str| {
         let fio = "--name=t --rw=randread --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
                    --filename=/dev/x --number_ios=20000";
-        let mut args = vec!["run", "--drive", drive, "--output-format", "json", "--"];
+        let mut args = vec!["run", "--drive", drive, "--"];
         args.extend(fio.split_whitespace());
-        let out = place.blklab(&args).ok().out;
-        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let json = place.json(&args);
         json["jobs"][0]["read"]["iops"].as_f64().expect("a rate")
     };
     let ratio = iops("seen.toml") / iops("nvme");

@@ -80,16 +80,7 @@ fn twice_the_speed_is_half_the_time() {
     let place = Place::new();
     place.file("load.trace", &tracefs_text());
     let iops = |speed: &str| {
-        let args = [
-            "run",
-            "load.trace",
-            "--speed",
-            speed,
-            "--output-format",
-            "json",
-        ];
-        let out = place.blklab(&args).ok().out;
-        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let json = place.json(&["run", "load.trace", "--speed", speed]);
         json["jobs"][0]["read"]["iops"].as_f64().expect("a rate")
     };
     let ratio = iops("2") / iops("1");

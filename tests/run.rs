@@ -8,16 +8,8 @@ use support::{MIXED, Place};
 fn json_has_the_fields_that_fio_scripts_read() {
     let place = Place::new();
     place.file("mixed.fio", MIXED);
-    let args = [
-        "run",
-        "mixed.fio",
-        "--scheduler",
-        "mq-deadline",
-        "--output-format",
-        "json",
-    ];
-    let done = place.blklab(&args).ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let args = ["run", "mixed.fio", "--scheduler", "mq-deadline"];
+    let json = place.json(&args);
     let job = &json["jobs"][0];
     assert_eq!(job["jobname"], "mixed");
     let ios = |dir: &str| job[dir]["total_ios"].as_u64().expect("a count");
@@ -43,10 +35,7 @@ fn a_ramp_is_in_no_count() {
                iodepth=8\ntime_based\nruntime=20ms\nramp_time=100ms\nsize=1g\n";
     place.file("ramp.fio", job);
     let args = ["run", "ramp.fio", "--scheduler", "mq-deadline"];
-    let done = place
-        .blklab(&[&args[..], &["--output-format", "json"]].concat())
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.json(&args);
     let disk = &json["blklab"]["disks"][0];
     let served = disk["queue"]["ios"]["read"].as_u64().expect("reads");
     let dispatched = disk["scheduler"]["dispatched"].as_u64().expect("a count");
@@ -88,10 +77,7 @@ fn depths_are_counted_once() {
                iodepth=16\nnumber_ios=500\nsize=1g\n";
     place.file("depth.fio", job);
     let args = ["run", "depth.fio", "--machine", "xeon-10core"];
-    let done = place
-        .blklab(&[&args[..], &["--output-format", "json"]].concat())
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.json(&args);
     let levels = json["jobs"][0]["iodepth_level"]
         .as_object()
         .expect("levels");
@@ -110,10 +96,7 @@ fn who_shares_a_cpu_pays_for_every_switch() {
                time_based\nruntime=20ms\nsize=1g\nnumjobs=4\ngroup_reporting\n";
     place.file("share.fio", job);
     let args = ["run", "share.fio", "--machine", "m.toml", "--drive", "null"];
-    let done = place
-        .blklab(&[&args[..], &["--output-format", "json"]].concat())
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.json(&args);
     let iops = json["jobs"][0]["read"]["iops"].as_f64().expect("IOPS");
     assert!((90_000.0..101_000.0).contains(&iops), "{iops}");
 }
@@ -157,7 +140,7 @@ fn beyond_the_end_is_eio_and_counted() {
         "json",
     ]);
     assert_eq!(done.status, 1, "{}", done.err);
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = done.json();
     let job = &json["jobs"][0];
     assert_eq!(job["read"]["total_ios"], 1);
     assert_eq!(job["read"]["short_ios"], 1);
@@ -169,18 +152,9 @@ fn beyond_the_end_is_eio_and_counted() {
 fn psync_waits_for_each_io() {
     let place = Place::new();
     let job = MIXED.replace("libaio", "psync");
-    let done = place
+    let json = place
         .file("psync.fio", &job)
-        .blklab(&[
-            "run",
-            "psync.fio",
-            "--drive",
-            "mx100-256",
-            "--output-format",
-            "json",
-        ])
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+        .json(&["run", "psync.fio", "--drive", "mx100-256"]);
     assert_eq!(json["jobs"][0]["iodepth_level"]["1"], 100.0);
 }
 
@@ -188,22 +162,12 @@ fn psync_waits_for_each_io() {
 fn fsync_reaches_the_drive() {
     let place = Place::new();
     let job = "[w]\nfilename=/dev/x\ndirect=1\nioengine=psync\nrw=randwrite\nbs=4k\nnumber_ios=64\nfsync=8\n";
-    let done = place
+    let json = place
         .file("sync.fio", job)
-        .blklab(&[
-            "run",
-            "sync.fio",
-            "--drive",
-            "mx100-256",
-            "--output-format",
-            "json",
-        ])
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+        .json(&["run", "sync.fio", "--drive", "mx100-256"]);
     assert!(
         json["jobs"][0]["sync"]["total_ios"].as_u64() >= Some(7),
-        "{}",
-        done.out
+        "{json}"
     );
     let flushes = &json["blklab"]["disks"][0]["queue"]["ios"];
     assert!(
@@ -216,11 +180,7 @@ fn fsync_reaches_the_drive() {
 fn stonewall_makes_jobs_follow_each_other() {
     let place = Place::new();
     let job = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=4\nbs=4k\nnumber_ios=1000\n[a]\nrw=randread\n[b]\nstonewall\nrw=randwrite\n";
-    let done = place
-        .file("two.fio", job)
-        .blklab(&["run", "two.fio", "--output-format", "json"])
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.file("two.fio", job).json(&["run", "two.fio"]);
     assert_eq!(json["jobs"][0]["groupid"], 0);
     assert_eq!(json["jobs"][1]["groupid"], 1);
     assert_eq!(json["jobs"][1]["write"]["total_ios"], 1000);
@@ -230,11 +190,7 @@ fn stonewall_makes_jobs_follow_each_other() {
 fn a_rate_is_kept() {
     let place = Place::new();
     let job = "[r]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=8\nbs=4k\nrw=randread\nrate_iops=2000\nruntime=1\ntime_based\n";
-    let done = place
-        .file("rate.fio", job)
-        .blklab(&["run", "rate.fio", "--output-format", "json"])
-        .ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.file("rate.fio", job).json(&["run", "rate.fio"]);
     let iops = json["jobs"][0]["read"]["iops"].as_f64().expect("iops");
     assert!((iops - 2000.0).abs() < 40.0, "rate_iops=2000 gave {iops}");
 }
@@ -343,11 +299,10 @@ fn copies_for_nothing_are_told() {
 #[test]
 fn depths_are_what_fio_has_under_way() {
     let place = Place::new();
-    let args = "run --drive mx100-256 --output-format json -- --name=t --rw=randread --bs=4k \
+    let args = "run --drive mx100-256 -- --name=t --rw=randread --bs=4k \
                 --filename=/dev/x --ioengine=libaio --direct=1 --iodepth=64 --number_ios=5000";
     let args: Vec<&str> = args.split_whitespace().collect();
-    let done = place.blklab(&args).ok();
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = place.json(&args);
     // All are kept under way, though the drive takes 32 at once.
     let deepest = json["jobs"][0]["iodepth_level"][">=64"].as_f64();
     assert!(deepest > Some(98.0), "{deepest:?}");
@@ -373,7 +328,7 @@ fn the_first_error_ends_a_job_and_the_command_fails() {
     let run = ["run", "trims.fio", "--drive", "hdd-7200"];
     let done = place.blklab(&[&run[..], &["--output-format", "json"]].concat());
     assert_eq!(done.status, 1, "{}", done.err);
-    let json: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let json = done.json();
     assert_eq!(json["jobs"][0]["error"], 95);
     assert!(json["jobs"][0]["total_err"].as_u64().expect("a count") <= 4);
     let compare = ["compare", "trims.fio", "--drive", "hdd-7200"];
@@ -392,9 +347,7 @@ fn a_job_may_name_its_scheduler() {
         "[a]\nioscheduler=bfq\nfilename=/dev/x\ndirect=1\nnumber_ios=1\n",
     );
     let run = |more: &[&str]| {
-        let args = ["run", "job.fio", "--output-format", "json"];
-        let out = place.blklab(&[&args[..], more].concat()).ok().out;
-        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let json = place.json(&[&["run", "job.fio"], more].concat());
         json["blklab"].clone()
     };
     let own = run(&[]);

@@ -193,7 +193,7 @@ fn nbdinfo_sees_what_was_asked_for() {
     );
     let served = Served::start(&place, &["server.toml"]);
     let shown = judge(&place, "nbdinfo", &["--json", "--list", &served.uri()]);
-    let shown: serde_json::Value = serde_json::from_str(&shown.out).expect("JSON");
+    let shown = shown.json();
     let exports = shown["exports"].as_array().expect("a list");
     assert_eq!(exports.len(), 2);
     assert_eq!(exports[0]["export-name"], "one");

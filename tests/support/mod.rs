@@ -57,6 +57,15 @@ impl Place {
         self.run(Path::new(env!("CARGO_BIN_EXE_blklab")), args)
     }
 
+    /// Runs the command here, which goes well, and reads the JSON it prints.
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        let json = ["--output-format", "json"];
+        // Options after a `--` are fio's.
+        let own = args.iter().position(|&arg| arg == "--");
+        let (own, fio) = args.split_at(own.unwrap_or(args.len()));
+        self.blklab(&[own, &json, fio].concat()).ok().json()
+    }
+
     /// Runs another program here.
     pub fn run(&self, program: &Path, args: &[&str]) -> Outcome {
         let output: Output = Command::new(program)
@@ -78,6 +87,11 @@ impl Outcome {
     pub fn ok(self) -> Outcome {
         assert_eq!(self.status, 0, "{}\n{}", self.out, self.err);
         self
+    }
+
+    /// What it printed, which is JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).expect("JSON")
     }
 }
 

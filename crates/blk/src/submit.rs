@@ -648,17 +648,12 @@ impl RequestQueue {
         last: bool,
         driver: &mut D,
     ) -> Issue {
-        let rq = &mut self.rqs[id];
-        let hctx = rq.hctx as usize;
-        if self.hctxs[hctx].stopped || self.quiesced {
+        let hctx = self.rqs[id].hctx as usize;
+        if self.hctxs[hctx].stopped || self.quiesced || !self.get_budget(driver) {
             return Issue::NotNow;
         }
-        if !driver.get_budget() {
-            self.budget_wanted = true;
-            return Issue::NotNow;
-        }
-        rq.rq_flags.set(RqFlags::BUDGET);
-        if rq.tag.is_none() && !self.get_driver_tag(id) {
+        self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+        if !self.get_driver_tag(id) {
             self.put_budget(id, driver);
             return Issue::NotNow;
         }

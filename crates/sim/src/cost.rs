@@ -79,14 +79,10 @@ impl StepCosts {
         now: Nanos,
         steps: &Steps,
     ) -> Nanos {
-        let own = cpus.stretched(
-            cpu,
-            now,
-            Nanos(
-                steps.bios * self.bio.0
-                    + steps.issues * self.queue_rq.0
-                    + steps.further_pages * self.page.0,
-            ),
+        let own = Nanos(
+            steps.bios * self.bio.0
+                + steps.issues * self.queue_rq.0
+                + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
         let scheduling = Nanos(
@@ -95,9 +91,9 @@ impl StepCosts {
                 + steps.asks * s.dispatch_ns,
         );
         let start = cpus.free_at(cpu).max(now);
-        let scheduling = cpus.stretched(cpu, now, scheduling);
-        let scheduled = self.under_lock(lock, cpu, start, scheduling);
-        cpus.run(cpu, now, scheduled + own, Mode::System)
+        let stretch = cpus.stretch(cpu, now);
+        let scheduled = self.under_lock(lock, cpu, start, stretch.of(scheduling));
+        cpus.run(cpu, now, scheduled + stretch.of(own), Mode::System)
     }
 
     /// Charges a run of a hardware queue by kblockd to a CPU. Returns when the
@@ -142,11 +138,12 @@ impl StepCosts {
         (mode, wakes): (Mode, bool),
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
-        let finish = cpus.stretched(cpu, now, Nanos(self.scheduler.finish_ns));
+        let stretch = cpus.stretch(cpu, now);
+        let finish = stretch.of(Nanos(self.scheduler.finish_ns));
         let finished = self.under_lock(lock, cpu, start, finish);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
-        let work = cpus.stretched(cpu, now, self.complete) + finished + wake;
-        let entry = cpus.stretched(cpu, now, self.interrupt);
+        let work = stretch.of(self.complete) + finished + wake;
+        let entry = stretch.of(self.interrupt);
         cpus.interrupt(cpu, now, entry, (work, mode))
     }
 

@@ -74,6 +74,26 @@ impl Cpu {
     }
 }
 
+/// How a CPU that was idle draws work out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    /// By how much where it is wholly cold.
+    percent: u64,
+    /// How cold it is, 0 to 1.
+    cold: f64,
+}
+
+impl Stretch {
+    /// How long what takes `cost` on a warm CPU takes.
+    #[inline]
+    pub(crate) fn of(self, cost: Nanos) -> Nanos {
+        if self.cold == 0.0 {
+            return cost;
+        }
+        cost + Nanos((cost.0 as f64 * self.percent as f64 / 100.0 * self.cold) as u64)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
@@ -99,17 +119,17 @@ impl Cpus {
         self.cpus[cpu].free_at
     }
 
-    /// What takes `cost` on a warm CPU takes so long on this one as soon as it is
+    /// How much longer than on a warm CPU work takes on this one as soon as it is
     /// free.
     #[inline]
-    pub(crate) fn stretched(&self, cpu: usize, now: Nanos, cost: Nanos) -> Nanos {
+    pub(crate) fn stretch(&self, cpu: usize, now: Nanos) -> Stretch {
         let Coldness { percent, half } = self.coldness;
         if percent == 0 || half == Nanos::ZERO {
-            return cost;
+            return Stretch { percent, cold: 0.0 };
         }
         let c = &self.cpus[cpu];
         let cold = c.cold(c.free_at.max(now), half);
-        cost + Nanos((cost.0 as f64 * percent as f64 / 100.0 * cold) as u64)
+        Stretch { percent, cold }
     }
 
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
@@ -281,11 +301,11 @@ mod tests {
         let mut cpus = Cpus::new(1, coldness);
         assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
         // It goes on without having idled, and then comes after 30 us of that.
-        assert_eq!(cpus.stretched(0, us(5), us(10)), us(10));
-        assert_eq!(cpus.stretched(0, us(40), us(10)), us(20));
+        assert_eq!(cpus.stretch(0, us(5)).of(us(10)), us(10));
+        assert_eq!(cpus.stretch(0, us(40)).of(us(10)), us(20));
         assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));
-        assert_eq!(cpus.stretched(0, us(50), us(10)), us(15));
+        assert_eq!(cpus.stretch(0, us(50)).of(us(10)), us(15));
         let warm = Cpus::new(1, Coldness::default());
-        assert_eq!(warm.stretched(0, us(1000), us(10)), us(10));
+        assert_eq!(warm.stretch(0, us(1000)).of(us(10)), us(10));
     }
 }

@@ -291,7 +291,7 @@ impl Process {
     fn miss(&mut self, option: &'static str, errno: i32) {
         if self.missed.is_none() {
             self.missed = Some(option);
-            self.recorder.failed_with(errno);
+            self.recorder.failed(errno);
             self.fail();
         }
     }
@@ -922,7 +922,7 @@ impl Process {
         if cost == Nanos::ZERO {
             return false;
         }
-        let cost = world.cpus.stretched(self.cpu, now, cost);
+        let cost = world.cpus.stretch(self.cpu, now).of(cost);
         self.occupy(now, cost, mode, world);
         true
     }

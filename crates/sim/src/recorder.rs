@@ -145,7 +145,7 @@ impl Recorder {
         status: IoStatus,
     ) {
         if status != IoStatus::Ok {
-            self.failed(status);
+            self.failed(status.errno());
             self.dir(dir).short_ios += 1;
             return;
         }
@@ -199,7 +199,7 @@ impl Recorder {
 
     pub(crate) fn synced(&mut self, started: Nanos, now: Nanos, status: IoStatus) {
         if status != IoStatus::Ok {
-            self.failed(status);
+            self.failed(status.errno());
         }
         if !self.is_measuring(now) {
             return;
@@ -208,13 +208,9 @@ impl Recorder {
         self.results.sync_ns.record((now - started).0);
     }
 
-    /// Something failed, which counts before the end of the ramp too.
-    fn failed(&mut self, status: IoStatus) {
-        self.failed_with(status.errno());
-    }
-
-    /// Something failed that was no I/O's fault: the job's own limits.
-    pub(crate) fn failed_with(&mut self, errno: i32) {
+    /// An I/O failed, or one of the job's own limits was passed, which counts
+    /// before the end of the ramp too.
+    pub(crate) fn failed(&mut self, errno: i32) {
         self.results.total_errors += 1;
         if self.results.error == 0 {
             self.results.error = errno;
