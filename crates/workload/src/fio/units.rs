@@ -121,6 +121,9 @@ pub(crate) fn extent(text: &str, kb_base: u32) -> Result<Extent, Fault> {
     bytes(text, kb_base).map(Extent::Bytes)
 }
 
+/// The longest span of time: many of them fit into a clock of nanoseconds.
+const MAX_MICROSECONDS: u64 = 365 * 86_400 * 1_000_000;
+
 /// A span of time in microseconds.
 pub(crate) fn microseconds(text: &str, plain: TimeUnit) -> Result<u64, Fault> {
     let text = text.trim();
@@ -132,7 +135,11 @@ pub(crate) fn microseconds(text: &str, plain: TimeUnit) -> Result<u64, Fault> {
     } else {
         plain_time(text, plain)?
     };
-    u64::try_from(value).map_err(|_| Fault::new("must not be negative").help(TIME_HELP))
+    match u64::try_from(value) {
+        Ok(value) if value > MAX_MICROSECONDS => Err(Fault::new("too long").help("at most 365d")),
+        Ok(value) => Ok(value),
+        Err(_) => Err(Fault::new("must not be negative").help(TIME_HELP)),
+    }
 }
 
 fn plain_time(text: &str, plain: TimeUnit) -> Result<i64, Fault> {
@@ -152,7 +159,7 @@ fn plain_time(text: &str, plain: TimeUnit) -> Result<i64, Fault> {
     };
     value
         .checked_mul(factor)
-        .ok_or_else(|| Fault::new("too long").help(TIME_HELP))
+        .ok_or_else(|| Fault::new("too long").help("at most 365d"))
 }
 
 fn whole(value: f64) -> Result<i64, Fault> {
@@ -202,7 +209,15 @@ mod tests {
         for text in ["", "k", "1.5g", "4q", "4kk", "4 k", "-1", "99999999p", "0x"] {
             assert!(bytes(text, 1024).is_err(), "{text}");
         }
-        for text in ["10sec", "1min", "", "s", "-5"] {
+        for text in [
+            "10sec",
+            "1min",
+            "",
+            "s",
+            "-5",
+            "366d",
+            "9223372036854775807",
+        ] {
             assert!(microseconds(text, TimeUnit::Seconds).is_err(), "{text}");
         }
     }
@@ -242,6 +257,10 @@ mod tests {
         fn plain_numbers_round_trip(n in 0u64..=i64::MAX as u64) {
             prop_assert_eq!(bytes(&n.to_string(), 1024), Ok(n));
             prop_assert_eq!(bytes(&format!("{n:#x}"), 1024), Ok(n));
+        }
+
+        #[test]
+        fn plain_times_round_trip(n in 0..=MAX_MICROSECONDS) {
             prop_assert_eq!(microseconds(&n.to_string(), TimeUnit::Microseconds), Ok(n));
         }
 
