@@ -517,6 +517,10 @@ impl Sim {
             };
             if ends {
                 process.stop(now, &mut self.timers);
+                if self.delayed[other] {
+                    // It has nothing to wait for.
+                    self.timers.set(now, other);
+                }
             }
         }
     }
