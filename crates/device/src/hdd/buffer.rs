@@ -22,6 +22,11 @@ impl Dirty {
         self.sectors
     }
 
+    /// How many of them there are.
+    pub(crate) fn runs(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

@@ -11,6 +11,7 @@
 mod blocks;
 mod buffer;
 mod counts;
+mod emptying;
 mod mechanics;
 mod recorder;
 mod spec;
@@ -25,6 +26,7 @@ use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Blocks, Pass};
 use buffer::{Dirty, Run, Segments};
 use counts::Counts;
+use emptying::Emptying;
 use mechanics::Mechanics;
 use recorder::Recorder;
 
@@ -94,6 +96,7 @@ pub struct Hdd {
     ahead: Option<ReadAhead>,
     segments: Segments,
     dirty: Dirty,
+    emptying: Emptying,
     /// Writes that wait for room in the buffer.
     stalled: VecDeque<u32>,
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
@@ -120,6 +123,7 @@ impl Hdd {
             ahead: None,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
             dirty: Dirty::default(),
+            emptying: Emptying::new(&spec),
             stalled: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
@@ -189,14 +193,24 @@ impl Hdd {
     fn admit(&mut self, now_ns: u64) {
         while let Some(&index) = self.stalled.front() {
             let run = self.commands[index as usize].run;
-            let held = self.dirty.sectors() + run.end - run.start;
-            if held > self.spec.cache.sectors / 2 && !self.dirty.is_empty() {
+            if self.is_filled(run.end - run.start, 1) && !self.dirty.is_empty() {
                 return;
             }
             self.stalled.pop_front();
             self.dirty.add(run);
             self.finish(now_ns, index);
         }
+    }
+
+    /// Whether the buffer with a run of so many more sectors is filled to more
+    /// than 1 over `parts` of what it may hold: half of it is for writes, and
+    /// they must be written out in time.
+    fn is_filled(&self, more: u64, parts: u64) -> bool {
+        let sectors = self.dirty.sectors() + more;
+        let runs = self.dirty.runs() + (more > 0) as u64;
+        let transfer_ns = sectors * self.mechanics.sector_ps(self.arm_sector) / 1000;
+        sectors * 2 * parts > self.spec.cache.sectors
+            || self.emptying.exceeds(runs, transfer_ns, parts)
     }
 
     /// Writes that are in the buffer and whose end has not reached the host.
@@ -323,6 +337,11 @@ impl Hdd {
             Work::Destage(_) => None,
         };
         let done_ns = self.reach(now_ns, run, write, number);
+        if let Work::Destage(run) = work {
+            let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
+            let took_ns = done_ns - now_ns;
+            self.emptying.reached(took_ns.saturating_sub(transfer_ns));
+        }
         self.ahead = None;
         self.arm_sector = run.end;
         match write {
@@ -420,9 +439,7 @@ impl Hdd {
             let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
             self.spec.scheduling == DiskScheduling::Fcfs || waited_ns > self.spec.patience_ns
         });
-        let pressed = self.dirty.sectors() * 4 > self.spec.cache.sectors
-            || !self.stalled.is_empty()
-            || !self.flushes.is_empty();
+        let pressed = self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
         if let Some(index) = impatient
             && !(pressed && self.spec.scheduling == DiskScheduling::Fcfs)
         {

@@ -72,6 +72,9 @@ pub struct DiskCacheSpec {
     pub read_ahead_sectors: u64,
     /// Writes end when they are in it.
     pub write_back: bool,
+    /// It takes no writes that would have to wait longer than this to be written
+    /// out.
+    pub flush_limit_ns: u64,
 }
 
 impl HddSpec {
@@ -159,6 +162,7 @@ fn read_cache(table: &Table<'_>) -> Result<DiskCacheSpec, ReadError> {
         segments: table.int("segments", 1..=1024)? as u32,
         read_ahead_sectors: table.int("read_ahead_kb", 0..=1 << 20)? * 2,
         write_back: table.flag_or("write_back", true)?,
+        flush_limit_ns: table.micros_or("flush_limit_us", 100.0 * MAX_US, u64::MAX)?,
     })
 }
 
