@@ -161,8 +161,13 @@ pub struct Waiter {
 pub(crate) enum WaitFor {
     /// The queue to be thawed.
     Thaw(Bio),
-    /// A tag for `part`; `rest` comes after it.
-    Tag { part: BioId, rest: Option<Rest> },
+    /// A tag for `part`, of so many as it was told when it first asked; `rest`
+    /// comes after it.
+    Tag {
+        part: BioId,
+        shallow: Option<u32>,
+        rest: Option<Rest>,
+    },
 }
 
 /// What is left of a bio that was too large for one request.

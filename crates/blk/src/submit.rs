@@ -67,12 +67,16 @@ impl RequestQueue {
     ) -> Submit {
         match waiter.state {
             WaitFor::Thaw(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
-            WaitFor::Tag { part, rest } => {
+            WaitFor::Tag {
+                part,
+                shallow,
+                rest,
+            } => {
                 let bio = self.rqs.bios[part].bio;
                 // Each turn of blk_mq_get_tag's loop starts with a run.
                 let hctx = self.cpu_map[waiter.cpu].0 as usize;
                 self.run_hw_queue(now, hctx, driver);
-                match self.alloc_request(now, waiter.cpu, (part, &bio)) {
+                match self.alloc_request(now, waiter.cpu, (part, &bio), shallow) {
                     Some(id) => {
                         let mut plug = plug;
                         self.start_request(now, plug.as_deref_mut(), id, driver);
@@ -81,7 +85,7 @@ impl RequestQueue {
                             None => Submit::Done,
                         }
                     }
-                    None => self.wait_for_tag(waiter.cpu, part, rest),
+                    None => self.wait_for_tag(waiter.cpu, part, shallow, rest),
                 }
             }
         }
@@ -191,7 +195,8 @@ impl RequestQueue {
         if self.try_merge(now, cpu, plug.as_deref_mut(), part, bio) {
             return Submit::Done;
         }
-        match self.alloc_or_run(now, cpu, (part, bio), driver) {
+        let shallow = self.limit_depth(bio);
+        match self.alloc_or_run(now, cpu, (part, bio), shallow, driver) {
             Some(id) => {
                 self.start_request(now, plug, id, driver);
                 Submit::Done
@@ -205,7 +210,7 @@ impl RequestQueue {
                 if let Some(plug) = plug {
                     self.flush_plug_list(now, plug, true, driver);
                 }
-                self.wait_for_tag(cpu, part, rest)
+                self.wait_for_tag(cpu, part, shallow, rest)
             }
         }
     }
@@ -316,10 +321,11 @@ impl RequestQueue {
         now: Nanos,
         cpu: usize,
         part: (BioId, &Bio),
+        shallow: Option<u32>,
         driver: &mut D,
     ) -> Option<RequestId> {
-        match self.alloc_request(now, cpu, part) {
-            None => self.run_and_alloc(now, cpu, part, driver),
+        match self.alloc_request(now, cpu, part, shallow) {
+            None => self.run_and_alloc(now, cpu, part, shallow, driver),
             some => some,
         }
     }
@@ -330,6 +336,7 @@ impl RequestQueue {
         now: Nanos,
         cpu: usize,
         part: (BioId, &Bio),
+        shallow: Option<u32>,
         driver: &mut D,
     ) -> Option<RequestId> {
         if part.1.flags.has(BioFlags::NOWAIT) {
@@ -337,15 +344,22 @@ impl RequestQueue {
         }
         let hctx = self.cpu_map[cpu].0 as usize;
         self.run_hw_queue(now, hctx, driver);
-        self.alloc_request(now, cpu, part)
+        self.alloc_request(now, cpu, part, shallow)
     }
 
     /// Whether a request for this bio could be had at once.
     pub fn has_free_tag(&mut self, cpu: usize, bio: &Bio) -> bool {
         let hctx = self.cpu_map[cpu].0 as usize;
-        let elevator = self.elevator.as_deref_mut();
-        let shallow = elevator.and_then(|elevator| elevator.limit_depth_for(bio));
+        let shallow = self.limit_depth(bio);
         self.hctxs[hctx].alloc_tags().has_free(shallow)
+    }
+
+    /// How many of the tags a bio may have. It is asked once for a request,
+    /// however long that then sleeps for a tag (`blk_mq_alloc_data`).
+    #[inline(always)]
+    fn limit_depth(&mut self, bio: &Bio) -> Option<u32> {
+        let elevator = self.elevator.as_deref_mut();
+        elevator.and_then(|elevator| elevator.limit_depth_for(bio))
     }
 
     /// A request with a tag for a bio, if there is one.
@@ -355,13 +369,10 @@ impl RequestQueue {
         now: Nanos,
         cpu: usize,
         (part, bio): (BioId, &Bio),
+        shallow: Option<u32>,
     ) -> Option<RequestId> {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
-        let shallow = match self.elevator.as_deref_mut() {
-            Some(elevator) => elevator.limit_depth_for(bio),
-            None => None,
-        };
         let tag = self.hctxs[hctx as usize].alloc_tags().get(shallow)?;
         let tag = Tag::from_index(tag as usize);
         let segments = match bio.op {
@@ -687,11 +698,21 @@ impl RequestQueue {
         })
     }
 
-    fn wait_for_tag(&mut self, cpu: usize, part: BioId, rest: Option<Rest>) -> Submit {
+    fn wait_for_tag(
+        &mut self,
+        cpu: usize,
+        part: BioId,
+        shallow: Option<u32>,
+        rest: Option<Rest>,
+    ) -> Submit {
         let ticket = self.new_ticket();
         let hctx = self.cpu_map[cpu].0 as usize;
         self.waiting[hctx].push_back(ticket);
-        let state = WaitFor::Tag { part, rest };
+        let state = WaitFor::Tag {
+            part,
+            shallow,
+            rest,
+        };
         Submit::Blocked(Waiter { ticket, cpu, state })
     }
 

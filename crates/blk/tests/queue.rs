@@ -2,11 +2,13 @@
 //! as it likes: no bio is lost, none ends twice, and what was flushed is durable.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use blklab_blk::{
-    Bio, BioFlags, BlkDriver, BlkStatus, IoStatus, KblockdDelay, Nanos, NoMerges, Op, Plug,
-    QueueConfig, QueueLimits, Request, RequestId, RequestQueue, Sector, Submit, SubmitterId,
-    Waiter,
+    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, InsertAt, IoStatus, KblockdDelay, Nanos,
+    NoMerges, Op, Plug, QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList,
+    SchedCtx, Sector, Submit, SubmitterId, TunableError, Tunables, Waiter,
 };
 use proptest::prelude::*;
 
@@ -368,4 +370,72 @@ fn kblockd_comes_after_a_while_and_no_later_for_being_asked_again() {
     bench.now = Nanos(1_500);
     bench.process();
     assert_eq!(bench.driver.in_flight.len(), 2);
+}
+
+/// The order of arrival; it counts how often it is asked for a depth.
+struct Counting {
+    fifo: RqList,
+    asked: Arc<AtomicU32>,
+    tunables: Tunables,
+}
+
+impl Elevator for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Some(4)
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize, id: RequestId, _: InsertAt) {
+        self.fifo.push_back(ctx.rqs, id);
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
+        self.fifo.pop_front(ctx.rqs)
+    }
+
+    fn has_work(&self, _: usize) -> bool {
+        !self.fifo.is_empty()
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+}
+
+/// As the kernel's `limit_depth` is called once for a request, whoever sleeps
+/// keeps to what was true then.
+#[test]
+fn who_sleeps_for_a_tag_is_not_given_another_depth() {
+    let config = QueueConfig {
+        nr_cpus: 1,
+        nr_hw_queues: 1,
+        queue_depth: 4,
+        limits: QueueLimits::default(),
+    };
+    let mut bench = Bench::new(&config, 100, Vec::new());
+    let asked = Arc::new(AtomicU32::new(0));
+    bench.queue.set_elevator(Some(Box::new(Counting {
+        fifo: RqList::new(),
+        asked: asked.clone(),
+        tunables: Tunables::new(&[]),
+    })));
+    for id in 1..=12 {
+        bench.submit(bio_of(id, 0, id * 16, 8, 0), 0, false);
+    }
+    assert_eq!(bench.waiters.len(), 8);
+    bench.drain();
+    assert_eq!(bench.ended.len(), 12);
+    assert_eq!(asked.load(Ordering::Relaxed), 12);
 }
