@@ -140,7 +140,7 @@ impl Port {
 
     #[inline]
     fn hand_over(&mut self, ends: &mut Vec<RequestEnd>) {
-        for completion in self.done.drain(..) {
+        for completion in &self.done {
             ends.push(RequestEnd {
                 id: RequestId::from_index(completion.tag as usize),
                 at: completion.at,
@@ -151,6 +151,7 @@ impl Port {
                 },
             });
         }
+        self.done.clear();
     }
 
     /// A queue over this drive, with limits as the drive tells them.

@@ -94,16 +94,17 @@ impl Disk {
 
     /// Lets time pass up to `now`; appends the bios that ended and the waiters
     /// that may go on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance(&mut self, now: Nanos, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         if self.ran_to < now && self.driver.next_event() <= now {
             self.driver.advance(now, &mut self.ends);
         }
         self.ran_to = Nanos::ZERO;
-        for end in self.ends.drain(..) {
+        for end in &self.ends {
             self.queue
                 .complete(now, end.id, end.status, &mut self.driver);
         }
+        self.ends.clear();
         if self.queue.next_event() <= now {
             let worked = &mut self.worked;
             self.queue

@@ -2,7 +2,8 @@
 //! (`do_io` in `backend.c`).
 //!
 //! It is a plain state machine. [`Process::step`] runs it as far as it goes
-//! without waiting; the end of a bio, a tag, or a timer makes it go on.
+//! without waiting; the end of a bio, a tag, or a timer makes it go on. As in the
+//! block layer, the steps that every I/O takes are inlined into one another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -367,7 +368,7 @@ impl Process {
     }
 
     /// One of its bios ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_end(
         &mut self,
         now: Nanos,
@@ -503,6 +504,7 @@ impl Process {
     }
 
     /// Decides on the next I/O, or on what to do instead.
+    #[inline(always)]
     fn fill(&mut self, now: Nanos, world: &mut World<'_>) {
         let next = self.plan.next(now);
         match next {
@@ -551,6 +553,7 @@ impl Process {
     }
 
     /// Gives the batch to the kernel, bio by bio.
+    #[inline(always)]
     fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
         if self.submitted == 0 && !self.paid && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
@@ -774,6 +777,7 @@ impl Process {
     }
 
     /// Takes completions, of which there are at least `min`.
+    #[inline(always)]
     fn take_done(&mut self, now: Nanos, min: u32, world: &mut World<'_>) {
         let max = self.spec.batch_complete_max.max(min);
         let mut taken = 0;
@@ -820,6 +824,7 @@ impl Process {
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
     /// its latency does not hold the pause.
+    #[inline(never)]
     fn quiesce(&mut self, now: Nanos, idle: Idle, world: &mut World<'_>) {
         if self.is_committing() {
             self.commit(now, world);
@@ -857,6 +862,7 @@ impl Process {
 
     /// Nothing more is issued in this pass; what is under way is awaited. Then
     /// comes another pass, or the last flush and the end.
+    #[inline(never)]
     fn drain(&mut self, now: Nanos, world: &mut World<'_>) {
         if self.is_committing() {
             self.commit(now, world);

@@ -346,15 +346,17 @@ impl Sim {
 
     /// Tells processes of ends and tags. What they do may end more bios at once
     /// (those refused on the spot).
+    #[inline]
     fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         while !ended.is_empty() || !woken.is_empty() {
             if !woken.is_empty() {
                 self.let_on(disk, woken);
             }
-            for end in ended.drain(..) {
+            for end in &*ended {
                 let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
                 self.end_io(disk, pid, slot, end.status);
             }
+            ended.clear();
             self.disks[disk].queue.take_ended(ended);
             self.disks[disk].queue.take_woken(woken);
         }
@@ -450,6 +452,7 @@ impl Sim {
         }
     }
 
+    #[inline]
     fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
         let now = self.now;
         let (processes, _, mut world) = self.split();

@@ -199,7 +199,7 @@ impl Ssd {
     }
 
     /// A read or the erase of a collection is over.
-    pub(super) fn collection_done(&mut self, now_ns: u64, op: &Op) {
+    pub(super) fn collection_done(&mut self, now_ns: u64, op: Op) {
         let plane = op.plane;
         let job = &mut self.jobs[plane as usize];
         if op.kind == OpKind::Erase {

@@ -170,16 +170,24 @@ impl Ftl {
 
     /// A page's slots have reached the flash: older copies of them are not
     /// needed any more.
-    pub(crate) fn settle_copies(&mut self, page: &PageRecord) {
-        let first = self.page_start(page.block, page.page);
+    #[inline]
+    pub(crate) fn settle_copies(&mut self, record: u32) {
+        let PageRecord {
+            block,
+            page,
+            slots,
+            replaces,
+            ..
+        } = self.records[record as usize];
         // Where no copy was replaced before it was programmed, all that name an
         // older one are current: their slots need not be looked for in the map,
         // which takes longer than everything else about a write.
-        let all_are_current = !self.blocks.replaced[page.block as usize];
-        if all_are_current && !page.replaces {
+        let all_are_current = !self.blocks.replaced[block as usize];
+        if all_are_current && !replaces {
             return;
         }
-        for at in first..first + page.slots {
+        let first = self.page_start(block, page);
+        for at in first..first + slots {
             if all_are_current {
                 self.release(at);
                 continue;

@@ -321,6 +321,12 @@ impl Ftl {
         self.locate_in(slot, self.map.get(slot))
     }
 
+    /// A slot will be written soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        self.map.prefetch(slot);
+    }
+
     /// Where a slot is whose entry in the map is known.
     #[inline(always)]
     pub(super) fn locate_in(&self, slot: u32, place: Place) -> Located {
@@ -455,11 +461,13 @@ impl Ftl {
     /// data in DRAM is overwritten. The caller has asked [`Ftl::host_stream`].
     pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
         let record = self.open_record(plane, stream, epoch);
-        let page = self.records[record as usize];
-        let first = page.block * self.slots_per_block.get() + page.page * self.slots_per_page.get();
+        let PageRecord {
+            block, page, slots, ..
+        } = self.records[record as usize];
+        let first = self.page_start(block, page);
         let place = self.map.get(slot);
         if let Place::At(at) = place
-            && (first..first + page.slots).contains(&at)
+            && (first..first + slots).contains(&at)
         {
             self.rewritten_in_dram += 1;
             return record;
@@ -488,6 +496,7 @@ impl Ftl {
     }
 
     /// Hands out a page's next place.
+    #[inline]
     pub(super) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
         let page = &mut self.records[record as usize];
         let within = page.page * self.slots_per_page.get() + page.slots;
@@ -558,6 +567,7 @@ impl Ftl {
     }
 
     /// Ends the filling of a page; its place in the block is used up.
+    #[inline]
     pub(crate) fn close(&mut self, record: u32) {
         let page = &mut self.records[record as usize];
         page.closed = true;
@@ -622,12 +632,11 @@ impl Ftl {
 
     /// Its page is on the flash.
     pub(crate) fn programmed(&mut self, record: u32) {
-        let page = self.records[record as usize];
         if self.blocks.keeps_older() {
-            self.settle_copies(&page);
+            self.settle_copies(record);
         }
-        self.blocks
-            .program(page.block, page.page, self.pages_of(page.block));
+        let PageRecord { block, page, .. } = self.records[record as usize];
+        self.blocks.program(block, page, self.pages_of(block));
         let page = &mut self.records[record as usize];
         page.block = NO_BLOCK;
         page.next_free = self.free_record;
@@ -717,6 +726,7 @@ impl Ftl {
     }
 
     /// First physical slot of a page.
+    #[inline]
     pub(crate) fn page_start(&self, block: u32, page: u32) -> u32 {
         block * self.slots_per_block.get() + page * self.slots_per_page.get()
     }

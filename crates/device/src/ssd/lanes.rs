@@ -70,7 +70,7 @@ impl Ring {
     }
 
     /// Puts an entry in its order, which is at the end nearly always.
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, entry: (u64, u32)) {
         if self.after_last - self.first == self.places.len() {
             self.grow();
@@ -83,6 +83,7 @@ impl Ring {
         self.after_last += 1;
     }
 
+    #[inline(never)]
     fn insert_before_others(&mut self, entry: (u64, u32)) {
         let mut at = self.after_last;
         while at != self.first && self.get(at - 1).0 > entry.0 {
@@ -150,7 +151,7 @@ impl Lanes {
     }
 
     /// Adds an event.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, lane: Lane, at_ns: u64, event: u32) {
         let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
         self.rings[lane.0].insert((key, event));

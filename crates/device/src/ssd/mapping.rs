@@ -204,8 +204,8 @@ impl Ssd {
     }
 
     /// A page of the map is on the flash.
-    pub(super) fn map_written(&mut self, now_ns: u64, op: &Op) {
-        let plane = self.map_programmed(op);
+    pub(super) fn map_written(&mut self, now_ns: u64, op: Op) {
+        let plane = self.map_programmed(&op);
         self.collect_map(now_ns, plane);
     }
 
@@ -248,10 +248,10 @@ impl Ssd {
     }
 
     /// A step of the collection of map blocks is over.
-    pub(super) fn map_collected(&mut self, now_ns: u64, op: &Op) {
-        let place = self.map_place_of(op);
+    pub(super) fn map_collected(&mut self, now_ns: u64, op: Op) {
+        let place = self.map_place_of(&op);
         let plane = match op.kind {
-            OpKind::Program => self.map_programmed(op),
+            OpKind::Program => self.map_programmed(&op),
             _ => op.owner as usize,
         };
         let Some(map) = &mut self.map_blocks else {

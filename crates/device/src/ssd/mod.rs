@@ -309,6 +309,8 @@ impl Ssd {
             return;
         } else if command.op == HostOp::Write {
             self.stats.host_sectors_written += command.sectors as u64;
+            let (first, last) = self.slots_of(index);
+            (first..last + 1).for_each(|slot| self.ftl.prefetch(slot));
             let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
             let at_ns = received_ns + self.spec.controller.write_ns;
             self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
@@ -350,8 +352,8 @@ impl Ssd {
             Lane::RECEIVING => return self.start_write(now_ns, event),
             Lane::DRAM => return self.part_done(now_ns, event),
             Lane::DATA_OUT => {
-                let op = self.backend.data_out(now_ns, event);
-                return self.op_done(now_ns, &op);
+                self.backend.data_out(now_ns, event);
+                return self.op_done(now_ns, event);
             }
             Lane::BUS => self.backend.bus_free(now_ns, event),
             _ => self.backend.array_done(now_ns, event),
@@ -405,22 +407,20 @@ impl Ssd {
     }
 
     /// The first and the last map unit of a command.
+    #[inline]
     fn slots_of(&self, index: u32) -> (u32, u32) {
         let command = &self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let last = (command.first_byte + command.bytes - 1) / unit;
-        ((command.first_byte / unit) as u32, last as u32)
+        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+        let last = (command.first_byte + command.bytes - 1) >> unit_bits;
+        ((command.first_byte >> unit_bits) as u32, last as u32)
     }
 
     /// Turns a read into one operation for every page it touches.
     #[inline(always)]
     fn read_mapped(&mut self, now_ns: u64, index: u32) {
-        let command = &self.commands[index as usize];
-        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
-        let first_slot = command.first_byte >> unit_bits;
-        let last_slot = (command.first_byte + command.bytes - 1) >> unit_bits;
-        match first_slot == last_slot {
-            true => self.read_slot(now_ns, index, first_slot as u32),
+        let (first, last) = self.slots_of(index);
+        match first == last {
+            true => self.read_slot(now_ns, index, first),
             false => self.read_slots(now_ns, index),
         }
     }
@@ -531,6 +531,8 @@ impl Ssd {
             next: NONE,
             owner,
             plane: at.plane,
+            place: 0,
+            die: 0,
             block: at.block,
             page: at.page,
             bytes,
@@ -595,51 +597,54 @@ impl Ssd {
     fn settle(&mut self, now_ns: u64) {
         // Nothing new ends while these are handled: that takes another step.
         for place in 0..self.backend.finished.len() {
-            let index = self.backend.finished[place];
-            let op = self.backend.ops[index];
-            self.backend.ops.remove(index);
-            self.op_done(now_ns, &op);
+            self.op_done(now_ns, self.backend.finished[place]);
         }
         self.backend.finished.clear();
     }
 
-    /// Tells whoever wanted an operation of its end.
+    /// An operation has ended: who wanted it is told, and it is forgotten.
     #[inline(always)]
-    fn op_done(&mut self, now_ns: u64, op: &Op) {
+    fn op_done(&mut self, now_ns: u64, index: u32) {
         #[cfg(test)]
-        if let Some(witness) = &mut self.witness {
-            let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
-            witness.op_done(op, tag);
+        self.witness_op(index);
+        let Op {
+            owner,
+            bytes,
+            kind,
+            source,
+            ..
+        } = self.backend.ops[index];
+        if kind == OpKind::Program {
+            self.stats.flash_sectors_programmed += bytes as u64 / 512;
         }
-        if op.kind == OpKind::Program {
-            self.stats.flash_sectors_programmed += op.bytes as u64 / 512;
+        if self.read_cache.is_some() && source == Source::Host {
+            self.keep_read(index);
         }
-        match op.source {
-            Source::Host => self.host_read_done(now_ns, op),
-            Source::ReadAhead => self.read_ahead_done(now_ns, op),
-            Source::Rewrite => self.rewrite_read_done(now_ns, op.owner),
-            Source::Program => self.program_done(now_ns, op.owner),
-            Source::Gc => self.collection_done(now_ns, op),
-            Source::Merge => self.merge_op_done(now_ns, op),
-            Source::MapFetch => self.map_fetched(now_ns, op.owner),
-            Source::MapMerge => self.map_merged(now_ns, op.owner),
-            Source::MapWrite => self.map_written(now_ns, op),
-            Source::MapMove => self.map_collected(now_ns, op),
-            Source::DiscardLog => self.epoch_page_done(now_ns, op.owner),
+        let op = &self.backend.ops[index];
+        match source {
+            Source::Host => self.host_read_done(now_ns, owner, bytes),
+            Source::ReadAhead => self.read_ahead_done(now_ns, *op),
+            Source::Rewrite => self.rewrite_read_done(now_ns, owner),
+            Source::Program => self.program_done(now_ns, owner),
+            Source::Gc => self.collection_done(now_ns, *op),
+            Source::Merge => self.merge_op_done(now_ns, *op),
+            Source::MapFetch => self.map_fetched(now_ns, owner),
+            Source::MapMerge => self.map_merged(now_ns, owner),
+            Source::MapWrite => self.map_written(now_ns, *op),
+            Source::MapMove => self.map_collected(now_ns, *op),
+            Source::DiscardLog => self.epoch_page_done(now_ns, owner),
         }
+        self.backend.ops.remove(index);
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
     #[inline(always)]
-    fn host_read_done(&mut self, now_ns: u64, op: &Op) {
-        if self.read_cache.is_some() {
-            self.keep_read(op);
-        }
-        let command = &self.commands[op.owner as usize];
+    fn host_read_done(&mut self, now_ns: u64, index: u32, bytes: u32) {
+        let command = &self.commands[index as usize];
         // What the host did not ask for stays behind.
-        let bytes = (op.bytes as u64).min(command.bytes);
+        let bytes = (bytes as u64).min(command.bytes);
         let sent_ns = self.link.send(now_ns, bytes);
-        self.part_sent(sent_ns, op.owner);
+        self.part_sent(sent_ns, index);
     }
 
     /// Data of a command from or to DRAM is through.

@@ -63,6 +63,10 @@ pub(crate) struct Op {
     pub(crate) owner: u32,
     /// The global plane.
     pub(crate) plane: u32,
+    /// The plane within its unit.
+    pub(crate) place: u8,
+    /// The die within its unit.
+    pub(crate) die: u8,
     /// The global block.
     pub(crate) block: u32,
     /// The page within its block; zero for an erase.

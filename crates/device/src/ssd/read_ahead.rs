@@ -251,7 +251,7 @@ impl Ssd {
     }
 
     /// A page that was read ahead is in the controller.
-    pub(super) fn read_ahead_done(&mut self, now_ns: u64, op: &Op) {
+    pub(super) fn read_ahead_done(&mut self, now_ns: u64, op: Op) {
         let Some(ahead) = &mut self.read_ahead else {
             return;
         };
@@ -259,11 +259,11 @@ impl Ssd {
         let (first, end) = (fetch.first, fetch.end);
         let mut waiters = std::mem::take(&mut fetch.waiters);
         for slot in first..end {
-            self.keep_slot(slot, op, true);
+            self.keep_slot(slot, &op, true);
         }
         for (command, bytes) in waiters.drain(..) {
             #[cfg(test)]
-            self.witness_joined(command, op);
+            self.witness_joined(command, &op);
             self.count_used_ahead(command, first..end);
             let bytes = bytes.min(self.commands[command as usize].bytes);
             let sent_ns = self.link.send(now_ns, bytes);

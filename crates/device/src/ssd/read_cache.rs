@@ -108,10 +108,11 @@ impl Ssd {
 
     /// Keeps what a read brought from the flash, unless it was written anew
     /// meanwhile.
-    pub(super) fn keep_read(&mut self, op: &Op) {
+    pub(super) fn keep_read(&mut self, index: u32) {
+        let op = self.backend.ops[index];
         let (first, last) = self.slots_of(op.owner);
         for slot in first..=last {
-            self.keep_slot(slot, op, false);
+            self.keep_slot(slot, &op, false);
         }
     }
 

@@ -330,6 +330,14 @@ impl Ssd {
     }
 
     /// A read of bytes within one map unit.
+    pub(super) fn witness_op(&mut self, index: u32) {
+        let op = &self.backend.ops[index];
+        if let Some(witness) = &mut self.witness {
+            let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
+            witness.op_done(op, tag);
+        }
+    }
+
     pub(super) fn witness_read(&mut self, index: u32, from: u64, to: u64) {
         let command = self.commands[index as usize];
         let unit = self.spec.ftl.map_unit_bytes as u64;

@@ -3,18 +3,19 @@
 
 use blklab_blk::Op as HostOp;
 
-use super::Ssd;
-use super::ftl::{Located, Stream};
+use super::ftl::{Located, PageRecord, Stream};
 use super::mapping::MapWaiter;
 use super::op::{NONE, OpKind, Rank, Source};
 use super::spec::Allocation;
+use super::{Active, Ssd};
 use crate::CommandStatus;
 
 impl Ssd {
     /// A write's data is in the controller.
     pub(super) fn start_write(&mut self, now_ns: u64, index: u32) {
+        let (first, _) = self.slots_of(index);
         let command = &mut self.commands[index as usize];
-        command.next_slot = (command.first_byte / self.spec.ftl.map_unit_bytes as u64) as u32;
+        command.next_slot = first;
         // One part stands for its own admission.
         command.parts = 1;
         self.waiting.push_back(index);
@@ -35,14 +36,20 @@ impl Ssd {
             }
             self.note_admission(now_ns);
             self.waiting.pop_front();
-            let command = self.commands[index as usize];
-            if command.op == HostOp::WriteZeroes {
+            let Active {
+                op,
+                status,
+                fua,
+                bytes,
+                ..
+            } = self.commands[index as usize];
+            if op == HostOp::WriteZeroes {
                 self.end_write_zeroes(now_ns, index);
-            } else if command.status == CommandStatus::Ok && self.is_cached(command.fua) {
+            } else if status == CommandStatus::Ok && self.is_cached(fua) {
                 // Its admission is over when the data is in DRAM.
-                self.use_dram(now_ns, index, command.bytes);
+                self.use_dram(now_ns, index, bytes);
             } else {
-                if command.fua || !self.spec.write_cache.enabled {
+                if fua || !self.spec.write_cache.enabled {
                     self.close_awaited(now_ns);
                 }
                 self.part_sent(now_ns, index);
@@ -90,14 +97,19 @@ impl Ssd {
     /// Gives a write's slots their places; `false` where it has to wait.
     fn place(&mut self, now_ns: u64, index: u32) -> bool {
         let unit = self.spec.ftl.map_unit_bytes as u64;
-        let command = self.commands[index as usize];
-        let end_byte = command.first_byte + command.bytes;
-        let mut slot = command.next_slot;
+        let Active {
+            op,
+            first_byte,
+            bytes,
+            next_slot: mut slot,
+            ..
+        } = self.commands[index as usize];
+        let end_byte = first_byte + bytes;
         while (slot as u64) * unit < end_byte {
-            let start = (slot as u64 * unit).max(command.first_byte);
+            let start = (slot as u64 * unit).max(first_byte);
             let stop = ((slot as u64 + 1) * unit).min(end_byte);
             let missing = unit - (stop - start);
-            if command.op == HostOp::WriteZeroes && missing == 0 {
+            if op == HostOp::WriteZeroes && missing == 0 {
                 // It was discarded, with all that follow it up to the last.
                 slot = (end_byte / unit) as u32;
                 continue;
@@ -273,7 +285,8 @@ impl Ssd {
         if !self.followers.is_empty() {
             self.close_leaders(now_ns, record);
         }
-        let page = *self.ftl.record(record);
+        let page = self.ftl.record(record);
+        let (plane, of_host) = (page.plane, page.stream.is_of_host());
         let bytes = self.spec.geometry.page_bytes;
         let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
         // Programs of one block must not overtake each other, so they wait in
@@ -281,13 +294,11 @@ impl Ssd {
         // yields with its reads and erases.
         op.ready = page.reads == 0;
         op.copies = page.copy_of;
-        op.collects = !page.stream.is_of_host();
-        if op.collects && self.ftl.hybrid.is_none() && self.has_urgent_job(&page) {
+        op.collects = !of_host;
+        if op.collects && self.ftl.hybrid.is_none() && self.has_urgent_job(page) {
             op.rank = Rank::First;
         }
-        if page.stream.is_of_host() {
-            self.programs_queued += 1;
-        }
+        self.programs_queued += of_host as u32;
         let waits = self.waits_for_stripe(&op);
         op.ready &= !waits;
         let op = self.backend.enqueue(now_ns, op);
@@ -295,8 +306,8 @@ impl Ssd {
         if waits {
             self.join_stripe(now_ns, op);
         }
-        if self.ftl.wants_collection(page.plane) {
-            self.collect(now_ns, page.plane);
+        if self.ftl.wants_collection(plane) {
+            self.collect(now_ns, plane);
         }
     }
 
@@ -360,26 +371,35 @@ impl Ssd {
 
     /// A page is on the flash.
     pub(super) fn program_done(&mut self, now_ns: u64, record: u32) {
-        let page = *self.ftl.record(record);
         self.backend.forget_writers(record);
+        let page = self.ftl.record(record);
         #[cfg(test)]
         if let Some(witness) = &mut self.witness {
-            witness.programmed(&page);
-        }
-        self.ftl.programmed(record);
-        if self.ftl.hybrid.is_some() && !page.stream.is_of_host() {
-            return self.merge_page_done(now_ns, page.plane);
+            witness.programmed(page);
         }
         if !page.stream.is_of_host() {
-            return self.collected_page_done(now_ns, &page);
+            let page = *page;
+            self.ftl.programmed(record);
+            return match self.ftl.hybrid.is_some() {
+                true => self.merge_page_done(now_ns, page.plane),
+                false => self.collected_page_done(now_ns, &page),
+            };
         }
-        if page.stream == Stream::Slc {
+        let PageRecord {
+            plane,
+            dirty_bytes,
+            stream,
+            epoch,
+            waiters: mut waiter,
+            ..
+        } = *page;
+        self.ftl.programmed(record);
+        if stream == Stream::Slc {
             self.slc_written(now_ns);
         }
         self.programs_queued -= 1;
-        self.dirty_bytes -= page.dirty_bytes as u64;
-        self.stats.host_sectors_programmed += page.dirty_bytes as u64 / 512;
-        let mut waiter = page.waiters;
+        self.dirty_bytes -= dirty_bytes as u64;
+        self.stats.host_sectors_programmed += dirty_bytes as u64 / 512;
         while waiter != NONE {
             let (index, next) = self.waiters[waiter as usize];
             self.waiters[waiter as usize].1 = self.free_waiter;
@@ -387,14 +407,15 @@ impl Ssd {
             self.part_sent(now_ns, index);
             waiter = next;
         }
-        self.epoch_page_done(now_ns, page.epoch);
+        self.epoch_page_done(now_ns, epoch);
         if self.ftl.hybrid.is_some() {
-            self.go_on_merging(now_ns, page.plane);
+            self.go_on_merging(now_ns, plane);
         }
         self.admit(now_ns);
     }
 
     /// A page that belongs to a flush epoch is on the flash.
+    #[inline]
     pub(super) fn epoch_page_done(&mut self, now_ns: u64, epoch: u32) {
         self.epochs.end_page(epoch);
         while let Some(flush) = self.epochs.pop_durable() {

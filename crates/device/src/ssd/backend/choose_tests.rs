@@ -33,6 +33,8 @@ fn queue(backend: &mut Backend, ops: &[(OpKind, u32, Rank)]) {
                 _ => place as u32,
             },
             plane: 0,
+            place: 0,
+            die: 0,
             block: *block,
             page: 0,
             bytes: 4096,
@@ -59,7 +61,10 @@ fn ends_of_queued(backend: &mut Backend) -> Vec<u32> {
     let mut ended = Vec::new();
     while let Some((now_ns, lane, event)) = backend.lanes.pop() {
         match lane {
-            Lane::DATA_OUT => ended.push(backend.data_out(now_ns, event).owner),
+            Lane::DATA_OUT => {
+                backend.data_out(now_ns, event);
+                backend.finished.push(event);
+            }
             Lane::BUS => backend.bus_free(now_ns, event),
             _ => backend.array_done(now_ns, event),
         }

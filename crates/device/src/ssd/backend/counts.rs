@@ -54,7 +54,7 @@ impl Backend {
         stats.collection.reads_behind = self.counts.behind_collection;
         stats.collection.reads_behind_ns = self.counts.behind_collection_ns;
         stats.collection.longest_read_wait_ns = self.counts.longest_behind_collection_ns;
-        let planes = self.partners.planes_per_unit.get() as usize;
+        let planes = self.partners.planes_per_unit as usize;
         stats.dies = self
             .units
             .iter()

@@ -33,7 +33,7 @@ use channel::Channel;
 use choose::Queue;
 use counts::Counts;
 pub(crate) use partners::Partners;
-use unit::{Phase, Unit};
+use unit::{Phase, Seat, Unit};
 
 /// The flash and its channels.
 #[derive(Clone, Debug)]
@@ -42,7 +42,8 @@ pub(crate) struct Backend {
     pub(crate) lanes: Lanes,
     units: Vec<Unit>,
     channels: Vec<Channel>,
-    unit_of_plane: Vec<u32>,
+    /// By plane.
+    seats: Vec<Seat>,
     plane_busy_ns: Vec<u64>,
     /// Block and physical page in each plane's page register, where pages are
     /// parts of physical ones.
@@ -81,8 +82,8 @@ impl Backend {
             lanes: Lanes::new(),
             units,
             channels,
-            unit_of_plane: (0..geometry.planes())
-                .map(|p| p / planes_per_unit)
+            seats: (0..geometry.planes())
+                .map(|plane| Seat::new(plane, planes_per_unit, geometry.planes_per_die))
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
             sensed: vec![None; geometry.planes() as usize],
@@ -102,7 +103,7 @@ impl Backend {
     /// operations of the die before those of its channel.
     #[inline]
     pub(crate) fn load(&self, plane: u32) -> u64 {
-        let unit = &self.units[self.unit_of_plane[plane as usize] as usize];
+        let unit = &self.units[self.seats[plane as usize].unit as usize];
         let channel = &self.channels[unit.channel as usize];
         let at_work = unit.phase != Phase::Idle || unit.suspended.is_some();
         (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
@@ -111,7 +112,9 @@ impl Backend {
     /// Queues an operation.
     #[inline]
     pub(crate) fn enqueue(&mut self, now_ns: u64, mut op: Op) -> u32 {
-        let unit_index = self.unit_of_plane[op.plane as usize];
+        let seat = self.seats[op.plane as usize];
+        (op.place, op.die) = (seat.place, seat.die);
+        let unit_index = seat.unit;
         let unit = &mut self.units[unit_index as usize];
         op.write_clock_ns = unit.writing.read(now_ns);
         op.collection_clock_ns = unit.collecting.read(now_ns);
@@ -174,7 +177,7 @@ impl Backend {
     /// A program whose data is complete may start.
     pub(crate) fn make_ready(&mut self, now_ns: u64, index: u32) {
         self.ops[index].ready = true;
-        let unit = self.unit_of_plane[self.ops[index].plane as usize];
+        let unit = self.seats[self.ops[index].plane as usize].unit;
         self.wake(now_ns, unit);
     }
 
@@ -220,29 +223,25 @@ impl Backend {
     }
 
     /// A read's data has left the bus: the read is over.
-    #[inline]
-    pub(crate) fn data_out(&mut self, now_ns: u64, index: u32) -> Op {
-        let op = self.ops[index];
-        let unit_index = self.unit_of_plane[op.plane as usize];
+    #[inline(always)]
+    pub(crate) fn data_out(&mut self, now_ns: u64, index: u32) {
+        let unit_index = self.seats[self.ops[index].plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
         if !unit.outgoing.is_empty() {
             self.leave_cache_register(now_ns, unit_index);
-            self.ops.remove(index);
-            self.bus_free(now_ns, channel_index);
-            return op;
+            return self.bus_free(now_ns, channel_index);
         }
         // The group's reads leave in order: the head is the one that left.
         unit.group.pop(&self.ops);
         if unit.group.is_empty() {
             self.release(now_ns, unit_index);
         }
-        self.ops.remove(index);
         self.bus_free(now_ns, channel_index);
-        op
     }
 
     /// A bus is free that somebody waits for.
+    #[inline]
     pub(crate) fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
         let channel = &mut self.channels[channel_index as usize];
         channel.scheduled = false;
@@ -253,6 +252,7 @@ impl Backend {
 
     /// The unit has nothing in hand any more; it goes on with what was stopped
     /// or says that it could start something.
+    #[inline]
     fn release(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
@@ -320,7 +320,7 @@ impl Backend {
     }
 
     /// Puts a read's data on the free bus.
-    #[inline]
+    #[inline(always)]
     fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
         let channel = &mut self.channels[channel_index as usize];
         channel.occupy(now_ns, self.timing.data_ns(self.ops[index].bytes));

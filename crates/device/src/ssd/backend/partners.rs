@@ -1,14 +1,13 @@
 //! Multi-plane commands: which operations on planes of a die run as one.
 
-use super::super::divide::Divisor;
 use super::super::op::{List, NONE, Op, OpKind, Ops};
 use super::super::spec::{MultiPlane, SsdSpec};
 
 /// Which operations may run as one command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partners {
-    pub(super) planes_per_unit: Divisor,
-    pub(super) planes_per_die: Divisor,
+    pub(super) planes_per_unit: u32,
+    pub(super) planes_per_die: u32,
     pub(super) same_page: bool,
     /// How far behind the first partners are looked for.
     pub(super) reach: u32,
@@ -20,8 +19,8 @@ pub(crate) struct Partners {
 impl Partners {
     pub(super) fn new(spec: &SsdSpec, planes_per_unit: u32) -> Partners {
         Partners {
-            planes_per_unit: Divisor::new(planes_per_unit),
-            planes_per_die: Divisor::new(spec.geometry.planes_per_die),
+            planes_per_unit,
+            planes_per_die: spec.geometry.planes_per_die,
             same_page: spec.flash.multi_plane == MultiPlane::SamePage,
             reach: match spec.flash.multi_plane {
                 MultiPlane::None => 0,
@@ -45,33 +44,32 @@ impl Partners {
     /// The plane of an operation as a bit within its unit.
     #[inline]
     pub(crate) fn bit(&self, op: &Op) -> u64 {
-        1 << self.planes_per_unit.split(op.plane).1
+        1 << op.place
     }
 
     /// The unit's planes that are in another die than that of an operation.
     #[inline]
     pub(super) fn other_dies(&self, op: &Op) -> u64 {
-        let per_die = self.planes_per_die.get();
-        let within = self.planes_per_unit.split(op.plane).1;
-        let first = within - self.planes_per_die.split(within).1;
+        let per_die = self.planes_per_die;
+        let first = op.die as u32 * per_die;
         self.all_planes() & !((u64::MAX >> (64 - per_die)) << first)
     }
 
     /// The bits of all planes of a unit.
     #[inline]
     pub(super) fn all_planes(&self) -> u64 {
-        u64::MAX >> (64 - self.planes_per_unit.get())
+        u64::MAX >> (64 - self.planes_per_unit)
     }
 
-    /// Whether two operations on different planes may run as one command.
+    /// Whether two operations on different planes of a unit may run as one
+    /// command.
     #[inline]
     pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
-        let die = |op: &Op| self.planes_per_die.split(op.plane).0;
         self.reach > 0
             && lead.kind == other.kind
             && lead.slc == other.slc
             && (lead.copies == NONE) == (other.copies == NONE)
-            && die(lead) == die(other)
+            && lead.die == other.die
             && (!self.same_page || lead.page == other.page)
     }
 }
@@ -172,7 +170,7 @@ fn take_group_of_several(
             group.push(ops, index);
             taken += 1;
             closed |= bit;
-            if partners.reach == 0 || taken == partners.planes_per_die.get() {
+            if partners.reach == 0 || taken == partners.planes_per_die {
                 break;
             }
             index = next;

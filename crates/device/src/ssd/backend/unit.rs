@@ -3,6 +3,26 @@
 use super::super::clocks::{HoldClock, QueueClock};
 use super::super::op::{List, OpKind};
 
+/// Where a plane is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub(super) unit: u32,
+    /// The plane within its unit, and the die that it is in.
+    pub(super) place: u8,
+    pub(super) die: u8,
+}
+
+impl Seat {
+    pub(super) fn new(plane: u32, planes_per_unit: u32, planes_per_die: u32) -> Seat {
+        let place = plane % planes_per_unit;
+        Seat {
+            unit: plane / planes_per_unit,
+            place: place as u8,
+            die: (place / planes_per_die) as u8,
+        }
+    }
+}
+
 /// What a unit is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {

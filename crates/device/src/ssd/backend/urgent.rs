@@ -50,11 +50,11 @@ impl Backend {
         if self.scheduling == Scheduling::Fcfs {
             return;
         }
-        let own = self.unit_of_plane[plane as usize];
+        let own = self.seats[plane as usize].unit;
         self.promote_in_unit(now_ns, own, plane, &to);
         let mut last = own;
         for other in to.clone() {
-            let unit = self.unit_of_plane[other as usize];
+            let unit = self.seats[other as usize].unit;
             if unit != own && unit != last {
                 self.promote_in_unit(now_ns, unit, plane, &to);
                 last = unit;
@@ -65,7 +65,7 @@ impl Backend {
     /// The host waits for the collection of a plane: what is queued for it
     /// steps aside no more.
     pub(crate) fn raise_collection(&mut self, now_ns: u64, plane: u32) {
-        let unit_index = self.unit_of_plane[plane as usize];
+        let unit_index = self.seats[plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
         let mut rest = std::mem::replace(&mut unit.background, List::EMPTY);
         while let Some(index) = rest.pop(&self.ops) {

@@ -199,7 +199,7 @@ impl Ssd {
     }
 
     /// A read or an erase of a merge is over.
-    pub(in super::super) fn merge_op_done(&mut self, now_ns: u64, op: &Op) {
+    pub(in super::super) fn merge_op_done(&mut self, now_ns: u64, op: Op) {
         let merging = &mut self.merging[op.plane as usize];
         if op.kind == OpKind::Read {
             let page = merging.reading.iter_mut().find(|p| p.page == op.owner);
