@@ -132,6 +132,27 @@ fn the_machine_may_be_left_out() {
     assert!(done.err.contains("--drive"), "{}", done.err);
 }
 
+/// What is fitted where nobody says is what the descriptions have.
+#[test]
+fn what_is_fitted_may_be_left_out() {
+    let place = Place::new();
+    place.file("rows.csv", &rows());
+    for (drive, machine) in [
+        ("nvme", "generic-8"),
+        ("null", "vm-2cpu"),
+        ("hdd-7200", "xeon-10core"),
+        ("980pro-1tb", "rpi4"),
+    ] {
+        let models = ["--drive", drive, "--machine", machine];
+        let args = ["calibrate", "rows.csv", "--evaluations=2"];
+        place.blklab(&[&args[..], &models].concat()).ok();
+    }
+    let nothing = "calibrate rows.csv --drive null --machine generic-8 --fit costs.*";
+    let done = place.blklab(&nothing.split(' ').collect::<Vec<_>>());
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("--fit costs.*: neither"), "{}", done.err);
+}
+
 /// One message with what was found and what would be right, and no file left.
 #[test]
 fn mistakes_are_told_with_their_place() {

@@ -39,6 +39,12 @@ pub enum CalibrateError {
     /// No parameter was selected.
     #[error("{0}: no such parameter; legal are drive.KEY, costs.KEY, drive.* and costs.*")]
     NoParameter(String),
+    /// The descriptions have nothing of what was to be fitted.
+    #[error(
+        "--fit {0}: neither the drive nor the machine has any of these numbers; start from \
+         descriptions that have, such as 980pro-1tb and xeon-10core, or name keys of your own"
+    )]
+    NothingToMove(String),
 }
 
 /// A number to fit: a key with `drive.` or `costs.` before it.
@@ -46,12 +52,13 @@ pub enum CalibrateError {
 pub struct Parameter(String);
 
 /// What `drive.*` stands for: what rows of reads decide.
-const DRIVE: [&str; 5] = [
+const DRIVE: [&str; 6] = [
     "drive.flash.read_us",
     "drive.flash.read_us[2]",
     "drive.controller.read_us",
     "drive.controller.unit_interval_us",
     "drive.link.bandwidth_mb_s",
+    "drive.timing.read_ns",
 ];
 
 /// What `costs.*` stands for. Steps that always come together are not told
@@ -72,29 +79,6 @@ const COSTS: [&str; 12] = [
 ];
 
 impl Parameter {
-    /// The parameters that a comma-separated list names.
-    ///
-    /// # Errors
-    /// Where one begins with neither `drive.` nor `costs.`.
-    pub fn parse_list(text: &str) -> Result<Vec<Parameter>, CalibrateError> {
-        let mut list: Vec<Parameter> = Vec::new();
-        for word in text.split(',').map(str::trim) {
-            let names: Vec<&str> = match word {
-                "drive.*" => DRIVE.to_vec(),
-                "costs.*" => COSTS.to_vec(),
-                one if one.starts_with("drive.") || one.starts_with("costs.") => vec![one],
-                other => return Err(CalibrateError::NoParameter(other.to_string())),
-            };
-            for name in names {
-                let parameter = Parameter(name.to_string());
-                if !list.contains(&parameter) {
-                    list.push(parameter);
-                }
-            }
-        }
-        Ok(list)
-    }
-
     /// Its name.
     pub fn name(&self) -> &str {
         &self.0
@@ -115,6 +99,44 @@ pub struct Model {
 }
 
 impl Model {
+    /// The parameters that a comma-separated list names. Of `drive.*` and
+    /// `costs.*` those that the descriptions have.
+    ///
+    /// # Errors
+    /// Where a name begins with neither `drive.` nor `costs.`, is not in its
+    /// description, or stands for nothing there.
+    pub fn parameters(&self, text: &str) -> Result<Vec<Parameter>, CalibrateError> {
+        let mut list: Vec<Parameter> = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let found = match word {
+                "drive.*" => self.those_it_has(&DRIVE),
+                "costs.*" => self.those_it_has(&COSTS),
+                one if one.starts_with("drive.") || one.starts_with("costs.") => {
+                    let parameter = Parameter(one.to_string());
+                    self.get(&parameter)?;
+                    vec![parameter]
+                }
+                other => return Err(CalibrateError::NoParameter(other.to_string())),
+            };
+            for parameter in found {
+                if !list.contains(&parameter) {
+                    list.push(parameter);
+                }
+            }
+        }
+        match list.is_empty() {
+            true => Err(CalibrateError::NothingToMove(text.to_string())),
+            false => Ok(list),
+        }
+    }
+
+    /// A search moves numbers by factors, so it does not get away from nought.
+    fn those_it_has(&self, names: &[&str]) -> Vec<Parameter> {
+        let all = names.iter().map(|name| Parameter((*name).to_string()));
+        all.filter(|p| self.get(p).is_ok_and(|value| value > 0.0))
+            .collect()
+    }
+
     /// The value of a parameter.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A fit to rows that were simulated finds the numbers they were simulated with.
 
-use blklab_calibrate::{Description, FitSetup, Measured, Model, Parameter, Row, cases, fit, score};
+use blklab_calibrate::{Description, FitSetup, Measured, Model, Row, cases, fit, score};
 use blklab_device::registry;
 use blklab_sim::Machine;
 use blklab_workload::fio::Direction;
@@ -48,14 +48,14 @@ fn known_parameters_are_found_again() {
     ];
     let mut truth = model();
     // So slow a CPU that it, not the drive, limits the deep queues.
-    let bio = &Parameter::parse_list("costs.bio_ns").unwrap()[0];
+    let bio = &truth.parameters("costs.bio_ns").unwrap()[0];
     truth.set(bio, 4000.0, "").unwrap();
     let simulated = score(&truth, &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     for (row, scored) in rows.iter_mut().zip(&simulated) {
         row.measured = scored.unwrap().simulated.unwrap();
     }
     let names = "drive.flash.read_us,costs.bio_ns";
-    let parameters = Parameter::parse_list(names).unwrap();
+    let parameters = truth.parameters(names).unwrap();
     let mut start = truth.clone();
     for (parameter, factor) in parameters.iter().zip([1.3, 0.7]) {
         let value = truth.get(parameter).unwrap() * factor;

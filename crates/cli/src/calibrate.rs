@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use blklab_calibrate::{
-    Description, FitSetup, Fitted, Groups, Model, Parameter, Row, Selection, fit, read_csv,
-    read_fio_json, side_by_side,
+    Description, FitSetup, Fitted, Groups, Model, Row, Selection, fit, read_csv, read_fio_json,
+    side_by_side,
 };
 
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
@@ -69,13 +69,15 @@ pub(crate) fn fit_and_tell(
         comment,
         keys,
     } = work;
-    let mut parameters = Parameter::parse_list(keys).map_err(Failure::mistake)?;
-    if args.evaluations == 0 {
+    let parameters = match (args.evaluations, &args.fit) {
+        (0, None) => Vec::new(),
         // Nothing is fitted, but what is named has to be there all the same.
-        for parameter in parameters.drain(..).filter(|_| args.fit.is_some()) {
-            model.get(&parameter).map_err(Failure::mistake)?;
+        (0, Some(_)) => {
+            model.parameters(keys).map_err(Failure::mistake)?;
+            Vec::new()
         }
-    }
+        _ => model.parameters(keys).map_err(Failure::mistake)?,
+    };
     let setup = FitSetup {
         model,
         parameters: &parameters,

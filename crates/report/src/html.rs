@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(page.matches("class=\"curve\"").count(), 2 * 3);
         assert_eq!(page.matches("<h3>ac</h3>").count(), 1);
         assert!(page.contains("Seeds: 1, 2, 3, 4, 5"));
-        assert!(page.contains("<td class=\"part\">of all reads</td>"));
+        assert!(page.contains("<td class=\"part\">for each read of the host</td>"));
     }
 
     #[test]

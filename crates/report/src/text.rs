@@ -1,6 +1,7 @@
 //! A comparison as a table for the terminal.
 
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
@@ -34,6 +35,11 @@ impl Style {
     /// Columns that changes and their intervals need side by side.
     const WIDE: usize = 120;
 }
+
+/// Columns that names of facts need, and a scheduler's values. More schedulers
+/// than fit beside each other get tables of their own.
+const NAME_WIDTH: usize = 40;
+const VALUE_WIDTH: usize = 12;
 
 /// The comparison as plain text.
 pub fn render(comparison: &Comparison) -> String {
@@ -258,9 +264,20 @@ fn write_why(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Re
     if comparison.why.is_empty() {
         return Ok(());
     }
+    let all = 0..comparison.schedulers.len();
+    let at_once = (style.width.saturating_sub(NAME_WIDTH) / VALUE_WIDTH).max(1);
+    for first in all.clone().step_by(at_once) {
+        let some = first..all.end.min(first + at_once);
+        writeln!(out, "{}\n", why_table(comparison, some, style))?;
+    }
+    Ok(())
+}
+
+/// Why the figures of some of the schedulers are as they are.
+fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table {
     let mut table = new_table(style);
     let mut head = vec![TableCell::new("why (mean of a run)")];
-    head.extend(comparison.schedulers.iter().map(right));
+    head.extend(comparison.schedulers[some.clone()].iter().map(right));
     table.set_header(head);
     let alike = |a: &Fact, b: &Fact| a.place == b.place;
     for facts in comparison.why.chunk_by(alike) {
@@ -270,12 +287,12 @@ fn write_why(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Re
         ))]));
         for fact in facts {
             let name = TableCell::new(format!("  {}", fact.name));
-            let values = fact.values.iter();
+            let values = fact.values[some.clone()].iter();
             let values = values.map(|value| right(quantity::fact(fact.unit, *value)));
             table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
         }
     }
-    writeln!(out, "{table}\n")
+    table
 }
 
 /// A table with a line under its head and no other.

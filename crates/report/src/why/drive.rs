@@ -64,12 +64,12 @@ fn queues_inside(facts: &mut Facts<'_>) {
 }
 
 fn reads_behind_writes(facts: &mut Facts<'_>) {
-    facts.count("reads that waited behind writes", |d| {
+    facts.count("pages whose read waited behind writes", |d| {
         d.device.reads_behind_writes
     });
     facts.quotient(
-        FactUnit::Share,
-        "  of all reads",
+        FactUnit::Ratio,
+        "  for each read of the host",
         (|d| d.device.reads_behind_writes, |d| d.queue.ios[0]),
     );
     facts.add(FactUnit::Nanoseconds, "  time they lost, in all", |run| {
