@@ -66,7 +66,7 @@ impl<'a> Table<'a> {
     }
 
     /// Reads a key where it is there.
-    fn if_any<T>(
+    pub fn if_any<T>(
         &self,
         key: &'static str,
         read: impl FnOnce() -> Result<T, ReadError>,

@@ -2,37 +2,32 @@
 //! the short one ([`super::steady`]) is checked against.
 
 use super::copies::Holds;
-use super::ftl::{Ftl, Stream};
+use super::ftl::{Ftl, Stream, Victim};
 use super::gc::choose_victim;
 use super::rng::Rng;
-use super::spec::{AgedSpec, GcSpec};
+use super::spec::{AgedSpec, SsdSpec};
+use super::start::occupied_slots;
+use super::steady::Room;
 
 /// How often the whole address space is overwritten.
 const PASSES: u64 = 12;
 
-/// Overwrites a drive that was filled in order until it is steady.
-pub(crate) fn overwrite(ftl: &mut Ftl, aged: &AgedSpec, gc: &GcSpec, slots: u64, rng: &mut Rng) {
-    let writes = match &ftl.hybrid {
-        None => slots * PASSES,
-        // Data blocks stay full; what changes is what the logs hold.
-        Some(hybrid) => hybrid.all_random_logs() * ftl.slots_per_block() as u64 * PASSES,
-    };
-    for _ in 0..writes {
-        let slot = aged.draw(slots as u32, rng);
-        if ftl.hybrid.is_some() {
-            ftl.write_to_logs(slot);
-            continue;
-        }
-        let row = ftl.row_of(ftl.target(slot));
-        for plane in row.clone() {
-            while ftl.wants_collection(plane) && collect(ftl, plane, gc, rng) {}
-        }
-        write(
+/// Overwrites a drive until it is steady.
+pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
+    if ftl.hybrid.is_some() {
+        overwrite_logs(ftl, spec, aged, rng);
+    } else {
+        let victims = vec![None; ftl.plane_count() as usize];
+        let room = spec.room_at_start();
+        let mut ageing = Ageing {
             ftl,
-            ftl.in_turn(row.start, Stream::Host),
-            slot,
-            Stream::Host,
-        );
+            spec,
+            room,
+            victims,
+        };
+        ageing.overwrite(aged, rng);
+        let victims = ageing.victims.iter().flatten();
+        ftl.victims_at_start = victims.map(|under_way| under_way.victim).collect();
     }
     // Nothing may be left in DRAM before the first command.
     for plane in 0..ftl.plane_count() {
@@ -46,6 +41,15 @@ pub(crate) fn overwrite(ftl: &mut Ftl, aged: &AgedSpec, gc: &GcSpec, slots: u64,
     ftl.forget_wear();
 }
 
+/// Data blocks stay full; what changes is what the logs hold.
+fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
+    let logs = ftl.hybrid.as_ref().map_or(0, |h| h.all_random_logs());
+    for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
+        let slot = aged.draw(spec.logical_slots() as u32, rng);
+        ftl.write_to_logs(slot);
+    }
+}
+
 pub(super) fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
     let record = ftl.write(plane, slot, stream, 0);
     if ftl.is_full(record) {
@@ -54,19 +58,104 @@ pub(super) fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
     }
 }
 
-/// Empties and erases one block; `false` where that would free nothing.
-fn collect(ftl: &mut Ftl, plane: u32, gc: &GcSpec, rng: &mut Rng) -> bool {
-    let Some(victim) = choose_victim(ftl, plane, ftl.most_to_move(plane, plane), gc, rng) else {
-        return false;
-    };
-    ftl.begin_collection(victim);
-    let first = ftl.page_start(victim, 0);
-    for at in first..first + ftl.slots_per_block() {
-        if let Holds::Current(slot) = ftl.holds(at) {
-            let to = ftl.collection_plane(plane, Stream::Collection);
-            write(ftl, to, slot, Stream::Collection);
+struct Ageing<'a> {
+    ftl: &'a mut Ftl,
+    spec: &'a SsdSpec,
+    room: Room,
+    /// What each plane's collection is at.
+    victims: Vec<Option<UnderWay>>,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    victim: Victim,
+    /// The next place to look at.
+    next: u32,
+}
+
+impl Ageing<'_> {
+    /// Data is written once in order, then overwritten.
+    fn overwrite(&mut self, aged: &AgedSpec, rng: &mut Rng) {
+        let live = occupied_slots(self.spec, aged, &self.ftl.placement);
+        let count = live.len() as u32;
+        // Where it is in its blocks' round in the end is chance.
+        let round =
+            self.spec.data_blocks_per_plane() * self.ftl.plane_count() * self.ftl.slots_per_block();
+        let overwrites = count as u64 * PASSES + rng.below(round) as u64;
+        for slot in &live {
+            self.write(*slot, rng);
+        }
+        for _ in 0..overwrites {
+            self.write(live[aged.draw(count, rng) as usize], rng);
         }
     }
-    ftl.erased(plane, victim);
-    true
+
+    fn write(&mut self, slot: u32, rng: &mut Rng) {
+        let row = self.ftl.row_of(self.ftl.target(slot));
+        let plane = self.ftl.in_turn(row.start, Stream::Host);
+        while !self.ftl.takes_direct(plane) && self.move_one(plane, rng) {}
+        while let Some(plane) = self.plane_that_lacks_room(row.clone())
+            && self.move_one(plane, rng)
+        {}
+        let plane = self.ftl.in_turn(row.start, Stream::Host);
+        write(self.ftl, plane, slot, Stream::Host);
+    }
+
+    /// The plane of a row that should be collected first, where the host has to
+    /// wait for it.
+    fn plane_that_lacks_room(&self, mut row: std::ops::Range<u32>) -> Option<u32> {
+        match self.room {
+            // A block that was begun is emptied to its end.
+            Room::Blocks(blocks) => row.find(|plane| {
+                self.victims[*plane as usize].is_some() || self.ftl.free_blocks(*plane) < blocks
+            }),
+            Room::Slots(blocks) => {
+                let least = blocks * self.ftl.slots_per_block() * row.len() as u32;
+                let room: u32 = row.clone().map(|plane| self.room_of(plane)).sum();
+                let emptiest = row.min_by_key(|plane| self.room_of(*plane));
+                emptiest.filter(|_| room < least)
+            }
+        }
+    }
+
+    /// As [`super::balance`] counts it.
+    fn room_of(&self, plane: u32) -> u32 {
+        let gained = self.victims[plane as usize].map_or(0, |at| self.ftl.gained(at.victim));
+        self.ftl.free_slots(plane) + gained
+    }
+
+    /// Moves one slot of a plane's block, or erases the block that has none
+    /// left. `false` where nothing could be gained.
+    fn move_one(&mut self, plane: u32, rng: &mut Rng) -> bool {
+        let Some(UnderWay { victim, mut next }) = self.victims[plane as usize]
+            .take()
+            .or_else(|| self.begin(plane, rng))
+        else {
+            return false;
+        };
+        let first = self.ftl.page_start(victim.block, 0);
+        while next < self.ftl.slots_per_block() {
+            next += 1;
+            if let Holds::Current(slot) = self.ftl.holds(first + next - 1) {
+                let to = self.ftl.collection_plane(plane, Stream::Collection);
+                write(self.ftl, to, slot, Stream::Collection);
+                self.ftl.has_moved(plane);
+                self.victims[plane as usize] = Some(UnderWay { victim, next });
+                return true;
+            }
+        }
+        self.ftl.owe(plane, 0);
+        self.ftl.erased(plane, victim.block);
+        true
+    }
+
+    fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<UnderWay> {
+        let most = self.ftl.most_to_move(plane, plane);
+        let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
+        let had = self.ftl.blocks.valid[block as usize] as u32;
+        self.ftl.begin_collection(block);
+        self.ftl.owe(plane, had);
+        let victim = Victim { plane, block, had };
+        Some(UnderWay { victim, next: 0 })
+    }
 }

@@ -14,8 +14,7 @@
 //! host's pauses.
 
 use super::Ssd;
-use super::ftl::{Ftl, Stream};
-use super::gc::Job;
+use super::ftl::{Ftl, Stream, Victim};
 use super::spec::GcSpec;
 
 /// Slots that each plane has free at its working point. A block less than what
@@ -61,13 +60,21 @@ impl Ssd {
     /// Slots free in a plane, what its collection has gained included.
     fn room_of(&self, plane: u32) -> u32 {
         let job = &self.jobs[plane as usize];
-        self.ftl.free_slots(plane) + self.ftl.gained(job)
+        let gained = match job.is_running() {
+            true => self.ftl.gained(Victim {
+                plane,
+                block: job.victim,
+                had: job.valid,
+            }),
+            false => 0,
+        };
+        self.ftl.free_slots(plane) + gained
     }
 }
 
 impl Ftl {
     /// Slots of a plane that can be written without an erase.
-    fn free_slots(&self, plane: u32) -> u32 {
+    pub(super) fn free_slots(&self, plane: u32) -> u32 {
         let state = &self.planes[plane as usize];
         let left = |stream: Stream| {
             let frontier = &state.frontiers[stream.index()];
@@ -84,12 +91,12 @@ impl Ftl {
     }
 
     /// What a collection has gained of its block, by what is left to be moved.
-    fn gained(&self, job: &Job) -> u32 {
-        if !job.is_running() || self.is_static_slc(job.victim) {
+    pub(super) fn gained(&self, victim: Victim) -> u32 {
+        if self.is_static_slc(victim.block) {
             return 0;
         }
-        let left = self.blocks.valid[job.victim as usize] as u64;
-        let all = u64::from(job.valid).max(left).max(1);
+        let left = self.blocks.valid[victim.block as usize] as u64;
+        let all = u64::from(victim.had).max(left).max(1);
         (self.slots_per_block() as u64 * (all - left) / all) as u32
     }
 }

@@ -140,6 +140,13 @@ impl Blocks {
         }
     }
 
+    /// It was being written before the start, up to a page.
+    pub(crate) fn go_on(&mut self, block: u32, page: u32) {
+        self.uses[block as usize] = Use::Open;
+        self.programmed[block as usize] = page as u16;
+        self.owners.begin(block);
+    }
+
     /// Its last page was handed out.
     pub(crate) fn fill(&mut self, block: u32) {
         self.uses[block as usize] = Use::Full;
@@ -148,7 +155,9 @@ impl Blocks {
     }
 
     /// It was filled before the start, as the so-manyth.
-    pub(crate) fn filled_at_start(&mut self, block: u32, fills: u32) {
+    pub(crate) fn filled_at_start(&mut self, block: u32, fills: u64) {
+        // Far fewer fills than that are simulated.
+        let fills = fills.min(u32::MAX as u64 / 2) as u32;
         self.filled[block as usize] = fills;
         self.fills = self.fills.max(fills);
     }

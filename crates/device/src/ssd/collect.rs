@@ -16,6 +16,9 @@ impl Ssd {
     pub(super) fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
         if self.jobs[plane as usize].is_running() {
             self.hurry_collection(now_ns, plane);
+            if self.jobs[plane as usize].at_rest {
+                self.take_up_collections(now_ns);
+            }
             return true;
         }
         if let Some(block) = self.ftl.cold_block(plane) {
@@ -42,7 +45,30 @@ impl Ssd {
         true
     }
 
-    fn begin_job(&mut self, now_ns: u64, plane: u32, victim: u32, (to, stream): (u32, Stream)) {
+    /// Goes on with what the drive was emptying at the start, in all planes: in
+    /// a run without pause all of them are at it.
+    fn take_up_collections(&mut self, now_ns: u64) {
+        for plane in 0..self.spec.geometry.planes() {
+            if std::mem::take(&mut self.jobs[plane as usize].at_rest) {
+                self.continue_collection(now_ns, plane);
+            }
+        }
+    }
+
+    fn begin_job(&mut self, now_ns: u64, plane: u32, victim: u32, to: (u32, Stream)) {
+        self.take_up_job(now_ns, plane, victim, to);
+        self.hurry_collection(now_ns, plane);
+        self.continue_collection(now_ns, plane);
+    }
+
+    /// A block is to be emptied; nothing of it is under way yet.
+    pub(super) fn take_up_job(
+        &mut self,
+        now_ns: u64,
+        plane: u32,
+        victim: u32,
+        (to, stream): (u32, Stream),
+    ) {
         self.ftl.begin_collection(victim);
         self.ftl.take_destination(plane, to, stream);
         if stream == Stream::Collection && to == plane {
@@ -59,8 +85,6 @@ impl Ssd {
             since_ns: now_ns,
             ..Job::NONE
         };
-        self.hurry_collection(now_ns, plane);
-        self.continue_collection(now_ns, plane);
     }
 
     /// Whether collection that stepped aside so far must not any more: the host

@@ -91,6 +91,15 @@ impl Stream {
     }
 }
 
+/// A block that is being emptied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    pub(crate) plane: u32,
+    pub(crate) block: u32,
+    /// Valid slots that it had when its collection began.
+    pub(crate) had: u32,
+}
+
 /// A page between its first slot and the end of its program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRecord {
@@ -175,6 +184,8 @@ pub(crate) struct Ftl {
     pub(super) records: Vec<PageRecord>,
     pub(super) free_record: u32,
     start: Start,
+    /// What an aged drive is emptying before the first command.
+    pub(super) victims_at_start: Vec<Victim>,
     /// How often a slot was written whose last copy was still in DRAM, in a
     /// drive that would lose that with its power.
     pub(crate) rewritten_in_dram: u64,
@@ -209,6 +220,7 @@ impl Ftl {
             hybrid: None,
             records: Vec::with_capacity(256),
             free_record: NONE,
+            victims_at_start: Vec::new(),
             rewritten_in_dram: 0,
             gc: spec.gc,
             wear: spec.wear,
@@ -222,9 +234,6 @@ impl Ftl {
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane, geometry.planes());
-            if ftl.start.is_scattered() && spec.behind_blocks() == 0 && !spec.gc.preemptible {
-                ftl.begin_within_block(plane, rng);
-            }
         }
         for plane in 0..geometry.planes() {
             let map_blocks = map_blocks::blocks_per_plane(spec);
@@ -237,7 +246,7 @@ impl Ftl {
         if let InitialState::Aged(aged) = &spec.state
             && aged.simulate
         {
-            aging::overwrite(&mut ftl, aged, &spec.gc, logical_slots, rng);
+            aging::overwrite(&mut ftl, spec, aged, rng);
         }
         if !spec.write_cache.power_loss_protection {
             ftl.blocks.keep_older();
@@ -259,7 +268,7 @@ impl Ftl {
                 .filled_before(&self.placement, plane, block as u32);
             // Planes have filled their blocks side by side.
             self.blocks
-                .filled_at_start(first + block as u32, (before + 1) * planes);
+                .filled_at_start(first + block as u32, (before as u64 + 1) * planes as u64);
         }
         let untouched = first + used.len() as u32..first + self.data_blocks_per_plane;
         let mut free = FreeBlocks::new(untouched, self.wear.dynamic);
@@ -284,24 +293,31 @@ impl Ftl {
             promised: 0,
             owed: 0,
         });
+        self.go_on(plane);
     }
 
-    /// A plane in the steady state is somewhere within the block that it is
-    /// writing, each row of planes elsewhere: else all would be collected at once.
-    /// (Where collection is behind, all are.)
-    fn begin_within_block(&mut self, plane: u32, rng: &mut Rng) {
-        let first = self.row_of(plane).start;
-        let page = match plane == first {
-            true => rng.below(self.pages_per_block),
-            false => self.planes[first as usize].frontiers[Stream::Host.index()].page,
+    /// Goes on where a plane of an aged drive is: opens the blocks that it is
+    /// writing.
+    fn go_on(&mut self, plane: u32) {
+        let Some(scattered) = self.start.scattered(&self.placement, plane) else {
+            return;
         };
-        let block = self.open_block(plane, Stream::Host);
-        self.blocks.programmed[block as usize] = page as u16;
-        self.planes[plane as usize].frontiers[Stream::Host.index()] = Frontier {
-            block,
-            page,
-            record: NONE,
-        };
+        let first = plane * self.blocks_per_plane.get();
+        let (open, victim) = (scattered.open(), scattered.victim());
+        for (stream, open) in [Stream::Host, Stream::Collection].into_iter().zip(open) {
+            let Some((block, slots)) = open else { continue };
+            let (block, page) = (first + block, self.slots_per_page.split(slots).0);
+            self.blocks.go_on(block, page);
+            self.planes[plane as usize].frontiers[stream.index()] = Frontier {
+                block,
+                page,
+                record: NONE,
+            };
+        }
+        self.victims_at_start.extend(victim.map(|(block, had)| {
+            let block = first + block;
+            Victim { plane, block, had }
+        }));
     }
 
     /// The page of a physical slot.
@@ -452,7 +468,13 @@ impl Ftl {
     /// Whether the plane should be collected.
     #[inline]
     pub(crate) fn wants_collection(&self, plane: u32) -> bool {
-        (self.planes[plane as usize].free.len() as u32) < self.gc.start_blocks
+        self.free_blocks(plane) < self.gc.start_blocks
+    }
+
+    /// Erased blocks of a plane.
+    #[inline]
+    pub(crate) fn free_blocks(&self, plane: u32) -> u32 {
+        self.planes[plane as usize].free.len() as u32
     }
 
     /// Gives a slot its next place in `plane` and returns the page's record.
@@ -685,6 +707,10 @@ impl Ftl {
     pub(super) fn owner(&self, at: u32) -> Option<u32> {
         let (block, within) = self.slots_per_block.split(at);
         match self.blocks.owner(block, within) {
+            // It was being written at the start, and has not been erased since.
+            Some(NO_OWNER) if self.blocks.erases[block as usize] == 0 => {
+                self.start.owner(&self.placement, at)
+            }
             Some(NO_OWNER) => None,
             Some(slot) => Some(slot),
             None => self.start.owner(&self.placement, at),

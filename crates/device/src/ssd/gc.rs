@@ -29,6 +29,9 @@ pub(crate) struct Job {
     pub(crate) reads: u32,
     pub(crate) programs: u32,
     pub(crate) erasing: bool,
+    /// The drive was in the midst of it at the start; it goes on when a plane is
+    /// written.
+    pub(crate) at_rest: bool,
     /// Something of it may be queued behind all else.
     pub(crate) steps_aside: bool,
     /// The host waits for it or soon will: it goes before all else.
@@ -49,6 +52,7 @@ impl Job {
         reads: 0,
         programs: 0,
         erasing: false,
+        at_rest: false,
         steps_aside: false,
         urgent: false,
         since_ns: 0,
@@ -56,6 +60,11 @@ impl Job {
 
     pub(crate) fn is_running(&self) -> bool {
         self.victim != NO_BLOCK
+    }
+
+    /// Something of it is under way, so that it can be waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_running() && !self.at_rest
     }
 }
 

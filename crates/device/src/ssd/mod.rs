@@ -42,6 +42,7 @@ mod scattered;
 mod slc;
 mod slc_start;
 mod slot_tables;
+mod small_plane;
 mod spec;
 mod start;
 mod steady;
@@ -62,7 +63,7 @@ use arbiter::Arbiter;
 use backend::Backend;
 use cmt::Cmt;
 use epochs::Epochs;
-use ftl::{FlashPage, Ftl, Located};
+use ftl::{FlashPage, Ftl, Located, Stream, Victim};
 use gc::Job;
 use hybrid::Merging;
 use lanes::Lane;
@@ -230,6 +231,11 @@ impl Ssd {
             && drive.spec.state != InitialState::Fresh
         {
             cmt.warm_up(seed);
+        }
+        for Victim { plane, block, had } in std::mem::take(&mut drive.ftl.victims_at_start) {
+            drive.take_up_job(0, plane, block, (plane, Stream::Collection));
+            let job = &mut drive.jobs[plane as usize];
+            (job.valid, job.at_rest) = (had, true);
         }
         drive.slc_written(0);
         drive

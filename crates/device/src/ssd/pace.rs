@@ -45,7 +45,7 @@ impl Ssd {
             true => pace.credit < pace.enough,
         };
         // Where nothing is collected there is nothing to wait for.
-        pace.waits && self.jobs.iter().any(Job::is_running)
+        pace.waits && self.jobs.iter().any(Job::is_under_way)
     }
 
     /// The host has written a slot.

@@ -2,74 +2,145 @@
 //! directions.
 
 use super::rng::Rng;
-use super::steady::BlockShare;
+use super::steady::{BlockShare, PlaneState};
 
-/// What a plane's blocks hold after long overwriting, alike in all planes of a
-/// range of addresses.
+/// Which slots of a plane hold data, alike in all planes of a range of
+/// addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Scattered {
+pub(crate) struct Occupied {
     slots: u32,
-    slots_per_block: u32,
     /// Slots below this are hot; they lie with their like.
     hot_slots: u32,
+    hot: Shuffle,
+    cold: Shuffle,
+}
+
+/// A permutation of slots, of which the first ones hold data: multiplication
+/// modulo their number.
+#[derive(Clone, Copy, Debug)]
+struct Shuffle {
+    slots: u64,
+    live: u64,
+    factor: u64,
+    inverse: u64,
+}
+
+/// What a plane's blocks hold after long overwriting.
+#[derive(Clone, Debug)]
+pub(crate) struct Scattered {
+    occupied: Occupied,
+    slots_per_block: u32,
     hot: Option<Spread>,
     cold: Option<Spread>,
     /// Valid slots of every used block.
     valid: Vec<u16>,
-    /// Its place in the order in which blocks were filled.
-    order: Vec<u32>,
+    /// Blocks filled since it was.
+    age: Vec<u32>,
+    /// After the full blocks: the one being emptied and those that are being
+    /// written, with the slots among which theirs are.
+    others: Vec<(u32, u32)>,
+    /// Valid slots that the block being emptied had.
+    victim_had: Option<u32>,
+    /// Whether there is a block that takes the host's data, and one that takes
+    /// what collection moves.
+    is_open: [bool; 2],
 }
 
 /// Slots of one kind, spread over the blocks.
 #[derive(Clone, Debug)]
 struct Spread {
-    slots: u64,
-    /// Those of them that hold data.
-    live: u64,
-    /// A permutation of the slots: multiplication modulo `slots`.
-    factor: u64,
-    inverse: u64,
+    shuffle: Shuffle,
     /// How many every block holds, and the sums before each.
     valid: Vec<u16>,
     before: Vec<u32>,
-    /// First block whose sum reaches so many parts of `live`.
+    /// First block whose sum reaches so many parts of them.
     guide: Vec<u32>,
 }
 
+impl Occupied {
+    /// `live` of the slots hold data; of both, the first ones are hot.
+    pub(crate) fn new((slots, hot_slots): (u32, u32), (live, hot_live): (u32, u32)) -> Occupied {
+        Occupied {
+            slots,
+            hot_slots,
+            hot: Shuffle::new(hot_slots, hot_live),
+            cold: Shuffle::new(slots - hot_slots, live - hot_live),
+        }
+    }
+
+    /// Whether a slot of the plane holds data.
+    pub(crate) fn holds(&self, rank: u32) -> bool {
+        match rank.checked_sub(self.hot_slots) {
+            None => self.hot.live_rank(rank).is_some(),
+            Some(rank) => self.cold.live_rank(rank).is_some(),
+        }
+    }
+}
+
+impl Shuffle {
+    fn new(slots: u32, live: u32) -> Shuffle {
+        // Of none there is a permutation, too.
+        let slots = slots.max(1) as u64;
+        // The golden ratio's part of the whole scatters neighbours evenly.
+        let mut factor = (slots as f64 * 0.618_033_988_749_895) as u64 | 1;
+        while greatest_common_divisor(factor, slots) != 1 {
+            factor += 2;
+        }
+        Shuffle {
+            slots,
+            live: live as u64,
+            factor: factor % slots,
+            inverse: inverse(factor, slots),
+        }
+    }
+
+    /// Its place among those that hold data.
+    fn live_rank(&self, slot: u32) -> Option<u64> {
+        let rank = slot as u64 * self.factor % self.slots;
+        (rank < self.live).then_some(rank)
+    }
+
+    fn slot(&self, rank: u64) -> u32 {
+        (rank as u128 * self.inverse as u128 % self.slots as u128) as u32
+    }
+}
+
 impl Scattered {
-    /// `blocks` are in the order in which they were filled; where they are in
-    /// the plane is chance.
+    /// Where the full blocks are in the plane is chance.
     pub(crate) fn new(
-        slots: u32,
-        hot_slots: u32,
-        blocks: Vec<BlockShare>,
+        occupied: &Occupied,
+        state: &PlaneState,
         slots_per_block: u32,
         rng: &mut Rng,
     ) -> Scattered {
-        let mut order: Vec<u32> = (0..blocks.len() as u32).collect();
-        for place in (1..order.len()).rev() {
-            order.swap(place, rng.below(place as u32 + 1) as usize);
+        let mut blocks = state.full.clone();
+        for place in (1..blocks.len()).rev() {
+            blocks.swap(place, rng.below(place as u32 + 1) as usize);
         }
-        let of = |count: fn(&BlockShare) -> u16| -> Vec<u16> {
-            order
-                .iter()
-                .map(|at| count(&blocks[*at as usize]))
-                .collect()
-        };
+        let others = state.victim.iter().map(|victim| &victim.0);
+        let open = state.open.iter().flatten();
+        let others: Vec<BlockShare> = others.chain(open).copied().collect();
+        blocks.extend(&others);
+        let of = |count: fn(&BlockShare) -> u16| -> Vec<u16> { blocks.iter().map(count).collect() };
         Scattered {
-            slots,
+            hot: Spread::new(occupied.hot, of(|block| block.hot)),
+            cold: Spread::new(occupied.cold, of(|block| block.cold)),
+            occupied: occupied.clone(),
             slots_per_block,
-            hot_slots,
-            hot: Spread::new(hot_slots as u64, of(|block| block.hot)),
-            cold: Spread::new((slots - hot_slots) as u64, of(|block| block.cold)),
             valid: of(|block| block.hot + block.cold),
-            order,
+            age: blocks.iter().map(|block| block.age).collect(),
+            others: others
+                .iter()
+                .map(|b| (b.from as u32, b.to as u32))
+                .collect(),
+            victim_had: state.victim.map(|victim| victim.1),
+            is_open: state.open.map(|open| open.is_some()),
         }
     }
 
     /// Slots of the plane.
     pub(crate) fn slots(&self) -> u64 {
-        self.slots as u64
+        self.occupied.slots as u64
     }
 
     /// Valid slots of every used block.
@@ -77,9 +148,40 @@ impl Scattered {
         &self.valid
     }
 
-    /// How many blocks were filled before a block.
-    pub(crate) fn filled_before(&self, block: u32) -> u32 {
-        self.order.get(block as usize).copied().unwrap_or(0)
+    /// How many blocks were filled since a block was.
+    pub(crate) fn age(&self, block: u32) -> u32 {
+        self.age.get(block as usize).copied().unwrap_or(0)
+    }
+
+    /// The blocks that are being written, the host's first, and how many slots
+    /// of them are.
+    pub(crate) fn open(&self) -> [Option<(u32, u32)>; 2] {
+        let mut block = self.full_blocks() + self.victim_had.is_some() as u32;
+        self.is_open.map(|is_open| {
+            is_open.then(|| {
+                block += 1;
+                (block - 1, self.span(block - 1).1)
+            })
+        })
+    }
+
+    /// The block being emptied, and the valid slots that it had.
+    pub(crate) fn victim(&self) -> Option<(u32, u32)> {
+        self.victim_had.map(|had| (self.full_blocks(), had))
+    }
+
+    /// Blocks that are written to their end and not being emptied. They come
+    /// first.
+    fn full_blocks(&self) -> u32 {
+        (self.valid.len() - self.others.len()) as u32
+    }
+
+    /// The slots of a block among which its valid ones are.
+    fn span(&self, block: u32) -> (u32, u32) {
+        match block.checked_sub(self.full_blocks()) {
+            None => (0, self.slots_per_block),
+            Some(other) => self.others[other as usize],
+        }
     }
 
     fn hot_in(&self, block: usize) -> u32 {
@@ -88,35 +190,38 @@ impl Scattered {
 
     /// Block and place of a plane's slot.
     pub(crate) fn place(&self, rank: u32) -> Option<(u32, u32)> {
-        let (block, within) = match rank.checked_sub(self.hot_slots) {
+        let (block, within) = match rank.checked_sub(self.occupied.hot_slots) {
             None => self.hot.as_ref()?.place(rank)?,
             Some(rank) => {
                 let (block, within) = self.cold.as_ref()?.place(rank)?;
                 (block, self.hot_in(block as usize) + within)
             }
         };
-        // Valid slots are spread evenly over the block.
-        let place = within * self.slots_per_block / self.valid[block as usize] as u32;
+        // Valid slots are spread evenly over what there is of the block.
+        let (from, to) = self.span(block);
+        let place = from + within * (to - from) / self.valid[block as usize] as u32;
         Some((block, place))
     }
 
     /// The plane's slot that is there.
     pub(crate) fn rank(&self, block: u32, place: u32) -> Option<u32> {
         let valid = *self.valid.get(block as usize)? as u32;
-        let within = (place * valid).div_ceil(self.slots_per_block);
-        if within >= valid || within * self.slots_per_block / valid != place {
+        let (from, to) = self.span(block);
+        let place = place.checked_sub(from).filter(|_| place < to)?;
+        let within = (place * valid).div_ceil(to - from);
+        if within >= valid || within * (to - from) / valid != place {
             return None;
         }
         match within.checked_sub(self.hot_in(block as usize)) {
             None => Some(self.hot.as_ref()?.rank(block, within)),
-            Some(within) => Some(self.hot_slots + self.cold.as_ref()?.rank(block, within)),
+            Some(within) => Some(self.occupied.hot_slots + self.cold.as_ref()?.rank(block, within)),
         }
     }
 }
 
 impl Spread {
     /// `None` where none of the slots holds anything.
-    fn new(slots: u64, valid: Vec<u16>) -> Option<Spread> {
+    fn new(shuffle: Shuffle, valid: Vec<u16>) -> Option<Spread> {
         let mut sum = 0;
         let before: Vec<u32> = valid
             .iter()
@@ -126,6 +231,7 @@ impl Spread {
             })
             .collect();
         let live = sum as u64;
+        debug_assert_eq!(live, shuffle.live);
         if live == 0 {
             return None;
         }
@@ -134,16 +240,8 @@ impl Spread {
             let rank = (part * live / valid.len() as u64) as u32;
             guide.push(before.partition_point(|sum| *sum <= rank).saturating_sub(1) as u32);
         }
-        // The golden ratio's part of the whole scatters neighbours evenly.
-        let mut factor = (slots as f64 * 0.618_033_988_749_895) as u64 | 1;
-        while greatest_common_divisor(factor, slots) != 1 {
-            factor += 2;
-        }
         Some(Spread {
-            slots,
-            live,
-            factor: factor % slots.max(1),
-            inverse: inverse(factor, slots),
+            shuffle,
             valid,
             before,
             guide,
@@ -152,11 +250,8 @@ impl Spread {
 
     /// The block of a slot, and the how-many-th there.
     fn place(&self, rank: u32) -> Option<(u32, u32)> {
-        let rank = rank as u64 * self.factor % self.slots;
-        if rank >= self.live {
-            return None;
-        }
-        let part = rank * self.valid.len() as u64 / self.live;
+        let rank = self.shuffle.live_rank(rank)?;
+        let part = rank * self.valid.len() as u64 / self.shuffle.live;
         let mut block = self.guide[part as usize] as usize;
         while block + 1 < self.before.len() && self.before[block + 1] as u64 <= rank {
             block += 1;
@@ -166,8 +261,8 @@ impl Spread {
 
     /// The slot that is there.
     fn rank(&self, block: u32, within: u32) -> u32 {
-        let rank = self.before[block as usize] as u64 + within as u64;
-        (rank as u128 * self.inverse as u128 % self.slots as u128) as u32
+        self.shuffle
+            .slot(self.before[block as usize] as u64 + within as u64)
     }
 }
 

@@ -3,11 +3,12 @@
 
 use super::divide::Divisor;
 use super::geometry::{Home, Placement};
+use super::hybrid::spec::Mapping;
 use super::rng::Rng;
-use super::scattered::Scattered;
+use super::scattered::{Occupied, Scattered};
 use super::slc_start::SlcStart;
-use super::spec::{InitialState, SsdSpec};
-use super::steady::{PlaneShape, blocks_by_age};
+use super::spec::{AgedSpec, InitialState, SsdSpec};
+use super::steady::{self, PlaneShape};
 
 /// The state of a drive before its first command.
 #[derive(Clone, Debug)]
@@ -25,40 +26,36 @@ enum Content {
     Nothing,
     /// Slots lie in order of address.
     InOrder,
-    /// As after long overwriting; one for every range of addresses.
-    Scattered(Vec<Scattered>),
+    /// As after long overwriting.
+    Scattered(Planes),
 }
+
+/// Planes after long overwriting.
+#[derive(Clone, Debug)]
+struct Planes {
+    /// Planes at several moments, for each range of addresses.
+    states: Vec<Scattered>,
+    moments: u32,
+    planes_per_row: u32,
+    /// Age of the oldest block in any of them.
+    oldest: u32,
+}
+
+/// Most moments that planes are at.
+const MOMENTS: u32 = 16;
 
 impl Start {
     pub(crate) fn new(spec: &SsdSpec, placement: &Placement, rng: &mut Rng) -> Start {
         let slots_per_page = spec.slots_per_page();
         let slots_per_block = slots_per_page * spec.geometry.pages_per_block;
-        let most_pages = (0..spec.geometry.planes())
-            .map(|plane| placement.pages_of(plane))
-            .max()
-            .unwrap_or(0);
         let content = match &spec.state {
             InitialState::Fresh => Content::Nothing,
             InitialState::Filled => Content::InOrder,
-            InitialState::Aged(aged) if aged.simulate => Content::InOrder,
-            InitialState::Aged(aged) => {
-                let slots = most_pages * slots_per_page;
-                let live = (slots as f64 * aged.occupancy).round().max(1.0) as u32;
-                let shape = PlaneShape {
-                    blocks: spec.data_blocks_per_plane(),
-                    slots_per_block,
-                    live,
-                    free: spec.free_at_start() - spec.behind_blocks(),
-                };
-                let ranges = spec.geometry.planes() / placement.planes_per_range();
-                let aged_range = |range| aged.of_range(range, ranges);
-                let scattered = (0..ranges).map(|range| {
-                    let aged = aged_range(range);
-                    let blocks = blocks_by_age(shape, spec.gc.policy, &aged, rng);
-                    Scattered::new(slots, aged.hot_of(slots), blocks, slots_per_block, rng)
-                });
-                Content::Scattered(scattered.collect())
-            }
+            InitialState::Aged(aged) if aged.simulate => match spec.ftl.mapping {
+                Mapping::Page => Content::Nothing,
+                Mapping::Hybrid(_) => Content::InOrder,
+            },
+            InitialState::Aged(aged) => Content::Scattered(Planes::new(spec, aged, placement, rng)),
         };
         let mut start = Start {
             slots_per_page: Divisor::new(slots_per_page),
@@ -92,10 +89,9 @@ impl Start {
         let at = match &self.content {
             Content::Nothing => return None,
             Content::InOrder => self.in_order(home, in_page),
-            Content::Scattered(scattered) => {
+            Content::Scattered(planes) => {
                 let rank = home.rank * self.slots_per_page.get() + in_page;
-                let range = placement.range_of(home.plane) as usize;
-                let (block, within) = scattered[range].place(rank)?;
+                let (block, within) = planes.of(placement, home.plane).place(rank)?;
                 (home.plane * self.blocks_per_plane + block) * self.slots_per_block + within
             }
         };
@@ -109,20 +105,23 @@ impl Start {
         Some(at)
     }
 
-    /// How many blocks of its plane were filled before a block, where they were
-    /// filled in another order than that of their numbers.
+    /// How many blocks of a plane were filled before a block was.
     pub(crate) fn filled_before(&self, placement: &Placement, plane: u32, block: u32) -> u32 {
         match &self.content {
-            Content::Scattered(scattered) => {
-                scattered[placement.range_of(plane) as usize].filled_before(block)
+            Content::Scattered(planes) => {
+                planes.oldest - planes.of(placement, plane).age(block).min(planes.oldest)
             }
+            // In the order of their numbers.
             _ => block,
         }
     }
 
-    /// Whether blocks are partly valid, as after long overwriting.
-    pub(crate) fn is_scattered(&self) -> bool {
-        matches!(self.content, Content::Scattered(_))
+    /// A plane that was overwritten for long.
+    pub(crate) fn scattered(&self, placement: &Placement, plane: u32) -> Option<&Scattered> {
+        match &self.content {
+            Content::Scattered(planes) => Some(planes.of(placement, plane)),
+            _ => None,
+        }
     }
 
     /// The physical slot of a logical one on a drive written once in order.
@@ -145,9 +144,7 @@ impl Start {
             (_, Some(rank)) => rank,
             (Content::Nothing, _) => return None,
             (Content::InOrder, _) => block * self.slots_per_block + within,
-            (Content::Scattered(scattered), _) => {
-                scattered[placement.range_of(plane) as usize].rank(block, within)?
-            }
+            (Content::Scattered(planes), _) => planes.of(placement, plane).rank(block, within)?,
         };
         let (rank, in_page) = self.slots_per_page.split(rank);
         let page = placement.page_at(Home { plane, rank })?;
@@ -166,8 +163,8 @@ impl Start {
                     .map(|block| (held - block * per_block).min(per_block) as u16)
                     .collect()
             }
-            Content::Scattered(scattered) => {
-                let scattered = &scattered[placement.range_of(plane) as usize];
+            Content::Scattered(planes) => {
+                let scattered = planes.of(placement, plane);
                 let mut valid = scattered.valid().to_vec();
                 for rank in held..scattered.slots() {
                     if let Some(block) = self.block_of_rank(placement, plane, rank as u32) {
@@ -192,10 +189,7 @@ impl Start {
         match &self.content {
             Content::Nothing => None,
             Content::InOrder => Some(rank / self.slots_per_block),
-            Content::Scattered(scattered) => {
-                let range = placement.range_of(plane) as usize;
-                scattered[range].place(rank).map(|at| at.0)
-            }
+            Content::Scattered(planes) => planes.of(placement, plane).place(rank).map(|at| at.0),
         }
     }
 
@@ -229,4 +223,81 @@ impl Start {
             .map_or(0, |page| (page as u64 + 1) * per_page);
         pages * per_page - end.saturating_sub(self.logical_slots)
     }
+}
+
+impl Planes {
+    fn new(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement, rng: &mut Rng) -> Planes {
+        let (slots, live) = slots_of_a_plane(spec, aged, placement);
+        let slots_per_block = spec.slots_per_page() * spec.geometry.pages_per_block;
+        let shape = PlaneShape {
+            blocks: spec.data_blocks_per_plane(),
+            slots_per_block,
+            slots_per_step: spec.slots_per_word_line(),
+            live,
+            room: spec.room_at_start(),
+            reserve: spec.gc.reserve_blocks,
+            planes: spec.geometry.planes(),
+        };
+        let planes_per_row = spec.planes_per_row();
+        let moments = match spec.flash.superpage {
+            // All planes are filled together.
+            true => 1,
+            false => (spec.geometry.planes() / planes_per_row).min(MOMENTS),
+        };
+        let mut states = Vec::new();
+        let mut oldest = 0;
+        let ranges = spec.geometry.planes() / placement.planes_per_range();
+        for range in 0..ranges {
+            let aged = aged.of_range(range, ranges);
+            let occupied = occupied(slots, live, &aged);
+            for state in steady::planes(shape, spec.gc.policy, &aged, moments, rng) {
+                oldest = state.full.iter().fold(oldest, |age, b| age.max(b.age));
+                states.push(Scattered::new(&occupied, &state, slots_per_block, rng));
+            }
+        }
+        Planes {
+            states,
+            moments,
+            planes_per_row,
+            oldest,
+        }
+    }
+
+    fn of(&self, placement: &Placement, plane: u32) -> &Scattered {
+        let moment = plane / self.planes_per_row % self.moments;
+        &self.states[(placement.range_of(plane) * self.moments + moment) as usize]
+    }
+}
+
+/// Slots of the address space in a plane, and those of them that hold data.
+fn slots_of_a_plane(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> (u32, u32) {
+    let planes = 0..spec.geometry.planes();
+    let most_pages = planes.map(|plane| placement.pages_of(plane)).max();
+    let slots = most_pages.unwrap_or(0) * spec.slots_per_page();
+    (
+        slots,
+        (slots as f64 * aged.occupancy).round().max(1.0) as u32,
+    )
+}
+
+/// Which slots of a plane hold data.
+fn occupied(slots: u32, live: u32, aged: &AgedSpec) -> Occupied {
+    Occupied::new((slots, aged.hot_of(slots)), (live, aged.hot_of(live)))
+}
+
+/// The logical slots of an aged drive that hold data, in order of address.
+pub(crate) fn occupied_slots(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> Vec<u32> {
+    let (slots, live) = slots_of_a_plane(spec, aged, placement);
+    let per_page = Divisor::new(spec.slots_per_page());
+    let ranges = spec.geometry.planes() / placement.planes_per_range();
+    let of_range = |range| occupied(slots, live, &aged.of_range(range, ranges));
+    let occupied: Vec<Occupied> = (0..ranges).map(of_range).collect();
+    (0..spec.logical_slots() as u32)
+        .filter(|slot| {
+            let (page, in_page) = per_page.split(*slot);
+            let home = placement.home(page);
+            let rank = home.rank * per_page.get() + in_page;
+            occupied[placement.range_of(home.plane) as usize].holds(rank)
+        })
+        .collect()
 }

@@ -72,7 +72,7 @@ impl Ssd {
             return;
         }
         let is_behind = |job: &super::gc::Job| {
-            job.is_running() && !job.erasing && stripe.of_plane[job.to as usize] == 0
+            job.is_under_way() && !job.erasing && stripe.of_plane[job.to as usize] == 0
         };
         if !self.jobs.iter().any(is_behind) {
             self.program_stripe(now_ns);

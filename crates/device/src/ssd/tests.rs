@@ -1,5 +1,6 @@
 //! What must hold inside a drive, whatever the host does.
 
+mod ageing;
 mod map_traffic;
 mod movement;
 mod promises;
@@ -12,7 +13,6 @@ use blklab_blk::{Nanos, Op, Sector};
 
 use super::Ssd;
 use super::rng::Rng;
-use super::spec::InitialState;
 use crate::spec::{DriveSpec, Model};
 use crate::{Command, Completion, Device};
 
@@ -217,64 +217,5 @@ fn work_in_progress_counts_as_busy() {
     assert!(done.len() < 64, "nothing is in progress any more");
     for channel in drive.stats(now).channels {
         assert_eq!(channel.die_busy_ns, now.0 - reset.0);
-    }
-}
-
-/// Write amplification over the next writes after ageing, which follow the same
-/// distribution.
-fn write_amplification(change: (&str, &str), hot: &str, simulate: bool) -> f64 {
-    let aged =
-        format!("state = \"aged\"\naged = {{ occupancy = 1.0, simulate = {simulate}{hot} }}");
-    let spec = small(&[("state = \"filled\"", &aged), change]);
-    let InitialState::Aged(aged) = spec.state else {
-        panic!("it is aged");
-    };
-    let slots = spec.logical_slots() as u32;
-    let mut drive = Ssd::new(spec, 3);
-    drive.ftl.check(slots as u64);
-    overwrite_drawn(&mut drive, 60_000, 9, |rng| aged.draw(slots, rng));
-    drive
-        .stats(Nanos(0))
-        .write_amplification()
-        .expect("it has written")
-}
-
-/// The state that is worked out must amplify writes as the simulated one does.
-fn short_way_is_the_long_one(change: (&str, &str), hot: &str) {
-    let (short, long) = (
-        write_amplification(change, hot, false),
-        write_amplification(change, hot, true),
-    );
-    println!("{change:?}{hot}: {short:.3} worked out, {long:.3} simulated");
-    assert!((0.95..1.05).contains(&(short / long)), "{change:?}{hot}");
-}
-
-#[test]
-fn the_short_way_to_age_a_drive_is_the_long_one() {
-    for hot in [
-        "",
-        ", hot_share = 0.2, hot_writes = 0.8",
-        ", hot_share = 0.05, hot_writes = 0.95",
-    ] {
-        for policy in [
-            "policy = \"greedy\"",
-            "policy = \"d_choices\"\nchoices = 8",
-            "policy = \"fifo\"",
-            "policy = \"cost_benefit\"",
-        ] {
-            short_way_is_the_long_one(("policy = \"greedy\"", policy), hot);
-        }
-    }
-}
-
-/// A range of addresses a channel: hot data is on some of them only.
-#[test]
-fn so_it_is_where_channels_differ() {
-    let ranges = ("layout = \"striped\"", "layout = \"ranges\"");
-    for hot in [
-        ", hot_share = 0.2, hot_writes = 0.8",
-        ", hot_share = 0.7, hot_writes = 0.9",
-    ] {
-        short_way_is_the_long_one(ranges, hot);
     }
 }

@@ -111,6 +111,10 @@ pub(crate) fn check(
             "state",
             format!("\"aged\" needs aged.simulate = true {WITH}: there is no shorter way"),
         )),
+        InitialState::Aged(aged) if aged.occupancy < 1.0 => {
+            let aged = root.table("aged")?;
+            Err(aged.wrong("occupancy", format!("legal is 1 {WITH}")))
+        }
         _ => Ok(()),
     }
 }

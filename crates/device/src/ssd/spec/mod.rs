@@ -19,6 +19,7 @@ use super::balance::working_point;
 use super::geometry::Geometry;
 use super::hybrid::spec::{self as hybrid, Mapping};
 use super::map_blocks;
+use super::steady::Room;
 use crate::Identity;
 use crate::spec::read_identity;
 use blklab_description::{ReadError, Table};
@@ -132,14 +133,7 @@ impl SsdSpec {
                            programs wait for operations that came after them";
             return Err(flash_table.wrong("superpage", problem));
         }
-        let most = (spec.gc.start_blocks).saturating_sub(spec.gc.reserve_blocks + 1);
-        if spec.behind_blocks() > most {
-            let found = spec.behind_blocks();
-            let problem = format!(
-                "found {found}, legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - 1)"
-            );
-            return Err(root.table("aged")?.wrong("behind_blocks", problem));
-        }
+        spec.check_behind(root)?;
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
             && spec.state == InitialState::Fresh
@@ -147,6 +141,28 @@ impl SsdSpec {
             return Err(table.wrong("filled", "state = \"fresh\" has no data to fill it with"));
         }
         Ok(spec)
+    }
+
+    /// Collection must be able to catch up.
+    fn check_behind(&self, root: &Table<'_>) -> Result<(), ReadError> {
+        let InitialState::Aged(aged) = &self.state else {
+            return Ok(());
+        };
+        let found = aged.behind_blocks.unwrap_or(0);
+        // At its working point a plane has one more that is being gained, and
+        // one that is open.
+        let (least, why) = match self.gc.preemptible {
+            true => (3, " where preemptible = true"),
+            false => (1, ""),
+        };
+        let most = (self.gc.start_blocks).saturating_sub(self.gc.reserve_blocks + least);
+        if found > most {
+            let problem = format!(
+                "found {found}, legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - {least}{why})"
+            );
+            return Err(root.table("aged")?.wrong("behind_blocks", problem));
+        }
+        Ok(())
     }
 
     /// Planes that are filled in step, so that multi-plane commands find them
@@ -166,20 +182,35 @@ impl SsdSpec {
         }
     }
 
-    /// Free blocks of a plane in the steady state.
-    pub(crate) fn free_at_start(&self) -> u32 {
-        match self.gc.preemptible {
-            true => working_point(&self.gc, 1),
-            false => self.gc.start_blocks,
+    /// How much of a plane is free at the start of an aged drive: as much as
+    /// collection leaves under writes without pause.
+    pub(crate) fn room_at_start(&self) -> Room {
+        let start = self.gc.start_blocks;
+        let behind = match &self.state {
+            InitialState::Aged(aged) => aged.behind_blocks,
+            _ => None,
+        };
+        match behind {
+            _ if self.gc.preemptible => {
+                Room::Slots(working_point(&self.gc, 1) - behind.unwrap_or(0))
+            }
+            Some(behind) => Room::Blocks(start - behind),
+            // The host stays as far ahead as it is.
+            None if self.gc.pace_bytes > 0 => Room::Blocks(start),
+            // It runs ahead up to the reserve, and waits there for each block.
+            None => Room::Slots(self.gc.reserve_blocks + 1),
         }
     }
 
-    /// Blocks of a plane by which collection is behind at the start.
-    pub(crate) fn behind_blocks(&self) -> u32 {
-        match &self.state {
-            InitialState::Aged(aged) => aged.behind_blocks,
-            _ => 0,
-        }
+    /// Map entries of what one program puts into a plane's flash: all pages of a
+    /// word line where a physical page has parts, else one page.
+    pub(crate) fn slots_per_word_line(&self) -> u32 {
+        let pages = self.geometry.page_parts * self.flash.read_ns.len() as u32;
+        let pages = match self.geometry.pages_per_block.is_multiple_of(pages) {
+            true => pages,
+            false => self.geometry.page_parts,
+        };
+        pages * self.slots_per_page()
     }
 
     /// Map entries of a page.
