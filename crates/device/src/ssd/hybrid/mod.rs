@@ -387,11 +387,10 @@ impl Ftl {
         let RandomLog {
             block, next_page, ..
         } = self.logs(plane).random[number];
-        if self.frontier(plane, Stream::Host).block == block {
-            return Ok(());
+        if self.frontier(plane, Stream::Host).block != block {
+            self.put_aside(plane)?;
+            self.begin_at(plane, Stream::Host, block, next_page);
         }
-        self.put_aside(plane)?;
-        self.begin_at(plane, Stream::Host, block, next_page);
         let random = &mut self.logs_mut(plane).random;
         if let Some(log) = random.remove(number) {
             random.push_back(log);
