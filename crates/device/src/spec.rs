@@ -89,6 +89,14 @@ impl DriveSpec {
         {
             return Err(root.wrong("nvme", "this table needs interface = \"nvme\""));
         }
+        let has_one_queue = matches!(
+            interface,
+            Interface::Ahci | Interface::Mmc | Interface::Loop
+        );
+        if has_one_queue && spec.identity().max_queues > 1 {
+            let problem = "legal is 1: only interface = \"nvme\" and \"null\" have several";
+            return Err(root.table("host")?.wrong("queues", problem));
+        }
         if interface == Interface::Ahci && spec.identity().queue_depth > 32 {
             return Err(root
                 .table("host")?
@@ -256,6 +264,19 @@ mod tests {
     fn ncq_has_32_tags() {
         let error = error_of("queue_depth = 32", "queue_depth = 64");
         assert_eq!(error.key, "host.queue_depth");
+        let error = error_of("queue_depth = 32", "queues = 4\nqueue_depth = 32");
+        assert_eq!(error.key, "host.queues");
+    }
+
+    #[test]
+    fn a_bus_has_8_or_16_wires_and_codewords_fit_a_page() {
+        let error = error_of("codeword_bytes = 2048", "codeword_bytes = 32768");
+        assert!(error.problem.contains("at most a page"), "{error}");
+        let error = error_of(
+            "codeword_bytes = 2048",
+            "width_bits = 12\ncodeword_bytes = 2048",
+        );
+        assert!(error.problem.contains("8 or 16"), "{error}");
     }
 
     proptest::proptest! {

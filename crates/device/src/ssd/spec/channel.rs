@@ -1,6 +1,6 @@
 //! `[channel]`: the bus between controller and packages.
 
-use super::byte_ps;
+use super::{Geometry, byte_ps};
 use blklab_description::{ReadError, Table};
 
 /// `[channel]`
@@ -20,12 +20,19 @@ pub struct ChannelSpec {
     pub codeword_bytes: u32,
 }
 
-pub(super) fn read_channel(table: &Table<'_>) -> Result<ChannelSpec, ReadError> {
+pub(super) fn read_channel(
+    table: &Table<'_>,
+    geometry: &Geometry,
+) -> Result<ChannelSpec, ReadError> {
     let rate_mt_s = table.number("rate_mt_s", 1.0..=10_000.0)?;
-    let width_bytes = table.int_or("width_bits", 8..=16, 8)? / 8;
+    let width_bits = table.int_or("width_bits", 8..=16, 8)?;
+    if !matches!(width_bits, 8 | 16) {
+        let problem = format!("found {width_bits}, legal is 8 or 16");
+        return Err(table.wrong("width_bits", problem));
+    }
     // The defaults are ONFI NV-DDR2's typical command, address and wait cycles.
     let channel = ChannelSpec {
-        byte_ps: byte_ps(rate_mt_s * width_bytes as f64),
+        byte_ps: byte_ps(rate_mt_s * (width_bits / 8) as f64),
         read_command_ns: table.int_or("read_command_ns", 0..=100_000, 290)?,
         program_command_ns: table.int_or("program_command_ns", 0..=100_000, 361)?,
         erase_command_ns: table.int_or("erase_command_ns", 0..=100_000, 220)?,
@@ -37,6 +44,13 @@ pub(super) fn read_channel(table: &Table<'_>) -> Result<ChannelSpec, ReadError> 
             "codeword_bytes",
             "legal is a power of two from 512 to 65536",
         ));
+    }
+    if channel.codeword_bytes > geometry.page_bytes {
+        let problem = format!(
+            "found {}, legal is at most a page ({} bytes)",
+            channel.codeword_bytes, geometry.page_bytes
+        );
+        return Err(table.wrong("codeword_bytes", problem));
     }
     table.finish()?;
     Ok(channel)

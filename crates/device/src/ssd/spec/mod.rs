@@ -107,7 +107,7 @@ impl SsdSpec {
         let spec = SsdSpec {
             link: read_link(&root.table("link")?)?,
             controller: read_controller(&root.table("controller")?)?,
-            channel: read_channel(&root.table("channel")?)?,
+            channel: read_channel(&root.table("channel")?, &geometry)?,
             gc: match ftl.mapping {
                 Mapping::Page => read_gc(&root.table("gc")?, &geometry)?,
                 Mapping::Hybrid(_) => hybrid::read_merges(root)?,
