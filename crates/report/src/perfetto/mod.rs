@@ -36,6 +36,8 @@ struct Flows {
 }
 
 impl Flows {
+    /// No two requests have one name, so no flow needs a mark where it ends: a
+    /// write that ended in the drive's cache goes on to the flash.
     fn of(self, request: u64) -> u64 {
         // Zero is no flow.
         (self.disk + 1) << 48 | request
@@ -59,11 +61,6 @@ fn task_slice(task: &CpuTask) -> Slice {
         disk: task.disk as u64,
     };
     let requests = task.first_request..task.first_request + task.requests as u64;
-    let requests: Vec<u64> = requests.map(|request| flows.of(request)).collect();
-    let (flows, last_of) = match task.work {
-        CpuWork::Interrupt | CpuWork::SoftInterrupt => (Vec::new(), requests),
-        _ => (requests, Vec::new()),
-    };
     Slice {
         start_ns: task.start_ns,
         end_ns: task.end_ns,
@@ -75,8 +72,7 @@ fn task_slice(task: &CpuTask) -> Slice {
             CpuWork::SoftInterrupt => "soft interrupt",
         }
         .to_string(),
-        flows,
-        last_of,
+        flows: requests.map(|request| flows.of(request)).collect(),
         facts: vec![("process", Fact::Number(task.process as u64))],
     }
 }
@@ -148,7 +144,6 @@ impl Requests {
             end_ns: span_ns.1.min(self.end_ns).max(span_ns.0),
             name: format!("{} {} + {}", step.op, step.sector, step.sectors),
             flows: vec![flow],
-            last_of: Vec::new(),
             facts: vec![
                 ("request", Fact::Number(step.request)),
                 ("submitter", Fact::Number(step.submitter as u64)),
@@ -279,7 +274,6 @@ fn put(slices: &mut Vec<Slice>, activity: &Activity, mut flows: Vec<u64>) {
             _ => format!("{} ({cause})", activity.work.name()),
         },
         flows,
-        last_of: Vec::new(),
         facts: vec![("for", Fact::Text(cause.to_string()))],
     });
 }

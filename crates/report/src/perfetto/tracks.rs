@@ -22,10 +22,8 @@ pub(super) struct Slice {
     pub start_ns: u64,
     pub end_ns: u64,
     pub name: String,
-    /// Flows that pass through it or begin there.
+    /// Flows that pass through it, begin or end there.
     pub flows: Vec<u64>,
-    /// Flows that end there.
-    pub last_of: Vec<u64>,
     pub facts: Vec<(&'static str, Fact)>,
 }
 
@@ -188,7 +186,6 @@ fn begin(track: Track, slice: Slice) -> TrackEvent {
     TrackEvent {
         name: Some(slice.name),
         flow_ids: slice.flows,
-        terminating_flow_ids: slice.last_of,
         debug_annotations: slice.facts.into_iter().map(annotation).collect(),
         ..event(track, EventType::SliceBegin)
     }
