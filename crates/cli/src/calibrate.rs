@@ -69,15 +69,14 @@ pub(crate) fn fit_and_tell(
         comment,
         keys,
     } = work;
-    let parameters = match (args.evaluations, &args.fit) {
-        (0, None) => Vec::new(),
-        // Nothing is fitted, but what is named has to be there all the same.
-        (0, Some(_)) => {
-            model.parameters(keys).map_err(Failure::mistake)?;
-            Vec::new()
-        }
-        _ => model.parameters(keys).map_err(Failure::mistake)?,
-    };
+    let mut parameters = Vec::new();
+    if args.evaluations > 0 || args.fit.is_some() {
+        parameters = model.parameters(keys).map_err(Failure::mistake)?;
+    }
+    if args.evaluations == 0 {
+        // Nothing is fitted, but what was named has to be there all the same.
+        parameters.clear();
+    }
     let setup = FitSetup {
         model,
         parameters: &parameters,

@@ -118,10 +118,9 @@ impl Ageing<'_> {
         }
     }
 
-    /// As [`super::balance`] counts it.
     fn room_of(&self, plane: u32) -> u32 {
-        let gained = self.victims[plane as usize].map_or(0, |at| self.ftl.gained(at.victim));
-        self.ftl.free_slots(plane) + gained
+        let under_way = self.victims[plane as usize];
+        self.ftl.room(plane, under_way.map(|at| at.victim))
     }
 
     /// Moves one slot of a plane's block, or erases the block that has none

@@ -60,21 +60,24 @@ impl Ssd {
     /// Slots free in a plane, what its collection has gained included.
     fn room_of(&self, plane: u32) -> u32 {
         let job = &self.jobs[plane as usize];
-        let gained = match job.is_running() {
-            true => self.ftl.gained(Victim {
-                plane,
-                block: job.victim,
-                had: job.valid,
-            }),
-            false => 0,
-        };
-        self.ftl.free_slots(plane) + gained
+        let victim = job.is_running().then_some(Victim {
+            plane,
+            block: job.victim,
+            had: job.valid,
+        });
+        self.ftl.room(plane, victim)
     }
 }
 
 impl Ftl {
+    /// Slots free in a plane, with what has been gained of the block being
+    /// emptied.
+    pub(super) fn room(&self, plane: u32, victim: Option<Victim>) -> u32 {
+        self.free_slots(plane) + victim.map_or(0, |victim| self.gained(victim))
+    }
+
     /// Slots of a plane that can be written without an erase.
-    pub(super) fn free_slots(&self, plane: u32) -> u32 {
+    fn free_slots(&self, plane: u32) -> u32 {
         let state = &self.planes[plane as usize];
         let left = |stream: Stream| {
             let frontier = &state.frontiers[stream.index()];
@@ -91,7 +94,7 @@ impl Ftl {
     }
 
     /// What a collection has gained of its block, by what is left to be moved.
-    pub(super) fn gained(&self, victim: Victim) -> u32 {
+    fn gained(&self, victim: Victim) -> u32 {
         if self.is_static_slc(victim.block) {
             return 0;
         }

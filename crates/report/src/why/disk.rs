@@ -1,6 +1,6 @@
 //! What a disk's arm, platters and buffer had to do.
 
-use blklab_stats::{ArmStats, Results};
+use blklab_stats::{ArmStats, DiskStats};
 
 use super::{Fact, FactUnit, Facts, Place, counted_ns, ratio, total};
 use crate::comparison::SchedulerRuns;
@@ -57,21 +57,22 @@ impl Arms<'_> {
     }
 
     fn count(&mut self, name: &str, of: Of) {
-        let unit = FactUnit::Count;
-        self.0.add(unit, name, |run| Some(arms(run, of)));
+        self.0.count(name, |disk| of_arm(disk, of));
     }
 
     /// What one arm has of the time.
     fn share(&mut self, name: &str, of: Of) {
         self.0.add(FactUnit::Share, name, |run| {
             let disks = run.disks.iter().filter(|d| d.device.arm.is_some()).count();
-            ratio(arms(run, of), counted_ns(run) * disks as f64)
+            let busy_ns = total(run, |disk| of_arm(disk, of));
+            ratio(busy_ns, counted_ns(run) * disks as f64)
         });
     }
 
     fn each(&mut self, unit: FactUnit, name: &str, (sum, count): (Of, Of)) {
-        self.0
-            .add(unit, name, |run| ratio(arms(run, sum), arms(run, count)));
+        let sum = |disk: &DiskStats| of_arm(disk, sum);
+        let count = |disk: &DiskStats| of_arm(disk, count);
+        self.0.quotient(unit, name, (sum, count));
     }
 
     fn time(&mut self, name: &str, of: (Of, Of)) {
@@ -79,6 +80,6 @@ impl Arms<'_> {
     }
 }
 
-fn arms(run: &Results, of: Of) -> f64 {
-    total(run, |d| d.device.arm.as_ref().map_or(0, of))
+fn of_arm(disk: &DiskStats, of: Of) -> u64 {
+    disk.device.arm.as_ref().map_or(0, of)
 }

@@ -122,9 +122,6 @@ pub(crate) fn fact(
     }
 }
 
-/// What is counted of a drive and its queue.
-type Counted = fn(&DiskStats) -> u64;
-
 /// Facts of one place, in the order in which they are shown.
 struct Facts<'a> {
     schedulers: &'a [SchedulerRuns],
@@ -148,19 +145,26 @@ impl<'a> Facts<'a> {
     }
 
     /// A count summed over the run's drives.
-    fn count(&mut self, name: &str, of: Counted) {
-        self.add(FactUnit::Count, name, |run| Some(total(run, of)));
+    fn count(&mut self, name: &str, of: impl Fn(&DiskStats) -> u64) {
+        self.add(FactUnit::Count, name, |run| Some(total(run, &of)));
     }
 
     /// One sum over the run's drives divided by another.
-    fn quotient(&mut self, unit: FactUnit, name: &str, (part, whole): (Counted, Counted)) {
-        self.add(unit, name, |run| ratio(total(run, part), total(run, whole)));
+    fn quotient(
+        &mut self,
+        unit: FactUnit,
+        name: &str,
+        (part, whole): (impl Fn(&DiskStats) -> u64, impl Fn(&DiskStats) -> u64),
+    ) {
+        self.add(unit, name, |run| {
+            ratio(total(run, &part), total(run, &whole))
+        });
     }
 
     /// The greatest among the run's drives, in nanoseconds.
-    fn longest(&mut self, name: &str, of: Counted) {
+    fn longest(&mut self, name: &str, of: impl Fn(&DiskStats) -> u64) {
         self.add(FactUnit::Nanoseconds, name, |run| {
-            run.disks.iter().map(of).max().map(|ns| ns as f64)
+            run.disks.iter().map(&of).max().map(|ns| ns as f64)
         });
     }
 }
