@@ -85,6 +85,52 @@ fn depths_are_counted_once() {
     assert!((sum - 100.0).abs() < 1.0, "{levels:?}");
 }
 
+/// A plain call costs the kernel least, and libaio's events come by a call of
+/// their own, which io_uring's do not.
+#[test]
+fn engines_cost_what_they_do() {
+    let place = Place::new();
+    let system_ns = |engine: &str, depth: u32| {
+        let job = format!(
+            "[job]\nfilename=/dev/a\ndirect=1\nrw=randread\nbs=4k\nioengine={engine}\n\
+             iodepth={depth}\nnumber_ios=2000\nsize=1g\n"
+        );
+        place.file("engine.fio", &job);
+        let json = place.json(&["run", "engine.fio", "--machine", "xeon-10core"]);
+        let job = &json["jobs"][0];
+        let percent = job["sys_cpu"].as_f64().expect("a share");
+        percent / job["read"]["iops"].as_f64().expect("IOPS")
+    };
+    assert!(system_ns("psync", 1) < system_ns("io_uring", 1));
+    assert!(system_ns("io_uring", 1) < system_ns("libaio", 1));
+    assert!(system_ns("io_uring", 32) < system_ns("libaio", 32));
+}
+
+/// json+ has every CPU's time as mpstat would show it: its slices are the run.
+#[test]
+fn cpus_are_told_over_time() {
+    let place = Place::new();
+    let job = "[job]\nfilename=/dev/a\ndirect=1\nrw=randread\nbs=4k\nioengine=io_uring\n\
+               iodepth=8\nnumber_ios=2000\nsize=1g\n";
+    place.file("cpus.fio", job);
+    let args = ["run", "cpus.fio", "--machine", "xeon-10core"];
+    let json = place.json(&args);
+    assert!(json["blklab"].get("cpu_timeline").is_none(), "it is long");
+    let plus = [&args[..], &["--output-format", "json+"]].concat();
+    let json = place.blklab(&plus).ok().json();
+    let slices = json["blklab"]["cpu_timeline"].as_array().expect("slices");
+    assert!(slices.len() > 10, "{} slices", slices.len());
+    let sum = |cpu: usize, part: &str| -> u64 {
+        let parts = slices.iter().map(|slice| &slice["cpus"][cpu][part]);
+        parts.map(|ns| ns.as_u64().expect("a time")).sum()
+    };
+    for part in ["user_ns", "system_ns", "irq_ns", "iowait_ns", "idle_ns"] {
+        let whole = &json["blklab"]["cpus"][0][part];
+        assert_eq!(whole.as_u64(), Some(sum(0, part)), "{part}");
+    }
+    assert!(sum(0, "user_ns") > 0);
+}
+
 /// Processes that wait for one CPU cost it a switch each, not only the first.
 #[test]
 fn who_shares_a_cpu_pays_for_every_switch() {

@@ -5,9 +5,9 @@
 use std::io;
 
 use blklab_stats::{
-    ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuTimes, DeviceStats, DieStats,
-    DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss, Results,
-    SlcStats,
+    ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuSlice, CpuTimes, DeviceStats,
+    DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss,
+    Results, SlcStats,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -26,7 +26,7 @@ const FIO_VERSION: &str = "fio-3.33";
 /// What the caller chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `json+`: every percentile's histogram too.
+    /// `json+`: every percentile's histogram too, and each CPU's time in slices.
     pub plus: bool,
     /// When the run ended, in milliseconds since 1970. Runs in virtual time
     /// leave it out, so that the same input gives the same bytes; 1970 is
@@ -63,7 +63,7 @@ pub fn value(results: &Results, options: Options) -> Value {
         "global options": option_map(&results.global_options),
         "jobs": jobs,
         "disk_util": disk_util,
-        "blklab": extra_facts(results),
+        "blklab": extra_facts(results, options.plus),
     })
 }
 
@@ -237,10 +237,10 @@ fn disk_util(disk: &DiskStats, elapsed_ns: u64) -> Value {
     })
 }
 
-/// All that fio has no word for.
-fn extra_facts(results: &Results) -> Value {
+/// All that fio has no word for; with `plus` also what makes it long.
+fn extra_facts(results: &Results, plus: bool) -> Value {
     let disks: Vec<Value> = results.disks.iter().map(disk_facts).collect();
-    json!({
+    let mut facts = fields(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "world": results.world.name(),
         "scheduler": results.scheduler,
@@ -252,6 +252,19 @@ fn extra_facts(results: &Results) -> Value {
         "notes": results.notes,
         "cpus": results.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
         "disks": disks,
+    }));
+    if plus {
+        let slices = results.cpu_timeline.iter().map(slice_facts);
+        facts.insert("cpu_timeline".to_string(), slices.collect());
+    }
+    Value::Object(facts)
+}
+
+/// What all CPUs did in a span of time, as one of mpstat's intervals.
+fn slice_facts(slice: &CpuSlice) -> Value {
+    json!({
+        "end_ns": slice.end_ns,
+        "cpus": slice.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
     })
 }
 

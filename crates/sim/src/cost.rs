@@ -3,10 +3,11 @@
 
 use blklab_blk::{KblockdDelay, Nanos, Op, Steps};
 use blklab_driver::WorkerJob;
+use blklab_workload::fio::Engine;
 
 use crate::cpu::{Cpus, Mode};
 use crate::lock::{Lock, TransferCost};
-use crate::machine::{Costs, LoopCosts, SchedulerCosts};
+use crate::machine::{Costs, EngineCosts, LoopCosts, SchedulerCosts};
 
 /// Sectors in a page of memory.
 const SECTORS_PER_PAGE: u32 = 8;
@@ -23,6 +24,8 @@ pub(crate) struct StepCosts {
     pub(crate) user_submit: Nanos,
     pub(crate) user_reap: Nanos,
     pub(crate) syscall: Nanos,
+    /// A call that takes completions which are there.
+    pub(crate) reap_call: Nanos,
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
     pub(crate) softirq_wait: Nanos,
@@ -51,6 +54,7 @@ impl StepCosts {
             user_submit: Nanos(costs.user_submit_ns),
             user_reap: Nanos(costs.user_reap_ns),
             syscall: Nanos(costs.syscall_ns),
+            reap_call: Nanos::ZERO,
             context_switch: Nanos(costs.context_switch_ns),
             wake: Nanos(costs.wake_ns),
             softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),
@@ -67,6 +71,24 @@ impl StepCosts {
                 base: Nanos(transfer_ns),
                 each_waiter: Nanos(waiter_ns),
             },
+        }
+    }
+
+    /// The same for a process with that I/O engine.
+    pub(crate) fn with_engine(self, costs: &Costs, engine: &Engine) -> StepCosts {
+        let EngineCosts { user_ns, kernel_ns } = costs.of_engine(engine);
+        // libaio's events come by a call (`io_getevents(2)`), io_uring's are read
+        // from memory, a plain call returns with its own. A call that has to wait
+        // is part of the switch.
+        let reap_call = match engine {
+            Engine::Libaio => self.syscall,
+            _ => Nanos::ZERO,
+        };
+        StepCosts {
+            user_submit: self.user_submit + Nanos(user_ns),
+            bio: self.bio + Nanos(kernel_ns),
+            reap_call,
+            ..self
         }
     }
 

@@ -28,7 +28,7 @@ mod timers;
 mod worker;
 
 pub use disk::disk_stats;
-pub use machine::{Costs, Dispatch, LoopCosts, Machine, SchedulerCosts};
+pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;
 pub use setup::{SchedulerChoice, Setup, SetupError, check_job};

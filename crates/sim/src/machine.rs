@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
 use blklab_description::{ReadError, SpecError, Table};
+use blklab_workload::fio::Engine;
 
 use crate::cpu::Coldness;
+use crate::setup::SIMULATED_ENGINES;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +56,7 @@ pub struct Costs {
     pub user_reap_ns: u64,
     /// A call into the kernel and back.
     pub syscall_ns: u64,
-    /// I/O engine, bio, request and tag, for each bio.
+    /// Bio, request and tag, for each bio.
     pub bio_ns: u64,
     /// The driver's taking a request.
     pub queue_rq_ns: u64,
@@ -84,6 +86,8 @@ pub struct Costs {
     pub lock_waiter_ns: u64,
     /// What the worker of a loop device does with the file under it.
     pub loop_worker: LoopCosts,
+    /// What I/O engines add to that, by fio's names for them.
+    pub engine: BTreeMap<String, EngineCosts>,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
     /// Schedulers that nobody measured, and the one in `scheduler` whose costs
@@ -106,6 +110,17 @@ pub struct LoopCosts {
     /// How long a worker with more to do goes on before ksoftirqd has its turn
     /// and tells what has ended.
     pub softirq_wait_ns: u64,
+}
+
+/// What an I/O costs more with an I/O engine than with a plain system call
+/// (`pread(2)`), in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCosts {
+    /// The program and its library: filling the engine's structures, reading its
+    /// events.
+    pub user_ns: u64,
+    /// The kernel: taking the I/O over and handing its end back.
+    pub kernel_ns: u64,
 }
 
 /// What a scheduler's steps cost, in nanoseconds.
@@ -146,6 +161,11 @@ impl Costs {
         self.scheduler.get(name).copied().unwrap_or_default()
     }
 
+    /// What the I/O engine adds to each I/O.
+    pub fn of_engine(&self, engine: &Engine) -> EngineCosts {
+        self.engine.get(engine.name()).copied().unwrap_or_default()
+    }
+
     fn read(table: &Table<'_>) -> Result<Costs, ReadError> {
         let ns = |key| cost(table, key);
         let costs = Costs {
@@ -168,6 +188,7 @@ impl Costs {
                 Some(table) => LoopCosts::read(&table)?,
                 None => LoopCosts::default(),
             },
+            engine: read_engines(table)?,
             scheduler: read_schedulers(table)?,
             like: read_likes(table)?,
         };
@@ -204,6 +225,17 @@ impl LoopCosts {
     }
 }
 
+impl EngineCosts {
+    fn read(table: &Table<'_>) -> Result<EngineCosts, ReadError> {
+        let costs = EngineCosts {
+            user_ns: cost(table, "user_ns")?,
+            kernel_ns: cost(table, "kernel_ns")?,
+        };
+        table.finish()?;
+        Ok(costs)
+    }
+}
+
 impl SchedulerCosts {
     fn read(table: &Table<'_>) -> Result<SchedulerCosts, ReadError> {
         let costs = SchedulerCosts {
@@ -222,6 +254,19 @@ impl SchedulerCosts {
 /// A step that is free where nothing is said.
 fn cost(table: &Table<'_>, key: &'static str) -> Result<u64, ReadError> {
     table.int_or(key, 0..=MAX_COST_NS, 0)
+}
+
+fn read_engines(costs: &Table<'_>) -> Result<BTreeMap<String, EngineCosts>, ReadError> {
+    let mut engines = BTreeMap::new();
+    if let Some(table) = costs.table_if_any("engine")? {
+        for engine in SIMULATED_ENGINES {
+            if let Some(steps) = table.table_if_any(engine.name())? {
+                engines.insert(engine.name().to_string(), EngineCosts::read(&steps)?);
+            }
+        }
+        table.finish()?;
+    }
+    Ok(engines)
 }
 
 fn read_schedulers(costs: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>, ReadError> {
@@ -366,6 +411,14 @@ mod tests {
     }
 
     #[test]
+    fn engines_cost_what_is_said_and_else_nothing() {
+        let text = "description = \"x\"\n[cpu]\ncount = 1\n[costs.engine.libaio]\nkernel_ns = 7\n";
+        let costs = Machine::parse("m.toml", text).expect("legal").costs;
+        assert_eq!(costs.of_engine(&Engine::Libaio).kernel_ns, 7);
+        assert_eq!(costs.of_engine(&Engine::Psync), EngineCosts::default());
+    }
+
+    #[test]
     fn mistakes_have_a_line() {
         let start = "description = \"x\"\n[cpu]\ncount = 1\n";
         let cases = [
@@ -384,6 +437,10 @@ mod tests {
             (
                 &format!("{start}[costs]\nbio_us = 5\n"),
                 "m.toml:5: `costs.bio_us`: no such key here; legal are bio_ns, ",
+            ),
+            (
+                &format!("{start}[costs.engine.mmap]\nuser_ns = 5\n"),
+                "m.toml:4: `costs.engine.mmap`: no such key here; legal are io_uring, libaio, ",
             ),
             (
                 &format!("{start}[kernel]\ndispatch = \"me\"\n"),

@@ -154,6 +154,8 @@ pub(crate) struct Process {
     /// What comes before the next submission has been paid for.
     paid: bool,
     plugs: Vec<Plug>,
+    /// It has slept for completions in the call that takes them.
+    waited: bool,
     /// Ended, not reaped.
     done: VecDeque<u32>,
     in_flight: u32,
@@ -218,6 +220,7 @@ impl Process {
             plugging: false,
             paid: false,
             plugs: (0..disks).map(|_| Plug::new()).collect(),
+            waited: false,
             done: VecDeque::with_capacity(depth as usize),
             in_flight: 0,
             waiter: None,
@@ -771,7 +774,10 @@ impl Process {
         let enough = self.done.len() as u32 >= min;
         match enough {
             true => self.take_done(now, min, world),
-            false => self.sleep(now, State::Completions(min), world),
+            false => {
+                self.waited = true;
+                self.sleep(now, State::Completions(min), world);
+            }
         }
         enough
     }
@@ -817,6 +823,9 @@ impl Process {
             && let Some(option) = rate.missed(now)
         {
             self.miss(option, EIO);
+        }
+        if !std::mem::take(&mut self.waited) {
+            self.spend(now, self.costs.reap_call, Mode::System, world);
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
         self.spend(now, cost, Mode::User, world);

@@ -125,6 +125,7 @@ impl Sim {
                 delay: plan.start_delay(),
             });
             let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
+            let costs = costs.with_engine(&setup.machine.costs, &spec.engine);
             let process = Process::new(pid, Arc::clone(spec), plan, cpu, costs, disks.len());
             processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
         }

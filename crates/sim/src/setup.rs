@@ -275,19 +275,20 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
     Ok(notes)
 }
 
+/// The I/O engines that are simulated.
+pub(crate) const SIMULATED_ENGINES: &[Engine] = &[
+    Engine::Sync,
+    Engine::Psync,
+    Engine::Vsync,
+    Engine::Pvsync,
+    Engine::Pvsync2,
+    Engine::Libaio,
+    Engine::Posixaio,
+    Engine::IoUring,
+];
+
 fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
-    let simulated = matches!(
-        spec.engine,
-        Engine::Sync
-            | Engine::Psync
-            | Engine::Vsync
-            | Engine::Pvsync
-            | Engine::Pvsync2
-            | Engine::Libaio
-            | Engine::Posixaio
-            | Engine::IoUring
-    );
-    if simulated {
+    if SIMULATED_ENGINES.contains(&spec.engine) {
         return Ok(());
     }
     Err(SetupError::Job {
