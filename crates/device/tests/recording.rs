@@ -76,25 +76,33 @@ fn the_sums_are_those_counted() {
     );
 }
 
+/// The commands that some kind of work was done for.
+fn commands(timeline: &DriveTimeline, work: Work) -> HashSet<u32> {
+    let own = timeline.activities.iter().filter(|a| a.work == work);
+    own.flat_map(|a| timeline.commands_of(a)).copied().collect()
+}
+
 #[test]
 fn every_command_is_seen() {
     let (_, timeline) = recorded("mqsim-ideal", 100, 1000);
     for work in [Work::Sense, Work::DataOut] {
-        let own = timeline.activities.iter().filter(|a| a.work == work);
-        let commands: HashSet<u32> = own.flat_map(|a| timeline.commands_of(a)).copied().collect();
-        assert_eq!(commands, (0..1000).collect(), "{work:?}");
+        assert_eq!(commands(&timeline, work), (0..1000).collect(), "{work:?}");
     }
-    // Writes end in the cache; those whose page was programmed are seen there.
+    // Writes end in the cache; those whose page was programmed are seen there,
+    // and on the bus before, all planes of a command.
     let (_, timeline) = recorded("mqsim-ideal", 0, 4000);
-    let programs = timeline
-        .activities
-        .iter()
-        .filter(|a| a.work == Work::Program);
-    let commands: HashSet<u32> = programs
-        .flat_map(|a| timeline.commands_of(a))
-        .copied()
-        .collect();
-    assert!(commands.len() > 1000, "{}", commands.len());
+    let programmed = commands(&timeline, Work::Program);
+    assert!(programmed.len() > 1000, "{}", programmed.len());
+    assert!(programmed.is_subset(&commands(&timeline, Work::DataIn)));
+}
+
+#[test]
+fn a_disks_buffered_writes_are_seen_when_they_are_written_out() {
+    let (drive, timeline) = recorded("hdd-7200", 0, 1000);
+    let written = commands(&timeline, Work::Transfer);
+    let arm = drive.stats(Nanos(1 << 50)).arm.expect("a disk");
+    assert!(arm.destages > 500, "{}", arm.destages);
+    assert!(written.len() as u64 >= arm.destages, "{}", written.len());
 }
 
 #[test]

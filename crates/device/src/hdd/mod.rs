@@ -180,6 +180,9 @@ impl Hdd {
         if !self.spec.cache.write_back || command.fua {
             // What it overwrites in the buffer must not be written after it.
             self.dirty.remove(command.run);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.forget(command.run);
+            }
             self.queue.push(index);
             return;
         }
@@ -192,12 +195,15 @@ impl Hdd {
     /// Takes waiting writes into the buffer as long as there is room.
     fn admit(&mut self, now_ns: u64) {
         while let Some(&index) = self.stalled.front() {
-            let run = self.commands[index as usize].run;
+            let Active { run, number, .. } = self.commands[index as usize];
             if self.is_filled(run.end - run.start, 1) && !self.dirty.is_empty() {
                 return;
             }
             self.stalled.pop_front();
             self.dirty.add(run);
+            if let (Some(recorder), Some(number)) = (&mut self.recorder, number) {
+                recorder.wrote(run, number);
+            }
             self.finish(now_ns, index);
         }
     }
@@ -332,11 +338,8 @@ impl Hdd {
             self.counts.done.destages += 1;
             self.counts.done.sectors_destaged += run.end - run.start;
         }
-        let number = match work {
-            Work::Read(index) | Work::Write(index) => self.commands[index as usize].number,
-            Work::Destage(_) => None,
-        };
-        let done_ns = self.reach(now_ns, run, write, number);
+        self.record_work(work);
+        let done_ns = self.reach(now_ns, run, write);
         if let Work::Destage(run) = work {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
@@ -352,15 +355,30 @@ impl Hdd {
         self.schedule(done_ns, Event::Arm);
     }
 
+    /// Tells the recorder what the arm begins with.
+    fn record_work(&mut self, work: Work) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        match work {
+            Work::Read(index) | Work::Write(index) => {
+                if let Some(number) = self.commands[index as usize].number {
+                    recorder.serves(number);
+                }
+            }
+            Work::Destage(run) => recorder.empties(run),
+        }
+    }
+
     /// When a run will have passed under the heads, which are then at its end.
-    fn reach(&mut self, now_ns: u64, run: Run, write: bool, number: Option<u32>) -> u64 {
+    fn reach(&mut self, now_ns: u64, run: Run, write: bool) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
         };
         if !write && let Some(end_ns) = self.streams(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
-                recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)], number);
+                recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)]);
             }
             self.counts.stream(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
@@ -369,13 +387,13 @@ impl Hdd {
         let mut at_ns = now_ns;
         for pass in self.blocks.passes(run, write).into_iter().flatten() {
             self.counts.done.blocks_completed += (write && !pass.write) as u64;
-            at_ns = self.pass(at_ns, pass, number);
+            at_ns = self.pass(at_ns, pass);
         }
         at_ns
     }
 
     /// Moves the heads to some blocks and over them; when that is done.
-    fn pass(&mut self, now_ns: u64, pass: Pass, number: Option<u32>) -> u64 {
+    fn pass(&mut self, now_ns: u64, pass: Pass) -> u64 {
         let run = pass.run;
         let access = self
             .mechanics
@@ -388,7 +406,7 @@ impl Hdd {
                 (Did::Rotate, access.rotation_ns),
                 (Did::Transfer, access.transfer_ns),
             ];
-            recorder.arm(now_ns, &steps, number);
+            recorder.arm(now_ns, &steps);
         }
         self.mechanics.move_to(run.end - 1);
         now_ns + access.positioning_ns() + access.transfer_ns
@@ -624,6 +642,9 @@ impl Device for Hdd {
         self.ahead = None;
         self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
         self.dirty = Dirty::default();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_all();
+        }
         self.stalled.clear();
         self.flushes.clear();
         self.link_ns = now.0;

@@ -2,11 +2,17 @@
 
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
+use super::buffer::Run;
+
 /// What was seen and not taken yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorder {
     seen: DriveTimeline,
     next_command: u32,
+    /// Whose data is in the buffer and not on the platters yet.
+    written: Vec<(Run, u32)>,
+    /// The commands that the arm works for.
+    served: Vec<u32>,
 }
 
 impl Recorder {
@@ -16,13 +22,43 @@ impl Recorder {
         self.next_command - 1
     }
 
-    /// The arm does one thing after the other, each for so long, for a command
-    /// or to empty the buffer.
-    pub(super) fn arm(&mut self, now_ns: u64, steps: &[(Work, u64)], command: Option<u32>) {
+    /// A command's data is in the buffer.
+    pub(super) fn wrote(&mut self, run: Run, command: u32) {
+        self.written.push((run, command));
+    }
+
+    /// Data in the buffer will not be written from there.
+    pub(super) fn forget(&mut self, run: Run) {
+        let within = |of: &Run| run.start <= of.start && of.end <= run.end;
+        self.written.retain(|(of, _)| !within(of));
+    }
+
+    /// Nothing in the buffer will be written.
+    pub(super) fn forget_all(&mut self) {
+        self.written.clear();
+    }
+
+    /// What the arm does next is for a command.
+    pub(super) fn serves(&mut self, command: u32) {
+        self.served.clear();
+        self.served.push(command);
+    }
+
+    /// What the arm does next empties the buffer of a run.
+    pub(super) fn empties(&mut self, run: Run) {
+        let overlap = |of: &Run| of.start < run.end && run.start < of.end;
+        let written = self.written.iter().filter(|(of, _)| overlap(of));
+        self.served.clear();
+        self.served.extend(written.map(|(_, command)| *command));
+        self.forget(run);
+    }
+
+    /// The arm does one thing after the other, each for so long.
+    pub(super) fn arm(&mut self, now_ns: u64, steps: &[(Work, u64)]) {
         let mut start_ns = now_ns;
         for &(work, ns) in steps.iter().filter(|(_, ns)| *ns > 0) {
             let first_command = self.seen.commands.len() as u32;
-            self.seen.commands.extend(command);
+            self.seen.commands.extend_from_slice(&self.served);
             self.seen.activities.push(Activity {
                 part: 0,
                 work,
@@ -30,7 +66,7 @@ impl Recorder {
                 start_ns,
                 end_ns: start_ns + ns,
                 first_command,
-                commands: command.is_some() as u32,
+                commands: self.served.len() as u32,
             });
             start_ns += ns;
         }

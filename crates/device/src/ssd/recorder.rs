@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use blklab_stats::{Activity, DrivePart, DriveTimeline, Work};
+use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
 use super::op::{NONE, Op};
 
@@ -73,29 +73,51 @@ impl Recorder {
         self.writers.clear();
     }
 
-    /// A channel was or will be at work on an operation.
-    pub(crate) fn on_channel(&mut self, channel: u32, work: Work, span_ns: (u64, u64), op: &Op) {
+    /// A channel was or will be at work on operations, one a plane.
+    pub(crate) fn on_channel<'a>(
+        &mut self,
+        channel: u32,
+        work: Work,
+        span_ns: (u64, u64),
+        ops: impl Iterator<Item = &'a Op>,
+    ) {
         let part = self.channel_parts[channel as usize];
-        self.add(part, work, span_ns, op);
+        self.add(part, work, span_ns, ops);
     }
 
-    /// A unit has worked on an operation.
-    pub(crate) fn on_unit(&mut self, unit: u32, work: Work, span_ns: (u64, u64), op: &Op) {
+    /// A unit has worked on operations, one a plane.
+    pub(crate) fn on_unit<'a>(
+        &mut self,
+        unit: u32,
+        work: Work,
+        span_ns: (u64, u64),
+        ops: impl Iterator<Item = &'a Op>,
+    ) {
         let part = self.unit_parts[unit as usize];
-        self.add(part, work, span_ns, op);
+        self.add(part, work, span_ns, ops);
     }
 
-    fn add(&mut self, part: u32, work: Work, (start_ns, end_ns): (u64, u64), op: &Op) {
+    fn add<'a>(
+        &mut self,
+        part: u32,
+        work: Work,
+        (start_ns, end_ns): (u64, u64),
+        ops: impl Iterator<Item = &'a Op>,
+    ) {
         let first_command = self.seen.commands.len() as u32;
-        if op.command != NONE {
-            self.seen.commands.push(op.command);
-        } else if let Some(writers) = op.page_record().and_then(|r| self.writers.get(&r)) {
-            self.seen.commands.extend(writers);
+        let mut cause = Cause::Host;
+        for op in ops {
+            cause = op.cause();
+            if op.command != NONE {
+                self.seen.commands.push(op.command);
+            } else if let Some(writers) = op.page_record().and_then(|r| self.writers.get(&r)) {
+                self.seen.commands.extend(writers);
+            }
         }
         self.seen.activities.push(Activity {
             part,
             work,
-            cause: op.cause(),
+            cause,
             start_ns,
             end_ns,
             first_command,

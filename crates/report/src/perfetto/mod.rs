@@ -241,7 +241,7 @@ fn write_drive(
         let known = disk.drive.commands_of(activity).iter();
         let served = known.filter_map(|command| requests.by_command.get(*command as usize));
         let flows = served.map(|request| flows.of(*request)).collect();
-        put(&mut slices[activity.part as usize], activity, flows);
+        slices[activity.part as usize].push(activity_slice(activity, flows));
     }
     let mut shown: Vec<Track> = Vec::new();
     for (part, slices) in parts.iter().zip(slices) {
@@ -252,21 +252,13 @@ fn write_drive(
     }
 }
 
-/// Adds an activity; those of several planes at once are one slice.
-fn put(slices: &mut Vec<Slice>, activity: &Activity, mut flows: Vec<u64>) {
-    let span_ns = (activity.start_ns, activity.end_ns);
-    if let Some(last) = slices.last_mut()
-        && (last.start_ns, last.end_ns) == span_ns
-    {
-        last.flows.append(&mut flows);
-        return;
-    }
+fn activity_slice(activity: &Activity, flows: Vec<u64>) -> Slice {
     let cause = match activity.cause {
         Cause::Host => "host",
         Cause::Collection => "garbage collection",
         Cause::Map => "map",
     };
-    slices.push(Slice {
+    Slice {
         start_ns: activity.start_ns,
         end_ns: activity.end_ns,
         name: match activity.cause {
@@ -275,5 +267,5 @@ fn put(slices: &mut Vec<Slice>, activity: &Activity, mut flows: Vec<u64>) {
         },
         flows,
         facts: vec![("for", Fact::Text(cause.to_string()))],
-    });
+    }
 }

@@ -42,15 +42,8 @@ impl Backend {
         };
         unit.commands += 1;
         self.counts.cache_programs += 1;
-        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
-        if let Some(recorder) = &mut self.recorder {
-            recorder.on_channel(
-                channel_index,
-                Work::DataIn,
-                span_ns,
-                &self.ops[group.head()],
-            );
-        }
+        let channel_index = unit.channel;
+        self.record_channel(now_ns, channel_index, Work::DataIn, group);
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
         }

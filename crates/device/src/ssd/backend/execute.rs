@@ -38,7 +38,7 @@ impl Backend {
         if kind != OpKind::Read {
             unit.writing.begin(now_ns);
         }
-        let (channel_index, span_ns) = (unit.channel, (now_ns, channel.free_ns));
+        let channel_index = unit.channel;
         let lane = match kind {
             OpKind::Read => Lane::READ,
             _ => Lane::CHANGE,
@@ -47,13 +47,11 @@ impl Backend {
         if self.flash.cache_program {
             self.offer_next_program(now_ns, unit_index);
         }
-        if let Some(recorder) = &mut self.recorder {
-            let work = match kind {
-                OpKind::Program => Work::DataIn,
-                _ => Work::Command,
-            };
-            recorder.on_channel(channel_index, work, span_ns, &self.ops[group.head()]);
-        }
+        let work = match kind {
+            OpKind::Program => Work::DataIn,
+            _ => Work::Command,
+        };
+        self.record_channel(now_ns, channel_index, work, group);
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
         }

@@ -328,7 +328,8 @@ impl Backend {
         let span_ns = (now_ns, channel.free_ns);
         self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
         if let Some(recorder) = &mut self.recorder {
-            recorder.on_channel(channel_index, Work::DataOut, span_ns, &self.ops[index]);
+            let carried = std::iter::once(&self.ops[index]);
+            recorder.on_channel(channel_index, Work::DataOut, span_ns, carried);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use blklab_stats::Work;
 
-use super::super::op::{NONE, OpKind};
+use super::super::op::{List, NONE, OpKind};
 use super::super::recorder::Recorder;
 use super::super::spec::Interleave;
 use super::Backend;
@@ -56,10 +56,16 @@ impl Backend {
             OpKind::Program => Work::Program,
             OpKind::Erase => Work::Erase,
         };
-        let mut index = unit.group.head();
-        while index != NONE {
-            recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), &self.ops[index]);
-            index = self.ops[index].next;
+        let ops = self.ops.iter(unit.group);
+        recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), ops);
+    }
+
+    /// Writes down that a channel carries a group until it is free.
+    #[inline]
+    pub(super) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
+        if let Some(recorder) = &mut self.recorder {
+            let span_ns = (now_ns, self.channels[channel as usize].free_ns);
+            recorder.on_channel(channel, work, span_ns, self.ops.iter(group));
         }
     }
 }
