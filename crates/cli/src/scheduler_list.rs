@@ -79,7 +79,11 @@ fn apply(set: &str, list: &mut [Listed]) -> Result<(), Failure> {
     })?;
     let names: Vec<String> = list.iter().map(|l| l.name.clone()).collect();
     if !names.iter().any(|name| name == scheduler) {
-        let hint = hint(scheduler, names.iter().map(String::as_str));
+        // A scheduler that there is was meant.
+        let hint = match blklab_elevator::find(scheduler) {
+            Some(_) => String::new(),
+            None => hint(scheduler, names.iter().map(String::as_str)),
+        };
         let names = names.join(", ");
         return Err(Failure::mistake(format!(
             "--set {set}: {scheduler} is not among the schedulers of this run ({names}){hint}"

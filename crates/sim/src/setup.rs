@@ -145,7 +145,7 @@ impl SchedulerChoice {
         };
         let number: i64 = value
             .parse()
-            .map_err(|_| fault(format!("{value} is no number; legal is {}", t.range())))?;
+            .map_err(|_| fault(format!("found {value:?}; legal is {}", t.range())))?;
         if !(t.min..=t.max).contains(&number) {
             return Err(fault(TunableError::Range(*t, number).to_string()));
         }

@@ -186,13 +186,6 @@ impl Ops {
         self.slots[index as usize].next = self.free;
         self.free = index;
     }
-
-    /// The operations of a list, first to last.
-    pub(crate) fn iter(&self, list: List) -> impl Iterator<Item = &Op> {
-        let some = |index: u32| (index != NONE).then_some(index);
-        std::iter::successors(some(list.head), move |index| some(self[*index].next))
-            .map(|index| &self[index])
-    }
 }
 
 impl std::ops::Index<u32> for Ops {

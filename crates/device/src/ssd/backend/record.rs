@@ -56,7 +56,7 @@ impl Backend {
             OpKind::Program => Work::Program,
             OpKind::Erase => Work::Erase,
         };
-        let ops = self.ops.iter(unit.group);
+        let ops = self.ops.of(unit.group);
         recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), ops);
     }
 
@@ -65,7 +65,7 @@ impl Backend {
     pub(super) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
         if let Some(recorder) = &mut self.recorder {
             let span_ns = (now_ns, self.channels[channel as usize].free_ns);
-            recorder.on_channel(channel, work, span_ns, self.ops.iter(group));
+            recorder.on_channel(channel, work, span_ns, self.ops.of(group));
         }
     }
 }
