@@ -4,7 +4,7 @@ use blklab_blk::{Nanos, RequestId, RqList, SchedCtx};
 
 use super::mark::{Class, Mark};
 use super::tunables::{DIE_DEPTH, OVERTAKE, READ_LEAD, READS_RUN, WRITE_RUN, WRITE_SHARE};
-use super::{Ac2, ELV_CAME, LIGHT_RECENT, READ, READS_RECENT, WRITE, is_recent};
+use super::{Ac2, ELV_CAME, READ, READS_RECENT, WRITE, is_recent};
 
 impl Ac2 {
     /// The first of each kind's oldest that is late.
@@ -52,7 +52,7 @@ impl Ac2 {
             return self.dies[die][Class::Light as usize].front();
         }
         let most = self.tunables.at(DIE_DEPTH);
-        let light_may_come = most > 0 && is_recent(self.last_light, ctx.now, LIGHT_RECENT);
+        let light_may_come = most > 0 && self.light_may_come(ctx.now);
         let may_go = |id: &RequestId| {
             !light_may_come || (self.loads.load[Mark::of(&ctx.rqs[*id]).die()] as i64) < most
         };

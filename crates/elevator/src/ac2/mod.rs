@@ -18,11 +18,12 @@
 //!   longer one has waited, the more load it may add to. So who comes later goes
 //!   before it only while that is worth it, and the tail stays near that of the
 //!   order of arrival.
-//! - *Light submitters first.* A read of a submitter that has no more than
-//!   `light_depth` requests outstanding goes before those of deeper ones: it
-//!   costs them one place, and spares it their whole queue. While there are such,
-//!   deeper ones' reads wait in the scheduler, where they can be passed, rather
-//!   than on a die that has `die_depth` requests in the drive and works anyway.
+//! - *Light submitters first.* A read of a submitter that has had no more than
+//!   `light_depth` requests outstanding at its last 16 goes before those of deeper
+//!   ones: it costs them one place, and spares it their whole queue. While there
+//!   are such, deeper ones' reads wait in the scheduler, where they can be passed,
+//!   rather than in a drive that has `die_depth` requests for their die and is
+//!   kept busy by them: one at work and one to follow.
 //! - *Streams.* A submitter's third request in a row where the last one ended is
 //!   a stream. Its requests go in order of arrival: that keeps the drive's own
 //!   striping, its read-ahead and its erase blocks as they would be.
@@ -37,7 +38,8 @@
 //!   it has queued, and writes held back only cost.
 //! - *Tags.* Where there are reads, and where their submitter has more than an
 //!   even share of the scheduler's tags, writes take no more than `tag_share` of
-//!   them, so that others find one.
+//!   them, so that others find one; and so do deep submitters' reads while there
+//!   are light ones, which would wait for a tag as long as for the drive.
 //! - *Deadlines.* As AC: four kinds, each in order of arrival; every
 //!   `batch_limit` dispatches the heads are looked at, and the first that is late
 //!   goes.
@@ -75,6 +77,10 @@ const KINDS: usize = 2;
 /// Requests in a row where the last one ended, after which the next is of a
 /// stream.
 const STREAM_RUN: u32 = 2;
+/// After a request with more than `light_depth` outstanding, so many with no more
+/// make its submitter light again. One that gets few tags has little outstanding
+/// at times without being light.
+const DEEP_RUN: u32 = 16;
 /// How long reads count as seen of late.
 const READS_RECENT: Nanos = Nanos::from_millis(10);
 /// How long light submitters do: they think between their reads.
@@ -84,11 +90,12 @@ const LIGHT_RECENT: Nanos = Nanos::from_millis(100);
 /// write's is its bundle's.
 const ELV_CAME: usize = 1;
 
-/// Who submits: how much it has outstanding, and where its last request of each
-/// direction ended.
+/// Who submits: how much it has outstanding, for how many more requests it counts
+/// as deep, and where its last request of each direction ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Submitter {
     outstanding: u32,
+    deep_for: u32,
     last_end: [u64; 2],
     in_a_row: [u32; 2],
     exited: bool,
@@ -123,6 +130,7 @@ pub struct Ac2 {
     /// Reads of deep submitters that came, and that left, so far.
     deep_came: u32,
     deep_left: u32,
+    last_enqueue: Nanos,
     last_read: Option<Nanos>,
     last_light: Option<Nanos>,
     /// Reads and writes in a row.
@@ -161,6 +169,7 @@ impl Ac2 {
             in_drive: [0; 2],
             deep_came: 0,
             deep_left: 0,
+            last_enqueue: Nanos::ZERO,
             last_read: None,
             last_light: None,
             run: [0; 2],
@@ -192,12 +201,26 @@ impl Ac2 {
         submitter.is_some_and(|s| s.outstanding * self.active > self.info.nr_requests)
     }
 
+    fn leaves_tags_to_light_ones(&self, submitter: SubmitterId) -> bool {
+        let submitter = self.submitters.get(&(submitter.0 as u64));
+        submitter.is_some_and(|s| s.deep_for > 0) && self.light_may_come(self.last_enqueue)
+    }
+
+    /// Whether a light submitter has read of late.
+    fn light_may_come(&self, now: Nanos) -> bool {
+        is_recent(self.last_light, now, LIGHT_RECENT)
+    }
+
     /// Notes a submitter's request; its class.
     fn classify(&mut self, rq: &Request) -> Class {
         let dir = rq.is_write() as usize;
         let submitter = self.submitters.entry(rq.submitter.0 as u64).or_default();
         self.active += (submitter.outstanding == 0) as u32;
         submitter.outstanding += 1;
+        submitter.deep_for = match submitter.outstanding as i64 > self.tunables.at(LIGHT_DEPTH) {
+            true => DEEP_RUN,
+            false => submitter.deep_for.saturating_sub(1),
+        };
         let follows = submitter.last_end[dir] == rq.sector.0;
         submitter.last_end[dir] = rq.end().0;
         submitter.in_a_row[dir] = if follows {
@@ -209,7 +232,7 @@ impl Ac2 {
             Class::Stream
         } else if dir == WRITE {
             Class::Block
-        } else if submitter.outstanding as i64 <= self.tunables.at(LIGHT_DEPTH) {
+        } else if submitter.deep_for == 0 {
             Class::Light
         } else {
             Class::Deep
@@ -220,6 +243,7 @@ impl Ac2 {
         let rq = &ctx.rqs[id];
         let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
         let (class, die) = (self.classify(rq), self.die_of(rq.sector.0));
+        self.last_enqueue = ctx.now;
         let expire = Nanos::from_millis(self.tunables.at(EXPIRE + 2 * dir + kind) as u64);
         let block = rq.sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
         ctx.rqs[id].fifo_time = ctx.now.saturating_add(expire);
@@ -340,13 +364,17 @@ impl Elevator for Ac2 {
     }
 
     /// Writes leave a part of the tags to reads where there are any, and to the
-    /// others where their submitter has more than an even share.
+    /// others where their submitter has more than an even share. Deep submitters'
+    /// reads leave it to light ones.
     fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
-        if !bio.op.is_write() {
-            return None;
-        }
-        let reads = self.in_drive[READ] > 0 || self.has_reads();
-        if bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter) {
+        let may_have_all = match bio.op.is_write() {
+            false => !self.leaves_tags_to_light_ones(bio.submitter),
+            true => {
+                let reads = self.in_drive[READ] > 0 || self.has_reads();
+                bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter)
+            }
+        };
+        if may_have_all {
             return None;
         }
         let share = self.tunables.at(TAG_SHARE) as u32;

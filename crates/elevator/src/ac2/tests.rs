@@ -103,13 +103,51 @@ fn deep_submitters_do_not_fill_dies_that_light_ones_read_from() {
     for row in 0..80 {
         rig.insert(&read(0, row % 8, 100 + row));
     }
-    // One went, and four go to each other die and three to that one.
+    // One went, and two go to each other die and one to that one.
     let sent = rig.drain();
-    assert_eq!(sent.len(), 31);
+    assert_eq!(sent.len(), 15);
     let light = rig.insert(&read(2, 0, 51));
     assert_eq!(rig.dispatch(), light);
     rig.pass_ms(100);
-    assert_eq!(rig.drain().len(), 80 - 31);
+    assert_eq!(rig.drain().len(), 80 - 15);
+}
+
+#[test]
+fn a_deep_submitter_with_little_outstanding_is_not_light_at_once() {
+    let mut rig = rig();
+    rig.insert(&read(0, 0, 1));
+    rig.insert(&read(0, 1, 1));
+    let sent = rig.drain();
+    sent.into_iter().for_each(|id| rig.complete(id));
+    let light = rig.count("reads of light submitters");
+    for row in 0..DEEP_RUN as u64 + 4 {
+        let id = rig.insert(&read(0, 2, 10 + row)).unwrap();
+        rig.dispatch();
+        rig.complete(id);
+    }
+    assert_eq!(rig.count("reads of light submitters"), light + 5);
+}
+
+#[test]
+fn deep_submitters_reads_leave_tags_to_light_ones() {
+    let mut rig = rig();
+    let limit = |rig: &mut Rig, submitter| {
+        let bio = read(submitter, 0, 0);
+        rig.elevator.limit_depth_for(&bio)
+    };
+    for row in 0..20 {
+        rig.insert(&read(0, row % 8, row));
+    }
+    assert_eq!(limit(&mut rig, 0), None);
+    rig.drain();
+    rig.insert(&read(1, 0, 99));
+    rig.dispatch();
+    // Of 256.
+    assert_eq!(limit(&mut rig, 0), Some(192));
+    assert_eq!(limit(&mut rig, 1), None);
+    rig.pass_ms(100);
+    rig.insert(&read(0, 0, 30));
+    assert_eq!(limit(&mut rig, 0), None);
 }
 
 #[test]

@@ -86,13 +86,13 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Percent,
         (1, 100),
         75,
-        "part of the scheduler's tags that writes may take while there are reads, or whose submitter has more than an even share",
+        "part of the scheduler's tags for writes while there are reads or whose submitter has more than an even share, and for deep submitters' reads while there are light ones",
     ),
     Tunable::new(
         "die_depth",
         Unit::Count,
         COUNT,
-        4,
+        2,
         "requests on a die in the drive with which deep submitters' reads wait while there are light ones; 0: never",
     ),
     Tunable::new(
