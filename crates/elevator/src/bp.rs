@@ -21,15 +21,12 @@
 //! - Reads have no deadline: they go by arrival, and writes go before them for
 //!   one batch at a time.
 
-use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit,
-};
+use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
 
-use crate::admit::admit;
 use crate::bundles::Bundles;
 use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::single_queue::Policy;
 
 const WRITE_EXPIRE: usize = 0;
 const WRITES_STARVED: usize = 1;
@@ -81,17 +78,12 @@ pub struct Bp {
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     blocks: Bundles,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     dir: usize,
     batching: i64,
     starved: i64,
     crossings: u64,
     batches: u64,
-    switches: u64,
     expired: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Bp {
@@ -101,29 +93,14 @@ impl Bp {
             tunables: Tunables::new(TUNABLES),
             fifo: Fifos::default(),
             blocks: Bundles::default(),
-            dispatch: RqList::new(),
             dir: READ,
             // The first request starts a batch.
             batching: i64::MAX,
             starved: 0,
             crossings: 0,
             batches: 0,
-            switches: 0,
             expired: 0,
-            merged: 0,
-            dispatched: 0,
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
-            let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
-            ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
-            self.blocks.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
     }
 
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -157,7 +134,6 @@ impl Bp {
         let dir = self.choose_direction()?;
         self.batches += 1;
         self.batching = 0;
-        self.switches += (dir != self.dir) as u64;
         self.dir = dir;
         if dir == WRITE && self.oldest_write_is_late(ctx) {
             self.expired += 1;
@@ -191,78 +167,62 @@ impl Bp {
     }
 }
 
-impl Elevator for Bp {
-    fn name(&self) -> &'static str {
-        "bp"
+impl Policy for Bp {
+    const NAME: &'static str = "bp";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        if dir == WRITE {
+            let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
+            ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
+            self.blocks.add(ctx.rqs, id, block);
+        }
+        self.fifo.push_back(ctx, id, dir);
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        Some(id)
+    }
+
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.blocks.prev(ctx.rqs, id);
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        if rqs[id].is_write() {
+            return self.blocks.prev(rqs, id);
         }
-        self.fifo.prev(ctx.rqs, id)
+        self.fifo.prev(rqs, id)
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.blocks.next(ctx.rqs, id);
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        if rqs[id].is_write() {
+            return self.blocks.next(rqs, id);
         }
-        self.fifo.next(ctx.rqs, id)
+        self.fifo.next(rqs, id)
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.dispatch.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => {
-                let id = self.choose(ctx)?;
-                self.remove(ctx, id);
-                id
-            }
-        };
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || !self.fifo.is_empty()
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("batches", self.batches),
             ("blocks entered", self.crossings),
-            ("direction switches", self.switches),
             ("expired deadlines", self.expired),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }
@@ -271,10 +231,11 @@ impl Elevator for Bp {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Bio, Op, Sector};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Bp::new()))
+        Rig::new(SingleQueue::of(Bp::new()))
     }
 
     /// Blocks of 1024 sectors.

@@ -21,12 +21,11 @@
 use std::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqFlags, RqList, SchedCtx, SortList,
-    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
+    Bio, MergeKind, Nanos, RequestId, Requests, RqList, SchedCtx, SortList, Tunable, Tunables, Unit,
 };
 
-use crate::admit::admit;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::single_queue::Policy;
 
 pub(crate) const READ_EXPIRE: usize = 0;
 pub(crate) const WRITE_EXPIRE: usize = 1;
@@ -91,16 +90,10 @@ pub struct Deadline {
     fifo: [RqList; 2],
     /// The request behind the last one dispatched, in its direction only.
     next_rq: [Option<RequestId>; 2],
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
-    last_dir: usize,
     batching: i64,
     starved: u32,
     batches: u64,
-    switches: u64,
     expired: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Deadline {
@@ -111,15 +104,10 @@ impl Deadline {
             sorted: Default::default(),
             fifo: Default::default(),
             next_rq: [None; 2],
-            dispatch: RqList::new(),
-            last_dir: READ,
             batching: 0,
             starved: 0,
             batches: 0,
-            switches: 0,
             expired: 0,
-            merged: 0,
-            dispatched: 0,
         }
     }
 
@@ -171,16 +159,18 @@ impl Deadline {
         let late = self.oldest_is_late(ctx, oldest);
         self.expired += late as u64;
         self.batches += 1;
-        self.switches += (dir != self.last_dir) as u64;
-        self.last_dir = dir;
         self.batching = 0;
         match self.next_rq[dir] {
             Some(ahead) if !late => Some(ahead),
             _ => Some(oldest),
         }
     }
+}
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+impl Policy for Deadline {
+    const NAME: &'static str = "deadline";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let expire = msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
         ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
@@ -188,26 +178,29 @@ impl Deadline {
         self.fifo[dir].push_back(ctx.rqs, id);
         ctx.merge.add(ctx.rqs, id);
     }
-}
 
-impl Elevator for Deadline {
-    fn name(&self) -> &'static str {
-        "deadline"
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
+        let id = match ahead {
+            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
+            _ => self.start_batch(ctx)?,
+        };
+        self.batching += 1;
+        let dir = ctx.rqs[id].is_write() as usize;
+        self.next_rq = [None; 2];
+        self.next_rq[dir] = Some(id);
+        self.remove(ctx, id);
+        Some(id)
     }
 
-    fn request_merge(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        bio: &Bio,
-    ) -> Option<(RequestId, MergeKind)> {
+    fn behind(&self, bio: &Bio) -> Option<RequestId> {
         if self.tunables.at(FRONT_MERGES) == 0 {
             return None;
         }
-        let id = self.sorted[bio.op.is_write() as usize].find(bio.end())?;
-        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+        self.sorted[bio.op.is_write() as usize].find(bio.end())
     }
 
-    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+    fn grown(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
         if kind == MergeKind::Front && ctx.rqs[id].is_sorted() {
             let sorted = &mut self.sorted[ctx.rqs[id].is_write() as usize];
             sorted.remove(ctx.rqs, id);
@@ -216,8 +209,7 @@ impl Elevator for Deadline {
     }
 
     /// The survivor takes over the earlier deadline together with its place.
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
             let dir = ctx.rqs[id].is_write() as usize;
             self.fifo[dir].inherit_deadline(ctx.rqs, id, next);
@@ -225,49 +217,16 @@ impl Elevator for Deadline {
         self.remove(ctx, next);
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sorted[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.sorted[rqs[id].is_write() as usize].prev(rqs, id)
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sorted[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.sorted[rqs[id].is_write() as usize].next(rqs, id)
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
-            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-            return Some(id);
-        }
-        let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
-        let id = match ahead {
-            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
-            _ => self.start_batch(ctx)?,
-        };
-        self.batching += 1;
-        self.dispatched += 1;
-        let dir = ctx.rqs[id].is_write() as usize;
-        self.next_rq = [None; 2];
-        self.next_rq[dir] = Some(id);
-        self.remove(ctx, id);
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
+    fn is_empty(&self) -> bool {
+        self.fifo.iter().all(RqList::is_empty)
     }
 
     fn tunables(&self) -> &Tunables {
@@ -279,8 +238,8 @@ impl Elevator for Deadline {
         Some(i64::MIN..=i64::MAX)
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -293,10 +252,7 @@ impl Elevator for Deadline {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("batches", self.batches),
-            ("direction switches", self.switches),
             ("expired deadlines", self.expired),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }
@@ -305,10 +261,11 @@ impl Elevator for Deadline {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Op, Sector};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Deadline::new()))
+        Rig::new(SingleQueue::of(Deadline::new()))
     }
 
     fn add(rig: &mut Rig, op: Op, sector: u64) -> RequestId {

@@ -31,13 +31,10 @@
 
 use std::collections::VecDeque;
 
-use blklab_blk::{
-    Bio, Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit,
-};
+use blklab_blk::{Bio, Nanos, RequestId, Requests, RqList, SchedCtx, Tunable, Tunables, Unit};
 
-use crate::admit::admit;
 use crate::id_map::IdMap;
+use crate::single_queue::Policy;
 
 const TIMESLICE: usize = 0;
 const READ_PREFERENCE: usize = 1;
@@ -132,13 +129,9 @@ pub struct Fios {
     wake: Option<Nanos>,
     /// The hardware queues are to be run.
     kick: Option<Nanos>,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     epochs: u64,
     writes_held: u64,
     waits: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Fios {
@@ -160,12 +153,9 @@ impl Fios {
             epoch_wait_left_ns: 0,
             wake: None,
             kick: None,
-            dispatch: RqList::new(),
             epochs: 0,
             writes_held: 0,
             waits: 0,
-            merged: 0,
-            dispatched: 0,
         };
         new.epoch_wait_left_ns = new.worth_waiting(new.slice_ns() as u64);
         new
@@ -224,17 +214,6 @@ impl Fios {
         } else {
             self.exhausted[dir].push_back(id);
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let task = self.task(ctx.rqs[id].submitter.0);
-        let dir = ctx.rqs[id].is_write() as usize;
-        ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
-        self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-        self.queued += 1;
-        self.expected.retain(|&expected| expected != task);
-        self.list(task, dir);
     }
 
     /// Takes a queued request out; one that merges while it is being inserted
@@ -407,62 +386,49 @@ impl Fios {
     }
 }
 
-impl Elevator for Fios {
-    fn name(&self) -> &'static str {
-        "fios"
+impl Policy for Fios {
+    const NAME: &'static str = "fios";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let task = self.task(ctx.rqs[id].submitter.0);
+        let dir = ctx.rqs[id].is_write() as usize;
+        ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
+        self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        self.queued += 1;
+        self.expected.retain(|&expected| expected != task);
+        self.list(task, dir);
+    }
+
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let (task, dir) = self.choose(ctx.now)?;
+        self.send(ctx, task, dir)
     }
 
     /// Only inside a task, so that each pays for what serves it.
-    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
-        ctx.rqs[id].submitter == bio.submitter
+    fn allows_merge(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
+        rqs[id].submitter == bio.submitter
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.merged += 1;
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
         self.remove(ctx, next);
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
-        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let task = rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[rqs[id].is_write() as usize].prev(rqs, id)
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
-        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let task = rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[rqs[id].is_write() as usize].next(rqs, id)
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn is_empty(&self) -> bool {
+        self.queued == 0
     }
 
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.dispatch.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => {
-                let (task, dir) = self.choose(ctx.now)?;
-                self.send(ctx, task, dir)?
-            }
-        };
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.queued > 0
-    }
-
-    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn completed(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if let Some(task) = self.charge(ctx, id) {
             ctx.rqs[id].elv[ELV_STATE] = 0;
             if !ctx.rqs[id].is_write() {
@@ -475,7 +441,7 @@ impl Elevator for Fios {
     }
 
     /// It was in the drive for nothing; what that cost is charged all the same.
-    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn requeued(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if self.charge(ctx, id).is_some() {
             ctx.rqs[id].elv[ELV_STATE] = 0;
         }
@@ -489,9 +455,9 @@ impl Elevator for Fios {
         }
     }
 
-    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
-        let woken = self.wake.take_if(|at| *at <= ctx.now).is_some();
+    fn timer(&mut self, now: Nanos) -> bool {
+        let kicked = self.kick.take_if(|at| *at <= now).is_some();
+        let woken = self.wake.take_if(|at| *at <= now).is_some();
         kicked || woken
     }
 
@@ -499,8 +465,8 @@ impl Elevator for Fios {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -508,8 +474,6 @@ impl Elevator for Fios {
             ("epochs", self.epochs),
             ("times writes were held", self.writes_held),
             ("times waited for a task", self.waits),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }
@@ -518,10 +482,11 @@ impl Elevator for Fios {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Op, Sector, SubmitterId};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Fios::new()))
+        Rig::new(SingleQueue::of(Fios::new()))
     }
 
     fn bio(task: u32, op: Op, sector: u64) -> Bio {

@@ -19,13 +19,11 @@
 //! - There is no deadline: with `read_preference` reads may starve writes. STB
 //!   came to mend that.
 
-use blklab_blk::{
-    Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables, Unit,
-};
+use blklab_blk::{RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
 
-use crate::admit::admit;
 use crate::bundles::Bundles;
 use crate::fifos::Fifos;
+use crate::single_queue::Policy;
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -59,13 +57,7 @@ pub struct Irbw {
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     bundles: Bundles,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     sent_bundles: u64,
-    last_dir: usize,
-    switches: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Irbw {
@@ -75,22 +67,8 @@ impl Irbw {
             tunables: Tunables::new(TUNABLES),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
-            dispatch: RqList::new(),
             sent_bundles: 0,
-            last_dir: READ,
-            switches: 0,
-            merged: 0,
-            dispatched: 0,
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
-            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
     }
 
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -131,79 +109,56 @@ impl Irbw {
     }
 }
 
-impl Elevator for Irbw {
-    fn name(&self) -> &'static str {
-        "irbw"
-    }
+impl Policy for Irbw {
+    const NAME: &'static str = "irbw";
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.merged += 1;
-        self.remove(ctx, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.bundles.prev(ctx.rqs, id);
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        if dir == WRITE {
+            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
+            self.bundles.add(ctx.rqs, id, block);
         }
-        self.fifo.prev(ctx.rqs, id)
+        self.fifo.push_back(ctx, id, dir);
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.bundles.next(ctx.rqs, id);
-        }
-        self.fifo.next(ctx.rqs, id)
-    }
-
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.dispatch.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => {
-                let id = self.choose(ctx)?;
-                self.remove(ctx, id);
-                let dir = ctx.rqs[id].is_write() as usize;
-                self.switches += (dir != self.last_dir) as u64;
-                self.last_dir = dir;
-                id
-            }
-        };
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
         Some(id)
     }
 
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || !self.fifo.is_empty()
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.remove(ctx, next);
+    }
+
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        if rqs[id].is_write() {
+            return self.bundles.prev(rqs, id);
+        }
+        self.fifo.prev(rqs, id)
+    }
+
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        if rqs[id].is_write() {
+            return self.bundles.next(rqs, id);
+        }
+        self.fifo.next(rqs, id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("bundles", self.sent_bundles),
-            ("direction switches", self.switches),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
-        ]
+        vec![("bundles", self.sent_bundles)]
     }
 }
 
@@ -211,10 +166,11 @@ impl Elevator for Irbw {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Bio, Op, Sector};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Irbw::new()))
+        Rig::new(SingleQueue::of(Irbw::new()))
     }
 
     /// Blocks of 1024 sectors.

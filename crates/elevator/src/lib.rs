@@ -25,6 +25,7 @@ mod noop;
 mod registry;
 #[cfg(test)]
 mod rig;
+mod single_queue;
 mod sio;
 mod stb;
 

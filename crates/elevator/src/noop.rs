@@ -11,11 +11,9 @@
 //! that the driver takes from. The driver asks only when that queue is empty,
 //! so the sort never had anything to sort, and there is none here.
 
-use blklab_blk::{
-    Elevator, InsertAt, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables,
-};
+use blklab_blk::{RequestId, Requests, RqList, SchedCtx, Tunable, Tunables};
 
-use crate::admit::admit;
+use crate::single_queue::Policy;
 
 /// It has none.
 pub const TUNABLES: &[Tunable] = &[];
@@ -27,10 +25,6 @@ const ELV_QUEUED: usize = 0;
 pub struct Noop {
     tunables: Tunables,
     queue: RqList,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Noop {
@@ -39,26 +33,27 @@ impl Noop {
         Noop {
             tunables: Tunables::new(TUNABLES),
             queue: RqList::new(),
-            dispatch: RqList::new(),
-            merged: 0,
-            dispatched: 0,
         }
     }
+}
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+impl Policy for Noop {
+    const NAME: &'static str = "noop";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.rqs[id].elv[ELV_QUEUED] = 1;
         self.queue.push_back(ctx.rqs, id);
         ctx.merge.add(ctx.rqs, id);
     }
-}
 
-impl Elevator for Noop {
-    fn name(&self) -> &'static str {
-        "noop"
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.queue.pop_front(ctx.rqs)?;
+        ctx.rqs[id].elv[ELV_QUEUED] = 0;
+        ctx.merge.remove(ctx.rqs, id);
+        Some(id)
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.merged += 1;
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
         // One that merges while it is being inserted is not queued yet.
         if ctx.rqs[next].elv[ELV_QUEUED] == 1 {
             ctx.rqs[next].elv[ELV_QUEUED] = 0;
@@ -67,59 +62,24 @@ impl Elevator for Noop {
         }
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queue.prev(ctx.rqs, id)
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.queue.prev(rqs, id)
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queue.next(ctx.rqs, id)
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.queue.next(rqs, id)
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.dispatch.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => {
-                let id = self.queue.pop_front(ctx.rqs)?;
-                ctx.rqs[id].elv[ELV_QUEUED] = 0;
-                ctx.merge.remove(ctx.rqs, id);
-                id
-            }
-        };
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || !self.queue.is_empty()
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
-        ]
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 }
 
@@ -127,6 +87,7 @@ impl Elevator for Noop {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Bio, Op, Sector};
 
     fn read(sector: u64) -> Bio {
@@ -135,7 +96,7 @@ mod tests {
 
     #[test]
     fn goes_in_order_of_arrival() {
-        let mut rig = Rig::new(Box::new(Noop::new()));
+        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
         let ids: Vec<_> = [800, 16, 400, 8]
             .map(|s| rig.insert(&read(s)))
             .into_iter()
@@ -146,7 +107,7 @@ mod tests {
 
     #[test]
     fn joins_neighbours_in_the_queue_only() {
-        let mut rig = Rig::new(Box::new(Noop::new()));
+        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
         let first = rig.insert(&read(0)).unwrap();
         let hole_end = rig.insert(&read(16)).unwrap();
         assert_eq!(rig.merge(&read(8)), Some(first));
@@ -157,7 +118,7 @@ mod tests {
 
     #[test]
     fn finds_nothing_to_put_a_bio_in_front_of() {
-        let mut rig = Rig::new(Box::new(Noop::new()));
+        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
         rig.insert(&read(800)).unwrap();
         rig.insert(&read(16)).unwrap();
         // 16 was inserted last but not merged last, so only the hash is asked.

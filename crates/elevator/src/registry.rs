@@ -2,6 +2,7 @@
 
 use blklab_blk::{Attribute, Elevator, QueueInfo, Tunable};
 
+use crate::single_queue::SingleQueue;
 use crate::{
     ac, ac2, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb,
 };
@@ -57,7 +58,7 @@ const ALL: &[ElevatorType] = &[
         source: "Linux 4.x, block/noop-iosched.c",
         tunables: noop::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(noop::Noop::new())),
+        build: Some(|_| SingleQueue::of(noop::Noop::new())),
     },
     ElevatorType {
         name: "deadline",
@@ -65,7 +66,7 @@ const ALL: &[ElevatorType] = &[
         source: "Linux 4.x, block/deadline-iosched.c",
         tunables: deadline::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(deadline::Deadline::new())),
+        build: Some(|_| SingleQueue::of(deadline::Deadline::new())),
     },
     ElevatorType {
         name: "mq-deadline",
@@ -105,7 +106,7 @@ const ALL: &[ElevatorType] = &[
         source: "M. Boton's module sio-iosched, version 0.2 of 2012",
         tunables: sio::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(sio::Sio::new())),
+        build: Some(|_| SingleQueue::of(sio::Sio::new())),
     },
     ElevatorType {
         name: "irbw",
@@ -113,7 +114,7 @@ const ALL: &[ElevatorType] = &[
         source: "J. Kim and others, EMSOFT 2009",
         tunables: irbw::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(irbw::Irbw::new())),
+        build: Some(|_| SingleQueue::of(irbw::Irbw::new())),
     },
     ElevatorType {
         name: "stb",
@@ -121,7 +122,7 @@ const ALL: &[ElevatorType] = &[
         source: "S. Kang, H. Park, C. Yoo, ICCE 2011",
         tunables: stb::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(stb::Stb::new())),
+        build: Some(|_| SingleQueue::of(stb::Stb::new())),
     },
     ElevatorType {
         name: "bp",
@@ -129,7 +130,7 @@ const ALL: &[ElevatorType] = &[
         source: "M. Dunn, N. Reddy, Texas A&M University 2009",
         tunables: bp::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(bp::Bp::new())),
+        build: Some(|_| SingleQueue::of(bp::Bp::new())),
     },
     ElevatorType {
         name: "cfq",
@@ -153,7 +154,7 @@ const ALL: &[ElevatorType] = &[
         source: "S. Park, K. Shen, FAST 2012",
         tunables: fios::TUNABLES,
         attributes: &[],
-        build: Some(|_| Box::new(fios::Fios::new())),
+        build: Some(|_| SingleQueue::of(fios::Fios::new())),
     },
     ElevatorType {
         name: "ac2",

@@ -13,14 +13,11 @@
 //! There is no sorting. Requests merge behind each other through the block
 //! layer's hash, and with their neighbour in the queue.
 
-use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit,
-};
+use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
 
-use crate::admit::admit;
 use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::single_queue::Policy;
 
 const WRITES_STARVED: usize = 0;
 const FIFO_BATCH: usize = 1;
@@ -87,15 +84,9 @@ pub(crate) fn kind_of(dir: usize, sync: bool) -> usize {
 pub struct Sio {
     tunables: Tunables,
     fifo: Fifos<KINDS>,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     batched: i64,
     starved: i64,
-    last_dir: usize,
-    switches: u64,
     expired: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Sio {
@@ -104,23 +95,10 @@ impl Sio {
         Sio {
             tunables: Tunables::new(TUNABLES),
             fifo: Fifos::default(),
-            dispatch: RqList::new(),
             batched: 0,
             starved: 0,
-            last_dir: READ,
-            switches: 0,
             expired: 0,
-            merged: 0,
-            dispatched: 0,
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let kind = kind_of(rq.is_write() as usize, rq.is_sync());
-        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
-        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        self.fifo.push_back(ctx, id, kind);
     }
 
     fn late_request(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
@@ -141,43 +119,18 @@ impl Sio {
     }
 }
 
-impl Elevator for Sio {
-    fn name(&self) -> &'static str {
-        "sio"
+impl Policy for Sio {
+    const NAME: &'static str = "sio";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let kind = kind_of(rq.is_write() as usize, rq.is_sync());
+        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        self.fifo.push_back(ctx, id, kind);
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
-        self.fifo.merged(ctx, id, next);
-        self.fifo.remove(ctx, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.fifo.prev(ctx.rqs, id)
-    }
-
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.fifo.next(ctx.rqs, id)
-    }
-
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
-            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-            return Some(id);
-        }
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched > self.tunables.at(FIFO_BATCH) {
             self.batched = 0;
@@ -186,26 +139,37 @@ impl Elevator for Sio {
         }
         let id = late.or_else(|| self.next_in_turn())?;
         self.fifo.remove(ctx, id);
-        let dir = ctx.rqs[id].is_write() as usize;
         self.batched += 1;
-        self.starved = if dir == WRITE { 0 } else { self.starved + 1 };
-        self.switches += (dir != self.last_dir) as u64;
-        self.last_dir = dir;
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        self.starved = match ctx.rqs[id].is_write() {
+            true => 0,
+            false => self.starved + 1,
+        };
         Some(id)
     }
 
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || !self.fifo.is_empty()
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.fifo.merged(ctx, id, next);
+        self.fifo.remove(ctx, next);
+    }
+
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.fifo.prev(rqs, id)
+    }
+
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.fifo.next(rqs, id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -213,12 +177,7 @@ impl Elevator for Sio {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("direction switches", self.switches),
-            ("expired deadlines", self.expired),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
-        ]
+        vec![("expired deadlines", self.expired)]
     }
 }
 
@@ -226,10 +185,11 @@ impl Elevator for Sio {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Bio, BioFlags, Op, Sector};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Sio::new()))
+        Rig::new(SingleQueue::of(Sio::new()))
     }
 
     fn add(rig: &mut Rig, op: Op, flags: BioFlags, sector: u64) -> RequestId {

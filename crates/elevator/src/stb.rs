@@ -20,15 +20,12 @@
 //!   has for the same four kinds (its Table 4.3).
 //! - As in IRBW, a bundle takes no more writes once its first has gone.
 
-use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError,
-    Tunables, Unit,
-};
+use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
 
-use crate::admit::admit;
 use crate::bundles::Bundles;
 use crate::fifos::Fifos;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::single_queue::Policy;
 
 /// The first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
@@ -79,14 +76,8 @@ pub struct Stb {
     /// Each kind in order of arrival, which is that of its timeouts.
     fifo: Fifos<KINDS>,
     bundles: Bundles,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     sent_bundles: u64,
     expired: u64,
-    last_dir: bool,
-    switches: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Stb {
@@ -96,26 +87,9 @@ impl Stb {
             tunables: Tunables::new(TUNABLES),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
-            dispatch: RqList::new(),
             sent_bundles: 0,
             expired: 0,
-            last_dir: false,
-            switches: 0,
-            merged: 0,
-            dispatched: 0,
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let kind = kind_of(rq.is_write(), rq.is_sync());
-        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
-        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        if kind == ASYNC_WRITE {
-            let block = rq.sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, kind);
     }
 
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -156,80 +130,62 @@ impl Stb {
     }
 }
 
-impl Elevator for Stb {
-    fn name(&self) -> &'static str {
-        "stb"
+impl Policy for Stb {
+    const NAME: &'static str = "stb";
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let kind = kind_of(rq.is_write(), rq.is_sync());
+        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        if kind == ASYNC_WRITE {
+            let block = rq.sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
+            self.bundles.add(ctx.rqs, id, block);
+        }
+        self.fifo.push_back(ctx, id, kind);
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        Some(id)
+    }
+
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(ctx.rqs, id)? {
-            ASYNC_WRITE => self.bundles.prev(ctx.rqs, id),
-            _ => self.fifo.prev(ctx.rqs, id),
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        match self.fifo.kind_of(rqs, id)? {
+            ASYNC_WRITE => self.bundles.prev(rqs, id),
+            _ => self.fifo.prev(rqs, id),
         }
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(ctx.rqs, id)? {
-            ASYNC_WRITE => self.bundles.next(ctx.rqs, id),
-            _ => self.fifo.next(ctx.rqs, id),
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        match self.fifo.kind_of(rqs, id)? {
+            ASYNC_WRITE => self.bundles.next(rqs, id),
+            _ => self.fifo.next(rqs, id),
         }
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.dispatch.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => {
-                let id = self.choose(ctx)?;
-                self.remove(ctx, id);
-                let write = ctx.rqs[id].is_write();
-                self.switches += (write != self.last_dir) as u64;
-                self.last_dir = write;
-                id
-            }
-        };
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || !self.fifo.is_empty()
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("bundles", self.sent_bundles),
-            ("direction switches", self.switches),
             ("expired deadlines", self.expired),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }
@@ -238,10 +194,11 @@ impl Elevator for Stb {
 mod tests {
     use super::*;
     use crate::rig::Rig;
+    use crate::single_queue::SingleQueue;
     use blklab_blk::{Bio, BioFlags, Op, Sector};
 
     fn rig() -> Rig {
-        Rig::new(Box::new(Stb::new()))
+        Rig::new(SingleQueue::of(Stb::new()))
     }
 
     /// Blocks of 1024 sectors.

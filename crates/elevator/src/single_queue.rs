@@ -1,0 +1,232 @@
+//! What the schedulers of the block layer with one queue have in common.
+//!
+//! Linux up to 4.20 asked such a scheduler little more than to take a request in
+//! and to name the next one (`struct elevator_ops`). [`Policy`] is that, and
+//! [`SingleQueue`] the rest, which is the same for all of them: requests that go
+//! in at the head, merging, counts.
+
+use std::ops::RangeInclusive;
+
+use blklab_blk::{
+    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, Requests, RqFlags, RqList, SchedCtx,
+    TunableError, Tunables, elv_bio_merge_ok,
+};
+
+use crate::admit::admit;
+
+/// What a scheduler decides. In brackets the kernel's name of a hook.
+pub trait Policy: Send {
+    /// As `queue/scheduler` shows it.
+    const NAME: &'static str;
+
+    /// Takes a request in (`elevator_add_req_fn`).
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
+
+    /// Takes the next request out, if one may go (`elevator_dispatch_fn`).
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId>;
+
+    /// `next` becomes part of `id`, and is taken out if it is queued: one that
+    /// merges while it is being inserted is not (`elevator_merge_req_fn`).
+    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId);
+
+    /// The queued request that starts before this one
+    /// (`elevator_former_req_fn`).
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId>;
+
+    /// The queued request that starts behind this one
+    /// (`elevator_latter_req_fn`).
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId>;
+
+    /// Whether nothing is queued.
+    fn is_empty(&self) -> bool;
+
+    /// A queued request that starts where the bio ends (`elevator_merge_fn`).
+    fn behind(&self, _bio: &Bio) -> Option<RequestId> {
+        None
+    }
+
+    /// A queued request has grown by a bio (`elevator_merged_fn`).
+    fn grown(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _kind: MergeKind) {}
+
+    /// Whether a bio may become part of a request
+    /// (`elevator_allow_bio_merge_fn`).
+    fn allows_merge(&self, _rqs: &Requests, _id: RequestId, _bio: &Bio) -> bool {
+        true
+    }
+
+    /// The drive finished a request (`elevator_completed_req_fn`).
+    fn completed(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// The driver put a request back (`elevator_deactivate_req_fn`).
+    fn requeued(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// When [`Policy::timer`] should be called.
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Its timer ran out. Returns whether it may have something to take now.
+    fn timer(&mut self, _now: Nanos) -> bool {
+        false
+    }
+
+    /// Its tunables.
+    fn tunables(&self) -> &Tunables;
+
+    /// Its tunables, to be set.
+    fn tunables_mut(&mut self) -> &mut Tunables;
+
+    /// As [`Elevator::sysfs_clamps`].
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        None
+    }
+
+    /// What it decided so far, besides what [`SingleQueue`] counts.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// As [`Elevator::debug_state`].
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        Vec::new()
+    }
+}
+
+/// A scheduler that is a policy over one queue.
+pub struct SingleQueue<P> {
+    policy: P,
+    /// Head inserts: requeues and the data of flush sequences.
+    head: RqList,
+    last_was_write: bool,
+    switches: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl<P: Policy + 'static> SingleQueue<P> {
+    /// A scheduler with that policy.
+    pub fn of(policy: P) -> Box<dyn Elevator> {
+        Box::new(SingleQueue {
+            policy,
+            head: RqList::new(),
+            last_was_write: false,
+            switches: 0,
+            merged: 0,
+            dispatched: 0,
+        })
+    }
+
+    #[inline]
+    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.policy.take(ctx)?;
+        let write = ctx.rqs[id].is_write();
+        self.switches += (write != self.last_was_write) as u64;
+        self.last_was_write = write;
+        Some(id)
+    }
+}
+
+impl<P: Policy + 'static> Elevator for SingleQueue<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        let id = self.policy.behind(bio)?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        self.policy.allows_merge(ctx.rqs, id, bio)
+    }
+
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+        self.policy.grown(ctx, id, kind);
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.merged += 1;
+        self.policy.join(ctx, id, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.policy.former(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.policy.latter(ctx.rqs, id)
+    }
+
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.head, ctx, id, at) {
+            self.policy.add(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        let id = match self.head.pop_front(ctx.rqs) {
+            Some(id) => id,
+            None => self.take(ctx)?,
+        };
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.head.is_empty() || !self.policy.is_empty()
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.policy.completed(ctx, id);
+    }
+
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.policy.requeued(ctx, id);
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.policy.next_timer()
+    }
+
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        self.policy.timer(ctx.now)
+    }
+
+    fn tunables(&self) -> &Tunables {
+        self.policy.tunables()
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.policy.tunables_mut().set(name, value)
+    }
+
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        self.policy.sysfs_clamps()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.policy.counters();
+        counters.extend([
+            ("direction switches", self.switches),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]);
+        counters
+    }
+
+    fn debug_state(&self) -> Vec<(&'static str, i64)> {
+        self.policy.debug_state()
+    }
+}
