@@ -1,6 +1,7 @@
 //! The way out: `blk_mq_end_request` and what it sets going.
 
 use crate::bio::Bio;
+use crate::elevator::{Elevator, SchedCtx};
 use crate::queue::{BioEnd, BlkDriver, RequestQueue};
 use crate::request::{BioId, IoStatus, RequestId, RqFlags};
 use crate::trace::TraceKind;
@@ -87,10 +88,23 @@ impl RequestQueue {
     /// The scheduler hears that the drive is done with a request.
     #[inline(always)]
     pub(crate) fn tell_completed(&mut self, now: Nanos, id: RequestId) {
-        if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS)
-            && let Some((elevator, mut ctx)) = self.sched(now)
-        {
-            elevator.completed_request(&mut ctx, id);
+        if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS) {
+            self.tell_scheduler(now, id, |elevator, ctx, id| {
+                elevator.completed_request(ctx, id);
+            });
+        }
+    }
+
+    /// A function of its own beside the way of requests without a scheduler.
+    #[inline(never)]
+    fn tell_scheduler(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        tell: impl FnOnce(&mut dyn Elevator, &mut SchedCtx<'_>, RequestId),
+    ) {
+        if let Some((elevator, mut ctx)) = self.sched(now) {
+            tell(elevator, &mut ctx, id);
         }
     }
 
@@ -153,10 +167,10 @@ impl RequestQueue {
     /// wake, and a marked queue is run again.
     #[inline]
     pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
-        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED)
-            && let Some((elevator, mut ctx)) = self.sched(now)
-        {
-            elevator.finish_request(&mut ctx, id);
+        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED) {
+            self.tell_scheduler(now, id, |elevator, ctx, id| {
+                elevator.finish_request(ctx, id);
+            });
         }
         let rq = &mut self.rqs[id];
         let hctx = rq.hctx as usize;

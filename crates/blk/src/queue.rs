@@ -457,8 +457,10 @@ impl RequestQueue {
         if !self.runs.is_empty() {
             return Nanos::ZERO;
         }
-        let timer = self.elevator.as_deref().and_then(Elevator::next_timer);
-        self.work_hint.min(timer.unwrap_or(Nanos::MAX))
+        match &self.elevator {
+            Some(elevator) => self.work_hint.min(next_timer(elevator.as_ref())),
+            None => self.work_hint,
+        }
     }
 
     /// Makes work due that waits for its delay. A kernel's delay ends with a
@@ -631,6 +633,12 @@ impl RequestQueue {
     }
 }
 
+/// When a scheduler's timer runs out.
+#[inline(never)]
+fn next_timer(elevator: &dyn Elevator) -> Nanos {
+    elevator.next_timer().unwrap_or(Nanos::MAX)
+}
+
 /// Moves everything to the end of `out`. Mostly there is nothing to move, or
 /// nothing to move it behind.
 #[inline]
@@ -640,6 +648,11 @@ fn hand_over<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
     }
     match out.is_empty() {
         true => std::mem::swap(from, out),
-        false => out.append(from),
+        false => append(out, from),
     }
+}
+
+#[cold]
+fn append<T>(out: &mut Vec<T>, from: &mut Vec<T>) {
+    out.append(from);
 }

@@ -68,11 +68,14 @@ impl<T> Slab<T> {
                 self.items[index as usize] = item;
                 Id::from_index(index as usize)
             }
-            None => {
-                self.items.push(item);
-                Id::from_index(self.items.len() - 1)
-            }
+            None => self.append(item),
         }
+    }
+
+    #[cold]
+    fn append(&mut self, item: T) -> Id<T> {
+        self.items.push(item);
+        Id::from_index(self.items.len() - 1)
     }
 
     /// Gives the place of `id` back. The name must not be used again.

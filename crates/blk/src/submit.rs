@@ -29,29 +29,29 @@ impl RequestQueue {
         now: Nanos,
         cpu: usize,
         plug: Option<&mut Plug>,
-        bio: Bio,
+        mut bio: Bio,
         driver: &mut D,
     ) -> Submit {
         if self.frozen {
             return self.wait_for_thaw(cpu, bio);
         }
-        let mut work = bio;
-        if let Err(status) = self.admit(&mut work) {
-            self.tell_end(&bio, status);
+        let op = bio.op;
+        if let Err(status) = self.admit(&mut bio) {
+            self.tell_end(&Bio { op, ..bio }, status);
             return Submit::Done;
         }
-        self.trace.bio(now, TraceKind::BioQueue, &work);
-        if work.sectors <= self.merge.limits.max_request_sectors(work.op) {
-            let whole = self.rqs.insert_bio(work, None);
-            return self.submit_part(now, cpu, plug, (whole, &work), None, driver);
+        self.trace.bio(now, TraceKind::BioQueue, &bio);
+        if bio.sectors <= self.merge.limits.max_request_sectors(bio.op) {
+            let whole = self.rqs.insert_bio(bio, None);
+            return self.submit_part(now, cpu, plug, (whole, &bio), None, driver);
         }
-        if work.flags.has(BioFlags::NOWAIT) {
+        if bio.flags.has(BioFlags::NOWAIT) {
             // Some parts would be under way when another had to wait.
             self.tell_end(&bio, IoStatus::WouldBlock);
             return Submit::Done;
         }
         let rest = Rest {
-            bio: work,
+            bio,
             parent: self.rqs.insert_bio(bio, None),
         };
         self.submit_rest(now, cpu, plug, rest, driver)

@@ -5,9 +5,9 @@
 //! else goes while it runs (`ata_std_qc_defer`).
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
-use blklab_device::Device;
+use blklab_device::{Completion, Device};
 
-use crate::port::{Port, RequestEnd};
+use crate::port::Port;
 
 /// Command slots of an AHCI port.
 const NCQ_DEPTH: u32 = 32;
@@ -67,20 +67,20 @@ impl Ahci {
         debug_assert!(self.budget <= self.depth, "budget given back twice");
     }
 
-    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
-        let before = ends.len();
-        self.port.advance(now, ends);
-        self.count_ended(ends.len() - before);
+    pub(crate) fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        let before = done.len();
+        self.port.advance(now, done);
+        self.count_ended(done.len() - before);
     }
 
     pub(crate) fn advance_to_completion(
         &mut self,
         limit: Nanos,
-        ends: &mut Vec<RequestEnd>,
+        done: &mut Vec<Completion>,
     ) -> Nanos {
-        let before = ends.len();
-        let reached = self.port.advance_to_completion(limit, ends);
-        self.count_ended(ends.len() - before);
+        let before = done.len();
+        let reached = self.port.advance_to_completion(limit, done);
+        self.count_ended(done.len() - before);
         reached
     }
 

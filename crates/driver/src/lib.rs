@@ -11,13 +11,13 @@ mod nvme;
 mod port;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
-use blklab_device::{Device, DriveSpec, Interface};
+use blklab_device::{Completion, Device, DriveSpec, Interface};
 
 use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
-pub use port::RequestEnd;
+pub use port::request_end;
 use port::{OneAtATime, Port};
 
 /// A driver with its drive.
@@ -90,27 +90,27 @@ impl Driver {
         self.port().next_event()
     }
 
-    /// Lets time pass in the drive; what ended is appended to `ends`.
+    /// Lets time pass in the drive; what ended is appended to `done`.
     #[inline]
-    pub fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+    pub fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         match self {
-            Driver::Ahci(d) => d.advance(now, ends),
-            Driver::Mmc(d) => d.advance(now, ends),
-            Driver::Loop(d) => d.advance(now, ends),
-            Driver::Nvme(d) => d.port.advance(now, ends),
+            Driver::Ahci(d) => d.advance(now, done),
+            Driver::Mmc(d) => d.advance(now, done),
+            Driver::Loop(d) => d.advance(now, done),
+            Driver::Nvme(d) => d.port.advance(now, done),
         }
     }
 
     /// Lets time pass in the drive until something ends, at most up to `limit`,
     /// and returns the time reached: for a caller that gives it nothing before
-    /// `limit`. What ended is appended to `ends`.
-    #[inline]
-    pub fn advance_to_completion(&mut self, limit: Nanos, ends: &mut Vec<RequestEnd>) -> Nanos {
+    /// `limit`. What ended is appended to `done`.
+    #[inline(always)]
+    pub fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         match self {
-            Driver::Ahci(d) => d.advance_to_completion(limit, ends),
-            Driver::Mmc(d) => d.advance_to_completion(limit, ends),
-            Driver::Loop(d) => d.advance_to_completion(limit, ends),
-            Driver::Nvme(d) => d.port.advance_to_completion(limit, ends),
+            Driver::Ahci(d) => d.advance_to_completion(limit, done),
+            Driver::Mmc(d) => d.advance_to_completion(limit, done),
+            Driver::Loop(d) => d.advance_to_completion(limit, done),
+            Driver::Nvme(d) => d.port.advance_to_completion(limit, done),
         }
     }
 
@@ -161,7 +161,7 @@ impl Driver {
 }
 
 impl BlkDriver for Driver {
-    #[inline]
+    #[inline(always)]
     fn queue_rq(
         &mut self,
         now: Nanos,

@@ -7,20 +7,19 @@ use blklab_blk::{
 };
 use blklab_device::{Command, CommandStatus, Completion, Device};
 
-/// A request that the drive finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestEnd {
-    /// The request.
-    pub id: RequestId,
-    /// When the drive said so.
-    pub at: Nanos,
-    /// How it ended.
-    pub status: IoStatus,
+/// The request that a command was for, and how it ended.
+#[inline]
+pub fn request_end(completion: &Completion) -> (RequestId, IoStatus) {
+    let status = match completion.status {
+        CommandStatus::Ok => IoStatus::Ok,
+        CommandStatus::IoError => IoStatus::IoError,
+        CommandStatus::NoSpace => IoStatus::NoSpace,
+    };
+    (RequestId::from_index(completion.tag as usize), status)
 }
 
 pub(crate) struct Port {
     pub(crate) device: Box<dyn Device>,
-    done: Vec<Completion>,
     /// Whether commands reach the drive only when their CPU has done its part.
     holds: bool,
     /// Those whose CPU is at it.
@@ -33,20 +32,24 @@ impl Port {
     pub(crate) fn new(device: Box<dyn Device>) -> Port {
         Port {
             device,
-            done: Vec::new(),
             holds: false,
             held: Vec::new(),
             on_the_way: VecDeque::new(),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn submit(&mut self, now: Nanos, queue: usize, id: RequestId, rq: &Request) {
         let command = Port::command(queue, id, rq);
         match self.holds {
-            true => self.held.push(command),
+            true => self.hold_back(command),
             false => self.device.submit(now, command),
         }
+    }
+
+    #[inline(never)]
+    fn hold_back(&mut self, command: Command) {
+        self.held.push(command);
     }
 
     /// As [`Driver::hold`](crate::Driver::hold).
@@ -57,6 +60,13 @@ impl Port {
     /// As [`Driver::release`](crate::Driver::release).
     #[inline]
     pub(crate) fn release(&mut self, at: Nanos) {
+        if !self.held.is_empty() {
+            self.release_held(at);
+        }
+    }
+
+    #[inline(never)]
+    fn release_held(&mut self, at: Nanos) {
         for command in self.held.drain(..) {
             put_in_order(&mut self.on_the_way, at, command);
         }
@@ -103,55 +113,45 @@ impl Port {
     }
 
     #[inline]
-    pub(crate) fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+    pub(crate) fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         while let Some(&(at, command)) = self.on_the_way.front()
             && at <= now
         {
             self.on_the_way.pop_front();
-            self.device.advance(at, &mut self.done);
+            self.device.advance(at, done);
             self.device.submit(at, command);
         }
-        self.device.advance(now, &mut self.done);
-        self.hand_over(ends);
+        self.device.advance(now, done);
     }
 
     /// As [`Device::advance_to_completion`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance_to_completion(
         &mut self,
         limit: Nanos,
-        ends: &mut Vec<RequestEnd>,
+        done: &mut Vec<Completion>,
     ) -> Nanos {
+        if self.on_the_way.is_empty() {
+            return self.device.advance_to_completion(limit, done);
+        }
+        self.advance_with_arrivals(limit, done)
+    }
+
+    /// The same where commands are on their way to the drive.
+    #[inline(never)]
+    fn advance_with_arrivals(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        let before = done.len();
         while let Some(&(at, command)) = self.on_the_way.front()
             && at <= limit
         {
-            let reached = self.device.advance_to_completion(at, &mut self.done);
-            if !self.done.is_empty() {
-                self.hand_over(ends);
+            let reached = self.device.advance_to_completion(at, done);
+            if done.len() > before {
                 return reached;
             }
             self.on_the_way.pop_front();
             self.device.submit(at, command);
         }
-        let reached = self.device.advance_to_completion(limit, &mut self.done);
-        self.hand_over(ends);
-        reached
-    }
-
-    #[inline]
-    fn hand_over(&mut self, ends: &mut Vec<RequestEnd>) {
-        for completion in &self.done {
-            ends.push(RequestEnd {
-                id: RequestId::from_index(completion.tag as usize),
-                at: completion.at,
-                status: match completion.status {
-                    CommandStatus::Ok => IoStatus::Ok,
-                    CommandStatus::IoError => IoStatus::IoError,
-                    CommandStatus::NoSpace => IoStatus::NoSpace,
-                },
-            });
-        }
-        self.done.clear();
+        self.device.advance_to_completion(limit, done)
     }
 
     /// A queue over this drive, with limits as the drive tells them.
@@ -191,21 +191,21 @@ pub(crate) trait OneAtATime {
     fn go_on(&mut self, now: Nanos);
 
     /// As [`Port::advance`], end by end.
-    fn advance(&mut self, now: Nanos, ends: &mut Vec<RequestEnd>) {
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         loop {
-            let before = ends.len();
-            self.advance_to_completion(now, ends);
-            if ends.len() == before {
+            let before = done.len();
+            self.advance_to_completion(now, done);
+            if done.len() == before {
                 return;
             }
         }
     }
 
     /// As [`Port::advance_to_completion`].
-    fn advance_to_completion(&mut self, limit: Nanos, ends: &mut Vec<RequestEnd>) -> Nanos {
-        let before = ends.len();
-        let reached = self.port().advance_to_completion(limit, ends);
-        if ends.len() > before {
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        let before = done.len();
+        let reached = self.port().advance_to_completion(limit, done);
+        if done.len() > before {
             self.go_on(reached);
         }
         reached
@@ -233,7 +233,7 @@ mod tests {
         while port.next_event() != Nanos::MAX {
             port.advance_to_completion(Nanos::MAX, &mut ends);
         }
-        let end = |end: &RequestEnd| (end.id.index(), end.at.0);
+        let end = |end: &Completion| (end.tag as usize, end.at.0);
         ends.iter().map(end).collect()
     }
 

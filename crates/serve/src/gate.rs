@@ -2,7 +2,8 @@
 //! beside it that says when a request may end.
 
 use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId};
-use blklab_driver::{Driver, RequestEnd};
+use blklab_device::Completion;
+use blklab_driver::{Driver, request_end};
 use blklab_stats::Histogram;
 
 /// Collects what the block layer issues, and paces it by a model where there
@@ -11,7 +12,7 @@ pub(crate) struct Gate {
     issued: Vec<RequestId>,
     model: Option<Box<Driver>>,
     halves: Vec<Halves>,
-    ends: Vec<RequestEnd>,
+    completions: Vec<Completion>,
     /// How late requests ended, beyond what the model said.
     lateness: Histogram,
 }
@@ -29,7 +30,7 @@ impl Gate {
             issued: Vec::new(),
             model: model.map(Box::new),
             halves: Vec::new(),
-            ends: Vec::new(),
+            completions: Vec::new(),
             lateness: Histogram::new(),
         }
     }
@@ -72,14 +73,15 @@ impl Gate {
         let Some(model) = &mut self.model else {
             return;
         };
-        let mut ends = std::mem::take(&mut self.ends);
-        model.advance(now, &mut ends);
-        for end in ends.drain(..) {
-            self.lateness.record(now.saturating_sub(end.at).0);
-            let done = self.half_done(end.id, |halves| halves.model = Some(end.status));
-            ended.extend(done.map(|status| (end.id, status)));
+        let mut completions = std::mem::take(&mut self.completions);
+        model.advance(now, &mut completions);
+        for completion in completions.drain(..) {
+            self.lateness.record(now.saturating_sub(completion.at).0);
+            let (id, status) = request_end(&completion);
+            let done = self.half_done(id, |halves| halves.model = Some(status));
+            ended.extend(done.map(|status| (id, status)));
         }
-        self.ends = ends;
+        self.completions = completions;
     }
 
     fn half_done(&mut self, id: RequestId, note: impl FnOnce(&mut Halves)) -> Option<IoStatus> {

@@ -1,8 +1,8 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, RequestQueue, Steps, TraceEvent};
-use blklab_device::DriveSpec;
-use blklab_driver::{Driver, RequestEnd};
+use blklab_blk::{BioEnd, CgroupId, Nanos, RequestQueue, Steps, TraceEvent};
+use blklab_device::{CommandStatus, Completion, DriveSpec};
+use blklab_driver::{Driver, request_end};
 use blklab_stats::{
     Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, SchedulerStats,
 };
@@ -19,7 +19,7 @@ pub(crate) struct Disk {
     /// What kblockd did since it was last charged: for which hardware context,
     /// and the steps.
     pub(crate) worked: Vec<(usize, Steps)>,
-    ends: Vec<RequestEnd>,
+    done: Vec<Completion>,
     /// When the drive, run ahead, ended them; zero where it was not.
     ran_to: Nanos,
     /// Since when it counts.
@@ -48,7 +48,7 @@ impl Disk {
             driver,
             lock: Lock::default(),
             worked: Vec::new(),
-            ends: Vec::new(),
+            done: Vec::new(),
             ran_to: Nanos::ZERO,
             counts_from: Nanos::ZERO,
             power_loss: None,
@@ -79,8 +79,8 @@ impl Disk {
     #[inline]
     pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Nanos {
         let limit = limit.min(self.queue.next_event());
-        let reached = self.driver.advance_to_completion(limit, &mut self.ends);
-        if !self.ends.is_empty() {
+        let reached = self.driver.advance_to_completion(limit, &mut self.done);
+        if !self.done.is_empty() {
             self.ran_to = reached;
         }
         reached
@@ -89,7 +89,7 @@ impl Disk {
     /// Whether [`Disk::advance`] has anything to do at `now`.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
-        !self.ends.is_empty() || self.next_event() <= now
+        !self.done.is_empty() || self.next_event() <= now
     }
 
     /// Lets time pass up to `now`; appends the bios that ended and the waiters
@@ -97,14 +97,14 @@ impl Disk {
     #[inline(always)]
     pub(crate) fn advance(&mut self, now: Nanos, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
         if self.ran_to < now && self.driver.next_event() <= now {
-            self.driver.advance(now, &mut self.ends);
+            self.driver.advance(now, &mut self.done);
         }
         self.ran_to = Nanos::ZERO;
-        for end in &self.ends {
-            self.queue
-                .complete(now, end.id, end.status, &mut self.driver);
+        for completion in &self.done {
+            let (id, status) = request_end(completion);
+            self.queue.complete(now, id, status, &mut self.driver);
         }
-        self.ends.clear();
+        self.done.clear();
         if self.queue.next_event() <= now {
             let worked = &mut self.worked;
             self.queue
@@ -135,10 +135,10 @@ impl Disk {
         };
         for id in self.queue.busy_requests() {
             loss.failed[self.queue.request(id).op.stat_group()] += 1;
-            self.ends.push(RequestEnd {
-                id,
+            self.done.push(Completion {
+                tag: id.index() as u32,
                 at: now,
-                status: IoStatus::IoError,
+                status: CommandStatus::IoError,
             });
         }
         self.power_loss = Some(loss);

@@ -170,6 +170,7 @@ impl Plan {
     }
 
     /// The direction whose turn it is by the rates, or when it will be.
+    #[inline(never)]
     fn paced_direction(&mut self, now: Nanos) -> Result<Direction, Nanos> {
         if self.pace_from < self.ramp_end && now >= self.ramp_end {
             // Measuring begins; what the ramp was behind or ahead is forgotten.
@@ -215,6 +216,7 @@ impl Plan {
         }
     }
 
+    #[inline(never)]
     fn count_block(&mut self, now: Nanos, dir: Direction) {
         if self.think.pause_us == 0 {
             return;

@@ -29,17 +29,18 @@ use crate::timers::Timers;
 const PLUG_THRESHOLD: usize = 2;
 
 /// What a process sees of the rest when it runs.
-pub(crate) struct World<'a> {
-    pub(crate) disks: &'a mut [Disk],
-    pub(crate) cpus: &'a mut Cpus,
-    pub(crate) fair: &'a mut Fair,
-    pub(crate) timers: &'a mut Timers,
+pub(crate) struct World {
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) cpus: Cpus,
+    pub(crate) fair: Fair,
+    pub(crate) timers: Timers,
     /// Who sleeps for what: disk, ticket, process.
-    pub(crate) waiters: &'a mut Vec<(usize, u64, usize)>,
+    pub(crate) waiters: Vec<(usize, u64, usize)>,
 }
 
-impl World<'_> {
+impl World {
     /// A process has no use for its CPU for a while.
+    #[inline(never)]
     pub(crate) fn leave_cpu(&mut self, now: Nanos, cpu: usize, pid: usize) {
         if let Some(next) = self.fair.sleeps(cpu, pid) {
             self.hand_over(now, cpu, next);
@@ -292,6 +293,7 @@ impl Process {
     }
 
     /// It has missed a limit of the job's own.
+    #[cold]
     fn miss(&mut self, option: &'static str, errno: i32) {
         if self.missed.is_none() {
             self.missed = Some(option);
@@ -301,7 +303,7 @@ impl Process {
     }
 
     /// Its start, after everything it waited for.
-    pub(crate) fn start(&mut self, now: Nanos, world: &mut World<'_>) {
+    pub(crate) fn start(&mut self, now: Nanos, world: &mut World) {
         self.started = now;
         self.recorder.start(now);
         self.plan.start(now);
@@ -315,7 +317,7 @@ impl Process {
     }
 
     /// Its timer ran out.
-    pub(crate) fn on_timer(&mut self, now: Nanos, world: &mut World<'_>) {
+    pub(crate) fn on_timer(&mut self, now: Nanos, world: &mut World) {
         let has_cpu = match self.state {
             State::Until(at) if at <= now => self.keeps_cpu(now, world),
             State::Paused(at) if at <= now => self.gets_cpu(world),
@@ -341,14 +343,14 @@ impl Process {
 
     /// Whether the process, now awake, has its CPU; else it waits for it.
     #[inline]
-    fn gets_cpu(&mut self, world: &mut World<'_>) -> bool {
+    fn gets_cpu(&mut self, world: &mut World) -> bool {
         let gets = self.costs.free || world.fair.wakes(self.cpu, self.id);
         self.state = if gets { State::Running } else { State::Ready };
         gets
     }
 
     /// Whether the process may use its CPU on after a step.
-    fn keeps_cpu(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
+    fn keeps_cpu(&mut self, now: Nanos, world: &mut World) -> bool {
         if self.costs.free {
             return true;
         }
@@ -364,7 +366,8 @@ impl Process {
     }
 
     /// The process has no use for its CPU for a while.
-    fn leaves_cpu(&mut self, now: Nanos, world: &mut World<'_>) {
+    #[inline]
+    fn leaves_cpu(&mut self, now: Nanos, world: &mut World) {
         if !self.costs.free {
             world.leave_cpu(now, self.cpu, self.id);
         }
@@ -372,13 +375,7 @@ impl Process {
 
     /// One of its bios ended.
     #[inline(always)]
-    pub(crate) fn on_end(
-        &mut self,
-        now: Nanos,
-        slot: u32,
-        status: IoStatus,
-        world: &mut World<'_>,
-    ) {
+    pub(crate) fn on_end(&mut self, now: Nanos, slot: u32, status: IoStatus, world: &mut World) {
         if slot == FLUSH_SLOT {
             return self.on_flushed(now, status, world);
         }
@@ -388,10 +385,8 @@ impl Process {
         self.ios[slot as usize].status = status;
         self.in_flight -= 1;
         self.done.push_back(slot);
-        if self.has_threads
-            && let Some(next) = self.aio.done(self.ios[slot as usize].disk)
-        {
-            self.run_aio_thread(now, next, world);
+        if self.has_threads {
+            self.end_by_thread(now, slot, world);
         }
         if matches!(self.state, State::Completions(min) if self.done.len() as u32 >= min) {
             self.wake(now, world);
@@ -400,7 +395,7 @@ impl Process {
 
     /// It has what it slept for.
     #[inline]
-    fn wake(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn wake(&mut self, now: Nanos, world: &mut World) {
         self.waits(now, -1, world);
         if self.gets_cpu(world) {
             self.switched_to(now, world);
@@ -409,7 +404,7 @@ impl Process {
 
     /// Its CPU, which slept or ran another, comes to it.
     #[inline]
-    fn switched_to(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn switched_to(&mut self, now: Nanos, world: &mut World) {
         let cost = self.costs.context_switch;
         if cost > Nanos::ZERO {
             self.occupy(now, cost, Mode::System, world);
@@ -420,7 +415,7 @@ impl Process {
 
     /// It sleeps until something of its I/O happens.
     #[inline(always)]
-    fn sleep(&mut self, now: Nanos, state: State, world: &mut World<'_>) {
+    fn sleep(&mut self, now: Nanos, state: State, world: &mut World) {
         self.recorder.context_switch();
         self.waits(now, 1, world);
         self.state = state;
@@ -430,14 +425,14 @@ impl Process {
     /// It begins (or ends, with -1) to wait for I/O. CPUs that cost nothing are
     /// not watched.
     #[inline]
-    fn waits(&self, now: Nanos, change: i32, world: &mut World<'_>) {
+    fn waits(&self, now: Nanos, change: i32, world: &mut World) {
         if !self.costs.free {
             world.cpus.waits(self.cpu, now, change);
         }
     }
 
     /// The block layer lets it, or one of its workers, try again.
-    pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World<'_>) {
+    pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World) {
         if self
             .waiter
             .as_ref()
@@ -475,23 +470,45 @@ impl Process {
     }
 
     /// It goes on, if it slept for a tag and has it.
-    pub(crate) fn on_resumed(&mut self, now: Nanos, world: &mut World<'_>) {
+    pub(crate) fn on_resumed(&mut self, now: Nanos, world: &mut World) {
         if std::mem::take(&mut self.has_tag) {
             self.wake(now, world);
         }
     }
 
     /// Runs until it has to wait for something.
-    pub(crate) fn step(&mut self, now: Nanos, world: &mut World<'_>) {
+    pub(crate) fn step(&mut self, now: Nanos, world: &mut World) {
+        // In the order in which they follow each other, so that one leads on to
+        // the next.
         while self.state == State::Running {
-            match self.phase {
-                Phase::Fill => self.fill(now, world),
-                Phase::Commit => self.commit(now, world),
-                Phase::Reap => self.reap(now, world),
-                Phase::Quiesce(idle) => self.quiesce(now, idle, world),
-                Phase::Spin(spun, until) => self.spin(now, spun, until, world),
-                Phase::Drain => self.drain(now, world),
+            if self.phase == Phase::Reap {
+                self.reap(now, world);
             }
+            if self.phase == Phase::Fill && self.state == State::Running {
+                self.fill(now, world);
+            }
+            if self.phase == Phase::Commit && self.state == State::Running {
+                self.commit(now, world);
+            }
+            if self.is_pausing() && self.state == State::Running {
+                self.pause(now, world);
+            }
+        }
+    }
+
+    /// Whether nothing is issued for a while.
+    #[inline]
+    fn is_pausing(&self) -> bool {
+        !matches!(self.phase, Phase::Fill | Phase::Commit | Phase::Reap)
+    }
+
+    #[inline(never)]
+    fn pause(&mut self, now: Nanos, world: &mut World) {
+        match self.phase {
+            Phase::Fill | Phase::Commit | Phase::Reap => {}
+            Phase::Quiesce(idle) => self.quiesce(now, idle, world),
+            Phase::Spin(spun, until) => self.spin(now, spun, until, world),
+            Phase::Drain => self.drain(now, world),
         }
     }
 
@@ -508,7 +525,7 @@ impl Process {
 
     /// Decides on the next I/O, or on what to do instead.
     #[inline(always)]
-    fn fill(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn fill(&mut self, now: Nanos, world: &mut World) {
         let next = self.plan.next(now);
         match next {
             Next::Io(io) => {
@@ -547,17 +564,21 @@ impl Process {
                 self.ios[slot as usize] = io;
                 slot
             }
-            None => {
-                self.ios.push(io);
-                self.ios.len() as u32 - 1
-            }
+            None => self.add_slot(io),
         };
         self.batch.push(slot);
     }
 
+    /// It has more in flight than ever before.
+    #[cold]
+    fn add_slot(&mut self, io: Io) -> u32 {
+        self.ios.push(io);
+        self.ios.len() as u32 - 1
+    }
+
     /// Gives the batch to the kernel, bio by bio.
     #[inline(always)]
-    fn commit(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn commit(&mut self, now: Nanos, world: &mut World) {
         if self.submitted == 0 && !self.paid && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
             // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
@@ -577,11 +598,7 @@ impl Process {
             }
         }
         if self.plugging {
-            for disk in 0..self.plugs.len() {
-                if !self.plugs[disk].is_empty() {
-                    self.unplug(now, disk, world);
-                }
-            }
+            self.unplug_all(now, world);
             if self.state != State::Running {
                 // The CPU is still at it; the call returns after that.
                 return;
@@ -604,7 +621,8 @@ impl Process {
 
     /// Pays for what comes before a submission: the program's decision, and the
     /// call into the kernel. Returns true where that takes time.
-    fn pay_ahead(&mut self, now: Nanos, world: &mut World<'_>) -> bool {
+    #[inline(never)]
+    fn pay_ahead(&mut self, now: Nanos, world: &mut World) -> bool {
         self.paid = true;
         let user = self.costs.user_submit;
         let call = if self.submitted == 0 {
@@ -629,19 +647,20 @@ impl Process {
 
     /// Charges what the block layer did for this process since `before`.
     #[inline]
-    fn charge(&mut self, now: Nanos, disk: usize, before: Option<Steps>, world: &mut World<'_>) {
+    fn charge(&mut self, now: Nanos, disk: usize, before: Option<Steps>, world: &mut World) {
         if let Some(before) = before {
             self.charge_steps(now, disk, &before, world);
         }
     }
 
-    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World<'_>) {
+    #[inline(never)]
+    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) {
         let d = &mut world.disks[disk];
         let steps = d.queue.steps().since(before);
         let start = world.cpus.free_at(self.cpu).max(now);
         let end = self
             .costs
-            .charge(world.cpus, &mut d.lock, self.cpu, now, &steps);
+            .charge(&mut world.cpus, &mut d.lock, self.cpu, now, &steps);
         d.release(end);
         self.recorder.spent(Mode::System, (end - start).0);
         world.fair.ran(self.id, end - start);
@@ -650,7 +669,16 @@ impl Process {
         }
     }
 
-    fn unplug(&mut self, now: Nanos, disk: usize, world: &mut World<'_>) {
+    #[inline(never)]
+    fn unplug_all(&mut self, now: Nanos, world: &mut World) {
+        for disk in 0..self.plugs.len() {
+            if !self.plugs[disk].is_empty() {
+                self.unplug(now, disk, world);
+            }
+        }
+    }
+
+    fn unplug(&mut self, now: Nanos, disk: usize, world: &mut World) {
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
         d.queue
@@ -662,14 +690,11 @@ impl Process {
     }
 
     /// Submits one I/O.
-    #[inline]
-    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
+    #[inline(always)]
+    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World) {
         let disk = self.ios[slot as usize].disk;
         if self.has_threads {
-            if self.aio.enqueue(disk, slot) {
-                self.run_aio_thread(now, slot, world);
-            }
-            return;
+            return self.submit_by_thread(now, slot, world);
         }
         let bio = self.bio(slot, self.nowait);
         let d = &mut world.disks[disk];
@@ -678,15 +703,20 @@ impl Process {
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
-            world.waiters.push((disk, waiter.ticket, self.id));
-            self.waiter = Some((disk, waiter));
-            self.sleep(now, State::Tag, world);
+            self.sleep_for_tag(now, disk, waiter, world);
         }
         self.charge(now, disk, before, world);
         let made = first..world.disks[disk].queue.requests_made();
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
+    }
+
+    #[inline(never)]
+    fn sleep_for_tag(&mut self, now: Nanos, disk: usize, waiter: Waiter, world: &mut World) {
+        world.waiters.push((disk, waiter.ticket, self.id));
+        self.waiter = Some((disk, waiter));
+        self.sleep(now, State::Tag, world);
     }
 
     #[inline]
@@ -710,9 +740,26 @@ impl Process {
         }
     }
 
+    /// Submits one I/O of posixaio's.
+    #[inline(never)]
+    fn submit_by_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
+        let disk = self.ios[slot as usize].disk;
+        if self.aio.enqueue(disk, slot) {
+            self.run_aio_thread(now, slot, world);
+        }
+    }
+
+    /// A thread of posixaio's has done an I/O, and goes on to the next.
+    #[inline(never)]
+    fn end_by_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
+        if let Some(next) = self.aio.done(self.ios[slot as usize].disk) {
+            self.run_aio_thread(now, next, world);
+        }
+    }
+
     /// A thread of glibc's, woken for it, calls `pread` or `pwrite`. It takes
     /// turns with its process on the one CPU.
-    fn run_aio_thread(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
+    fn run_aio_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
         let disk = self.ios[slot as usize].disk;
         let bio = self.bio(slot, self.spec.nowait);
         let d = &mut world.disks[disk];
@@ -736,7 +783,8 @@ impl Process {
     }
 
     /// io_uring hands what would block to a worker, which may.
-    fn punt(&mut self, now: Nanos, slot: u32, world: &mut World<'_>) {
+    #[inline(never)]
+    fn punt(&mut self, now: Nanos, slot: u32, world: &mut World) {
         let disk = self.ios[slot as usize].disk;
         let bio = self.bio(slot, false);
         let d = &mut world.disks[disk];
@@ -746,7 +794,7 @@ impl Process {
         }
     }
 
-    fn park_worker(&mut self, disk: usize, waiter: Waiter, world: &mut World<'_>) {
+    fn park_worker(&mut self, disk: usize, waiter: Waiter, world: &mut World) {
         world.waiters.push((disk, waiter.ticket, self.id));
         self.workers.push((disk, waiter));
     }
@@ -754,7 +802,7 @@ impl Process {
     /// Takes completions: at least `iodepth_batch_complete_min`, and on until
     /// no more than `iodepth_low` are left.
     #[inline]
-    fn reap(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn reap(&mut self, now: Nanos, world: &mut World) {
         let outstanding = self.in_flight + self.done.len() as u32;
         let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
         if !self.take_completions(now, min, world) {
@@ -770,7 +818,7 @@ impl Process {
     /// Takes at least `min` completions and at most
     /// `iodepth_batch_complete_max`. Returns false where it waits for them.
     #[inline(always)]
-    fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World<'_>) -> bool {
+    fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World) -> bool {
         let enough = self.done.len() as u32 >= min;
         match enough {
             true => self.take_done(now, min, world),
@@ -784,7 +832,7 @@ impl Process {
 
     /// Takes completions, of which there are at least `min`.
     #[inline(always)]
-    fn take_done(&mut self, now: Nanos, min: u32, world: &mut World<'_>) {
+    fn take_done(&mut self, now: Nanos, min: u32, world: &mut World) {
         let max = self.spec.batch_complete_max.max(min);
         let mut taken = 0;
         while taken < max
@@ -804,9 +852,7 @@ impl Process {
             );
             self.plan.completed(now, io.dir);
             if io.status != IoStatus::Ok {
-                if ends_job(&self.spec, io.dir, io.status) {
-                    self.fail();
-                }
+                self.ended_badly(&io);
                 continue;
             }
             if now.saturating_sub(io.started) > self.max_latency[io.dir as usize]
@@ -831,10 +877,17 @@ impl Process {
         self.spend(now, cost, Mode::User, world);
     }
 
+    #[cold]
+    fn ended_badly(&mut self, io: &Io) {
+        if ends_job(&self.spec, io.dir, io.status) {
+            self.fail();
+        }
+    }
+
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
     /// its latency does not hold the pause.
     #[inline(never)]
-    fn quiesce(&mut self, now: Nanos, idle: Idle, world: &mut World<'_>) {
+    fn quiesce(&mut self, now: Nanos, idle: Idle, world: &mut World) {
         if self.is_committing() {
             self.commit(now, world);
             if self.state == State::Running {
@@ -854,7 +907,7 @@ impl Process {
     }
 
     /// Spins until the clock says `spun` (`usec_spin`), then sleeps until `until`.
-    fn spin(&mut self, now: Nanos, spun: Nanos, until: Nanos, world: &mut World<'_>) {
+    fn spin(&mut self, now: Nanos, spun: Nanos, until: Nanos, world: &mut World) {
         let left = spun.saturating_sub(now);
         if !self.costs.free && left > Nanos::ZERO && !self.plan.is_over(now) {
             self.phase = Phase::Spin(spun, until);
@@ -872,7 +925,7 @@ impl Process {
     /// Nothing more is issued in this pass; what is under way is awaited. Then
     /// comes another pass, or the last flush and the end.
     #[inline(never)]
-    fn drain(&mut self, now: Nanos, world: &mut World<'_>) {
+    fn drain(&mut self, now: Nanos, world: &mut World) {
         if self.is_committing() {
             self.commit(now, world);
             if self.state == State::Running {
@@ -903,7 +956,8 @@ impl Process {
     }
 
     /// `fsync`: a flush that the process waits for.
-    fn flush(&mut self, now: Nanos, world: &mut World<'_>) {
+    #[inline(never)]
+    fn flush(&mut self, now: Nanos, world: &mut World) {
         self.flush_started = now;
         let disk = self.plan.flush_disk();
         let bio = Bio {
@@ -922,7 +976,8 @@ impl Process {
         }
     }
 
-    fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World<'_>) {
+    #[inline(never)]
+    fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World) {
         self.recorder.synced(self.flush_started, now, status);
         if status != IoStatus::Ok {
             self.fail();
@@ -933,7 +988,7 @@ impl Process {
     /// Spends what takes `cost` on a warm CPU. Returns true where the process
     /// goes on only later.
     #[inline]
-    fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) -> bool {
+    fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World) -> bool {
         if cost == Nanos::ZERO {
             return false;
         }
@@ -943,7 +998,8 @@ impl Process {
     }
 
     /// Uses its CPU.
-    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World<'_>) {
+    #[inline(never)]
+    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World) {
         self.recorder.spent(mode, cost.0);
         world.fair.ran(self.id, cost);
         let until = world.cpus.run(self.cpu, now, cost, mode);
@@ -954,7 +1010,7 @@ impl Process {
     }
 
     /// Its CPU is at it until then.
-    fn go_on_at(&mut self, until: Nanos, world: &mut World<'_>) {
+    fn go_on_at(&mut self, until: Nanos, world: &mut World) {
         self.state = State::Until(until);
         world.timers.set(until, self.id);
     }

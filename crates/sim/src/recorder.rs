@@ -145,9 +145,7 @@ impl Recorder {
         status: IoStatus,
     ) {
         if status != IoStatus::Ok {
-            self.failed(status.errno());
-            self.dir(dir).short_ios += 1;
-            return;
+            return self.ended_badly(dir, status);
         }
         if !self.is_measuring(now) {
             return;
@@ -167,6 +165,12 @@ impl Recorder {
         d.lat_ns.record(now.saturating_sub(started).0);
     }
 
+    #[cold]
+    fn ended_badly(&mut self, dir: Direction, status: IoStatus) {
+        self.failed(status.errno());
+        self.dir(dir).short_ios += 1;
+    }
+
     /// Adds an I/O to its window. Windows end by the clock, as fio's helper
     /// thread ends them: were it a completion that ends one, bursts of
     /// completions would fall out of all windows but the next.
@@ -180,14 +184,22 @@ impl Recorder {
             window.ios += 1;
             return;
         }
-        let ended = std::mem::replace(
-            window,
+        let since = window.since + Nanos(past_ns - past_ns % window_ns);
+        self.end_window(
+            dir,
             Window {
-                since: window.since + Nanos(past_ns - past_ns % window_ns),
+                since,
                 bytes,
                 ios: 1,
             },
         );
+    }
+
+    /// A window ended, and the next begins with an I/O.
+    #[cold]
+    fn end_window(&mut self, dir: Direction, next: Window) {
+        let window_ns = self.window_ns;
+        let ended = std::mem::replace(&mut self.windows[dir as usize], next);
         // fio has no entry for a window in which nothing ended.
         if ended.ios > 0 {
             let per_second = 1e9 / window_ns as f64;

@@ -35,7 +35,11 @@ pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     check_power_loss(setup.drive, setup.power_loss_at)?;
     let mut machine = Sim::new(setup)?;
     if let Some(recording) = &mut machine.recording {
-        recording.step(machine.now, &mut machine.disks, &mut machine.cpus);
+        recording.step(
+            machine.now,
+            &mut machine.world.disks,
+            &mut machine.world.cpus,
+        );
     }
     machine.start_ready();
     while machine.advance() {}
@@ -54,20 +58,17 @@ struct Pending {
 
 struct Sim {
     now: Nanos,
-    disks: Vec<Disk>,
-    cpus: Cpus,
-    fair: Fair,
+    world: World,
     costs: StepCosts,
     /// Ends of I/O on their way through the interrupt handler.
     arrivals: Arrivals,
-    timers: Timers,
     processes: Vec<Process>,
     /// Of loop devices. Their numbers come behind those of processes.
     workers: Vec<Worker>,
     pending: Vec<Pending>,
     /// Started, and waiting for `startdelay` to pass.
     delayed: Vec<bool>,
-    waiters: Vec<(usize, u64, usize)>,
+    /// What a disk has just told: of bios that ended, of waiters that may go on.
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
     /// Processes that slept for a tag and were woken.
@@ -146,16 +147,18 @@ impl Sim {
         Ok(Sim {
             now: Nanos::ZERO,
             delayed: vec![false; processes.len()],
-            disks,
-            cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
-            fair: Fair::new(setup.machine.cpus, processes.len(), 2 * workers.len()),
+            world: World {
+                disks,
+                cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
+                fair: Fair::new(setup.machine.cpus, processes.len(), 2 * workers.len()),
+                timers: Timers::default(),
+                waiters: Vec::new(),
+            },
             costs,
             arrivals: Arrivals::default(),
-            timers: Timers::default(),
             processes,
             workers,
             pending,
-            waiters: Vec::new(),
             ended: Vec::new(),
             woken: Vec::new(),
             resumed: Vec::new(),
@@ -179,7 +182,7 @@ impl Sim {
             let Pending { pid, delay, .. } = self.pending.remove(at);
             if delay > Nanos::ZERO {
                 self.delayed[pid] = true;
-                self.timers.set(self.now + delay, pid);
+                self.world.timers.set(self.now + delay, pid);
             } else {
                 self.with_process(pid, |p, now, world| p.start(now, world));
             }
@@ -208,13 +211,12 @@ impl Sim {
         if self.over == self.processes.len() {
             return false;
         }
-        let outside = self.timers.next().min(self.arrivals.next());
-        let outside = outside.min(self.power_loss_at);
+        let outside = self.next_appointment().min(self.power_loss_at);
         let marks = match &self.recording {
             Some(recording) => recording.next_event().min(self.ramp_end),
             None => self.ramp_end,
         };
-        let next = match &mut self.disks[..] {
+        let next = match &mut self.world.disks[..] {
             // A drive alone runs on by itself until it concerns anybody.
             [disk] => disk.run_ahead(outside.min(marks)),
             disks => {
@@ -228,28 +230,40 @@ impl Sim {
         );
         self.now = self.now.max(next);
         if self.now >= self.ramp_end {
-            self.ramp_end = Nanos::MAX;
-            let now = self.now;
-            self.disks.iter_mut().for_each(|d| d.reset_counters(now));
-            self.cpus.reset(now);
+            self.end_ramp();
         }
         if let Some(recording) = &mut self.recording {
-            recording.step(self.now, &mut self.disks, &mut self.cpus);
+            recording.step(self.now, &mut self.world.disks, &mut self.world.cpus);
         }
-        for disk in 0..self.disks.len() {
-            if self.disks[disk].is_due(self.now) {
+        for disk in 0..self.world.disks.len() {
+            if self.world.disks[disk].is_due(self.now) {
                 self.advance_disk(disk);
             }
         }
         if self.now >= self.power_loss_at {
             self.lose_power();
         }
+        if self.next_appointment() <= self.now {
+            self.keep_appointments();
+        }
+        true
+    }
+
+    /// When a process is to hear of something that comes from no drive.
+    #[inline]
+    fn next_appointment(&self) -> Nanos {
+        self.world.timers.next().min(self.arrivals.next())
+    }
+
+    /// Tells processes of ends that their CPU has come to, and of timers.
+    #[inline(never)]
+    fn keep_appointments(&mut self) {
         while let Some(a) = self.arrivals.pop_due(self.now) {
             self.with_process(a.pid, |p, now, world| {
                 p.on_end(now, a.slot, a.status, world)
             });
         }
-        while let Some(pid) = self.timers.pop_due(self.now) {
+        while let Some(pid) = self.world.timers.pop_due(self.now) {
             if pid >= self.processes.len() {
                 let number = pid - self.processes.len();
                 self.on_worker_timer(number / 2, number % 2 == 1);
@@ -259,32 +273,37 @@ impl Sim {
                 self.with_process(pid, |p, now, world| p.on_timer(now, world));
             }
         }
-        true
+    }
+
+    /// Counters start afresh where the last ramp ends.
+    #[cold]
+    fn end_ramp(&mut self) {
+        self.ramp_end = Nanos::MAX;
+        let now = self.now;
+        let disks = self.world.disks.iter_mut();
+        disks.for_each(|d| d.reset_counters(now));
+        self.world.cpus.reset(now);
     }
 
     /// Every drive loses its power, and what is in it ends with an error.
+    #[cold]
     fn lose_power(&mut self) {
         self.power_loss_at = Nanos::MAX;
-        for disk in 0..self.disks.len() {
-            self.disks[disk].lose_power(self.now);
+        for disk in 0..self.world.disks.len() {
+            self.world.disks[disk].lose_power(self.now);
             self.advance_disk(disk);
         }
     }
 
+    #[inline(always)]
     fn advance_disk(&mut self, disk: usize) {
-        let (mut ended, mut woken) = (
-            std::mem::take(&mut self.ended),
-            std::mem::take(&mut self.woken),
-        );
-        self.disks[disk].advance(self.now, &mut ended, &mut woken);
+        self.world.disks[disk].advance(self.now, &mut self.ended, &mut self.woken);
         self.charge_kblockd(disk);
         if !self.costs.free {
             // What the interrupt itself gave to the drive.
-            self.disks[disk].release(self.now);
+            self.world.disks[disk].release(self.now);
         }
-        self.deliver(disk, &mut ended, &mut woken);
-        self.ended = ended;
-        self.woken = woken;
+        self.deliver(disk);
         self.poke_workers(None);
     }
 
@@ -297,6 +316,7 @@ impl Sim {
         }
     }
 
+    #[inline(never)]
     fn poke_each(&mut self, by: Option<usize>) {
         for at in 0..self.workers.len() {
             self.with_worker(at, |w, now, costs, world| w.poke(now, by, costs, world));
@@ -308,7 +328,7 @@ impl Sim {
         if !is_softirq {
             self.with_worker(at, |w, now, costs, world| w.on_timer(now, costs, world));
             let disk = self.workers[at].disk();
-            if self.disks[disk].is_due(self.now) {
+            if self.world.disks[disk].is_due(self.now) {
                 self.advance_disk(disk);
             }
             self.with_worker(at, |w, now, _, world| w.after_copy(now, world));
@@ -322,44 +342,36 @@ impl Sim {
         self.untold = untold;
     }
 
-    /// Who acts, and what all of them act on.
-    #[inline]
-    fn split(&mut self) -> (&mut [Process], &mut [Worker], World<'_>) {
-        let world = World {
-            disks: &mut self.disks,
-            cpus: &mut self.cpus,
-            fair: &mut self.fair,
-            timers: &mut self.timers,
-            waiters: &mut self.waiters,
-        };
-        (&mut self.processes, &mut self.workers, world)
-    }
-
     fn with_worker(
         &mut self,
         at: usize,
-        act: impl FnOnce(&mut Worker, Nanos, &StepCosts, &mut World<'_>),
+        act: impl FnOnce(&mut Worker, Nanos, &StepCosts, &mut World),
     ) {
-        let (now, costs) = (self.now, self.costs);
-        let (_, workers, mut world) = self.split();
-        act(&mut workers[at], now, &costs, &mut world);
+        act(
+            &mut self.workers[at],
+            self.now,
+            &self.costs,
+            &mut self.world,
+        );
     }
 
     /// Tells processes of ends and tags. What they do may end more bios at once
     /// (those refused on the spot).
     #[inline]
-    fn deliver(&mut self, disk: usize, ended: &mut Vec<BioEnd>, woken: &mut Vec<u64>) {
-        while !ended.is_empty() || !woken.is_empty() {
-            if !woken.is_empty() {
-                self.let_on(disk, woken);
+    fn deliver(&mut self, disk: usize) {
+        while !self.ended.is_empty() || !self.woken.is_empty() {
+            if !self.woken.is_empty() {
+                self.let_on(disk);
             }
-            for end in &*ended {
+            for at in 0..self.ended.len() {
+                let end = &self.ended[at];
                 let (pid, slot) = ((end.user_data >> 32) as usize, end.user_data as u32);
                 self.end_io(disk, pid, slot, end.status);
             }
-            ended.clear();
-            self.disks[disk].queue.take_ended(ended);
-            self.disks[disk].queue.take_woken(woken);
+            self.ended.clear();
+            let queue = &mut self.world.disks[disk].queue;
+            queue.take_ended(&mut self.ended);
+            queue.take_woken(&mut self.woken);
         }
     }
 
@@ -367,13 +379,15 @@ impl Sim {
     /// kernel takes its tag before one that first returns to user space and
     /// comes back; and those that are woken together each take one before any of
     /// them has come to its next bio.
-    fn let_on(&mut self, disk: usize, woken: &mut Vec<u64>) {
+    #[inline(never)]
+    fn let_on(&mut self, disk: usize) {
+        let mut woken = std::mem::take(&mut self.woken);
         let mut resumed = std::mem::take(&mut self.resumed);
         for ticket in woken.drain(..) {
-            let mut waiters = self.waiters.iter();
+            let mut waiters = self.world.waiters.iter();
             let at = waiters.position(|&(d, t, _)| d == disk && t == ticket);
             if let Some(at) = at {
-                let (_, _, pid) = self.waiters.swap_remove(at);
+                let (_, _, pid) = self.world.waiters.swap_remove(at);
                 self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
                 resumed.push(pid);
             }
@@ -382,6 +396,7 @@ impl Sim {
             self.with_process(pid, |p, now, world| p.on_resumed(now, world));
         }
         self.resumed = resumed;
+        self.woken = woken;
     }
 
     /// An I/O of a process ended in the drive. Where interrupts cost time, the
@@ -392,12 +407,13 @@ impl Sim {
             return self.end_io_at_cost(disk, pid, slot, status);
         }
         let (cpu, now) = (self.processes[pid].cpu(), self.now);
-        if let Some(log) = self.cpus.log() {
+        if let Some(log) = self.world.cpus.log() {
             log.ended((pid, slot), (cpu, now), disk);
         }
         self.with_process(pid, |p, now, world| p.on_end(now, slot, status, world));
     }
 
+    #[inline(never)]
     fn end_io_at_cost(&mut self, disk: usize, pid: usize, slot: u32, status: IoStatus) {
         let cpu = self.processes[pid].cpu();
         if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
@@ -406,18 +422,18 @@ impl Sim {
                 w.ended(now, untold, costs, world);
             });
         }
-        let cpu = self.disks[disk].interrupted_cpu(cpu);
+        let cpu = self.world.disks[disk].interrupted_cpu(cpu);
         self.tell_end(disk, cpu, pid, slot, status);
     }
 
     /// The interrupt handler of a CPU tells a process of an end.
     fn tell_end(&mut self, disk: usize, cpu: usize, pid: usize, slot: u32, status: IoStatus) {
-        let mode = self.disks[disk].ends_in();
-        let lock = &mut self.disks[disk].lock;
+        let mode = self.world.disks[disk].ends_in();
+        let lock = &mut self.world.disks[disk].lock;
         let wakes = self.processes[pid].is_asleep();
         let costs = &self.costs;
-        let at = costs.charge_end(&mut self.cpus, lock, cpu, self.now, (mode, wakes));
-        if let Some(log) = self.cpus.log() {
+        let at = costs.charge_end(&mut self.world.cpus, lock, cpu, self.now, (mode, wakes));
+        if let Some(log) = self.world.cpus.log() {
             log.ended((pid, slot), (cpu, self.now), disk);
         }
         self.arrivals.push(Arrival {
@@ -431,21 +447,27 @@ impl Sim {
     /// Charges what kblockd did to the CPUs that it did it on.
     #[inline]
     fn charge_kblockd(&mut self, disk: usize) {
-        if !self.disks[disk].worked.is_empty() {
+        if !self.world.disks[disk].worked.is_empty() {
             self.charge_worked(disk);
         }
     }
 
+    #[inline(never)]
     fn charge_worked(&mut self, disk: usize) {
-        let disk = &mut self.disks[disk];
+        let disk = &mut self.world.disks[disk];
         for (hctx, steps) in disk.worked.drain(..) {
             if !self.costs.free {
                 let cpu = disk.queue.cpu_of(hctx);
                 let costs = &self.costs;
-                let done =
-                    costs.charge_kblockd(&mut self.cpus, &mut disk.lock, cpu, self.now, &steps);
+                let done = costs.charge_kblockd(
+                    &mut self.world.cpus,
+                    &mut disk.lock,
+                    cpu,
+                    self.now,
+                    &steps,
+                );
                 disk.driver.release_queue(hctx, done);
-                if let Some(log) = self.cpus.log() {
+                if let Some(log) = self.world.cpus.log() {
                     let of_cpu = |p: &Process| p.cpu() == cpu;
                     log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
                 }
@@ -454,12 +476,10 @@ impl Sim {
     }
 
     #[inline]
-    fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World<'_>)) {
-        let now = self.now;
-        let (processes, _, mut world) = self.split();
-        act(&mut processes[pid], now, &mut world);
+    fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut World)) {
+        act(&mut self.processes[pid], self.now, &mut self.world);
         if !self.costs.free {
-            self.release_all(now);
+            self.release_all(self.now);
         }
         self.poke_workers(Some(self.processes[pid].cpu()));
         self.settle();
@@ -469,15 +489,19 @@ impl Sim {
     }
 
     /// What nobody is charged for does not wait for its CPU.
+    #[inline(never)]
     fn release_all(&mut self, now: Nanos) {
-        self.disks.iter_mut().for_each(|disk| disk.release(now));
+        self.world
+            .disks
+            .iter_mut()
+            .for_each(|disk| disk.release(now));
     }
 
     /// Delivers what was refused on the spot: that has ended without an event of
     /// the drive. What comes of it is settled in the same loop.
     #[inline]
     fn settle(&mut self) {
-        if self.disks.iter().any(|d| d.queue.has_ended()) {
+        if self.world.disks.iter().any(|d| d.queue.has_ended()) {
             self.deliver_refused();
         }
     }
@@ -487,18 +511,25 @@ impl Sim {
         if std::mem::replace(&mut self.settling, true) {
             return;
         }
-        while let Some(disk) = self.disks.iter().position(|d| d.queue.has_ended()) {
-            let (mut ended, mut woken) = (Vec::new(), Vec::new());
-            self.disks[disk].queue.take_ended(&mut ended);
-            self.deliver(disk, &mut ended, &mut woken);
+        // What was being delivered goes on afterwards.
+        let (ended, woken) = (
+            std::mem::take(&mut self.ended),
+            std::mem::take(&mut self.woken),
+        );
+        let refused = |sim: &Sim| sim.world.disks.iter().position(|d| d.queue.has_ended());
+        while let Some(disk) = refused(self) {
+            self.world.disks[disk].queue.take_ended(&mut self.ended);
+            self.deliver(disk);
         }
+        (self.ended, self.woken) = (ended, woken);
         self.settling = false;
     }
 
+    #[cold]
     fn on_over(&mut self, pid: usize) {
         self.over += 1;
         // Its I/O context goes with it.
-        for disk in &mut self.disks {
+        for disk in &mut self.world.disks {
             disk.queue.exit_submitter(self.now, SubmitterId(pid as u32));
         }
         let spec = Arc::clone(&self.processes[pid].spec);
@@ -520,10 +551,10 @@ impl Sim {
                 ExitWhat::Stonewall => !waits,
             };
             if ends {
-                process.stop(now, &mut self.timers);
+                process.stop(now, &mut self.world.timers);
                 if self.delayed[other] {
                     // It has nothing to wait for.
-                    self.timers.set(now, other);
+                    self.world.timers.set(now, other);
                 }
             }
         }
@@ -531,7 +562,7 @@ impl Sim {
 
     /// What to say where a scheduler knows nothing of the job's control groups.
     fn cgroup_note(&self, job: &JobFile, scheduler: &str) -> Option<String> {
-        let elevator = self.disks.first().and_then(|d| d.queue.elevator());
+        let elevator = self.world.disks.first().and_then(|d| d.queue.elevator());
         let deaf = !elevator.is_some_and(|e| e.has_cgroups());
         (deaf && !cgroups(job).is_empty()).then(|| {
             format!("{scheduler} has no control groups: cgroup counts in Jain's index alone")
@@ -544,8 +575,9 @@ impl Sim {
         notes.extend(self.cgroup_note(setup.job, setup.scheduler.kind.name));
         let now = self.now;
         let recording = self.recording.take();
-        let timeline = recording.and_then(|r| r.finish(now, &mut self.disks, &mut self.cpus));
-        let disks = self.disks.iter().map(|d| d.stats(now)).collect();
+        let timeline =
+            recording.and_then(|r| r.finish(now, &mut self.world.disks, &mut self.world.cpus));
+        let disks = self.world.disks.iter().map(|d| d.stats(now)).collect();
         let mut jobs: Vec<JobResults> = Vec::new();
         let mut groups: Vec<GroupResults> = Vec::new();
         let weights = due_weights(setup.job, &processes(setup.job));
@@ -587,12 +619,12 @@ impl Sim {
             cpus: if self.costs.free {
                 Vec::new()
             } else {
-                self.cpus.stats(now)
+                self.world.cpus.stats(now)
             },
             cpu_timeline: if self.costs.free {
                 Vec::new()
             } else {
-                self.cpus.slices(now)
+                self.world.cpus.slices(now)
             },
             timeline,
             notes,

@@ -83,7 +83,7 @@ impl Worker {
         now: Nanos,
         untold: Untold,
         costs: &StepCosts,
-        world: &mut World<'_>,
+        world: &mut World,
     ) {
         if self.untold.is_empty() {
             self.softirq_at = now + costs.softirq_wait;
@@ -107,7 +107,7 @@ impl Worker {
         now: Nanos,
         by: Option<usize>,
         costs: &StepCosts,
-        world: &mut World<'_>,
+        world: &mut World,
     ) {
         let wanted = match self.state {
             State::Asleep => driver(self.disk, world).has_work(),
@@ -127,7 +127,7 @@ impl Worker {
     }
 
     /// Its timer ran out.
-    pub(crate) fn on_timer(&mut self, now: Nanos, costs: &StepCosts, world: &mut World<'_>) {
+    pub(crate) fn on_timer(&mut self, now: Nanos, costs: &StepCosts, world: &mut World) {
         match self.state {
             State::Waking => {
                 self.cpu = world.fair.place(self.cpu);
@@ -156,7 +156,7 @@ impl Worker {
 
     /// The drive has been told of everything that is due. A worker whose request
     /// it has done on the spot goes on, one that has to wait sleeps.
-    pub(crate) fn after_copy(&mut self, now: Nanos, world: &mut World<'_>) {
+    pub(crate) fn after_copy(&mut self, now: Nanos, world: &mut World) {
         if self.state != State::Copied {
             return;
         }
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// Begins with the next request, or sleeps.
-    fn next(&mut self, now: Nanos, costs: &StepCosts, world: &mut World<'_>) {
+    fn next(&mut self, now: Nanos, costs: &StepCosts, world: &mut World) {
         if let Some(next) = world.fair.ends_step(self.cpu, self.pid, now) {
             world.hand_over(now, self.cpu, next);
         }
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    fn spend(&mut self, now: Nanos, cost: Nanos, state: State, world: &mut World<'_>) {
+    fn spend(&mut self, now: Nanos, cost: Nanos, state: State, world: &mut World) {
         self.state = state;
         world.fair.ran(self.pid, cost);
         let until = world.cpus.run(self.cpu, now, cost, Mode::System);
@@ -196,7 +196,7 @@ impl Worker {
     }
 }
 
-fn driver<'a>(disk: usize, world: &'a mut World<'_>) -> &'a mut Loop {
+fn driver(disk: usize, world: &mut World) -> &mut Loop {
     let driver = world.disks[disk].driver.as_loop();
     driver.expect("only loop devices have workers")
 }

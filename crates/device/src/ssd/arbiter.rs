@@ -207,7 +207,15 @@ impl Ssd {
     }
 
     /// A command has ended: another may be fetched in its place.
+    #[inline]
     pub(super) fn fetched_left(&mut self, now_ns: u64) {
+        if self.arbiter.is_some() {
+            self.fetch_in_its_place(now_ns);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_in_its_place(&mut self, now_ns: u64) {
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.leave();
             self.schedule_fetch(now_ns);

@@ -1,22 +1,23 @@
 //! Division by a number that is known only when the drive is built.
 
-/// A divisor with its reciprocal (Lemire, Kaser and Kurz, "Faster remainder by
-/// direct computation", 2019): a multiplication instead of a division.
+/// A divisor with its reciprocal: a multiplication instead of a division
+/// (Robison, "N-bit unsigned division via N-bit multiply-add", ARITH 2005).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Divisor {
     by: u32,
-    /// ceil(2^64 / by); zero stands for a division by one.
+    /// (2^64 - 1) / by, rounded down: a little too small, so that the next
+    /// number's product is a little less than its quotient, and no divisor is a
+    /// case of its own.
     reciprocal: u64,
 }
 
 impl Divisor {
     pub(crate) fn new(by: u32) -> Divisor {
         debug_assert!(by > 0);
-        let reciprocal = match by {
-            1 => 0,
-            by => u64::MAX / by as u64 + 1,
-        };
-        Divisor { by, reciprocal }
+        Divisor {
+            by,
+            reciprocal: u64::MAX / by as u64,
+        }
     }
 
     #[inline]
@@ -27,10 +28,8 @@ impl Divisor {
     /// Quotient and remainder.
     #[inline]
     pub(crate) fn split(&self, number: u32) -> (u32, u32) {
-        let quotient = match self.reciprocal {
-            0 => number,
-            reciprocal => ((reciprocal as u128 * number as u128) >> 64) as u32,
-        };
+        let quotient = (self.reciprocal as u128 * (number as u64 + 1) as u128) >> 64;
+        let quotient = quotient as u32;
         (quotient, number - quotient * self.by)
     }
 }

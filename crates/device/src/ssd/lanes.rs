@@ -11,6 +11,8 @@ const LANES: usize = 8;
 const LANE_BITS: u32 = LANES.trailing_zeros();
 /// No event in a lane.
 const NEVER: u64 = u64::MAX;
+/// No event in a place.
+const NOTHING: (u64, u32) = (NEVER, 0);
 /// The latest time that an event can have: 36 years.
 const LATEST_NS: u64 = (1 << (64 - LANE_BITS)) - 2;
 
@@ -38,6 +40,8 @@ impl Lane {
 }
 
 /// A lane's events in order of time, in a ring whose size is a power of two.
+/// Places without an event are at [`NEVER`], so that the first place tells when
+/// the next event is whether there is one or not.
 #[derive(Clone, Debug)]
 struct Ring {
     places: Box<[(u64, u32)]>,
@@ -51,7 +55,7 @@ struct Ring {
 impl Ring {
     fn new() -> Ring {
         Ring {
-            places: vec![(0, 0); 64].into_boxed_slice(),
+            places: vec![NOTHING; 64].into_boxed_slice(),
             first: 0,
             after_last: 0,
             latest: 0,
@@ -97,17 +101,15 @@ impl Ring {
     /// Takes the first entry; the caller knows that there is one.
     #[inline]
     fn take(&mut self) -> (u64, u32) {
-        let entry = self.get(self.first);
+        let mask = self.places.len() - 1;
+        let entry = std::mem::replace(&mut self.places[self.first & mask], NOTHING);
         self.first += 1;
         entry
     }
 
     #[inline]
     fn head(&self) -> u64 {
-        match self.first == self.after_last {
-            true => NEVER,
-            false => self.get(self.first).0,
-        }
+        self.get(self.first).0
     }
 
     #[cold]
@@ -116,7 +118,7 @@ impl Ring {
         larger.extend((self.first..self.after_last).map(|at| self.get(at)));
         self.after_last = larger.len();
         self.first = 0;
-        larger.resize(self.places.len() * 2, (0, 0));
+        larger.resize(self.places.len() * 2, NOTHING);
         self.places = larger.into_boxed_slice();
     }
 }
@@ -151,7 +153,7 @@ impl Lanes {
     }
 
     /// Adds an event.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn push(&mut self, lane: Lane, at_ns: u64, event: u32) {
         let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
         self.rings[lane.0].insert((key, event));
@@ -159,10 +161,10 @@ impl Lanes {
         self.least = self.least.min(key);
     }
 
-    /// Takes the next event.
+    /// Takes the next event if it is due at `limit_ns` or before.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(u64, Lane, u32)> {
-        if self.least == NEVER {
+    pub(crate) fn pop_due(&mut self, limit_ns: u64) -> Option<(u64, Lane, u32)> {
+        if self.least > (limit_ns.min(LATEST_NS) << LANE_BITS) | (LANES as u64 - 1) {
             return None;
         }
         let lane = (self.least as usize) % LANES;
@@ -200,7 +202,7 @@ mod tests {
             for (pop, lane, after) in steps {
                 if pop {
                     plain.sort();
-                    let got = lanes.pop().map(|(at, lane, _)| (at, lane.0));
+                    let got = lanes.pop_due(u64::MAX).map(|(at, lane, _)| (at, lane.0));
                     let want = (!plain.is_empty()).then(|| plain.remove(0));
                     prop_assert_eq!(got, want);
                     now = got.map_or(now, |got| got.0);

@@ -258,13 +258,18 @@ impl Ssd {
             number: self.backend.next_command(),
         };
         if self.free_command == NONE {
-            self.commands.push(active);
-            return self.commands.len() as u32 - 1;
+            return self.append(active);
         }
         let index = self.free_command;
         self.free_command = self.commands[index as usize].next_free;
         self.commands[index as usize] = active;
         index
+    }
+
+    #[cold]
+    fn append(&mut self, active: Active) -> u32 {
+        self.commands.push(active);
+        self.commands.len() as u32 - 1
     }
 
     /// How long the controller takes no other command after this one.
@@ -274,15 +279,21 @@ impl Ssd {
         if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             return controller.interval_ns + self.discard_walk_ns(command);
         }
-        if controller.unit_interval_ns == 0 {
-            return controller.interval_ns;
+        match controller.unit_interval_ns {
+            0 => controller.interval_ns,
+            unit_ns => controller.interval_ns + self.further_units(command) * unit_ns,
         }
+    }
+
+    /// Map units that a command is long beyond its first.
+    #[inline(never)]
+    fn further_units(&self, command: &Command) -> u64 {
         let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
-        let further = command.sectors.div_ceil(unit_sectors).saturating_sub(1);
-        controller.interval_ns + further as u64 * controller.unit_interval_ns
+        command.sectors.div_ceil(unit_sectors).saturating_sub(1) as u64
     }
 
     /// How long the firmware goes through the map for a discard.
+    #[inline(never)]
     fn discard_walk_ns(&self, command: &Command) -> u64 {
         let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
         // Units covered in part are not discarded.
@@ -308,11 +319,7 @@ impl Ssd {
         if !takes {
             self.commands[index as usize].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
-            let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
-            self.backend
-                .lanes
-                .push(Lane::ARRIVING, taken_ns + ns, index);
-            return;
+            return self.fetch_discard(taken_ns, index, command);
         } else if command.op == HostOp::Write {
             self.stats.host_sectors_written += command.sectors as u64;
             let (first, last) = self.slots_of(index);
@@ -339,18 +346,22 @@ impl Ssd {
         self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
     }
 
+    #[inline(never)]
+    fn fetch_discard(&mut self, taken_ns: u64, index: u32, command: &Command) {
+        let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
+        let lanes = &mut self.backend.lanes;
+        lanes.push(Lane::ARRIVING, taken_ns + ns, index);
+    }
+
     /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
         self.backend.lanes.next_ns()
     }
 
-    /// Takes the next step.
+    /// What an event brings.
     #[inline(always)]
-    fn step(&mut self, done: &mut Vec<Completion>) {
-        let Some((now_ns, lane, event)) = self.backend.lanes.pop() else {
-            return;
-        };
+    fn step(&mut self, (now_ns, lane, event): (u64, Lane, u32), done: &mut Vec<Completion>) {
         self.stats.events += 1;
         match lane {
             Lane::LEAVING => return self.leave(now_ns, event, done),
@@ -402,6 +413,7 @@ impl Ssd {
     }
 
     /// Whether pages of the map have to be read before a read.
+    #[inline(never)]
     fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
         let (first, last) = self.slots_of(index);
         let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
@@ -432,6 +444,7 @@ impl Ssd {
     }
 
     /// Reads of several map units.
+    #[inline(never)]
     fn read_slots(&mut self, now_ns: u64, index: u32) {
         let Active {
             first_byte, bytes, ..
@@ -730,17 +743,14 @@ impl Device for Ssd {
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
         let mut limit_ns = limit.0;
-        loop {
-            let next_ns = self.next_ns();
-            if next_ns > limit_ns || next_ns == u64::MAX {
-                return Nanos(limit_ns);
-            }
-            self.step(done);
+        while let Some(event) = self.backend.lanes.pop_due(limit_ns) {
+            self.step(event, done);
             if done.len() > before {
                 // What else happens at this time still belongs to it.
-                limit_ns = next_ns;
+                limit_ns = event.0;
             }
         }
+        Nanos(limit_ns)
     }
 
     fn power_loss(&mut self, now: Nanos) -> Nanos {

@@ -141,19 +141,24 @@ impl Ops {
     }
 
     /// Keeps an operation and numbers its arrival.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, mut op: Op) -> u32 {
         self.arrivals += 1;
         op.arrival = self.arrivals;
         op.next = NONE;
         if self.free == NONE {
-            self.slots.push(op);
-            return self.slots.len() as u32 - 1;
+            return self.append(op);
         }
         let index = self.free;
         self.free = self.slots[index as usize].next;
         self.slots[index as usize] = op;
         index
+    }
+
+    #[cold]
+    fn append(&mut self, op: Op) -> u32 {
+        self.slots.push(op);
+        self.slots.len() as u32 - 1
     }
 
     /// The operations in a list.

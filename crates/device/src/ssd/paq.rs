@@ -26,6 +26,7 @@ pub(crate) struct Counts {
 impl Backend {
     /// Starts a read on an idle die of a channel whose bus is free, although
     /// data is ready for it.
+    #[inline(never)]
     pub(crate) fn clump(&mut self, now_ns: u64, channel_index: u32) -> bool {
         let mut waiting = self.ready_units(channel_index);
         while waiting != 0 {

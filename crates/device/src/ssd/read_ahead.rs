@@ -139,6 +139,7 @@ impl ReadAhead {
 impl Ssd {
     /// The host reads slots `first` to `last`: what its stream wants next is
     /// read ahead.
+    #[inline(never)]
     pub(super) fn read_ahead(&mut self, now_ns: u64, first: u32, last: u32) {
         let Some(ahead) = &mut self.read_ahead else {
             return;
@@ -224,6 +225,7 @@ impl Ssd {
     }
 
     /// Has a command wait for a page that is read ahead, if it is.
+    #[inline(never)]
     pub(super) fn joins_read_ahead(&mut self, command: u32, at: u32, bytes: u64) -> bool {
         let Some(index) = self.on_its_way(at) else {
             return false;

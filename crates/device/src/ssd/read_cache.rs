@@ -108,6 +108,7 @@ impl Ssd {
 
     /// Keeps what a read brought from the flash, unless it was written anew
     /// meanwhile.
+    #[inline(never)]
     pub(super) fn keep_read(&mut self, index: u32) {
         let op = self.backend.ops[index];
         let (first, last) = self.slots_of(op.owner);

@@ -50,12 +50,14 @@ impl Recorder {
     }
 
     /// Numbers a command.
+    #[cold]
     pub(crate) fn next_command(&mut self) -> u32 {
         self.next_command += 1;
         self.next_command - 1
     }
 
     /// A command's data is in a page.
+    #[cold]
     pub(crate) fn wrote(&mut self, record: u32, command: u32) {
         let writers = self.writers.entry(record).or_default();
         if command != NONE && writers.last() != Some(&command) {
@@ -64,6 +66,7 @@ impl Recorder {
     }
 
     /// A page was programmed or given up: its record will mean another.
+    #[cold]
     pub(crate) fn forget(&mut self, record: u32) {
         self.writers.remove(&record);
     }
@@ -74,6 +77,7 @@ impl Recorder {
     }
 
     /// A channel was or will be at work on operations, one a plane.
+    #[cold]
     pub(crate) fn on_channel<'a>(
         &mut self,
         channel: u32,
@@ -86,6 +90,7 @@ impl Recorder {
     }
 
     /// A unit has worked on operations, one a plane.
+    #[cold]
     pub(crate) fn on_unit<'a>(
         &mut self,
         unit: u32,

@@ -46,6 +46,7 @@ impl Mix {
 
     /// fio draws a direction for each I/O, but after a change first lets the
     /// new one catch up with its share of what the old one issued.
+    #[inline(never)]
     fn next_of_two(&mut self) -> Direction {
         if self.issued[self.current as usize] < self.until {
             return self.current;
@@ -67,6 +68,7 @@ impl Mix {
     }
 
     /// A rate made the job take `direction` instead.
+    #[inline(never)]
     pub fn override_with(&mut self, direction: Direction) {
         if self.only.is_none() {
             self.current = direction;

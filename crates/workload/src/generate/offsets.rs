@@ -154,6 +154,7 @@ impl OffsetGenerator {
         Some(io)
     }
 
+    #[inline(never)]
     fn place(&mut self, direction: Direction) -> Option<Io> {
         /// Files that start over when they are done never run out; one on
         /// which nothing fits must not keep the process busy for ever.

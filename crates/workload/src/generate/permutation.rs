@@ -46,7 +46,7 @@ impl Permutation {
     }
 
     /// The next block; `None` once each was given out.
-    #[inline]
+    #[inline(never)]
     pub fn next(&mut self) -> Option<u64> {
         if self.at >= self.blocks {
             return None;

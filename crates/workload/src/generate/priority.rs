@@ -26,6 +26,7 @@ impl CommandPriorities {
     }
 
     /// The priority of the next I/O; `None`: that of its process.
+    #[inline(never)]
     pub fn next(&mut self, direction: Direction, bytes: u64) -> Option<Priority> {
         let drawn = self.random.percent();
         let mut share_so_far = 0;

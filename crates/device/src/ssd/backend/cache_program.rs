@@ -26,6 +26,7 @@ impl Backend {
     }
 
     /// Carries the data of a unit's next program to its cache register.
+    #[inline(never)]
     pub(super) fn load_next(&mut self, now_ns: u64, unit_index: u32) -> bool {
         let group = self.pick(now_ns, unit_index, false);
         if group.is_empty() {
@@ -51,6 +52,7 @@ impl Backend {
     }
 
     /// The array goes on with what is in the cache register, or will be.
+    #[inline(never)]
     pub(super) fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         let loaded = std::mem::replace(&mut unit.loaded, Loaded::NOTHING);
@@ -68,6 +70,7 @@ impl Backend {
 
     /// A unit whose array begins to program may take the next data as soon as
     /// the bus is free.
+    #[inline(never)]
     pub(super) fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &self.units[unit_index as usize];
         if unit.kind == OpKind::Program && !unit.programs.is_empty() {

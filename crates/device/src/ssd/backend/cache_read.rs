@@ -7,6 +7,7 @@ use super::unit::Phase;
 impl Backend {
     /// What the array has read goes to the cache register, and out from there;
     /// the array may go on.
+    #[inline(never)]
     pub(super) fn fill_cache_register(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         unit.outgoing = std::mem::replace(&mut unit.group, List::EMPTY);
@@ -21,6 +22,7 @@ impl Backend {
 
     /// Starts the next read of a die whose cache register is full, before that
     /// goes out: ONFI's read cache command does both at once.
+    #[inline(never)]
     pub(super) fn read_on(&mut self, now_ns: u64, channel_index: u32) -> bool {
         let mut waiting = self.ready_units(channel_index);
         while waiting != 0 {
@@ -36,6 +38,7 @@ impl Backend {
     }
 
     /// A read's data has left the cache register.
+    #[inline(never)]
     pub(super) fn leave_cache_register(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         unit.outgoing.pop(&self.ops);

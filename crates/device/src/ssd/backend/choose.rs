@@ -90,6 +90,7 @@ impl Backend {
     }
 
     /// Which queue is next of those whose first may start.
+    #[inline(never)]
     fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
         let reads = !unit.reads.is_empty();
         let programs = !unit.programs.is_empty() && self.any_startable(unit.programs.head());
@@ -146,6 +147,7 @@ impl Backend {
     }
 
     /// Planes of a unit whose erase has to wait for a read of that block.
+    #[inline(never)]
     fn planes_with_reads_before_erases(&self, unit: &Unit, list: List) -> u64 {
         if unit.reads.is_empty() {
             return 0;
@@ -159,6 +161,7 @@ impl Backend {
     }
 
     /// Under first-come order: the group has started, others may follow.
+    #[inline(never)]
     pub(super) fn note_started(&mut self, group: List) {
         let mut index = group.head();
         while index != NONE {
@@ -171,6 +174,7 @@ impl Backend {
     }
 
     /// Under first-come order: whoever holds the oldest operation may go.
+    #[inline(never)]
     pub(super) fn wake_next_in_order(&mut self, now_ns: u64) {
         let Some(&arrival) = self.in_order.front() else {
             return;

@@ -59,7 +59,7 @@ fn queue(backend: &mut Backend, ops: &[(OpKind, u32, Rank)]) {
 
 fn ends_of_queued(backend: &mut Backend) -> Vec<u32> {
     let mut ended = Vec::new();
-    while let Some((now_ns, lane, event)) = backend.lanes.pop() {
+    while let Some((now_ns, lane, event)) = backend.lanes.pop_due(u64::MAX) {
         match lane {
             Lane::DATA_OUT => {
                 backend.data_out(now_ns, event);

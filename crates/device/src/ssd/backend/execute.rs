@@ -3,7 +3,7 @@
 use blklab_stats::Work;
 
 use super::super::lanes::Lane;
-use super::super::op::{List, NONE, OpKind, Source};
+use super::super::op::{List, NONE, Op, OpKind, Source};
 use super::super::spec::Scheduling;
 use super::Backend;
 use super::unit::Phase;
@@ -95,14 +95,10 @@ impl Backend {
         let channel = &mut self.channels[unit.channel as usize];
         let op = &self.ops[index];
         let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
-        if let Some(page) = self.timing.physical_page(op) {
-            let sensed = (kind == OpKind::Read).then_some((op.block, page));
-            let before = std::mem::replace(&mut self.sensed[op.plane as usize], sensed);
-            if sensed.is_some() && sensed == before {
-                // Another part of it is asked for while it is in the plane's
-                // page register.
-                array_ns = 0;
-            }
+        if let Some(page) = self.timing.physical_page(op)
+            && is_in_register(&mut self.sensed[op.plane as usize], op, page)
+        {
+            array_ns = 0;
         }
         self.plane_busy_ns[op.plane as usize] += array_ns;
         match kind {
@@ -125,4 +121,13 @@ impl Backend {
         }
         (data_ns, array_ns)
     }
+}
+
+/// Whether a read asks for another part of the page that is in its plane's
+/// register. That holds the page read now, and nothing after other operations.
+#[inline(never)]
+fn is_in_register(register: &mut Option<(u32, u32)>, op: &Op, page: u32) -> bool {
+    let sensed = (op.kind == OpKind::Read).then_some((op.block, page));
+    let before = std::mem::replace(register, sensed);
+    sensed.is_some() && sensed == before
 }

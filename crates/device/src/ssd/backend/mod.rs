@@ -109,9 +109,17 @@ impl Backend {
         (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
     }
 
-    /// Queues an operation.
-    #[inline]
-    pub(crate) fn enqueue(&mut self, now_ns: u64, mut op: Op) -> u32 {
+    /// Queues an operation. Inlined as far as this, so that it is made where it
+    /// will lie.
+    #[inline(always)]
+    pub(crate) fn enqueue(&mut self, now_ns: u64, op: Op) -> u32 {
+        let index = self.ops.insert(op);
+        self.enqueue_kept(now_ns, index);
+        index
+    }
+
+    fn enqueue_kept(&mut self, now_ns: u64, index: u32) {
+        let op = &mut self.ops[index];
         let seat = self.seats[op.plane as usize];
         (op.place, op.die) = (seat.place, seat.die);
         let unit_index = seat.unit;
@@ -127,8 +135,7 @@ impl Backend {
         if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
             op.rank = Rank::Normal;
         }
-        let (kind, rank) = (op.kind, op.rank);
-        let index = self.ops.insert(op);
+        let (kind, rank, source) = (op.kind, op.rank, op.source);
         let channel = &self.channels[unit.channel as usize];
         if unit.is_free()
             && kind == OpKind::Read
@@ -138,7 +145,7 @@ impl Backend {
             // Nobody is in the way: the most common case needs no queue.
             unit.group.push(&mut self.ops, index);
             self.execute(now_ns, unit_index, 0);
-            return index;
+            return;
         }
         unit.count_queued(now_ns, 1);
         let list = match (rank, kind) {
@@ -148,7 +155,7 @@ impl Backend {
             (_, OpKind::Program) => &mut unit.programs,
             (_, OpKind::Erase) => &mut unit.erases,
         };
-        match op.source {
+        match source {
             // Whole commands wait for a page of the map.
             Source::MapFetch | Source::MapMerge if self.scheduling != Scheduling::Fcfs => {
                 // It counts as no younger than what it goes before, else an
@@ -166,7 +173,6 @@ impl Backend {
         if ready {
             self.wake(now_ns, unit_index);
         }
-        index
     }
 
     /// Whether a program is the last of its word line.

@@ -46,6 +46,7 @@ impl Backend {
     }
 
     /// Writes down what a unit's array has just ended or is stopped at.
+    #[cold]
     pub(super) fn record_array(&mut self, now_ns: u64, unit_index: u32) {
         let Some(recorder) = &mut self.recorder else {
             return;

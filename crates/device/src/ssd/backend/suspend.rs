@@ -28,6 +28,7 @@ impl Backend {
     }
 
     /// Stops what the array is doing and returns what that costs.
+    #[inline(never)]
     pub(super) fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
         if self.recorder.is_some() {
             self.record_array(now_ns, unit_index);
@@ -49,6 +50,7 @@ impl Backend {
         cost_ns.unwrap_or(0)
     }
 
+    #[inline(never)]
     pub(super) fn resume(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         let Some(stopped) = unit.suspended.take() else {

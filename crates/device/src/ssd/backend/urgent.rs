@@ -19,6 +19,7 @@ impl Backend {
     /// reads first, then programs, then erases, as MQSim does, so that programs
     /// of several planes find each other; or a read that an erase waits for.
     /// `None` where none of them may start.
+    #[inline(never)]
     pub(super) fn urgent_or_its_reads(&self, unit: &Unit) -> Option<Queue> {
         let mut held = Held::nothing(&self.partners);
         let (mut programs, mut erases, mut waits_for_read) = (false, false, false);
