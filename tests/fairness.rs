@@ -160,6 +160,28 @@ fn without_a_scheduler_nobody_starves_for_tags() {
     }
 }
 
+/// Who reads one page at a time waits less under ac2 than under others, and costs
+/// those who want throughput nothing.
+#[test]
+fn a_light_reader_beside_others_waits_least_under_ac2() {
+    for job in ["latency/beside-32-readers", "latency/beside-8-writers"] {
+        let all = compare(job, "mx100-256", "ac2,none,noop,mq-deadline");
+        let figures = |section: usize, metric: &str| -> Vec<f64> {
+            let rows = &all["sections"][section]["directions"][0]["rows"];
+            let rows = rows.as_array().expect("rows").iter();
+            rows.map(|row| row["cells"][metric]["value"]["mean"].as_f64())
+                .map(|mean| mean.expect("a figure"))
+                .collect()
+        };
+        let throughput = figures(0, "bandwidth_bytes_per_s");
+        let waits = figures(1, "latency_p99_ns");
+        for other in 1..waits.len() {
+            assert!(waits[0] < waits[other], "{job}: {waits:?}");
+            assert!(throughput[0] > 0.98 * throughput[other], "{throughput:?}");
+        }
+    }
+}
+
 /// Kyber holds writes back until nine reads of ten are in time (its heuristics:
 /// the 90th percentile against the target), and not where they are anyway.
 #[test]
