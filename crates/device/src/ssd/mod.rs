@@ -416,7 +416,9 @@ impl Ssd {
     #[inline(never)]
     fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
         let (first, last) = self.slots_of(index);
+        self.backend.gather();
         let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
+        self.backend.start_gathered(now_ns);
         self.commands[index as usize].parts = fetches;
         if fetches > 0 {
             self.read_ahead(now_ns, first, last);
@@ -439,7 +441,11 @@ impl Ssd {
         let (first, last) = self.slots_of(index);
         match first == last {
             true => self.read_slot(now_ns, index, first),
-            false => self.read_slots(now_ns, index),
+            false => {
+                self.backend.gather();
+                self.read_slots(now_ns, index);
+                self.backend.start_gathered(now_ns);
+            }
         }
     }
 
@@ -790,6 +796,8 @@ mod cache_read_tests;
 mod copyback_tests;
 #[cfg(test)]
 mod discard_tests;
+#[cfg(test)]
+mod gather_tests;
 #[cfg(test)]
 mod paq_tests;
 #[cfg(test)]

@@ -177,6 +177,7 @@ impl Ssd {
         };
         let Fetch { first, end, .. } = ahead.fetches[index as usize];
         ahead.end(index);
+        self.backend.gather();
         let mut slot = first;
         while slot < end {
             let Some(at) = self.wanted_ahead(slot) else {
@@ -192,6 +193,7 @@ impl Ssd {
             }
             self.read_page_ahead(now_ns, start, slot, at);
         }
+        self.backend.start_gathered(now_ns);
     }
 
     /// Where on the flash a slot is that is neither in the read cache nor on its

@@ -30,6 +30,13 @@ impl Ssd {
 
     /// Gives waiting writes their places as long as there is room.
     pub(super) fn admit(&mut self, now_ns: u64) {
+        self.backend.gather();
+        self.admit_all(now_ns);
+        self.backend.start_gathered(now_ns);
+    }
+
+    #[inline]
+    fn admit_all(&mut self, now_ns: u64) {
         while let Some(&index) = self.waiting.front() {
             if !self.place(now_ns, index) {
                 return;
@@ -428,10 +435,12 @@ impl Ssd {
         if self.spec.write_cache.power_loss_protection {
             return self.finish(now_ns, index);
         }
+        self.backend.gather();
         self.close_all(now_ns);
         if std::mem::take(&mut self.log_is_dirty) {
             self.program_discard_log(now_ns);
         }
+        self.backend.start_gathered(now_ns);
         self.epochs.flush(index);
         while let Some(flush) = self.epochs.pop_durable() {
             self.finish(now_ns, flush);

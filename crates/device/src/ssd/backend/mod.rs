@@ -13,6 +13,7 @@ mod channel;
 mod choose;
 mod counts;
 mod execute;
+mod gather;
 mod partners;
 mod power;
 mod record;
@@ -55,6 +56,10 @@ pub(crate) struct Backend {
     reads_in_a_row: u32,
     /// Under strict first-come order: what has not started yet, oldest first.
     in_order: VecDeque<u64>,
+    /// How many callers queue operations that are to start together.
+    gathering: u32,
+    /// The units of these operations.
+    gathered: Vec<u32>,
     pub(crate) counts: Counts,
     /// Writes down what happens, where somebody asked for it.
     pub(crate) recorder: Option<Box<Recorder>>,
@@ -93,6 +98,8 @@ impl Backend {
             scheduling: spec.controller.scheduling,
             reads_in_a_row: spec.controller.reads_in_a_row,
             in_order: VecDeque::new(),
+            gathering: 0,
+            gathered: Vec::with_capacity(64),
             counts: Counts::default(),
             recorder: None,
             finished: Vec::with_capacity(64),
@@ -141,6 +148,7 @@ impl Backend {
             && kind == OpKind::Read
             && channel.is_free(now_ns)
             && self.scheduling != Scheduling::Fcfs
+            && self.gathering == 0
         {
             // Nobody is in the way: the most common case needs no queue.
             unit.group.push(&mut self.ops, index);
@@ -195,6 +203,9 @@ impl Backend {
     /// A unit may have something to start: now, or when its bus is free.
     #[inline]
     fn wake(&mut self, now_ns: u64, unit_index: u32) {
+        if self.gathering > 0 {
+            return self.gathered.push(unit_index);
+        }
         let unit = &self.units[unit_index as usize];
         if !self.may_start(now_ns, unit) {
             return;
