@@ -56,7 +56,7 @@ const DRIVE: [&str; 6] = [
     "drive.flash.read_us",
     "drive.flash.read_us[2]",
     "drive.controller.read_us",
-    "drive.controller.unit_interval_us",
+    "drive.controller.page_interval_us",
     "drive.link.bandwidth_mb_s",
     "drive.timing.read_ns",
 ];

@@ -42,8 +42,8 @@ fn a_discard_costs_its_command_and_its_entries_of_the_map() {
     assert_eq!(took(keys, Op::Discard, 7), least);
     let slower = took("discard_us = 70\ndiscard_unit_ns = 12.5", Op::Discard, 1);
     assert_eq!(slower - least, 40_000);
-    // What reads and writes pay for every unit is not theirs.
-    let split = format!("{keys}\nunit_interval_us = 2");
+    // What reads pay for further pages is not theirs.
+    let split = format!("{keys}\npage_interval_us = 2");
     assert_eq!(
         took(&split, Op::Discard, sectors),
         took(keys, Op::Discard, sectors)

@@ -279,17 +279,35 @@ impl Ssd {
         if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             return controller.interval_ns + self.discard_walk_ns(command);
         }
-        match controller.unit_interval_ns {
-            0 => controller.interval_ns,
-            unit_ns => controller.interval_ns + self.further_units(command) * unit_ns,
+        match controller.page_interval_ns {
+            page_ns if page_ns > 0 && command.op == HostOp::Read => {
+                controller.interval_ns + self.further_pages(command) * page_ns
+            }
+            _ => controller.interval_ns,
         }
     }
 
-    /// Map units that a command is long beyond its first.
+    /// Pages of the flash that a read is spread over beyond its first.
     #[inline(never)]
-    fn further_units(&self, command: &Command) -> u64 {
-        let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
-        command.sectors.div_ceil(unit_sectors).saturating_sub(1) as u64
+    fn further_pages(&self, command: &Command) -> u64 {
+        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+        let end_byte = command.sector.bytes() + command.sectors as u64 * 512;
+        let first = command.sector.bytes() >> unit_bits;
+        let last = (end_byte - 1) >> unit_bits;
+        if first == last || !self.takes(command) {
+            return 0;
+        }
+        let mut before = None;
+        let mut pages = 0u64;
+        for slot in first as u32..=last as u32 {
+            let Located::Flash(at) = self.ftl.locate(slot) else {
+                continue;
+            };
+            let is_another = before.is_none_or(|before| !self.ftl.same_page(before, at));
+            pages += is_another as u64;
+            before = Some(at);
+        }
+        pages.saturating_sub(1)
     }
 
     /// How long the firmware goes through the map for a discard.

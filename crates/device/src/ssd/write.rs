@@ -13,13 +13,18 @@ use crate::CommandStatus;
 impl Ssd {
     /// A write's data is in the controller.
     pub(super) fn start_write(&mut self, now_ns: u64, index: u32) {
-        let (first, _) = self.slots_of(index);
+        let (first, last) = self.slots_of(index);
         let command = &mut self.commands[index as usize];
         command.next_slot = first;
         // One part stands for its own admission.
         command.parts = 1;
         self.waiting.push_back(index);
+        if first == last {
+            return self.admit(now_ns);
+        }
+        self.backend.gather();
         self.admit(now_ns);
+        self.backend.start_gathered(now_ns);
     }
 
     /// Whether a write ends when it is in the cache.
@@ -30,13 +35,6 @@ impl Ssd {
 
     /// Gives waiting writes their places as long as there is room.
     pub(super) fn admit(&mut self, now_ns: u64) {
-        self.backend.gather();
-        self.admit_all(now_ns);
-        self.backend.start_gathered(now_ns);
-    }
-
-    #[inline]
-    fn admit_all(&mut self, now_ns: u64) {
         while let Some(&index) = self.waiting.front() {
             if !self.place(now_ns, index) {
                 return;

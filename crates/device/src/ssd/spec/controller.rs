@@ -20,9 +20,9 @@ pub struct ControllerSpec {
     pub write_ns: u64,
     /// Least time between two commands; zero for no limit.
     pub interval_ns: u64,
-    /// More of that for every further map unit that a command reads or writes:
-    /// firmware that is fastest at commands of one unit takes longer ones apart.
-    pub unit_interval_ns: u64,
+    /// More of that for every further page of the flash that a read is spread
+    /// over: firmware that is fastest at commands of one page takes others apart.
+    pub page_interval_ns: u64,
     /// Firmware's latency of a discard or write-zeroes.
     pub discard_ns: u64,
     /// Time of each of its map units, in picoseconds: an entry of the map in
@@ -54,7 +54,7 @@ pub(super) fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadE
         read_ns: table.micros("read_us", MAX_US)?,
         write_ns: table.micros("write_us", MAX_US)?,
         interval_ns: table.micros_or("interval_us", MAX_US, 0)?,
-        unit_interval_ns: table.micros_or("unit_interval_us", MAX_US, 0)?,
+        page_interval_ns: table.micros_or("page_interval_us", MAX_US, 0)?,
         discard_ns: table.micros_or("discard_us", MAX_US, DISCARD_NS)?,
         discard_unit_ps: (table.number_or("discard_unit_ns", 0.0..=1e6, DISCARD_UNIT_NS)? * 1e3)
             .round() as u64,
