@@ -132,20 +132,17 @@ impl Ssd {
         let rank = self.collection_rank(plane);
         while self.may_read_on(&job, rank) && job.next_page < job.pages {
             let page = job.next_page;
-            if self.copies_on_chip(plane, &job, page) {
-                if job.reads + job.programs >= self.spec.gc.depth {
-                    break;
-                }
-                job.next_page += 1;
-                self.jobs[plane as usize] = job;
-                self.move_page(now_ns, plane, job.victim, page, true);
-                job = self.jobs[plane as usize];
-                continue;
+            let on_chip = self.copies_on_chip(plane, &job, page);
+            if on_chip && job.reads + job.programs > 0 {
+                break;
             }
             job.next_page += 1;
             let slots = self.current_slots(job.victim, page);
             if slots > 0 {
-                let bytes = slots * self.spec.ftl.map_unit_bytes;
+                let bytes = match on_chip {
+                    true => 0,
+                    false => slots * self.spec.ftl.map_unit_bytes,
+                };
                 let at = FlashPage {
                     plane,
                     block: job.victim,
@@ -154,6 +151,7 @@ impl Ssd {
                 self.enqueue_collection(now_ns, OpKind::Read, at, bytes, rank);
                 job.reads += 1;
                 job.steps_aside |= rank == Rank::Last;
+                job.copies = on_chip;
             }
         }
         self.jobs[plane as usize] = job;
@@ -188,8 +186,13 @@ impl Ssd {
     }
 
     /// Whether a collection may have another page under way. One more than its
-    /// depth may be unprogrammed: the one that it is filling.
+    /// depth may be unprogrammed: the one that it is filling. A page that is
+    /// copied on the chip is alone: another read would take its place in the
+    /// page register.
     fn may_read_on(&self, job: &Job, rank: Rank) -> bool {
+        if job.copies {
+            return false;
+        }
         let depth = match rank {
             Rank::Last => self.spec.gc.depth.min(ASIDE_DEPTH),
             _ => self.spec.gc.depth,
@@ -225,8 +228,8 @@ impl Ssd {
     /// A read or the erase of a collection is over.
     pub(super) fn collection_done(&mut self, now_ns: u64, op: Op) {
         let plane = op.plane;
-        let job = &mut self.jobs[plane as usize];
         if op.kind == OpKind::Erase {
+            let job = &mut self.jobs[plane as usize];
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(now_ns, &ended);
             self.ftl.leave_destination(ended.to);
@@ -243,12 +246,35 @@ impl Ssd {
             self.admit(now_ns);
             return;
         }
-        job.reads -= 1;
-        self.move_page(now_ns, plane, op.block, op.page, false);
+        let on_chip = op.bytes == 0;
+        if on_chip && !self.copies_on_chip(plane, &self.jobs[plane as usize], op.page) {
+            return self.read_instead_of_copying(now_ns, &op);
+        }
+        self.jobs[plane as usize].reads -= 1;
+        self.move_page(now_ns, plane, op.block, op.page, on_chip);
         self.continue_collection(now_ns, plane);
         if self.stalled_since_ns.is_some() || self.has_caught_up() {
             self.admit(now_ns);
         }
+    }
+
+    /// A page that was to be copied on the chip is not whole any more, or its
+    /// place has been taken: what is left of it goes over the channel.
+    fn read_instead_of_copying(&mut self, now_ns: u64, op: &Op) {
+        let slots = self.current_slots(op.block, op.page);
+        let job = &mut self.jobs[op.plane as usize];
+        job.copies = false;
+        if slots == 0 {
+            job.reads -= 1;
+            return self.continue_collection(now_ns, op.plane);
+        }
+        let at = FlashPage {
+            plane: op.plane,
+            block: op.block,
+            page: op.page,
+        };
+        let bytes = slots * self.spec.ftl.map_unit_bytes;
+        self.enqueue_collection(now_ns, OpKind::Read, at, bytes, op.rank);
     }
 
     /// Whether collection is at work in the row of a plane.
@@ -286,7 +312,9 @@ impl Ssd {
     /// A page of data that was moved is on the flash.
     pub(super) fn collected_page_done(&mut self, now_ns: u64, page: &PageRecord) {
         for plane in self.jobs_of(page) {
-            self.jobs[plane as usize].programs -= 1;
+            let job = &mut self.jobs[plane as usize];
+            job.programs -= 1;
+            job.copies &= job.programs > 0;
             self.continue_collection(now_ns, plane);
         }
     }
@@ -322,7 +350,8 @@ impl Ssd {
 
     /// Whether a page can be copied within its plane as it is: all of it is
     /// wanted, and it becomes a page of its own at a place that copyback
-    /// reaches. (Until the copy is programmed, its slots are read as if they
+    /// reaches. The array reads it into the plane's page register, in its turn
+    /// like all that collection reads, and programs it from there. (Until the copy is programmed, its slots are read as if they
     /// were in DRAM.)
     fn copies_on_chip(&self, plane: u32, job: &Job, page: u32) -> bool {
         if self.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {

@@ -33,20 +33,25 @@ fn a_move_needs_two_commands_and_no_data_of_the_channel() {
     let (with, without) = (overwritten("same_plane", &[]), overwritten("none", &[]));
     // Every page is one map unit, so every move is a copy.
     assert_eq!(with.copybacks, with.collection.sectors_moved / 8);
-    assert_eq!(with.flash_reads, 0);
+    assert_eq!(with.flash_reads, with.copybacks);
     assert_eq!(without.copybacks, 0);
     let host = with.flash_programs - with.copybacks;
     let expected = host * (PROGRAM_COMMAND + PAGE)
         + with.copybacks * (READ_COMMAND + PROGRAM_COMMAND)
         + with.flash_erases * ERASE_COMMAND;
-    assert_eq!(bus_ns(&with), expected);
+    // A program of the host's that came meanwhile has taken the page register
+    // from some, which are read again.
+    let again_ns = bus_ns(&with) - expected;
+    assert_eq!(again_ns % READ_COMMAND, 0);
+    let again = again_ns / READ_COMMAND;
+    assert!(again < with.copybacks / 4, "{again} of {}", with.copybacks);
     let expected = without.flash_reads * (READ_COMMAND + PAGE)
         + without.flash_programs * (PROGRAM_COMMAND + PAGE)
         + without.flash_erases * ERASE_COMMAND;
     assert_eq!(bus_ns(&without), expected);
-    // The arrays do the same either way: 10 us to read, 50 us to program.
+    // 10 us to read, 50 us to program.
     let array_ns: u64 = with.dies.iter().map(|die| die.busy_ns).sum();
-    let programs_ns = with.flash_programs * 50_000 + with.copybacks * 10_000;
+    let programs_ns = with.flash_programs * 50_000 + (with.copybacks + again) * 10_000;
     assert_eq!(array_ns, programs_ns + with.flash_erases * 500_000);
 }
 
@@ -67,4 +72,40 @@ fn pages_of_another_parity_or_with_stale_parts_go_over_the_channel() {
     );
     assert!(parts.copybacks > 0 && parts.flash_reads > parts.copybacks);
     assert!(moved(&parts) < (parts.copybacks + parts.flash_reads) * 4);
+}
+
+/// Write amplification of random writes to an aged drive that steps aside, and
+/// the longest stall.
+fn aged(copyback: &str, page_kb: u32) -> (f64, u64) {
+    let flash = format!("multi_plane = \"none\"\ncopyback = \"{copyback}\"");
+    let page = format!("page_kb = {page_kb}");
+    let unit = format!("map_unit_bytes = {}", page_kb * 1024);
+    let spec = small(&[
+        ("multi_plane = \"any\"", flash.as_str()),
+        ("state = \"filled\"", "state = \"aged\""),
+        ("page_kb = 4", &page),
+        ("map_unit_bytes = 4096", &unit),
+        ("blocks_per_plane = 112", "blocks_per_plane = 120"),
+        ("depth = 8", "depth = 8\npreemptible = true"),
+        ("[write_cache]", "[aged]\noccupancy = 0.9\n[write_cache]"),
+    ]);
+    let mut drive = Ssd::new(spec, 1);
+    overwrite(&mut drive, 6_000, 1);
+    let stats = drive.stats(Nanos(1 << 50));
+    let amplification = stats.write_amplification().expect("written");
+    (amplification, stats.collection.longest_stall_ns)
+}
+
+#[test]
+fn copies_keep_the_pace_of_other_moves() {
+    let (with, without) = (aged("same_plane", 4), aged("none", 4));
+    assert!(with.0 > 1.2, "{with:?}");
+    assert!(
+        (with.0 / without.0 - 1.0).abs() < 0.03,
+        "{with:?} {without:?}"
+    );
+    assert!(
+        with.1 <= without.1.max(10_000_000) * 2,
+        "{with:?} {without:?}"
+    );
 }

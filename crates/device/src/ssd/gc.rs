@@ -28,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
     pub(crate) programs: u32,
+    /// The plane's page register holds a page that will be copied, or soon will.
+    pub(crate) copies: bool,
     pub(crate) erasing: bool,
     /// The drive was in the midst of it at the start; it goes on when a plane is
     /// written.
@@ -51,6 +53,7 @@ impl Job {
         next_page: 0,
         reads: 0,
         programs: 0,
+        copies: false,
         erasing: false,
         at_rest: false,
         steps_aside: false,

@@ -1,7 +1,7 @@
 //! How long every step takes, worked out once.
 
-use super::op::{NONE, Op, OpKind};
-use super::spec::SsdSpec;
+use super::op::{Op, OpKind};
+use super::spec::{Copyback, SsdSpec};
 
 /// The times of one drive.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Timing {
     erase_ns: u64,
     /// Binary logarithm of the parts of a physical page.
     part_bits: u32,
+    /// What a plane's page register holds makes a difference.
+    minds_registers: bool,
     /// Pages of a word line, one a bit of the cell.
     levels: u32,
     /// Read, program and erase of blocks with one bit a cell.
@@ -41,19 +43,10 @@ impl Timing {
             erase_ns: spec.flash.erase_ns,
             levels: spec.flash.read_ns.len() as u32,
             part_bits: spec.geometry.page_parts.trailing_zeros(),
+            minds_registers: spec.geometry.page_parts > 1 || spec.flash.copyback != Copyback::None,
             slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
                 [cache.read_ns, cache.program_ns, cache.erase_ns]
             }),
-        }
-    }
-
-    /// What a program needs of the channel after its command: its data, or the
-    /// command that has the array read what it copies.
-    #[inline]
-    pub(crate) fn program_data_ns(&self, op: &Op) -> u64 {
-        match op.copies {
-            NONE => self.data_ns(op.bytes),
-            _ => self.command_ns(OpKind::Read),
         }
     }
 
@@ -69,10 +62,23 @@ impl Timing {
         self.command_ns[kind as usize]
     }
 
-    /// The physical page that a page is part of; `None` where pages are whole.
+    /// The array and the bus once more, for a page that was to be copied and has
+    /// been pushed out of the page register.
+    pub(crate) fn sense_again_ns(&self, page: u32) -> (u64, u64) {
+        let array_ns = of_level(&self.read_ns, page >> self.part_bits);
+        (self.command_ns(OpKind::Read), array_ns)
+    }
+
+    /// The physical page that a page is part of; `None` where nobody asks what
+    /// a page register holds.
     #[inline]
     pub(crate) fn physical_page(&self, op: &Op) -> Option<u32> {
-        (self.part_bits > 0 && !op.slc).then_some(op.page >> self.part_bits)
+        self.minds_registers.then_some(op.page >> self.part_bits)
+    }
+
+    /// Whether pages are parts of physical ones.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.part_bits > 0
     }
 
     /// Whether a program is the last of its word line.
@@ -103,16 +109,11 @@ impl Timing {
         match op.kind {
             OpKind::Read => of_level(&self.read_ns, page),
             OpKind::Program => {
-                let sense_ns = match op.copies {
-                    NONE => 0,
-                    copied => of_level(&self.read_ns, copied >> self.part_bits),
-                };
                 let is_last_part = (op.page + 1) & (parts - 1) == 0;
-                let program_ns = match is_last_part {
+                match is_last_part {
                     true => of_level(&self.program_ns, page),
                     false => 0,
-                };
-                sense_ns + program_ns
+                }
             }
             OpKind::Erase => self.erase_ns,
         }

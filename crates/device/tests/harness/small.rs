@@ -190,7 +190,10 @@ power_loss_protection = {protected}
             dies = self.dies,
             planes = self.planes,
             page_kb = self.page_kb,
-            superpage = self.in_step && self.scheduling != "fcfs" && self.logs.is_none(),
+            superpage = self.in_step
+                && self.scheduling != "fcfs"
+                && self.logs.is_none()
+                && self.copyback == "none",
             interleave = self.interleave,
             multi_plane = self.multi_plane,
             copyback = self.copyback,

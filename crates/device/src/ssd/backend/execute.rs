@@ -3,10 +3,13 @@
 use blklab_stats::Work;
 
 use super::super::lanes::Lane;
-use super::super::op::{List, NONE, Op, OpKind, Source};
+use super::super::op::{List, NONE, OpKind, Source};
 use super::super::spec::Scheduling;
 use super::Backend;
 use super::unit::Phase;
+
+/// In place of a block, in a page register: collection will copy the page.
+const TO_BE_COPIED: u32 = u32::MAX;
 
 impl Backend {
     /// Puts the unit's group on the bus and sets the array's end.
@@ -91,15 +94,13 @@ impl Backend {
     /// How long one operation's data takes the bus, and itself the array.
     #[inline(always)]
     fn count_op(&mut self, unit_index: u32, kind: OpKind, index: u32) -> (u64, u64) {
+        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(&self.ops[index]));
+        if let Some(page) = self.timing.physical_page(&self.ops[index]) {
+            (data_ns, array_ns) = self.use_register(index, page, array_ns);
+        }
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
         let op = &self.ops[index];
-        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
-        if let Some(page) = self.timing.physical_page(op)
-            && is_in_register(&mut self.sensed[op.plane as usize], op, page)
-        {
-            array_ns = 0;
-        }
         self.plane_busy_ns[op.plane as usize] += array_ns;
         match kind {
             OpKind::Read => {
@@ -113,21 +114,37 @@ impl Backend {
                 }
             }
             OpKind::Program => {
-                data_ns = self.timing.program_data_ns(op);
-                self.counts.copybacks += (op.copies != NONE) as u64;
+                match op.copies {
+                    NONE => data_ns += self.timing.data_ns(op.bytes),
+                    _ => self.counts.copybacks += 1,
+                }
                 channel.stats.writes += 1;
             }
             OpKind::Erase => self.counts.erases += 1,
         }
         (data_ns, array_ns)
     }
-}
 
-/// Whether a read asks for another part of the page that is in its plane's
-/// register. That holds the page read now, and nothing after other operations.
-#[inline(never)]
-fn is_in_register(register: &mut Option<(u32, u32)>, op: &Op, page: u32) -> bool {
-    let sensed = (op.kind == OpKind::Read).then_some((op.block, page));
-    let before = std::mem::replace(register, sensed);
-    sensed.is_some() && sensed == before
+    /// What an operation makes of its plane's page register; returns what that
+    /// needs of the bus, and the time in the array with it.
+    #[inline(never)]
+    fn use_register(&mut self, index: u32, page: u32, array_ns: u64) -> (u64, u64) {
+        let op = &self.ops[index];
+        let holds = match op.kind {
+            OpKind::Read if op.bytes == 0 => Some((TO_BE_COPIED, op.page)),
+            OpKind::Read if !op.slc => Some((op.block, page)),
+            _ => None,
+        };
+        let held = std::mem::replace(&mut self.sensed[op.plane as usize], holds);
+        // Another part of a page is asked for while it is there.
+        let is_there = holds.is_some() && holds == held && self.timing.has_parts();
+        if op.kind == OpKind::Read && is_there {
+            return (0, 0);
+        }
+        if op.copies != NONE && held != Some((TO_BE_COPIED, op.copies)) {
+            let (bus_ns, sense_ns) = self.timing.sense_again_ns(op.copies);
+            return (bus_ns, sense_ns + array_ns);
+        }
+        (0, array_ns)
+    }
 }

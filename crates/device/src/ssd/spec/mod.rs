@@ -133,6 +133,11 @@ impl SsdSpec {
                            programs wait for operations that came after them";
             return Err(flash_table.wrong("superpage", problem));
         }
+        if spec.flash.superpage && spec.flash.copyback != Copyback::None {
+            let problem = "legal is \"none\" where flash.superpage = true: a page register \
+                           cannot wait until all word lines are complete";
+            return Err(flash_table.wrong("copyback", problem));
+        }
         spec.check_behind(root)?;
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
