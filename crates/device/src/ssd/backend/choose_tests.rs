@@ -20,10 +20,14 @@ fn ends(backend: &mut Backend, ops: &[(OpKind, u32)]) -> Vec<u32> {
         .map(|(kind, block)| (*kind, *block, Rank::Normal))
         .collect();
     queue(backend, &ops);
-    ends_of_queued(backend)
+    ends_of_queued(backend, |op| op.owner)
 }
 
 fn queue(backend: &mut Backend, ops: &[(OpKind, u32, Rank)]) {
+    queue_at(backend, 0, ops);
+}
+
+fn queue_at(backend: &mut Backend, now_ns: u64, ops: &[(OpKind, u32, Rank)]) {
     for (place, (kind, block, rank)) in ops.iter().enumerate() {
         let op = Op {
             next: NONE,
@@ -53,11 +57,11 @@ fn queue(backend: &mut Backend, ops: &[(OpKind, u32, Rank)]) {
             collection_clock_ns: 0,
             command: NONE,
         };
-        backend.enqueue(0, op);
+        backend.enqueue(now_ns, op);
     }
 }
 
-fn ends_of_queued(backend: &mut Backend) -> Vec<u32> {
+fn ends_of_queued<T>(backend: &mut Backend, what: impl Fn(&Op) -> T) -> Vec<T> {
     let mut ended = Vec::new();
     while let Some((now_ns, lane, event)) = backend.lanes.pop_due(u64::MAX) {
         match lane {
@@ -69,7 +73,7 @@ fn ends_of_queued(backend: &mut Backend) -> Vec<u32> {
             _ => backend.array_done(now_ns, event),
         }
         for index in std::mem::take(&mut backend.finished) {
-            ended.push(backend.ops[index].owner);
+            ended.push(what(&backend.ops[index]));
             backend.ops.remove(index);
         }
     }
@@ -83,6 +87,27 @@ const ERASE: OpKind = OpKind::Erase;
 fn an_erase_has_its_turn_after_reads_in_a_row() {
     let ops = [(READ, 1), (READ, 2), (READ, 3), (ERASE, 9)];
     assert_eq!(ends(&mut backend(), &ops), [0, 3, 1, 2]);
+}
+
+#[test]
+fn what_was_stopped_for_reads_goes_on_after_so_many() {
+    let scheduling = "scheduling = \"read_priority\"";
+    let ended = |bound: &str| {
+        let limited = format!("{scheduling}{bound}");
+        let stops = "erase_us = 500\nprogram_suspend_us = 1";
+        let spec = small(&[(scheduling, &limited), ("erase_us = 500", stops)]);
+        let mut drive = Backend::new(&spec);
+        let normal = |kind, block| (kind, block, Rank::Normal);
+        queue(&mut drive, &[normal(PROGRAM, 1)]);
+        // The array is at work for 50 us.
+        let reads: Vec<_> = (2..7).map(|block| normal(READ, block)).collect();
+        queue_at(&mut drive, 20_000, &reads);
+        let kinds = ends_of_queued(&mut drive, |op| op.kind);
+        kinds.iter().position(|kind| *kind == PROGRAM)
+    };
+    assert_eq!(ended(""), Some(5));
+    // It is not stopped again.
+    assert_eq!(ended("\nreads_in_a_row = 2"), Some(2));
 }
 
 #[test]
@@ -105,7 +130,7 @@ fn what_the_host_waits_for_goes_before_reads_and_programs() {
         urgent(ERASE, 9),
     ];
     queue(&mut drive, &ops);
-    assert_eq!(ends_of_queued(&mut drive), [0, 3, 2, 1]);
+    assert_eq!(ends_of_queued(&mut drive, |op| op.owner), [0, 3, 2, 1]);
     // Nothing is lost under a read: the block is erased after it.
     let mut drive = backend();
     let ops = [
@@ -115,7 +140,7 @@ fn what_the_host_waits_for_goes_before_reads_and_programs() {
         urgent(ERASE, 9),
     ];
     queue(&mut drive, &ops);
-    assert_eq!(ends_of_queued(&mut drive), [0, 2, 3, 1]);
+    assert_eq!(ends_of_queued(&mut drive, |op| op.owner), [0, 2, 3, 1]);
 }
 
 #[test]
@@ -131,7 +156,7 @@ fn background_work_is_promoted_where_it_waits() {
         if promote {
             drive.promote_collection(0, 0, 0..1);
         }
-        let ended = ends_of_queued(&mut drive);
+        let ended = ends_of_queued(&mut drive, |op| op.owner);
         assert_eq!(ended.len(), 3);
         // The erase names plane 0, and so does the first read its place.
         let place = ended.iter().skip(1).position(|owner| *owner == 1);

@@ -276,7 +276,8 @@ impl Backend {
         unit.phase = Phase::Idle;
         unit.writing.end(now_ns);
         unit.collecting.end(now_ns);
-        if unit.suspended.is_some() && (unit.reads.is_empty() || !unit.urgent.is_empty()) {
+        let may_read_on = unit.reads_in_a_row < self.reads_in_a_row && unit.urgent.is_empty();
+        if unit.suspended.is_some() && (unit.reads.is_empty() || !may_read_on) {
             self.resume(now_ns, unit_index);
             return;
         }
@@ -318,6 +319,10 @@ impl Backend {
                 index = self.ops[index].next;
             }
         } else {
+            if unit.done_ns > unit.began_ns {
+                // Its turn is over, which a stop for reads has not ended.
+                unit.reads_in_a_row = 0;
+            }
             while let Some(index) = unit.group.pop(&self.ops) {
                 self.finished.push(index);
             }

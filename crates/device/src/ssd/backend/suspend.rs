@@ -19,6 +19,8 @@ impl Backend {
         };
         !unit.reads.is_empty()
             && unit.suspended.is_none()
+            // It was stopped for as many as it may be.
+            && unit.reads_in_a_row < self.reads_in_a_row
             // Reads, too, wait for what the host waits for.
             && unit.urgent.is_empty()
             && unit.loaded.group.is_empty()

@@ -31,8 +31,8 @@ pub struct ControllerSpec {
     pub discard_unit_ps: u64,
     /// Who goes first.
     pub scheduling: Scheduling,
-    /// Under read priority: after so many reads of a die in a row a program or
-    /// an erase that waits for it has its turn.
+    /// After so many reads of a die in a row a program or an erase that waits
+    /// for it, or was stopped for them, has its turn.
     pub reads_in_a_row: u32,
 }
 
