@@ -1,6 +1,9 @@
 //! The part of the map that is in DRAM: the cached mapping table of DFTL
-//! (Gupta, Kim and Urgaonkar, ASPLOS 2009), entry by entry, least recently used
-//! out first.
+//! (Gupta, Kim and Urgaonkar, ASPLOS 2009), least recently used out first.
+//!
+//! It comes in *lines*: entries of slots that follow each other, which one read
+//! of the map brings in. DFTL's are of one entry. Longer ones serve sequential
+//! work, for which others prefetch (TPFTL: Zhou et al., EuroSys 2015).
 
 use super::lru::Lru;
 use super::rng::Rng;
@@ -11,50 +14,55 @@ const NONE: u32 = u32::MAX;
 /// The cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Cmt {
-    slots: Lru,
-    /// By a slot's place among `slots`: the next dirty entry of its page of the
-    /// map. An entry that is clean is its own next one.
+    lines: Lru,
+    /// By a line's place among `lines`: the next dirty line of its page of the
+    /// map. A line that is clean is its own next one.
     next_dirty: Vec<u32>,
-    /// First dirty entry of every page of the map.
+    /// First dirty line of every page of the map.
     dirty: Vec<u32>,
-    slots_per_map_page: u32,
-    /// Slots that have entries in all.
-    all_slots: u64,
+    /// Slots of a line, as a binary logarithm.
+    line_bits: u32,
+    lines_per_map_page: u32,
+    /// Lines of the whole map.
+    all_lines: u64,
     /// What was used before the start, by formula.
     warm: Option<u64>,
 }
 
 impl Cmt {
-    pub(crate) fn new(capacity: u32, slots: u64, slots_per_map_page: u32) -> Cmt {
+    /// Room for so many entries; `line` of them, a power of two that divides a
+    /// page of the map, come and go together.
+    pub(crate) fn new(capacity: u32, slots: u64, slots_per_map_page: u32, line: u32) -> Cmt {
         let pages = slots.div_ceil(slots_per_map_page as u64) as usize;
         Cmt {
-            slots: Lru::new(capacity),
+            lines: Lru::new((capacity / line).max(1)),
             next_dirty: Vec::new(),
             dirty: vec![NONE; pages],
-            slots_per_map_page,
-            all_slots: slots,
+            line_bits: line.trailing_zeros(),
+            lines_per_map_page: slots_per_map_page / line,
+            all_lines: slots.div_ceil(line as u64),
             warm: None,
         }
     }
 
-    /// It is full of entries that were used before the start: any slot's is as
-    /// likely to be here as any other's. They are no part of `slots`, so that
+    /// It is full of lines that were used before the start: any is as likely to
+    /// be here as any other. They are no part of `lines`, so that
     /// they cost no memory, and go as those used since come in.
     pub(crate) fn warm_up(&mut self, seed: u64) {
         self.warm = Some(seed);
     }
 
-    /// Whether a slot's entry is still here from before the start.
-    fn is_warm(&self, slot: u32) -> bool {
+    /// Whether a line is still here from before the start.
+    fn is_warm(&self, line: u32) -> bool {
         self.warm.is_some_and(|seed| {
-            let draw = Rng::new(seed ^ u64::from(slot)).below(u32::MAX);
-            (u64::from(draw) * self.all_slots) >> 32 < u64::from(self.slots.room())
+            let draw = Rng::new(seed ^ u64::from(line)).below(u32::MAX);
+            (u64::from(draw) * self.all_lines) >> 32 < u64::from(self.lines.room())
         })
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.slots.clear();
+        self.lines.clear();
         self.warm = None;
         self.next_dirty.clear();
         self.dirty.fill(NONE);
@@ -62,34 +70,45 @@ impl Cmt {
 
     /// The page of the map that holds a slot's entry.
     pub(crate) fn map_page(&self, slot: u32) -> u32 {
-        slot / self.slots_per_map_page
+        self.page_of_line(slot >> self.line_bits)
+    }
+
+    fn page_of_line(&self, line: u32) -> u32 {
+        line / self.lines_per_map_page
+    }
+
+    /// Whether what surrounds an entry comes and goes with it.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.line_bits > 0
     }
 
     /// Whether a slot's entry is here; if so it is now the last one used.
     pub(crate) fn touch(&mut self, slot: u32) -> bool {
-        let index = self.slots.find(slot);
+        let line = slot >> self.line_bits;
+        let index = self.lines.find(line);
         if let Some(index) = index {
-            self.slots.touch(index);
-        } else if self.is_warm(slot) {
+            self.lines.touch(index);
+        } else if self.is_warm(line) {
             self.insert(slot, false);
             return true;
         }
         index.is_some()
     }
 
-    /// Brings a slot's entry in, which may be here already, and marks it dirty
-    /// if it was changed. Returns the page of the map that has to be written
-    /// because a dirty entry made room.
+    /// Brings a slot's line in, which may be here already, and marks it dirty
+    /// if the entry was changed. Returns the page of the map that has to be
+    /// written because a dirty line made room.
     pub(crate) fn insert(&mut self, slot: u32, changed: bool) -> Option<u32> {
         let mut evicted = None;
-        let index = match self.slots.find(slot) {
+        let line = slot >> self.line_bits;
+        let index = match self.lines.find(line) {
             Some(index) => {
-                self.slots.touch(index);
+                self.lines.touch(index);
                 index
             }
             None => {
                 evicted = self.write_next_out();
-                self.slots.insert(slot)
+                self.lines.insert(line)
             }
         };
         if index as usize == self.next_dirty.len() {
@@ -101,13 +120,13 @@ impl Cmt {
         evicted
     }
 
-    /// Cleans the entry that makes room next; returns its page of the map where
+    /// Cleans the line that makes room next; returns its page of the map where
     /// that has to be written.
     fn write_next_out(&mut self) -> Option<u32> {
-        let index = self.slots.next_out()?;
-        let page = self.map_page(self.slots.key(index));
+        let index = self.lines.next_out()?;
+        let page = self.page_of_line(self.lines.key(index));
         self.is_dirty(index).then(|| {
-            // Writing a page of the map cleans all of its entries.
+            // Writing a page of the map cleans all of its lines.
             self.clean(page);
             page
         })
@@ -121,7 +140,7 @@ impl Cmt {
         if self.is_dirty(index) {
             return;
         }
-        let page = self.map_page(self.slots.key(index));
+        let page = self.page_of_line(self.lines.key(index));
         let next = std::mem::replace(&mut self.dirty[page as usize], index);
         self.next_dirty[index as usize] = next;
     }
@@ -140,6 +159,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_line_comes_and_goes_as_a_whole() {
+        // Lines of four, eight to a page of the map; room for two.
+        let mut cmt = Cmt::new(8, 320, 32, 4);
+        assert_eq!(cmt.insert(5, true), None);
+        assert!([4, 5, 6, 7].into_iter().all(|slot| cmt.touch(slot)));
+        assert!(!cmt.touch(3) && !cmt.touch(8));
+        assert_eq!(cmt.insert(40, false), None);
+        assert_eq!(cmt.insert(70, false), Some(0));
+        assert!(!cmt.touch(5) && cmt.touch(43));
+    }
+
     proptest! {
         #[test]
         fn it_is_a_least_recently_used_cache(
@@ -147,7 +178,7 @@ mod tests {
             capacity in 1u32..64,
         ) {
             const PER_PAGE: u32 = 7;
-            let mut cmt = Cmt::new(capacity, 300, PER_PAGE);
+            let mut cmt = Cmt::new(capacity, 300, PER_PAGE, 1);
             // Oldest first: (slot, dirty).
             let mut plain: Vec<(u32, bool)> = Vec::new();
             for (slot, insert, changed) in uses {

@@ -20,6 +20,8 @@ pub(super) enum MapWaiter {
     Record(u32),
     /// Slots that are read ahead, by their fetch.
     ReadAhead(u32),
+    /// Collection, which does not wait.
+    Nobody,
 }
 
 /// A page of the map on its way into DRAM.
@@ -103,7 +105,10 @@ impl Ssd {
         });
         self.map_reads[index].page = page;
         self.map_reads[index].waiters.push(waiter);
-        let bytes = self.spec.channel.codeword_bytes;
+        let codeword = self.spec.channel.codeword_bytes;
+        let line_bytes = self.spec.geometry.page_bytes / self.spec.ftl.entries_per_map_page
+            * self.spec.ftl.map_line_entries;
+        let bytes = line_bytes.next_multiple_of(codeword);
         self.read_map_page(now_ns, page, Source::MapFetch, index as u32, bytes);
     }
 
@@ -143,6 +148,7 @@ impl Ssd {
         for waiter in waiters.drain(..) {
             match waiter {
                 MapWaiter::Record(record) => self.rewrite_read_done(now_ns, record),
+                MapWaiter::Nobody => {}
                 MapWaiter::ReadAhead(fetch) => self.read_ahead_map_fetched(now_ns, fetch),
                 MapWaiter::Command(command) => {
                     let active = &mut self.commands[command as usize];
@@ -317,7 +323,11 @@ impl Ssd {
 
     /// Garbage collection moved a slot: its entry has changed.
     pub(super) fn map_moved(&mut self, now_ns: u64, slot: u32) {
-        if let Some(cmt) = &mut self.cmt {
+        let Some(cmt) = &mut self.cmt else { return };
+        if cmt.has_lines() {
+            // What surrounds the entry has to be known.
+            self.fetch_map(now_ns, slot, slot, true, MapWaiter::Nobody);
+        } else {
             let evicted = cmt.insert(slot, true);
             if let Some(page) = evicted {
                 self.write_map_page(now_ns, page);

@@ -201,7 +201,9 @@ impl Ssd {
             free_waiter: NONE,
             jobs: vec![Job::NONE; spec.geometry.planes() as usize],
             cmt: spec.ftl.map_cache_entries.map(|entries| {
-                Cmt::new(entries, spec.logical_slots(), spec.ftl.entries_per_map_page)
+                let line = spec.ftl.map_line_entries;
+                let page = spec.ftl.entries_per_map_page;
+                Cmt::new(entries, spec.logical_slots(), page, line)
             }),
             arbiter: spec.nvme.as_ref().map(|nvme| Box::new(Arbiter::new(nvme))),
             read_cache: spec

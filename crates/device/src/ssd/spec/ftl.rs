@@ -20,6 +20,8 @@ pub struct FtlSpec {
     pub allocation: Allocation,
     /// Entries of the map kept in DRAM; `None` where all of them are.
     pub map_cache_entries: Option<u32>,
+    /// Entries that one read of the map brings in, and that go out together.
+    pub map_line_entries: u32,
     /// Entries of a page of the map.
     pub entries_per_map_page: u32,
     /// Planes of a die are filled in step, so that they can program as one.
@@ -69,6 +71,8 @@ pub(super) fn read_ftl(
         "layout",
         &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
     )?;
+    let map_entry_bytes = table.int_or("map_entry_bytes", 1..=64, 4)? as u32;
+    let entries_per_map_page = geometry.page_bytes / map_entry_bytes;
     let read_unwritten = table.flag_or("read_unwritten", false)?;
     let ftl = FtlSpec {
         map_unit_bytes,
@@ -85,13 +89,27 @@ pub(super) fn read_ftl(
             Allocation::Static,
         )?,
         map_cache_entries: map_cache_entries(table)?,
-        entries_per_map_page: geometry.page_bytes
-            / table.int_or("map_entry_bytes", 1..=64, 4)? as u32,
+        map_line_entries: map_line_entries(table, entries_per_map_page)?,
+        entries_per_map_page,
         in_step: table.flag_or("in_step", true)?,
         read_unwritten,
     };
     table.finish()?;
     Ok(ftl)
+}
+
+/// How many entries come in together: whole lines make up a page of the map.
+fn map_line_entries(table: &Table<'_>, per_page: u32) -> Result<u32, ReadError> {
+    let line = table.int_or("map_line_entries", 1..=1 << 16, 1)? as u32;
+    match line.is_power_of_two() && per_page.is_multiple_of(line) {
+        true => Ok(line),
+        false => Err(table.wrong(
+            "map_line_entries",
+            format!(
+                "found {line}, legal is a power of two that divides the {per_page} entries of a page of the map"
+            ),
+        )),
+    }
 }
 
 /// How much of the map is in DRAM: all of it unless the description says how

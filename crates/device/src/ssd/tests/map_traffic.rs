@@ -8,10 +8,18 @@ use crate::{Command, Completion, Device};
 
 /// A drive with room for 256 of its 24,576 entries; 64 make a page of the map.
 fn drive(state: &str) -> Ssd {
+    drive_of_lines(state, 1)
+}
+
+/// The same where so many entries come and go together.
+fn drive_of_lines(state: &str, entries: u32) -> Ssd {
     let state = format!("state = \"{state}\"");
-    let cached = "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64";
+    let cached = format!(
+        "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64\n\
+         map_line_entries = {entries}"
+    );
     let spec = small(&[
-        ("map_unit_bytes = 4096", cached),
+        ("map_unit_bytes = 4096", &cached),
         ("state = \"filled\"", &state),
     ]);
     Ssd::new(spec, 1)
@@ -81,6 +89,38 @@ fn discards_change_the_map() {
     let map = whole.map_blocks.as_ref().expect("cached");
     map.check();
     assert!(map.place(0).is_none() && map.place(300).is_some());
+}
+
+#[test]
+fn lines_spare_sequential_work_reads_of_the_map() {
+    let stats = |entries, op| {
+        let mut drive = drive_of_lines("filled", entries);
+        let now = run(&mut drive, (0..6400).map(|slot| (op, slot, 1)));
+        let stats = drive.stats(now);
+        drive.map_blocks.as_ref().expect("cached").check();
+        (stats.map_reads, stats.map_programs)
+    };
+    // Of 100 pages of the map a few entries are here at the start.
+    let (reads, _) = stats(1, Op::Read);
+    assert!((6200..=6400).contains(&reads), "{reads}");
+    let (reads, programs) = stats(16, Op::Read);
+    assert!((380..=400).contains(&reads), "{reads}");
+    assert_eq!(programs, 0);
+    // Every page of the map is changed by 64 writes and programmed once, but for
+    // those that the cache still holds, and read once more to be changed.
+    let (reads, programs) = stats(16, Op::Write);
+    assert!((90..=100).contains(&programs), "{programs}");
+    assert!((470..=500).contains(&reads), "{reads}");
+}
+
+#[test]
+fn moves_of_collection_are_known_where_lines_are_kept() {
+    let mut drive = drive_of_lines("filled", 16);
+    overwrite(&mut drive, 20_000, 3);
+    drive.map_blocks.as_ref().expect("cached").check();
+    drive.ftl.check(drive.spec.logical_slots());
+    let stats = drive.stats(Nanos(1 << 50));
+    assert!(stats.collection.sectors_moved > 0 && stats.map_programs > 0);
 }
 
 #[test]
