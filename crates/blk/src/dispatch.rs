@@ -730,6 +730,7 @@ impl RequestQueue {
             rq.rq_flags.set(RqFlags::IN_FLIGHT);
             let further_pages = rq.sectors.saturating_sub(1) / SECTORS_PER_PAGE;
             self.steps.issues += 1;
+            self.steps.lists += u64::from(further_pages > 0);
             self.steps.further_pages += u64::from(further_pages);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }

@@ -14,7 +14,9 @@ pub struct Steps {
     pub asks: u64,
     /// Requests given to the driver.
     pub issues: u64,
-    /// Pages of 4 KiB in those beyond the first of each.
+    /// Those of them that are longer than a page of 4 KiB.
+    pub lists: u64,
+    /// Pages in those beyond the first of each.
     pub further_pages: u64,
     /// Requests ended.
     pub ends: u64,
@@ -29,6 +31,7 @@ impl Steps {
             inserts: self.inserts - earlier.inserts,
             asks: self.asks - earlier.asks,
             issues: self.issues - earlier.issues,
+            lists: self.lists - earlier.lists,
             further_pages: self.further_pages - earlier.further_pages,
             ends: self.ends - earlier.ends,
         }

@@ -34,6 +34,7 @@ pub(crate) struct StepCosts {
     complete: Nanos,
     bio: Nanos,
     queue_rq: Nanos,
+    list: Nanos,
     page: Nanos,
     loop_worker: LoopCosts,
     scheduler: SchedulerCosts,
@@ -63,6 +64,7 @@ impl StepCosts {
             complete: Nanos(costs.complete_ns),
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
+            list: Nanos(costs.list_ns),
             page: Nanos(costs.page_ns),
             loop_worker: costs.loop_worker,
             scheduler: of_scheduler,
@@ -104,6 +106,7 @@ impl StepCosts {
         let own = Nanos(
             steps.bios * self.bio.0
                 + steps.issues * self.queue_rq.0
+                + steps.lists * self.list.0
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;

@@ -60,6 +60,9 @@ pub struct Costs {
     pub bio_ns: u64,
     /// The driver's taking a request.
     pub queue_rq_ns: u64,
+    /// A request of more than one page: making a list of its pages. Drivers have
+    /// a shorter way for a single one (`nvme_setup_prp_simple`).
+    pub list_ns: u64,
     /// Each page of a request beyond its first: mapping it for the drive and
     /// unmapping it again.
     pub page_ns: u64,
@@ -174,6 +177,7 @@ impl Costs {
             syscall_ns: ns("syscall_ns")?,
             bio_ns: ns("bio_ns")?,
             queue_rq_ns: ns("queue_rq_ns")?,
+            list_ns: ns("list_ns")?,
             page_ns: ns("page_ns")?,
             interrupt_ns: ns("interrupt_ns")?,
             complete_ns: ns("complete_ns")?,
