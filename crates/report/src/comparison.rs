@@ -13,6 +13,9 @@ use crate::processes::{self, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
 
+/// How many times as long one scheduler's runs have to take for that to be told.
+const UNLIKE: f64 = 1.2;
+
 /// A scheduler and its repeats of the job.
 #[derive(Clone, Debug)]
 pub struct SchedulerRuns {
@@ -373,7 +376,42 @@ fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
             notes.push(note.clone());
         }
     }
+    notes.extend(unlike_times(schedulers));
     notes
+}
+
+/// What to say where work that ends by itself took one scheduler much longer
+/// than another: what runs beside it was measured for as long.
+fn unlike_times(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let is_cut = |run: &Results| {
+        let finished = |wanted| {
+            run.jobs
+                .iter()
+                .flat_map(|j| &j.processes)
+                .any(|p| p.finished == wanted)
+        };
+        finished(true) && finished(false)
+    };
+    if !schedulers.iter().flat_map(|s| &s.runs).any(is_cut) {
+        return None;
+    }
+    let mean_s = |s: &SchedulerRuns| {
+        let elapsed: Vec<f64> = s
+            .runs
+            .iter()
+            .map(|run| run.elapsed_ns as f64 / 1e9)
+            .collect();
+        (Estimate::of(&elapsed).mean, s.name.clone())
+    };
+    let mut took: Vec<(f64, String)> = schedulers.iter().map(mean_s).collect();
+    took.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ((least, first), (most, last)) = (took.first()?, took.last()?);
+    (most > &(least * UNLIKE)).then(|| {
+        format!(
+            "runs ended by themselves after {least:.3} s ({first}) to {most:.3} s ({last}): \
+             bandwidths and latencies are of unlike times"
+        )
+    })
 }
 
 fn group_ids(schedulers: &[SchedulerRuns]) -> Vec<u32> {

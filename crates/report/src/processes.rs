@@ -115,18 +115,19 @@ pub(crate) fn figures(
     figures
 }
 
-/// Who needs the least time for the jobs that end by themselves.
+/// Who needs the least time for the jobs that end by themselves, and who is
+/// fairest.
 pub(crate) fn contests(
     names: &[String],
     figures: &[ProcessFigures],
     pairs: &Pairs,
 ) -> Vec<Contest> {
-    let timed = figures
+    let judged = figures
         .iter()
-        .filter(|f| f.column.metric == Metric::Duration);
-    timed
+        .filter(|f| matches!(f.column.metric, Metric::Duration | Metric::Jain));
+    judged
         .map(|f| {
-            let contest = Contest::decide_named(names, &f.repeats, Metric::Duration, None, pairs);
+            let contest = Contest::decide_named(names, &f.repeats, f.column.metric, None, pairs);
             Contest {
                 job: f.column.job.clone(),
                 ..contest

@@ -9,7 +9,8 @@ use crate::pairs::Pairs;
 use crate::quantity::{and_list, change};
 
 /// Differences below this share are no difference to anybody, however sure.
-const NEGLIGIBLE: f64 = 0.0005;
+/// Work that leaves nothing to chance has no noise, so that all are sure.
+const NEGLIGIBLE: f64 = 0.005;
 
 /// Who won a section of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,7 +19,8 @@ pub struct Verdict {
     pub bandwidth: Contest,
     /// The 99th percentile of latency, by direction.
     pub tails: Vec<Contest>,
-    /// The time of each job that came to the end of its work.
+    /// The time of each job that came to the end of its work, and fairness where
+    /// processes compete.
     #[serde(default)]
     pub times: Vec<Contest>,
     /// All that in one sentence.
@@ -33,7 +35,7 @@ pub enum Outcome {
     Wins,
     /// Some, but not all, lead together: they differ only by noise.
     Shared,
-    /// No difference is more than noise.
+    /// No difference is more than noise, or large enough to name.
     WithinNoise,
     /// One run each: somebody is ahead, but nobody can tell from noise.
     Untested,
@@ -55,6 +57,10 @@ pub struct Contest {
     pub outcome: Outcome,
     /// Who leads, the best first.
     pub leaders: Vec<String>,
+    /// Who is behind somebody that does not lead, but varies so much that the
+    /// lead over it may be noise.
+    #[serde(default)]
+    pub unsure: Vec<String>,
     /// Whom `lead` is measured against: the first scheduler, or where that
     /// leads itself, the best that does not. Empty where all lead.
     pub against: String,
@@ -100,10 +106,12 @@ impl Contest {
         let lead_over = |other: usize| {
             Change::between(&values[other], &values[best], pairs.are(other, best), up)
         };
-        let (leaders, others): (Vec<usize>, Vec<usize>) = ranking
-            .iter()
-            .partition(|&&other| other == best || !(idle(other) || is_beaten(lead_over(other))));
-        let against = match others.contains(&0) {
+        let beaten = |other: usize| other != best && (idle(other) || is_beaten(lead_over(other)));
+        // Nobody leads who is behind somebody that does not.
+        let behind = ranking.iter().position(|&other| beaten(other));
+        let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
+        let unsure = others.iter().filter(|&&other| !beaten(other));
+        let against = match others.contains(&0) && beaten(0) {
             true => Some(0),
             false => others.first().copied(),
         };
@@ -121,7 +129,8 @@ impl Contest {
                 () if leaders.len() == 1 => Outcome::Wins,
                 () => Outcome::Shared,
             },
-            leaders: leaders.into_iter().map(name).collect(),
+            leaders: leaders.iter().copied().map(name).collect(),
+            unsure: unsure.copied().map(name).collect(),
             against: against.map(name).unwrap_or_default(),
             lead,
         }
@@ -141,8 +150,16 @@ impl Contest {
     /// The figure and how far the best is ahead.
     fn subject_and_lead(&self) -> String {
         let subject = self.subject();
+        let unsure = match self.unsure.as_slice() {
+            [] => String::new(),
+            unsure => format!("; {} too varied to tell", and_list(unsure)),
+        };
         match &self.lead {
-            Some(lead) => format!("{subject} ({} against {})", change(lead), self.against),
+            Some(lead) => format!(
+                "{subject} ({} against {}{unsure})",
+                change(lead),
+                self.against
+            ),
             None => subject,
         }
     }
@@ -369,8 +386,28 @@ mod tests {
     }
 
     #[test]
+    fn the_noisiest_does_not_lead_from_behind() {
+        let contest = bandwidth(&[
+            vec![100.0, 60.0, 90.0],
+            vec![100.0, 101.0, 100.5],
+            vec![110.0, 112.0, 111.0],
+        ]);
+        assert_eq!(contest.outcome, Outcome::Wins);
+        assert_eq!(
+            (&contest.leaders[..], contest.against.as_str()),
+            (&["ac".to_string()][..], "deadline")
+        );
+        assert_eq!(contest.unsure, ["noop"]);
+        let sentence = Verdict::new(contest, Vec::new(), Vec::new()).sentence;
+        assert!(
+            sentence.ends_with("against deadline; noop too varied to tell)."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
     fn a_sure_but_tiny_difference_is_none() {
-        let contest = bandwidth(&[vec![100_000.0, 100_000.0], vec![100_010.0, 100_010.0]]);
+        let contest = bandwidth(&[vec![100_000.0, 100_000.0], vec![100_400.0, 100_400.0]]);
         assert_eq!(contest.outcome, Outcome::WithinNoise);
     }
 
