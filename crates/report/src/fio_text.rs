@@ -332,12 +332,17 @@ fn write_disk(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resul
     )
 }
 
-/// Share of the run in which the drive had something to do.
+/// Share of the time that was counted, a run without its ramp, in which the drive
+/// had something to do. fio's own results tell only how long the run took.
 pub(crate) fn disk_util_percent(disk: &DiskStats, elapsed_ns: u64) -> f64 {
-    if elapsed_ns == 0 {
+    let counted_ns = match disk.counted_ns {
+        0 => elapsed_ns,
+        counted_ns => counted_ns,
+    };
+    if counted_ns == 0 {
         return 0.0;
     }
-    (disk.queue.io_ticks_ns as f64 * 100.0 / elapsed_ns as f64).min(100.0)
+    (disk.queue.io_ticks_ns as f64 * 100.0 / counted_ns as f64).min(100.0)
 }
 
 fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {

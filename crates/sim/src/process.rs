@@ -757,11 +757,31 @@ impl Process {
         }
     }
 
-    /// A thread of glibc's, woken for it, calls `pread` or `pwrite`. It takes
-    /// turns with its process on the one CPU.
+    /// A thread of glibc's, woken for it, calls `pread` or `pwrite`.
+    #[inline(never)]
     fn run_aio_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
-        let disk = self.ios[slot as usize].disk;
         let bio = self.bio(slot, self.spec.nowait);
+        let call = self.costs.context_switch + self.costs.syscall;
+        self.submit_from_thread(now, slot, (bio, call), world);
+    }
+
+    /// io_uring hands what would block to a worker, which may.
+    #[inline(never)]
+    fn punt(&mut self, now: Nanos, slot: u32, world: &mut World) {
+        let bio = self.bio(slot, false);
+        self.submit_from_thread(now, slot, (bio, self.costs.context_switch), world);
+    }
+
+    /// A thread beside the process submits a bio, after a wake-up of that cost.
+    /// The two take turns on the one CPU.
+    fn submit_from_thread(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        (bio, wake): (Bio, Nanos),
+        world: &mut World,
+    ) {
+        let disk = self.ios[slot as usize].disk;
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
         let first = d.queue.requests_made();
@@ -771,7 +791,6 @@ impl Process {
             self.park_worker(disk, waiter, world);
         }
         if !self.costs.free {
-            let wake = self.costs.context_switch + self.costs.syscall;
             self.recorder.spent(Mode::System, wake.0);
             world.fair.ran(self.id, wake);
             world.cpus.run(self.cpu, now, wake, Mode::System);
@@ -779,18 +798,6 @@ impl Process {
         self.charge(now, disk, before, world);
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
-        }
-    }
-
-    /// io_uring hands what would block to a worker, which may.
-    #[inline(never)]
-    fn punt(&mut self, now: Nanos, slot: u32, world: &mut World) {
-        let disk = self.ios[slot as usize].disk;
-        let bio = self.bio(slot, false);
-        let d = &mut world.disks[disk];
-        if let Submit::Blocked(waiter) = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver)
-        {
-            self.park_worker(disk, waiter, world);
         }
     }
 
