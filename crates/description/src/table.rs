@@ -82,9 +82,16 @@ impl<'a> Table<'a> {
         self.get(key).ok_or_else(|| self.missing(key, legal))
     }
 
-    /// A key that is not there; one with the same stem is most likely it, with
-    /// its unit left out or another.
+    /// A key that is not there; one a letter off is most likely it, and one with
+    /// the same stem too, with its unit left out or another.
     fn missing(&self, key: &str, legal: &str) -> ReadError {
+        let mut names = self.entries.keys();
+        let typed = names.find(|name| strsim::osa_distance(name.get_ref(), key) == 1);
+        if let Some(name) = typed {
+            let name = (name.span().start, name.get_ref());
+            let problem = format!("found `{}`; write `{key} = ...` ({legal})", name.1);
+            return self.error(name.0, key, problem);
+        }
         let stem = key.rsplit_once('_').map_or(key, |(stem, _)| stem);
         let near = self.entries.keys().find(|name| {
             let name = name.get_ref().as_ref();

@@ -248,6 +248,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_mistyped_is_found() {
+        let error = error_of("erase_us = 3800", "eraes_us = 3800");
+        assert_eq!(error.key, "flash.erase_us");
+        assert_eq!(error.line, line_with("erase_us = 3800"));
+        assert!(
+            error
+                .problem
+                .starts_with("found `eraes_us`; write `erase_us = ...` (")
+        );
+    }
+
+    #[test]
     fn a_geometry_too_small_for_its_capacity_is_refused() {
         let error = error_of("blocks_per_plane = 1048", "blocks_per_plane = 900");
         assert_eq!(error.key, "geometry.blocks_per_plane");
