@@ -94,7 +94,6 @@ fn simulated(
     if let (None, Some(option)) = (&sweep.html, sweep.timeline.given()) {
         return Err(Failure::mistake(format!("{option} needs --html")));
     }
-    let record = sweep.timeline.window(sweep.html.is_some(), false);
     let repeats = sweep.repeats.unwrap_or(REPEATS);
     let names = match &sweep.schedulers {
         Some(names) => names.clone(),
@@ -108,6 +107,9 @@ fn simulated(
     }
     let mode = replay_mode(pace)?;
     let work = find(&machine)?;
+    let record = sweep
+        .timeline
+        .window(sweep.html.is_some(), false, work.ramp_ns());
     if let Work::Job { .. } = work {
         refuse_pace(pace)?;
     }

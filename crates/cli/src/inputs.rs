@@ -25,6 +25,20 @@ pub(crate) enum Work {
     Trace(String),
 }
 
+impl Work {
+    /// When its measured part begins, in nanoseconds. Only work that goes on until
+    /// its time is up is sure to come to that.
+    pub(crate) fn ramp_ns(&self) -> u64 {
+        match self {
+            Work::Job { job, .. } if job.jobs.iter().all(|spec| spec.time_based) => {
+                let ramps_us = job.jobs.iter().map(|spec| spec.ramp_us);
+                ramps_us.min().unwrap_or(0).saturating_mul(1000)
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// fio's environment: variables, and the keywords it answers itself.
 fn environment(machine: &Machine) -> impl Fn(&str) -> Option<String> {
     let cpus = machine.cpus;

@@ -23,8 +23,7 @@ const CLOSED_DEPTH: u32 = 32;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
-    let record = args.timeline.window(page.is_some(), perfetto.is_some());
-    if let (None, Some(option)) = (record, args.timeline.given()) {
+    if let (None, None, Some(option)) = (page, perfetto, args.timeline.given()) {
         return Err(Failure::mistake(format!(
             "{option} needs --html or --perfetto"
         )));
@@ -37,6 +36,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (machine, machine_text) = inputs::machine(&args.work.models.machine)?;
     let (drive, drive_text) = inputs::drive(&args.work.models.drive)?;
     let work = inputs::work(&args.work, &machine)?;
+    let (page_too, ramp_ns) = (page.is_some(), work.ramp_ns());
+    let record = args.timeline.window(page_too, perfetto.is_some(), ramp_ns);
     let name = match (&args.scheduler, &work) {
         (Some(name), _) => Some(name.clone()),
         (None, Work::Job { job, .. }) => inputs::scheduler_of(job)?,

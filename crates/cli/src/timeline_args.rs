@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Args)]
 pub(crate) struct TimelineArgs {
     /// Where the timeline of --html or --perfetto begins, in the simulated run;
-    /// its start if not given
+    /// the end of the ramp if not given
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_start: Option<u64>,
 
@@ -22,14 +22,15 @@ const PERFETTO_ENTRIES: usize = 3_000_000;
 
 impl TimelineArgs {
     /// The window to record for what is asked for; a Perfetto trace takes more.
-    pub(crate) fn window(&self, page: bool, perfetto: bool) -> Option<Window> {
+    /// Without an option it begins at `start_ns`.
+    pub(crate) fn window(&self, page: bool, perfetto: bool, start_ns: u64) -> Option<Window> {
         let (length_ns, max_entries) = match (page, perfetto) {
             (_, true) => (1_000_000_000, PERFETTO_ENTRIES),
             (true, false) => (20_000_000, PAGE_ENTRIES),
             (false, false) => return None,
         };
         Some(Window {
-            start_ns: self.timeline_start.unwrap_or(0),
+            start_ns: self.timeline_start.unwrap_or(start_ns),
             length_ns: self.timeline_length.unwrap_or(length_ns),
             max_entries,
         })

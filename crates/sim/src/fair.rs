@@ -68,6 +68,12 @@ impl Fair {
         self.queues[cpu].running == Some(pid)
     }
 
+    /// What a CPU runs.
+    #[inline]
+    pub(crate) fn running(&self, cpu: usize) -> Option<usize> {
+        self.queues[cpu].running
+    }
+
     /// The CPU that runs it, if any does.
     pub(crate) fn runs_on(&self, pid: usize) -> Option<usize> {
         self.queues.iter().position(|q| q.running == Some(pid))

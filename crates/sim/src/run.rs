@@ -11,7 +11,7 @@ use blklab_workload::generate::{cgroups, due_weights, processes};
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::cost::StepCosts;
-use crate::cpu::Cpus;
+use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
 use crate::drives::Drives;
 use crate::fair::Fair;
@@ -432,7 +432,15 @@ impl Sim {
         let lock = &mut self.world.disks[disk].lock;
         let wakes = self.processes[pid].is_asleep();
         let costs = &self.costs;
+        let began = self.world.cpus.free_at(cpu).max(self.now);
         let at = costs.charge_end(&mut self.world.cpus, lock, cpu, self.now, (mode, wakes));
+        // What an interrupt takes is in the system time of the process that it
+        // stops, unless the kernel is told to keep them apart
+        // (`CONFIG_IRQ_TIME_ACCOUNTING`).
+        let stopped = self.world.fair.running(cpu).unwrap_or(usize::MAX);
+        if let Some(process) = self.processes.get_mut(stopped) {
+            process.recorder.spent(Mode::System, (at - began).0);
+        }
         if let Some(log) = self.world.cpus.log() {
             log.ended((pid, slot), (cpu, self.now), disk);
         }
