@@ -205,7 +205,7 @@ fn a_broken_machine_names_file_line_and_key() {
     let args = ["run", "ok.fio", "--machine", "mine.toml"];
     says(
         &refused(&place, &args),
-        &["mine.toml:", "cpu.count", "is missing"],
+        &["mine.toml:5:", "cpu.count", "found `cuont`", "count = "],
     );
 }
 

@@ -432,7 +432,7 @@ mod tests {
             ),
             (
                 "description = \"x\"\n[cpu]\ncuont = 4\n",
-                "m.toml:2: `cpu.count`: is missing; it takes a whole number from 1 to 4096",
+                "m.toml:3: `cpu.count`: found `cuont`; write `count = ...` (a whole number from 1 to 4096)",
             ),
             (
                 &format!("{start}[costs]\nbio_ns = -5\n"),
