@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Cell, Change, Metric, SchedulerRuns};
 use crate::pairs::Pairs;
-use crate::verdict::Contest;
+use crate::verdict::{Contest, Outcome};
 
 /// What a column of the table tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,15 +125,16 @@ pub(crate) fn contests(
     let judged = figures
         .iter()
         .filter(|f| matches!(f.column.metric, Metric::Duration | Metric::Jain));
-    judged
-        .map(|f| {
-            let contest = Contest::decide_named(names, &f.repeats, f.column.metric, None, pairs);
-            Contest {
-                job: f.column.job.clone(),
-                ..contest
-            }
-        })
-        .collect()
+    let contests = judged.map(|f| {
+        let contest = Contest::decide_named(names, &f.repeats, f.column.metric, None, pairs);
+        Contest {
+            job: f.column.job.clone(),
+            ..contest
+        }
+    });
+    // Where all are fair there is nothing to tell.
+    let tells = |c: &Contest| c.metric != Metric::Jain || c.outcome != Outcome::WithinNoise;
+    contests.filter(tells).collect()
 }
 
 /// How long a job took: as long as the slowest of its processes. A run in which

@@ -11,6 +11,9 @@ use crate::quantity::{and_list, change};
 /// Differences below this share are no difference to anybody, however sure.
 /// Work that leaves nothing to chance has no noise, so that all are sure.
 const NEGLIGIBLE: f64 = 0.005;
+/// The same for Jain's index, which moves little until somebody is left behind:
+/// of two processes one has 1.6 times as much where it is 0.95.
+const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 
 /// Who won a section of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,7 +109,8 @@ impl Contest {
         let lead_over = |other: usize| {
             Change::between(&values[other], &values[best], pairs.are(other, best), up)
         };
-        let beaten = |other: usize| other != best && (idle(other) || is_beaten(lead_over(other)));
+        let beaten =
+            |other: usize| other != best && (idle(other) || is_beaten(metric, lead_over(other)));
         // Nobody leads who is behind somebody that does not.
         let behind = ranking.iter().position(|&other| beaten(other));
         let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
@@ -167,11 +171,15 @@ impl Contest {
 
 /// Whether the best is ahead of another by more than noise. Without repeats
 /// every difference worth naming counts.
-fn is_beaten(lead: Option<Change>) -> bool {
+fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
     let Some(lead) = lead else {
         return false;
     };
-    lead.significance != Significance::WithinNoise && lead.relative.mean.abs() >= NEGLIGIBLE
+    let least = match metric {
+        Metric::Jain => NEGLIGIBLE_UNFAIRNESS,
+        _ => NEGLIGIBLE,
+    };
+    lead.significance != Significance::WithinNoise && lead.relative.mean.abs() >= least
 }
 
 impl Verdict {
