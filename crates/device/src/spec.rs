@@ -248,6 +248,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_without_effect_is_refused() {
+        let error = error_of("start_blocks = 12", "choices = 8\nstart_blocks = 12");
+        assert_eq!(error.key, "gc.choices");
+        assert!(error.problem.contains("d_choices"));
+    }
+
+    #[test]
     fn a_key_mistyped_is_found() {
         let error = error_of("erase_us = 3800", "eraes_us = 3800");
         assert_eq!(error.key, "flash.erase_us");
