@@ -36,8 +36,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (machine, machine_text) = inputs::machine(&args.work.models.machine)?;
     let (drive, drive_text) = inputs::drive(&args.work.models.drive)?;
     let work = inputs::work(&args.work, &machine)?;
-    let (page_too, ramp_ns) = (page.is_some(), work.ramp_ns());
-    let record = args.timeline.window(page_too, perfetto.is_some(), ramp_ns);
+    let record = args
+        .timeline
+        .window(page.is_some(), perfetto.is_some(), work.ramp_ns());
     let name = match (&args.scheduler, &work) {
         (Some(name), _) => Some(name.clone()),
         (None, Work::Job { job, .. }) => inputs::scheduler_of(job)?,

@@ -103,11 +103,6 @@ impl Bp {
         }
     }
 
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.blocks.remove(ctx.rqs, id);
-    }
-
     fn oldest_write_is_late(&self, ctx: &SchedCtx<'_>) -> bool {
         let oldest = self.fifo.front(WRITE);
         oldest.is_some_and(|id| ctx.rqs[id].fifo_time.0 as i64 <= jiffies(ctx.now))
@@ -153,18 +148,6 @@ impl Bp {
         self.crossings += 1;
         Some(oldest)
     }
-
-    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let over = self.batching >= self.tunables.at(FIFO_BATCH);
-        if over || self.fifo.front(self.dir).is_none() {
-            self.start_batch(ctx)?;
-        }
-        self.batching += 1;
-        match self.dir {
-            READ => self.fifo.front(READ),
-            _ => self.next_write(ctx),
-        }
-    }
 }
 
 impl Policy for Bp {
@@ -181,15 +164,25 @@ impl Policy for Bp {
         self.fifo.push_back(ctx, id, dir);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.choose(ctx)?;
-        self.remove(ctx, id);
-        Some(id)
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let over = self.batching >= self.tunables.at(FIFO_BATCH);
+        if over || self.fifo.front(self.dir).is_none() {
+            self.start_batch(ctx)?;
+        }
+        self.batching += 1;
+        match self.dir {
+            READ => self.fifo.front(READ),
+            _ => self.next_write(ctx),
+        }
     }
 
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.fifo.remove(ctx, id);
+        self.blocks.remove(ctx.rqs, id);
+    }
+
+    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.fifo.merged(ctx, id, next);
-        self.remove(ctx, next);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

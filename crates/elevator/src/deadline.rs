@@ -111,20 +111,6 @@ impl Deadline {
         }
     }
 
-    /// Takes a request out of everything it is in; the link to it moves on.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        // One that merges while it is being inserted is in no list yet.
-        if ctx.rqs[id].is_sorted() {
-            let behind = self.sorted[dir].remove(ctx.rqs, id);
-            if self.next_rq[dir] == Some(id) {
-                self.next_rq[dir] = behind;
-            }
-            self.fifo[dir].remove(ctx.rqs, id);
-        }
-        ctx.merge.remove(ctx.rqs, id);
-    }
-
     /// Whether the oldest request of a direction, which has one, is late.
     fn oldest_is_late(&self, ctx: &SchedCtx<'_>, oldest: RequestId) -> bool {
         ctx.rqs[oldest].fifo_time.0 as i64 <= jiffies(ctx.now)
@@ -179,7 +165,7 @@ impl Policy for Deadline {
         ctx.merge.add(ctx.rqs, id);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
         let id = match ahead {
             Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
@@ -189,8 +175,21 @@ impl Policy for Deadline {
         let dir = ctx.rqs[id].is_write() as usize;
         self.next_rq = [None; 2];
         self.next_rq[dir] = Some(id);
-        self.remove(ctx, id);
         Some(id)
+    }
+
+    /// Takes a request out of everything it is in; the link to it moves on.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        // One that merges while it is being inserted is in no list yet.
+        if ctx.rqs[id].is_sorted() {
+            let behind = self.sorted[dir].remove(ctx.rqs, id);
+            if self.next_rq[dir] == Some(id) {
+                self.next_rq[dir] = behind;
+            }
+            self.fifo[dir].remove(ctx.rqs, id);
+        }
+        ctx.merge.remove(ctx.rqs, id);
     }
 
     fn behind(&self, bio: &Bio) -> Option<RequestId> {
@@ -209,12 +208,11 @@ impl Policy for Deadline {
     }
 
     /// The survivor takes over the earlier deadline together with its place.
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
             let dir = ctx.rqs[id].is_write() as usize;
             self.fifo[dir].inherit_deadline(ctx.rqs, id, next);
         }
-        self.remove(ctx, next);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

@@ -216,19 +216,6 @@ impl Fios {
         }
     }
 
-    /// Takes a queued request out; one that merges while it is being inserted
-    /// is in nothing yet.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if ctx.rqs[id].elv[ELV_STATE] != QUEUED {
-            return;
-        }
-        let task = ctx.rqs[id].elv[ELV_TASK] as usize - 1;
-        ctx.rqs[id].elv[ELV_STATE] = 0;
-        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
-        ctx.merge.remove(ctx.rqs, id);
-        self.queued -= 1;
-    }
-
     /// The task whose turn it is in a direction, at the front of those ready.
     /// A task that has used its slice up or has nothing more leaves.
     fn next_ready(&mut self, dir: usize) -> Option<TaskId> {
@@ -279,7 +266,7 @@ impl Fios {
     }
 
     /// Whose turn it is, and for what; `None` where all must wait.
-    fn choose(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
+    fn turn(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
         if let Some(task) = self.next_ready(READ) {
             return Some((task, READ));
         }
@@ -330,20 +317,6 @@ impl Fios {
                 self.list(id, dir);
             }
         }
-    }
-
-    fn send(&mut self, ctx: &mut SchedCtx<'_>, task: TaskId, dir: usize) -> Option<RequestId> {
-        let id = self.tasks[task].fifo[dir].front()?;
-        self.remove(ctx, id);
-        self.in_flight[dir] += 1;
-        self.change(task, |task| task.in_flight += 1);
-        let rq = &mut ctx.rqs[id];
-        rq.elv[ELV_STATE] = self.in_flight[READ] + self.in_flight[WRITE];
-        rq.fifo_time = ctx.now;
-        // The next turn is another task's.
-        self.ready[dir].rotate_left(1);
-        self.end_epoch_wait(ctx.now);
-        Some(id)
     }
 
     /// A request left the drive: its cost goes to its task.
@@ -400,18 +373,40 @@ impl Policy for Fios {
         self.list(task, dir);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let (task, dir) = self.choose(ctx.now)?;
-        self.send(ctx, task, dir)
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let (task, dir) = self.turn(ctx.now)?;
+        self.tasks[task].fifo[dir].front()
+    }
+
+    /// Takes a queued request out; one that merges while it is being inserted
+    /// is in nothing yet.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if ctx.rqs[id].elv[ELV_STATE] != QUEUED {
+            return;
+        }
+        let task = ctx.rqs[id].elv[ELV_TASK] as usize - 1;
+        ctx.rqs[id].elv[ELV_STATE] = 0;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].remove(ctx.rqs, id);
+        ctx.merge.remove(ctx.rqs, id);
+        self.queued -= 1;
+    }
+
+    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        let task = ctx.rqs[id].elv[ELV_TASK] as TaskId - 1;
+        self.in_flight[dir] += 1;
+        self.change(task, |task| task.in_flight += 1);
+        let rq = &mut ctx.rqs[id];
+        rq.elv[ELV_STATE] = self.in_flight[READ] + self.in_flight[WRITE];
+        rq.fifo_time = ctx.now;
+        // The next turn is another task's.
+        self.ready[dir].rotate_left(1);
+        self.end_epoch_wait(ctx.now);
     }
 
     /// Only inside a task, so that each pays for what serves it.
     fn allows_merge(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
         rqs[id].submitter == bio.submitter
-    }
-
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.remove(ctx, next);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

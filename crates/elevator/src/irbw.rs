@@ -71,11 +71,6 @@ impl Irbw {
         }
     }
 
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.bundles.remove(ctx.rqs, id);
-    }
-
     /// Whether the next to go is a read; `None` where nothing is queued.
     fn read_is_next(&self, ctx: &SchedCtx<'_>) -> Option<bool> {
         match (self.fifo.front(READ), self.fifo.front(WRITE)) {
@@ -96,17 +91,6 @@ impl Irbw {
         self.sent_bundles += 1;
         Some(oldest)
     }
-
-    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.bundles.front() {
-            return Some(id);
-        }
-        if self.read_is_next(ctx)? {
-            self.fifo.front(READ)
-        } else {
-            self.start_bundle(ctx)
-        }
-    }
 }
 
 impl Policy for Irbw {
@@ -121,14 +105,20 @@ impl Policy for Irbw {
         self.fifo.push_back(ctx, id, dir);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.choose(ctx)?;
-        self.remove(ctx, id);
-        Some(id)
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        if let Some(id) = self.bundles.front() {
+            return Some(id);
+        }
+        if self.read_is_next(ctx)? {
+            self.fifo.front(READ)
+        } else {
+            self.start_bundle(ctx)
+        }
     }
 
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.remove(ctx, next);
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.fifo.remove(ctx, id);
+        self.bundles.remove(ctx.rqs, id);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

@@ -46,19 +46,15 @@ impl Policy for Noop {
         ctx.merge.add(ctx.rqs, id);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.queue.pop_front(ctx.rqs)?;
-        ctx.rqs[id].elv[ELV_QUEUED] = 0;
-        ctx.merge.remove(ctx.rqs, id);
-        Some(id)
+    fn choose(&mut self, _ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        self.queue.front()
     }
 
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        // One that merges while it is being inserted is not queued yet.
-        if ctx.rqs[next].elv[ELV_QUEUED] == 1 {
-            ctx.rqs[next].elv[ELV_QUEUED] = 0;
-            self.queue.remove(ctx.rqs, next);
-            ctx.merge.remove(ctx.rqs, next);
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if ctx.rqs[id].elv[ELV_QUEUED] == 1 {
+            ctx.rqs[id].elv[ELV_QUEUED] = 0;
+            self.queue.remove(ctx.rqs, id);
+            ctx.merge.remove(ctx.rqs, id);
         }
     }
 

@@ -22,12 +22,19 @@ pub trait Policy: Send {
     /// Takes a request in (`elevator_add_req_fn`).
     fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
 
-    /// Takes the next request out, if one may go (`elevator_dispatch_fn`).
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId>;
+    /// The next request, if one may go: it goes (`elevator_dispatch_fn`).
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId>;
 
-    /// `next` becomes part of `id`, and is taken out if it is queued: one that
-    /// merges while it is being inserted is not (`elevator_merge_req_fn`).
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId);
+    /// Takes a request out that goes or became part of another. One that merges
+    /// while it is being inserted is not queued.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
+
+    /// A request that was chosen and taken out is on its way.
+    fn sent(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// `next` becomes part of `id`, and leaves it what it has
+    /// (`elevator_merge_req_fn`).
+    fn inherit(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _next: RequestId) {}
 
     /// The queued request that starts before this one
     /// (`elevator_former_req_fn`).
@@ -118,7 +125,9 @@ impl<P: Policy + 'static> SingleQueue<P> {
 
     #[inline]
     fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.policy.take(ctx)?;
+        let id = self.policy.choose(ctx)?;
+        self.policy.remove(ctx, id);
+        self.policy.sent(ctx, id);
         let write = ctx.rqs[id].is_write();
         self.switches += (write != self.last_was_write) as u64;
         self.last_was_write = write;
@@ -150,7 +159,8 @@ impl<P: Policy + 'static> Elevator for SingleQueue<P> {
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
-        self.policy.join(ctx, id, next);
+        self.policy.inherit(ctx, id, next);
+        self.policy.remove(ctx, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {

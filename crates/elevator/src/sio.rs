@@ -130,7 +130,7 @@ impl Policy for Sio {
         self.fifo.push_back(ctx, id, kind);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched > self.tunables.at(FIFO_BATCH) {
             self.batched = 0;
@@ -138,7 +138,6 @@ impl Policy for Sio {
             self.expired += late.is_some() as u64;
         }
         let id = late.or_else(|| self.next_in_turn())?;
-        self.fifo.remove(ctx, id);
         self.batched += 1;
         self.starved = match ctx.rqs[id].is_write() {
             true => 0,
@@ -147,9 +146,12 @@ impl Policy for Sio {
         Some(id)
     }
 
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.fifo.remove(ctx, id);
+    }
+
+    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.fifo.merged(ctx, id, next);
-        self.fifo.remove(ctx, next);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

@@ -92,11 +92,6 @@ impl Stb {
         }
     }
 
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.bundles.remove(ctx.rqs, id);
-    }
-
     /// Of the oldest of each kind that have timed out, the one whose time ran
     /// out first.
     fn timed_out(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
@@ -113,20 +108,6 @@ impl Stb {
             self.bundles.close(bundle);
             self.sent_bundles += 1;
         }
-    }
-
-    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(late) = self.timed_out(ctx) {
-            self.expired += 1;
-            self.start_bundle_of(ctx, late);
-            return Some(late);
-        }
-        if let Some(id) = self.bundles.front() {
-            return Some(id);
-        }
-        let id = self.fifo.fronts().next()?;
-        self.start_bundle_of(ctx, id);
-        Some(id)
     }
 }
 
@@ -145,15 +126,27 @@ impl Policy for Stb {
         self.fifo.push_back(ctx, id, kind);
     }
 
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.choose(ctx)?;
-        self.remove(ctx, id);
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        if let Some(late) = self.timed_out(ctx) {
+            self.expired += 1;
+            self.start_bundle_of(ctx, late);
+            return Some(late);
+        }
+        if let Some(id) = self.bundles.front() {
+            return Some(id);
+        }
+        let id = self.fifo.fronts().next()?;
+        self.start_bundle_of(ctx, id);
         Some(id)
     }
 
-    fn join(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.fifo.remove(ctx, id);
+        self.bundles.remove(ctx.rqs, id);
+    }
+
+    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.fifo.merged(ctx, id, next);
-        self.remove(ctx, next);
     }
 
     fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {

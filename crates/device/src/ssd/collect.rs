@@ -351,8 +351,8 @@ impl Ssd {
     /// Whether a page can be copied within its plane as it is: all of it is
     /// wanted, and it becomes a page of its own at a place that copyback
     /// reaches. The array reads it into the plane's page register, in its turn
-    /// like all that collection reads, and programs it from there. (Until the copy is programmed, its slots are read as if they
-    /// were in DRAM.)
+    /// like all that collection reads, and programs it from there. (Until the
+    /// copy is programmed, its slots are read as if they were in DRAM.)
     fn copies_on_chip(&self, plane: u32, job: &Job, page: u32) -> bool {
         if self.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
             return false;
