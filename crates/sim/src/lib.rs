@@ -26,6 +26,7 @@ mod sweep;
 mod task_log;
 mod timers;
 mod worker;
+mod world;
 
 pub use disk::disk_stats;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};

@@ -18,11 +18,12 @@ use crate::fair::Fair;
 use crate::fit;
 use crate::machine::Dispatch;
 use crate::plan::Plan;
-use crate::process::{Process, World};
+use crate::process::Process;
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError, check_job, check_power_loss, loop_note};
 use crate::timers::Timers;
 use crate::worker::{Untold, Worker};
+use crate::world::World;
 
 /// Runs a job once.
 ///

@@ -12,7 +12,7 @@ use blklab_driver::Loop;
 
 use crate::cost::StepCosts;
 use crate::cpu::Mode;
-use crate::process::World;
+use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
