@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test bench bench-serve check setup build clean
+.PHONY: demo test bench bench-serve check setup build build-pgo clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -16,6 +16,11 @@ demo: build
 
 build:
 	$(CARGO) build --release --locked -p blklab
+
+# The same program, optimised for what it did in jobs of ours: a tenth faster, in
+# three times the time. `make build` puts the ordinary one back.
+build-pgo:
+	CARGO="$(CARGO)" ./benches/pgo.sh
 
 # fio is the outside judge of job files and of JSON. Tests that need it say so
 # by name and are skipped where it cannot be had.

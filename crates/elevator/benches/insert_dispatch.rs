@@ -3,6 +3,8 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function without any.
 
+use std::time::Duration;
+
 use blklab_blk::{Bio, InsertAt, Nanos, Op, Sector};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -75,5 +77,13 @@ fn insert_dispatch(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, insert_dispatch);
+criterion_group! {
+    name = benches;
+    // There are many of them, and each step is short.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(1))
+        .nresamples(10_000);
+    targets = insert_dispatch
+}
 criterion_main!(benches);

@@ -3,7 +3,8 @@
 //! before a drive that only takes time, then runs of ten times the length each,
 //! to see what the cost of a request and memory do as the work grows, and last
 //! what a second core brings to a sweep. How both grow with the drive's size is
-//! in the bench `speed` of `blklab-device`.
+//! in the bench `speed` of `blklab-device`. Most of the time goes to the longest
+//! run of writes.
 //!
 //! `cargo bench --bench whole_path -- PART` runs only what has PART in its name.
 
@@ -15,8 +16,11 @@ use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.
 const SHORT: u64 = 1_000_000;
-/// Requests of the longest runs: writes fill memory with the map.
-const LONGEST: [(&str, u64); 2] = [("randread", 100_000_000), ("randwrite", 10_000_000)];
+/// Requests of a scheduler's run: there are many of them.
+const OF_SCHEDULER: u64 = 200_000;
+/// Requests of the longest runs: writes fill memory with the map, and after two
+/// thirds of them the drive.
+const LONGEST: u64 = 100_000_000;
 const RUNS: usize = 5;
 /// Runs of each scheduler in a sweep: enough that the one which ends last does
 /// not matter.
@@ -159,7 +163,10 @@ fn most_resident_mib() -> u64 {
 }
 
 fn main() {
-    println!("CPU time of a request in the whole path, median of {RUNS} runs of {SHORT} requests");
+    println!(
+        "CPU time of a request in the whole path, median of {RUNS} runs of {SHORT} requests, \
+         of {OF_SCHEDULER} where schedulers are compared"
+    );
     for rw in ["randread", "randwrite"] {
         show(&Work {
             drive: "mqsim-ideal",
@@ -175,24 +182,26 @@ fn main() {
                     drive,
                     depth,
                     scheduler: kind.name,
+                    requests: OF_SCHEDULER,
                     ..Work::READS
                 });
             }
         }
     }
     if is_wanted("long") {
-        LONGEST.iter().for_each(|&(rw, longest)| grow(rw, longest));
+        ["randread", "randwrite"].into_iter().for_each(grow);
     }
     if is_wanted("sweep") {
         sweep();
     }
 }
 
-/// Longer and longer runs; the cost beside that of the shortest.
-fn grow(rw: &'static str, longest: u64) {
-    let mut shortest_ns = None;
+/// Longer and longer runs; the cost beside that of the shortest, of a request
+/// and of an event in the drive, which has more to do once it is full.
+fn grow(rw: &'static str) {
+    let mut shortest = None;
     let mut requests = 100_000;
-    while requests <= longest {
+    while requests <= LONGEST {
         let work = Work {
             drive: "mqsim-ideal",
             rw,
@@ -200,14 +209,20 @@ fn grow(rw: &'static str, longest: u64) {
             requests,
             ..Work::READS
         };
-        let ns_each = match requests <= SHORT {
-            true => median(&work).ns_each,
-            false => cost(&work).ns_each,
+        let cost = match requests <= SHORT {
+            true => median(&work),
+            false => cost(&work),
         };
+        let of_event = |cost: &Cost| cost.ns_each / cost.events_each;
+        let (ns_each, events_each) = (cost.ns_each, cost.events_each);
+        let ns_event = of_event(&cost);
+        let least = shortest.get_or_insert(cost);
         println!(
-            "{} {ns_each:6.0} ns over {requests:9} requests, {:.2} of the shortest run's, {:5} MiB at most",
+            "{} {ns_each:6.0} ns over {requests:9} requests, {:.2} of the shortest run's; \
+             {events_each:5.1} events in the drive, each {:.2} of the shortest run's; {:5} MiB at most",
             work.name(),
-            ns_each / *shortest_ns.get_or_insert(ns_each),
+            ns_each / least.ns_each,
+            ns_event / of_event(least),
             most_resident_mib()
         );
         requests *= 10;
@@ -249,4 +264,23 @@ fn sweep() {
         requests as f64 / seconds[1] / 1e6,
         seconds[0] / seconds[1]
     );
+    println!(
+        "two runs that know nothing of each other: {:.2} times as fast as one after the other",
+        apart(&base)
+    );
+}
+
+/// How much faster two runs are at once, each on a thread of its own, than one
+/// after the other: what a machine has to give.
+fn apart(setup: &Setup<'_>) -> f64 {
+    let times = || (0..REPEATS).for_each(|_| drop(run(setup)));
+    let start = Instant::now();
+    times();
+    let one = start.elapsed();
+    std::thread::scope(|scope| {
+        scope.spawn(times);
+        scope.spawn(times);
+    });
+    let both = start.elapsed() - one;
+    2.0 * one.as_secs_f64() / both.as_secs_f64()
 }
