@@ -114,9 +114,7 @@ impl MergeState {
     pub fn add(&mut self, rqs: &mut Requests, id: RequestId) {
         if rqs[id].is_mergeable() {
             self.hash.add(rqs, id);
-            if self.last_merge.is_none() {
-                self.last_merge = Some(id);
-            }
+            self.last_merge = self.last_merge.or(Some(id));
         }
     }
 

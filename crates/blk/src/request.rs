@@ -1,5 +1,7 @@
 //! `Request`: one or more bios on their way to the drive as one command.
 
+use std::mem::offset_of;
+
 use crate::bio::{Bio, BioFlags, CgroupId, IoPrio, Op, SubmitterId, op_is_sync};
 use crate::slab::{Id, Slab};
 use crate::tags::Tags;
@@ -69,61 +71,67 @@ pub(crate) const LINKS: usize = 2;
 /// The number of a tag.
 pub type Tag = Id<Tags>;
 
-/// One command on its way to the drive. Two cache lines: schedulers reach for
-/// requests in an order that no processor foresees.
+/// One command on its way to the drive. Two cache lines, of which the first is
+/// what merging and schedulers' lists touch: they reach for requests in an order
+/// that no processor foresees.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Request {
     /// What it does.
     pub op: Op,
+    /// Steps of the flush sequence that are done (`REQ_FSEQ_*`).
+    pub(crate) flush_seq: u8,
     /// The modifiers of its first bio.
     pub flags: BioFlags,
+    /// The priority of its bios.
+    pub prio: IoPrio,
+    /// State in the block layer.
+    pub rq_flags: RqFlags,
     /// Where it starts.
     pub sector: Sector,
     /// How much, in sectors.
     pub sectors: u32,
-    /// The priority of its bios.
-    pub prio: IoPrio,
-    /// Who submitted its first bio.
-    pub submitter: SubmitterId,
     /// The control group of its bios.
     pub cgroup: CgroupId,
-    /// State in the block layer.
-    pub rq_flags: RqFlags,
     /// Memory segments.
     pub segments: u16,
-    /// The software queue (CPU) it was submitted on.
-    pub ctx: u16,
-    /// The hardware context it belongs to.
-    pub hctx: u16,
-    /// Driver tag.
-    pub tag: Option<Tag>,
-    /// Scheduler tag.
-    pub internal_tag: Option<Tag>,
+    /// The scheduler's own time: a deadline, mostly.
+    pub fifo_time: Nanos,
+    /// The scheduler's own words (`elv.priv`).
+    pub elv: [u32; 2],
+    pub(crate) links: [Link; LINKS],
+    pub(crate) hash: Link,
+
+    /// The sector by which a scheduler's sort list holds it, if one does.
+    pub(crate) sorted_at: Sector,
+    /// How many requests came before it on this queue: a name that is never
+    /// used twice, for traces.
+    pub serial: u64,
     /// When it was made.
     pub start: Nanos,
     /// When the scheduler or a software queue took it.
     pub inserted: Nanos,
     /// When the driver took it.
     pub io_start: Nanos,
-    /// The scheduler's own time: a deadline, mostly.
-    pub fifo_time: Nanos,
-    /// The scheduler's own words (`elv.priv`).
-    pub elv: [u32; 2],
-    /// Steps of the flush sequence that are done (`REQ_FSEQ_*`).
-    pub(crate) flush_seq: u8,
+    /// Who submitted its first bio.
+    pub submitter: SubmitterId,
+    /// Driver tag.
+    pub tag: Option<Tag>,
+    /// Scheduler tag.
+    pub internal_tag: Option<Tag>,
+    /// The software queue (CPU) it was submitted on.
+    pub ctx: u16,
+    /// The hardware context it belongs to.
+    pub hctx: u16,
     /// First and last bio.
     pub(crate) bios: Option<(BioId, BioId)>,
-    pub(crate) links: [Link; LINKS],
-    pub(crate) hash: Link,
-    /// The sector by which a scheduler's sort list holds it, if one does.
-    pub(crate) sorted_at: Sector,
-    /// How many requests came before it on this queue: a name that is never
-    /// used twice, for traces.
-    pub serial: u64,
 }
 
 const _: () = assert!(size_of::<Request>() == 128, "a request is two cache lines");
+const _: () = assert!(
+    offset_of!(Request, sorted_at) == 64,
+    "one of them is in use"
+);
 
 impl Request {
     /// The sector after its last.

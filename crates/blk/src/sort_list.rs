@@ -3,8 +3,11 @@
 //!
 //! Sorted runs of at most [`RUN`] entries under a small directory of first
 //! keys, which is a two-level B+ tree. At a few hundred requests an insert
-//! is two searches without a branch and a short move inside a few cache lines;
-//! runs are reused, so a warm list allocates nothing. A *finger* stays where
+//! is two searches without a branch and a short move inside a few cache lines.
+//! A run goes when it is empty, and is not joined with its neighbour before
+//! (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is
+//! better than merge-at-half", JCSS 1993); runs are reused, so a warm list
+//! allocates nothing. A *finger* stays where
 //! the entry taken out last was, which is where a scheduler that walks along
 //! the sectors goes on, so that this is not searched for.
 
@@ -16,10 +19,6 @@ use crate::units::Sector;
 
 /// Entries a run holds before it is split: a power of two.
 const RUN: usize = 16;
-/// Two neighbours with no more entries than this together become one.
-const JOIN: usize = RUN / 2;
-/// A run with no more entries than this looks whether it can be joined.
-const FEW: usize = JOIN / 2;
 /// The key of a place that holds nothing: behind all others.
 const NOTHING: u64 = u64::MAX;
 
@@ -28,17 +27,16 @@ const NOTHING: u64 = u64::MAX;
 const PLACES: usize = 2 * RUN;
 
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Run {
     keys: [u64; PLACES],
     ids: [Option<RequestId>; PLACES],
-    len: usize,
 }
 
 impl Run {
     const EMPTY: Run = Run {
         keys: [NOTHING; PLACES],
         ids: [None; PLACES],
-        len: 0,
     };
 
     /// How many keys come before `key`.
@@ -55,25 +53,21 @@ impl Run {
         move_entries(&mut self.ids, at, at + 1);
         self.keys[at] = key;
         self.ids[at] = Some(id);
-        self.len += 1;
     }
 
     #[inline]
     fn remove(&mut self, at: usize) {
         move_entries(&mut self.keys, at + 1, at);
         move_entries(&mut self.ids, at + 1, at);
-        self.len -= 1;
     }
 
-    /// Moves the entries from `at` on to the end of `other`.
-    fn move_to(&mut self, at: usize, other: &mut Run) {
-        let end = other.len + self.len - at;
-        other.keys[other.len..end].copy_from_slice(&self.keys[at..self.len]);
-        other.ids[other.len..end].copy_from_slice(&self.ids[at..self.len]);
-        self.keys[at..self.len].fill(NOTHING);
-        self.ids[at..self.len].fill(None);
-        other.len = end;
-        self.len = at;
+    /// Moves the upper half of a full run to an empty one.
+    fn split_into(&mut self, other: &mut Run) {
+        let (half, full) = (RUN / 2, RUN);
+        other.keys[..half].copy_from_slice(&self.keys[half..full]);
+        other.ids[..half].copy_from_slice(&self.ids[half..full]);
+        self.keys[half..full].fill(NOTHING);
+        self.ids[half..full].fill(None);
     }
 }
 
@@ -95,6 +89,13 @@ fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
     }
 }
 
+/// A run of the directory: where it is, and how many entries it has.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    run: u32,
+    len: u32,
+}
+
 /// A position in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
@@ -105,8 +106,8 @@ struct Place {
 /// Requests in order of their start sector; equal ones in order of insertion.
 #[derive(Clone, Debug)]
 pub struct SortList {
-    /// Where each run is.
-    order: Vec<u32>,
+    /// The runs in order.
+    order: Vec<Entry>,
     /// The smallest key of each run, and [`RUN`] times [`NOTHING`].
     firsts: Vec<u64>,
     runs: Vec<Run>,
@@ -160,26 +161,28 @@ impl SortList {
     /// in one sort list at most, as it has one `rb_node` in the kernel.
     #[inline]
     pub fn insert(&mut self, rqs: &mut Requests, id: RequestId) {
-        let sector = rqs[id].sector;
-        debug_assert!(!rqs[id].is_sorted(), "request {id:?} is sorted twice");
-        rqs[id].sorted_at = sector;
-        rqs[id].rq_flags.set(RqFlags::SORTED);
-        let key = sector.0;
+        let rq = &mut rqs[id];
+        debug_assert!(!rq.is_sorted(), "request {id:?} is sorted twice");
+        rq.sorted_at = rq.sector;
+        rq.rq_flags.set(RqFlags::SORTED);
+        let key = rq.sector.0;
         self.len += 1;
         if self.order.is_empty() {
             let run = self.new_run();
             self.firsts.insert(0, key);
-            self.order.push(run);
+            self.order.push(Entry { run, len: 0 });
         }
         // Behind equal ones: before the first that is larger.
         let after = key.saturating_add(1);
         let mut entry = self.entries_before(after).saturating_sub(1);
-        if self.run(entry).len == RUN {
+        if self.len_of(entry) == RUN {
             self.split(entry);
             entry += (self.firsts[entry + 1] <= key) as usize;
         }
+        let len = self.len_of(entry);
+        self.order[entry].len += 1;
         let run = self.run_mut(entry);
-        let at = run.count_before(after).min(run.len);
+        let at = run.count_before(after).min(len);
         // What is first in its run is less than all others there.
         let is_equal = run.keys[at.saturating_sub(1)] == key;
         run.insert(at, key, id);
@@ -228,17 +231,16 @@ impl SortList {
     fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) -> Place {
         rqs[id].rq_flags.clear(RqFlags::SORTED);
         self.len -= 1;
+        self.order[place.entry].len -= 1;
+        let len = self.len_of(place.entry);
         let run = self.run_mut(place.entry);
         let key = run.keys[place.at];
         run.remove(place.at);
-        let (len, first) = (run.len, run.keys[0]);
+        let first = run.keys[0];
         if len == 0 {
             self.drop_entry(place.entry);
         } else {
             self.firsts[place.entry] = first;
-            if len <= FEW {
-                self.join_neighbours(place.entry);
-            }
         }
         let behind = self.normal(place);
         let place = match self.equals {
@@ -292,7 +294,7 @@ impl SortList {
     /// The request with the highest sector.
     pub fn last(&self) -> Option<RequestId> {
         let entry = self.order.len().checked_sub(1)?;
-        let at = self.run(entry).len - 1;
+        let at = self.len_of(entry) - 1;
         self.id_at(Place { entry, at })
     }
 
@@ -318,32 +320,42 @@ impl SortList {
         let entry = place.entry.checked_sub(1)?;
         self.id_at(Place {
             entry,
-            at: self.run(entry).len - 1,
+            at: self.len_of(entry) - 1,
         })
     }
 
     /// The requests in order.
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.order.iter().flat_map(|&run| {
-            let run = &self.runs[run as usize];
-            run.ids[..run.len].iter().flatten().copied()
+        self.order.iter().flat_map(|&Entry { run, len }| {
+            let ids = &self.runs[run as usize].ids;
+            ids[..len as usize].iter().flatten().copied()
         })
     }
 
     #[inline]
+    fn len_of(&self, entry: usize) -> usize {
+        self.order[entry].len as usize
+    }
+
+    #[inline]
     fn run(&self, entry: usize) -> &Run {
-        &self.runs[self.order[entry] as usize]
+        &self.runs[self.order[entry].run as usize]
     }
 
     #[inline]
     fn run_mut(&mut self, entry: usize) -> &mut Run {
-        &mut self.runs[self.order[entry] as usize]
+        &mut self.runs[self.order[entry].run as usize]
     }
 
     /// How many runs begin before `key`.
     #[inline]
     fn entries_before(&self, key: u64) -> usize {
-        let (mut base, mut left) = (0, self.order.len());
+        // Which of a scheduler's lists is searched, a long or a short one, cannot
+        // be foretold either: the first step is taken in any case.
+        let left = self.order.len();
+        let half = select_unpredictable(left > RUN, left / 2, 0);
+        let mut base = select_unpredictable(self.firsts[half] < key, half, 0);
+        let mut left = left - half;
         while left > RUN {
             let half = left / 2;
             let is_before = self.firsts[base + half] < key;
@@ -365,7 +377,7 @@ impl SortList {
 
     #[inline]
     fn normal(&self, place: Place) -> Place {
-        if place.entry < self.order.len() && place.at >= self.run(place.entry).len {
+        if place.entry < self.order.len() && place.at >= self.len_of(place.entry) {
             return Place {
                 entry: place.entry + 1,
                 at: 0,
@@ -398,11 +410,11 @@ impl SortList {
         if !rqs[id].is_sorted() {
             return None;
         }
-        let sector = rqs[id].sorted_at;
         let at_finger = self.finger.get().place;
         if self.id_at(at_finger) == Some(id) {
             return Some(at_finger);
         }
+        let sector = rqs[id].sorted_at;
         let mut place = self.lower_bound(sector.0);
         loop {
             let found = self.id_at(place)?;
@@ -426,15 +438,20 @@ impl SortList {
 
     fn split(&mut self, entry: usize) {
         let upper = self.new_run();
-        let lower = self.order[entry];
+        let lower = &mut self.order[entry];
         let [from, to] = self
             .runs
-            .get_disjoint_mut([lower as usize, upper as usize])
+            .get_disjoint_mut([lower.run as usize, upper as usize])
             .expect("a new run is not an old one");
-        from.move_to(RUN / 2, to);
+        from.split_into(to);
+        lower.len -= (RUN / 2) as u32;
         let first = to.keys[0];
         self.firsts.insert(entry + 1, first);
-        self.order.insert(entry + 1, upper);
+        let half = Entry {
+            run: upper,
+            len: (RUN / 2) as u32,
+        };
+        self.order.insert(entry + 1, half);
         let place = &mut self.finger.get_mut().place;
         if place.entry > entry {
             place.entry += 1;
@@ -449,24 +466,8 @@ impl SortList {
     /// Gives an empty run back.
     fn drop_entry(&mut self, entry: usize) {
         self.firsts.remove(entry);
-        let run = self.order.remove(entry);
-        self.free.push(run);
-    }
-
-    fn join_neighbours(&mut self, entry: usize) {
-        if entry + 1 >= self.order.len() {
-            return;
-        }
-        if self.run(entry).len + self.run(entry + 1).len > JOIN {
-            return;
-        }
-        let (left, right) = (self.order[entry], self.order[entry + 1]);
-        let [to, from] = self
-            .runs
-            .get_disjoint_mut([left as usize, right as usize])
-            .expect("neighbours are two runs");
-        from.move_to(0, to);
-        self.drop_entry(entry + 1);
+        let empty = self.order.remove(entry);
+        self.free.push(empty.run);
     }
 }
 

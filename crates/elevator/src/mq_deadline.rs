@@ -243,11 +243,10 @@ impl MqDeadline {
     }
 
     fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        let class = self.class_of_rq(ctx, id);
-        if ctx.rqs[id].elv[ELV_CLASS] == 0 {
-            self.classes[class].inserted += 1;
-        }
-        ctx.rqs[id].elv[ELV_CLASS] = class as u32 + 1;
+        let rq = &mut ctx.rqs[id];
+        let class = class_of(rq.prio.class);
+        let came_before = std::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
+        self.classes[class].inserted += !came_before as u64;
         if sched_try_insert_merge(self, ctx, id) {
             return;
         }
@@ -256,9 +255,9 @@ impl MqDeadline {
             ctx.rqs[id].fifo_time = Nanos(jiffies(ctx.now) as u64);
             return self.dispatch.push_front(ctx.rqs, id);
         }
-        let dir = ctx.rqs[id].is_write() as usize;
-        let deadline = jiffies(ctx.now) + self.expire[dir];
-        ctx.rqs[id].fifo_time = Nanos(deadline as u64);
+        let rq = &mut ctx.rqs[id];
+        let dir = rq.is_write() as usize;
+        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[dir]) as u64);
         let c = &mut self.classes[class];
         c.sorted[dir].insert(ctx.rqs, id);
         ctx.merge.add(ctx.rqs, id);
@@ -355,15 +354,9 @@ impl Elevator for MqDeadline {
         if let Some(id) = self.dispatch_aged(ctx) {
             return Some(id);
         }
-        let now = jiffies(ctx.now);
-        for class in 0..CLASSES {
-            let id = self.dispatch_class(ctx, class, now);
-            // A lower class waits also for what the drive still has of this one.
-            if id.is_some() || self.queued(class) > 0 {
-                return id;
-            }
-        }
-        None
+        // A lower class waits also for what the drive still has of this one.
+        let class = (0..CLASSES).find(|&class| self.queued(class) > 0)?;
+        self.dispatch_class(ctx, class, jiffies(ctx.now))
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
