@@ -14,6 +14,7 @@ mod bp;
 mod bundles;
 mod cfq;
 mod deadline;
+mod divide;
 mod fifos;
 mod fios;
 mod id_map;

@@ -98,7 +98,7 @@ const ALL: &[ElevatorType] = &[
         source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
         tunables: ac::TUNABLES,
         attributes: &[],
-        build: Some(|info| Box::new(ac::Ac::new(info))),
+        build: Some(|info| SingleQueue::of(ac::Ac::new(info))),
     },
     ElevatorType {
         name: "sio",
@@ -162,6 +162,6 @@ const ALL: &[ElevatorType] = &[
         source: "this project; goes on from ac",
         tunables: ac2::TUNABLES,
         attributes: &[],
-        build: Some(|info| Box::new(ac2::Ac2::new(info))),
+        build: Some(|info| SingleQueue::of(ac2::Ac2::new(info))),
     },
 ];

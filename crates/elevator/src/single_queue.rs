@@ -8,8 +8,8 @@
 use std::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, Requests, RqFlags, RqList, SchedCtx,
-    TunableError, Tunables, elv_bio_merge_ok,
+    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, RequestId, Requests, RqFlags, RqList,
+    SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
 };
 
 use crate::admit::admit;
@@ -18,6 +18,20 @@ use crate::admit::admit;
 pub trait Policy: Send {
     /// As `queue/scheduler` shows it.
     const NAME: &'static str;
+
+    /// The queue's shape changed.
+    fn depth_updated(&mut self, _info: &QueueInfo) {}
+
+    /// How many of the tags the bio's request may use (`elevator_may_queue_fn`,
+    /// which said yes or no).
+    fn limit_depth_for(&mut self, _bio: &Bio) -> Option<u32> {
+        None
+    }
+
+    /// As [`Elevator::min_shallow_depth`].
+    fn min_shallow_depth(&self) -> Option<u32> {
+        None
+    }
 
     /// Takes a request in (`elevator_add_req_fn`).
     fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
@@ -67,6 +81,12 @@ pub trait Policy: Send {
     /// The driver put a request back (`elevator_deactivate_req_fn`).
     fn requeued(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
+    /// A request is about to be freed (`elevator_put_req_fn`).
+    fn finished(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// A submitter is gone (`elevator_exit_icq_fn`).
+    fn submitter_exited(&mut self, _submitter: SubmitterId) {}
+
     /// When [`Policy::timer`] should be called.
     fn next_timer(&self) -> Option<Nanos> {
         None
@@ -82,6 +102,9 @@ pub trait Policy: Send {
 
     /// Its tunables, to be set.
     fn tunables_mut(&mut self) -> &mut Tunables;
+
+    /// A tunable was set.
+    fn tunable_set(&mut self) {}
 
     /// As [`Elevator::sysfs_clamps`].
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
@@ -138,6 +161,18 @@ impl<P: Policy + 'static> SingleQueue<P> {
 impl<P: Policy + 'static> Elevator for SingleQueue<P> {
     fn name(&self) -> &'static str {
         P::NAME
+    }
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.policy.depth_updated(info);
+    }
+
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        self.policy.limit_depth_for(bio)
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        self.policy.min_shallow_depth()
     }
 
     fn request_merge(
@@ -206,6 +241,14 @@ impl<P: Policy + 'static> Elevator for SingleQueue<P> {
         self.policy.requeued(ctx, id);
     }
 
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.policy.finished(ctx, id);
+    }
+
+    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        self.policy.submitter_exited(submitter);
+    }
+
     fn next_timer(&self) -> Option<Nanos> {
         self.policy.next_timer()
     }
@@ -219,7 +262,9 @@ impl<P: Policy + 'static> Elevator for SingleQueue<P> {
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.policy.tunables_mut().set(name, value)
+        self.policy.tunables_mut().set(name, value)?;
+        self.policy.tunable_set();
+        Ok(())
     }
 
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {

@@ -54,12 +54,11 @@ mod layout;
 mod tests;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, QueueInfo, RequestId, RqFlags, RqList, SchedCtx, Tunable,
-    TunableError, Tunables, Unit,
+    Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable, Tunables, Unit,
 };
 
-use crate::admit::admit;
 use crate::jiffies::{jiffies, msecs_to_jiffies};
+use crate::single_queue::Policy;
 use crate::sio::{DEADLINES, KINDS, kind_of};
 use layout::Layout;
 
@@ -139,6 +138,8 @@ fn expire_jiffies(tunables: &Tunables) -> [i64; KINDS] {
 
 /// `elv[0]`: sub-group and kind, and one more so that zero says not queued.
 const ELV_PLACE: usize = 0;
+/// `elv[1]`: the same of one that was taken out.
+const ELV_LEFT: usize = 1;
 
 /// All sub-groups where the direction is writes. Reads and writes follow each
 /// other at random, so a branch would be mispredicted as often as not.
@@ -175,21 +176,15 @@ pub struct Ac {
     proc: u64,
     /// Sub-group served last in each direction.
     last_group: [usize; 2],
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     /// Dispatches since the last look at the deadlines.
     batched: i64,
     /// Reads in a row, and writes in a row.
     run: [i64; 2],
-    last_dir: usize,
-    switches: u64,
     starvation_switches: u64,
     expired: u64,
     rounds: u64,
     collisions: u64,
     drained: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Ac {
@@ -208,18 +203,13 @@ impl Ac {
             pend: [0; 2],
             proc: 0,
             last_group: [0; 2],
-            dispatch: RqList::new(),
             batched: 0,
             run: [0; 2],
-            last_dir: READ,
-            switches: 0,
             starvation_switches: 0,
             expired: 0,
             rounds: 0,
             collisions: 0,
             drained: 0,
-            merged: 0,
-            dispatched: 0,
         }
     }
 
@@ -228,44 +218,9 @@ impl Ac {
         self.held[kind_of(dir, true)] | self.held[kind_of(dir, false)]
     }
 
-    /// Algorithm 1.
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let group = self.layout.group_of(rq.sector.0);
-        let dir = rq.is_write() as usize;
-        let kind = kind_of(dir, rq.is_sync());
-        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[kind]) as u64);
-        rq.elv[ELV_PLACE] = (group * KINDS + kind) as u32 + 1;
-        self.deadlines[kind].push_back(ctx.rqs, id);
-        self.sub_queues[group][kind].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-        let bit = 1 << group;
-        self.held[kind] |= bit;
-        self.pend[dir] |= bit;
-        self.proc &= !(bit & if_write(dir));
-    }
-
-    fn sub_queue_of(&self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<&RqList> {
-        let place = ctx.rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
+    fn sub_queue_of(&self, rqs: &Requests, id: RequestId) -> Option<&RqList> {
+        let place = rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
         Some(&self.sub_queues[place / KINDS][place % KINDS])
-    }
-
-    /// Takes a request out of its queues and counts; where it was.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<(usize, usize)> {
-        let place = ctx.rqs[id].elv[ELV_PLACE].checked_sub(1)? as usize;
-        ctx.rqs[id].elv[ELV_PLACE] = 0;
-        let (group, kind) = (place / KINDS, place % KINDS);
-        self.deadlines[kind].remove(ctx.rqs, id);
-        self.sub_queues[group][kind].remove(ctx.rqs, id);
-        ctx.merge.remove(ctx.rqs, id);
-        let dir = kind / 2;
-        let left = (self.sub_queues[group][kind].is_empty() as u64) << group;
-        self.held[kind] &= !left;
-        let zero = left & !self.groups_held(dir);
-        self.pend[dir] &= !zero;
-        self.drained += (self.proc & zero & if_write(dir) != 0) as u64;
-        self.proc &= !(zero & if_write(dir));
-        Some((group, kind))
     }
 
     /// The read matrix after a read left it (4.7.2.1): where none is PEND, all
@@ -285,18 +240,6 @@ impl Ac {
         self.pend[dir] &= !bit;
         self.proc |= bit & if_write(dir) & self.groups_held(WRITE);
         self.start_round_if_done();
-    }
-
-    fn serve(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if let Some((group, kind)) = self.remove(ctx, id) {
-            let dir = kind / 2;
-            self.flag_served(group, dir);
-            self.run[dir] += 1;
-            self.run[1 - dir] = 0;
-            self.switches += (dir != self.last_dir) as u64;
-            self.last_dir = dir;
-        }
-        self.batched += 1;
     }
 
     /// The kinds of a direction in the order in which they are asked.
@@ -324,7 +267,7 @@ impl Ac {
     }
 
     /// The head of the sub-queue that the matrices point to.
-    fn choose(&mut self, dir: usize) -> Option<RequestId> {
+    fn choose_of(&mut self, dir: usize) -> Option<RequestId> {
         self.kinds(dir).into_iter().find_map(|kind| {
             let group = match dir {
                 READ => self.choose_read(kind),
@@ -359,24 +302,86 @@ impl Ac {
     }
 }
 
-impl Elevator for Ac {
-    fn name(&self) -> &'static str {
-        "ac"
-    }
+impl Policy for Ac {
+    const NAME: &'static str = "ac";
 
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.capacity_sectors = info.capacity_sectors;
         self.layout = Layout::new(&self.tunables, self.capacity_sectors);
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
-        let (place, gone) = (ctx.rqs[id].elv[ELV_PLACE], ctx.rqs[next].elv[ELV_PLACE]);
-        // One that merges while it is being inserted is not queued yet.
-        if place == 0 || gone == 0 {
-            return;
+    /// Algorithm 1.
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let group = self.layout.group_of(rq.sector.0);
+        let dir = rq.is_write() as usize;
+        let kind = kind_of(dir, rq.is_sync());
+        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[kind]) as u64);
+        rq.elv[ELV_PLACE] = (group * KINDS + kind) as u32 + 1;
+        self.deadlines[kind].push_back(ctx.rqs, id);
+        self.sub_queues[group][kind].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        let bit = 1 << group;
+        self.held[kind] |= bit;
+        self.pend[dir] |= bit;
+        self.proc &= !(bit & if_write(dir));
+    }
+
+    /// Algorithm 2.
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let first_dir = self.first_direction();
+        let mut late = None;
+        if self.batched >= self.tunables.at(BATCH_LIMIT) {
+            self.batched = 0;
+            late = self.find_late(ctx, first_dir);
+            self.expired += late.is_some() as u64;
         }
-        let (place, gone) = (place as usize - 1, gone as usize - 1);
+        let id = late
+            .or_else(|| self.choose_of(first_dir))
+            .or_else(|| self.choose_of(1 - first_dir))?;
+        let overtaken = first_dir == WRITE && self.groups_held(READ) != 0;
+        self.starvation_switches += (overtaken && ctx.rqs[id].is_write()) as u64;
+        Some(id)
+    }
+
+    /// Takes a request out of its queues and counts.
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let left = std::mem::take(&mut ctx.rqs[id].elv[ELV_PLACE]);
+        let Some(place) = left.checked_sub(1) else {
+            return;
+        };
+        ctx.rqs[id].elv[ELV_LEFT] = place;
+        let (group, kind) = (place as usize / KINDS, place as usize % KINDS);
+        self.deadlines[kind].remove(ctx.rqs, id);
+        self.sub_queues[group][kind].remove(ctx.rqs, id);
+        ctx.merge.remove(ctx.rqs, id);
+        let dir = kind / 2;
+        let left = (self.sub_queues[group][kind].is_empty() as u64) << group;
+        self.held[kind] &= !left;
+        let zero = left & !self.groups_held(dir);
+        self.pend[dir] &= !zero;
+        self.drained += (self.proc & zero & if_write(dir) != 0) as u64;
+        self.proc &= !(zero & if_write(dir));
+        self.start_round_if_done();
+    }
+
+    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let place = ctx.rqs[id].elv[ELV_LEFT] as usize;
+        let (group, dir) = (place / KINDS, place % KINDS / 2);
+        self.flag_served(group, dir);
+        self.run[dir] += 1;
+        self.run[1 - dir] = 0;
+        self.batched += 1;
+    }
+
+    /// The survivor takes over an earlier deadline and its place where both are
+    /// of one kind. One that merges while it is being inserted is not queued yet.
+    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        let place = |id: RequestId| ctx.rqs[id].elv[ELV_PLACE].checked_sub(1);
+        let (Some(place), Some(gone)) = (place(id), place(next)) else {
+            return;
+        };
+        let (place, gone) = (place as usize, gone as usize);
         let (kind, same_kind) = (place % KINDS, place % KINDS == gone % KINDS);
         if same_kind && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
             ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
@@ -388,69 +393,32 @@ impl Elevator for Ac {
                 sub_queue.insert_before(ctx.rqs, id, next);
             }
         }
-        self.remove(ctx, next);
-        self.start_round_if_done();
     }
 
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sub_queue_of(ctx, id)?.prev(ctx.rqs, id)
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.sub_queue_of(rqs, id)?.prev(rqs, id)
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.sub_queue_of(ctx, id)?.next(ctx.rqs, id)
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.sub_queue_of(rqs, id)?.next(rqs, id)
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
-    }
-
-    /// Algorithm 2.
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
-            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-            return Some(id);
-        }
-        let first_dir = self.first_direction();
-        let mut late = None;
-        if self.batched >= self.tunables.at(BATCH_LIMIT) {
-            self.batched = 0;
-            late = self.find_late(ctx, first_dir);
-            self.expired += late.is_some() as u64;
-        }
-        let id = late
-            .or_else(|| self.choose(first_dir))
-            .or_else(|| self.choose(1 - first_dir))?;
-        let overtaken = first_dir == WRITE && self.groups_held(READ) != 0;
-        self.starvation_switches += (overtaken && ctx.rqs[id].is_write()) as u64;
-        self.serve(ctx, id);
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.held.iter().any(|&groups| groups != 0)
+    fn is_empty(&self) -> bool {
+        self.held.iter().all(|&groups| groups == 0)
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
+    }
+
     /// Requests stay in the sub-group that they were put in.
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)?;
+    fn tunable_set(&mut self) {
         self.layout = Layout::new(&self.tunables, self.capacity_sectors);
         self.expire = expire_jiffies(&self.tunables);
-        Ok(())
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -466,14 +434,11 @@ impl Elevator for Ac {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("direction switches", self.switches),
             ("writes put first", self.starvation_switches),
             ("expired deadlines", self.expired),
             ("rounds of reads", self.rounds),
             ("reads beside writes", self.collisions),
             ("write groups drained", self.drained),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }

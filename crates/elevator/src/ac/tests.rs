@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::rig::{Rig, queue_info};
+use crate::single_queue::SingleQueue;
 use blklab_blk::{Bio, BioFlags, Op, Sector};
 
 /// Eight sub-groups of 1000 sectors.
 fn rig() -> Rig {
-    Rig::new(Box::new(Ac::new(&QueueInfo {
+    Rig::new(SingleQueue::of(Ac::new(&QueueInfo {
         capacity_sectors: 8_000,
         ..queue_info()
     })))
@@ -33,22 +34,6 @@ fn add_sync_write(rig: &mut Rig, group: u64, place: u64) -> RequestId {
 fn drain_groups(rig: &mut Rig) -> Vec<u64> {
     let sectors = rig.drain_sectors();
     sectors.into_iter().map(|s| s / 1000).collect()
-}
-
-#[test]
-fn an_index_is_the_sector_over_the_span() {
-    for span in [1, 2, 3, 8, 1000, (1 << 26) - 1, 1 << 40, u64::MAX / 2] {
-        let layout = Layout {
-            channels: 8,
-            span,
-            per_span: u64::MAX / span,
-            striped: true,
-        };
-        let edges = [0, 1, span - 1, span, 7 * (span / 7), u64::MAX - 1, u64::MAX];
-        for sector in edges.into_iter().chain((1..9).map(|i| i * (span / 4))) {
-            assert_eq!(layout.index_of(sector), sector / span, "{sector}/{span}");
-        }
-    }
 }
 
 #[test]

@@ -6,8 +6,9 @@
 //! bit of its load, that it spends itself on sequential streams, which are spread
 //! already, and that a reader with one request waits behind one with a hundred.
 //!
-//! - *Striping.* A request's die follows from `stripe_kb`, page by page and
-//!   channels first, as drives stripe; 0 makes contiguous ranges, as AC.
+//! - *Striping.* A request's die follows from `stripe_kb`, page by page, as
+//!   drives stripe. Where channels hold contiguous ranges, as AC takes them to,
+//!   `ranges` says how many, and pages are striped over a range's dies.
 //! - *Balance.* It is dies that reads queue up on: a channel moves a page in a
 //!   fraction of the time its dies take to read it. Each die's requests in the
 //!   drive are counted, and a read goes to the die that has fewest. A write
@@ -48,6 +49,7 @@
 //! takes the same time whatever is queued.
 
 mod choice;
+mod layout;
 mod loads;
 mod mark;
 #[cfg(test)]
@@ -55,18 +57,17 @@ mod tests;
 mod tunables;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqFlags, RqList,
-    SchedCtx, SubmitterId, TunableError, Tunables,
+    Bio, MergeKind, Nanos, QueueInfo, Request, RequestId, Requests, RqList, SchedCtx, SubmitterId,
+    Tunables,
 };
 
-use crate::admit::admit;
 use crate::bundles::Bundles;
 use crate::id_map::IdMap;
+use crate::single_queue::Policy;
+use layout::Layout;
 use loads::Loads;
 use mark::{Class, Mark};
-use tunables::{
-    BATCH_LIMIT, BLOCK_KB, DIES, EXPIRE, LIGHT_DEPTH, MAX_DIES, STRIPE_KB, TAG_SHARE, WRITE_WEIGHT,
-};
+use tunables::{BATCH_LIMIT, BLOCK_KB, EXPIRE, LIGHT_DEPTH, MAX_DIES, TAG_SHARE, WRITE_WEIGHT};
 
 pub use tunables::TUNABLES;
 
@@ -109,6 +110,7 @@ fn is_recent(at: Option<Nanos>, now: Nanos, span: Nanos) -> bool {
 pub struct Ac2 {
     tunables: Tunables,
     info: QueueInfo,
+    layout: Layout,
     submitters: IdMap<Submitter>,
     /// Those of them that have requests outstanding.
     active: u32,
@@ -124,8 +126,6 @@ pub struct Ac2 {
     blocks: Bundles,
     loads: Loads,
     next_die: usize,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     in_drive: [u32; 2],
     /// Reads of deep submitters that came, and that left, so far.
     deep_came: u32,
@@ -141,18 +141,17 @@ pub struct Ac2 {
     light: u64,
     streamed: u64,
     bundles: u64,
-    switches: u64,
     expired: u64,
     held_back: u64,
-    merged: u64,
-    dispatched: u64,
 }
 
 impl Ac2 {
     /// A fresh one.
     pub fn new(info: &QueueInfo) -> Ac2 {
+        let tunables = Tunables::new(TUNABLES);
         Ac2 {
-            tunables: Tunables::new(TUNABLES),
+            layout: Layout::new(&tunables, info.capacity_sectors),
+            tunables,
             info: info.clone(),
             submitters: IdMap::default(),
             active: 0,
@@ -165,7 +164,6 @@ impl Ac2 {
             blocks: Bundles::default(),
             loads: Loads::new(),
             next_die: 0,
-            dispatch: RqList::new(),
             in_drive: [0; 2],
             deep_came: 0,
             deep_left: 0,
@@ -178,22 +176,9 @@ impl Ac2 {
             light: 0,
             streamed: 0,
             bundles: 0,
-            switches: 0,
             expired: 0,
             held_back: 0,
-            merged: 0,
-            dispatched: 0,
         }
-    }
-
-    fn die_of(&self, sector: u64) -> usize {
-        let dies = self.tunables.at(DIES) as u64;
-        let stripe = self.tunables.at(STRIPE_KB) as u64 * 2;
-        let die = match stripe {
-            0 => (sector / (self.info.capacity_sectors / dies).max(1)).min(dies - 1),
-            _ => sector / stripe % dies,
-        };
-        die as usize
     }
 
     fn has_more_than_its_share(&self, submitter: SubmitterId) -> bool {
@@ -239,10 +224,69 @@ impl Ac2 {
         }
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn has_reads(&self) -> bool {
+        self.held != [0; 2] || !self.read_stream.is_empty()
+    }
+
+    fn has_writes(&self) -> bool {
+        self.writes.iter().any(|fifo| !fifo.is_empty())
+    }
+
+    /// A request is no longer in the drive.
+    fn left_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let mark = Mark::of(rq);
+        if !mark.has(Mark::IN_DRIVE) {
+            return;
+        }
+        rq.elv[0] &= Mark::COUNTED;
+        let dir = rq.is_write() as usize;
+        self.in_drive[dir] -= 1;
+        let die = mark.die();
+        self.loads.set(die, self.loads.load[die] - mark.weight());
+        if dir == READ {
+            self.last_read = Some(ctx.now);
+        }
+        if self.has_reads() || self.has_writes() {
+            self.kick = Some(ctx.now);
+        }
+    }
+}
+
+impl Policy for Ac2 {
+    const NAME: &'static str = "ac2";
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.info = info.clone();
+        self.layout = Layout::new(&self.tunables, info.capacity_sectors);
+    }
+
+    /// Writes leave a part of the tags to reads where there are any, and to the
+    /// others where their submitter has more than an even share. Deep submitters'
+    /// reads leave it to light ones.
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        let may_have_all = match bio.op.is_write() {
+            false => !self.leaves_tags_to_light_ones(bio.submitter),
+            true => {
+                let reads = self.in_drive[READ] > 0 || self.has_reads();
+                bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter)
+            }
+        };
+        if may_have_all {
+            return None;
+        }
+        let share = self.tunables.at(TAG_SHARE) as u32;
+        Some((self.info.nr_requests * share / 100).max(1))
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
-        let (class, die) = (self.classify(rq), self.die_of(rq.sector.0));
+        let (class, die) = (self.classify(rq), self.layout.die_of(rq.sector.0));
         self.last_enqueue = ctx.now;
         let expire = Nanos::from_millis(self.tunables.at(EXPIRE + 2 * dir + kind) as u64);
         let block = rq.sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
@@ -268,6 +312,16 @@ impl Ac2 {
             }
         }
         ctx.merge.add(ctx.rqs, id);
+    }
+
+    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let mut late = None;
+        if self.batched >= self.tunables.at(BATCH_LIMIT) {
+            self.batched = 0;
+            late = self.late_request(ctx);
+            self.expired += late.is_some() as u64;
+        }
+        late.or_else(|| self.next_in_turn(ctx))
     }
 
     /// Takes a request out; one that merges while it is being inserted is in
@@ -301,16 +355,7 @@ impl Ac2 {
         }
     }
 
-    fn has_reads(&self) -> bool {
-        self.held != [0; 2] || !self.read_stream.is_empty()
-    }
-
-    fn has_writes(&self) -> bool {
-        self.writes.iter().any(|fifo| !fifo.is_empty())
-    }
-
-    fn give_to_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.remove(ctx, id);
+    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let (dir, mark) = (rq.is_write() as usize, Mark::of(rq));
         let weight = match dir {
@@ -322,7 +367,6 @@ impl Ac2 {
         self.loads.set(die, self.loads.load[die] + weight);
         self.next_die = (die + 1) % MAX_DIES;
         self.in_drive[dir] += 1;
-        self.switches += (self.run[dir] == 0) as u64;
         self.run[dir] += 1;
         self.run[1 - dir] = 0;
         self.batched += 1;
@@ -333,60 +377,8 @@ impl Ac2 {
         self.streamed += (mark.class() == Class::Stream) as u64;
     }
 
-    /// A request is no longer in the drive.
-    fn left_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let mark = Mark::of(rq);
-        if !mark.has(Mark::IN_DRIVE) {
-            return;
-        }
-        rq.elv[0] &= Mark::COUNTED;
-        let dir = rq.is_write() as usize;
-        self.in_drive[dir] -= 1;
-        let die = mark.die();
-        self.loads.set(die, self.loads.load[die] - mark.weight());
-        if dir == READ {
-            self.last_read = Some(ctx.now);
-        }
-        if self.has_reads() || self.has_writes() {
-            self.kick = Some(ctx.now);
-        }
-    }
-}
-
-impl Elevator for Ac2 {
-    fn name(&self) -> &'static str {
-        "ac2"
-    }
-
-    fn depth_updated(&mut self, info: &QueueInfo) {
-        self.info = info.clone();
-    }
-
-    /// Writes leave a part of the tags to reads where there are any, and to the
-    /// others where their submitter has more than an even share. Deep submitters'
-    /// reads leave it to light ones.
-    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
-        let may_have_all = match bio.op.is_write() {
-            false => !self.leaves_tags_to_light_ones(bio.submitter),
-            true => {
-                let reads = self.in_drive[READ] > 0 || self.has_reads();
-                bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter)
-            }
-        };
-        if may_have_all {
-            return None;
-        }
-        let share = self.tunables.at(TAG_SHARE) as u32;
-        Some((self.info.nr_requests * share / 100).max(1))
-    }
-
-    fn min_shallow_depth(&self) -> Option<u32> {
-        Some(1)
-    }
-
     /// A stream goes on behind what merged.
-    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+    fn grown(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
         let rq = &ctx.rqs[id];
         if kind == MergeKind::Back
             && let Some(submitter) = self.submitters.get_mut(&(rq.submitter.0 as u64))
@@ -395,75 +387,39 @@ impl Elevator for Ac2 {
         }
     }
 
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.merged += 1;
-        self.remove(ctx, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&ctx.rqs[id]);
-        match (mark.class(), ctx.rqs[id].is_write()) {
-            (Class::Stream, false) => self.read_stream.prev(ctx.rqs, id),
-            (Class::Stream, true) => self.write_stream.prev(ctx.rqs, id),
-            (_, true) => self.blocks.prev(ctx.rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].prev(ctx.rqs, id),
+    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let mark = Mark::of(&rqs[id]);
+        match (mark.class(), rqs[id].is_write()) {
+            (Class::Stream, false) => self.read_stream.prev(rqs, id),
+            (Class::Stream, true) => self.write_stream.prev(rqs, id),
+            (_, true) => self.blocks.prev(rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].prev(rqs, id),
         }
     }
 
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&ctx.rqs[id]);
-        match (mark.class(), ctx.rqs[id].is_write()) {
-            (Class::Stream, false) => self.read_stream.next(ctx.rqs, id),
-            (Class::Stream, true) => self.write_stream.next(ctx.rqs, id),
-            (_, true) => self.blocks.next(ctx.rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].next(ctx.rqs, id),
+    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let mark = Mark::of(&rqs[id]);
+        match (mark.class(), rqs[id].is_write()) {
+            (Class::Stream, false) => self.read_stream.next(rqs, id),
+            (Class::Stream, true) => self.write_stream.next(rqs, id),
+            (_, true) => self.blocks.next(rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].next(rqs, id),
         }
     }
 
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn is_empty(&self) -> bool {
+        !self.has_reads() && !self.has_writes()
     }
 
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
-            ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-            return Some(id);
-        }
-        let mut late = None;
-        if self.batched >= self.tunables.at(BATCH_LIMIT) {
-            self.batched = 0;
-            late = self.late_request(ctx);
-            self.expired += late.is_some() as u64;
-        }
-        let id = late.or_else(|| self.next_in_turn(ctx))?;
-        self.give_to_drive(ctx, id);
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.has_reads() || self.has_writes()
-    }
-
-    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn completed(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.left_drive(ctx, id);
     }
 
-    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn requeued(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.left_drive(ctx, id);
     }
 
-    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn finished(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let counted = Mark::of(rq).has(Mark::COUNTED);
         rq.elv[0] = 0;
@@ -478,7 +434,7 @@ impl Elevator for Ac2 {
     }
 
     /// It is forgotten with the last of its requests.
-    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+    fn submitter_exited(&mut self, submitter: SubmitterId) {
         let id = submitter.0 as u64;
         if let Some(known) = self.submitters.get_mut(&id) {
             known.exited = true;
@@ -492,16 +448,21 @@ impl Elevator for Ac2 {
         self.kick
     }
 
-    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        self.kick.take_if(|at| *at <= ctx.now).is_some()
+    fn timer(&mut self, now: Nanos) -> bool {
+        self.kick.take_if(|at| *at <= now).is_some()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+    fn tunables_mut(&mut self) -> &mut Tunables {
+        &mut self.tunables
+    }
+
+    /// Requests stay on the die that they were put on.
+    fn tunable_set(&mut self) {
+        self.layout = Layout::new(&self.tunables, self.info.capacity_sectors);
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -514,14 +475,11 @@ impl Elevator for Ac2 {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("direction switches", self.switches),
             ("expired deadlines", self.expired),
             ("reads of light submitters", self.light),
             ("requests of streams", self.streamed),
             ("bundles", self.bundles),
             ("times writes were held", self.held_back),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
         ]
     }
 }

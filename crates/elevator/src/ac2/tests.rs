@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::rig::{Rig, queue_info};
-use blklab_blk::{BioFlags, Op, Sector};
+use crate::single_queue::SingleQueue;
+use blklab_blk::{BioFlags, InsertAt, Op, Sector};
 
 /// Eight dies, a page of 32 sectors each.
 fn rig() -> Rig {
-    let mut rig = Rig::new(Box::new(Ac2::new(&queue_info())));
+    let mut rig = Rig::new(SingleQueue::of(Ac2::new(&queue_info())));
     rig.set("dies", 8);
     rig
 }
@@ -203,7 +204,7 @@ fn writes_leave_reads_a_part_of_the_drive() {
         queue_depth: 32,
         ..queue_info()
     };
-    let mut rig = Rig::new(Box::new(Ac2::new(&info)));
+    let mut rig = Rig::new(SingleQueue::of(Ac2::new(&info)));
     rig.set("write_share", 75);
     for i in 0..100 {
         rig.insert(&bio(0, Op::Write, i * 4096));
@@ -258,4 +259,22 @@ fn nobody_waits_much_longer_than_its_deadline() {
         .collect();
     assert!(sent.contains(&deep) && sent.contains(&other));
     assert!(rig.count("expired deadlines") > 0);
+}
+
+#[test]
+fn ranges_have_dies_of_their_own() {
+    let info = queue_info();
+    let mut ac2 = Ac2::new(&info);
+    for (name, value) in [("dies", 8), ("ranges", 4)] {
+        ac2.tunables.set(name, value).expect(name);
+    }
+    ac2.tunable_set();
+    let (range, page) = (info.capacity_sectors / 4, 32);
+    let die_of = |sector| ac2.layout.die_of(sector);
+    for at in 0..4 {
+        let first = at * range;
+        let dies = [first, first + page - 1, first + page, first + 2 * page].map(die_of);
+        assert_eq!(dies, [0, 0, 1, 0].map(|die| 2 * at as usize + die));
+    }
+    assert_eq!(die_of(info.capacity_sectors - 1), 7);
 }

@@ -17,6 +17,7 @@ pub(super) const BATCH_LIMIT: usize = 10;
 pub(super) const EXPIRE: usize = 11;
 pub(super) const OVERTAKE: usize = 15;
 pub(super) const READ_LEAD: usize = 16;
+pub(super) const RANGES: usize = 17;
 
 pub(super) const MAX_DIES: usize = 64;
 
@@ -35,9 +36,9 @@ pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "stripe_kb",
         Unit::Kib,
-        (0, 1 << 30),
+        (1, 1 << 30),
         16,
-        "KiB after which the next die follows; 0: one contiguous range a die",
+        "KiB after which the next die follows: the flash's page",
     ),
     Tunable::new(
         "block_kb",
@@ -143,5 +144,12 @@ pub const TUNABLES: &[Tunable] = &[
         COUNT,
         32,
         "requests that a deep submitter's read may have come after a write that it goes before",
+    ),
+    Tunable::new(
+        "ranges",
+        Unit::Count,
+        (1, MAX_DIES as i64),
+        1,
+        "contiguous ranges that the address space is cut into, each on dies of its own",
     ),
 ];
