@@ -10,6 +10,9 @@ use super::spec::Copyback;
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
 const ASIDE_DEPTH: u32 = 4;
+/// So many pages before a collection comes to a page, what the map has of it is
+/// fetched into the processor's cache.
+const PREFETCH_PAGES: u32 = 16;
 
 impl Ssd {
     /// Starts to collect a plane; `false` where nothing could be freed there.
@@ -137,6 +140,9 @@ impl Ssd {
                 break;
             }
             job.next_page += 1;
+            if page + PREFETCH_PAGES < job.pages {
+                self.ftl.prefetch_owners(job.victim, page + PREFETCH_PAGES);
+            }
             let slots = self.current_slots(job.victim, page);
             if slots > 0 {
                 let bytes = match on_chip {

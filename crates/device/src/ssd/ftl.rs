@@ -343,6 +343,19 @@ impl Ftl {
         self.map.prefetch(slot);
     }
 
+    /// Whose the data of a page is will be asked soon.
+    #[inline]
+    pub(crate) fn prefetch_owners(&self, block: u32, page: u32) {
+        let first = page * self.slots_per_page.get();
+        for within in first..first + self.slots_per_page.get() {
+            if let Some(slot) = self.blocks.owner(block, within)
+                && slot != NO_OWNER
+            {
+                self.map.prefetch(slot);
+            }
+        }
+    }
+
     /// Where a slot is whose entry in the map is known.
     #[inline(always)]
     pub(super) fn locate_in(&self, slot: u32, place: Place) -> Located {

@@ -54,8 +54,10 @@ pub(crate) enum Rank {
     First,
 }
 
-/// An operation, from its queue to its end.
+/// An operation, from its queue to its end. One cache line: a unit's next
+/// command is looked for among many.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Op {
     /// The next in whatever list holds it.
     pub(crate) next: u32,
@@ -95,6 +97,8 @@ pub(crate) struct Op {
     /// The number of the host's command, where that is recorded.
     pub(crate) command: u32,
 }
+
+const _: () = assert!(size_of::<Op>() == 64, "an operation is one cache line");
 
 impl Op {
     /// Why it is done, for timelines.

@@ -4,7 +4,7 @@ use super::super::op::{List, NONE, Op, OpKind};
 use super::super::paq;
 use super::super::spec::Scheduling;
 use super::Backend;
-use super::partners::{Held, take_group};
+use super::partners::{Held, take_group, take_reads};
 use super::unit::{Phase, Unit};
 
 /// The lists of a unit that it takes its next command from.
@@ -52,7 +52,10 @@ impl Backend {
             Queue::Urgent(kind) => Some(kind),
             _ => None,
         };
-        let (group, taken) = take_group(&mut self.ops, list, &self.partners, kept, only);
+        let (group, taken) = match choice {
+            Queue::Reads => take_reads(&mut self.ops, list, &self.partners),
+            _ => take_group(&mut self.ops, list, &self.partners, kept, only),
+        };
         unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);

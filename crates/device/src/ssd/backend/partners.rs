@@ -65,12 +65,13 @@ impl Partners {
     /// command.
     #[inline]
     pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
-        self.reach > 0
+        // What most do not share comes first.
+        (!self.same_page || lead.page == other.page)
+            && lead.die == other.die
             && lead.kind == other.kind
             && lead.slc == other.slc
             && (lead.copies == NONE) == (other.copies == NONE)
-            && lead.die == other.die
-            && (!self.same_page || lead.page == other.page)
+            && self.reach > 0
     }
 }
 
@@ -112,6 +113,49 @@ impl Held {
             false => self.planes[0],
         }
     }
+}
+
+/// Takes the first of a list of reads, none of which has to wait, and partners
+/// for it on other planes of its die.
+#[inline(always)]
+pub(super) fn take_reads(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+    if list.is_single() {
+        return (std::mem::replace(list, List::EMPTY), 1);
+    }
+    take_reads_of_several(ops, list, partners)
+}
+
+/// The same from a list of several. While a plane is collected there are
+/// hundreds, and few fit.
+fn take_reads_of_several(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+    let mut group = List::EMPTY;
+    let Some(lead) = list.pop(ops) else {
+        return (group, 0);
+    };
+    group.push(ops, lead);
+    let lead = ops[lead];
+    let mut closed = partners.other_dies(&lead) | partners.bit(&lead);
+    let (mut before, mut index, mut taken) = (NONE, list.head(), 1);
+    for _ in 0..partners.reach {
+        if index == NONE || closed == partners.all_planes() {
+            break;
+        }
+        let op = &ops[index];
+        let (next, bit) = (op.next, partners.bit(op));
+        if partners.fit(&lead, op) && closed & bit == 0 {
+            list.unlink(ops, before, index);
+            if before != NONE {
+                ops[before].next = next;
+            }
+            group.push(ops, index);
+            closed |= bit;
+            taken += 1;
+        } else {
+            before = index;
+        }
+        index = next;
+    }
+    (group, taken)
 }
 
 /// Takes the first operation that may start, and partners for it on other
