@@ -46,6 +46,48 @@ fn a_ramp_is_in_no_count() {
     );
 }
 
+/// A drive that is written to a little collects a little: a reader hardly
+/// notices, in a short run as in a long one.
+#[test]
+fn few_writes_cost_a_reader_little() {
+    let iops = |writer: &str| {
+        let place = Place::new();
+        let job = format!(
+            "[global]\nfilename=/dev/a\ndirect=1\nbs=4k\nioengine=io_uring\ntime_based\n\
+             runtime=100ms\nramp_time=50ms\n[r]\nrw=randread\n{writer}"
+        );
+        place.file("few.fio", &job);
+        let json = place.json(&["run", "few.fio", "--drive", "980pro-1tb"]);
+        json["jobs"][0]["read"]["iops"].as_f64().expect("IOPS")
+    };
+    let alone = iops("");
+    let beside = iops("[w]\nrw=randwrite\niodepth=8\nrate_iops=200\n");
+    assert!(beside > 0.98 * alone, "{alone} alone, {beside} beside");
+}
+
+/// Where superblocks are collected, all dies begin together: the host does not
+/// wait for the first one alone.
+#[test]
+fn collection_begins_without_a_standstill() {
+    let place = Place::new();
+    let job = "[mix]\nfilename=/dev/a\ndirect=1\nbs=4k\nioengine=io_uring\niodepth=128\n\
+               norandommap\nrw=randrw\ntime_based\nruntime=600ms\n";
+    place.file("mix.fio", job);
+    let args = [
+        "run",
+        "mix.fio",
+        "--drive",
+        "980pro-1tb",
+        "--machine",
+        "xeon-10core",
+    ];
+    let json = place.json(&args);
+    let device = &json["blklab"]["disks"][0]["device"];
+    assert!(device["collection"]["sectors_moved"].as_u64() > Some(0));
+    let longest = json["jobs"][0]["write"]["clat_ns"]["max"].as_u64();
+    assert!(longest < Some(60_000_000), "{longest:?} ns");
+}
+
 /// A write that is to be on the medium, on a drive without FUA, is data and a
 /// flush. Schedulers that wait for what is in the drive do not wait for the
 /// flush, which waits for other writes' data.

@@ -24,6 +24,26 @@ impl Ssd {
             }
             return true;
         }
+        let is_at_work = self.begin_collection(now_ns, plane);
+        if self.stripe.is_some() && self.jobs[plane as usize].is_running() {
+            self.collect_superblock(now_ns);
+        }
+        is_at_work
+    }
+
+    /// Where planes are written as superblocks, collection empties one of them:
+    /// all planes that have no room to spare begin with the first that runs short.
+    fn collect_superblock(&mut self, now_ns: u64) {
+        for plane in 0..self.spec.geometry.planes() {
+            let room = self.ftl.free_blocks(plane);
+            if !self.jobs[plane as usize].is_running() && room <= self.spec.gc.start_blocks {
+                self.begin_collection(now_ns, plane);
+            }
+        }
+    }
+
+    /// Chooses what to collect of a plane, and begins with it.
+    fn begin_collection(&mut self, now_ns: u64, plane: u32) -> bool {
         if let Some(block) = self.ftl.cold_block(plane) {
             self.begin_job(now_ns, plane, block, (plane, Stream::Wear));
             return true;
