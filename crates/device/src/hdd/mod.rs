@@ -261,7 +261,8 @@ impl Hdd {
     fn sectors_read_ahead(&self, now_ns: u64, ahead: &ReadAhead) -> u64 {
         let elapsed_ns = now_ns.saturating_sub(ahead.since_ns);
         let sector_ps = self.mechanics.sector_ps(ahead.from).max(1);
-        let most = (elapsed_ns * 1000 / sector_ps).min(ahead.until - ahead.from);
+        let passed = u128::from(elapsed_ns) * 1000 / u128::from(sector_ps);
+        let most = passed.min(u128::from(ahead.until - ahead.from)) as u64;
         // Steps to following tracks take their time, too.
         let takes_ns = self.mechanics.transfer_ns(ahead.from, most).max(1);
         match takes_ns > elapsed_ns {
