@@ -93,6 +93,7 @@ fn with_idle(mut times: CpuTimes, span_ns: u64) -> CpuTimes {
         &mut times.user_ns,
         &mut times.system_ns,
         &mut times.irq_ns,
+        &mut times.softirq_ns,
         &mut times.iowait_ns,
     ];
     if let Some(most) = parts.into_iter().max_by_key(|ns| **ns) {

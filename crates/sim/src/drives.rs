@@ -20,6 +20,12 @@ pub(crate) struct PlacedFile {
     pub(crate) size_bytes: u64,
 }
 
+/// The seed of a run's `n`-th drive: the first one's is the run's own, and
+/// repeats with the seeds that follow share none.
+pub(crate) fn drive_seed(seed: u64, n: usize) -> u64 {
+    seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// The drives of a job, and every process's files on them.
 pub(crate) struct Drives {
     names: Vec<String>,

@@ -4,7 +4,7 @@
 use blklab_blk::Nanos;
 use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
 use blklab_workload::generate::{
-    CommandPriorities, Layout, OffsetGenerator, Pacing, Process, Seeds, SyncSchedule,
+    CommandPriorities, Layout, OffsetGenerator, Pacing, Process, Seeds, SyncKind, SyncSchedule,
 };
 
 use crate::drives::PlacedFile;
@@ -15,8 +15,8 @@ use crate::setup::SetupError;
 pub(crate) enum Next {
     /// This.
     Io(NextIo),
-    /// A flush.
-    Flush,
+    /// A flush, for that call.
+    Flush(SyncKind),
     /// Nothing before then.
     Pause(Nanos),
     /// The pause of `thinktime`, once all in flight has ended.
@@ -30,6 +30,8 @@ pub(crate) enum Next {
 pub(crate) struct NextIo {
     pub(crate) dir: Direction,
     pub(crate) disk: usize,
+    /// Which of the process's files.
+    pub(crate) file: u32,
     /// Where on the drive.
     pub(crate) offset_bytes: u64,
     pub(crate) bytes: u64,
@@ -104,6 +106,11 @@ impl Plan {
         })
     }
 
+    /// How many files the process has.
+    pub(crate) fn files(&self) -> usize {
+        self.files.len()
+    }
+
     /// How long after everything else the process starts.
     pub(crate) fn start_delay(&self) -> Nanos {
         self.start_delay
@@ -142,8 +149,11 @@ impl Plan {
         if self.takes_think_due() {
             return Next::Think;
         }
-        if self.syncs.as_ref().is_some_and(|s| s.due().is_some()) {
-            return Next::Flush;
+        // fio flushes between two I/Os, not behind the last one.
+        if let Some(kind) = self.syncs.as_ref().and_then(SyncSchedule::due)
+            && self.offsets.may_issue()
+        {
+            return Next::Flush(kind);
         }
         let dir = match self.pacing {
             None => self.offsets.next_direction(),
@@ -163,6 +173,7 @@ impl Plan {
         Next::Io(NextIo {
             dir: io.direction,
             disk: file.disk,
+            file: io.file,
             offset_bytes: file.base_bytes + io.offset_bytes,
             bytes,
             prio: prio.and_then(|p| p.next(io.direction, bytes)),

@@ -3,6 +3,7 @@
 use blklab_blk::{IoStatus, Nanos};
 use blklab_stats::{DirResults, Histogram, JobResults, JobSetup};
 use blklab_workload::fio::{Direction, JobSpec};
+use blklab_workload::generate::SyncKind;
 
 use crate::cpu::Mode;
 
@@ -209,14 +210,23 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn synced(&mut self, started: Nanos, now: Nanos, status: IoStatus) {
+    /// A flush for that call ended. As in fio, the calls that are counted are
+    /// those of `fsync`, and the latencies are those of `fdatasync` too; the
+    /// last flush of a file (`end_fsync`, `fsync_on_close`) is in neither.
+    pub(crate) fn synced(
+        &mut self,
+        kind: Option<SyncKind>,
+        started: Nanos,
+        now: Nanos,
+        status: IoStatus,
+    ) {
         if status != IoStatus::Ok {
             self.failed(status.errno());
         }
-        if !self.is_measuring(now) {
+        if kind.is_none() || !self.is_measuring(now) {
             return;
         }
-        self.results.syncs += 1;
+        self.results.syncs += u64::from(kind == Some(SyncKind::Fsync));
         self.results.sync_ns.record((now - started).0);
     }
 

@@ -13,8 +13,8 @@ use crate::arrivals::{Arrival, Arrivals};
 use crate::cost::StepCosts;
 use crate::cpu::{Cpus, Mode};
 use crate::disk::Disk;
-use crate::drives::Drives;
-use crate::fair::Fair;
+use crate::drives::{Drives, drive_seed};
+use crate::fair::{Allowed, Fair};
 use crate::fit;
 use crate::machine::Dispatch;
 use crate::plan::Plan;
@@ -93,7 +93,7 @@ impl Sim {
         let numbered = processes(setup.job);
         let drives = Drives::new(setup.job, &numbered, capacity_bytes)?;
         let disk = |(n, name): (usize, &String)| {
-            let seed = setup.seed.wrapping_add(n as u64);
+            let seed = drive_seed(setup.seed, n);
             Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
         };
         let disks: Result<Vec<Disk>, SetupError> =
@@ -114,6 +114,7 @@ impl Sim {
         }
         let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
         let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
+        let mut allowed = Vec::new();
         for (pid, n) in numbered.iter().enumerate() {
             let spec = &specs[n.job];
             if spec.stonewall && n.number == 0 {
@@ -126,7 +127,12 @@ impl Sim {
                 job: spec.wait_for.clone(),
                 delay: plan.start_delay(),
             });
-            let cpu = cpu_of(&n.cpus(spec), pid, setup.machine.cpus);
+            let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
+            let cpu = own[pid % own.len()];
+            allowed.push(match own.len() {
+                1 => Allowed::One,
+                _ => Allowed::These(own),
+            });
             let costs = costs.with_engine(&setup.machine.costs, &spec.engine);
             let process = Process::new(pid, Arc::clone(spec), plan, cpu, costs, disks.len());
             processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
@@ -143,15 +149,16 @@ impl Sim {
                 workers.push(Worker::new(pid, pid + 1, n));
             }
         }
-        let ramp = setup.job.jobs.iter().map(|s| s.ramp_us).max();
-        let ramp = ramp.filter(|&us| us > 0).map(Nanos::from_micros);
+        // Workers and their ksoftirqds run anywhere.
+        allowed.resize(processes.len() + 2 * workers.len(), Allowed::All);
+        let ramp_end = ramp_end(&pending, &processes);
         Ok(Sim {
             now: Nanos::ZERO,
             delayed: vec![false; processes.len()],
             world: World {
                 disks,
                 cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
-                fair: Fair::new(setup.machine.cpus, processes.len(), 2 * workers.len()),
+                fair: Fair::new(setup.machine.cpus, allowed),
                 timers: Timers::default(),
                 waiters: Vec::new(),
             },
@@ -165,7 +172,7 @@ impl Sim {
             resumed: Vec::new(),
             untold: Vec::new(),
             recording: setup.record.map(Recording::new),
-            ramp_end: ramp.unwrap_or(Nanos::MAX),
+            ramp_end,
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
             settling: false,
             over: 0,
@@ -643,6 +650,18 @@ impl Sim {
     }
 }
 
+/// When the ramps of all processes that wait for no other are over;
+/// [`Nanos::MAX`] where none of them has one.
+fn ramp_end(pending: &[Pending], processes: &[Process]) -> Nanos {
+    let at_once = pending
+        .iter()
+        .filter(|p| p.after.is_none() && p.job.is_none());
+    let ramps = at_once.map(|p| (p.delay, Nanos::from_micros(processes[p.pid].spec.ramp_us)));
+    let has_ramp = ramps.clone().any(|(_, ramp)| ramp > Nanos::ZERO);
+    let last = ramps.map(|(delay, ramp)| delay + ramp).max();
+    last.filter(|_| has_ramp).unwrap_or(Nanos::MAX)
+}
+
 /// What to say of jobs that name another scheduler than the run's.
 fn other_schedulers(setup: &Setup<'_>) -> Vec<String> {
     let other = |spec: &JobSpec| {
@@ -663,12 +682,14 @@ fn cgroup_of(spec: &JobSpec, groups: &[(String, Option<u32>)]) -> CgroupId {
     at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
 }
 
-/// The CPU of a process: its own of those allowed, else one after the other.
-fn cpu_of(allowed: &[u32], pid: usize, cpus: u32) -> usize {
-    let allowed: Vec<u32> = allowed.iter().copied().filter(|&c| c < cpus).collect();
-    match allowed.len() {
-        0 => pid % cpus as usize,
-        n => allowed[pid % n] as usize,
+/// The CPUs that a process may run on, of those that there are: all of them if
+/// the job names none of them. Processes start on one after the other.
+fn own_cpus(allowed: &[u32], cpus: u32) -> Box<[usize]> {
+    let known = allowed.iter().filter(|&&cpu| cpu < cpus);
+    let own: Box<[usize]> = known.map(|&cpu| cpu as usize).collect();
+    match own.is_empty() {
+        true => (0..cpus as usize).collect(),
+        false => own,
     }
 }
 

@@ -130,7 +130,7 @@ impl Worker {
     pub(crate) fn on_timer(&mut self, now: Nanos, costs: &StepCosts, world: &mut World) {
         match self.state {
             State::Waking => {
-                self.cpu = world.fair.place(self.cpu);
+                self.cpu = world.fair.place(self.pid, self.cpu);
                 match world.fair.wakes(self.cpu, self.pid) {
                     true => self.spend(now, costs.context_switch, State::OnCpu, world),
                     false => self.state = State::Ready,

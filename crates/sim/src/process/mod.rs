@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use blklab_blk::{BioFlags, CgroupId, IoPrio, IoStatus, Nanos, Plug, Sector, Waiter};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
+use blklab_workload::generate::SyncKind;
 
 use bio::{io_prio, write_flags};
 
@@ -80,6 +81,7 @@ enum Idle {
 struct Io {
     dir: Direction,
     disk: usize,
+    file: u32,
     sector: Sector,
     bytes: u64,
     prio: IoPrio,
@@ -108,6 +110,9 @@ pub(crate) struct Process {
     has_threads: bool,
     write_flags: BioFlags,
     depth: u32,
+    /// It takes a completion after each submission (`io_in_polling` in fio's
+    /// `backend.c`).
+    polls: bool,
     state: State,
     phase: Phase,
     ios: Vec<Io>,
@@ -132,6 +137,8 @@ pub(crate) struct Process {
     /// io_uring's workers and posixaio's threads that sleep in the block layer.
     workers: Vec<(usize, Waiter)>,
     flush_started: Nanos,
+    /// The call that it flushes for; `None` for the last flush of all.
+    flush_kind: Option<SyncKind>,
     flushed: bool,
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
@@ -162,6 +169,7 @@ impl Process {
             spec.io_depth.max(1)
         };
         let prio = io_prio(spec.priority);
+        let aio = AioThreads::new(plan.files());
         Process {
             id,
             recorder: Recorder::for_job(&spec),
@@ -175,6 +183,7 @@ impl Process {
             has_threads: spec.engine == Engine::Posixaio,
             write_flags: write_flags(&spec),
             depth,
+            polls: spec.batch_complete_min == 0 && spec.batch_complete_max == 0,
             state: State::Running,
             phase: Phase::Fill,
             ios: Vec::with_capacity(depth as usize),
@@ -189,9 +198,10 @@ impl Process {
             in_flight: 0,
             waiter: None,
             has_tag: false,
-            aio: AioThreads::new(disks),
+            aio,
             workers: Vec::new(),
             flush_started: Nanos::ZERO,
+            flush_kind: None,
             flushed: false,
             max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
                 0 => Nanos::MAX,
@@ -284,9 +294,12 @@ impl Process {
         let has_cpu = match self.state {
             State::Until(at) if at <= now => self.keeps_cpu(now, world),
             State::Paused(at) if at <= now => self.gets_cpu(world),
-            State::Ready if world.fair.is_running(self.cpu, self.id) => {
-                self.state = State::Running;
-                return self.switched_to(now, world);
+            State::Ready => {
+                if self.finds_cpu(world) {
+                    self.state = State::Running;
+                    self.switched_to(now, world);
+                }
+                return;
             }
             _ => false,
         };

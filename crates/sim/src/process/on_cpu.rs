@@ -10,9 +10,25 @@ impl Process {
     /// Whether the process, now awake, has its CPU; else it waits for it.
     #[inline]
     pub(super) fn gets_cpu(&mut self, world: &mut World) -> bool {
-        let gets = self.costs.free || world.fair.wakes(self.cpu, self.id);
+        if self.costs.free {
+            self.state = State::Running;
+            return true;
+        }
+        self.cpu = world.fair.place(self.id, self.cpu);
+        let gets = world.fair.wakes(self.cpu, self.id);
         self.state = if gets { State::Running } else { State::Ready };
         gets
+    }
+
+    /// Whether a CPU runs it; that is its own from now on.
+    #[inline]
+    pub(super) fn finds_cpu(&mut self, world: &World) -> bool {
+        if world.fair.is_running(self.cpu, self.id) {
+            return true;
+        }
+        let found = world.fair.runs_on(self.id);
+        self.cpu = found.unwrap_or(self.cpu);
+        found.is_some()
     }
 
     /// Whether the process may use its CPU on after a step.
@@ -23,7 +39,8 @@ impl Process {
         if let Some(next) = world.fair.ends_step(self.cpu, self.id, now) {
             world.hand_over(now, self.cpu, next);
         }
-        let keeps = world.fair.is_running(self.cpu, self.id);
+        // Put aside, it may have been taken over by another CPU.
+        let keeps = self.finds_cpu(world);
         if !keeps {
             self.recorder.context_switch();
             self.state = State::Ready;
@@ -92,13 +109,19 @@ impl Process {
     /// Uses its CPU.
     #[inline(never)]
     pub(super) fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World) {
-        self.recorder.spent(mode, cost.0);
-        world.fair.ran(self.id, cost);
-        let until = world.cpus.run(self.cpu, now, cost, mode);
+        let until = self.book(now, cost, mode, world);
         if let Some(log) = world.cpus.log() {
             log.was_for(self.id);
         }
         self.go_on_at(until, world);
+    }
+
+    /// Has its CPU do something for it. Returns when that is done.
+    #[inline(always)]
+    pub(super) fn book(&mut self, now: Nanos, cost: Nanos, mode: Mode, world: &mut World) -> Nanos {
+        self.recorder.spent(mode, cost.0);
+        world.fair.ran(self.id, cost);
+        world.cpus.run(self.cpu, now, cost, mode)
     }
 
     /// Its CPU is at it until then.

@@ -2,6 +2,8 @@
 
 use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector, Submit, SubmitterId};
 
+use blklab_workload::generate::SyncKind;
+
 use super::{FLUSH_SLOT, Idle, Phase, Process, State};
 use crate::cpu::Mode;
 use crate::world::World;
@@ -89,7 +91,7 @@ impl Process {
         }
         if (self.spec.end_fsync || self.spec.fsync_on_close) && !self.flushed {
             self.flushed = true;
-            return self.flush(now, world);
+            return self.flush(now, None, world);
         }
         self.ended = now;
         self.finished = !self.plan.is_over(now);
@@ -98,10 +100,10 @@ impl Process {
         self.leaves_cpu(now, world);
     }
 
-    /// `fsync`: a flush that the process waits for.
+    /// `fsync`: a call for a flush that the process waits for.
     #[inline(never)]
-    pub(super) fn flush(&mut self, now: Nanos, world: &mut World) {
-        self.flush_started = now;
+    pub(super) fn flush(&mut self, now: Nanos, kind: Option<SyncKind>, world: &mut World) {
+        (self.flush_started, self.flush_kind) = (now, kind);
         let disk = self.plan.flush_disk();
         let bio = Bio {
             flags: BioFlags::SYNC,
@@ -111,17 +113,30 @@ impl Process {
             user_data: (self.id as u64) << 32 | FLUSH_SLOT as u64,
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
-        self.sleep(now, State::Flush, world);
+        self.state = State::Flush;
+        if !self.costs.free {
+            let call = world.cpus.stretch(self.cpu, now).of(self.costs.syscall);
+            self.book(now, call, Mode::System, world);
+        }
         let d = &mut world.disks[disk];
-        if let Submit::Blocked(waiter) = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver)
-        {
+        let before = self.steps_to_charge(d);
+        let first = d.queue.requests_made();
+        let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
+        let made = first..d.queue.requests_made();
+        if let Submit::Blocked(waiter) = done {
             self.park_worker(disk, waiter, world);
         }
+        self.charge(now, disk, before, world);
+        if let Some(log) = world.cpus.log() {
+            log.submitted((self.id, FLUSH_SLOT), (self.cpu, now), disk, made);
+        }
+        self.sleep(now, State::Flush, world);
     }
 
     #[inline(never)]
     pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World) {
-        self.recorder.synced(self.flush_started, now, status);
+        self.recorder
+            .synced(self.flush_kind, self.flush_started, now, status);
         if status != IoStatus::Ok {
             self.fail();
         }

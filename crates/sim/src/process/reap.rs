@@ -1,7 +1,7 @@
 //! A process takes completions: fio's `wait_for_completions`.
 
-use blklab_blk::{BioFlags, IoStatus, Nanos};
-use blklab_workload::fio::{Direction, JobSpec, SyncMode};
+use blklab_blk::{IoStatus, Nanos};
+use blklab_workload::fio::{Direction, JobSpec};
 
 use super::{Io, Phase, Process, State};
 use crate::cpu::Mode;
@@ -23,9 +23,8 @@ impl Process {
         if !self.take_completions(now, min, world) {
             return;
         }
-        let low = self.spec.io_depth_low.clamp(1, self.depth);
         let left = self.in_flight + self.done.len() as u32;
-        if left < low || left < self.depth && low == self.depth || left == 0 {
+        if self.polls || left <= self.spec.io_depth_low {
             self.phase = Phase::Fill;
         }
     }

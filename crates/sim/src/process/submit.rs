@@ -28,10 +28,10 @@ impl Process {
                 }
             }
             // The engine cannot queue a flush behind what it holds.
-            Next::Flush if !self.batch.is_empty() => self.phase = Phase::Commit,
-            Next::Flush => {
+            Next::Flush(_) if !self.batch.is_empty() => self.phase = Phase::Commit,
+            Next::Flush(kind) => {
                 self.plan.flushed();
-                self.flush(now, world);
+                self.flush(now, Some(kind), world);
             }
             Next::Pause(until) => self.phase = Phase::Quiesce(Idle::Rate(until)),
             Next::Think => self.phase = Phase::Quiesce(Idle::Think),
@@ -44,6 +44,7 @@ impl Process {
         let io = Io {
             dir: next.dir,
             disk: next.disk,
+            file: next.file,
             sector: Sector::from_bytes(next.offset_bytes),
             bytes: next.bytes,
             prio: next.prio.map_or(self.prio, |p| io_prio(Some(p))),
@@ -120,7 +121,7 @@ impl Process {
         }
         self.batch.clear();
         self.submitted = 0;
-        self.phase = if self.outstanding() >= self.depth {
+        self.phase = if self.polls || self.outstanding() >= self.depth {
             Phase::Reap
         } else {
             Phase::Fill
@@ -182,6 +183,7 @@ impl Process {
             let (disk, waiter) = self.waiter.take().expect("just seen");
             let plug = self.plugging.then_some(&mut self.plugs[disk]);
             let d = &mut world.disks[disk];
+            let before = (!self.costs.free).then(|| d.queue.steps());
             let first = d.queue.requests_made();
             let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
             let made = first..d.queue.requests_made();
@@ -190,7 +192,11 @@ impl Process {
                 log.submitted((self.id, slot), (self.cpu, now), disk, made);
             }
             // It goes on from where it slept.
-            d.release(world.cpus.free_at(self.cpu).max(now) + self.costs.context_switch);
+            let done = match before {
+                Some(before) => self.book_steps(now, disk, &before, world),
+                None => now,
+            };
+            world.disks[disk].release(done + self.costs.context_switch);
             match resumed {
                 Submit::Done => self.has_tag = true,
                 Submit::Blocked(waiter) => {
@@ -205,9 +211,15 @@ impl Process {
         };
         let (disk, waiter) = self.workers.swap_remove(at);
         let d = &mut world.disks[disk];
-        if let Submit::Blocked(waiter) = d.queue.resume(now, None, waiter, &mut d.driver) {
+        let before = self.steps_to_charge(d);
+        let resumed = d.queue.resume(now, None, waiter, &mut d.driver);
+        if let Submit::Blocked(waiter) = resumed {
             self.park_worker(disk, waiter, world);
         }
+        if !self.costs.free {
+            self.book(now, self.costs.context_switch, Mode::System, world);
+        }
+        self.charge(now, disk, before, world);
     }
 
     /// It goes on, if it slept for a tag and has it.
@@ -259,17 +271,24 @@ impl Process {
 
     #[inline(never)]
     fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) {
+        let end = self.book_steps(now, disk, before, world);
+        world.disks[disk].release(end);
+        if self.state == State::Running && end > now {
+            self.go_on_at(end, world);
+        }
+    }
+
+    /// Books the block layer's steps since `before` to its CPU. Returns when
+    /// they are done.
+    fn book_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) -> Nanos {
         let d = &mut world.disks[disk];
         let steps = d.queue.steps().since(before);
         let start = world.cpus.free_at(self.cpu).max(now);
         let end = self
             .costs
             .charge(&mut world.cpus, &mut d.lock, self.cpu, now, &steps);
-        d.release(end);
         self.recorder.spent(Mode::System, (end - start).0);
         world.fair.ran(self.id, end - start);
-        if self.state == State::Running && end > now {
-            self.go_on_at(end, world);
-        }
+        end
     }
 }

@@ -11,8 +11,8 @@ impl Process {
     /// Submits one I/O of posixaio's.
     #[inline(never)]
     pub(super) fn submit_by_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
-        let disk = self.ios[slot as usize].disk;
-        if self.aio.enqueue(disk, slot) {
+        let file = self.ios[slot as usize].file as usize;
+        if self.aio.enqueue(file, slot) {
             self.run_aio_thread(now, slot, world);
         }
     }
@@ -20,7 +20,7 @@ impl Process {
     /// A thread of posixaio's has done an I/O, and goes on to the next.
     #[inline(never)]
     pub(super) fn end_by_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
-        if let Some(next) = self.aio.done(self.ios[slot as usize].disk) {
+        if let Some(next) = self.aio.done(self.ios[slot as usize].file as usize) {
             self.run_aio_thread(now, next, world);
         }
     }
@@ -59,9 +59,7 @@ impl Process {
             self.park_worker(disk, waiter, world);
         }
         if !self.costs.free {
-            self.recorder.spent(Mode::System, wake.0);
-            world.fair.ran(self.id, wake);
-            world.cpus.run(self.cpu, now, wake, Mode::System);
+            self.book(now, wake, Mode::System, world);
         }
         self.charge(now, disk, before, world);
         if let Some(log) = world.cpus.log() {

@@ -12,10 +12,12 @@ use blklab_blk::{
 use blklab_device::DriveSpec;
 use blklab_stats::{GroupResults, JobResults, JobSetup, Results, Window, World};
 use blklab_workload::fio::Direction;
+use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, TraceRecord};
 
 use crate::cpu::Cpus;
 use crate::disk::Disk;
+use crate::drives::drive_seed;
 use crate::machine::Machine;
 use crate::recorder::Recorder;
 use crate::recording::Recording;
@@ -225,7 +227,9 @@ impl<'a> Replay<'a> {
                     self.now, dir, io.bytes, io.started, io.started, true, end.status,
                 );
             }
-            None => self.recorder.synced(io.started, self.now, end.status),
+            None => self
+                .recorder
+                .synced(Some(SyncKind::Fsync), io.started, self.now, end.status),
         }
     }
 
@@ -295,7 +299,7 @@ impl<'a> Replay<'a> {
         self.devices.push(device);
         let s = self.setup;
         let name = format!("drive{device}");
-        let seed = s.seed.wrapping_add(n as u64);
+        let seed = drive_seed(s.seed, n);
         let disk = Disk::new(&name, s.drive, s.scheduler, s.machine.cpus, seed)?;
         self.disks.push(disk);
         self.record();
@@ -327,8 +331,22 @@ impl<'a> Replay<'a> {
             groups: vec![group],
             disks,
             timeline,
-            notes: [self.pace.notes(), loop_note.into_iter().collect()].concat(),
+            notes: [
+                self.pace.notes(),
+                loop_note.into_iter().collect(),
+                cost_note(setup.machine).into_iter().collect(),
+            ]
+            .concat(),
             ..Results::default()
         }
     }
+}
+/// What to say of a machine whose CPUs a replay does not use.
+fn cost_note(machine: &Machine) -> Option<String> {
+    (!machine.costs.are_zero()).then(|| {
+        format!(
+            "a trace has no programs: the CPUs and locks of {} cost nothing in its replay",
+            machine.name
+        )
+    })
 }

@@ -130,6 +130,12 @@ impl OffsetGenerator {
         self.mix.next()
     }
 
+    /// Whether this pass has not done all that it is to do.
+    #[inline]
+    pub fn may_issue(&self) -> bool {
+        self.limits.may_issue()
+    }
+
     /// The next I/O, in this direction; `None` at the end of the pass. Where
     /// trims are followed by writes the generator knows better.
     #[inline]
