@@ -5,7 +5,6 @@
 mod loop_device;
 mod support;
 
-use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ group_reporting
 
 #[test]
 fn every_scheduler_of_the_kernel_is_measured_and_all_is_put_back() {
-    let Some(device) = LoopDevice::new("every_scheduler_of_the_kernel") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();
@@ -71,8 +70,7 @@ fn every_scheduler_of_the_kernel_is_measured_and_all_is_put_back() {
             .is_empty()
     );
     if !is_tracefs_there() {
-        let skipped = "SKIPPED every_scheduler_of_the_kernel, latencies: no tracefs";
-        let _ = writeln!(std::io::stderr(), "{skipped}");
+        blklab_judges::not_possible("latencies: no tracefs");
         return;
     }
     let value = |name: &str, at: usize| {
@@ -90,7 +88,7 @@ fn every_scheduler_of_the_kernel_is_measured_and_all_is_put_back() {
 
 #[test]
 fn tunables_reach_the_kernel() {
-    let Some(device) = LoopDevice::new("tunables_reach_the_kernel") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();
@@ -131,7 +129,7 @@ fn tunables_reach_the_kernel() {
 
 #[test]
 fn a_signal_ends_the_run_and_all_is_put_back() {
-    let Some(device) = LoopDevice::new("a_signal_ends_the_run") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();
@@ -185,7 +183,7 @@ fn a_signal_ends_the_run_and_all_is_put_back() {
 
 #[test]
 fn a_plan_changes_nothing() {
-    let Some(device) = LoopDevice::new("a_plan_changes_nothing") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();

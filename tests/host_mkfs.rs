@@ -39,7 +39,7 @@ fn arguments<'a>(device: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn every_run_has_its_own_file_system() {
-    let Some(device) = LoopDevice::new("every_run_has_its_own_file_system") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();
@@ -74,7 +74,7 @@ fn every_run_has_its_own_file_system() {
 
 #[test]
 fn an_error_or_a_signal_leaves_nothing_mounted() {
-    let Some(device) = LoopDevice::new("an_error_or_a_signal_leaves_nothing_mounted") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let before = device.tune();
@@ -117,7 +117,7 @@ fn an_error_or_a_signal_leaves_nothing_mounted() {
 
 #[test]
 fn wrong_file_systems_are_refused() {
-    let Some(device) = LoopDevice::new("wrong_file_systems_are_refused") else {
+    let Some(device) = LoopDevice::new() else {
         return;
     };
     let place = Place::new();

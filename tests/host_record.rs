@@ -4,7 +4,6 @@
 mod loop_device;
 mod support;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -13,12 +12,12 @@ use loop_device::{LoopDevice, instances, is_tracefs_there};
 use support::Place;
 
 /// A loop device, or `None` where requests cannot be traced on one.
-fn device(test: &str) -> Option<LoopDevice> {
-    let device = LoopDevice::new(test)?;
+fn device() -> Option<LoopDevice> {
+    let device = LoopDevice::new()?;
     if is_tracefs_there() {
         return Some(device);
     }
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: no tracefs");
+    blklab_judges::not_possible("no tracefs");
     None
 }
 
@@ -57,7 +56,7 @@ fn record(device: &LoopDevice, place: &Place, options: &[&str]) -> Output {
 
 #[test]
 fn a_recording_is_a_trace_that_can_be_replayed() {
-    let Some(device) = device("a_recording_is_a_trace") else {
+    let Some(device) = device() else {
         return;
     };
     let before = device.tune();
@@ -89,7 +88,7 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
 /// `blkparse` reads what is recorded in blktrace's form, and `btt` splits it.
 #[test]
 fn blktraces_own_tools_read_a_recording() {
-    let Some(device) = device("blktraces_own_tools_read_a_recording") else {
+    let Some(device) = device() else {
         return;
     };
     device.tune();
@@ -104,7 +103,7 @@ fn blktraces_own_tools_read_a_recording() {
         .current_dir(place.path("."))
         .output()
     else {
-        let _ = writeln!(std::io::stderr(), "SKIPPED blkparse: not installed");
+        blklab_judges::missing("blkparse");
         return;
     };
     assert_eq!(String::from_utf8_lossy(&judge.stderr), "");
@@ -131,7 +130,7 @@ fn blktraces_own_tools_read_a_recording() {
 
 #[test]
 fn a_recording_as_blkparse_prints_it_is_read_back() {
-    let Some(device) = device("a_recording_as_blkparse_prints_it") else {
+    let Some(device) = device() else {
         return;
     };
     let place = Place::new();
@@ -148,7 +147,7 @@ fn a_recording_as_blkparse_prints_it_is_read_back() {
 
 #[test]
 fn a_full_disk_ends_a_recording_in_order() {
-    let Some(device) = device("a_full_disk_ends_a_recording_in_order") else {
+    let Some(device) = device() else {
         return;
     };
     let before = device.tune();

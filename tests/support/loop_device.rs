@@ -3,7 +3,6 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,7 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// A device of 64 MiB, or `None` where this machine or user cannot have
     /// one; which is told, past the test harness.
-    pub fn new(test: &str) -> Option<LoopDevice> {
+    pub fn new() -> Option<LoopDevice> {
         let turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         match LoopDevice::set_up() {
             Ok((path, image)) => Some(LoopDevice {
@@ -33,15 +32,17 @@ impl LoopDevice {
                 _turn: turn,
             }),
             Err(reason) => {
-                let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+                blklab_judges::not_possible(&reason);
                 None
             }
         }
     }
 
     fn set_up() -> Result<(String, tempfile::NamedTempFile), String> {
-        let fio = Command::new("fio").arg("--version").output();
-        fio.map_err(|_| "fio is not installed".to_string())?;
+        if Command::new("fio").arg("--version").output().is_err() {
+            blklab_judges::missing("fio");
+            return Err("fio is not installed".to_string());
+        }
         let tmpfs = ["/dev/shm", "/tmp"].map(Path::new);
         let folder = tmpfs
             .into_iter()

@@ -109,15 +109,8 @@ impl Drop for Served {
     }
 }
 
-/// Whether a judge is to be had; says so where it is not.
-pub fn have(program: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
-    if !found {
-        eprintln!("SKIPPED: {program} is not installed (make setup installs it)");
-    }
-    found
-}
+#[allow(unused_imports, reason = "each test uses its part")]
+pub use blklab_judges::have;
 
 /// Runs a judge, which must be content.
 pub fn judge(place: &Place, program: &str, args: &[&str]) -> Outcome {

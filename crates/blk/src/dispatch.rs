@@ -7,14 +7,11 @@ use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags, Tag};
 use crate::steps::Steps;
 use crate::trace::TraceKind;
-use crate::units::Nanos;
+use crate::units::{Nanos, SECTORS_PER_PAGE};
 
 /// Pause after the driver lacked something, and after no budget could be had
 /// (`BLK_MQ_RESOURCE_DELAY`, `BLK_MQ_BUDGET_DELAY`).
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
-
-/// Sectors in a page of memory.
-const SECTORS_PER_PAGE: u32 = 8;
 
 /// What a run of a list came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,10 +253,9 @@ impl RequestQueue {
     #[inline]
     fn needs_run(&self, hctx: usize) -> bool {
         let h = &self.hctxs[hctx];
-        !self.quiesced
-            && (!h.dispatch.is_empty()
-                || h.any_ctx_pending()
-                || self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)))
+        !h.dispatch.is_empty()
+            || h.any_ctx_pending()
+            || self.elevator.as_deref().is_some_and(|e| e.has_work(hctx))
     }
 
     fn delay_run(&mut self, now: Nanos, hctx: usize, delay: Nanos) {
@@ -324,7 +320,7 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) {
-        if self.hctxs[hctx].stopped || self.quiesced {
+        if self.hctxs[hctx].stopped {
             return;
         }
         self.hctxs[hctx].stats.run += 1;

@@ -48,4 +48,4 @@ pub use steps::Steps;
 pub use tags::Tags;
 pub use trace::{Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};
-pub use units::{Nanos, SECTOR_SIZE, Sector};
+pub use units::{Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector};

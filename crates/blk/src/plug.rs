@@ -12,7 +12,6 @@ pub(crate) const FLUSH_SIZE_BYTES: u64 = 128 * 1024;
 #[derive(Debug, Default)]
 pub struct Plug {
     pub(crate) list: RqList,
-    pub(crate) several_queues: bool,
 }
 
 impl Plug {
@@ -21,20 +20,8 @@ impl Plug {
         Plug::default()
     }
 
-    /// A plug of a submitter that uses several queues at once holds twice as much.
-    pub fn for_several_queues() -> Plug {
-        Plug {
-            several_queues: true,
-            ..Plug::default()
-        }
-    }
-
     /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
-    }
-
-    pub(crate) fn limit(&self) -> u32 {
-        MAX_REQUEST_COUNT * if self.several_queues { 2 } else { 1 }
     }
 }

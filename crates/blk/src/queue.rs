@@ -214,7 +214,6 @@ pub struct RequestQueue {
     pub(crate) queue_depth: u32,
     pub(crate) nr_requests: u32,
     pub(crate) frozen: bool,
-    pub(crate) quiesced: bool,
     /// The driver refused budget since a request last ended.
     pub(crate) budget_wanted: bool,
     pub(crate) requeue_list: RqList,
@@ -276,7 +275,6 @@ impl RequestQueue {
             queue_depth: config.queue_depth,
             nr_requests: config.queue_depth,
             frozen: false,
-            quiesced: false,
             budget_wanted: false,
             requeue_list: RqList::new(),
             flush_list: RqList::new(),
@@ -580,17 +578,6 @@ impl RequestQueue {
     pub fn start_hw_queue(&mut self, now: Nanos, hctx: usize) {
         self.hctxs[hctx].stopped = false;
         self.run_hw_queue_async(now, hctx);
-    }
-
-    /// Stops all dispatch (`blk_mq_quiesce_queue`).
-    pub fn quiesce(&mut self) {
-        self.quiesced = true;
-    }
-
-    /// Lets dispatch go on and runs what waited.
-    pub fn unquiesce(&mut self, now: Nanos) {
-        self.quiesced = false;
-        self.run_hw_queues_async(now);
     }
 
     /// Lets no new bio in (`blk_freeze_queue_start`). The queue is frozen when

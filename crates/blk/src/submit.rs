@@ -9,7 +9,7 @@ use crate::elevator::InsertAt;
 use crate::limits::NoMerges;
 use crate::list::RqList;
 use crate::merge::{Attempt, attempt_bio_merge};
-use crate::plug::{FLUSH_SIZE_BYTES, Plug};
+use crate::plug::{FLUSH_SIZE_BYTES, MAX_REQUEST_COUNT, Plug};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
 use crate::trace::TraceKind;
@@ -441,7 +441,7 @@ impl RequestQueue {
             self.merge.limits.nomerges != NoMerges::Never
                 && self.rqs[first].sectors as u64 * SECTOR_SIZE >= FLUSH_SIZE_BYTES
         });
-        if plug.list.len() >= plug.limit() || large {
+        if plug.list.len() >= MAX_REQUEST_COUNT || large {
             self.flush_plug_list(now, plug, false, driver);
         }
         if plug.list.is_empty() {
@@ -461,7 +461,7 @@ impl RequestQueue {
         if plug.is_empty() {
             return;
         }
-        if self.elevator.is_none() && !from_schedule && !plug.several_queues {
+        if self.elevator.is_none() && !from_schedule {
             self.trace.mark(now, TraceKind::Unplug(plug.list.len()));
             self.issue_plug_directly(now, plug, driver);
         }
@@ -660,7 +660,7 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Issue {
         let hctx = self.rqs[id].hctx as usize;
-        if self.hctxs[hctx].stopped || self.quiesced || !self.get_budget(driver) {
+        if self.hctxs[hctx].stopped || !self.get_budget(driver) {
             return Issue::NotNow;
         }
         self.rqs[id].rq_flags.set(RqFlags::BUDGET);

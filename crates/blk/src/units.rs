@@ -77,6 +77,9 @@ impl fmt::Display for Nanos {
 /// drive's own block size is.
 pub const SECTOR_SIZE: u64 = 512;
 
+/// Sectors in a page of memory.
+pub const SECTORS_PER_PAGE: u32 = 8;
+
 /// A place on a drive, in sectors of 512 bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sector(pub u64);

@@ -90,7 +90,7 @@ fn the_whole_layer_agrees_with_mq_deadline() {
 #[test]
 fn every_trace_there_is_agrees() {
     let Some(directory) = std::env::var_os("BLKLAB_KERNEL_TRACES").map(PathBuf::from) else {
-        eprintln!("SKIPPED: BLKLAB_KERNEL_TRACES does not name a directory of kernel traces");
+        blklab_judges::not_possible("BLKLAB_KERNEL_TRACES names no directory of kernel traces");
         return;
     };
     let none = traces(&directory, "none");

@@ -26,8 +26,12 @@ impl Drop for Scratch {
 /// What fio 3.33 prints of a small mixed job in a format; `None` where there
 /// is no fio of that version.
 pub(crate) fn real_fio(format: &str, test: &str) -> Option<String> {
-    let version = Command::new("fio").arg("--version").output().ok()?;
+    let Ok(version) = Command::new("fio").arg("--version").output() else {
+        blklab_judges::missing("fio");
+        return None;
+    };
     if version.stdout.trim_ascii() != b"fio-3.33" {
+        blklab_judges::not_possible("fio is there, and it is not 3.33");
         return None;
     }
     let scratch = Scratch::new(&format!("{test}-{format}"));

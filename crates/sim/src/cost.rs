@@ -1,16 +1,13 @@
 //! What the steps of an I/O cost on the machine at hand, with the scheduler at
 //! hand, and how they are charged to CPUs and locks.
 
-use blklab_blk::{KblockdDelay, Nanos, Op, Steps};
+use blklab_blk::{KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, Steps};
 use blklab_driver::WorkerJob;
 use blklab_workload::fio::Engine;
 
 use crate::cpu::{Cpus, Mode};
 use crate::lock::{Lock, TransferCost};
 use crate::machine::{Costs, EngineCosts, LoopCosts, SchedulerCosts};
-
-/// Sectors in a page of memory.
-const SECTORS_PER_PAGE: u32 = 8;
 
 /// What a request takes a loop device's worker where CPUs are free: about a copy
 /// of 4 KiB. With none at all time would stand still.

@@ -29,11 +29,11 @@ fn engines(file: &Arc<File>) -> Vec<Box<dyn Engine>> {
     let mut engines: Vec<Box<dyn Engine>> = Vec::new();
     match Ring::new(Arc::clone(file)) {
         Ok(ring) => engines.push(Box::new(ring)),
-        Err(error) => eprintln!("SKIPPED: io_uring is not to be had here: {error}"),
+        Err(error) => blklab_judges::not_possible(&format!("no io_uring: {error}")),
     }
     match Aio::new(Arc::clone(file)) {
         Ok(aio) => engines.push(Box::new(aio)),
-        Err(error) => eprintln!("SKIPPED: libaio's calls are not to be had here: {error}"),
+        Err(error) => blklab_judges::not_possible(&format!("no libaio: {error}")),
     }
     engines
 }

@@ -6,12 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether there is an fio to ask; says so where there is none, because a
 /// test that asks nobody proves nothing.
-pub(crate) fn is_there(test: &str) -> bool {
-    let there = Command::new("fio").arg("--version").output().is_ok();
-    if !there {
-        eprintln!("SKIPPED {test}: fio is not on PATH");
-    }
-    there
+pub(crate) fn is_there() -> bool {
+    blklab_judges::have("fio")
 }
 
 /// A directory of its own, gone when the test is.

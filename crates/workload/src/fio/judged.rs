@@ -26,7 +26,7 @@ fn listed(help: &str) -> BTreeSet<String> {
 
 #[test]
 fn we_know_every_option_fio_lists() {
-    if !is_there("we_know_every_option_fio_lists") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -41,7 +41,7 @@ fn we_know_every_option_fio_lists() {
 #[test]
 #[ignore = "asks fio two hundred times"]
 fn we_know_no_option_fio_does_not() {
-    if !is_there("we_know_no_option_fio_does_not") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -122,7 +122,7 @@ fn check_engine(scratch: &Scratch, engine: &str) {
 
 #[test]
 fn we_know_the_options_of_the_engines_we_have() {
-    if !is_there("we_know_the_options_of_the_engines_we_have") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -134,7 +134,7 @@ fn we_know_the_options_of_the_engines_we_have() {
 #[test]
 #[ignore = "asks fio once for each of its engines"]
 fn we_know_the_options_of_every_engine() {
-    if !is_there("we_know_the_options_of_every_engine") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -249,7 +249,7 @@ const REFUSED: &[&str] = &[
 
 #[test]
 fn we_take_and_refuse_what_fio_does() {
-    if !is_there("we_take_and_refuse_what_fio_does") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -289,7 +289,7 @@ const REFUSED_TO_RUN: &[&str] = &[
 
 #[test]
 fn we_refuse_what_fio_does_not_run() {
-    if !is_there("we_refuse_what_fio_does_not_run") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();
@@ -313,7 +313,7 @@ fn we_refuse_what_fio_does_not_run() {
 
 #[test]
 fn we_take_fios_command_line_as_it_does() {
-    if !is_there("we_take_fios_command_line_as_it_does") {
+    if !is_there() {
         return;
     }
     let scratch = Scratch::new();

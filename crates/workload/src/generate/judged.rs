@@ -64,7 +64,7 @@ fn ours(options: &str) -> Vec<Step> {
 
 #[test]
 fn sequential_jobs_agree_io_by_io() {
-    if !is_there("sequential_jobs_agree_io_by_io") {
+    if !is_there() {
         return;
     }
     for options in [
@@ -103,7 +103,7 @@ fn sorted(mut steps: Vec<Step>) -> Vec<Step> {
 
 #[test]
 fn random_jobs_visit_the_same_blocks() {
-    if !is_there("random_jobs_visit_the_same_blocks") {
+    if !is_there() {
         return;
     }
     for options in [
@@ -121,7 +121,7 @@ fn random_jobs_visit_the_same_blocks() {
 
 #[test]
 fn random_jobs_do_as_much() {
-    if !is_there("random_jobs_do_as_much") {
+    if !is_there() {
         return;
     }
     for options in [
@@ -156,7 +156,7 @@ fn share_of_most_popular(steps: &[Step], n: usize) -> f64 {
 
 #[test]
 fn distributions_are_as_skewed() {
-    if !is_there("distributions_are_as_skewed") {
+    if !is_there() {
         return;
     }
     for distribution in [
@@ -185,7 +185,7 @@ fn distributions_are_as_skewed() {
 
 #[test]
 fn mixes_and_splits_have_the_same_shares() {
-    if !is_there("mixes_and_splits_have_the_same_shares") {
+    if !is_there() {
         return;
     }
     for (options, of) in [

@@ -136,7 +136,7 @@ fn judged(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<Vec
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let Ok(mut child) = command.stdin(Stdio::piped()).spawn() else {
-        eprintln!("SKIPPED blktrace's binary form: no blkparse");
+        blklab_judges::missing("blkparse");
         return None;
     };
     let mut stdin = child.stdin.take().unwrap();

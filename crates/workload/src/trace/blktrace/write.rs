@@ -313,7 +313,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut blkparse) = started else {
-            eprintln!("SKIPPED blkparse_reads_what_happened: blkparse is not on PATH");
+            blklab_judges::missing("blkparse");
             return;
         };
         let mut input = blkparse.stdin.take().unwrap();
