@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use blklab_blk::NoMerges;
-use blklab_device::{DriveSpec, registry};
+use blklab_device::DriveSpec;
 use blklab_sim::{Machine, SchedulerChoice};
 use blklab_workload::fio::{self, JobFile};
 use blklab_workload::{hint, library, trace};
@@ -69,8 +69,7 @@ pub(crate) fn work(args: &WorkArgs, machine: &Machine) -> Result<Work, Failure> 
         if is_trace(path)? {
             return Ok(Work::Trace(name.clone()));
         }
-        let job = fio::parse_file(path, &environment).map_err(Failure::mistake)?;
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let (job, text) = fio::parse_file(path, &environment).map_err(Failure::mistake)?;
         return Ok(Work::Job { job, text });
     }
     if args.job.is_empty() && args.fio.is_empty() {
@@ -127,42 +126,12 @@ fn is_trace(path: &Path) -> Result<bool, Failure> {
 
 /// The drive that the argument names.
 pub(crate) fn drive(name: &str) -> Result<(DriveSpec, String), Failure> {
-    if let Some(found) = registry::find(name) {
-        let text = registry::text(name).unwrap_or_default().to_string();
-        return Ok((found.map_err(Failure::mistake)?, text));
-    }
-    let text = described(name, "drive", registry::names())?;
-    let spec = DriveSpec::parse(name, &text).map_err(Failure::mistake)?;
-    Ok((spec, text))
+    blklab_sim::find_drive(name).map_err(Failure::Mistake)
 }
 
 /// The machine that the argument names.
 pub(crate) fn machine(name: &str) -> Result<(Machine, String), Failure> {
-    if let Some(found) = Machine::find(name) {
-        let text = Machine::text(name).unwrap_or_default().to_string();
-        return Ok((found.map_err(Failure::mistake)?, text));
-    }
-    let text = described(name, "machine", Machine::names())?;
-    let machine = Machine::parse(name, &text).map_err(Failure::mistake)?;
-    Ok((machine, text))
-}
-
-fn described(
-    name: &str,
-    kind: &str,
-    known: impl Iterator<Item = &'static str>,
-) -> Result<String, Failure> {
-    std::fs::read_to_string(name).map_err(|error| {
-        let known: Vec<&str> = known.collect();
-        if Path::new(name).exists() {
-            return Failure::mistake(format!("{name}: cannot read: {error}"));
-        }
-        let hint = hint(name, known.iter().copied());
-        let list = known.join(", ");
-        Failure::mistake(format!(
-            "{name}: no such file, and no {kind} of that name; there are {list}{hint}"
-        ))
-    })
+    blklab_sim::find_machine(name).map_err(Failure::Mistake)
 }
 
 /// The scheduler that a job itself asks for (`ioscheduler`), which fio sets on

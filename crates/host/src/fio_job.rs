@@ -167,7 +167,6 @@ fn placeless(spec: &JobSpec) -> JobSpec {
     spec.directories.clear();
     spec.filename_format.clear();
     spec.file_count = 1;
-    spec.open_files = 1;
     spec.options.clear();
     spec.written.clear();
     for asked in [

@@ -147,7 +147,10 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
     let process = ProcessResults {
         job: name.clone(),
         process: index as u32,
-        bytes: read.bytes + write.bytes + trim.bytes,
+        bytes: read
+            .bytes
+            .saturating_add(write.bytes)
+            .saturating_add(trim.bytes),
         runtime_ns,
         weight: due_weight(job, &name),
         finished: spec.is_some_and(|s| finished(s, runtime_ns)),
@@ -179,6 +182,7 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         total_errors: entry.count("total_err")?,
         iodepth: spec.map_or(1, |s| s.io_depth),
         percentiles: spec.map(|s| s.percentiles.clone()).unwrap_or_default(),
+        percentiles_of: spec.map(JobSpec::percentiles_of).unwrap_or_default(),
         latency_target_ns: entry.count("latency_target")?.saturating_mul(1000),
         setup: spec.map(setup).unwrap_or_default(),
         name,
@@ -346,7 +350,7 @@ mod tests {
         fio.args(["--output-format=json+", "t.fio"])
             .current_dir(folder.path());
         let Ok(done) = fio.output() else {
-            eprintln!("SKIPPED real_fio_reads_back: fio is not installed");
+            blklab_judges::missing("fio");
             return;
         };
         assert!(done.status.success());

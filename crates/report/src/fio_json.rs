@@ -141,9 +141,10 @@ fn direction(dir: &DirResults, group: &GroupRate, job: &JobResults, options: Opt
         _ => percent_of_group(bw.mean, group.bandwidth),
     };
     let iops = Rate::of(&dir.iops_samples, 1.0);
-    // fio lists percentiles only of what its *_percentiles options ask for:
-    // by default the completion latency.
+    // fio lists percentiles only of what its *_percentiles options ask for.
     let percentiles = percentile_list(job);
+    let of = job.percentiles_of;
+    let listed = |asked: bool| if asked { &percentiles[..] } else { &[] };
     json!({
         "io_bytes": dir.bytes,
         "io_kbytes": dir.bytes >> 10,
@@ -154,9 +155,9 @@ fn direction(dir: &DirResults, group: &GroupRate, job: &JobResults, options: Opt
         "total_ios": dir.ios,
         "short_ios": dir.short_ios,
         "drop_ios": 0,
-        "slat_ns": latency(&dir.slat_ns, &[], options),
-        "clat_ns": latency(&dir.clat_ns, &percentiles, options),
-        "lat_ns": latency(&dir.lat_ns, &[], options),
+        "slat_ns": latency(&dir.slat_ns, listed(of.slat), options),
+        "clat_ns": latency(&dir.clat_ns, listed(of.clat), options),
+        "lat_ns": latency(&dir.lat_ns, listed(of.lat), options),
         "bw_min": bw.min,
         "bw_max": bw.max,
         "bw_agg": share,
@@ -575,6 +576,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use blklab_stats::LatencyPercentiles;
+
     use crate::real_fio::{Scratch, real_fio};
     use crate::sample_run::{Recipe, mixed};
 
@@ -678,6 +681,23 @@ mod tests {
         assert!(text.contains("\n            \"99.990000\" : "));
         assert!(text.contains("\n  \"time\" : \"Thu Jan  1 00:00:00 1970\",\n"));
         assert!(text.ends_with("}\n"));
+    }
+
+    #[test]
+    fn percentiles_are_of_the_latencies_asked_for() {
+        let mut results = mixed(RECIPE);
+        results.jobs[0].percentiles_of = LatencyPercentiles {
+            slat: false,
+            clat: false,
+            lat: true,
+        };
+        let read = value(&results, Options::default())["jobs"][0]["read"].clone();
+        let has = |key: &str| read[key].get("percentile").is_some();
+        assert_eq!(
+            ["slat_ns", "clat_ns", "lat_ns"].map(has),
+            [false, false, true]
+        );
+        assert!(read["lat_ns"]["percentile"]["99.000000"].as_u64() > Some(0));
     }
 
     /// A disk tells of its arm, everything else that it has none.

@@ -142,7 +142,17 @@ fn write_direction(
     write_latency(out, "slat", &dir.slat_ns)?;
     write_latency(out, "clat", &dir.clat_ns)?;
     write_latency(out, " lat", &dir.lat_ns)?;
-    write_percentiles(out, "clat", &dir.clat_ns, &percentile_list(job))?;
+    let list = percentile_list(job);
+    let of = job.percentiles_of;
+    for (name, histogram, asked) in [
+        ("slat", &dir.slat_ns, of.slat),
+        ("clat", &dir.clat_ns, of.clat),
+        ("lat", &dir.lat_ns, of.lat),
+    ] {
+        if asked {
+            write_percentiles(out, name, histogram, &list)?;
+        }
+    }
     write_rates(out, dir, group)
 }
 

@@ -4,15 +4,9 @@
 use crate::comparison::SchedulerRuns;
 
 use blklab_stats::{
-    ChannelStats, Counter, CpuStats, DeviceStats, DirResults, DiskStats, HwQueueStats, JobResults,
-    JobSetup, QueueStats, Results, SchedulerStats, World,
+    ChannelStats, Counter, CpuStats, DEFAULT_PERCENTILES, DeviceStats, DirResults, DiskStats,
+    HwQueueStats, JobResults, JobSetup, QueueStats, Results, SchedulerStats, World,
 };
-
-/// fio's default `percentile_list`.
-const PERCENTILES: [f64; 17] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
-    99.99,
-];
 
 const BLOCK_BYTES: u64 = 4096;
 const RUNTIME_NS: u64 = 2_000_000_000;
@@ -57,7 +51,7 @@ pub(crate) fn mixed(recipe: Recipe) -> Results {
             context_switches: 1234,
         },
         iodepth: 16,
-        percentiles: PERCENTILES.to_vec(),
+        percentiles: DEFAULT_PERCENTILES.to_vec(),
         setup: JobSetup {
             rw: "randrw".to_string(),
             block_bytes: [(BLOCK_BYTES, BLOCK_BYTES); 3],

@@ -4,7 +4,7 @@
 //! drive together, one behind the other.
 
 use blklab_workload::fio::{Extent, JobFile, JobSpec};
-use blklab_workload::generate::Process;
+use blklab_workload::generate::{Process, share_end};
 
 use crate::setup::SetupError;
 
@@ -17,7 +17,10 @@ pub(crate) struct PlacedFile {
     pub(crate) disk: usize,
     /// Where it begins on the drive.
     pub(crate) base_bytes: u64,
+    /// As large as its job sees it.
     pub(crate) size_bytes: u64,
+    /// As much of it as there is.
+    pub(crate) room_bytes: u64,
 }
 
 /// The seed of a run's `n`-th drive: the first one's is the run's own, and
@@ -54,6 +57,7 @@ impl Drives {
                         disk: drives.named(&name),
                         base_bytes: 0,
                         size_bytes: capacity_bytes,
+                        room_bytes: capacity_bytes,
                     });
                     continue;
                 }
@@ -61,13 +65,14 @@ impl Drives {
                     files.push(*file);
                     continue;
                 }
-                let size_bytes = file_size(spec, capacity_bytes)?;
+                let (size_bytes, room_bytes) = file_size(spec, process.number, capacity_bytes)?;
                 let file = PlacedFile {
                     disk: drives.named("files"),
                     base_bytes: next_bytes,
                     size_bytes,
+                    room_bytes,
                 };
-                next_bytes = size_bytes
+                next_bytes = room_bytes
                     .checked_next_multiple_of(FILE_ALIGN_BYTES)
                     .and_then(|size| next_bytes.checked_add(size))
                     .filter(|&end| end <= capacity_bytes.next_multiple_of(FILE_ALIGN_BYTES))
@@ -101,10 +106,12 @@ impl Drives {
     }
 }
 
-/// The size of a file that fio would create.
-fn file_size(spec: &JobSpec, capacity_bytes: u64) -> Result<u64, SetupError> {
+/// The size of a file that fio would create, and the room it takes. A `size` in
+/// percent is a share of the drive: its file is as large as that, and takes room
+/// only as far as the job goes.
+fn file_size(spec: &JobSpec, process: u32, capacity_bytes: u64) -> Result<(u64, u64), SetupError> {
     if let Some((_, largest)) = spec.file_size_bytes {
-        return Ok(largest);
+        return Ok((largest, largest));
     }
     match spec.size {
         Some(Extent::Bytes(bytes)) => {
@@ -113,9 +120,13 @@ fn file_size(spec: &JobSpec, capacity_bytes: u64) -> Result<u64, SetupError> {
                 Extent::Bytes(offset) => offset,
                 _ => 0,
             };
-            Ok(each.saturating_add(offset).max(1))
+            let bytes = each.saturating_add(offset).max(1);
+            Ok((bytes, bytes))
         }
-        Some(Extent::Percent(percent)) => Ok(capacity_bytes / 100 * u64::from(percent)),
+        Some(Extent::Percent(percent)) => Ok((
+            capacity_bytes,
+            share_end(spec, process, capacity_bytes, percent),
+        )),
         _ => Err(SetupError::Job {
             place: spec.position.to_string(),
             job: spec.name.clone(),
@@ -131,5 +142,53 @@ fn too_small(spec: &JobSpec, capacity_bytes: u64) -> SetupError {
         problem: format!(
             "the files of all processes do not fit the drive of {capacity_bytes} bytes; give a smaller size or fewer processes"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_workload::fio::parse_str;
+    use blklab_workload::generate::{Layout, Seeds, processes};
+
+    const GIB: u64 = 1 << 30;
+
+    /// Where on a drive of 1 GiB each process begins, and how long its part is.
+    fn parts(options: &str) -> Result<Vec<(u64, u64)>, SetupError> {
+        let text = format!("[a]\n{options}\n");
+        let job = parse_str("t", &text, &|_| None, &|_, _| Err(String::new())).unwrap();
+        let numbered = processes(&job);
+        let drives = Drives::new(&job, &numbered, GIB)?;
+        let part = |(pid, process): (usize, &Process)| {
+            let [file] = drives.files_of(pid) else {
+                panic!("one file");
+            };
+            let spec = &job.jobs[process.job];
+            let seeds = Seeds::new(spec, process.thread_number, 1);
+            let layout = Layout::new(spec, process.number, &seeds, &[file.size_bytes]).unwrap();
+            let extent = layout.files[0];
+            assert!(extent.offset_bytes + extent.length_bytes <= file.room_bytes);
+            (file.base_bytes + extent.offset_bytes, extent.length_bytes)
+        };
+        Ok(numbered.iter().enumerate().map(part).collect())
+    }
+
+    #[test]
+    fn a_share_is_a_share_of_the_drive() {
+        for name in ["", "filename=/dev/x\n"] {
+            let one = |options: &str| parts(&format!("{name}{options}")).unwrap();
+            assert_eq!(one("size=50%"), [(0, GIB / 2)]);
+            assert_eq!(one("size=25%\noffset=50%"), [(GIB / 2, GIB / 4)]);
+        }
+    }
+
+    #[test]
+    fn shares_of_processes_lie_one_behind_the_other() {
+        let half = GIB / 2;
+        assert_eq!(
+            parts("size=50%\nnumjobs=2").unwrap(),
+            [(0, half), (half, half)]
+        );
+        assert!(parts("size=50%\nnumjobs=3").is_err());
     }
 }

@@ -15,6 +15,7 @@ mod fit;
 mod lock;
 mod machine;
 mod min_rate;
+mod named;
 mod plan;
 mod process;
 mod recorder;
@@ -30,6 +31,7 @@ mod world;
 
 pub use disk::disk_stats;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
+pub use named::{find_drive, find_machine};
 pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;
 pub use setup::{SchedulerChoice, Setup, SetupError, check_job};

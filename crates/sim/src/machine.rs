@@ -374,6 +374,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_machine_parses() {
@@ -458,6 +459,29 @@ mod tests {
         for (text, expected) in cases {
             let error = Machine::parse("m.toml", text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_description_makes_it_panic(
+            name in 0..5usize,
+            edits in proptest::collection::vec((0..200usize, "[-a-z0-9.\"\\[\\]{}=, ]{0,24}"), 1..4),
+        ) {
+            let names: Vec<&str> = Machine::names().collect();
+            let text = Machine::text(names[name % names.len()]).expect("listed");
+            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+            for (at, other) in edits {
+                let at = at % lines.len();
+                let key = lines[at].split_once(" = ").map(|(key, _)| key.to_string());
+                lines[at] = match key {
+                    Some(key) => format!("{key} = {other}"),
+                    None => other,
+                };
+            }
+            if let Err(error) = Machine::parse("m.toml", &lines.join("\n")) {
+                prop_assert!(error.to_string().starts_with("m.toml:"), "{}", error);
+            }
         }
     }
 }

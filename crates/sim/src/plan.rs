@@ -77,8 +77,12 @@ impl Plan {
             job: spec.name.clone(),
             problem,
         };
-        let layout =
+        let mut layout =
             Layout::new(spec, process.number, &seeds, &sizes).map_err(|e| fault(e.to_string()))?;
+        // Behind its room lies another file.
+        for (extent, file) in layout.files.iter_mut().zip(files) {
+            extent.file_bytes = file.room_bytes;
+        }
         let offsets =
             OffsetGenerator::new(spec, &layout, &seeds).map_err(|e| fault(e.to_string()))?;
         Ok(Plan {

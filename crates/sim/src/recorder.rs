@@ -43,6 +43,7 @@ impl Recorder {
             options: spec.options.clone(),
             iodepth: spec.io_depth,
             percentiles: spec.percentiles.clone(),
+            percentiles_of: spec.percentiles_of(),
             setup: JobSetup {
                 rw: spec.pattern.name().to_string(),
                 block_bytes: Direction::ALL.map(blocks),

@@ -1,5 +1,6 @@
 //! Runs a job on a modelled machine, in virtual time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, SECTOR_SIZE, SubmitterId};
@@ -7,7 +8,7 @@ use blklab_stats::{
     DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
 };
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
-use blklab_workload::generate::{cgroups, due_weights, processes};
+use blklab_workload::generate::{Process as Numbered, cgroups, due_weights, processes};
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::cost::StepCosts;
@@ -53,7 +54,7 @@ struct Pending {
     /// All processes before this one must have ended (`stonewall`).
     after: Option<usize>,
     /// All processes of this job must have ended (`wait_for`).
-    job: Option<String>,
+    awaited: Option<Range<usize>>,
     delay: Nanos,
 }
 
@@ -124,7 +125,7 @@ impl Sim {
             pending.push(Pending {
                 pid,
                 after: (wall > 0).then_some(wall),
-                job: spec.wait_for.clone(),
+                awaited: spec.wait_for.map(|job| pids_of(job, &numbered)),
                 delay: plan.start_delay(),
             });
             let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
@@ -198,19 +199,10 @@ impl Sim {
     }
 
     fn may_start(&self, pending: &Pending) -> bool {
-        let all_over = |mut some: std::slice::Iter<'_, Process>| some.all(Process::is_over);
-        if let Some(wall) = pending.after
-            && !all_over(self.processes[..wall].iter())
-        {
-            return false;
-        }
-        match &pending.job {
-            Some(job) => {
-                let same = |p: &&Process| p.spec.name == *job;
-                self.processes.iter().filter(same).all(Process::is_over)
-            }
-            None => true,
-        }
+        let all_over =
+            |some: &Range<usize>| self.processes[some.clone()].iter().all(Process::is_over);
+        let wall = pending.after.map(|wall| 0..wall);
+        wall.iter().chain(&pending.awaited).all(all_over)
     }
 
     /// Lets time pass to the next event and everything happen that happens
@@ -655,7 +647,7 @@ impl Sim {
 fn ramp_end(pending: &[Pending], processes: &[Process]) -> Nanos {
     let at_once = pending
         .iter()
-        .filter(|p| p.after.is_none() && p.job.is_none());
+        .filter(|p| p.after.is_none() && p.awaited.is_none());
     let ramps = at_once.map(|p| (p.delay, Nanos::from_micros(processes[p.pid].spec.ramp_us)));
     let has_ramp = ramps.clone().any(|(_, ramp)| ramp > Nanos::ZERO);
     let last = ramps.map(|(delay, ramp)| delay + ramp).max();
@@ -680,6 +672,12 @@ fn cgroup_of(spec: &JobSpec, groups: &[(String, Option<u32>)]) -> CgroupId {
     let name = spec.cgroup.as_ref();
     let at = name.and_then(|name| groups.iter().position(|(known, _)| known == name));
     at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
+}
+
+/// The processes of a job, which are numbered one behind the other.
+fn pids_of(job: usize, numbered: &[Numbered]) -> Range<usize> {
+    let first = numbered.partition_point(|n| n.job < job);
+    first..numbered.partition_point(|n| n.job <= job)
 }
 
 /// The CPUs that a process may run on, of those that there are: all of them if

@@ -104,3 +104,30 @@ fn a_trace_without_ends_is_refused_where_they_are_needed() {
     assert!(error.contains("does not tell when I/Os ended"), "{error}");
     assert!(replayed("disksim.trace", text, ReplayMode::Closed { depth: 1 }).is_ok());
 }
+
+#[test]
+fn a_trace_longer_than_the_models_count_is_refused_with_its_line() {
+    let two = |last_s: u64| format!("0 0 0 8 1\n{last_s}000000000 0 8 8 1\n");
+    let open = |last_s: u64, speed: f64| {
+        let name = format!("long-{last_s}-{speed}.trace");
+        replayed(&name, &two(last_s), ReplayMode::Open { speed })
+    };
+    // Everything is replayed, to the end of the range.
+    for (last_s, speed) in [(1_000_000_000, 1.0), (1_000_000, 0.001)] {
+        let done = open(last_s, speed).unwrap();
+        assert_eq!(done.elapsed_ns, 1_000_000_000_000_000_000 + SERVICE_NS);
+        assert_eq!(done.jobs[0].read.ios + done.jobs[0].write.ios, 2);
+    }
+    for (last_s, speed, most) in [
+        (4_000_000_000, 1.0, "at most 1000000000 s"),
+        (18_446_745, 0.001, "at most 1000000 s"),
+    ] {
+        let error = open(last_s, speed).unwrap_err();
+        assert!(error.contains(".trace:2: "), "{error}");
+        assert!(error.contains(most), "{error}");
+    }
+    // Where times are ignored they may be whatever they are.
+    let closed = ReplayMode::Closed { depth: 1 };
+    let done = replayed("long-closed.trace", &two(4_000_000_000), closed).unwrap();
+    assert_eq!(done.elapsed_ns, 2 * SERVICE_NS);
+}

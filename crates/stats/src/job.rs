@@ -3,6 +3,36 @@
 use crate::buckets::{BatchBuckets, DepthBuckets};
 use crate::histogram::Histogram;
 use crate::sample::Sample;
+
+/// fio's percentiles where nobody lists others, in percent (`percentile_list`).
+pub const DEFAULT_PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+/// Of which latencies percentiles are shown: `slat_percentiles`,
+/// `clat_percentiles` and `lat_percentiles`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyPercentiles {
+    /// Of the time until submission.
+    pub slat: bool,
+    /// Of the time from submission to completion.
+    pub clat: bool,
+    /// Of both together.
+    pub lat: bool,
+}
+
+impl Default for LatencyPercentiles {
+    /// fio's own: completion latency alone.
+    fn default() -> LatencyPercentiles {
+        LatencyPercentiles {
+            slat: false,
+            clat: true,
+            lat: false,
+        }
+    }
+}
+
 /// What fio reports of a job.
 #[derive(Clone, Debug, Default)]
 pub struct JobResults {
@@ -46,6 +76,8 @@ pub struct JobResults {
     pub iodepth: u32,
     /// `percentile_list` as given or fio's default.
     pub percentiles: Vec<f64>,
+    /// Of which latencies they are shown.
+    pub percentiles_of: LatencyPercentiles,
     /// `latency_target` and friends: the target in nanoseconds, zero for none.
     pub latency_target_ns: u64,
     /// What fio's first line on a job tells; no line where `rw` is empty.

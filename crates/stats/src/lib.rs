@@ -21,7 +21,10 @@ pub use estimate::{Estimate, Significance, student_t95};
 pub use fairness::jain_index;
 pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};
-pub use job::{CpuStats, DirResults, GroupResults, JobResults, JobSetup, ProcessResults};
+pub use job::{
+    CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
+    LatencyPercentiles, ProcessResults,
+};
 pub use queue::{Counter, HwQueueStats, QueueStats, RequestKind, RequestStats, SchedulerStats};
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;

@@ -10,7 +10,9 @@ use blklab_blk::{
     Bio, BioEnd, BioFlags, IoClass, IoPrio, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
 use blklab_device::DriveSpec;
-use blklab_stats::{GroupResults, JobResults, JobSetup, Results, Window, World};
+use blklab_stats::{
+    DEFAULT_PERCENTILES, GroupResults, JobResults, JobSetup, Results, Window, World,
+};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, TraceRecord};
@@ -63,12 +65,8 @@ pub struct ReplaySetup<'a> {
     pub power_loss_at: Option<Nanos>,
 }
 
-/// fio's default `bwavgtime`, `percentile_list`.
+/// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
-const PERCENTILES: [f64; 17] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
-    99.99,
-];
 
 /// Replays a trace once.
 ///
@@ -127,7 +125,7 @@ impl<'a> Replay<'a> {
             name: setup.trace.to_string(),
             members: 1,
             iodepth: depth,
-            percentiles: PERCENTILES.to_vec(),
+            percentiles: DEFAULT_PERCENTILES.to_vec(),
             setup: JobSetup {
                 rw: "rw".to_string(),
                 ioengine: "replay".to_string(),

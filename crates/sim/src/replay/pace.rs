@@ -29,7 +29,7 @@ impl Pace {
     pub(super) fn new(mode: ReplayMode, reader: Reader, file: &str) -> Result<Pace, SetupError> {
         let mut pace = match mode {
             ReplayMode::Open { speed } => Pace::Timed {
-                reader,
+                reader: reader.within(longest_trace_ns(speed)),
                 speed,
                 next: None,
             },
@@ -98,6 +98,15 @@ impl Pace {
             Pace::Scripts(scripts) => scripts.notes(),
         }
     }
+}
+
+/// How long a replay may last, in nanoseconds: the models' clocks count up to
+/// twice that, and what is under way at the end needs time too.
+const LONGEST_NS: u64 = 1_000_000_000 * 1_000_000_000;
+
+/// The longest trace that at this speed takes no more than that.
+fn longest_trace_ns(speed: f64) -> u64 {
+    (LONGEST_NS as f64 * speed) as u64
 }
 
 /// A time of the trace at another speed.

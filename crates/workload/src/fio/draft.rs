@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use blklab_stats::DEFAULT_PERCENTILES;
+
 use super::error::{Fault, Position};
 use super::spec::*;
 use super::table::{self, OptionInfo};
@@ -21,6 +23,8 @@ pub(crate) struct Draft {
     pub block_range: ByDirection<Option<(u64, u64)>>,
     /// `blockalign`.
     pub align_bytes: ByDirection<Option<u64>>,
+    /// `wait_for`, by name; the jobs it may name are known only once all are read.
+    pub wait_for: Option<String>,
     /// Settings of the engine's own.
     pub engine: EngineDraft,
 }
@@ -35,15 +39,9 @@ pub(crate) struct EngineDraft {
     pub command_split: String,
     pub polled: bool,
     pub submission_thread: bool,
-    pub submission_thread_cpu: Option<u32>,
     pub nowait: bool,
     pub force_async_every: u32,
 }
-
-const PERCENTILES: [f64; 17] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
-    99.99,
-];
 
 impl Draft {
     /// fio's defaults.
@@ -54,6 +52,7 @@ impl Draft {
             block_bytes: ByDirection::all(4096),
             block_range: ByDirection::default(),
             align_bytes: ByDirection::default(),
+            wait_for: None,
             engine: EngineDraft::default(),
         }
     }
@@ -106,7 +105,6 @@ impl Draft {
                 return;
             }
             "time_based" => &mut spec.time_based,
-            "replay_no_stall" => &mut spec.replay_no_stall,
             "rate_ignore_thinktime" => &mut spec.think.rate_ignores,
             "end_fsync" => &mut spec.end_fsync,
             "fsync_on_close" => &mut spec.fsync_on_close,
@@ -160,7 +158,6 @@ impl Draft {
             "prioclass" => self.priority().class = n as u8,
             "cgroup_weight" => spec.cgroup_weight = Some(n),
             "cpumask" => spec.cpus = cpus::from_mask(n),
-            "sqthread_poll_cpu" => engine.submission_thread_cpu = Some(n),
             "force_async" => engine.force_async_every = n,
             _ => {
                 if let Some(field) = self.count(name) {
@@ -180,7 +177,6 @@ impl Draft {
             "iodepth_batch_complete_max" => &mut spec.batch_complete_max,
             "iodepth_low" => &mut spec.io_depth_low,
             "nrfiles" => &mut spec.file_count,
-            "openfiles" => &mut spec.open_files,
             "fsync" => &mut spec.fsync_every,
             "fdatasync" => &mut spec.fdatasync_every,
             "loops" => &mut spec.loops,
@@ -252,7 +248,7 @@ impl Draft {
         match name {
             "description" => spec.description = Some(text.to_string()),
             "name" => spec.name = text.to_string(),
-            "wait_for" => spec.wait_for = Some(text.to_string()),
+            "wait_for" => self.wait_for = Some(text.to_string()),
             "filename" => self.add_files(text)?,
             "directory" => spec.directories = filenames::split(text),
             "filename_format" => spec.filename_format = text.to_string(),
@@ -498,7 +494,6 @@ fn default_spec(position: Position) -> JobSpec {
         directories: Vec::new(),
         filename_format: "$jobname.$jobnum.$filenum".to_string(),
         file_count: 1,
-        open_files: 0,
         file_service: FileService::default(),
         file_service_count: 1,
         file_size_bytes: None,
@@ -543,7 +538,6 @@ fn default_spec(position: Position) -> JobSpec {
         fsync_on_close: false,
         polled: false,
         submission_thread: false,
-        submission_thread_cpu: None,
         nowait: false,
         force_async_every: 0,
         rate_bytes: ByDirection::default(),
@@ -571,7 +565,7 @@ fn default_spec(position: Position) -> JobSpec {
         cgroup_weight: None,
         cpus: Vec::new(),
         cpus_split: false,
-        percentiles: PERCENTILES.to_vec(),
+        percentiles: DEFAULT_PERCENTILES.to_vec(),
         clat_percentiles: true,
         lat_percentiles: false,
         slat_percentiles: false,
@@ -584,7 +578,6 @@ fn default_spec(position: Position) -> JobSpec {
         iops_window_ms: 500,
         io_scheduler: None,
         read_iolog: None,
-        replay_no_stall: false,
         kb_base: 1024,
     }
 }

@@ -1,6 +1,8 @@
 //! From options as given to a job that can run: what fio adjusts so that
 //! options fit one another, and what it refuses.
 
+use blklab_blk::SECTOR_SIZE;
+
 use super::draft::Draft;
 use super::error::{Fault, JobError};
 use super::spec::*;
@@ -70,9 +72,6 @@ fn fit_files(draft: &mut Draft) {
     if !spec.files.is_empty() {
         spec.file_count = spec.file_count.min(spec.files.len() as u32);
     }
-    if spec.open_files == 0 || spec.open_files > spec.file_count {
-        spec.open_files = spec.file_count;
-    }
 }
 
 /// fio's `ioprio_value` and `fio_cmdprio_init`.
@@ -125,7 +124,6 @@ fn fit_rest(draft: &mut Draft) -> Remarks {
     let engine = &draft.engine;
     spec.polled = engine.polled;
     spec.submission_thread = engine.submission_thread;
-    spec.submission_thread_cpu = engine.submission_thread_cpu;
     spec.nowait = engine.nowait;
     spec.force_async_every = engine.force_async_every;
     spec.direct |= spec.atomic;
@@ -143,18 +141,10 @@ fn fit_rest(draft: &mut Draft) -> Remarks {
     }
 }
 
-fn smallest_block(spec: &JobSpec) -> u64 {
-    Direction::ALL
-        .into_iter()
-        .map(|direction| spec.block_sizes[direction].min_bytes)
-        .min()
-        .unwrap_or(0)
-}
-
 fn check_sizes(draft: &Draft) -> Result<(), JobError> {
     let spec = &draft.spec;
     if let Some(Extent::Bytes(size)) = spec.size {
-        let block = smallest_block(spec);
+        let block = spec.smallest_block();
         if size < block {
             return Err(refuse(
                 draft,
@@ -168,7 +158,7 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
         if spec.pattern.does(direction) {
             check_sectors(draft, &spec.block_sizes[direction])?;
             let align = spec.align_bytes[direction];
-            if !align.is_multiple_of(SECTOR_BYTES) {
+            if !align.is_multiple_of(SECTOR_SIZE) {
                 return Err(not_sectors(draft, "ba", align));
             }
         }
@@ -178,7 +168,7 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
             draft,
             "bs_unaligned",
             Fault::new(
-                "blocks that are not whole sectors need the page cache, which is not modelled yet",
+                "blocks that are not whole sectors need the page cache, which is not modelled",
             )
             .help("leave it out"),
         ));
@@ -193,14 +183,12 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
         ("offset_increment", bytes_of(spec.offset_increment)),
         ("offset_align", spec.offset_align_bytes),
     ] {
-        if !bytes.is_multiple_of(SECTOR_BYTES) {
+        if !bytes.is_multiple_of(SECTOR_SIZE) {
             return Err(not_sectors(draft, option, bytes));
         }
     }
     Ok(())
 }
-
-const SECTOR_BYTES: u64 = 512;
 
 /// `bytes`, which `option` gave, are not whole sectors.
 fn not_sectors(draft: &Draft, option: &str, bytes: u64) -> JobError {
@@ -221,7 +209,7 @@ fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
         .find(|option| draft.given.contains(option))
         .unwrap_or("bs");
     for bytes in all {
-        if !bytes.is_multiple_of(SECTOR_BYTES) {
+        if !bytes.is_multiple_of(SECTOR_SIZE) {
             return Err(not_sectors(draft, option, bytes));
         }
         if u32::try_from(bytes).is_err() {
@@ -290,7 +278,7 @@ fn check_zones(draft: &Draft) -> Result<(), JobError> {
             return Err(refuse(
                 draft,
                 option,
-                Fault::new("zones are not modelled yet").help("bytes or percent"),
+                Fault::new("zones are not modelled").help("bytes or percent"),
             ));
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Loader<'a> {
     global: Draft,
     global_options: Vec<(String, String)>,
     jobs: Vec<JobSpec>,
+    /// Jobs with `wait_for`, by their index, and whom they name.
+    waiting: Vec<(usize, String)>,
     files: u32,
     group: u32,
     jobs_in_group: u32,
@@ -56,6 +58,7 @@ impl<'a> Loader<'a> {
             global: Draft::new(nowhere()),
             global_options: Vec::new(),
             jobs: Vec::new(),
+            waiting: Vec::new(),
             files: 0,
             group: 0,
             jobs_in_group: 0,
@@ -113,7 +116,6 @@ impl<'a> Loader<'a> {
         draft.spec.position = section.position.clone();
         draft.spec.stonewall |= stonewall;
         draft.spec.options = self.apply(&mut draft, &section.entries, from_file)?;
-        self.check_wait_for(&draft)?;
         if self.read_only && draft.spec.pattern != Pattern::Read {
             let writes = [Direction::Write, Direction::Trim]
                 .into_iter()
@@ -125,6 +127,9 @@ impl<'a> Loader<'a> {
                     Fault::new("the job writes, and --readonly is given").help("leave one out"),
                 ));
             }
+        }
+        if let Some(awaited) = draft.wait_for.take() {
+            self.waiting.push((self.jobs.len(), awaited));
         }
         let (mut spec, remarks) = finish::finish(draft)?;
         self.remark(&spec, remarks);
@@ -212,28 +217,28 @@ impl<'a> Loader<'a> {
         Ok((info.name.to_string(), value.unwrap_or_default().to_string()))
     }
 
-    fn check_wait_for(&self, draft: &Draft) -> Result<(), JobError> {
-        let Some(awaited) = &draft.spec.wait_for else {
-            return Ok(());
-        };
-        let refuse = |fault| Err(refuse(draft, "wait_for", fault));
-        if *awaited == draft.spec.section {
+    /// The job that job `index` waits for. Only one before it, and only one of
+    /// that name among all: fio would wait for itself, or for what waits for it.
+    fn awaited(&self, index: usize, awaited: &str) -> Result<usize, JobError> {
+        let spec = &self.jobs[index];
+        let refuse = |fault| Err(spec.refuse(&["wait_for"], fault));
+        let named = |job: &JobSpec| job.name == awaited;
+        if self.jobs.iter().filter(|job| named(job)).count() > 1 {
+            let fault = Fault::new("several jobs have this name");
+            return refuse(fault.help("give them different names"));
+        }
+        if awaited == spec.section || awaited == spec.name {
             return refuse(Fault::new("a job cannot wait for itself"));
         }
-        let names = || self.jobs.iter().map(|job| job.name.as_str());
-        match names().filter(|name| name == awaited).count() {
-            1 => Ok(()),
-            0 => {
-                let mut help = "name a job that comes before this one".to_string();
-                if let Some(close) = nearest(awaited, names()) {
-                    help.push_str(&format!("; did you mean {close}?"));
-                }
-                refuse(Fault::new("no such job so far").help(help))
-            }
-            _ => {
-                refuse(Fault::new("several jobs have this name").help("give them different names"))
-            }
+        if let Some(at) = self.jobs[..index].iter().position(named) {
+            return Ok(at);
         }
+        let mut help = "name a job that comes before this one".to_string();
+        let before = self.jobs[..index].iter().map(|job| job.name.as_str());
+        if let Some(close) = nearest(awaited, before) {
+            help.push_str(&format!("; did you mean {close}?"));
+        }
+        refuse(Fault::new("no such job so far").help(help))
     }
 
     fn assign_group(&mut self, spec: &mut JobSpec) -> Result<(), JobError> {
@@ -292,6 +297,9 @@ impl<'a> Loader<'a> {
                 Fault::new("no job in it").help(help),
             ));
         }
+        for (index, awaited) in std::mem::take(&mut self.waiting) {
+            self.jobs[index].wait_for = Some(self.awaited(index, &awaited)?);
+        }
         if self.jobs.iter().any(|job| job.exit_all) {
             for job in &mut self.jobs {
                 job.exit_all = true;
@@ -310,7 +318,7 @@ impl<'a> Loader<'a> {
         let mut note = |text: String| self.notes.push(Note { job: None, text });
         if !self.buffered.is_empty() {
             note(format!(
-                "buffered I/O runs as if direct=1, the page cache is not modelled yet: {}",
+                "buffered I/O runs as if direct=1, the page cache is not modelled: {}",
                 self.buffered.join(", ")
             ));
         }

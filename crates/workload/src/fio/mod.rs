@@ -36,14 +36,19 @@ use error::Fault;
 use loader::Loader;
 use std::path::Path;
 
-/// Reads a job file; `-` is standard input.
+/// Reads a job file, and returns its text too; `-` is standard input, which can
+/// be read only once.
 ///
 /// `environment` answers for `${NAME}`, and for fio's keywords `$ncpus` and
 /// `$mb_memory`, which it is asked for with their `$`.
-pub fn parse_file(path: &Path, environment: Environment<'_>) -> Result<JobFile, JobError> {
+pub fn parse_file(
+    path: &Path,
+    environment: Environment<'_>,
+) -> Result<(JobFile, String), JobError> {
     let name = path.display().to_string();
     let text = read(&name)?;
-    parse_str(&name, &text, environment, &include_file)
+    let job = parse_str(&name, &text, environment, &include_file)?;
+    Ok((job, text))
 }
 
 /// Reads a job from text; `name` stands for the file in messages.

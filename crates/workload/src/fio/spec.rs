@@ -3,6 +3,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use blklab_stats::LatencyPercentiles;
+
 use super::error::{Fault, JobError, Note, Position};
 
 /// A whole job: the files and command line options read, in order.
@@ -494,8 +496,9 @@ pub struct JobSpec {
     pub stonewall: bool,
     /// `new_group`.
     pub new_group: bool,
-    /// `wait_for`: the job to wait for.
-    pub wait_for: Option<String>,
+    /// `wait_for`: the job to wait for, which comes before this one in
+    /// [`JobFile::jobs`].
+    pub wait_for: Option<usize>,
     /// `exitall`: end other jobs when this one ends; fio sets it for all jobs
     /// where any job has it.
     pub exit_all: bool,
@@ -513,8 +516,6 @@ pub struct JobSpec {
     pub filename_format: String,
     /// `nrfiles`, or the number of names in `filename` where that is less.
     pub file_count: u32,
-    /// `openfiles`.
-    pub open_files: u32,
     /// `file_service_type`.
     pub file_service: FileService,
     /// How many I/Os a file gets before the next one's turn
@@ -610,8 +611,6 @@ pub struct JobSpec {
     pub polled: bool,
     /// `sqthread_poll`: a kernel thread submits.
     pub submission_thread: bool,
-    /// `sqthread_poll_cpu`.
-    pub submission_thread_cpu: Option<u32>,
     /// `nowait`: `RWF_NOWAIT`.
     pub nowait: bool,
     /// `force_async`: every this many I/Os go to a worker at once; 0: none.
@@ -681,8 +680,6 @@ pub struct JobSpec {
     pub io_scheduler: Option<String>,
     /// `read_iolog`: the trace to replay.
     pub read_iolog: Option<String>,
-    /// `replay_no_stall`: replay without the trace's pauses.
-    pub replay_no_stall: bool,
     /// `kb_base`: 1024 or 1000.
     pub kb_base: u32,
 }
@@ -691,6 +688,21 @@ impl JobSpec {
     /// Where `name` was last set, and as what.
     pub fn written(&self, name: &str) -> Option<&WrittenOption> {
         self.written.iter().rev().find(|option| option.name == name)
+    }
+
+    /// Of which latencies percentiles are shown.
+    pub fn percentiles_of(&self) -> LatencyPercentiles {
+        LatencyPercentiles {
+            slat: self.slat_percentiles,
+            clat: self.clat_percentiles,
+            lat: self.lat_percentiles,
+        }
+    }
+
+    /// The smallest block of any direction, used or not: fio's `td_min_bs`.
+    pub(crate) fn smallest_block(&self) -> u64 {
+        let sizes = Direction::ALL.map(|direction| self.block_sizes[direction].min_bytes);
+        sizes.into_iter().min().unwrap_or(1).max(1)
     }
 
     /// A mistake in the first of `options` that was given, or in the job where

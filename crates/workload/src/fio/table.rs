@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
     Used,
     /// It has no meaning where no data is kept and no time is lost measuring.
     Meaningless,
-    /// It would change the I/O, and does not yet.
+    /// It would change the I/O, and that is not simulated.
     NotModelled,
 }
 
@@ -312,7 +312,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
         ]),
         Used,
     ),
-    option("openfiles", ANY, Used),
+    option("openfiles", ANY, NotModelled),
     option(
         "fallocate",
         Choice(&["none", "native", "posix", "keep", "truncate", "0", "1"]),
@@ -401,7 +401,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     option("write_iolog", Text, NotModelled),
     option("read_iolog", Text, Used),
     option("read_iolog_chunked", Flag, Meaningless),
-    option("replay_no_stall", Flag, Used),
+    option("replay_no_stall", Flag, NotModelled),
     option("replay_redirect", Text, NotModelled),
     option("replay_scale", ANY, NotModelled),
     option("replay_align", ANY, NotModelled),
@@ -656,7 +656,7 @@ pub(crate) static OPTIONS: &[OptionInfo] = &[
     engine(URING, "fixedbufs", Switch, NotModelled),
     engine(URING, "registerfiles", Switch, NotModelled),
     engine(SUBMITTED, "sqthread_poll", Switch, Used),
-    engine(URING, "sqthread_poll_cpu", ANY, Used),
+    engine(URING, "sqthread_poll_cpu", ANY, NotModelled),
     engine(
         URING,
         "nonvectored",

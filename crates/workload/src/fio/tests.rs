@@ -214,6 +214,18 @@ fn groups_and_waiting() {
     assert!(parse("[a]\nwait_for=b\n[b]\n").is_err());
     assert!(parse("[a]\nwait_for=a\n").is_err());
     assert!(parse("[a]\n[a]\n[c]\nwait_for=a\n").is_err());
+    // The one waits for itself by its other name, the other for one that waits
+    // for it behind a stonewall.
+    for wrong in [
+        "[x]\n[y]\nname=x\nwait_for=x\n",
+        "[y]\nname=x\nwait_for=x\n",
+        "[a]\n[b]\nwait_for=a\n[a]\nstonewall\n",
+    ] {
+        let error = parse(wrong).unwrap_err().to_string();
+        assert!(error.contains("wait_for="), "{wrong}: {error}");
+    }
+    let file = parse("[x]\nname=a\n[b]\nwait_for=a\n").unwrap();
+    assert_eq!(file.jobs[1].wait_for, Some(0));
 }
 
 #[test]
@@ -227,7 +239,7 @@ fn notes_list_each_option_once() {
         notes,
         [
             "b: ioengine=psync is synchronous: iodepth=4 has the effect of 1",
-            "buffered I/O runs as if direct=1, the page cache is not modelled yet: a, b",
+            "buffered I/O runs as if direct=1, the page cache is not modelled: a, b",
             "options that are not simulated and are left out: verify, write_barrier",
             "options that mean nothing in a simulation: invalidate",
         ]
@@ -315,5 +327,18 @@ fn the_command_line() {
     ] {
         let error = args(line).unwrap_err().to_string();
         assert!(error.contains(about) || about == "--rw", "{error}");
+    }
+}
+
+#[test]
+fn what_nothing_reads_is_told_as_not_simulated() {
+    let file =
+        parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nopenfiles=2\nreplay_no_stall=1\n")
+            .unwrap();
+    let note = "options that are not simulated and are left out";
+    let notes = file.notes.iter().map(|note| note.text.as_str());
+    let told: String = notes.filter(|text| text.starts_with(note)).collect();
+    for option in ["sqthread_poll_cpu", "openfiles", "replay_no_stall"] {
+        assert!(told.contains(option), "{option}: {told}");
     }
 }

@@ -1,7 +1,7 @@
 //! Where in its files a process works: fio's `setup_files`.
 
 use super::seeds::{Seeds, Stream};
-use crate::fio::{Direction, Extent, JobSpec};
+use crate::fio::{Extent, JobSpec};
 
 /// The part of one file that a process works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Layout {
         file_bytes: &[u64],
     ) -> Result<Layout, LayoutError> {
         let job = || spec.name.clone();
-        let block = smallest_block(spec);
+        let block = spec.smallest_block();
         let count = file_bytes.len() as u64;
         if count == 0 {
             return Err(LayoutError::NoFile { job: job() });
@@ -164,15 +164,13 @@ impl Layout {
     }
 }
 
-/// The smallest block of the directions the job uses.
-pub(crate) fn smallest_block(spec: &JobSpec) -> u64 {
-    Direction::ALL
-        .into_iter()
-        .filter(|direction| spec.pattern.does(*direction))
-        .map(|direction| spec.block_sizes[direction].min_bytes)
-        .min()
-        .unwrap_or(1)
-        .max(1)
+/// Where in a file as large as its drive a process ends whose `size` is a share
+/// of it.
+pub fn share_end(spec: &JobSpec, process: u32, drive_bytes: u64, percent: u32) -> u64 {
+    let start = start(spec, process, drive_bytes, spec.smallest_block());
+    start
+        .saturating_add(share(drive_bytes, percent))
+        .min(drive_bytes)
 }
 
 fn share(bytes: u64, percent: u32) -> u64 {
@@ -234,6 +232,10 @@ mod tests {
         // 10 % of 1 GiB is not a multiple of 4096.
         assert_eq!(one("offset=10%\nsize=4k", 0).0, 107_376_640);
         assert_eq!(one("offset=10%\noffset_align=1m\nsize=4k", 0).0, 103 << 20);
+        // fio's smallest block is that of all directions, used or not: reads have
+        // 4 KiB here. fio 3.33 begins there in a file of 64 MiB.
+        let written = layout("rw=write\nbs=4k,64k\noffset=10%", 0, &[64 << 20]).unwrap();
+        assert_eq!(written.files[0].offset_bytes, 6_713_344);
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod visits;
 mod weights;
 mod zones;
 
-pub use layout::{FileExtent, Layout, LayoutError};
+pub use layout::{FileExtent, Layout, LayoutError, share_end};
 pub use offsets::{Io, OffsetGenerator};
 pub use pacing::Pacing;
 pub use priority::CommandPriorities;

@@ -1,6 +1,6 @@
 //! What a job says about offsets, looked up once.
 
-use super::layout::{FileExtent, smallest_block};
+use super::layout::FileExtent;
 use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer};
 
 /// What the job says, as far as offsets go.
@@ -31,7 +31,7 @@ impl Rules {
             align: ByDirection::from_fn(|direction| spec.align_bytes[direction].max(1)),
             min: ByDirection::from_fn(|direction| spec.block_sizes[direction].min_bytes.max(1)),
             sizes_by_randomness: spec.sizes_by_randomness,
-            unit: smallest_block(spec),
+            unit: spec.smallest_block(),
             time_based: spec.time_based,
             one_file: files == 1,
         }

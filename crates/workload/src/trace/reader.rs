@@ -161,6 +161,10 @@ pub struct Reader {
     /// The trace's own time of its first record.
     start_ns: Option<u64>,
     last_ns: u64,
+    /// The earliest and the latest time read so far, as the trace counts.
+    read_ns: Option<(u64, u64)>,
+    /// How much later than the first record others may be.
+    span_max_ns: u64,
     moved: u64,
     skipped: BTreeMap<&'static str, u64>,
 }
@@ -211,6 +215,8 @@ impl Reader {
             ended: false,
             start_ns: None,
             last_ns: 0,
+            read_ns: None,
+            span_max_ns: u64::MAX,
             moved: 0,
             skipped: BTreeMap::new(),
         })
@@ -220,6 +226,14 @@ impl Reader {
     pub fn with_ends(self) -> Reader {
         Reader {
             with_ends: true,
+            ..self
+        }
+    }
+
+    /// Refuses a record that is later than the first by more than this.
+    pub fn within(self, span_max_ns: u64) -> Reader {
+        Reader {
+            span_max_ns,
             ..self
         }
     }
@@ -282,8 +296,12 @@ impl Reader {
     fn fill_window(&mut self) -> Result<(), TraceError> {
         while !self.ended && self.window.len() < WINDOW_RECORDS {
             match self.source.next()? {
-                Parsed::Record(record) => self.hold(record.at_ns, Item::Arrival(record)),
+                Parsed::Record(record) => {
+                    self.check_span(record.at_ns)?;
+                    self.hold(record.at_ns, Item::Arrival(record));
+                }
                 Parsed::Timed(record, took_ns) => {
+                    self.check_span(record.at_ns)?;
                     self.hold(record.at_ns, Item::Arrival(record));
                     let end = IoEnd {
                         device: record.device,
@@ -300,6 +318,19 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Checks the time of the record just read against those before it.
+    fn check_span(&mut self, at_ns: u64) -> Result<(), TraceError> {
+        let (earliest, latest) = self.read_ns.unwrap_or((at_ns, at_ns));
+        let (earliest, latest) = (earliest.min(at_ns), latest.max(at_ns));
+        self.read_ns = Some((earliest, latest));
+        // What comes before the start is moved there.
+        let span_ns = latest - self.start_ns.unwrap_or(earliest).min(latest);
+        match span_ns > self.span_max_ns {
+            true => Err(self.source.too_long(&self.file, span_ns, self.span_max_ns)),
+            false => Ok(()),
+        }
     }
 
     fn hold_end(&mut self, at_ns: u64, end: IoEnd) {
@@ -360,6 +391,20 @@ impl Source {
                 let parsed = parser.parse(lines.current());
                 parsed.map_err(|fault| lines.malformed(fault))
             }
+        }
+    }
+
+    /// The record just read makes the trace so long.
+    fn too_long(&self, file: &str, span_ns: u64, span_max_ns: u64) -> TraceError {
+        let seconds = |ns: u64| ns / 1_000_000_000;
+        let found = format!("{} s from the first record to the last", seconds(span_ns));
+        let expected = format!("at most {} s", seconds(span_max_ns));
+        match self {
+            Source::Text(lines, _) => lines.malformed(Fault::new(0, "time", &found, expected)),
+            Source::Binary(_) => TraceError::Description {
+                file: file.to_owned(),
+                message: format!("time: found {found}, expected {expected}"),
+            },
         }
     }
 }
