@@ -147,6 +147,33 @@ fn results_go_whole_or_not_at_all() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_link_stays_and_rights_are_kept() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let place = Place::new();
+    place.file("ok.fio", MIXED).file("private", "old");
+    let rights = |name: &str| {
+        let found = place.path(name).metadata().expect("is there");
+        found.permissions().mode() & 0o777
+    };
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(place.path("private"), private).expect("one's own file");
+    symlink("private", place.path("link")).expect("a link");
+    symlink("new", place.path("dangling")).expect("a link");
+    for name in ["link", "dangling"] {
+        place.blklab(&["run", "ok.fio", "--output", name]).ok();
+        let kind = place.path(name).symlink_metadata().expect("is there");
+        assert!(kind.is_symlink(), "{name}");
+    }
+    assert_eq!(rights("private"), 0o600);
+    let written = std::fs::read_to_string(place.path("private")).expect("is there");
+    assert!(written.contains("IOPS="), "{written}");
+    // A file made by us has what any new file has.
+    place.file("plain", "");
+    assert_eq!(rights("new"), rights("plain"));
+}
+
+#[test]
 fn a_folder_is_no_file_to_write() {
     let place = Place::new();
     place.file("ok.fio", MIXED);
@@ -233,6 +260,79 @@ fn what_would_have_no_effect_is_refused() {
     let serve = ["serve", "--socket", &socket, "--memory", "1M"];
     let serve = [&serve[..], &["--nr-requests", "1"]].concat();
     says(&refused(&place, &serve), &["nr_requests", "not 1"]);
+}
+
+#[test]
+fn an_export_is_described_in_the_file_or_by_options() {
+    let place = Place::new();
+    place.file("s.toml", "[[export]]\nmemory = '1M'\n");
+    for option in [
+        &["--read-only"][..],
+        &["--nr-requests", "3"],
+        &["--name", "foo"],
+        &["--description", "foo"],
+        &["--set", "zz=1"],
+        &["--scheduler", "bfq"],
+        &["--depth", "3"],
+        &["--drive", "nvme"],
+        &["--seed", "3"],
+        &["--threads", "3"],
+        &["--memory", "1M"],
+        &["--null", "1M"],
+        &["--file", "x"],
+        &["--nbd", "nbd://x/"],
+    ] {
+        let socket = place.path("b.sock").to_string_lossy().into_owned();
+        let serve = ["serve", "s.toml", "--socket", &socket];
+        let done = place.blklab(&[&serve[..], option].concat());
+        assert_eq!(done.status, 2, "{option:?}: {}", done.err);
+        says(&done.err, &[option[0], "FILE.toml"]);
+    }
+}
+
+#[test]
+fn counts_have_ranges() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    for (option, value) in [
+        ("--repeats", "0"),
+        ("--repeats", "18446744073709551615"),
+        ("--repeats", "1000000000000"),
+        ("--threads", "0"),
+        ("--threads", "100000000"),
+    ] {
+        let done = place.blklab(&["compare", "ok.fio", option, value]);
+        assert_eq!(done.status, 2, "{option} {value}: {}", done.err);
+        says(&done.err, &[option, value, "is not in 1..="]);
+    }
+}
+
+#[test]
+fn a_real_machine_is_given_nothing_of_a_simulation() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    for (option, value) in [
+        ("--drive", "nvme"),
+        ("--seed", "1"),
+        ("--machine", "generic-8"),
+        ("--depth", "32"),
+        ("--replay", "open"),
+        ("--speed", "1"),
+        ("--timeline-start", "1ms"),
+        ("--timeline-length", "1ms"),
+    ] {
+        let world = |world: &str| {
+            let mut args = vec!["compare", "ok.fio", "--world", world, option, value];
+            if world == "host" {
+                args.extend(["--device", "/dev/nothing"]);
+            }
+            refused(&place, &args)
+        };
+        says(&world("host"), &[option]);
+        if !["--drive", "--seed"].contains(&option) {
+            says(&world("serve"), &[option]);
+        }
+    }
 }
 
 #[test]

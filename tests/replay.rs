@@ -92,6 +92,8 @@ fn mistakes_are_told() {
     let place = Place::new();
     place.file("load.trace", &tracefs_text());
     place.file("disksim.trace", "0 0 0 8 1\n1000 0 8 8 1\n");
+    place.file("long.trace", "0 0 0 8 1\n4000000000000000000 0 8 8 1\n");
+    place.file("month.trace", "0 0 0 8 1\n18446745000000000 0 8 8 1\n");
     place.file("job.fio", "[a]\nrw=read\n");
     place.file("cut.blktrace.0", "\u{7}taexx");
     for (args, word) in [
@@ -108,6 +110,8 @@ fn mistakes_are_told() {
             &["disksim.trace", "--timing", "dependencies"][..],
             "does not tell when I/Os ended",
         ),
+        (&["long.trace"][..], "long.trace:2: "),
+        (&["month.trace", "--speed", "0.001"][..], "month.trace:2: "),
         (&["load.trace", "--schedulers", "cfqq"][..], "cfq"),
     ] {
         let mut all = vec!["replay"];

@@ -458,3 +458,33 @@ fn a_job_may_name_its_scheduler() {
     let out = place.blklab(&compare).ok().out;
     assert!(out.contains("ioscheduler=bfq is left out"), "{out}");
 }
+
+#[test]
+fn percentiles_are_those_that_the_job_asks_for() {
+    let place = Place::new();
+    let text = MIXED.replace(
+        "[global]",
+        "[global]\nlat_percentiles=1\nclat_percentiles=0",
+    );
+    place.file("lat.fio", &text);
+    let json = place.json(&["run", "lat.fio"]);
+    let read = &json["jobs"][0]["read"];
+    assert!(read["lat_ns"]["percentile"]["99.000000"].as_u64() > Some(0));
+    assert!(read["clat_ns"]["percentile"].is_null());
+    let text = place.blklab(&["run", "lat.fio"]).ok().out;
+    assert!(text.contains("    lat percentiles ("), "{text}");
+    assert!(!text.contains("clat percentiles ("), "{text}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_page_has_the_job_that_came_by_standard_input() {
+    let place = Place::new();
+    place.file("job.fio", &format!("# this very job\n{MIXED}"));
+    let command = "\"$0\" run - --html x.html < job.fio";
+    let program = env!("CARGO_BIN_EXE_blklab");
+    let shell = std::path::Path::new("sh");
+    place.run(shell, &["-c", command, program]).ok();
+    let page = std::fs::read_to_string(place.path("x.html")).expect("a page");
+    assert!(page.contains("# this very job"));
+}

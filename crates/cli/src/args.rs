@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
@@ -123,13 +124,14 @@ pub(crate) const DEFAULT_MACHINE: &str = "generic-8";
 #[derive(Args)]
 pub(crate) struct ModelArgs {
     /// The kind of drive that every filename is: a name from `blklab list
-    /// drives`, or a file
-    #[arg(long, default_value = "nvme", value_name = "NAME|FILE")]
-    pub(crate) drive: String,
+    /// drives`, or a file [default: nvme]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: Option<String>,
 
-    /// The host: a name from `blklab list machines`, or a file
-    #[arg(long, default_value = DEFAULT_MACHINE, value_name = "NAME|FILE")]
-    pub(crate) machine: String,
+    /// The host: a name from `blklab list machines`, or a file [default:
+    /// generic-8]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) machine: Option<String>,
 
     /// A scheduler's tunable, such as mq-deadline.fifo_batch=1; repeat for more
     #[arg(long = "set", value_name = "SCHEDULER.TUNABLE=VALUE")]
@@ -147,14 +149,34 @@ pub(crate) struct ModelArgs {
     pub(crate) nomerges: Option<u8>,
 
     /// Decides everything left to chance; the same seed repeats a run exactly
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// [default: 1]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
 
     /// Cut the drives' power at this time of the run and give it back at once;
     /// requests in a drive then end with EIO, and jobs go on after that only
     /// with continue_on_error
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) power_loss_at: Option<u64>,
+}
+
+// What may be given is kept apart from what holds where nothing is: on a real
+// machine these options are refused.
+impl ModelArgs {
+    /// The drive's name or file.
+    pub(crate) fn drive(&self) -> &str {
+        self.drive.as_deref().unwrap_or("nvme")
+    }
+
+    /// The machine's name or file.
+    pub(crate) fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(DEFAULT_MACHINE)
+    }
+
+    /// The seed.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
 }
 
 /// When a trace's I/Os arrive.
@@ -196,6 +218,11 @@ pub(crate) struct CompareArgs {
     pub(crate) host: HostArgs,
 }
 
+/// All repeats are kept for the comparison.
+const REPEATS_MAX: u64 = 10_000;
+/// More than any processor runs at once.
+const THREADS_MAX: u64 = 1024;
+
 /// What is compared, and what is made of it.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
@@ -207,11 +234,13 @@ pub(crate) struct SweepArgs {
 
     /// Runs of each scheduler; if not given 5, each with a seed of its own, or
     /// 3 on a host
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=REPEATS_MAX))]
     pub(crate) repeats: Option<usize>,
 
     /// Threads to run on; one a processor if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
     pub(crate) threads: Option<usize>,
 
     /// What to print

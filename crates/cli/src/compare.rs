@@ -99,12 +99,9 @@ fn simulated(
         Some(names) => names.clone(),
         None => SCHEDULERS.map(String::from).to_vec(),
     };
-    let (machine, machine_text) = inputs::machine(&models.machine)?;
-    let (drive, drive_text) = inputs::drive(&models.drive)?;
+    let (machine, machine_text) = inputs::machine(models.machine())?;
+    let (drive, drive_text) = inputs::drive(models.drive())?;
     let schedulers = inputs::schedulers(&names, models)?;
-    if repeats == 0 {
-        return Err(Failure::mistake("--repeats 0: at least one run is needed"));
-    }
     let mode = replay_mode(pace)?;
     let work = find(&machine)?;
     let record = sweep
@@ -113,9 +110,11 @@ fn simulated(
     if let Work::Job { .. } = work {
         refuse_pace(pace)?;
     }
-    set_threads(sweep.threads)?;
+    if let Some(threads) = sweep.threads {
+        blklab_sim::set_threads(threads).map_err(Failure::Broken)?;
+    }
     let bar = progress(schedulers.len() * repeats);
-    let seed = models.seed;
+    let seed = models.seed();
     let done = || bar.inc(1);
     let power_loss_at = models.power_loss_at.map(Nanos);
     let runs = match &work {
@@ -140,7 +139,7 @@ fn simulated(
                     drive: &drive,
                     scheduler,
                     seed,
-                    record: record.filter(|_| seed == models.seed),
+                    record: record.filter(|_| seed == models.seed()),
                     power_loss_at,
                 })
             };
@@ -232,16 +231,6 @@ fn style(plain: bool) -> text::Style {
         width: text::Style::terminal_width().unwrap_or(120),
         colour: std::env::var_os("NO_COLOR").is_none(),
     }
-}
-
-fn set_threads(threads: Option<usize>) -> Result<(), Failure> {
-    let Some(threads) = threads else {
-        return Ok(());
-    };
-    if threads == 0 {
-        return Err(Failure::mistake("--threads 0: at least one is needed"));
-    }
-    blklab_sim::set_threads(threads).map_err(Failure::Broken)
 }
 
 /// A bar on standard error, where somebody watches that.

@@ -12,6 +12,7 @@ use crate::compare::{command_line, deliver_as, progress};
 use crate::failure::Failure;
 use crate::inputs::{self, Work};
 use crate::output;
+use crate::run::refuse_pace;
 use crate::scheduler_list::{Listed, listed};
 
 /// Repeats where the user does not say: drift shows by then, and a real drive
@@ -92,10 +93,10 @@ fn job(args: &CompareArgs) -> Result<(JobFile, String), Failure> {
             "{option} is for simulations; {instead}"
         )))
     };
-    if models.drive != "nvme" {
+    if models.drive.is_some() {
         return refuse("--drive", "--world host has --device");
     }
-    if models.seed != 1 {
+    if models.seed.is_some() {
         return refuse(
             "--seed",
             "fio draws for itself: put randseed=N into the job",
@@ -113,7 +114,7 @@ pub(crate) fn real_job(args: &CompareArgs, world: &str) -> Result<(JobFile, Stri
             "{option} is for simulations; {instead}"
         )))
     };
-    if work.models.machine != "generic-8" {
+    if work.models.machine.is_some() {
         return refuse("--machine", format!("--world {world} is this machine"));
     }
     if work.models.power_loss_at.is_some() {
@@ -128,10 +129,11 @@ pub(crate) fn real_job(args: &CompareArgs, world: &str) -> Result<(JobFile, Stri
             "in real time runs follow one another".to_string(),
         );
     }
-    if args.sweep.repeats == Some(0) {
-        return Err(Failure::mistake("--repeats 0: at least one run is needed"));
+    if let Some(option) = args.sweep.timeline.given() {
+        return refuse(option, format!("--world {world} shows no timeline"));
     }
-    let (mut machine, _) = inputs::machine(&work.models.machine)?;
+    refuse_pace(&work.pace)?;
+    let (mut machine, _) = inputs::machine(work.models.machine())?;
     machine.cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     match inputs::work(work, &machine)? {
         Work::Job { job, text } => Ok((job, text)),

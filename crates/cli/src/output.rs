@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -58,36 +58,56 @@ fn has_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file: it appears whole, or not at all.
+/// What a path leads to, through symbolic links, whether that exists or not.
+fn target(path: &Path) -> PathBuf {
+    /// As many as Linux follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = std::fs::read_link(&path) else {
+            break;
+        };
+        path = path.parent().unwrap_or(Path::new("")).join(link);
+    }
+    path
+}
+
+/// Writes a file: it appears whole, or not at all. It keeps the rights of the one
+/// that it replaces; a link stays, and what it leads to is replaced.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let broken = |e: std::io::Error| Failure::Broken(cannot_write(path, e));
+    let path = &target(path);
     has_folder(path)?;
     if path.exists() && !path.is_file() {
         // A pipe or a terminal cannot be replaced.
         return std::fs::write(path, bytes).map_err(broken);
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new()
-        .prefix(".blklab-")
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".blklab-");
+    set_usual_rights(&mut builder);
+    let mut file = builder
         .tempfile_in(folder.unwrap_or(Path::new(".")))
         .map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
     file.write_all(bytes).map_err(broken)?;
-    set_usual_rights(file.as_file()).map_err(broken)?;
+    if let Ok(old) = path.metadata() {
+        let rights = file.as_file().set_permissions(old.permissions());
+        rights.map_err(broken)?;
+    }
     file.persist(path).map_err(|e| broken(e.error))?;
     Ok(())
 }
 
-/// Temporary files are for their owner alone; a result is not.
+/// Temporary files are for their owner alone; a result is for whom the umask
+/// allows.
 #[cfg(unix)]
-fn set_usual_rights(file: &std::fs::File) -> std::io::Result<()> {
+fn set_usual_rights(builder: &mut tempfile::Builder<'_, '_>) {
     use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+    builder.permissions(std::fs::Permissions::from_mode(0o666));
 }
 
 #[cfg(not(unix))]
-fn set_usual_rights(_: &std::fs::File) -> std::io::Result<()> {
-    Ok(())
-}
+fn set_usual_rights(_: &mut tempfile::Builder<'_, '_>) {}
 
 /// Prints, or writes to a file where one is named.
 pub(crate) fn deliver(text: &str, file: Option<&Path>) -> Result<(), Failure> {

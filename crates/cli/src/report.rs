@@ -1,6 +1,6 @@
 //! `blklab report`: comparisons of whatever worlds in one table and page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blklab_report::merge::{self, Part};
 
@@ -39,8 +39,64 @@ fn tell_apart(parts: &mut [Part], files: &[impl AsRef<Path>]) {
     if labels.len() == parts.len() {
         return;
     }
-    for (part, file) in parts.iter_mut().zip(files) {
-        let stem = file.as_ref().file_stem().unwrap_or_default();
-        part.label = stem.to_string_lossy().into_owned();
+    let files: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
+    for (part, label) in parts.iter_mut().zip(labels_of(&files)) {
+        part.label = label;
+    }
+}
+
+/// The end of each path, as short as tells them apart; a number behind what is
+/// one and the same file.
+fn labels_of(files: &[&Path]) -> Vec<String> {
+    let longest = files.iter().map(|file| file.components().count());
+    let longest = longest.max().unwrap_or(0);
+    let ends = |names: usize| -> Vec<String> {
+        let ends = files.iter().map(|file| path_end(file, names));
+        ends.collect()
+    };
+    let distinct =
+        |labels: &Vec<String>| (1..labels.len()).all(|at| !labels[..at].contains(&labels[at]));
+    if let Some(labels) = (1..=longest).map(ends).find(distinct) {
+        return labels;
+    }
+    let whole = ends(longest);
+    let mut labels: Vec<String> = Vec::new();
+    for label in &whole {
+        let numbered = (2..).map(|number| format!("{label} {number}"));
+        let free = std::iter::once(label.clone())
+            .chain(numbered)
+            .find(|label| !labels.contains(label));
+        labels.extend(free);
+    }
+    labels
+}
+
+/// The last so many names of a path, without the file's extension.
+fn path_end(file: &Path, names: usize) -> String {
+    let bare = file.with_extension("");
+    let count = bare.components().count();
+    let end = bare.components().skip(count.saturating_sub(names));
+    end.collect::<PathBuf>().display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(files: &[&str]) -> Vec<String> {
+        let files: Vec<&Path> = files.iter().map(Path::new).collect();
+        labels_of(&files)
+    }
+
+    #[test]
+    fn files_are_told_apart_by_as_little_as_does() {
+        assert_eq!(labels(&["p/a.json", "q/b.json"]), ["a", "b"]);
+        assert_eq!(labels(&["p/c.json", "q/c.json"]), ["p/c", "q/c"]);
+        assert_eq!(
+            labels(&["x/p/c.json", "y/p/c.json", "c.json"]),
+            ["x/p/c", "y/p/c", "c"]
+        );
+        assert_eq!(labels(&["c.json", "c.json", "d.json"]), ["c", "c 2", "d"]);
+        assert_eq!(labels(&["c.json", "c.txt"]), ["c", "c 2"]);
     }
 }

@@ -33,8 +33,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         ("--html", page),
         ("--output", args.work.output.as_deref()),
     ])?;
-    let (machine, machine_text) = inputs::machine(&args.work.models.machine)?;
-    let (drive, drive_text) = inputs::drive(&args.work.models.drive)?;
+    let (machine, machine_text) = inputs::machine(args.work.models.machine())?;
+    let (drive, drive_text) = inputs::drive(args.work.models.drive())?;
     let work = inputs::work(&args.work, &machine)?;
     let record = args
         .timeline
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             machine: &machine,
             drive: &drive,
             scheduler: &scheduler,
-            seed: args.work.models.seed,
+            seed: args.work.models.seed(),
             record,
             power_loss_at,
         }),
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             machine: &machine,
             drive: &drive,
             scheduler: &scheduler,
-            seed: args.work.models.seed,
+            seed: args.work.models.seed(),
             record,
             power_loss_at,
         }),

@@ -105,6 +105,7 @@ fn assignment(word: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn list(names: &str, sets: &[&str]) -> Result<Vec<Listed>, Failure> {
         let names: Vec<String> = names.split(',').map(str::to_string).collect();
@@ -140,6 +141,15 @@ mod tests {
             let error = list(names, &sets).expect_err(names);
             let text = format!("{error:?}");
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_makes_it_panic(names in "[a-c:=.,x1-]{0,24}", set in "[a-c:=.x1-]{0,12}") {
+            if let Ok(list) = list(&names, &[&set]) {
+                prop_assert_eq!(list.len(), names.split(',').count());
+            }
         }
     }
 }

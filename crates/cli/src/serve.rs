@@ -88,10 +88,6 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     let stores = [&args.memory, &args.null, &args.nbd];
     if stores.iter().any(|store| store.is_some()) || args.file.is_some() {
         spec.export.push(export(args));
-    } else if args.scheduler.is_some() || args.drive.is_some() {
-        return Err(Failure::mistake(
-            "--scheduler and --drive go with --memory, --file or --nbd; in a TOML file they belong to an [[export]]",
-        ));
     }
     Ok(spec)
 }

@@ -68,56 +68,71 @@ pub(crate) struct ServeArgs {
     pub(crate) nbd: Option<String>,
 
     /// How the file is read and written: psync with many threads, posixaio with
-    /// one, or io_uring
-    #[arg(long, value_name = "NAME", requires = "file")]
+    /// one, libaio or io_uring
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "file",
+        conflicts_with = "config"
+    )]
     pub(crate) engine: Option<String>,
 
     /// Past the page cache
-    #[arg(long, requires = "file")]
+    #[arg(long, requires = "file", conflicts_with = "config")]
     pub(crate) direct: bool,
 
     /// Threads that read and write the file, or connections to the other server
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) threads: Option<usize>,
 
     /// How long a request waits for the other server to come back, in seconds
-    #[arg(long, value_name = "S", requires = "nbd")]
+    #[arg(long, value_name = "S", requires = "nbd", conflicts_with = "config")]
     pub(crate) reconnect: Option<u64>,
 
     /// Refuse writes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "config")]
     pub(crate) read_only: bool,
 
     /// The export's name; clients that name none get it too
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "NAME",
+        conflicts_with = "config"
+    )]
     pub(crate) name: String,
 
     /// A line about the export, for people
-    #[arg(long, default_value = "", value_name = "TEXT")]
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "TEXT",
+        conflicts_with = "config"
+    )]
     pub(crate) description: String,
 
     /// The scheduler
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub(crate) scheduler: Option<String>,
 
     /// A tunable of the scheduler, such as fifo_batch=1; repeat for more
-    #[arg(long = "set", value_name = "TUNABLE=VALUE")]
+    #[arg(long = "set", value_name = "TUNABLE=VALUE", conflicts_with = "config")]
     pub(crate) sets: Vec<String>,
 
     /// The queue's nr_requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) nr_requests: Option<u32>,
 
     /// Requests the store gets at once: the rest waits in the scheduler
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) depth: Option<u32>,
 
     /// Be as slow as this drive: a name from `blklab list drives`, or a file
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "config")]
     pub(crate) drive: Option<String>,
 
     /// Decides what the drive leaves to chance
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) seed: Option<u64>,
 
     /// Connections at once, over all exports

@@ -20,15 +20,15 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         None => SCHEDULERS.map(String::from).to_vec(),
     };
     let schedulers = inputs::schedulers(&names, models)?;
-    let (drive, drive_text) = inputs::drive(&models.drive)?;
+    let (drive, drive_text) = inputs::drive(models.drive())?;
     let repeats = args.sweep.repeats.unwrap_or(REPEATS);
     let experiment = ServedExperiment {
         system: &System::default(),
         job: &job,
-        drive: (&models.drive, &drive),
+        drive: (models.drive(), &drive),
         schedulers: &schedulers,
         repeats,
-        seed: models.seed,
+        seed: models.seed(),
         fio: "fio".into(),
     };
     let bar = progress(schedulers.len() * repeats);

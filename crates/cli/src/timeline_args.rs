@@ -64,3 +64,27 @@ pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
         false => Err(wrong()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(time_ns("1.5s"), Ok(1_500_000_000));
+        assert_eq!(time_ns("20ms"), Ok(20_000_000));
+        assert_eq!(time_ns("0ns"), Ok(0));
+        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
+            assert!(time_ns(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,12}", number in "[0-9.e+-]{0,8}(ns|us|ms|s)") {
+            let _ = time_ns(&text);
+            let _ = time_ns(&number);
+        }
+    }
+}

@@ -43,15 +43,19 @@ pub fn read(text: &str) -> Result<Comparison, String> {
 /// What the rest relies on.
 fn check(comparison: &Comparison) -> Result<(), String> {
     let count = comparison.schedulers.len();
+    if count == 0 {
+        return Err("no schedulers: at least one is needed".to_string());
+    }
     for section in &comparison.sections {
         for table in &section.directions {
+            let place = format!("group {}: {}s", section.group_id, table.direction.name());
             if table.rows.len() != count {
                 let rows = table.rows.len();
-                return Err(format!(
-                    "group {}: {rows} rows of {}s for {count} schedulers",
-                    section.group_id,
-                    table.direction.name()
-                ));
+                return Err(format!("{place}: {rows} rows for {count} schedulers"));
+            }
+            for row in &table.rows {
+                check_row(row)
+                    .map_err(|problem| format!("{place}: {}: {problem}", row.scheduler))?;
             }
         }
     }
@@ -67,6 +71,29 @@ fn check(comparison: &Comparison) -> Result<(), String> {
         .find(|fact| fact.values.len() != count)
     {
         Some(fact) => Err(format!("{}: not a value for each scheduler", fact.name)),
+        None => Ok(()),
+    }
+}
+
+/// A row has every figure, and of each as many repeats. One that did no I/O may
+/// have none.
+fn check_row(row: &Row) -> Result<(), String> {
+    let name = |metric: &Metric| serde_json::to_string(metric).unwrap_or_default();
+    if let Some(metric) = Metric::ALL.iter().find(|m| !row.cells.contains_key(m)) {
+        return Err(format!("no {} among its cells", name(metric)));
+    }
+    let count = row.repeats.values().map(Vec::len).max().unwrap_or(0);
+    if count == 0 && row.ios == 0 {
+        return Ok(());
+    }
+    let of = |metric: &Metric| row.repeats.get(metric).map_or(0, Vec::len);
+    match Metric::ALL.iter().find(|m| of(m) != count.max(1)) {
+        Some(metric) => Err(format!(
+            "{} repeats of {}, where {} are needed",
+            of(metric),
+            name(metric),
+            count.max(1)
+        )),
         None => Ok(()),
     }
 }
@@ -378,6 +405,8 @@ mod tests {
     use crate::sample_run::three_schedulers;
     use crate::{html, json, text};
     use blklab_stats::World;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     /// What a host's run of the same job came to.
     fn host() -> Comparison {
@@ -508,5 +537,115 @@ mod tests {
         let mut short = compare(&three_schedulers(2));
         short.schedulers.pop();
         assert!(read(&json::render(&short)).unwrap_err().contains("rows"));
+    }
+
+    #[test]
+    fn a_comparison_with_holes_is_refused() {
+        let refused = |change: fn(&mut Comparison)| {
+            let mut comparison = compare(&three_schedulers(2));
+            change(&mut comparison);
+            read(&json::render(&comparison)).unwrap_err()
+        };
+        let none = refused(|c| {
+            c.schedulers.clear();
+            c.why.clear();
+            for section in &mut c.sections {
+                section.directions.clear();
+                section.processes.clear();
+            }
+        });
+        assert!(none.contains("no schedulers"), "{none}");
+        let cells = refused(|c| {
+            let row = &mut c.sections[0].directions[0].rows[1];
+            row.cells.remove(&Metric::P99);
+        });
+        assert!(cells.contains("latency_p99_ns"), "{cells}");
+        assert!(cells.contains("mq-deadline"), "{cells}");
+        for repeats in [
+            refused(|c| c.sections[0].directions[0].rows[1].repeats.clear()),
+            refused(|c| {
+                let row = &mut c.sections[0].directions[0].rows[1];
+                row.repeats.get_mut(&Metric::Iops).unwrap().pop();
+            }),
+        ] {
+            assert!(repeats.contains("repeats of"), "{repeats}");
+        }
+    }
+
+    #[test]
+    fn what_was_merged_is_read_again() {
+        let mut parts = parts();
+        // The host did no such I/O: its rows are idle.
+        parts[1].comparison.sections[0].directions.clear();
+        let merged = merge(&parts);
+        let again = read(&json::render(&merged)).unwrap();
+        assert_eq!(text::render(&again), text::render(&merged));
+    }
+
+    /// The `at`-th value of a document, counted from the root.
+    fn value_at<'a>(value: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
+        if *at == 0 {
+            return Some(value);
+        }
+        *at -= 1;
+        match value {
+            Value::Array(list) => list.iter_mut().find_map(|v| value_at(v, at)),
+            Value::Object(map) => map.values_mut().find_map(|v| value_at(v, at)),
+            _ => None,
+        }
+    }
+
+    fn count(value: &Value) -> usize {
+        let inner = match value {
+            Value::Array(list) => list.iter().map(count).sum(),
+            Value::Object(map) => map.values().map(count).sum(),
+            _ => 0,
+        };
+        1 + inner
+    }
+
+    fn other_values() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(json!(null)),
+            Just(json!([])),
+            Just(json!({})),
+            Just(json!("")),
+            Just(json!("write")),
+            Just(json!(0)),
+            Just(json!(-1)),
+            Just(json!(u64::MAX)),
+            Just(json!(1e308)),
+            Just(json!(-1e308)),
+            Just(json!(1e-308)),
+            Just(json!(true)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_is_read_can_be_merged_and_shown(
+            changes in proptest::collection::vec((0..1usize << 20, other_values()), 1..4)
+        ) {
+            let whole = json::render(&compare(&three_schedulers(2)));
+            let mut document: Value = serde_json::from_str(&whole).unwrap();
+            for (at, other) in changes {
+                let mut at = at % count(&document);
+                if let Some(place) = value_at(&mut document, &mut at) {
+                    *place = other;
+                }
+            }
+            if let Ok(comparison) = read(&document.to_string()) {
+                let part = |label: &str| Part {
+                    label: label.to_string(),
+                    comparison: comparison.clone(),
+                };
+                let merged = merge(&[part("a"), part("b")]);
+                text::render(&merged);
+                html::render(&merged);
+                json::render(&merged);
+            }
+        }
     }
 }

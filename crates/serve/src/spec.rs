@@ -1,11 +1,11 @@
 //! Exports and servers as users describe them: on the command line, or in a
 //! TOML file with the same words.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use blklab_device::{DriveSpec, registry};
 use blklab_nbd::Uri;
-use blklab_sim::SchedulerChoice;
+use blklab_sim::{SchedulerChoice, find_drive};
 use serde::Deserialize;
 
 use crate::config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
@@ -23,6 +23,12 @@ const MAX_MEMORY_BYTES: u64 = 1 << 50;
 const DEFAULT_THREADS: usize = 8;
 /// How long to wait for another server, where nobody says otherwise.
 const DEFAULT_RECONNECT_SECONDS: u64 = 10;
+
+/// The longest wait for a client or another server: clocks count no further than
+/// some centuries, and nobody waits for a year.
+const MAX_SECONDS: u64 = 365 * 24 * 3600;
+/// A second is longer than any sleep is worth.
+const MAX_BUSY_POLL_US: u64 = 1_000_000;
 
 /// One export, in words.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -182,7 +188,11 @@ impl ServerSpec {
             exports,
             tls,
             limits: self.limits.resolve()?,
-            busy_poll_us: self.busy_poll_us.unwrap_or(0),
+            busy_poll_us: in_range(
+                "busy-poll-us",
+                self.busy_poll_us.unwrap_or(0),
+                0..=MAX_BUSY_POLL_US,
+            )?,
             control: self.control.clone(),
             sysfs: self.sysfs.clone(),
             metrics,
@@ -212,6 +222,17 @@ impl ServerSpec {
             mode,
             insecure: self.insecure_no_tls,
         })
+    }
+}
+
+fn in_range(key: &str, value: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
+    match range.contains(&value) {
+        true => Ok(value),
+        false => Err(format!(
+            "{key} {value}; it may be {} to {}",
+            range.start(),
+            range.end()
+        )),
     }
 }
 
@@ -253,10 +274,11 @@ impl LimitsSpec {
                 .in_flight_requests
                 .unwrap_or(defaults.in_flight_requests)
                 .max(1),
-            handshake_seconds: self
-                .handshake_seconds
-                .unwrap_or(defaults.handshake_seconds)
-                .max(1),
+            handshake_seconds: in_range(
+                "handshake-seconds",
+                self.handshake_seconds.unwrap_or(defaults.handshake_seconds),
+                1..=MAX_SECONDS,
+            )?,
         })
     }
 }
@@ -271,7 +293,7 @@ impl ExportSpec {
             return Err(format!("a depth of {depth}; it may be 1 to {MAX_DEPTH}"));
         }
         let drive = match &self.drive {
-            Some(name) => Some((name.clone(), drive(name)?)),
+            Some(name) => Some((name.clone(), find_drive(name)?.0)),
             None => None,
         };
         if drive.is_some() && self.depth.is_some() {
@@ -327,7 +349,11 @@ impl ExportSpec {
                 Ok(Backend::Remote {
                     uri: Uri::parse(uri)?,
                     connections: self.threads(DEFAULT_THREADS)?,
-                    reconnect_seconds: self.reconnect.unwrap_or(DEFAULT_RECONNECT_SECONDS),
+                    reconnect_seconds: in_range(
+                        "reconnect",
+                        self.reconnect.unwrap_or(DEFAULT_RECONNECT_SECONDS),
+                        0..=MAX_SECONDS,
+                    )?,
                 })
             }
             (None, None, None, None) => Err("no store; give memory, null, file or nbd".to_string()),
@@ -389,22 +415,10 @@ impl ExportSpec {
     }
 }
 
-/// The drive of that name, or that a file describes.
-fn drive(name: &str) -> Result<DriveSpec, String> {
-    if let Some(found) = registry::find(name) {
-        return found.map_err(|e| e.to_string());
-    }
-    let known: Vec<&str> = registry::names().collect();
-    let text = std::fs::read_to_string(name).map_err(|e| {
-        let known = known.join(", ");
-        format!("drive {name}: neither one of {known} nor a file that can be read ({e})")
-    })?;
-    DriveSpec::parse(name, &text).map_err(|e| e.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn resolve(text: &str) -> Result<ServerConfig, String> {
         ServerSpec::parse("server.toml", text)?.resolve()
@@ -473,6 +487,22 @@ mod tests {
                 "64K",
             ),
             (
+                "limits = { handshake-seconds = 18446744073709551615 }\n[[export]]\nmemory='1G'\n",
+                "handshake-seconds",
+            ),
+            (
+                "limits = { handshake-seconds = 0 }\n[[export]]\nmemory='1G'\n",
+                "1 to 31536000",
+            ),
+            (
+                "busy-poll-us = 18446744073709551615\n[[export]]\nmemory='1G'\n",
+                "busy-poll-us 18446744073709551615; it may be 0 to 1000000",
+            ),
+            (
+                "[[export]]\nnbd='nbd://h/'\nreconnect = 18446744073709551615\n",
+                "reconnect",
+            ),
+            (
                 "[[export]]\nmemory='1G'\n[[export]]\nmemory='1G'\n",
                 "two exports",
             ),
@@ -486,6 +516,65 @@ mod tests {
                 .err()
                 .unwrap_or_else(|| panic!("{text} is valid"));
             assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    const KEYS: [&str; 20] = [
+        "busy-poll-us",
+        "tls",
+        "listen",
+        "metrics",
+        "limits.connections",
+        "limits.request",
+        "limits.in-flight",
+        "limits.in-flight-requests",
+        "limits.handshake-seconds",
+        "export.memory",
+        "export.null",
+        "export.nbd",
+        "export.engine",
+        "export.threads",
+        "export.reconnect",
+        "export.scheduler",
+        "export.set",
+        "export.nr-requests",
+        "export.depth",
+        "export.seed",
+    ];
+
+    fn values() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<i64>().prop_map(|n| n.to_string()),
+            (0..100u32).prop_map(|n| n.to_string()),
+            "[0-9]{1,20}[kKMGTQ]?".prop_map(|text| format!("'{text}'")),
+            "[a-z_.:=0-9/-]{0,16}".prop_map(|text| format!("'{text}'")),
+            "[a-z_.:=0-9/-]{0,16}".prop_map(|text| format!("['{text}']")),
+            Just("'mq-deadline'".to_string()),
+            Just("['fifo_batch=0']".to_string()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_makes_it_panic(
+            edits in proptest::collection::vec((0..KEYS.len(), values()), 0..6),
+            tail in "[a-z'\\[\\]= \n]{0,20}",
+        ) {
+            let mut text = String::from("socket = ['/run/s']\n");
+            for (key, value) in &edits {
+                let key = KEYS[*key];
+                if !key.starts_with("export.") {
+                    text += &format!("{key} = {value}\n");
+                }
+            }
+            text += "[[export]]\n";
+            for (key, value) in &edits {
+                if let Some(key) = KEYS[*key].strip_prefix("export.") {
+                    text += &format!("{key} = {value}\n");
+                }
+            }
+            let _ = resolve(&text);
+            let _ = resolve(&(text + &tail));
         }
     }
 }
