@@ -1,6 +1,7 @@
 //! Rows from a CSV file with named columns (RFC 4180: fields may be quoted).
 
-use blklab_workload::fio::Direction;
+use blklab_sim::SchedulerChoice;
+use blklab_workload::fio::{self, Direction};
 
 use crate::row::{Measured, Row, RowError, direction_name};
 
@@ -24,31 +25,40 @@ const NEEDED: [&str; 11] = [
 /// # Errors
 /// At the first line that is no row, with file, line and column.
 pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
-    let at = |line: usize, column: &str, problem: String| RowError {
+    let at = |line: u64, column: &str, problem: String| RowError {
         file: file.to_string(),
-        line,
+        line: usize::try_from(line).unwrap_or(usize::MAX),
         column: column.to_string(),
         problem,
     };
-    let mut lines = text.lines().enumerate().map(|(n, line)| (n + 1, line));
-    let Some((_, heading)) = lines.next() else {
-        return Err(at(
-            1,
-            "",
-            "the file is empty; a line of column names comes first".into(),
-        ));
+    let text = text.trim_start_matches('\u{feff}');
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(text.as_bytes());
+    let mut records = reader.records();
+    let unreadable = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        at(line, "", error.to_string())
     };
-    let columns = fields(heading.trim_start_matches('\u{feff}')).map_err(|p| at(1, "", p))?;
-    if let Some(missing) = NEEDED
+    let Some(columns) = records.next().transpose().map_err(unreadable)? else {
+        let problem = "the file is empty; a line of column names comes first";
+        return Err(at(1, "", problem.into()));
+    };
+    let missing = NEEDED
         .iter()
-        .find(|name| !columns.iter().any(|c| c == *name))
-    {
+        .find(|name| !columns.iter().any(|c| c == **name));
+    if let Some(missing) = missing {
         let problem = format!("is missing; a file of results has {}", NEEDED.join(", "));
         return Err(at(1, missing, problem));
     }
     let mut rows = Vec::new();
-    for (line, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
-        let values = fields(text).map_err(|p| at(line, "", p))?;
+    for values in records {
+        let values = values.map_err(unreadable)?;
+        let line = values.position().map_or(1, csv::Position::line);
+        if values.iter().all(|value| value.trim().is_empty()) && values.len() == 1 {
+            continue;
+        }
         if values.len() != columns.len() {
             let problem = format!(
                 "found {} fields, the first line names {}",
@@ -61,18 +71,15 @@ pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
             columns: &columns,
             values: &values,
         };
-        rows.push(
-            record
-                .row()
-                .map_err(|(column, problem)| at(line, column, problem))?,
-        );
+        let row = record.row();
+        rows.push(row.map_err(|(column, problem)| at(line, column, problem))?);
     }
     Ok(rows)
 }
 
 struct Record<'a> {
-    columns: &'a [String],
-    values: &'a [String],
+    columns: &'a csv::StringRecord,
+    values: &'a csv::StringRecord,
 }
 
 type Fault = (&'static str, String);
@@ -81,12 +88,12 @@ impl Record<'_> {
     fn row(&self) -> Result<Row, Fault> {
         Ok(Row {
             study: self.text("study").to_string(),
-            scheduler: self.text("scheduler").to_string(),
+            scheduler: self.scheduler()?,
             note: self.text("note").to_string(),
-            rw: self.text("rw").to_string(),
+            rw: self.option("rw")?,
             direction: self.direction()?,
             read_percent: self.read_percent()?,
-            bs: self.text("bs").to_string(),
+            bs: self.option("bs")?,
             iodepth: self.count("iodepth", 65535)?,
             processes: self.count("processes", 4096)?,
             cores: self.count("cores", 4096)?,
@@ -102,7 +109,25 @@ impl Record<'_> {
     /// The value of a column; empty where the file has no such column.
     fn text(&self, name: &str) -> &str {
         let at = self.columns.iter().position(|column| column == name);
-        at.map_or("", |at| self.values[at].as_str())
+        at.map_or("", |at| &self.values[at])
+    }
+
+    fn scheduler(&self) -> Result<String, Fault> {
+        let name = self.text("scheduler");
+        match SchedulerChoice::named(name) {
+            Ok(_) => Ok(name.to_string()),
+            Err(problem) => Err(("scheduler", problem.to_string())),
+        }
+    }
+
+    /// What fio takes as the value of its option of that name.
+    fn option(&self, name: &'static str) -> Result<String, Fault> {
+        let value = self.text(name);
+        let words = ["--name=row".to_string(), format!("--{name}={value}")];
+        match fio::parse_args(&words, &|_| None) {
+            Ok(_) => Ok(value.to_string()),
+            Err(problem) => Err((name, format!("found {value:?}: {problem}"))),
+        }
     }
 
     fn direction(&self) -> Result<Direction, Fault> {
@@ -145,57 +170,52 @@ impl Record<'_> {
 
 /// Rows as [`read_csv`] reads them.
 pub fn write_csv(rows: &[Row]) -> String {
-    let mut text = String::from("study,scheduler,note,rw,direction,rwmixread,bs,iodepth,");
-    text.push_str("processes,cores,devices,iops,lat_mean_us,clat_p99_us\n");
-    for row in rows {
-        let quoted = |field: &str| match field.contains([',', '"', '\n']) {
-            true => format!("\"{}\"", field.replace('"', "\"\"")),
-            false => field.to_string(),
-        };
-        let words = [&row.study, &row.scheduler, &row.note, &row.rw];
-        for word in words {
-            text.push_str(&quoted(word));
-            text.push(',');
-        }
-        let m = &row.measured;
-        text.push_str(&format!(
-            "{},{},{},{},{},{},{},{},{},{}\n",
-            direction_name(row.direction),
-            row.read_percent,
-            quoted(&row.bs),
-            row.iodepth,
-            row.processes,
-            row.cores,
-            row.devices,
-            m.iops,
-            m.lat_mean_us,
-            m.clat_p99_us
-        ));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let heading = WRITTEN.map(str::to_string);
+    for fields in std::iter::once(heading).chain(rows.iter().map(fields)) {
+        // Memory takes all that is written, and all rows are of one length.
+        let _ = writer.write_record(fields);
     }
-    text
+    let bytes = writer.into_inner().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Splits a line at commas outside of quotes.
-fn fields(line: &str) -> Result<Vec<String>, String> {
-    let mut fields = Vec::new();
-    let (mut field, mut quoted) = (String::new(), false);
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' if quoted && letters.peek() == Some(&'"') => {
-                letters.next();
-                field.push('"');
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(std::mem::take(&mut field)),
-            other => field.push(other),
-        }
-    }
-    if quoted {
-        return Err("a quote is opened and not closed".to_string());
-    }
-    fields.push(field);
-    Ok(fields)
+/// The columns of [`write_csv`].
+const WRITTEN: [&str; 14] = [
+    "study",
+    "scheduler",
+    "note",
+    "rw",
+    "direction",
+    "rwmixread",
+    "bs",
+    "iodepth",
+    "processes",
+    "cores",
+    "devices",
+    "iops",
+    "lat_mean_us",
+    "clat_p99_us",
+];
+
+fn fields(row: &Row) -> [String; WRITTEN.len()] {
+    let m = &row.measured;
+    [
+        row.study.clone(),
+        row.scheduler.clone(),
+        row.note.clone(),
+        row.rw.clone(),
+        direction_name(row.direction).to_string(),
+        row.read_percent.to_string(),
+        row.bs.clone(),
+        row.iodepth.to_string(),
+        row.processes.to_string(),
+        row.cores.to_string(),
+        row.devices.to_string(),
+        m.iops.to_string(),
+        m.lat_mean_us.to_string(),
+        m.clat_p99_us.to_string(),
+    ]
 }
 
 #[cfg(test)]
@@ -244,11 +264,52 @@ mod tests {
             error("s,none"),
             "r.csv:2: found 2 fields, the first line names 13"
         );
+        for (line, column, word) in [
+            (
+                "s,nonne,,randread,read,4k,1,1,1,1,1,1,1",
+                "scheduler",
+                "none",
+            ),
+            ("s,none,,randread,read,4q,1,1,1,1,1,1,1", "bs", "4q"),
+            ("s,none,,randred,read,4k,1,1,1,1,1,1,1", "rw", "randread"),
+            (
+                "\"two\nlines\",none,,randread,read,4q,1,1,1,1,1,1,1",
+                "bs",
+                "4q",
+            ),
+        ] {
+            let error = error(line);
+            let place = format!("r.csv:2: column `{column}`: ");
+            assert!(error.starts_with(&place), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
         let missing = read_csv("r.csv", "study,rw\n").unwrap_err();
         assert_eq!((missing.line, missing.column.as_str()), (1, "scheduler"));
     }
 
+    #[test]
+    fn lines_are_those_of_the_file() {
+        let row = "\"two\nlines\",none,,randread,read,4k,1,1,1,1,1,1,1";
+        let text = format!("{HEAD}{row}\n\n{row}\ns,none\n");
+        let error = read_csv("r.csv", &text).unwrap_err();
+        assert_eq!(error.line, 7, "{error}");
+    }
+
     proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            study in "[a-z ,\"\r\n]{0,12}",
+            note in "[a-z ,\"\r\n]{0,12}",
+            iops in 0.001f64..1e7,
+        ) {
+            let text = format!("{HEAD}s,none,,randread,read,4k,1,1,1,1,1,1,1\n");
+            let mut rows = read_csv("r.csv", &text).unwrap();
+            rows[0].study = study;
+            rows[0].note = note;
+            rows[0].measured.iops = iops;
+            prop_assert_eq!(read_csv("again.csv", &write_csv(&rows)), Ok(rows));
+        }
+
         #[test]
         fn no_text_makes_it_panic(text in "[a-z0-9,\"\\n]{0,80}") {
             let _ = read_csv("r.csv", &text);

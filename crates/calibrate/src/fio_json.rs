@@ -136,6 +136,7 @@ fn positive(name: &'static str, value: &Value, scale: f64) -> Result<f64, Fault>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn rows_come_from_fios_json() {
@@ -157,5 +158,34 @@ mod tests {
             read_fio_json("f.json", "{\n x", "none").unwrap_err().line,
             2
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_json_makes_it_panic(
+            key in prop_oneof![
+                Just("iodepth"), Just("numjobs"), Just("cpus_allowed"), Just("bs"),
+                Just("rw"), Just("filename"), Just("rwmixread"),
+            ],
+            option in "[-0-9a-z,:%/]{0,12}",
+            figure in prop_oneof![
+                Just("null".to_string()),
+                Just("[]".to_string()),
+                Just("\"1\"".to_string()),
+                any::<i64>().prop_map(|n| n.to_string()),
+                any::<f64>().prop_filter("JSON has no other", |f| f.is_finite())
+                    .prop_map(|f| format!("{f:e}")),
+            ],
+            cut in 0..400usize,
+        ) {
+            let text = format!(
+                r#"{{"global options": {{"{key}": "{option}"}}, "jobs": [{{"jobname": "a",
+                "job options": {{"rw": "randrw", "{key}": "{option}"}},
+                "read": {{"total_ios": {figure}, "iops": {figure}, "lat_ns": {{"mean": {figure}}},
+                "clat_ns": {{"percentile": {{"99.000000": {figure}}}}}}}}}]}}"#
+            );
+            let _ = read_fio_json("f.json", &text, "none");
+            let _ = read_fio_json("f.json", &text[..cut.min(text.len())], "none");
+        }
     }
 }
