@@ -234,6 +234,12 @@ fn a_broken_machine_names_file_line_and_key() {
         &refused(&place, &args),
         &["mine.toml:5:", "cpu.count", "found `cuont`", "count = "],
     );
+    place.file("table.toml", &text.replacen("[cpu]", "[cpuu]", 1));
+    let args = ["run", "ok.fio", "--machine", "table.toml"];
+    says(
+        &refused(&place, &args),
+        &["table.toml:4:", "found [cpuu]", "write [cpu]"],
+    );
 }
 
 #[test]

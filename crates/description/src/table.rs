@@ -298,11 +298,26 @@ impl<'a> Table<'a> {
     pub fn table(&self, key: &'static str) -> Result<Table<'a>, ReadError> {
         match self.table_if_any(key)? {
             Some(table) => Ok(table),
-            None => Err(self.error(
+            None => Err(self.missing_table(key)),
+        }
+    }
+
+    /// A table that is not there; one a letter or two off is most likely it.
+    fn missing_table(&self, key: &str) -> ReadError {
+        let wanted = format!("[{}]", self.name(key));
+        let mut names = self.entries.keys();
+        let typed = names.find(|name| strsim::osa_distance(name.get_ref(), key) <= 2);
+        match typed {
+            Some(name) => {
+                let found = self.name(name.get_ref());
+                let problem = format!("found [{found}]; write {wanted}");
+                self.error(name.span().start, key, problem)
+            }
+            None => self.error(
                 self.span.start,
                 key,
-                format!("the table [{}] is missing", self.name(key)),
-            )),
+                format!("the table {wanted} is missing"),
+            ),
         }
     }
 
