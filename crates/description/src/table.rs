@@ -60,6 +60,11 @@ impl<'a> Table<'a> {
         self.error(offset, key, problem.into())
     }
 
+    /// Whether a key is there.
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
     fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.asked.borrow_mut().push(key);
         self.entries.get(key)
@@ -176,6 +181,12 @@ impl<'a> Table<'a> {
     /// A span in microseconds, returned in nanoseconds.
     pub fn micros(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
         Ok((self.number(key, 0.0..=max_us)? * 1e3).round() as u64)
+    }
+
+    /// Such a span that is more than nothing, of what takes time whatever does
+    /// it.
+    pub fn micros_above_zero(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
+        Ok((self.number(key, 0.001..=max_us)? * 1e3).round() as u64)
     }
 
     /// Such a span that may be left out.

@@ -6,6 +6,7 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
+mod effect;
 pub mod hdd;
 mod null;
 pub mod registry;

@@ -142,7 +142,7 @@ complete_us = 1
 [controller]
 command_us = 20
 scheduling = "{scheduling}"
-patience_us = 50000
+{patience}
 [mechanics]
 heads = 2
 turns_per_minute = 7200
@@ -159,6 +159,7 @@ read_ahead_kb = {read_ahead_kb}
 write_back = {write_back}
 "#,
         scheduling = if fcfs { "fcfs" } else { "shortest_positioning" },
+        patience = if fcfs { "" } else { "patience_us = 50000" },
     )
 }
 

@@ -17,7 +17,10 @@ fn disk(changes: &[(&str, &str)]) -> Box<dyn Device> {
     spec.build(1)
 }
 
-const WRITE_THROUGH: (&str, &str) = ("write_back = true", "write_back = false");
+const WRITE_THROUGH: (&str, &str) = (
+    "write_back = true    # as shipped\nflush_limit_us = 1000000",
+    "write_back = false",
+);
 
 /// A turn of 7200 a minute.
 const TURN_US: f64 = 60e6 / 7200.0;

@@ -221,7 +221,7 @@ fn hybrid_mapping_refuses_what_it_does_not_go_with() {
         (
             "[gc]",
             "[wear_levelling]\nstatic_spread = 9\n[gc]",
-            "wear_levelling",
+            "wear_levelling.static_spread",
         ),
         (
             "[gc]",

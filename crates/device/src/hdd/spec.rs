@@ -1,6 +1,7 @@
 //! What a disk is made of, read from its description and checked.
 
 use crate::Identity;
+use crate::effect::{Needs, refuse_idle_keys};
 use crate::spec::read_identity;
 use blklab_description::{ReadError, Table};
 
@@ -77,6 +78,22 @@ pub struct DiskCacheSpec {
     pub flush_limit_ns: u64,
 }
 
+/// Every key that some disk has no use for.
+const NEEDS: &[Needs<HddSpec>] = &[
+    Needs {
+        table: "controller",
+        key: "patience_us",
+        works: |spec| spec.scheduling == DiskScheduling::ShortestPositioning,
+        needs: "controller.scheduling = \"shortest_positioning\"",
+    },
+    Needs {
+        table: "cache",
+        key: "flush_limit_us",
+        works: |spec| spec.cache.write_back,
+        needs: "cache.write_back = true",
+    },
+];
+
 impl HddSpec {
     pub(crate) fn read(root: &Table<'_>) -> Result<HddSpec, ReadError> {
         let cache_table = root.table("cache")?;
@@ -86,20 +103,25 @@ impl HddSpec {
         let link = root.table("link")?;
         let controller = root.table("controller")?;
         let mechanics = root.table("mechanics")?;
+        let scheduling = controller.choice(
+            "scheduling",
+            &[
+                ("fcfs", DiskScheduling::Fcfs),
+                ("shortest_positioning", DiskScheduling::ShortestPositioning),
+            ],
+        )?;
         let spec = HddSpec {
             identity,
             link_byte_ps: (1e6 / link.number("bandwidth_mb_s", 1.0..=1e6)?).round() as u64,
             submit_ns: link.micros("submit_us", MAX_US)?,
-            complete_ns: link.micros("complete_us", MAX_US)?,
+            // No command ends when it begins: time would stand still.
+            complete_ns: link.micros("complete_us", MAX_US)?.max(1),
             command_ns: controller.micros("command_us", MAX_US)?,
-            scheduling: controller.choice(
-                "scheduling",
-                &[
-                    ("fcfs", DiskScheduling::Fcfs),
-                    ("shortest_positioning", DiskScheduling::ShortestPositioning),
-                ],
-            )?,
-            patience_ns: controller.micros("patience_us", 100.0 * MAX_US)?,
+            scheduling,
+            patience_ns: match scheduling {
+                DiskScheduling::Fcfs => controller.micros_or("patience_us", 100.0 * MAX_US, 0)?,
+                _ => controller.micros("patience_us", 100.0 * MAX_US)?,
+            },
             heads: mechanics.int("heads", 1..=64)? as u32,
             turn_ns: (60e9 / mechanics.number("turns_per_minute", 300.0..=100_000.0)?).round()
                 as u64,
@@ -115,17 +137,18 @@ impl HddSpec {
         for table in [&link, &controller, &mechanics, &cache_table] {
             table.finish()?;
         }
+        refuse_idle_keys(root, &spec, NEEDS)?;
         Ok(spec)
     }
 
     fn check(&self, mechanics: &Table<'_>) -> Result<(), ReadError> {
-        if !(self.track_seek_ns <= self.average_seek_ns
-            && self.average_seek_ns <= self.full_seek_ns)
-        {
-            return Err(mechanics.wrong(
-                "average_seek_us",
-                "legal is from track_seek_us to full_seek_us",
-            ));
+        if self.average_seek_ns < self.track_seek_ns {
+            let problem = "legal is at least track_seek_us";
+            return Err(mechanics.wrong("average_seek_us", problem));
+        }
+        if self.full_seek_ns < self.average_seek_ns {
+            let problem = "legal is at least average_seek_us";
+            return Err(mechanics.wrong("full_seek_us", problem));
         }
         let block_sectors = self.identity.physical_block_bytes / 512;
         if let Some(zone) = (self.zones.iter()).find(|z| z.sectors_per_track % block_sectors != 0) {

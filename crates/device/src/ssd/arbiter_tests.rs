@@ -11,7 +11,8 @@ use crate::{Command, Completion, Device};
 /// else for long: discards, which touch no flash.
 fn drive(nvme: &str) -> Ssd {
     let table = format!("[nvme]\n{nvme}\n[controller]\ninterval_us = 10\ndiscard_us = 1");
-    Ssd::new(small(&[("[controller]", &table)]), 1)
+    let queues = ("queue_depth = 64", "queue_depth = 64\nqueues = 4");
+    Ssd::new(small(&[("[controller]", &table), queues]), 1)
 }
 
 /// Puts so many commands into each queue at once; the queues in the order in

@@ -301,9 +301,13 @@ mod tests {
 
     /// A drive that reads `kb` ahead of two streams.
     fn drive(kb: u32) -> Ssd {
+        let ahead = match kb {
+            0 => String::new(),
+            _ => format!("read_ahead_kb = {kb}\nread_ahead_streams = 2\n"),
+        };
         let table = format!(
-            "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\nread_ahead_kb = {kb}\n\
-             read_ahead_streams = 2\n[write_cache]\nenabled = true"
+            "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\n{ahead}\
+             [write_cache]\nenabled = true"
         );
         Ssd::new(small(&[("[write_cache]\nenabled = true", &table)]), 1)
     }

@@ -140,7 +140,7 @@ read_us = 1
 write_us = 2
 interval_us = 0.2
 scheduling = "{scheduling}"
-reads_in_a_row = {reads_in_a_row}
+{reads_in_a_row}
 [geometry]
 channels = {channels}
 packages_per_channel = {packages}
@@ -184,7 +184,10 @@ power_loss_protection = {protected}
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
             scheduling = self.scheduling,
-            reads_in_a_row = self.reads_in_a_row,
+            reads_in_a_row = match self.suspend || self.scheduling == "read_priority" {
+                true => format!("reads_in_a_row = {}", self.reads_in_a_row),
+                false => String::new(),
+            },
             channels = self.channels,
             packages = self.packages,
             dies = self.dies,

@@ -103,8 +103,9 @@ pub(crate) fn check(
         return Err(root.wrong("slc_cache", format!("this table is not legal {WITH}")));
     }
     if spec.wear.static_spread.is_some() {
-        let problem = format!("static_spread is not legal {WITH}");
-        return Err(root.wrong("wear_levelling", problem));
+        let table = root.table("wear_levelling")?;
+        let problem = format!("legal is to leave it out {WITH}");
+        return Err(table.wrong("static_spread", problem));
     }
     match spec.state {
         InitialState::Aged(aged) if !aged.simulate => Err(root.wrong(

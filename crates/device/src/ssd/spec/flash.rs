@@ -77,7 +77,7 @@ pub(super) fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
     let flash = FlashSpec {
         read_ns: table.micros_each("read_us", bits, MAX_US)?,
         program_ns: table.micros_each("program_us", bits, MAX_US)?,
-        erase_ns: table.micros("erase_us", MAX_US)?,
+        erase_ns: table.micros_above_zero("erase_us", MAX_US)?,
         interleave: table.choice(
             "interleave",
             &[

@@ -76,10 +76,6 @@ pub(super) fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, 
     )?;
     let most = (geometry.blocks_per_plane as u64 - 2).max(2);
     let choices = table.int_if_any("choices", 1..=1024)?;
-    if choices.is_some() && !matches!(name, Name::Choices) {
-        let problem = "only policy = \"d_choices\" draws blocks by lot; leave it out";
-        return Err(table.wrong("choices", problem.to_string()));
-    }
     let gc = GcSpec {
         policy: match name {
             Name::Greedy => GcPolicy::Greedy,

@@ -17,12 +17,17 @@ pub struct LinkSpec {
 }
 
 pub(super) fn read_link(table: &Table<'_>) -> Result<LinkSpec, ReadError> {
-    let link = LinkSpec {
+    let mut link = LinkSpec {
         byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
         full_duplex: table.flag_or("full_duplex", false)?,
         submit_ns: table.micros("submit_us", MAX_US)?,
         complete_ns: table.micros("complete_us", MAX_US)?,
     };
+    // In no time a job whose commands follow each other would never see the end
+    // of its run.
+    if link.submit_ns + link.complete_ns == 0 {
+        link.complete_ns = 1;
+    }
     table.finish()?;
     Ok(link)
 }

@@ -5,6 +5,7 @@
 mod caches;
 mod channel;
 mod controller;
+mod effect;
 mod flash;
 mod ftl;
 mod gc;
@@ -21,6 +22,7 @@ use super::hybrid::spec::{self as hybrid, Mapping};
 use super::map_blocks;
 use super::steady::Room;
 use crate::Identity;
+use crate::effect::refuse_idle_keys;
 use crate::spec::read_identity;
 use blklab_description::{ReadError, Table};
 
@@ -139,6 +141,7 @@ impl SsdSpec {
             return Err(flash_table.wrong("copyback", problem));
         }
         spec.check_behind(root)?;
+        refuse_idle_keys(root, &spec, effect::NEEDS)?;
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
             && spec.state == InitialState::Fresh

@@ -43,9 +43,10 @@ pub(super) fn read_nvme(table: &Table<'_>, identity: &Identity) -> Result<NvmeSp
         weight("low_weight", 1)?,
     ];
     let priorities = match arbitration {
-        Arbitration::RoundRobin => "m".to_string(),
-        Arbitration::Weighted => table.text("queue_priorities")?,
+        Arbitration::RoundRobin => table.text_if_any("queue_priorities")?,
+        Arbitration::Weighted => Some(table.text("queue_priorities")?),
     };
+    let priorities = priorities.unwrap_or_else(|| "m".to_string());
     let class = |letter: char| "uhml".find(letter).map(|class| class as u8);
     let queue_priorities: Vec<u8> = priorities.chars().map_while(class).collect();
     if priorities.is_empty() || queue_priorities.len() != priorities.chars().count() {

@@ -5,6 +5,10 @@ use super::super::map_blocks;
 use super::{Interleave, SsdSpec};
 use blklab_description::{ReadError, Table};
 
+/// Blocks of a drive: 64 TiB of blocks of 4 MiB. More than that is a slip of
+/// the pen, and would take gigabytes to simulate.
+const MOST_BLOCKS: u64 = 1 << 24;
+
 impl SsdSpec {
     /// What several tables decide together.
     pub(super) fn check_sizes(
@@ -15,6 +19,7 @@ impl SsdSpec {
         flash: &Table<'_>,
     ) -> Result<(), ReadError> {
         self.check_units(flash)?;
+        self.check_blocks(geometry)?;
         self.check_entries(ftl)?;
         self.check_room(geometry)?;
         self.check_write_cache(cache)
@@ -39,6 +44,19 @@ impl SsdSpec {
                 "interleave",
                 format!("{planes} planes in a part that works on its own, legal is at most 64"),
             ));
+        }
+        Ok(())
+    }
+
+    /// Every block has a place in tables.
+    fn check_blocks(&self, geometry: &Table<'_>) -> Result<(), ReadError> {
+        let blocks = self.geometry.blocks();
+        if blocks > MOST_BLOCKS {
+            let found = self.geometry.blocks_per_plane;
+            let problem = format!(
+                "found {found}, which makes {blocks} blocks, legal is at most {MOST_BLOCKS} in all planes"
+            );
+            return Err(geometry.wrong("blocks_per_plane", problem));
         }
         Ok(())
     }

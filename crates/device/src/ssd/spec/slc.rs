@@ -70,9 +70,11 @@ pub(super) fn read_slc_cache(
     let cache = SlcCacheSpec {
         static_blocks: static_blocks as u32,
         dynamic_blocks: dynamic_blocks as u32,
-        read_ns: table.micros("read_us", MAX_US)?,
-        program_ns: table.micros("program_us", MAX_US)?,
-        erase_ns: table.micros_or("erase_us", MAX_US, flash.erase_ns)?,
+        read_ns: table.micros_above_zero("read_us", MAX_US)?,
+        program_ns: table.micros_above_zero("program_us", MAX_US)?,
+        erase_ns: table
+            .if_any("erase_us", || table.micros_above_zero("erase_us", MAX_US))?
+            .unwrap_or(flash.erase_ns),
         when_full: table.choice(
             "when_full",
             &[("direct", WhenFull::Direct), ("wait", WhenFull::Wait)],
