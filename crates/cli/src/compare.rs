@@ -157,7 +157,7 @@ fn simulated(
         drive_text,
         machine_text,
     };
-    let runs = runs.map_err(Failure::mistake)?;
+    let runs = runs.map_err(Failure::of_run)?;
     let all: Vec<&Results> = runs.iter().flatten().collect();
     check_power_loss(power_loss_at, &all)?;
     check_timeline(record, &all)?;

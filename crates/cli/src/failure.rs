@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use blklab_sim::SetupError;
+
 /// Why a command did not do what it should.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -17,6 +19,14 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn mistake(message: impl Display) -> Failure {
         Failure::Mistake(message.to_string())
+    }
+
+    /// Why a run did not end as it should.
+    pub(crate) fn of_run(error: SetupError) -> Failure {
+        match error.is_users() {
+            true => Failure::mistake(error),
+            false => Failure::Broken(error.to_string()),
+        }
     }
 
     pub(crate) fn report(self) -> ExitCode {

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             power_loss_at,
         }),
     }
-    .map_err(Failure::mistake)?;
+    .map_err(Failure::of_run)?;
     check_power_loss(power_loss_at, &[&results])?;
     check_timeline(record, &[&results])?;
     if args.output_format == RunFormat::Normal {

@@ -18,6 +18,7 @@ mod min_rate;
 mod named;
 mod plan;
 mod process;
+mod progress;
 mod recorder;
 mod recording;
 mod replay;

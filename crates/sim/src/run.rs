@@ -20,6 +20,7 @@ use crate::fit;
 use crate::machine::Dispatch;
 use crate::plan::Plan;
 use crate::process::Process;
+use crate::progress::{LOST, Progress};
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError, check_job, check_power_loss, loop_note};
 use crate::timers::Timers;
@@ -29,7 +30,8 @@ use crate::world::World;
 /// Runs a job once.
 ///
 /// # Errors
-/// Where the job cannot be simulated; nothing has run then.
+/// Where the job cannot be simulated; nothing has run then. Where the run can
+/// never end.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     let mut notes = check_job(setup.job)?;
     notes.extend(other_schedulers(setup));
@@ -44,7 +46,7 @@ pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
         );
     }
     machine.start_ready();
-    while machine.advance() {}
+    while machine.advance()? {}
     Ok(machine.results(setup, notes))
 }
 
@@ -86,6 +88,7 @@ struct Sim {
     /// What was refused on the spot is being delivered.
     settling: bool,
     over: usize,
+    progress: Progress,
 }
 
 impl Sim {
@@ -177,6 +180,7 @@ impl Sim {
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
             settling: false,
             over: 0,
+            progress: Progress::default(),
         })
     }
 
@@ -207,9 +211,9 @@ impl Sim {
 
     /// Lets time pass to the next event and everything happen that happens
     /// then. Returns false when all is over.
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self) -> Result<bool, SetupError> {
         if self.over == self.processes.len() {
-            return false;
+            return Ok(false);
         }
         let outside = self.next_appointment().min(self.power_loss_at);
         let marks = match &self.recording {
@@ -224,11 +228,11 @@ impl Sim {
                 outside.min(disks.unwrap_or(Nanos::MAX))
             }
         };
-        assert!(
-            next != Nanos::MAX,
-            "processes wait, and nothing will ever happen: a request was lost"
-        );
+        if next == Nanos::MAX {
+            return Err(SetupError::stuck(self.now, LOST));
+        }
         self.now = self.now.max(next);
+        self.progress.step(self.now)?;
         if self.now >= self.ramp_end {
             self.end_ramp();
         }
@@ -246,7 +250,7 @@ impl Sim {
         if self.next_appointment() <= self.now {
             self.keep_appointments();
         }
-        true
+        Ok(true)
     }
 
     /// When a process is to hear of something that comes from no drive.

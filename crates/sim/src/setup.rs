@@ -55,6 +55,17 @@ pub enum SetupError {
         /// The drive.
         drive: String,
     },
+    /// A run that can never end.
+    #[error(
+        "the simulation stands still at {at_us} us of its time: {why}. This is an error of the \
+         program, not of the job"
+    )]
+    Stuck {
+        /// When.
+        at_us: u64,
+        /// What is seen of it.
+        why: &'static str,
+    },
     /// What the queue does not take.
     #[error("{0}")]
     Queue(String),
@@ -63,6 +74,16 @@ pub enum SetupError {
 impl SetupError {
     pub(crate) fn trace(error: blklab_workload::trace::TraceError) -> SetupError {
         SetupError::Trace(error.to_string())
+    }
+
+    pub(crate) fn stuck(now: Nanos, why: &'static str) -> SetupError {
+        let at_us = now.0 / 1000;
+        SetupError::Stuck { at_us, why }
+    }
+
+    /// Whether the user can mend it.
+    pub fn is_users(&self) -> bool {
+        !matches!(self, SetupError::Stuck { .. })
     }
 
     /// A trace that does not tell when I/Os ended.

@@ -21,6 +21,7 @@ use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::drives::drive_seed;
 use crate::machine::Machine;
+use crate::progress::{LOST, Progress};
 use crate::recorder::Recorder;
 use crate::recording::Recording;
 use crate::setup::{SchedulerChoice, SetupError, check_power_loss, loop_note};
@@ -113,6 +114,7 @@ struct Replay<'a> {
     /// When the drives lose their power; [`Nanos::MAX`] where that has been, or
     /// does not happen.
     power_loss_at: Nanos,
+    progress: Progress,
 }
 
 impl<'a> Replay<'a> {
@@ -149,6 +151,7 @@ impl<'a> Replay<'a> {
             cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
             recording: setup.record.map(Recording::new),
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
+            progress: Progress::default(),
         };
         run.recorder.start(Nanos::ZERO);
         run
@@ -161,11 +164,14 @@ impl<'a> Replay<'a> {
         let arrival = self.pace.next_arrival(self.now, self.in_flight)?;
         let next = arrival.min(disks);
         if next == Nanos::MAX {
-            assert!(self.in_flight == 0, "a request was lost");
-            return Ok(false);
+            return match self.in_flight {
+                0 => Ok(false),
+                _ => Err(SetupError::stuck(self.now, LOST)),
+            };
         }
         let next = next.min(self.power_loss_at);
         self.now = self.now.max(next);
+        self.progress.step(self.now)?;
         self.record();
         for disk in 0..self.disks.len() {
             if self.disks[disk].next_event() <= self.now {
