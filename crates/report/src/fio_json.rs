@@ -7,7 +7,7 @@ use std::io;
 use blklab_stats::{
     ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuSlice, CpuTimes, DeviceStats,
     DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss,
-    Results, SlcStats,
+    Results, SlcStats, Wait, WaitCounts,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -371,8 +371,8 @@ fn flash_counts(device: &DeviceStats) -> Value {
     json!({
         "reads_behind_writes": device.reads_behind_writes,
         "reads_behind_writes_ns": device.reads_behind_writes_ns,
-        "channel_conflicts": device.channel_conflicts,
-        "die_conflicts": device.die_conflicts,
+        "reads_waited": waits_facts(&device.read_waits),
+        "writes_waited": waits_facts(&device.write_waits),
         "flash_reads": device.flash_reads,
         "flash_programs": device.flash_programs,
         "flash_erases": device.flash_erases,
@@ -389,6 +389,17 @@ fn flash_counts(device: &DeviceStats) -> Value {
         "reads_packed": device.reads_packed,
         "reads_clumped": device.reads_clumped,
     })
+}
+
+/// How many requests there were, how many of them waited, and for what.
+fn waits_facts(waits: &WaitCounts) -> Value {
+    let mut facts = serde_json::Map::new();
+    facts.insert("requests".to_string(), json!(waits.requests()));
+    facts.insert("waited".to_string(), json!(waits.waited()));
+    for wait in Wait::ALL {
+        facts.insert(wait.name().to_string(), json!(waits.waited_for(wait)));
+    }
+    Value::Object(facts)
 }
 
 /// What the controller's DRAM did, and what a loss of power cost.

@@ -7,7 +7,8 @@
 use std::fmt::{self, Write};
 
 use blklab_stats::{
-    ArmStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results,
+    ArmStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results, Wait,
+    WaitCounts,
 };
 
 use crate::fio_number::{Base, FIGURES, Unit, ctime, number};
@@ -415,17 +416,17 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
     let device = &disk.device;
     writeln!(
         out,
-        "  {}: flash reads={}, programs={}, erases={}, waits for channel={}, for die={}, \
+        "  {}: flash reads={}, programs={}, erases={}, \
          reads behind writes={} ({} usec lost)",
         disk.name,
         device.flash_reads,
         device.flash_programs,
         device.flash_erases,
-        device.channel_conflicts,
-        device.die_conflicts,
         device.reads_behind_writes,
         device.reads_behind_writes_ns / 1000
     )?;
+    write_waits(out, "reads", &device.read_waits)?;
+    write_waits(out, "writes", &device.write_waits)?;
     if let Some(amplification) = device.write_amplification() {
         writeln!(out, "    write amplification={amplification:.2}")?;
     }
@@ -441,6 +442,26 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
         )?;
     }
     Ok(())
+}
+
+/// Which share of the requests waited, and for what.
+fn write_waits(out: &mut String, requests: &str, waits: &WaitCounts) -> fmt::Result {
+    let share = |count| percent_of(count, waits.requests());
+    if waits.waited() == 0 {
+        return Ok(());
+    }
+    write!(
+        out,
+        "    {requests} that waited={:.2}%",
+        share(waits.waited())
+    )?;
+    for wait in Wait::ALL {
+        if waits.waited_for(wait) > 0 {
+            let (name, share) = (wait.name(), share(waits.waited_for(wait)));
+            write!(out, ", for {name}={share:.2}%")?;
+        }
+    }
+    writeln!(out)
 }
 
 /// A share of a span, in percent.

@@ -5,7 +5,8 @@ use crate::comparison::SchedulerRuns;
 
 use blklab_stats::{
     ChannelStats, Counter, CpuStats, DEFAULT_PERCENTILES, DeviceStats, DirResults, DiskStats,
-    HwQueueStats, JobResults, JobSetup, QueueStats, Results, SchedulerStats, World,
+    HwQueueStats, JobResults, JobSetup, QueueStats, Results, SchedulerStats, Wait, WaitCounts,
+    Waits, World,
 };
 
 const BLOCK_BYTES: u64 = 4096;
@@ -153,8 +154,7 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
             channels: channels.collect(),
             reads_behind_writes: reads / 9,
             reads_behind_writes_ns: reads / 9 * 180_000,
-            channel_conflicts: reads / 3,
-            die_conflicts: reads / 4,
+            read_waits: waits(reads),
             flash_reads: reads,
             flash_programs: writes,
             flash_erases: writes / 256,
@@ -164,6 +164,18 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
             ..DeviceStats::default()
         },
     }
+}
+
+/// A third of all waited for a channel, a quarter for a die as well.
+fn waits(requests: u64) -> WaitCounts {
+    let mut counts = WaitCounts::default();
+    for request in 0..requests {
+        let mut waits = Waits::NONE;
+        waits.note(Wait::Channel, request < requests / 3);
+        waits.note(Wait::Die, request < requests / 4);
+        counts.count(waits);
+    }
+    counts
 }
 
 /// Knuth's linear congruential generator: enough to spread made-up figures.

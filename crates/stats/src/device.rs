@@ -2,6 +2,8 @@
 
 use crate::hdd::ArmStats;
 use crate::ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats};
+use crate::waits::WaitCounts;
+
 /// What happened inside a drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceStats {
@@ -13,10 +15,10 @@ pub struct DeviceStats {
     pub reads_behind_writes: u64,
     /// Time those reads lost to it, in nanoseconds.
     pub reads_behind_writes_ns: u64,
-    /// Commands that waited because their channel's bus was taken.
-    pub channel_conflicts: u64,
-    /// Commands that waited because their die was busy.
-    pub die_conflicts: u64,
+    /// What the host's reads waited for.
+    pub read_waits: WaitCounts,
+    /// What its writes waited for.
+    pub write_waits: WaitCounts,
     /// Pages read from flash.
     pub flash_reads: u64,
     /// Pages programmed.

@@ -13,6 +13,7 @@ mod results;
 mod sample;
 mod ssd;
 mod timeline;
+mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
 pub use cpu::{CpuSlice, CpuTimes};
@@ -33,3 +34,4 @@ pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
     StepKind, Timeline, Window, Work,
 };
+pub use waits::{Wait, WaitCounts, Waits};

@@ -23,7 +23,7 @@ impl Ssd {
     /// Whether the host has been silent long enough.
     fn is_idle(&self, now_ns: u64) -> bool {
         self.silent_ns().is_some_and(|at_ns| at_ns <= now_ns)
-            && self.waiting.is_empty()
+            && self.waiting.first().is_none()
             && self.programs_queued == 0
     }
 

@@ -15,8 +15,10 @@ mod cmt;
 mod collect;
 mod copies;
 mod destination;
+mod discard;
 mod divide;
 mod epochs;
+mod fetch;
 mod fold;
 mod free;
 mod ftl;
@@ -33,6 +35,7 @@ mod op;
 mod pace;
 mod paq;
 mod power;
+mod read;
 mod read_ahead;
 mod read_cache;
 mod recorder;
@@ -48,14 +51,13 @@ mod start;
 mod steady;
 mod stripe;
 mod timing;
+mod waiting;
 #[cfg(test)]
 mod witness;
 mod write;
 
-use std::collections::VecDeque;
-
 use blklab_blk::{Nanos, Op as HostOp};
-use blklab_stats::{DeviceStats, DriveTimeline};
+use blklab_stats::{DeviceStats, DriveTimeline, Waits};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use allocate::Turn;
@@ -63,19 +65,20 @@ use arbiter::Arbiter;
 use backend::Backend;
 use cmt::Cmt;
 use epochs::Epochs;
-use ftl::{FlashPage, Ftl, Located, Stream, Victim};
+use ftl::{FlashPage, Ftl, Stream, Victim};
 use gc::Job;
 use hybrid::Merging;
-use lanes::Lane;
+use lanes::{Lane, Lanes};
 use link::Link;
 use map_blocks::MapBlocks;
-use mapping::{MapRead, MapWaiter};
+use mapping::MapRead;
 use op::{NONE, Op, OpKind, Rank, Source};
 use pace::Pace;
 use read_ahead::ReadAhead;
 use read_cache::ReadCache;
 use rng::Rng;
 use stripe::Stripe;
+use waiting::Waiting;
 
 pub use geometry::{Axis, Geometry, Home, Layout};
 pub use hybrid::spec::{HybridSpec, Mapping};
@@ -90,6 +93,9 @@ pub use spec::{
 const FOLD_TIMER: u32 = NONE;
 /// Likewise: time to fetch the next command.
 const FETCH: u32 = NONE - 1;
+
+/// Events in which time must move: as many could not be due at once.
+const EVENTS_TO_MOVE: u64 = 1 << 22;
 
 /// A command inside the drive.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +117,10 @@ struct Active {
     next_free: u32,
     /// Its number, where what happens is recorded.
     number: u32,
+    /// What it has waited for.
+    waits: Waits,
+    /// A write: how often admission had stopped when it came.
+    stops_before: u64,
 }
 
 /// A solid state drive.
@@ -131,7 +141,7 @@ pub struct Ssd {
     /// A look at whether the drive is idle is due.
     fold_timer: bool,
     /// Writes that wait for room.
-    waiting: VecDeque<u32>,
+    waiting: Waiting,
     /// Since when the first of them waits for a free block.
     stalled_since_ns: Option<u64>,
     /// Dynamic allocation, range by range.
@@ -168,6 +178,8 @@ pub struct Ssd {
     map_reads: Vec<MapRead>,
     /// Where the pages of such a map are.
     map_blocks: Option<Box<MapBlocks>>,
+    /// When it was last looked whether time moves.
+    looked_at_ns: Option<u64>,
     stats: DeviceStats,
     #[cfg(test)]
     witness: Option<Box<witness::Witness>>,
@@ -188,7 +200,7 @@ impl Ssd {
             dram_ns: 0,
             host_ns: 0,
             fold_timer: false,
-            waiting: VecDeque::with_capacity(64),
+            waiting: Waiting::new(),
             stalled_since_ns: None,
             turns: vec![Turn::FIRST; spec.geometry.channels as usize],
             followers: Vec::new(),
@@ -224,6 +236,7 @@ impl Ssd {
                 let written = spec.state != InitialState::Fresh || spec.ftl.read_unwritten;
                 Box::new(MapBlocks::new(&spec, written))
             }),
+            looked_at_ns: None,
             stats: DeviceStats::default(),
             #[cfg(test)]
             witness: None,
@@ -258,6 +271,8 @@ impl Ssd {
             status: CommandStatus::Ok,
             next_free: NONE,
             number: self.backend.next_command(),
+            waits: Waits::NONE,
+            stops_before: 0,
         };
         if self.free_command == NONE {
             return self.append(active);
@@ -274,105 +289,6 @@ impl Ssd {
         self.commands.len() as u32 - 1
     }
 
-    /// How long the controller takes no other command after this one.
-    #[inline]
-    fn interval_ns(&self, command: &Command) -> u64 {
-        let controller = &self.spec.controller;
-        if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
-            return controller.interval_ns + self.discard_walk_ns(command);
-        }
-        match controller.page_interval_ns {
-            page_ns if page_ns > 0 && command.op == HostOp::Read => {
-                controller.interval_ns + self.further_pages(command) * page_ns
-            }
-            _ => controller.interval_ns,
-        }
-    }
-
-    /// Pages of the flash that a read is spread over beyond its first.
-    #[inline(never)]
-    fn further_pages(&self, command: &Command) -> u64 {
-        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
-        let end_byte = command.sector.bytes() + command.sectors as u64 * 512;
-        let first = command.sector.bytes() >> unit_bits;
-        let last = (end_byte - 1) >> unit_bits;
-        if first == last || !self.takes(command) {
-            return 0;
-        }
-        let mut before = None;
-        let mut pages = 0u64;
-        for slot in first as u32..=last as u32 {
-            let Located::Flash(at) = self.ftl.locate(slot) else {
-                continue;
-            };
-            let is_another = before.is_none_or(|before| !self.ftl.same_page(before, at));
-            pages += is_another as u64;
-            before = Some(at);
-        }
-        pages.saturating_sub(1)
-    }
-
-    /// How long the firmware goes through the map for a discard.
-    #[inline(never)]
-    fn discard_walk_ns(&self, command: &Command) -> u64 {
-        let unit_sectors = (self.spec.ftl.map_unit_bytes / 512).max(1);
-        // Units covered in part are not discarded.
-        let units = match self.takes(command) {
-            true => command.sectors / unit_sectors,
-            false => 0,
-        };
-        units as u64 * self.spec.controller.discard_unit_ps / 1000
-    }
-
-    /// Whether a command is one that the drive can carry out.
-    fn takes(&self, command: &Command) -> bool {
-        command.fits(self.spec.identity.capacity_sectors)
-            && (command.op != HostOp::Discard || self.spec.identity.discard)
-    }
-
-    /// Takes a command that the controller knows of from `visible_ns` on.
-    #[inline(always)]
-    fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
-        let taken_ns = self.controller_ns.max(visible_ns);
-        self.controller_ns = taken_ns + self.interval_ns(command);
-        let takes = self.takes(command);
-        if !takes {
-            self.commands[index as usize].status = CommandStatus::IoError;
-        } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
-            return self.fetch_discard(taken_ns, index, command);
-        } else if command.op == HostOp::Write {
-            self.stats.host_sectors_written += command.sectors as u64;
-            let (first, last) = self.slots_of(index);
-            (first..last + 1).for_each(|slot| self.ftl.prefetch(slot));
-            let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
-            let at_ns = received_ns + self.spec.controller.write_ns;
-            self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
-            return;
-        }
-        let controller = &self.spec.controller;
-        let at_ns = taken_ns + controller.read_ns;
-        if self.next_ns() > at_ns
-            && controller.read_ns <= controller.write_ns
-            && self.arbiter.is_none()
-        {
-            // Nothing happens inside before it arrives, and nothing that comes
-            // later from outside can arrive earlier, since the controller takes
-            // no longer for this than for a write: it may as well be there.
-            return match command.op {
-                HostOp::Read if takes => self.start_read(at_ns, index),
-                _ => self.arrive(at_ns, index),
-            };
-        }
-        self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
-    }
-
-    #[inline(never)]
-    fn fetch_discard(&mut self, taken_ns: u64, index: u32, command: &Command) {
-        let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
-        let lanes = &mut self.backend.lanes;
-        lanes.push(Lane::ARRIVING, taken_ns + ns, index);
-    }
-
     /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
@@ -383,6 +299,9 @@ impl Ssd {
     #[inline(always)]
     fn step(&mut self, (now_ns, lane, event): (u64, Lane, u32), done: &mut Vec<Completion>) {
         self.stats.events += 1;
+        if self.stats.events.is_multiple_of(EVENTS_TO_MOVE) && self.stands_still(now_ns) {
+            return;
+        }
         match lane {
             Lane::LEAVING => return self.leave(now_ns, event, done),
             Lane::ARRIVING => return self.arrive(now_ns, event),
@@ -396,6 +315,18 @@ impl Ssd {
             _ => self.backend.array_done(now_ns, event),
         }
         self.settle(now_ns);
+    }
+
+    /// Whether nothing has moved since the last look. Then nothing ever will:
+    /// the drive falls silent, which whoever waits for it notices.
+    #[cold]
+    fn stands_still(&mut self, now_ns: u64) -> bool {
+        let still = self.looked_at_ns == Some(now_ns);
+        self.looked_at_ns = Some(now_ns);
+        if still {
+            self.backend.lanes = Lanes::new();
+        }
+        still
     }
 
     /// A command has passed the controller.
@@ -419,33 +350,6 @@ impl Ssd {
         }
     }
 
-    /// A read needs its entries of the map first.
-    #[inline]
-    fn start_read(&mut self, now_ns: u64, index: u32) {
-        if self.cmt.is_some() && self.waits_for_map(now_ns, index) {
-            return;
-        }
-        self.read_mapped(now_ns, index);
-        if self.read_ahead.is_some() {
-            let (first, last) = self.slots_of(index);
-            self.read_ahead(now_ns, first, last);
-        }
-    }
-
-    /// Whether pages of the map have to be read before a read.
-    #[inline(never)]
-    fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
-        let (first, last) = self.slots_of(index);
-        self.backend.gather();
-        let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
-        self.backend.start_gathered(now_ns);
-        self.commands[index as usize].parts = fetches;
-        if fetches > 0 {
-            self.read_ahead(now_ns, first, last);
-        }
-        fetches > 0
-    }
-
     /// The first and the last map unit of a command.
     #[inline]
     fn slots_of(&self, index: u32) -> (u32, u32) {
@@ -453,120 +357,6 @@ impl Ssd {
         let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
         let last = (command.first_byte + command.bytes - 1) >> unit_bits;
         ((command.first_byte >> unit_bits) as u32, last as u32)
-    }
-
-    /// Turns a read into one operation for every page it touches.
-    #[inline(always)]
-    fn read_mapped(&mut self, now_ns: u64, index: u32) {
-        let (first, last) = self.slots_of(index);
-        match first == last {
-            true => self.read_slot(now_ns, index, first),
-            false => {
-                self.backend.gather();
-                self.read_slots(now_ns, index);
-                self.backend.start_gathered(now_ns);
-            }
-        }
-    }
-
-    /// Reads of several map units.
-    #[inline(never)]
-    fn read_slots(&mut self, now_ns: u64, index: u32) {
-        let Active {
-            first_byte, bytes, ..
-        } = self.commands[index as usize];
-        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
-        let end = first_byte + bytes;
-        let mut from_dram = 0;
-        let mut byte = first_byte;
-        // The run of slots that lie side by side in one page.
-        let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
-        let mut parts = 0;
-        while byte < end {
-            let slot = (byte >> unit_bits) as u32;
-            let stop = ((slot as u64 + 1) << unit_bits).min(end);
-            let bytes = self.on_channel(byte, stop);
-            #[cfg(test)]
-            self.witness_read(index, byte, stop);
-            match self.ftl.locate(slot) {
-                Located::Nowhere if !self.spec.ftl.read_unwritten => {}
-                Located::Nowhere => {
-                    self.read_page(now_ns, index, self.ftl.home_of(slot), bytes);
-                    parts += 1;
-                }
-                Located::Buffered(_) => from_dram += stop - byte,
-                Located::Flash(_) if self.is_cached_read(index, slot) => from_dram += stop - byte,
-                Located::Flash(at) => {
-                    if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
-                        self.read_page(now_ns, index, run_at, run_bytes);
-                        (parts, run_bytes) = (parts + 1, 0);
-                    }
-                    run_at = at;
-                    run_bytes += bytes;
-                }
-            }
-            byte = stop;
-        }
-        if run_at != u32::MAX {
-            self.read_page(now_ns, index, run_at, run_bytes);
-            parts += 1;
-        }
-        if from_dram > 0 {
-            self.use_dram(now_ns, index, from_dram);
-            parts += 1;
-            self.stats.cache_read_hits += (parts == 1) as u64;
-        }
-        self.commands[index as usize].parts = parts;
-        self.commands[index as usize].dram_bytes = from_dram;
-        if parts == 0 {
-            self.finish(now_ns, index);
-        }
-    }
-
-    /// Reads within one map unit, as most reads are.
-    #[inline(always)]
-    fn read_slot(&mut self, now_ns: u64, index: u32, slot: u32) {
-        let command = &mut self.commands[index as usize];
-        let (first_byte, bytes) = (command.first_byte, command.bytes);
-        command.parts = 1;
-        command.dram_bytes = bytes;
-        #[cfg(test)]
-        self.witness_read(index, first_byte, first_byte + bytes);
-        let at = match self.ftl.locate(slot) {
-            Located::Flash(_) if self.is_cached_read(index, slot) => {
-                self.stats.cache_read_hits += 1;
-                return self.use_dram(now_ns, index, bytes);
-            }
-            Located::Flash(at) => at,
-            Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
-            Located::Buffered(_) => {
-                self.stats.cache_read_hits += 1;
-                return self.use_dram(now_ns, index, bytes);
-            }
-            Located::Nowhere => return self.finish(now_ns, index),
-        };
-        let bytes = self.on_channel(first_byte, first_byte + bytes);
-        self.read_page(now_ns, index, at, bytes);
-    }
-
-    /// Bytes of `from..to` on the channel: whole codewords.
-    #[inline]
-    fn on_channel(&self, from: u64, to: u64) -> u64 {
-        let mask = self.spec.channel.codeword_bytes as u64 - 1;
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        (((to + mask) & !mask) - (from & !mask)).min(unit.max(mask + 1))
-    }
-
-    #[inline(always)]
-    fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
-        if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, bytes) {
-            return;
-        }
-        let at = self.ftl.parts(at);
-        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, bytes as u32);
-        op.command = self.commands[owner as usize].number;
-        self.stats.slc.pages_read += op.slc as u64;
-        self.backend.enqueue(now_ns, op);
     }
 
     /// An operation as it enters the backend.
@@ -593,49 +383,6 @@ impl Ssd {
             collection_clock_ns: 0,
             command: NONE,
         }
-    }
-
-    /// A transfer between controller and DRAM; the command is told of its end.
-    fn use_dram(&mut self, now_ns: u64, index: u32, bytes: u64) {
-        let cache = &self.spec.write_cache;
-        let ns = cache.access_ns + bytes * cache.byte_ps / 1000;
-        self.dram_ns = self.dram_ns.max(now_ns) + ns;
-        self.backend.lanes.push(Lane::DRAM, self.dram_ns, index);
-    }
-
-    fn start_discard(&mut self, now_ns: u64, index: u32) {
-        // Map units that are covered in part keep their data.
-        let fetches = self.discard_whole_units(now_ns, index);
-        self.commands[index as usize].parts = fetches;
-        if fetches == 0 {
-            self.finish(now_ns, index);
-        }
-    }
-
-    /// Discarded units read as zeros; those covered in part are written.
-    fn start_write_zeroes(&mut self, now_ns: u64, index: u32) {
-        let fetches = self.discard_whole_units(now_ns, index);
-        self.commands[index as usize].parts = fetches;
-        if fetches == 0 {
-            self.start_write(now_ns, index);
-        }
-    }
-
-    /// Returns how many pages of the map the command has to wait for.
-    fn discard_whole_units(&mut self, now_ns: u64, index: u32) -> u32 {
-        let command = &self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let start = command.first_byte.div_ceil(unit);
-        let end = (command.first_byte + command.bytes) / unit;
-        if start >= end {
-            return 0;
-        }
-        self.ftl.discard(start as u32, end);
-        self.log_is_dirty = true;
-        if let Some(cache) = &mut self.read_cache {
-            cache.remove_range(start as u32, end);
-        }
-        self.discard_map(now_ns, index, start, end)
     }
 
     /// Handles what ended in the flash.
@@ -667,7 +414,10 @@ impl Ssd {
         }
         let op = &self.backend.ops[index];
         match source {
-            Source::Host => self.host_read_done(now_ns, owner, bytes),
+            Source::Host => {
+                let waits = self.backend.ops.waiting[index as usize].waits;
+                self.host_read_done(now_ns, owner, bytes, waits)
+            }
             Source::ReadAhead => self.read_ahead_done(now_ns, *op),
             Source::Rewrite => self.rewrite_read_done(now_ns, owner),
             Source::Program => self.program_done(now_ns, owner),
@@ -680,16 +430,6 @@ impl Ssd {
             Source::DiscardLog => self.epoch_page_done(now_ns, owner),
         }
         self.backend.ops.remove(index);
-    }
-
-    /// A page of a read is in the controller: it goes on to the host at once.
-    #[inline(always)]
-    fn host_read_done(&mut self, now_ns: u64, index: u32, bytes: u32) {
-        let command = &self.commands[index as usize];
-        // What the host did not ask for stays behind.
-        let bytes = (bytes as u64).min(command.bytes);
-        let sent_ns = self.link.send(now_ns, bytes);
-        self.part_sent(sent_ns, index);
     }
 
     /// Data of a command from or to DRAM is through.
@@ -734,6 +474,11 @@ impl Ssd {
         self.host_ns = at_ns;
         self.fetched_left(at_ns);
         let command = &mut self.commands[index as usize];
+        match command.op {
+            HostOp::Read => self.stats.read_waits.count(command.waits),
+            HostOp::Write => self.stats.write_waits.count(command.waits),
+            _ => {}
+        }
         done.push(Completion {
             tag: command.tag,
             at: Nanos(at_ns),
@@ -824,3 +569,5 @@ mod paq_tests;
 mod slc_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waits_tests;

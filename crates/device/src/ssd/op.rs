@@ -1,6 +1,6 @@
 //! One operation on the flash: a page read, a page program, a block erase.
 
-use blklab_stats::Cause;
+use blklab_stats::{Cause, Waits};
 
 /// "No such operation" in a link.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -115,16 +115,44 @@ impl Op {
         }
     }
 
+    /// The host's command that it is a read of; [`NONE`] for any other.
+    #[inline]
+    pub(crate) fn reader(&self) -> u32 {
+        match self.source {
+            Source::Host => self.owner,
+            _ => NONE,
+        }
+    }
+
     /// The record of the page that it programs or completes.
     pub(crate) fn page_record(&self) -> Option<u32> {
         matches!(self.source, Source::Program | Source::Rewrite).then_some(self.owner)
     }
 }
 
+/// What an operation waits and has waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// Since when it could go on: since it was queued, or complete, or since its
+    /// data is ready for the channel.
+    pub(crate) ready_ns: u64,
+    /// What it has waited for.
+    pub(crate) waits: Waits,
+}
+
+impl Waiting {
+    const NOT: Waiting = Waiting {
+        ready_ns: 0,
+        waits: Waits::NONE,
+    };
+}
+
 /// All operations, linked by index.
 #[derive(Clone, Debug)]
 pub(crate) struct Ops {
     slots: Vec<Op>,
+    /// Apart, since an operation is a cache line without it.
+    pub(crate) waiting: Vec<Waiting>,
     free: u32,
     arrivals: u64,
 }
@@ -133,6 +161,7 @@ impl Ops {
     pub(crate) fn new() -> Ops {
         Ops {
             slots: Vec::with_capacity(256),
+            waiting: Vec::with_capacity(256),
             free: NONE,
             arrivals: 0,
         }
@@ -156,13 +185,21 @@ impl Ops {
         let index = self.free;
         self.free = self.slots[index as usize].next;
         self.slots[index as usize] = op;
+        self.waiting[index as usize] = Waiting::NOT;
         index
     }
 
     #[cold]
     fn append(&mut self, op: Op) -> u32 {
         self.slots.push(op);
+        self.waiting.push(Waiting::NOT);
         self.slots.len() as u32 - 1
+    }
+
+    /// An operation could go on from now on.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, index: u32, now_ns: u64) {
+        self.waiting[index as usize].ready_ns = now_ns;
     }
 
     /// The operations in a list.
@@ -268,6 +305,18 @@ impl List {
         }
         self.unlink(ops, NONE, index);
         Some(index)
+    }
+
+    /// Takes out all operations that `belong`, in their order.
+    pub(crate) fn sift(&mut self, ops: &mut Ops, belongs: impl Fn(&Op) -> bool) -> List {
+        let (mut rest, mut taken) = (std::mem::replace(self, List::EMPTY), List::EMPTY);
+        while let Some(index) = rest.pop(ops) {
+            match belongs(&ops[index]) {
+                true => taken.push(ops, index),
+                false => self.push(ops, index),
+            }
+        }
+        taken
     }
 
     /// Takes out `index`, which follows `before` ([`NONE`] at the head).

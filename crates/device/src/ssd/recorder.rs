@@ -6,6 +6,13 @@ use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
 use super::op::{NONE, Op};
 
+/// What can be at work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Channel(u32),
+    Unit(u32),
+}
+
 /// What was seen and not taken yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
@@ -76,39 +83,19 @@ impl Recorder {
         self.writers.clear();
     }
 
-    /// A channel was or will be at work on operations, one a plane.
+    /// A part was or will be at work on operations, one a plane.
     #[cold]
-    pub(crate) fn on_channel<'a>(
+    pub(crate) fn worked<'a>(
         &mut self,
-        channel: u32,
-        work: Work,
-        span_ns: (u64, u64),
-        ops: impl Iterator<Item = &'a Op>,
-    ) {
-        let part = self.channel_parts[channel as usize];
-        self.add(part, work, span_ns, ops);
-    }
-
-    /// A unit has worked on operations, one a plane.
-    #[cold]
-    pub(crate) fn on_unit<'a>(
-        &mut self,
-        unit: u32,
-        work: Work,
-        span_ns: (u64, u64),
-        ops: impl Iterator<Item = &'a Op>,
-    ) {
-        let part = self.unit_parts[unit as usize];
-        self.add(part, work, span_ns, ops);
-    }
-
-    fn add<'a>(
-        &mut self,
-        part: u32,
+        part: Part,
         work: Work,
         (start_ns, end_ns): (u64, u64),
         ops: impl Iterator<Item = &'a Op>,
     ) {
+        let part = match part {
+            Part::Channel(channel) => self.channel_parts[channel as usize],
+            Part::Unit(unit) => self.unit_parts[unit as usize],
+        };
         let first_command = self.seen.commands.len() as u32;
         let mut cause = Cause::Host;
         for op in ops {

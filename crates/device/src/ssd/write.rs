@@ -2,6 +2,7 @@
 //! flush and force-unit-access make of them.
 
 use blklab_blk::Op as HostOp;
+use blklab_stats::Wait;
 
 use super::ftl::{Located, PageRecord, Stream};
 use super::mapping::MapWaiter;
@@ -18,7 +19,7 @@ impl Ssd {
         command.next_slot = first;
         // One part stands for its own admission.
         command.parts = 1;
-        self.waiting.push_back(index);
+        command.stops_before = self.waiting.push(index);
         if first == last {
             return self.admit(now_ns);
         }
@@ -35,12 +36,13 @@ impl Ssd {
 
     /// Gives waiting writes their places as long as there is room.
     pub(super) fn admit(&mut self, now_ns: u64) {
-        while let Some(&index) = self.waiting.front() {
+        while let Some(index) = self.waiting.first() {
             if !self.place(now_ns, index) {
                 return;
             }
             self.note_admission(now_ns);
-            self.waiting.pop_front();
+            let command = &mut self.commands[index as usize];
+            command.waits.add(self.waiting.pop(command.stops_before));
             let Active {
                 op,
                 status,
@@ -123,10 +125,12 @@ impl Ssd {
                 if self.programs_queued == 0 {
                     self.close_all(now_ns);
                 }
+                self.waiting.stop(Wait::Cache);
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
             if self.is_behind_pace() {
+                self.waiting.stop(Wait::Collection);
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
@@ -136,6 +140,7 @@ impl Ssd {
                     return true;
                 }
                 self.note_stall(now_ns);
+                self.waiting.stop(Wait::Collection);
                 self.commands[index as usize].next_slot = slot;
                 return false;
             };
@@ -200,14 +205,17 @@ impl Ssd {
             Located::Buffered(at) => self.follow(at, record),
             Located::Nowhere => {}
         }
+        let mut fetches = 0;
         if self.cmt.is_some() {
             let waiter = MapWaiter::Record(record);
-            let fetches = self.fetch_map(now_ns, slot, slot, true, waiter);
+            fetches = self.fetch_map(now_ns, slot, slot, true, waiter);
             self.ftl.record_mut(record).reads += fetches;
         }
         let command = &self.commands[index as usize];
         self.backend.note_writer(record, command.number);
         if command.op == HostOp::Write && !self.is_cached(command.fua) {
+            let command = &mut self.commands[index as usize];
+            command.waits.note(Wait::Map, fetches > 0);
             self.await_page(record, index);
         }
         if self.ftl.is_full(record) {
@@ -396,8 +404,10 @@ impl Ssd {
             stream,
             epoch,
             waiters: mut waiter,
+            op,
             ..
         } = *page;
+        let waits = self.backend.ops.waiting[op as usize].waits;
         self.ftl.programmed(record);
         if stream == Stream::Slc {
             self.slc_written(now_ns);
@@ -409,6 +419,7 @@ impl Ssd {
             let (index, next) = self.waiters[waiter as usize];
             self.waiters[waiter as usize].1 = self.free_waiter;
             self.free_waiter = waiter;
+            self.commands[index as usize].waits.add(waits);
             self.part_sent(now_ns, index);
             waiter = next;
         }

@@ -1,7 +1,7 @@
 //! What the drive counted: how much of it worked at once, who waited for whom,
 //! and what a loss of power cost.
 
-use blklab_stats::PowerLoss;
+use blklab_stats::{DiskStats, PowerLoss, Wait, WaitCounts};
 
 use super::busy::{channel_shares, die_shares, of_channels, of_dies, plane_shares, variation};
 use super::{Fact, FactUnit, Facts, Place, mean, ratio, total};
@@ -86,8 +86,8 @@ fn reads_behind_writes(facts: &mut Facts<'_>) {
 }
 
 fn waits(facts: &mut Facts<'_>) {
-    facts.count("waits for a busy channel", |d| d.device.channel_conflicts);
-    facts.count("waits for a busy die", |d| d.device.die_conflicts);
+    waits_of(facts, "reads", |disk| &disk.device.read_waits);
+    waits_of(facts, "writes", |disk| &disk.device.write_waits);
     facts.count("reads answered from the drive's cache", |d| {
         d.device.cache_read_hits
     });
@@ -100,6 +100,22 @@ fn waits(facts: &mut Facts<'_>) {
             |d| d.device.fetches.commands.iter().sum(),
         ),
     );
+}
+
+/// Which share of the requests waited, and for what.
+fn waits_of(facts: &mut Facts<'_>, requests: &str, of: fn(&DiskStats) -> &WaitCounts) {
+    let all = |disk: &DiskStats| of(disk).requests();
+    let waited = format!("{requests} that waited inside");
+    let share = (|disk: &DiskStats| of(disk).waited(), all);
+    facts.quotient(FactUnit::Share, &waited, share);
+    for wait in Wait::ALL {
+        let share = (move |disk: &DiskStats| of(disk).waited_for(wait), all);
+        facts.quotient(
+            FactUnit::Share,
+            &format!("  {requests}, for {}", wait.name()),
+            share,
+        );
+    }
 }
 
 fn read_cache(facts: &mut Facts<'_>) {

@@ -32,10 +32,11 @@ impl Backend {
         if group.is_empty() {
             return false;
         }
-        let (bus_ns, array_ns) = self.transfer(unit_index, OpKind::Program, group);
+        let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
         let unit = &mut self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
         channel.occupy(now_ns, bus_ns);
+        channel.reader = NONE;
         unit.loaded = Loaded {
             group,
             at_ns: channel.free_ns,

@@ -16,6 +16,7 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         while index != NONE {
             channel.put_output(now_ns, index);
+            self.ops.is_ready(index, now_ns);
             index = self.ops[index].next;
         }
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use blklab_stats::ChannelStats;
 
 use super::super::clocks::QueueClock;
+use super::super::op::NONE;
 
 /// A bus, its units and its clocks.
 #[derive(Clone, Debug)]
@@ -12,6 +13,8 @@ pub(super) struct Channel {
     pub(super) free_ns: u64,
     /// An event at `free_ns` is on its way.
     pub(super) scheduled: bool,
+    /// The host's command whose read used the bus last, [`NONE`] for others.
+    pub(super) reader: u32,
     output: VecDeque<u32>,
     /// Units that could start something.
     ready: u64,
@@ -33,6 +36,7 @@ impl Channel {
         Channel {
             free_ns: 0,
             scheduled: false,
+            reader: NONE,
             output: VecDeque::with_capacity(units as usize),
             ready: 0,
             waiting: 0,

@@ -14,8 +14,6 @@ pub(crate) struct Counts {
     pub(super) behind_collection: u64,
     pub(super) behind_collection_ns: u64,
     pub(super) longest_behind_collection_ns: u64,
-    pub(super) channel_conflicts: u64,
-    pub(super) die_conflicts: u64,
     pub(super) multi_plane: u64,
     pub(super) suspensions: u64,
     pub(super) copybacks: u64,
@@ -42,8 +40,6 @@ impl Backend {
         stats.flash_erases = self.counts.erases;
         stats.reads_behind_writes = self.counts.behind_writes;
         stats.reads_behind_writes_ns = self.counts.behind_writes_ns;
-        stats.channel_conflicts = self.counts.channel_conflicts;
-        stats.die_conflicts = self.counts.die_conflicts;
         stats.multi_plane_commands = self.counts.multi_plane;
         stats.suspensions = self.counts.suspensions;
         stats.copybacks = self.counts.copybacks;

@@ -16,13 +16,16 @@ impl Backend {
     pub(super) fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
         let group = self.units[unit_index as usize].group;
         let kind = self.ops[group.head()].kind;
-        let (bus_ns, array_ns) = self.transfer(unit_index, kind, group);
+        let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
+        let reader = self.reader_of(group);
         let unit = &mut self.units[unit_index as usize];
+        unit.reader = reader;
         let channel = &mut self.channels[unit.channel as usize];
         if self.ops[group.head()].collects {
             unit.collecting.begin(now_ns);
         }
         channel.occupy(now_ns, delay_ns + bus_ns);
+        channel.reader = reader;
         channel.enter(now_ns);
         self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
         unit.phase = Phase::Busy;
@@ -63,13 +66,14 @@ impl Backend {
     /// How long a command takes the bus, and then the array. Counts what it
     /// does.
     #[inline(always)]
-    pub(super) fn transfer(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+    pub(super) fn transfer(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
+        let kind = self.ops[group.head()].kind;
         let command_ns = self.timing.command_ns(kind);
-        let (data_ns, array_ns) = self.count_op(unit_index, kind, group.head());
+        let (data_ns, array_ns) = self.count_op(now_ns, unit_index, group.head());
         match group.is_single() {
             true => (command_ns + data_ns, array_ns),
             false => {
-                let (further_ns, longest_ns) = self.transfer_others(unit_index, kind, group);
+                let (further_ns, longest_ns) = self.transfer_others(now_ns, unit_index, group);
                 let bus_ns = command_ns + data_ns + further_ns;
                 (bus_ns, array_ns.max(longest_ns))
             }
@@ -78,12 +82,12 @@ impl Backend {
 
     /// What the others of a multi-plane command add to its time on the bus, and
     /// the longest of their times in the array.
-    fn transfer_others(&mut self, unit_index: u32, kind: OpKind, group: List) -> (u64, u64) {
+    fn transfer_others(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
         self.counts.multi_plane += 1;
         let (mut bus_ns, mut array_ns) = (0, 0);
         let mut index = self.ops[group.head()].next;
         while index != NONE {
-            let (data_ns, op_ns) = self.count_op(unit_index, kind, index);
+            let (data_ns, op_ns) = self.count_op(now_ns, unit_index, index);
             bus_ns += self.timing.plane_command_ns + data_ns;
             array_ns = op_ns.max(array_ns);
             index = self.ops[index].next;
@@ -93,16 +97,17 @@ impl Backend {
 
     /// How long one operation's data takes the bus, and itself the array.
     #[inline(always)]
-    fn count_op(&mut self, unit_index: u32, kind: OpKind, index: u32) -> (u64, u64) {
+    fn count_op(&mut self, now_ns: u64, unit_index: u32, index: u32) -> (u64, u64) {
         let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(&self.ops[index]));
         if let Some(page) = self.timing.physical_page(&self.ops[index]) {
             (data_ns, array_ns) = self.use_register(index, page, array_ns);
         }
+        self.note_start_wait(now_ns, unit_index, index);
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
         let op = &self.ops[index];
         self.plane_busy_ns[op.plane as usize] += array_ns;
-        match kind {
+        match op.kind {
             OpKind::Read => {
                 channel.stats.reads += 1;
                 if op.source == Source::Host {

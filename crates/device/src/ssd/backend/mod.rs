@@ -20,6 +20,7 @@ mod record;
 mod suspend;
 mod unit;
 mod urgent;
+mod waits;
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ use blklab_stats::Work;
 
 use super::lanes::{Lane, Lanes};
 use super::op::{NONE, Op, OpKind, Ops, Rank, Source};
-use super::recorder::Recorder;
+use super::recorder::{Part, Recorder};
 use super::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use super::timing::Timing;
 use channel::Channel;
@@ -126,6 +127,7 @@ impl Backend {
     }
 
     fn enqueue_kept(&mut self, now_ns: u64, index: u32) {
+        self.ops.is_ready(index, now_ns);
         let op = &mut self.ops[index];
         let seat = self.seats[op.plane as usize];
         (op.place, op.die) = (seat.place, seat.die);
@@ -134,7 +136,6 @@ impl Backend {
         op.write_clock_ns = unit.writing.read(now_ns);
         op.collection_clock_ns = unit.collecting.read(now_ns);
         if unit.phase != Phase::Idle {
-            self.counts.die_conflicts += 1;
             let behind = unit.collecting.holds && op.source == Source::Host;
             self.counts.behind_collection += behind as u64;
         }
@@ -190,9 +191,13 @@ impl Backend {
 
     /// A program whose data is complete may start.
     pub(crate) fn make_ready(&mut self, now_ns: u64, index: u32) {
-        self.ops[index].ready = true;
-        let unit = self.seats[self.ops[index].plane as usize].unit;
-        self.wake(now_ns, unit);
+        let op = &mut self.ops[index];
+        let unit_index = self.seats[op.plane as usize].unit;
+        let unit = &self.units[unit_index as usize];
+        op.ready = true;
+        op.collection_clock_ns = unit.collecting.read(now_ns);
+        self.ops.is_ready(index, now_ns);
+        self.wake(now_ns, unit_index);
     }
 
     /// The time of a read of the slowest page.
@@ -216,7 +221,6 @@ impl Backend {
         if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
         } else {
-            self.counts.channel_conflicts += 1;
             self.schedule_bus(channel_index);
         }
     }
@@ -274,6 +278,7 @@ impl Backend {
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
         unit.phase = Phase::Idle;
+        unit.freed_ns = now_ns;
         unit.writing.end(now_ns);
         unit.collecting.end(now_ns);
         let may_read_on = unit.reads_in_a_row < self.reads_in_a_row && unit.urgent.is_empty();
@@ -316,6 +321,7 @@ impl Backend {
             let channel = &mut self.channels[channel_index as usize];
             while index != NONE {
                 channel.put_output(now_ns, index);
+                self.ops.is_ready(index, now_ns);
                 index = self.ops[index].next;
             }
         } else {
@@ -336,7 +342,6 @@ impl Backend {
         if channel.is_free(now_ns) {
             self.arbitrate(now_ns, channel_index);
         } else if channel.waiting() > 0 {
-            self.counts.channel_conflicts += 1;
             self.schedule_bus(channel_index);
         }
     }
@@ -345,13 +350,20 @@ impl Backend {
     #[inline(always)]
     fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
         let channel = &mut self.channels[channel_index as usize];
-        channel.occupy(now_ns, self.timing.data_ns(self.ops[index].bytes));
+        let op = &self.ops[index];
+        channel.occupy(now_ns, self.timing.data_ns(op.bytes));
+        channel.reader = op.reader();
         channel.scheduled = true;
         let span_ns = (now_ns, channel.free_ns);
         self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
         if let Some(recorder) = &mut self.recorder {
             let carried = std::iter::once(&self.ops[index]);
-            recorder.on_channel(channel_index, Work::DataOut, span_ns, carried);
+            recorder.worked(
+                Part::Channel(channel_index),
+                Work::DataOut,
+                span_ns,
+                carried,
+            );
         }
     }
 
@@ -368,6 +380,7 @@ impl Backend {
         }
         let channel = &mut self.channels[channel_index as usize];
         if let Some(index) = channel.take_output(now_ns) {
+            channel.note_output_wait(now_ns, &mut self.ops, index);
             return self.carry(now_ns, channel_index, index);
         }
         while self.channels[channel_index as usize].ready() != 0 {

@@ -3,7 +3,7 @@
 use blklab_stats::Work;
 
 use super::super::op::{List, NONE, OpKind};
-use super::super::recorder::Recorder;
+use super::super::recorder::{Part, Recorder};
 use super::super::spec::Interleave;
 use super::Backend;
 
@@ -58,7 +58,7 @@ impl Backend {
             OpKind::Erase => Work::Erase,
         };
         let ops = self.ops.of(unit.group);
-        recorder.on_unit(unit_index, work, (unit.began_ns, now_ns), ops);
+        recorder.worked(Part::Unit(unit_index), work, (unit.began_ns, now_ns), ops);
     }
 
     /// Writes down that a channel carries a group until it is free.
@@ -66,7 +66,7 @@ impl Backend {
     pub(super) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
         if let Some(recorder) = &mut self.recorder {
             let span_ns = (now_ns, self.channels[channel as usize].free_ns);
-            recorder.on_channel(channel, work, span_ns, self.ops.of(group));
+            recorder.worked(Part::Channel(channel), work, span_ns, self.ops.of(group));
         }
     }
 }

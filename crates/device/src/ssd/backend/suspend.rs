@@ -1,7 +1,7 @@
 //! Programs and erases that are stopped for a read.
 
 use super::super::lanes::Lane;
-use super::super::op::OpKind;
+use super::super::op::{NONE, OpKind};
 use super::Backend;
 use super::unit::{Phase, Suspended, Unit};
 
@@ -60,6 +60,7 @@ impl Backend {
         };
         unit.phase = Phase::Busy;
         unit.kind = stopped.kind;
+        unit.reader = NONE;
         unit.group = stopped.group;
         unit.began_ns = now_ns;
         unit.done_ns = now_ns + stopped.remaining_ns;

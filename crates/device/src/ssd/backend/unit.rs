@@ -1,7 +1,7 @@
 //! A unit: the smallest part of the flash that executes a command of its own.
 
 use super::super::clocks::{HoldClock, QueueClock};
-use super::super::op::{List, OpKind};
+use super::super::op::{List, NONE, OpKind};
 
 /// Where a plane is.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +87,11 @@ pub(super) struct Unit {
     /// Cache programs: what is in the cache register or on its way there, while
     /// the array is at the last program.
     pub(super) loaded: Loaded,
+    /// When it was last without work in hand.
+    pub(super) freed_ns: u64,
+    /// The host's command that it has read for since then, alone; [`NONE`] if it
+    /// did anything else.
+    pub(super) reader: u32,
     /// How often its oldest read was passed over.
     pub(super) passed_over: u32,
     /// Programs and erases that hold it.
@@ -119,6 +124,8 @@ impl Unit {
             suspended: None,
             outgoing: List::EMPTY,
             loaded: Loaded::NOTHING,
+            freed_ns: 0,
+            reader: NONE,
             passed_over: 0,
             writing: HoldClock::default(),
             collecting: HoldClock::default(),

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::super::op::{List, NONE, OpKind, Rank, Source};
+use super::super::op::{NONE, Op, OpKind, Rank, Source};
 use super::super::spec::Scheduling;
 use super::Backend;
 use super::choose::Queue;
@@ -68,13 +68,9 @@ impl Backend {
     pub(crate) fn raise_collection(&mut self, now_ns: u64, plane: u32) {
         let unit_index = self.seats[plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
-        let mut rest = std::mem::replace(&mut unit.background, List::EMPTY);
-        while let Some(index) = rest.pop(&self.ops) {
+        let mut raised = (unit.background).sift(&mut self.ops, |op| op.owner == plane);
+        while let Some(index) = raised.pop(&self.ops) {
             let op = &mut self.ops[index];
-            if op.owner != plane {
-                unit.background.push(&mut self.ops, index);
-                continue;
-            }
             op.rank = Rank::Normal;
             let kind = op.kind;
             self.ops.renumber(index);
@@ -91,6 +87,11 @@ impl Backend {
 
     fn promote_in_unit(&mut self, now_ns: u64, unit_index: u32, plane: u32, to: &Range<u32>) {
         let unit = &mut self.units[unit_index as usize];
+        let belongs = |op: &Op| match op.source {
+            Source::Gc => op.owner == plane,
+            Source::Program => op.collects && to.contains(&op.plane),
+            _ => false,
+        };
         let mut urgent = unit.urgent;
         for list in [
             &mut unit.background,
@@ -98,20 +99,10 @@ impl Backend {
             &mut unit.programs,
             &mut unit.erases,
         ] {
-            let mut rest = std::mem::replace(list, List::EMPTY);
-            while let Some(index) = rest.pop(&self.ops) {
-                let op = &mut self.ops[index];
-                let belongs = match op.source {
-                    Source::Gc => op.owner == plane,
-                    Source::Program => op.collects && to.contains(&op.plane),
-                    _ => false,
-                };
-                if belongs {
-                    op.rank = Rank::First;
-                    urgent.push(&mut self.ops, index);
-                } else {
-                    list.push(&mut self.ops, index);
-                }
+            let mut promoted = list.sift(&mut self.ops, belongs);
+            while let Some(index) = promoted.pop(&self.ops) {
+                self.ops[index].rank = Rank::First;
+                urgent.push(&mut self.ops, index);
             }
         }
         unit.urgent = urgent;

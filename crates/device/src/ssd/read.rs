@@ -1,0 +1,174 @@
+//! Reads: from their entries of the map to operations on the flash, and back to
+//! the host.
+
+use blklab_stats::{Wait, Waits};
+
+use super::ftl::Located;
+use super::lanes::Lane;
+use super::mapping::MapWaiter;
+use super::op::{OpKind, Source};
+use super::{Active, Ssd};
+
+impl Ssd {
+    /// A read needs its entries of the map first.
+    #[inline]
+    pub(super) fn start_read(&mut self, now_ns: u64, index: u32) {
+        if self.cmt.is_some() && self.waits_for_map(now_ns, index) {
+            return;
+        }
+        self.read_mapped(now_ns, index);
+        if self.read_ahead.is_some() {
+            let (first, last) = self.slots_of(index);
+            self.read_ahead(now_ns, first, last);
+        }
+    }
+
+    /// Whether pages of the map have to be read before a read.
+    #[inline(never)]
+    fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
+        let (first, last) = self.slots_of(index);
+        self.backend.gather();
+        let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
+        self.backend.start_gathered(now_ns);
+        let command = &mut self.commands[index as usize];
+        command.parts = fetches;
+        command.waits.note(Wait::Map, fetches > 0);
+        if fetches > 0 {
+            self.read_ahead(now_ns, first, last);
+        }
+        fetches > 0
+    }
+
+    /// Turns a read into one operation for every page it touches.
+    #[inline(always)]
+    pub(super) fn read_mapped(&mut self, now_ns: u64, index: u32) {
+        let (first, last) = self.slots_of(index);
+        match first == last {
+            true => self.read_slot(now_ns, index, first),
+            false => {
+                self.backend.gather();
+                self.read_slots(now_ns, index);
+                self.backend.start_gathered(now_ns);
+            }
+        }
+    }
+
+    /// Reads of several map units.
+    #[inline(never)]
+    fn read_slots(&mut self, now_ns: u64, index: u32) {
+        let Active {
+            first_byte, bytes, ..
+        } = self.commands[index as usize];
+        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+        let end = first_byte + bytes;
+        let mut from_dram = 0;
+        let mut byte = first_byte;
+        // The run of slots that lie side by side in one page.
+        let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
+        let mut parts = 0;
+        while byte < end {
+            let slot = (byte >> unit_bits) as u32;
+            let stop = ((slot as u64 + 1) << unit_bits).min(end);
+            let bytes = self.on_channel(byte, stop);
+            #[cfg(test)]
+            self.witness_read(index, byte, stop);
+            match self.ftl.locate(slot) {
+                Located::Nowhere if !self.spec.ftl.read_unwritten => {}
+                Located::Nowhere => {
+                    self.read_page(now_ns, index, self.ftl.home_of(slot), bytes);
+                    parts += 1;
+                }
+                Located::Buffered(_) => from_dram += stop - byte,
+                Located::Flash(_) if self.is_cached_read(index, slot) => from_dram += stop - byte,
+                Located::Flash(at) => {
+                    if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
+                        self.read_page(now_ns, index, run_at, run_bytes);
+                        (parts, run_bytes) = (parts + 1, 0);
+                    }
+                    run_at = at;
+                    run_bytes += bytes;
+                }
+            }
+            byte = stop;
+        }
+        if run_at != u32::MAX {
+            self.read_page(now_ns, index, run_at, run_bytes);
+            parts += 1;
+        }
+        if from_dram > 0 {
+            self.use_dram(now_ns, index, from_dram);
+            parts += 1;
+            self.stats.cache_read_hits += (parts == 1) as u64;
+        }
+        self.commands[index as usize].parts = parts;
+        self.commands[index as usize].dram_bytes = from_dram;
+        if parts == 0 {
+            self.finish(now_ns, index);
+        }
+    }
+
+    /// Reads within one map unit, as most reads are.
+    #[inline(always)]
+    fn read_slot(&mut self, now_ns: u64, index: u32, slot: u32) {
+        let command = &mut self.commands[index as usize];
+        let (first_byte, bytes) = (command.first_byte, command.bytes);
+        command.parts = 1;
+        command.dram_bytes = bytes;
+        #[cfg(test)]
+        self.witness_read(index, first_byte, first_byte + bytes);
+        let at = match self.ftl.locate(slot) {
+            Located::Flash(_) if self.is_cached_read(index, slot) => {
+                self.stats.cache_read_hits += 1;
+                return self.use_dram(now_ns, index, bytes);
+            }
+            Located::Flash(at) => at,
+            Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
+            Located::Buffered(_) => {
+                self.stats.cache_read_hits += 1;
+                return self.use_dram(now_ns, index, bytes);
+            }
+            Located::Nowhere => return self.finish(now_ns, index),
+        };
+        let bytes = self.on_channel(first_byte, first_byte + bytes);
+        self.read_page(now_ns, index, at, bytes);
+    }
+
+    /// Bytes of `from..to` on the channel: whole codewords.
+    #[inline]
+    pub(super) fn on_channel(&self, from: u64, to: u64) -> u64 {
+        let mask = self.spec.channel.codeword_bytes as u64 - 1;
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        (((to + mask) & !mask) - (from & !mask)).min(unit.max(mask + 1))
+    }
+
+    #[inline(always)]
+    fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
+        if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, bytes) {
+            return;
+        }
+        let at = self.ftl.parts(at);
+        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, bytes as u32);
+        op.command = self.commands[owner as usize].number;
+        self.stats.slc.pages_read += op.slc as u64;
+        self.backend.enqueue(now_ns, op);
+    }
+
+    /// A page of a read is in the controller: it goes on to the host at once.
+    #[inline(always)]
+    pub(super) fn host_read_done(&mut self, now_ns: u64, index: u32, bytes: u32, waits: Waits) {
+        let command = &mut self.commands[index as usize];
+        command.waits.add(waits);
+        // What the host did not ask for stays behind.
+        let bytes = (bytes as u64).min(command.bytes);
+        let sent_ns = self.link.send(now_ns, bytes);
+        self.part_sent(sent_ns, index);
+    }
+
+    /// A transfer between controller and DRAM; the command is told of its end.
+    pub(super) fn use_dram(&mut self, now_ns: u64, index: u32, bytes: u64) {
+        let cache = &self.spec.write_cache;
+        let ns = cache.access_ns + bytes * cache.byte_ps / 1000;
+        self.dram_ns = self.dram_ns.max(now_ns) + ns;
+        self.backend.lanes.push(Lane::DRAM, self.dram_ns, index);
+    }
+}

@@ -1,0 +1,132 @@
+//! What requests waited for, where that can be said by hand.
+
+use blklab_blk::{Nanos, Op, Sector};
+use blklab_stats::{DeviceStats, Wait, WaitCounts};
+
+use super::Ssd;
+use super::tests::{overwrite, small};
+use crate::{Command, Completion, Device};
+
+/// A drive of one channel with two dies of two planes. Page `p` of the address
+/// space is on die `p % 2`, plane `p / 2 % 2`.
+fn drive(changes: &[(&str, &str)]) -> Ssd {
+    let mut all = vec![
+        ("channels = 2", "channels = 1"),
+        ("dies_per_package = 1", "dies_per_package = 2"),
+        ("multi_plane = \"any\"", "multi_plane = \"none\""),
+    ];
+    all.extend(changes);
+    Ssd::new(small(&all), 1)
+}
+
+/// Carries out commands on so many pages each, all submitted at once.
+fn run(drive: &mut Ssd, op: Op, fua: bool, commands: &[(u64, u32)]) -> DeviceStats {
+    for (tag, (page, pages)) in commands.iter().enumerate() {
+        let command = Command {
+            tag: tag as u32,
+            queue: 0,
+            op,
+            sector: Sector(page * 8),
+            sectors: pages * 8,
+            fua,
+        };
+        drive.submit(Nanos(0), command);
+    }
+    let mut done: Vec<Completion> = Vec::new();
+    drive.advance(Nanos(1 << 40), &mut done);
+    assert_eq!(done.len(), commands.len());
+    drive.stats(Nanos(1 << 40))
+}
+
+/// Requests, those that waited, and what for: channel, die, collection, map and
+/// cache.
+fn counts(waits: &WaitCounts) -> (u64, u64, [u64; 5]) {
+    let each = Wait::ALL.map(|wait| waits.waited_for(wait));
+    (waits.requests(), waits.waited(), each)
+}
+
+#[test]
+fn a_read_waits_for_its_die_or_for_its_channel() {
+    // One has nobody in its way.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(0, 1)]);
+    assert_eq!(counts(&stats.read_waits), (1, 0, [0; 5]));
+    // The second waits until the die has given its data away.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(0, 1), (4, 1)]);
+    assert_eq!(counts(&stats.read_waits), (2, 1, [0, 1, 0, 0, 0]));
+    // The other die is idle, and its data finds the bus taken.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(0, 1), (1, 1)]);
+    assert_eq!(counts(&stats.read_waits), (2, 1, [1, 0, 0, 0, 0]));
+    // The third waits for both: a request counts once for each.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(0, 1), (1, 1), (4, 1)]);
+    assert_eq!(counts(&stats.read_waits), (3, 2, [2, 1, 0, 0, 0]));
+    assert_eq!(counts(&stats.write_waits), (0, 0, [0; 5]));
+}
+
+#[test]
+fn pages_of_one_read_are_not_in_its_way() {
+    // Two pages of each of two dies, which have to go one after the other.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(0, 8)]);
+    assert_eq!(counts(&stats.read_waits), (1, 0, [0; 5]));
+    // Behind another read they wait, which counts once.
+    let stats = run(&mut drive(&[]), Op::Read, false, &[(8, 1), (0, 8)]);
+    assert_eq!(counts(&stats.read_waits), (2, 1, [1, 1, 0, 0, 0]));
+}
+
+#[test]
+fn a_write_that_is_awaited_waits_for_its_die() {
+    // It ends when its page is programmed; the second follows on the die.
+    let stats = run(&mut drive(&[]), Op::Write, true, &[(0, 1), (4, 1)]);
+    assert_eq!(counts(&stats.write_waits), (2, 1, [0, 1, 0, 0, 0]));
+    // In the cache nobody waits for the flash.
+    let stats = run(&mut drive(&[]), Op::Write, false, &[(0, 1), (4, 1)]);
+    assert_eq!(counts(&stats.write_waits), (2, 0, [0; 5]));
+}
+
+#[test]
+fn writes_wait_for_room_in_the_cache() {
+    // Room for four pages; the others wait, behind each other as well.
+    let mut drive = drive(&[("size_kb = 256", "size_kb = 16")]);
+    let pages: Vec<(u64, u32)> = (0..12).map(|page| (page, 1)).collect();
+    let stats = run(&mut drive, Op::Write, false, &pages);
+    assert_eq!(counts(&stats.write_waits), (12, 8, [0, 0, 0, 0, 8]));
+}
+
+#[test]
+fn reads_wait_for_the_map() {
+    let cached = "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64";
+    let mut drive = drive(&[
+        ("map_unit_bytes = 4096", cached),
+        ("state = \"filled\"", "state = \"fresh\""),
+    ]);
+    overwrite(&mut drive, 20_000, 3);
+    drive.reset_stats(Nanos(1 << 45));
+    let mut done: Vec<Completion> = Vec::new();
+    let read = |page: u64| Command {
+        tag: 0,
+        queue: 0,
+        op: Op::Read,
+        sector: Sector(page * 8),
+        sectors: 8,
+        fua: false,
+    };
+    // The second time its entry is there.
+    for page in [20_000, 20_000] {
+        drive.submit(Nanos(1 << 45), read(page));
+        drive.advance(Nanos(1 << 46), &mut done);
+    }
+    let waits = drive.stats(Nanos(1 << 46)).read_waits;
+    assert_eq!(counts(&waits), (2, 1, [0, 0, 0, 1, 0]));
+}
+
+#[test]
+fn collection_makes_requests_wait() {
+    let mut drive = drive(&[("start_blocks = 4", "start_blocks = 4\npreemptible = false")]);
+    overwrite(&mut drive, 60_000, 5);
+    let stats = drive.stats(Nanos(1 << 50));
+    let writes = counts(&stats.write_waits);
+    assert!(stats.collection.writes_stalled > 0);
+    // Those behind the one that is stalled wait with it.
+    assert!(writes.2[2] >= stats.collection.writes_stalled, "{writes:?}");
+    assert!(writes.2[2] <= writes.1 && writes.1 <= writes.0);
+    assert_eq!(writes.0, 60_000);
+}
