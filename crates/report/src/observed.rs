@@ -161,12 +161,13 @@ type Share = (&'static str, fn(&CpuTimes) -> u64);
 
 /// What all CPUs' time went to, as mpstat shows it.
 pub(crate) fn cpu_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
-    let shares: [Share; 6] = [
+    let shares: [Share; 7] = [
         ("programs", |t| t.user_ns),
         ("kernel", |t| t.system_ns),
         ("interrupts", |t| t.irq_ns),
         ("softirqs", |t| t.softirq_ns),
         ("idle, waiting for I/O", |t| t.iowait_ns),
+        ("idle", |t| t.idle_ns),
         ("taken by the hypervisor", |t| t.steal_ns),
     ];
     let one = |(name, of): Share| {
