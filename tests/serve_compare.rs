@@ -66,7 +66,7 @@ fn what_cannot_be_served_is_refused() {
             "--world serve is this machine",
         ),
         (&["job.fio", "--schedulers", "quick"], "quick"),
-        (&["job.fio", "--repeats", "0"], "--repeats 0"),
+        (&["job.fio", "--repeats", "0"], "not in 1..=10000"),
     ] {
         let args = [&["compare", "--world", "serve"], options].concat();
         let done = place.blklab(&args);
