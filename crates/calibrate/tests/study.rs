@@ -83,5 +83,5 @@ fn reads_and_writes_together() {
     // One write at a time: kblockd's wake-ups fill the core.
     let mix = medians(&rows, &scored, |row| row.study == "kyber-targets-mix");
     // Reads and writes share their waiting by who is a microsecond faster.
-    assert!(mix.iops < 0.15 && mix.lat_mean < 0.35, "{mix:?}");
+    assert!(mix.iops < 0.15 && mix.lat_mean < 0.4, "{mix:?}");
 }
