@@ -23,12 +23,20 @@ pub struct CollectionStats {
     pub reads_behind_ns: u64,
     /// The longest that one of them lost.
     pub longest_read_wait_ns: u64,
-    /// Host writes that waited for a free block.
+    /// Host writes that waited for a free block, or for collection to catch up.
     pub writes_stalled: u64,
-    /// Time in which writes waited for a free block, in nanoseconds.
+    /// Time in which writes waited so, in nanoseconds.
     pub stalled_ns: u64,
     /// The longest of these times.
     pub longest_stall_ns: u64,
+}
+
+impl CollectionStats {
+    /// Counts how long a write waited.
+    pub fn count_stall(&mut self, stall_ns: u64) {
+        self.stalled_ns += stall_ns;
+        self.longest_stall_ns = self.longest_stall_ns.max(stall_ns);
+    }
 }
 
 /// Static wear levelling: all zero where a drive has none.

@@ -38,6 +38,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
             }
         }
     }
+    ftl.forget_programs();
     ftl.forget_wear();
 }
 

@@ -72,7 +72,9 @@ impl Ssd {
     /// a run without pause all of them are at it.
     fn take_up_collections(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
-            if std::mem::take(&mut self.jobs[plane as usize].at_rest) {
+            let job = &mut self.jobs[plane as usize];
+            if std::mem::take(&mut job.at_rest) {
+                job.since_ns = now_ns;
                 self.continue_collection(now_ns, plane);
             }
         }
@@ -201,6 +203,8 @@ impl Ssd {
             let job = &mut self.jobs[plane as usize];
             job.erasing = true;
             job.steps_aside |= rank == Rank::Last;
+            let job = *job;
+            self.earn_rest(&job);
             let at = FlashPage {
                 plane,
                 block: job.victim,
@@ -412,6 +416,7 @@ impl Ssd {
             #[cfg(test)]
             self.witness_move(at, record);
             self.count_moved(plane, &job);
+            self.jobs[plane as usize].moved += 1;
             self.earn_credit(&job);
             if self.ftl.is_full(record) {
                 if on_chip {

@@ -215,9 +215,7 @@ impl Ftl {
         let mut lost = Vec::new();
         live.iter().for_each(|page| self.roll_back(page, &mut lost));
         for record in spoiled {
-            let page = self.records[*record as usize];
-            self.blocks
-                .program(page.block, page.page, self.pages_of(page.block));
+            self.spoil(*record);
         }
         let mut open: Vec<(u32, Stream, u32)> = live
             .iter()
@@ -239,6 +237,18 @@ impl Ftl {
         lost
     }
 
+    /// A page's program was interrupted, and that of all pages that the array
+    /// programs with it. One that was only on its way to the array spoils nothing.
+    fn spoil(&mut self, record: u32) {
+        if !self.completes_program(record) {
+            return;
+        }
+        let PageRecord { block, page, .. } = self.records[record as usize];
+        for page in self.blocks.programmed[block as usize] as u32..=page {
+            self.blocks.program(block, page, self.pages_of(block));
+        }
+    }
+
     /// Capacitors last until all of DRAM is on the flash.
     pub(crate) fn save_dram(&mut self) {
         let mut live: Vec<(u32, u32, u32)> = (0..self.records.len() as u32)
@@ -253,6 +263,7 @@ impl Ftl {
             }
             self.programmed(record);
         }
+        self.forget_programs();
     }
 
     /// Pages between their first slot and the end of their program.
@@ -310,7 +321,7 @@ impl Ftl {
             self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,
                 page: programmed,
-                record: NONE,
+                ..CLOSED
             };
         } else if was == Use::Open {
             self.fill(plane, block, stream);

@@ -66,16 +66,18 @@ impl Ssd {
             self.stats.host_sectors_written += command.sectors as u64;
             let (first, last) = self.slots_of(index);
             (first..last + 1).for_each(|slot| self.ftl.prefetch(slot));
-            let received_ns = self.link.receive(taken_ns, command.sectors as u64 * 512);
-            let at_ns = received_ns + self.spec.controller.write_ns;
-            self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
-            return;
+            if self.link.is_shared() {
+                // Until then the cable may serve the other direction.
+                return self.backend.lanes.push(Lane::ARRIVING, taken_ns, index);
+            }
+            return self.receive(taken_ns, index);
         }
         let controller = &self.spec.controller;
         let at_ns = taken_ns + controller.read_ns;
         if self.next_ns() > at_ns
             && controller.read_ns <= controller.write_ns
             && self.arbiter.is_none()
+            && !self.link.is_shared()
         {
             // Nothing happens inside before it arrives, and nothing that comes
             // later from outside can arrive earlier, since the controller takes
@@ -86,5 +88,15 @@ impl Ssd {
             };
         }
         self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
+    }
+
+    /// A write's data follows its command over the link.
+    #[inline]
+    pub(super) fn receive(&mut self, now_ns: u64, index: u32) {
+        let received_ns = self
+            .link
+            .receive(now_ns, self.commands[index as usize].bytes);
+        let at_ns = received_ns + self.spec.controller.write_ns;
+        self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
     }
 }

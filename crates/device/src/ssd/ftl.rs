@@ -15,6 +15,7 @@ use super::divide::Divisor;
 use super::free::FreeBlocks;
 use super::geometry::Placement;
 use super::hybrid::Hybrid;
+use super::hybrid::spec::Mapping;
 use super::map::{Map, Place};
 use super::map_blocks;
 use super::op::NONE;
@@ -129,6 +130,8 @@ pub(crate) struct PageRecord {
     pub(crate) jobs: u64,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
+    /// The page before it of those that the array programs at once, or [`NONE`].
+    pub(crate) before: u32,
     next_free: u32,
 }
 
@@ -150,12 +153,15 @@ pub(super) struct Frontier {
     pub(super) page: u32,
     /// The record of the page being filled.
     pub(super) record: u32,
+    /// That of the host's page before it, where the array programs both at once.
+    pub(super) before: u32,
 }
 
 pub(super) const CLOSED: Frontier = Frontier {
     block: NO_BLOCK,
     page: 0,
     record: NONE,
+    before: NONE,
 };
 
 #[derive(Clone, Debug)]
@@ -193,6 +199,8 @@ pub(crate) struct Ftl {
     pub(super) wear: WearSpec,
     slots_per_page: Divisor,
     pub(super) pages_per_block: u32,
+    /// Pages that the array programs at once.
+    pub(super) pages_per_program: u32,
     pub(super) slots_per_block: Divisor,
     pub(super) blocks_per_plane: Divisor,
     /// Those of them that are not the SLC cache's alone.
@@ -226,6 +234,11 @@ impl Ftl {
             wear: spec.wear,
             slots_per_page: Divisor::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
+            // A log's pages have their places, so nothing is filled up there.
+            pages_per_program: match spec.ftl.mapping {
+                Mapping::Page => spec.pages_per_program(),
+                Mapping::Hybrid(_) => 1,
+            },
             slots_per_block: Divisor::new(slots_per_block),
             blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
             data_blocks_per_plane: spec.data_blocks_per_plane(),
@@ -311,7 +324,7 @@ impl Ftl {
             self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,
                 page,
-                record: NONE,
+                ..CLOSED
             };
         }
         self.victims_at_start.extend(victim.map(|(block, had)| {
@@ -549,8 +562,7 @@ impl Ftl {
         let frontier = match frontier.block {
             NO_BLOCK => Frontier {
                 block: self.open_block(plane, stream),
-                page: 0,
-                record: NONE,
+                ..CLOSED
             },
             _ => frontier,
         };
@@ -570,6 +582,7 @@ impl Ftl {
             jobs_from: NONE,
             jobs: 0,
             waiters: NONE,
+            before: frontier.before,
             next_free: NONE,
         });
         self.planes[plane as usize].frontiers[stream.index()] = Frontier { record, ..frontier };
@@ -608,12 +621,56 @@ impl Ftl {
         page.closed = true;
         let (plane, block, stream) = (page.plane, page.block, page.stream);
         let pages = self.pages_of(block);
+        let is_last = self.completes_program(record);
         let frontier = &mut self.planes[plane as usize].frontiers[stream.index()];
         frontier.record = NONE;
+        frontier.before = if is_last { NONE } else { record };
         frontier.page += 1;
         if frontier.page == pages {
             *frontier = CLOSED;
             self.fill(plane, block, stream);
+        }
+    }
+
+    /// Whether the array programs a page, and what is before it of the same
+    /// program, once it has its data. What collection moves is held to be
+    /// programmed page by page: what it replaces is there until its block is
+    /// erased.
+    #[inline]
+    pub(crate) fn completes_program(&self, record: u32) -> bool {
+        if self.pages_per_program == 1 {
+            return true;
+        }
+        let page = &self.records[record as usize];
+        !page.stream.is_of_host()
+            || page.stream == Stream::Slc
+            || (page.page + 1).is_multiple_of(self.pages_per_program)
+    }
+
+    /// The host's pages of a plane that are not complete, or that wait for the
+    /// rest of what the array programs at once: from the last to the first.
+    pub(crate) fn pages_under_way(&self, plane: u32, stream: Stream) -> impl Iterator<Item = u32> {
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
+        let last = match frontier.record {
+            NONE => frontier.before,
+            record => record,
+        };
+        let known = |record: u32| (record != NONE).then_some(record);
+        std::iter::successors(known(last), move |record| {
+            known(self.records[*record as usize].before)
+        })
+    }
+
+    /// Whether the array waits for more before it programs what a plane has of a
+    /// stream.
+    pub(crate) fn is_amid_program(&self, plane: u32, stream: Stream) -> bool {
+        self.planes[plane as usize].frontiers[stream.index()].before != NONE
+    }
+
+    /// Nothing waits for the rest of its program: all is on the flash.
+    pub(super) fn forget_programs(&mut self) {
+        for plane in &mut self.planes {
+            plane.frontiers.iter_mut().for_each(|f| f.before = NONE);
         }
     }
 
@@ -735,7 +792,8 @@ impl Ftl {
         FlashPage {
             plane: self.placement.home(0).plane,
             block: NO_BLOCK,
-            page: 0,
+            // The last of a program, which takes the array's time.
+            page: self.pages_per_program - 1,
         }
     }
 

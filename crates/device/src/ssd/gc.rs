@@ -24,6 +24,8 @@ pub(crate) struct Job {
     pub(crate) stream: Stream,
     /// It has found something to move.
     pub(crate) moves: bool,
+    /// Slots that it has moved.
+    pub(crate) moved: u32,
     /// The next page of the victim to look at.
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
@@ -50,6 +52,7 @@ impl Job {
         to: 0,
         stream: Stream::Collection,
         moves: false,
+        moved: 0,
         next_page: 0,
         reads: 0,
         programs: 0,

@@ -26,6 +26,13 @@ impl Link {
         self.to_host_ns = ready_ns;
     }
 
+    /// Whether both directions share one lane, so that what is booked for one
+    /// keeps the other waiting.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.spec.full_duplex
+    }
+
     #[inline]
     fn transfer_ns(&self, bytes: u64) -> u64 {
         (bytes * self.spec.byte_ps).div_ceil(1000)

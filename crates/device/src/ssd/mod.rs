@@ -343,7 +343,7 @@ impl Ssd {
         }
         match op {
             HostOp::Read => self.start_read(now_ns, index),
-            HostOp::Write => self.start_write(now_ns, index),
+            HostOp::Write => self.receive(now_ns, index),
             HostOp::Flush => self.start_flush(now_ns, index),
             HostOp::Discard => self.start_discard(now_ns, index),
             HostOp::WriteZeroes => self.start_write_zeroes(now_ns, index),
@@ -530,6 +530,9 @@ impl Device for Ssd {
 
     fn stats(&self, now: Nanos) -> DeviceStats {
         let mut stats = self.stats.clone();
+        if let Some(since_ns) = self.stalled_since_ns {
+            stats.collection.count_stall(now.0 - since_ns);
+        }
         self.backend.report(now.0, &mut stats);
         stats.wear = self.ftl.wear();
         stats
@@ -537,6 +540,13 @@ impl Device for Ssd {
 
     fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
+        // What is under way counts from now on.
+        if let Some(since_ns) = &mut self.stalled_since_ns {
+            *since_ns = now.0;
+            self.stats.collection.writes_stalled = 1;
+        }
+        self.jobs.iter_mut().for_each(|job| job.since_ns = now.0);
+        self.merging.iter_mut().for_each(|m| m.counts_from(now.0));
         self.backend.reset_stats(now.0);
     }
 
@@ -564,7 +574,11 @@ mod discard_tests;
 #[cfg(test)]
 mod gather_tests;
 #[cfg(test)]
+mod link_tests;
+#[cfg(test)]
 mod paq_tests;
+#[cfg(test)]
+mod programs_at_once_tests;
 #[cfg(test)]
 mod slc_tests;
 #[cfg(test)]

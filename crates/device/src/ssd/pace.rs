@@ -15,7 +15,8 @@ use super::gc::Job;
 pub(super) struct Pace {
     /// Slots that it may write, in parts of [`PARTS`].
     credit: i64,
-    /// What it has to have to go on after it had none, and the most it can have.
+    /// What it has to have to go on after it had none, and the most that moved
+    /// slots earn it.
     enough: i64,
     waits: bool,
 }
@@ -58,9 +59,20 @@ impl Ssd {
     /// Collection has moved a slot: its share of what the block will free.
     pub(super) fn earn_credit(&mut self, job: &Job) {
         if let Some(pace) = &mut self.pace {
-            let freed = i64::from(self.ftl.slots_per_block()) - i64::from(job.valid);
-            let share = freed * PARTS / i64::from(job.valid).max(1);
+            let share = share_of(job, self.ftl.slots_per_block());
             pace.credit = (pace.credit + share).min(pace.enough);
+        }
+    }
+
+    /// Collection has only to erase its block: what that gains beyond the shares
+    /// of what was moved, which is all of it where nothing was. As many blocks
+    /// may be erased at once as there are planes, so what one gains may be more
+    /// than the host needs to go on.
+    pub(super) fn earn_rest(&mut self, job: &Job) {
+        if let Some(pace) = &mut self.pace {
+            let slots = self.ftl.slots_per_block();
+            let gained = i64::from(slots - job.moved) * PARTS;
+            pace.credit += gained - i64::from(job.moved) * share_of(job, slots);
         }
     }
 
@@ -69,4 +81,9 @@ impl Ssd {
         let pace = self.pace.as_ref();
         pace.is_some_and(|pace| pace.waits && pace.credit >= pace.enough)
     }
+}
+
+/// What a slot that is moved gains of a block with so many slots.
+fn share_of(job: &Job, slots: u32) -> i64 {
+    i64::from(slots.saturating_sub(job.valid)) * PARTS / i64::from(job.valid).max(1)
 }

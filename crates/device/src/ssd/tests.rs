@@ -146,9 +146,11 @@ fn overwrite_drawn(drive: &mut Ssd, writes: u32, seed: u64, mut draw: impl FnMut
     drive.advance(after_rest(drive), &mut done);
 }
 
-/// A time long enough after the host's last command that all is at rest.
+/// Long enough for all to come to rest.
+const LONG_NS: u64 = 1 << 40;
+
+/// A time so long after the host's last command that all is at rest.
 fn after_rest(drive: &Ssd) -> Nanos {
-    const LONG_NS: u64 = 1 << 40;
     Nanos((drive.host_ns / LONG_NS + 1) * LONG_NS)
 }
 

@@ -45,6 +45,34 @@ fn counts(waits: &WaitCounts) -> (u64, u64, [u64; 5]) {
     (waits.requests(), waits.waited(), each)
 }
 
+/// While a die stops its program for a read, its channel is free.
+#[test]
+fn a_die_that_stops_its_program_leaves_the_channel_to_others() {
+    let suspends = ("erase_us = 500", "erase_us = 500\nprogram_suspend_us = 30");
+    let mut drive = drive(&[suspends, ("program_us = 50", "program_us = 500")]);
+    let command = |tag: u32, op: Op, page: u64| Command {
+        tag,
+        queue: 0,
+        op,
+        sector: Sector(page * 8),
+        sectors: 8,
+        fua: true,
+    };
+    drive.submit(Nanos(0), command(0, Op::Write, 0));
+    let mut done: Vec<Completion> = Vec::new();
+    let now = Nanos(100_000);
+    drive.advance(now, &mut done);
+    drive.submit(now, command(1, Op::Read, 4));
+    drive.submit(now, command(2, Op::Read, 1));
+    drive.advance(Nanos(1 << 40), &mut done);
+    let took = |tag: u32| {
+        let end = done.iter().find(|end| end.tag == tag);
+        end.map(|end| end.at.0 - now.0).unwrap_or(0)
+    };
+    assert!((40_000..60_000).contains(&took(1)), "{}", took(1));
+    assert!((10_000..25_000).contains(&took(2)), "{}", took(2));
+}
+
 #[test]
 fn a_read_waits_for_its_die_or_for_its_channel() {
     // One has nobody in its way.

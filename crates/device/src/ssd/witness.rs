@@ -268,9 +268,9 @@ impl Witness {
         }
     }
 
-    /// A program was interrupted.
+    /// A program was interrupted, of a page and what is programmed with it.
     pub(super) fn spoiled(&mut self, page: &PageRecord) {
-        *self.programmed.entry(page.block).or_default() += 1;
+        self.programmed.insert(page.block, page.page + 1);
     }
 
     /// Collection has read a slot and gives it a new place.
@@ -415,7 +415,8 @@ impl Ssd {
         }
         if let Some(witness) = &mut self.witness {
             if !self.spec.write_cache.power_loss_protection {
-                for record in interrupted {
+                let spoiled = interrupted.iter();
+                for record in spoiled.filter(|record| self.ftl.completes_program(**record)) {
                     witness.spoiled(self.ftl.record(*record));
                 }
             }

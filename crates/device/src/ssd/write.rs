@@ -64,7 +64,7 @@ impl Ssd {
         }
     }
 
-    /// The first waiting write waits for a free block.
+    /// The first waiting write waits for a free block, or for its pace.
     fn note_stall(&mut self, now_ns: u64) {
         if self.stalled_since_ns.is_none() {
             self.stalled_since_ns = Some(now_ns);
@@ -75,9 +75,7 @@ impl Ssd {
     /// The first waiting write has its place.
     fn note_admission(&mut self, now_ns: u64) {
         if let Some(since_ns) = self.stalled_since_ns.take() {
-            let counts = &mut self.stats.collection;
-            counts.stalled_ns += now_ns - since_ns;
-            counts.longest_stall_ns = counts.longest_stall_ns.max(now_ns - since_ns);
+            self.stats.collection.count_stall(now_ns - since_ns);
         }
     }
 
@@ -130,6 +128,7 @@ impl Ssd {
                 return false;
             }
             if self.is_behind_pace() {
+                self.note_stall(now_ns);
                 self.waiting.stop(Wait::Collection);
                 self.commands[index as usize].next_slot = slot;
                 return false;
@@ -339,9 +338,7 @@ impl Ssd {
     pub(super) fn close_all(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
             for stream in self.ftl.host_streams() {
-                if let Some(record) = self.ftl.filling(plane, stream) {
-                    self.program(now_ns, record);
-                }
+                self.close_pages(now_ns, plane, stream);
             }
         }
         self.program_stripe(now_ns);
@@ -351,12 +348,26 @@ impl Ssd {
     fn close_awaited(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
             for stream in self.ftl.host_streams() {
-                if let Some(record) = self.ftl.filling(plane, stream)
-                    && self.ftl.record(record).waiters != NONE
-                {
-                    self.program(now_ns, record);
+                let mut pages = self.ftl.pages_under_way(plane, stream);
+                if pages.any(|record| self.ftl.record(record).waiters != NONE) {
+                    drop(pages);
+                    self.close_pages(now_ns, plane, stream);
                 }
             }
+        }
+        self.program_stripe(now_ns);
+    }
+
+    /// Programs the page that a stream is filling in a plane. Where the array
+    /// programs several at once, it gets the rest of them as well, empty.
+    fn close_pages(&mut self, now_ns: u64, plane: u32, stream: Stream) {
+        if let Some(record) = self.ftl.filling(plane, stream) {
+            self.program(now_ns, record);
+        }
+        while self.ftl.is_amid_program(plane, stream) {
+            let record = self.ftl.open_record(plane, stream, self.epochs.now());
+            self.epochs.begin_page();
+            self.program(now_ns, record);
         }
     }
 
@@ -386,48 +397,81 @@ impl Ssd {
     pub(super) fn program_done(&mut self, now_ns: u64, record: u32) {
         self.backend.forget_writers(record);
         let page = self.ftl.record(record);
-        #[cfg(test)]
-        if let Some(witness) = &mut self.witness {
-            witness.programmed(page);
-        }
         if !page.stream.is_of_host() {
             let page = *page;
+            #[cfg(test)]
+            if let Some(witness) = &mut self.witness {
+                witness.programmed(&page);
+            }
             self.ftl.programmed(record);
             return match self.ftl.hybrid.is_some() {
                 true => self.merge_page_done(now_ns, page.plane),
                 false => self.collected_page_done(now_ns, &page),
             };
         }
+        let plane = page.plane;
+        self.programs_queued -= 1;
+        self.note_program_waits(record);
+        if !self.ftl.completes_program(record) {
+            // Its data is where the array takes it from, with the rest.
+            return;
+        }
+        self.pages_durable(now_ns, record);
+        if self.ftl.hybrid.is_some() {
+            self.go_on_merging(now_ns, plane);
+        }
+        self.admit(now_ns);
+    }
+
+    /// Whoever waits for a page has waited for what its program waited for.
+    fn note_program_waits(&mut self, record: u32) {
+        let PageRecord { op, waiters, .. } = *self.ftl.record(record);
+        let mut waiter = waiters;
+        while waiter != NONE {
+            let (index, next) = self.waiters[waiter as usize];
+            let waits = self.backend.ops.waiting[op as usize].waits;
+            self.commands[index as usize].waits.add(waits);
+            waiter = next;
+        }
+    }
+
+    /// A page of the host's is on the flash, with all that was programmed at
+    /// once, in their order.
+    fn pages_durable(&mut self, now_ns: u64, record: u32) {
+        let before = self.ftl.record(record).before;
+        if before != NONE {
+            self.pages_durable(now_ns, before);
+        }
+        self.page_durable(now_ns, record);
+    }
+
+    fn page_durable(&mut self, now_ns: u64, record: u32) {
+        let page = self.ftl.record(record);
+        #[cfg(test)]
+        if let Some(witness) = &mut self.witness {
+            witness.programmed(page);
+        }
         let PageRecord {
-            plane,
             dirty_bytes,
             stream,
             epoch,
             waiters: mut waiter,
-            op,
             ..
         } = *page;
-        let waits = self.backend.ops.waiting[op as usize].waits;
         self.ftl.programmed(record);
         if stream == Stream::Slc {
             self.slc_written(now_ns);
         }
-        self.programs_queued -= 1;
         self.dirty_bytes -= dirty_bytes as u64;
         self.stats.host_sectors_programmed += dirty_bytes as u64 / 512;
         while waiter != NONE {
             let (index, next) = self.waiters[waiter as usize];
             self.waiters[waiter as usize].1 = self.free_waiter;
             self.free_waiter = waiter;
-            self.commands[index as usize].waits.add(waits);
             self.part_sent(now_ns, index);
             waiter = next;
         }
         self.epoch_page_done(now_ns, epoch);
-        if self.ftl.hybrid.is_some() {
-            self.go_on_merging(now_ns, plane);
-        }
-        self.admit(now_ns);
     }
 
     /// A page that belongs to a flush epoch is on the flash.

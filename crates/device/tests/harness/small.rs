@@ -114,7 +114,8 @@ pace_kb = {pace_kb}
     /// Its description.
     pub fn text(&self) -> String {
         let blocks = self.blocks();
-        let suspend = if self.suspend {
+        let suspends = self.suspend && self.scheduling != "fcfs";
+        let suspend = if suspends {
             "program_suspend_us = 5\nerase_suspend_us = 5\nsuspend_above_us = 10"
         } else {
             ""
@@ -184,7 +185,7 @@ power_loss_protection = {protected}
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
             scheduling = self.scheduling,
-            reads_in_a_row = match self.suspend || self.scheduling == "read_priority" {
+            reads_in_a_row = match suspends || self.scheduling == "read_priority" {
                 true => format!("reads_in_a_row = {}", self.reads_in_a_row),
                 false => String::new(),
             },

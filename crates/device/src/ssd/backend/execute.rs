@@ -24,7 +24,7 @@ impl Backend {
         if self.ops[group.head()].collects {
             unit.collecting.begin(now_ns);
         }
-        channel.occupy(now_ns, delay_ns + bus_ns);
+        channel.occupy(now_ns, bus_ns);
         channel.reader = reader;
         channel.enter(now_ns);
         self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
@@ -36,8 +36,9 @@ impl Backend {
             _ if array_ns > 0 => unit.reads_in_a_row = 0,
             _ => {}
         }
-        unit.began_ns = channel.free_ns;
-        unit.done_ns = channel.free_ns + array_ns;
+        // While the array is being stopped, its die alone is busy.
+        unit.began_ns = channel.free_ns + delay_ns;
+        unit.done_ns = unit.began_ns + array_ns;
         // The array is not free while it is being stopped.
         unit.busy_ns += delay_ns + array_ns;
         unit.commands += 1;

@@ -29,6 +29,11 @@ struct MergePage {
 }
 
 impl Merging {
+    /// What is under way counts from `now_ns` on.
+    pub(in super::super) fn counts_from(&mut self, now_ns: u64) {
+        self.since_ns = now_ns;
+    }
+
     /// After a loss of power.
     pub(in super::super) fn power_off(&mut self) {
         *self = Merging::default();

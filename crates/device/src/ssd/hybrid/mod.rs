@@ -420,7 +420,7 @@ impl Ftl {
         let frontier = Frontier {
             block,
             page,
-            record: NONE,
+            ..CLOSED
         };
         self.set_frontier(plane, stream, frontier);
     }

@@ -135,6 +135,17 @@ impl SsdSpec {
                            programs wait for operations that came after them";
             return Err(flash_table.wrong("superpage", problem));
         }
+        let suspends = [
+            ("program_suspend_us", spec.flash.program_suspend_ns),
+            ("erase_suspend_us", spec.flash.erase_suspend_ns),
+        ];
+        if let Some((key, _)) = suspends.iter().find(|(_, cost)| cost.is_some())
+            && spec.controller.scheduling == Scheduling::Fcfs
+        {
+            let problem = "needs a controller.scheduling other than \"fcfs\": a read that stops \
+                           what was begun is not served in the order of arrival";
+            return Err(flash_table.wrong(key, problem));
+        }
         if spec.flash.superpage && spec.flash.copyback != Copyback::None {
             let problem = "legal is \"none\" where flash.superpage = true: a page register \
                            cannot wait until all word lines are complete";
@@ -219,6 +230,15 @@ impl SsdSpec {
             false => self.geometry.page_parts,
         };
         pages * self.slots_per_page()
+    }
+
+    /// Pages that the array programs at once: those of a word line where a
+    /// superpage is made of word lines, else the parts of a physical page.
+    pub(crate) fn pages_per_program(&self) -> u32 {
+        match self.flash.superpage {
+            true => self.slots_per_word_line() / self.slots_per_page(),
+            false => self.geometry.page_parts,
+        }
     }
 
     /// Map entries of a page.

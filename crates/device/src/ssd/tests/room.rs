@@ -2,7 +2,7 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
-use super::{FEWER_BLOCKS, PAGES_16K, small};
+use super::{FEWER_BLOCKS, PAGES_16K, overwrite, small};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, CommandStatus, Completion, Device};
 
@@ -152,6 +152,70 @@ fn the_host_is_kept_in_step_with_collection() {
     let (ahead, large, small) = (longest_stall_ns(&[]), paced(1024), paced(256));
     assert!(small < large, "{small} ns, {large} with large portions");
     assert!(small < ahead, "{small} ns, {ahead} if it may run ahead");
+}
+
+/// Such waits are counted, within the time that is counted.
+#[test]
+fn waits_for_collection_to_catch_up_are_counted() {
+    let paced = ("depth = 8", "depth = 8\npace_kb = 256");
+    let mut drive = Ssd::new(small(&[paced]), 1);
+    overwrite(&mut drive, 40_000, 9);
+    let counts = drive.stats(super::after_rest(&drive)).collection;
+    assert!(counts.writes_stalled > 100, "{counts:?}");
+    assert!(counts.longest_stall_ns > 1_000_000, "{counts:?}");
+    assert!(
+        counts.stalled_ns > 100 * counts.longest_stall_ns / 10,
+        "{counts:?}"
+    );
+}
+
+/// Writes in order leave nothing to move: what erasing gains is all that the host
+/// has, and enough.
+#[test]
+fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
+    let time_ns = |pace: &str| {
+        // Longer than the cache lasts.
+        let changes = [("erase_us = 500", "erase_us = 2000"), ("depth = 8", pace)];
+        let mut drive = Ssd::new(small(&changes), 1);
+        let slots = drive.spec.logical_slots() as u32;
+        let mut next = 0;
+        super::overwrite_drawn(&mut drive, 3 * slots, 1, |_| {
+            next += 1;
+            next % slots
+        });
+        drive.host_ns - super::LONG_NS
+    };
+    let free = time_ns("depth = 8");
+    let paced = time_ns("depth = 8\npace_kb = 64");
+    assert!(
+        paced < free + free / 20,
+        "{paced} ns, {free} without a pace"
+    );
+}
+
+/// A collection that the drive was at before the first command takes no time
+/// before it goes on, and one that is under way where counting begins none before
+/// that.
+#[test]
+fn collections_take_time_from_when_they_run_and_count() {
+    let aged = (
+        "state = \"filled\"",
+        "state = \"aged\"\naged = { occupancy = 1.0 }",
+    );
+    let mut drive = Ssd::new(small(&[aged]), 1);
+    // These begin a quarter of an hour later.
+    overwrite(&mut drive, 2_000, 3);
+    let counts = drive.stats(super::after_rest(&drive)).collection;
+    assert!(
+        counts.blocks > 0 && counts.longest_ns < 1_000_000_000,
+        "{counts:?}"
+    );
+    let mut drive = Ssd::new(small(&[aged]), 1);
+    overwrite(&mut drive, 10_000, 3);
+    let now = super::after_rest(&drive);
+    drive.jobs[0].since_ns = 0;
+    drive.reset_stats(now);
+    assert_eq!(drive.jobs[0].since_ns, now.0);
 }
 
 /// Collection that steps aside for the host has its share from the working point
