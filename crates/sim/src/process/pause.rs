@@ -1,6 +1,6 @@
 //! When a process issues nothing: pauses, the end of a pass, flushes.
 
-use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector, Submit, SubmitterId};
+use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector, SubmitterId};
 
 use blklab_workload::generate::SyncKind;
 
@@ -114,22 +114,8 @@ impl Process {
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
         self.state = State::Flush;
-        if !self.costs.free {
-            let call = world.cpus.stretch(self.cpu, now).of(self.costs.syscall);
-            self.book(now, call, Mode::System, world);
-        }
-        let d = &mut world.disks[disk];
-        let before = self.steps_to_charge(d);
-        let first = d.queue.requests_made();
-        let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
-        let made = first..d.queue.requests_made();
-        if let Submit::Blocked(waiter) = done {
-            self.park_worker(disk, waiter, world);
-        }
-        self.charge(now, disk, before, world);
-        if let Some(log) = world.cpus.log() {
-            log.submitted((self.id, FLUSH_SLOT), (self.cpu, now), disk, made);
-        }
+        let call = world.cpus.stretch(self.cpu, now).of(self.costs.syscall);
+        self.submit_to_wait(now, (disk, FLUSH_SLOT), (bio, call), world);
         self.sleep(now, State::Flush, world);
     }
 

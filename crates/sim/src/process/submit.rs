@@ -168,58 +168,44 @@ impl Process {
 
     #[inline(never)]
     fn sleep_for_tag(&mut self, now: Nanos, disk: usize, waiter: Waiter, world: &mut World) {
+        self.waits_for_tag(disk, waiter, world);
+        self.sleep(now, State::Tag, world);
+    }
+
+    fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, world: &mut World) {
         world.waiters.push((disk, waiter.ticket, self.id));
         self.waiter = Some((disk, waiter));
-        self.sleep(now, State::Tag, world);
     }
 
     /// The block layer lets it, or one of its workers, try again.
     pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World) {
-        if self
-            .waiter
-            .as_ref()
-            .is_some_and(|(_, w)| w.ticket == ticket)
-        {
-            let (disk, waiter) = self.waiter.take().expect("just seen");
-            let plug = self.plugging.then_some(&mut self.plugs[disk]);
-            let d = &mut world.disks[disk];
-            let before = (!self.costs.free).then(|| d.queue.steps());
-            let first = d.queue.requests_made();
-            let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
-            let made = first..d.queue.requests_made();
-            let last = self.batch[..self.submitted].last();
-            if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
-                log.submitted((self.id, slot), (self.cpu, now), disk, made);
-            }
-            // It goes on from where it slept.
-            let done = match before {
-                Some(before) => self.book_steps(now, disk, &before, world),
-                None => now,
-            };
-            world.disks[disk].release(done + self.costs.context_switch);
-            match resumed {
-                Submit::Done => self.has_tag = true,
-                Submit::Blocked(waiter) => {
-                    world.waiters.push((disk, waiter.ticket, self.id));
-                    self.waiter = Some((disk, waiter));
-                }
-            }
-            return;
+        match self.waiter.take_if(|(_, w)| w.ticket == ticket) {
+            Some((disk, waiter)) => self.resume(now, disk, waiter, world),
+            None => self.on_worker_woken(now, ticket, world),
         }
-        let Some(at) = self.workers.iter().position(|(_, w)| w.ticket == ticket) else {
-            return;
-        };
-        let (disk, waiter) = self.workers.swap_remove(at);
+    }
+
+    /// Goes on in the block layer from where it slept.
+    fn resume(&mut self, now: Nanos, disk: usize, waiter: Waiter, world: &mut World) {
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
-        let resumed = d.queue.resume(now, None, waiter, &mut d.driver);
-        if let Submit::Blocked(waiter) = resumed {
-            self.park_worker(disk, waiter, world);
+        let plug = self.plugging.then_some(&mut self.plugs[disk]);
+        let first = d.queue.requests_made();
+        let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
+        let made = first..d.queue.requests_made();
+        let last = self.batch[..self.submitted].last();
+        if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
-        if !self.costs.free {
-            self.book(now, self.costs.context_switch, Mode::System, world);
+        let done = match before {
+            Some(before) => self.book_steps(now, disk, &before, world),
+            None => now,
+        };
+        world.disks[disk].release(done + self.costs.context_switch);
+        match resumed {
+            Submit::Done => self.has_tag = true,
+            Submit::Blocked(waiter) => self.waits_for_tag(disk, waiter, world),
         }
-        self.charge(now, disk, before, world);
     }
 
     /// It goes on, if it slept for a tag and has it.

@@ -1,7 +1,7 @@
 //! Threads that submit for a process: posixaio's, which glibc starts, and
 //! io_uring's workers.
 
-use blklab_blk::{Bio, Nanos, Submit, Waiter};
+use blklab_blk::{Bio, Nanos, Steps, Submit};
 
 use super::Process;
 use crate::cpu::Mode;
@@ -30,45 +30,67 @@ impl Process {
     fn run_aio_thread(&mut self, now: Nanos, slot: u32, world: &mut World) {
         let bio = self.bio(slot, self.spec.nowait);
         let call = self.costs.context_switch + self.costs.syscall;
-        self.submit_from_thread(now, slot, (bio, call), world);
+        let disk = self.ios[slot as usize].disk;
+        self.submit_to_wait(now, (disk, slot), (bio, call), world);
     }
 
     /// io_uring hands what would block to a worker, which may.
     #[inline(never)]
     pub(super) fn punt(&mut self, now: Nanos, slot: u32, world: &mut World) {
         let bio = self.bio(slot, false);
-        self.submit_from_thread(now, slot, (bio, self.costs.context_switch), world);
+        let disk = self.ios[slot as usize].disk;
+        self.submit_to_wait(now, (disk, slot), (bio, self.costs.context_switch), world);
     }
 
-    /// A thread beside the process submits a bio, after a wake-up of that cost.
-    /// The two take turns on the one CPU.
-    fn submit_from_thread(
+    /// Submits a bio in a call of that cost. Where there is no tag, a worker
+    /// waits for one. Worker and process take turns on the one CPU.
+    pub(super) fn submit_to_wait(
         &mut self,
         now: Nanos,
-        slot: u32,
-        (bio, wake): (Bio, Nanos),
+        (disk, slot): (usize, u32),
+        (bio, call): (Bio, Nanos),
         world: &mut World,
     ) {
-        let disk = self.ios[slot as usize].disk;
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
         let made = first..d.queue.requests_made();
-        if let Submit::Blocked(waiter) = done {
-            self.park_worker(disk, waiter, world);
-        }
-        if !self.costs.free {
-            self.book(now, wake, Mode::System, world);
-        }
-        self.charge(now, disk, before, world);
+        self.left_to_worker(now, disk, (done, call, before), world);
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
     }
 
-    pub(super) fn park_worker(&mut self, disk: usize, waiter: Waiter, world: &mut World) {
-        world.waiters.push((disk, waiter.ticket, self.id));
-        self.workers.push((disk, waiter));
+    /// The block layer lets the process's worker of that ticket try again.
+    pub(super) fn on_worker_woken(&mut self, now: Nanos, ticket: u64, world: &mut World) {
+        let Some(at) = self.workers.iter().position(|(_, w)| w.ticket == ticket) else {
+            return;
+        };
+        let (disk, waiter) = self.workers.swap_remove(at);
+        let d = &mut world.disks[disk];
+        let before = self.steps_to_charge(d);
+        let done = d.queue.resume(now, None, waiter, &mut d.driver);
+        let call = self.costs.context_switch;
+        self.left_to_worker(now, disk, (done, call, before), world);
+    }
+
+    /// A call of that cost has come back from the block layer, which was charged
+    /// up to `before`; a worker waits for what it lacked.
+    fn left_to_worker(
+        &mut self,
+        now: Nanos,
+        disk: usize,
+        (done, call, before): (Submit, Nanos, Option<Steps>),
+        world: &mut World,
+    ) {
+        if let Submit::Blocked(waiter) = done {
+            world.waiters.push((disk, waiter.ticket, self.id));
+            self.workers.push((disk, waiter));
+        }
+        if !self.costs.free {
+            self.book(now, call, Mode::System, world);
+        }
+        self.charge(now, disk, before, world);
     }
 }
