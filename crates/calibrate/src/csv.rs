@@ -5,20 +5,56 @@ use blklab_workload::fio::{self, Direction};
 
 use crate::row::{Measured, Row, RowError, direction_name};
 
-/// Columns that must be there.
-const NEEDED: [&str; 11] = [
-    "scheduler",
-    "rw",
-    "direction",
-    "bs",
-    "iodepth",
-    "processes",
-    "cores",
-    "devices",
-    "iops",
-    "lat_mean_us",
-    "clat_p99_us",
+/// A column of the file.
+struct Column {
+    name: &'static str,
+    /// A file without it is refused.
+    needed: bool,
+    /// What a row has in it.
+    of: fn(&Row) -> String,
+}
+
+impl Column {
+    const fn needed(name: &'static str, of: fn(&Row) -> String) -> Column {
+        Column {
+            name,
+            needed: true,
+            of,
+        }
+    }
+
+    const fn optional(name: &'static str, of: fn(&Row) -> String) -> Column {
+        Column {
+            name,
+            needed: false,
+            of,
+        }
+    }
+}
+
+/// All columns, as [`write_csv`] orders them.
+const COLUMNS: [Column; 14] = [
+    Column::optional("study", |row| row.study.clone()),
+    Column::needed("scheduler", |row| row.scheduler.clone()),
+    Column::optional("note", |row| row.note.clone()),
+    Column::needed("rw", |row| row.rw.clone()),
+    Column::needed("direction", |row| direction_name(row.direction).to_string()),
+    Column::optional("rwmixread", |row| row.read_percent.to_string()),
+    Column::needed("bs", |row| row.bs.clone()),
+    Column::needed("iodepth", |row| row.iodepth.to_string()),
+    Column::needed("processes", |row| row.processes.to_string()),
+    Column::needed("cores", |row| row.cores.to_string()),
+    Column::needed("devices", |row| row.devices.to_string()),
+    Column::needed("iops", |row| row.measured.iops.to_string()),
+    Column::needed("lat_mean_us", |row| row.measured.lat_mean_us.to_string()),
+    Column::needed("clat_p99_us", |row| row.measured.clat_p99_us.to_string()),
 ];
+
+/// Names of the columns that must be there.
+fn needed() -> impl Iterator<Item = &'static str> {
+    let needed = COLUMNS.iter().filter(|column| column.needed);
+    needed.map(|column| column.name)
+}
 
 /// Reads rows; `file` stands for the file in messages.
 ///
@@ -45,11 +81,9 @@ pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
         let problem = "the file is empty; a line of column names comes first";
         return Err(at(1, "", problem.into()));
     };
-    let missing = NEEDED
-        .iter()
-        .find(|name| !columns.iter().any(|c| c == **name));
-    if let Some(missing) = missing {
-        let problem = format!("is missing; a file of results has {}", NEEDED.join(", "));
+    if let Some(missing) = needed().find(|name| !columns.iter().any(|c| c == *name)) {
+        let needed: Vec<&str> = needed().collect();
+        let problem = format!("is missing; a file of results has {}", needed.join(", "));
         return Err(at(1, missing, problem));
     }
     let mut rows = Vec::new();
@@ -171,51 +205,14 @@ impl Record<'_> {
 /// Rows as [`read_csv`] reads them.
 pub fn write_csv(rows: &[Row]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let heading = WRITTEN.map(str::to_string);
+    let heading = COLUMNS.map(|column| column.name.to_string());
+    let fields = |row| COLUMNS.map(|column| (column.of)(row));
     for fields in std::iter::once(heading).chain(rows.iter().map(fields)) {
         // Memory takes all that is written, and all rows are of one length.
         let _ = writer.write_record(fields);
     }
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The columns of [`write_csv`].
-const WRITTEN: [&str; 14] = [
-    "study",
-    "scheduler",
-    "note",
-    "rw",
-    "direction",
-    "rwmixread",
-    "bs",
-    "iodepth",
-    "processes",
-    "cores",
-    "devices",
-    "iops",
-    "lat_mean_us",
-    "clat_p99_us",
-];
-
-fn fields(row: &Row) -> [String; WRITTEN.len()] {
-    let m = &row.measured;
-    [
-        row.study.clone(),
-        row.scheduler.clone(),
-        row.note.clone(),
-        row.rw.clone(),
-        direction_name(row.direction).to_string(),
-        row.read_percent.to_string(),
-        row.bs.clone(),
-        row.iodepth.to_string(),
-        row.processes.to_string(),
-        row.cores.to_string(),
-        row.devices.to_string(),
-        m.iops.to_string(),
-        m.lat_mean_us.to_string(),
-        m.clat_p99_us.to_string(),
-    ]
 }
 
 #[cfg(test)]
