@@ -343,18 +343,10 @@ fn write_disk(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resul
     )
 }
 
-/// How long a disk's counters counted, of a run of `elapsed_ns`.
-fn counted_ns(disk: &DiskStats, elapsed_ns: u64) -> u64 {
-    match disk.counted_ns {
-        0 => elapsed_ns,
-        counted_ns => counted_ns,
-    }
-}
-
 /// Share of the time that was counted, a run without its ramp, in which the drive
 /// had something to do. fio's own results tell only how long the run took.
 pub(crate) fn disk_util_percent(disk: &DiskStats, elapsed_ns: u64) -> f64 {
-    let counted_ns = counted_ns(disk, elapsed_ns);
+    let counted_ns = disk.counted_in_ns(elapsed_ns);
     if counted_ns == 0 {
         return 0.0;
     }
@@ -430,7 +422,7 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
     if let Some(amplification) = device.write_amplification() {
         writeln!(out, "    write amplification={amplification:.2}")?;
     }
-    let counted_ns = counted_ns(disk, elapsed_ns);
+    let counted_ns = disk.counted_in_ns(elapsed_ns);
     for (index, channel) in device.channels.iter().enumerate() {
         writeln!(
             out,
@@ -470,7 +462,7 @@ fn percent_of(ns: u64, span_ns: u64) -> f64 {
 }
 
 fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64) -> fmt::Result {
-    let counted_ns = counted_ns(disk, elapsed_ns);
+    let counted_ns = disk.counted_in_ns(elapsed_ns);
     let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
     let mean_ms = |ns: u64, count: u64| mean(ns, count) / 1e6;
     writeln!(

@@ -84,6 +84,16 @@ pub struct DiskStats {
     pub counted_ns: u64,
 }
 
+impl DiskStats {
+    /// Time over which it counted in a run that took `elapsed_ns`, in nanoseconds.
+    pub fn counted_in_ns(&self, elapsed_ns: u64) -> u64 {
+        match self.counted_ns {
+            0 => elapsed_ns,
+            counted_ns => counted_ns,
+        }
+    }
+}
+
 /// A drive that lost its power during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PowerLoss {

@@ -184,9 +184,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 
 /// The time over which a run counted: what a ramp did is forgotten.
 fn counted_ns(run: &Results) -> f64 {
-    let longest_ns = run.disks.iter().map(|disk| disk.counted_ns).max();
-    match longest_ns {
-        None | Some(0) => run.elapsed_ns.max(1) as f64,
-        Some(ns) => ns as f64,
-    }
+    let disks = run.disks.iter();
+    let longest_ns = disks.map(|disk| disk.counted_in_ns(run.elapsed_ns)).max();
+    longest_ns.unwrap_or(run.elapsed_ns).max(1) as f64
 }
