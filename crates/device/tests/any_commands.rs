@@ -7,8 +7,11 @@ use proptest::prelude::*;
 
 #[path = "harness/small.rs"]
 mod small;
+#[path = "harness/texts.rs"]
+mod texts;
 
 use small::small;
+use texts::changed;
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -126,41 +129,25 @@ fn check(spec: &DriveSpec, steps: &[Step], depth: usize) -> Result<(), TestCaseE
 
 /// A disk of 2 MiB.
 fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
-    format!(
-        r#"
-description = "small"
-interface = "ahci"
-model = "hdd"
-[host]
-capacity_bytes = 2097152
-queue_depth = 32
-fua = true
-[link]
-bandwidth_mb_s = 560
-submit_us = 1
-complete_us = 1
-[controller]
-command_us = 20
-scheduling = "{scheduling}"
-{patience}
-[mechanics]
-heads = 2
-turns_per_minute = 7200
-zones = [[20, 64], [40, 48]]
-track_seek_us = 1000
-average_seek_us = 8000
-full_seek_us = 15000
-head_switch_us = 800
-write_settle_us = 500
-[cache]
-size_kb = 128
-segments = 4
-read_ahead_kb = {read_ahead_kb}
-write_back = {write_back}
-"#,
-        scheduling = if fcfs { "fcfs" } else { "shortest_positioning" },
-        patience = if fcfs { "" } else { "patience_us = 50000" },
-    )
+    let read_ahead = format!("read_ahead_kb = {read_ahead_kb}");
+    let mut changes = vec![
+        ("capacity_bytes = 100663296", "capacity_bytes = 2097152"),
+        ("[[1000, 64], [1000, 48]]", "[[20, 64], [40, 48]]"),
+        (
+            "size_kb = 65536\nsegments = 16",
+            "size_kb = 128\nsegments = 4",
+        ),
+        ("read_ahead_kb = 2048", &read_ahead),
+        ("patience_us = 500000", "patience_us = 50000"),
+    ];
+    if fcfs {
+        changes.push(("\"shortest_positioning\"\npatience_us = 50000", "\"fcfs\""));
+    }
+    if !write_back {
+        let through = "write_back = false";
+        changes.push(("write_back = true\nflush_limit_us = 1000000", through));
+    }
+    changed(&texts::disk(), &changes)
 }
 
 fn parse(text: &str) -> DriveSpec {

@@ -6,6 +6,11 @@ use std::collections::BTreeSet;
 use blklab_description::SpecError;
 use blklab_device::DriveSpec;
 
+#[path = "harness/texts.rs"]
+mod texts;
+
+use texts::{Setting, changed, settings, with_line};
+
 /// What becomes of a key whose value is 0.
 #[derive(Clone, Copy, PartialEq)]
 enum Zero {
@@ -281,215 +286,13 @@ const LOGS: &[Key] = &[
     ("hybrid.associativity", Refused, Always),
 ];
 
-const HOST: &str = r#"
-[host]
-capacity_bytes = 100663296
-logical_block_bytes = 512
-physical_block_bytes = 4096
-queue_depth = 32
-queues = 64
-max_transfer_kb = 512
-max_segments = 128
-fua = true
-discard = true
-"#;
-
-const NULL_TEXT: &str = r#"
-description = "every key"
-interface = "null"
-model = "null"
-[timing]
-read_ns = 10
-write_ns = 10
-flush_ns = 10
-parallelism = 4
-"#;
-
-const DISK_TEXT: &str = r#"
-description = "every key"
-interface = "null"
-model = "hdd"
-[link]
-bandwidth_mb_s = 560
-submit_us = 1.5
-complete_us = 1.5
-[controller]
-command_us = 50
-scheduling = "shortest_positioning"
-patience_us = 500000
-[mechanics]
-heads = 2
-turns_per_minute = 7200
-zones = [[1000, 64], [1000, 48]]
-track_seek_us = 1000
-average_seek_us = 8500
-full_seek_us = 18000
-head_switch_us = 800
-write_settle_us = 1000
-[cache]
-size_kb = 65536
-segments = 16
-read_ahead_kb = 2048
-write_back = true
-flush_limit_us = 1000000
-"#;
-
-/// All but what belongs to the kind of map.
-const FLASH_TEXT: &str = r#"
-description = "every key"
-interface = "nvme"
-model = "ssd"
-state = "aged"
-[link]
-bandwidth_mb_s = 3282
-full_duplex = true
-submit_us = 0.5
-complete_us = 0.5
-[controller]
-read_us = 5
-write_us = 5
-interval_us = 1.5
-page_interval_us = 1
-discard_us = 50
-discard_unit_ns = 20
-scheduling = "read_priority"
-reads_in_a_row = 64
-[geometry]
-channels = 2
-packages_per_channel = 1
-dies_per_package = 1
-planes_per_die = 2
-blocks_per_plane = 200
-pages_per_block = 96
-page_kb = 4
-page_parts = 1
-[flash]
-cell = "tlc"
-read_us = [50, 60, 75]
-program_us = [640, 640, 640]
-erase_us = 5000
-interleave = "die"
-multi_plane = "same_page"
-multi_plane_reach = 64
-cache_read = false
-cache_program = false
-copyback = "none"
-superpage = false
-program_suspend_us = 20
-erase_suspend_us = 50
-suspend_above_us = 50
-[channel]
-rate_mt_s = 800
-width_bits = 8
-read_command_ns = 290
-program_command_ns = 361
-erase_command_ns = 220
-plane_command_ns = 650
-codeword_bytes = 4096
-[write_cache]
-enabled = true
-size_kb = 256
-resume_kb = 1
-bandwidth_mb_s = 8000
-access_ns = 50
-power_loss_protection = false
-[read_cache]
-size_kb = 1024
-policy = "lru"
-read_ahead_kb = 8
-read_ahead_streams = 8
-[nvme]
-arbitration = "weighted"
-queue_priorities = "uhml"
-high_weight = 8
-medium_weight = 4
-low_weight = 1
-burst = 2
-fetch_limit = 100
-"#;
-
-const PAGES_TEXT: &str = r#"
-[ftl]
-map_unit_bytes = 4096
-mapping = "page"
-order = "CWDP"
-layout = "striped"
-allocation = "static"
-map_cache_kb = 64
-map_cache_entry_bytes = 8
-map_line_entries = 64
-map_entry_bytes = 4
-in_step = true
-read_unwritten = false
-[gc]
-policy = "d_choices"
-choices = 8
-start_blocks = 8
-reserve_blocks = 2
-depth = 4
-pace_kb = 0
-preemptible = true
-scope = "plane"
-[wear_levelling]
-dynamic = true
-static_spread = 100
-[slc_cache]
-static_mb = 1
-dynamic_mb = 1
-read_us = 20
-program_us = 100
-erase_us = 1000
-when_full = "wait"
-fold_after_us = 1000
-filled = 0.5
-[aged]
-occupancy = 0.5
-hot_share = 0.2
-hot_writes = 0.8
-behind_blocks = 0
-simulate = false
-"#;
-
-const LOGS_TEXT: &str = r#"
-[ftl]
-map_unit_bytes = 4096
-mapping = "hybrid"
-order = "CWDP"
-layout = "striped"
-allocation = "static"
-map_cache_kb = 0
-map_entry_bytes = 4
-in_step = false
-read_unwritten = false
-[hybrid]
-sequential_logs = 2
-random_logs = 8
-associativity = 3
-[gc]
-depth = 4
-[wear_levelling]
-dynamic = true
-[aged]
-occupancy = 1.0
-hot_share = 0.2
-hot_writes = 0.8
-simulate = true
-"#;
-
 /// Four drives with every key that their kind can have, and these keys.
 fn drives() -> Vec<(String, Vec<Key>)> {
-    let drive = |texts: &[&str], keys: &[&[Key]]| {
-        let keys = keys.concat();
-        (texts.concat(), keys)
-    };
     let all = vec![
-        drive(&[NULL_TEXT, HOST], &[COMMON, NULL]),
-        drive(&[DISK_TEXT, HOST], &[COMMON, DISK]),
-        drive(
-            &[FLASH_TEXT, PAGES_TEXT, HOST],
-            &[COMMON, FLASH, MAP, PAGES],
-        ),
-        drive(&[FLASH_TEXT, LOGS_TEXT, HOST], &[COMMON, FLASH, LOGS]),
+        (texts::null(), [COMMON, NULL].concat()),
+        (texts::disk(), [COMMON, DISK].concat()),
+        (texts::pages(), [COMMON, FLASH, MAP, PAGES].concat()),
+        (texts::logs(), [COMMON, FLASH, LOGS].concat()),
     ];
     for (text, _) in &all {
         parse(text).unwrap_or_else(|error| panic!("{error}"));
@@ -499,20 +302,6 @@ fn drives() -> Vec<(String, Vec<Key>)> {
 
 fn parse(text: &str) -> Result<DriveSpec, SpecError> {
     DriveSpec::parse("my.toml", text)
-}
-
-/// Keys that a text sets, with their lines from one and their values.
-fn settings(text: &str) -> Vec<(usize, String, &str)> {
-    let mut table = String::new();
-    let mut found = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-            table = format!("{name}.");
-        } else if let Some((key, value)) = line.split_once(" = ") {
-            found.push((number + 1, format!("{table}{key}"), value));
-        }
-    }
-    found
 }
 
 /// Keys that the program knows, as it tells them where it finds another.
@@ -545,7 +334,7 @@ fn known_keys(text: &str) -> BTreeSet<String> {
 fn every_key_is_listed_here_and_has_its_place_in_a_text() {
     for (text, keys) in drives() {
         let listed: BTreeSet<String> = keys.iter().map(|key| key.0.to_string()).collect();
-        let set: BTreeSet<String> = settings(&text).into_iter().map(|(_, key, _)| key).collect();
+        let set: BTreeSet<String> = settings(&text).into_iter().map(|set| set.path).collect();
         let known = known_keys(&text);
         // Tables that this kind cannot have.
         let known: BTreeSet<String> = known.into_iter().filter(|key| key.contains('.')).collect();
@@ -568,20 +357,18 @@ fn every_key_is_listed_here_and_has_its_place_in_a_text() {
 #[test]
 fn nothing_is_zero_that_cannot_be() {
     for (text, keys) in drives() {
-        for (number, path, value) in settings(&text) {
+        for set in settings(&text) {
+            let Setting { line, path, .. } = set;
             let zero = keys.iter().find(|key| key.0 == path).expect("listed").1;
-            let key = path.rsplit('.').next().expect("a name");
-            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-            lines[number - 1] = format!("{key} = 0");
-            let error = parse(&lines.join("\n")).err();
+            let error = parse(&with_line(&text, line, &format!("{} = 0", set.key))).err();
             if zero == Legal {
                 // It may take the meaning from others, which are refused then.
                 let about_it = error.filter(|error| error.key == path);
                 assert_eq!(about_it, None, "{path}");
                 continue;
             }
-            let error = error.unwrap_or_else(|| panic!("{path} = 0 is taken for {value}"));
-            assert_eq!((error.line, &error.key), (number, &path), "{error}");
+            let error = error.unwrap_or_else(|| panic!("{path} = 0 is taken for {}", set.value));
+            assert_eq!((error.line, &error.key), (line, &path), "{error}");
             assert!(error.problem.contains("legal"), "{error}");
         }
     }
@@ -596,12 +383,7 @@ fn a_key_that_would_do_nothing_is_refused() {
                 Always => continue,
                 Not(changes) | Put(changes) => *changes,
             };
-            let mut text = text.clone();
-            for (from, to) in changes {
-                assert!(text.contains(from), "{path}: {from}");
-                text = text.replacen(from, to, 1);
-            }
-            let error = parse(&text).expect_err(path);
+            let error = parse(&changed(text, changes)).expect_err(path);
             assert_eq!(&error.key, path, "{error}");
             assert!(
                 error.problem.contains("legal is to leave it out"),
