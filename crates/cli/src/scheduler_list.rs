@@ -1,6 +1,7 @@
 //! Schedulers as arguments name them: `--schedulers NAME[:TUNABLE=VALUE...],...`
 //! for each by itself, `--set NAME.TUNABLE=VALUE` for all of a name.
 
+use blklab_elevator::Setting;
 use blklab_workload::hint;
 
 use crate::failure::Failure;
@@ -40,6 +41,10 @@ pub(crate) fn listed(names: &[String], sets: &[String]) -> Result<Vec<Listed>, F
 }
 
 impl Listed {
+    fn set(&mut self, setting: Setting<'_>) {
+        self.put((setting.tunable.to_string(), setting.value.to_string()));
+    }
+
     fn put(&mut self, (tunable, value): (String, String)) {
         match self.tunables.iter_mut().find(|(t, _)| *t == tunable) {
             Some(old) => old.1 = value,
@@ -56,22 +61,22 @@ fn one(text: &str) -> Result<Listed, Failure> {
         tunables: Vec::new(),
     };
     for word in words {
-        let tunable = assignment(word).ok_or_else(|| {
+        let setting = Setting::parse(word).filter(|setting| setting.scheduler.is_none());
+        let setting = setting.ok_or_else(|| {
             Failure::mistake(format!(
                 "--schedulers {text}: not of the form scheduler:tunable=value, such as \
                  mq-deadline:fifo_batch=1:front_merges=0"
             ))
         })?;
-        listed.put(tunable);
+        listed.set(setting);
     }
     Ok(listed)
 }
 
 fn apply(set: &str, list: &mut [Listed]) -> Result<(), Failure> {
-    let parts = set
-        .split_once('.')
-        .and_then(|(scheduler, word)| Some((scheduler, assignment(word)?)));
-    let (scheduler, tunable) = parts.ok_or_else(|| {
+    let setting = Setting::parse(set);
+    let named = setting.and_then(|setting| Some((setting.scheduler?, setting)));
+    let (scheduler, setting) = named.ok_or_else(|| {
         Failure::mistake(format!(
             "--set {set}: not of the form scheduler.tunable=value, such as \
              mq-deadline.fifo_batch=1"
@@ -90,16 +95,8 @@ fn apply(set: &str, list: &mut [Listed]) -> Result<(), Failure> {
         )));
     }
     let of_name = list.iter_mut().filter(|l| l.name == scheduler);
-    of_name.for_each(|listed| listed.put(tunable.clone()));
+    of_name.for_each(|listed| listed.set(setting));
     Ok(())
-}
-
-/// `tunable=value`. On a host the name becomes part of a path in sysfs.
-fn assignment(word: &str) -> Option<(String, String)> {
-    let (tunable, value) = word.split_once('=')?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let is_name = !tunable.is_empty() && tunable.chars().all(plain);
-    is_name.then(|| (tunable.to_string(), value.to_string()))
 }
 
 #[cfg(test)]

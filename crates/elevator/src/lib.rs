@@ -26,8 +26,10 @@ mod noop;
 mod registry;
 #[cfg(test)]
 mod rig;
+mod setting;
 mod single_queue;
 mod sio;
 mod stb;
 
 pub use registry::{ElevatorType, all, find};
+pub use setting::Setting;

@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use blklab_elevator::Setting;
 use blklab_nbd::Uri;
 use blklab_sim::{SchedulerChoice, find_drive};
 use serde::Deserialize;
@@ -395,20 +396,14 @@ impl ExportSpec {
         let mut choice = SchedulerChoice::named(name).map_err(|e| e.to_string())?;
         choice.nr_requests = self.nr_requests;
         for set in &self.set {
-            let (target, value) = set.split_once('=').ok_or_else(|| {
+            let setting = Setting::parse(set).ok_or_else(|| {
                 format!("set {set}: not of the form tunable=value, such as fifo_batch=1")
             })?;
-            let tunable = match target.split_once('.') {
-                Some((scheduler, tunable)) if scheduler == name => tunable,
-                Some((scheduler, _)) => {
-                    return Err(format!(
-                        "set {set}: the scheduler is {name}, not {scheduler}"
-                    ));
-                }
-                None => target,
-            };
+            if let Some(other) = setting.scheduler.filter(|other| *other != name) {
+                return Err(format!("set {set}: the scheduler is {name}, not {other}"));
+            }
             choice
-                .set(tunable, value)
+                .set(setting.tunable, setting.value)
                 .map_err(|e| format!("set {set}: {e}"))?;
         }
         Ok(choice)
