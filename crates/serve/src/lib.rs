@@ -24,6 +24,7 @@ mod metrics;
 mod moderation;
 mod probed;
 mod recorder;
+mod replies;
 mod sample;
 mod server;
 mod size;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use blklab_blk::Nanos;
-use blklab_nbd::wire::{Command, chunk};
-use blklab_nbd::{ReplyHead, Request, Uri};
+use blklab_nbd::wire::Command;
+use blklab_nbd::{Request, Uri};
 use blklab_stats::Histogram;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -12,9 +12,7 @@ use rustix::io::Errno;
 use crate::channel::Channel;
 use crate::client::{broken, connect};
 use crate::clock::Clock;
-
-/// Room for what one read of the socket brings.
-const INPUT_BYTES: usize = 256 << 10;
+use crate::replies::Replies;
 
 /// What to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,11 +92,7 @@ struct Client {
     channel: Channel,
     clock: Clock,
     size_bytes: u64,
-    input: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Bytes of data that are on their way and of no interest.
-    skip: usize,
+    replies: Replies,
     out: Vec<u8>,
     out_start: usize,
     /// By cookie.
@@ -126,10 +120,7 @@ impl Client {
             channel,
             clock,
             size_bytes: negotiated.size_bytes,
-            input: vec![0; INPUT_BYTES],
-            start: 0,
-            end: 0,
-            skip: 0,
+            replies: Replies::new(),
             out: Vec::new(),
             out_start: 0,
             sent: vec![none; config.depth],
@@ -216,69 +207,36 @@ impl Client {
     }
 
     fn read(&mut self) -> Result<bool, String> {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else {
-            self.input.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        let read = self.replies.read(&mut self.channel)?;
+        if read {
+            self.take_replies()?;
         }
-        match self.channel.read(&mut self.input[self.end..]) {
-            Ok(0) => Err("the server hung up".to_string()),
-            Ok(len) => {
-                self.end += len;
-                self.take_replies()?;
-                Ok(true)
-            }
-            Err(Errno::AGAIN) => Ok(false),
-            Err(error) => Err(broken(error)),
-        }
+        Ok(read)
     }
 
     fn take_replies(&mut self) -> Result<(), String> {
         let now = self.clock.now();
-        loop {
-            let skipped = self.skip.min(self.end - self.start);
-            self.start += skipped;
-            self.skip -= skipped;
-            if self.skip > 0 {
-                return Ok(());
-            }
-            let head = ReplyHead::decode(&self.input[self.start..self.end])
-                .map_err(|magic| format!("a reply starts with {magic:#x}"))?;
-            let Some((head, len)) = head else {
-                return Ok(());
+        let (sent, block) = (&self.sent, self.data.len());
+        let data_of = |cookie: u64| match sent.get(cookie as usize) {
+            Some(Sent {
+                is_write: false, ..
+            }) => block,
+            _ => 0,
+        };
+        while let Some(heard) = self.replies.next(data_of)? {
+            let index = usize::try_from(heard.cookie).unwrap_or(usize::MAX);
+            let Some(sent) = self.sent.get(index) else {
+                let cookie = heard.cookie;
+                return Err(format!("a reply to request {cookie}, which was never sent"));
             };
-            self.start += len;
-            match head {
-                ReplyHead::Simple { cookie, error } => self.answered(now, cookie, error != 0)?,
-                ReplyHead::Chunk {
-                    flags,
-                    kind,
-                    cookie,
-                    length,
-                } => {
-                    self.skip = length as usize;
-                    if kind == chunk::ERROR || kind == chunk::ERROR_OFFSET {
-                        self.report.errors += 1;
-                    }
-                    if flags & blklab_nbd::wire::REPLY_FLAG_DONE != 0 {
-                        self.answered(now, cookie, false)?;
-                    }
-                }
+            self.report.errors += u64::from(heard.failed);
+            if heard.is_last {
+                let op = usize::from(sent.is_write);
+                self.report.requests[op] += 1;
+                self.report.latency[op].record(now.saturating_sub(sent.at).0);
+                self.free.push(index);
             }
         }
-    }
-
-    fn answered(&mut self, now: Nanos, cookie: u64, failed: bool) -> Result<(), String> {
-        let index = usize::try_from(cookie).unwrap_or(usize::MAX);
-        let Some(sent) = self.sent.get(index) else {
-            return Err(format!("a reply to request {cookie}, which was never sent"));
-        };
-        let op = usize::from(sent.is_write);
-        self.report.requests[op] += 1;
-        self.report.latency[op].record(now.saturating_sub(sent.at).0);
-        self.report.errors += u64::from(failed);
-        self.free.push(index);
         Ok(())
     }
 

@@ -1,16 +1,14 @@
 //! An NBD export as a drive to probe.
 
 use blklab_blk::Nanos;
-use blklab_nbd::wire::{Command, REPLY_FLAG_DONE, chunk};
-use blklab_nbd::{ReplyHead, Request, Uri};
+use blklab_nbd::wire::Command;
+use blklab_nbd::{Request, Uri};
 use blklab_probe::{Batch, Io, ProbeError, Target};
 
 use crate::channel::Channel;
 use crate::client::{broken, connect};
 use crate::clock::Clock;
-
-/// Room for what one read of the socket brings.
-const INPUT_BYTES: usize = 256 << 10;
+use crate::replies::Replies;
 
 /// NBD's smallest I/O that every server takes.
 const BLOCK_BYTES: u64 = 4096;
@@ -20,11 +18,7 @@ pub struct Probed {
     channel: Channel,
     clock: Clock,
     size_bytes: u64,
-    input: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Bytes of data that are on their way and of no interest.
-    skip: usize,
+    replies: Replies,
     out: Vec<u8>,
 }
 
@@ -39,10 +33,7 @@ impl Probed {
             channel,
             clock: Clock::start(),
             size_bytes: negotiated.size_bytes,
-            input: vec![0; INPUT_BYTES],
-            start: 0,
-            end: 0,
-            skip: 0,
+            replies: Replies::new(),
             out: Vec::new(),
         })
     }
@@ -62,56 +53,21 @@ impl Probed {
     }
 
     /// The next request that was answered.
-    fn answer(&mut self) -> Result<usize, String> {
+    fn answer(&mut self, ios: &[Io]) -> Result<usize, String> {
+        let data_of = |cookie: u64| match ios.get(cookie as usize) {
+            Some(io) if !io.is_write => io.bytes as usize,
+            _ => 0,
+        };
         loop {
-            let skipped = self.skip.min(self.end - self.start);
-            self.start += skipped;
-            self.skip -= skipped;
-            let rest = &self.input[self.start..self.end];
-            let head = match self.skip {
-                0 => ReplyHead::decode(rest).map_err(|m| format!("a reply starts with {m:#x}"))?,
-                _ => None,
-            };
-            let Some((head, length)) = head else {
-                self.read()?;
-                continue;
-            };
-            self.start += length;
-            match head {
-                ReplyHead::Simple { error, .. } if error != 0 => {
-                    return Err(format!("the server failed a request: error {error}"));
+            match self.replies.next(data_of)? {
+                Some(heard) if heard.failed => {
+                    return Err("the server failed a request".to_string());
                 }
-                ReplyHead::Simple { cookie, .. } => return Ok(cookie as usize),
-                ReplyHead::Chunk {
-                    flags,
-                    kind,
-                    cookie,
-                    length,
-                } => {
-                    if kind == chunk::ERROR || kind == chunk::ERROR_OFFSET {
-                        return Err("the server failed a request".to_string());
-                    }
-                    self.skip = length as usize;
-                    if flags & REPLY_FLAG_DONE != 0 {
-                        return Ok(cookie as usize);
-                    }
+                Some(heard) if heard.is_last => return Ok(heard.cookie as usize),
+                Some(_) => {}
+                None => {
+                    self.replies.read(&mut self.channel)?;
                 }
-            }
-        }
-    }
-
-    fn read(&mut self) -> Result<(), String> {
-        self.input.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        match self
-            .channel
-            .read(&mut self.input[self.end..])
-            .map_err(broken)?
-        {
-            0 => Err("the server hung up".to_string()),
-            length => {
-                self.end += length;
-                Ok(())
             }
         }
     }
@@ -131,7 +87,7 @@ impl Probed {
                 self.ask(next, &ios[next])?;
                 next += 1;
             }
-            let at = self.answer()?;
+            let at = self.answer(ios)?;
             let now = self.clock.now();
             if at >= next {
                 return Err(format!("a reply to request {at}, which was never sent"));
