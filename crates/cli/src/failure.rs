@@ -43,3 +43,80 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, TunableError, Tunables};
+    use blklab_elevator::ElevatorType;
+    use blklab_sim::{Machine, SchedulerChoice, Setup, find_drive};
+    use blklab_stats::Results;
+    use blklab_workload::fio;
+
+    /// A scheduler that loses all that it is given.
+    struct Loses(Tunables);
+
+    impl Elevator for Loses {
+        fn name(&self) -> &'static str {
+            "loses"
+        }
+        fn insert_request(&mut self, _: &mut SchedCtx<'_>, _: usize, _: RequestId, _: InsertAt) {}
+        fn dispatch_request(&mut self, _: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
+            None
+        }
+        fn has_work(&self, _: usize) -> bool {
+            false
+        }
+        fn tunables(&self) -> &Tunables {
+            &self.0
+        }
+        fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+            self.0.set(name, value)
+        }
+    }
+
+    const LOSES: ElevatorType = ElevatorType {
+        name: "loses",
+        help: "for a test",
+        source: "none",
+        tunables: &[],
+        attributes: &[],
+        build: Some(|_| Box::new(Loses(Tunables::new(&[])))),
+    };
+
+    fn results(text: &str, kind: &'static ElevatorType) -> Result<Results, SetupError> {
+        let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let machine = Machine::find("generic-8").expect("known").expect("valid");
+        blklab_sim::run(&Setup {
+            job: &job,
+            machine: &machine,
+            drive: &find_drive("null").expect("known").0,
+            scheduler: &SchedulerChoice {
+                kind,
+                ..SchedulerChoice::named("none").expect("known")
+            },
+            seed: 1,
+            record: None,
+            power_loss_at: None,
+        })
+    }
+
+    /// No job and no drive can bring it about, so that a scheduler has to.
+    #[test]
+    fn a_run_that_gets_nowhere_is_no_mistake_of_the_users() {
+        let text = "[a]\nfilename=/dev/x\ndirect=1\nrw=randread\nnumber_ios=10\nsize=1m\n";
+        let failure = Failure::of_run(results(text, &LOSES).expect_err("it never ends"));
+        let Failure::Broken(message) = &failure else {
+            panic!("{failure:?}");
+        };
+        assert!(message.contains("stands still"), "{message}");
+        assert_eq!(failure.report(), ExitCode::FAILURE);
+        // And a user's is.
+        let none = blklab_elevator::find("none").expect("known");
+        let text = text.replace("size=1m", "size=1m\noffset=999999g");
+        let failure = Failure::of_run(results(&text, none).expect_err("beyond the end"));
+        assert!(matches!(failure, Failure::Mistake(_)), "{failure:?}");
+        assert_eq!(failure.report(), ExitCode::from(2));
+    }
+}

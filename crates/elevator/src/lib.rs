@@ -31,5 +31,5 @@ mod single_queue;
 mod sio;
 mod stb;
 
-pub use registry::{ElevatorType, all, find};
+pub use registry::{Build, ElevatorType, all, find};
 pub use setting::Setting;

@@ -20,11 +20,12 @@ pub struct ElevatorType {
     pub tunables: &'static [Tunable],
     /// Its files in sysfs that are not one number.
     pub attributes: &'static [Attribute],
-    build: Option<Build>,
+    /// What makes one; `None` for `none`.
+    pub build: Option<Build>,
 }
 
 /// Makes a scheduler for a queue.
-type Build = fn(&QueueInfo) -> Box<dyn Elevator>;
+pub type Build = fn(&QueueInfo) -> Box<dyn Elevator>;
 
 impl ElevatorType {
     /// A scheduler of this kind for a queue; `None` for `none`.
