@@ -5,11 +5,14 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec};
 use proptest::prelude::*;
 
+#[path = "harness/cases.rs"]
+mod cases;
 #[path = "harness/small.rs"]
 mod small;
 #[path = "harness/texts.rs"]
 mod texts;
 
+use cases::cases;
 use small::small;
 use texts::changed;
 
@@ -155,7 +158,7 @@ fn parse(text: &str) -> DriveSpec {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn an_ssd_ends_everything_once_and_in_order(

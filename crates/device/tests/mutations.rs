@@ -1,10 +1,13 @@
 //! Descriptions with some values changed at random: each is refused, or is a
 //! drive that ends every command.
 
+#[path = "harness/cases.rs"]
+mod cases;
 mod harness;
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Completion, Device, DriveSpec, registry};
+use cases::cases;
 use harness::Rng;
 use proptest::prelude::*;
 
@@ -190,7 +193,7 @@ fn run(drive: &mut dyn Device, commands: u32, rng: &mut Rng) -> Result<(), TestC
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(cases(128))]
 
     #[test]
     fn it_is_refused_or_it_works(seed: u64) {

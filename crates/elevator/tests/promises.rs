@@ -259,7 +259,6 @@ macro_rules! kept_by {
         const TESTED: &[&str] = &[$($name),*];
         proptest! {
             #![proptest_config(ProptestConfig {
-                cases: 256,
                 failure_persistence: None,
                 ..ProptestConfig::default()
             })]
