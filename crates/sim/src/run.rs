@@ -600,6 +600,9 @@ impl Sim {
                     notes.push(note);
                 }
             }
+            if !process.spec.stats {
+                continue;
+            }
             let together = process.spec.group_reporting;
             let (number, finished) = (process.id as u32, process.finished);
             let mut job = process.recorder.into_results(number);

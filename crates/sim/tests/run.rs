@@ -44,6 +44,29 @@ fn every_scheduler_does_the_same_work_on_every_drive() {
     }
 }
 
+/// fio's `stats=0`: the job runs, and no figure has it.
+#[test]
+fn a_job_that_does_not_count_is_in_no_result() {
+    for together in ["", "group_reporting\n"] {
+        let text = format!(
+            "[global]\nfilename=/dev/x\ndirect=1\nbs=4k\nrw=randread\nsize=1g\n\
+             number_ios=100\n{together}[a]\n[b]\nstats=0\nrw=write\n[c]\n"
+        );
+        let r = results(&text, "null", "none");
+        let names: Vec<&str> = r.jobs.iter().map(|job| job.name.as_str()).collect();
+        let shown: &[&str] = if together.is_empty() {
+            &["a", "c"]
+        } else {
+            &["a"]
+        };
+        assert_eq!(names, shown);
+        assert_eq!((r.groups[0].read.ios, r.groups[0].write.ios), (200, 0));
+        let processes: usize = r.jobs.iter().map(|job| job.processes.len()).sum();
+        assert_eq!(processes, 2);
+        assert_eq!(r.disks[0].queue.ios[..2], [200, 100]);
+    }
+}
+
 #[test]
 fn a_job_of_fixed_time_ends_in_time() {
     let text = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=32\nnumjobs=4\n\

@@ -297,6 +297,10 @@ impl<'a> Loader<'a> {
                 Fault::new("no job in it").help(help),
             ));
         }
+        if self.jobs.iter().all(|job| !job.stats) {
+            let fault = Fault::new("no job counts in the results");
+            return Err(self.jobs[0].refuse(&["stats"], fault.help("leave it out in one of them")));
+        }
         for (index, awaited) in std::mem::take(&mut self.waiting) {
             self.jobs[index].wait_for = Some(self.awaited(index, &awaited)?);
         }

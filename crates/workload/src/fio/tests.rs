@@ -322,6 +322,7 @@ fn the_command_line() {
         ("--name=a --rw", "needs a value"),
         ("--name=a --rw=rnadread", "--rw"),
         ("--bs=4k", "no job"),
+        ("--name=a --stats=0", "no job counts in the results"),
         ("--name=a --readonly --rw=write", "readonly"),
         ("/no/such/file.fio", "/no/such/file.fio: cannot be read"),
     ] {
