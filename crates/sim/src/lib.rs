@@ -27,6 +27,7 @@ mod setup;
 mod sweep;
 mod task_log;
 mod timers;
+mod waiting;
 mod worker;
 mod world;
 

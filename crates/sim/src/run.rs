@@ -24,6 +24,7 @@ use crate::progress::{LOST, Progress};
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError, check_job, check_power_loss, loop_note};
 use crate::timers::Timers;
+use crate::waiting::Waiting;
 use crate::worker::{Untold, Worker};
 use crate::world::World;
 
@@ -160,11 +161,11 @@ impl Sim {
             now: Nanos::ZERO,
             delayed: vec![false; processes.len()],
             world: World {
+                waiting: disks.iter().map(|_| Waiting::new()).collect(),
                 disks,
                 cpus: Cpus::new(setup.machine.cpus, setup.machine.costs.coldness()),
                 fair: Fair::new(setup.machine.cpus, allowed),
                 timers: Timers::default(),
-                waiters: Vec::new(),
             },
             costs,
             arrivals: Arrivals::default(),
@@ -388,11 +389,10 @@ impl Sim {
         let mut woken = std::mem::take(&mut self.woken);
         let mut resumed = std::mem::take(&mut self.resumed);
         for ticket in woken.drain(..) {
-            let mut waiters = self.world.waiters.iter();
-            let at = waiters.position(|&(d, t, _)| d == disk && t == ticket);
-            if let Some(at) = at {
-                let (_, _, pid) = self.world.waiters.swap_remove(at);
-                self.with_process(pid, |p, now, world| p.on_woken(now, ticket, world));
+            if let Some(pid) = self.world.waiting[disk].take(ticket) {
+                self.with_process(pid, |p, now, world| {
+                    p.on_woken(now, (disk, ticket), world);
+                });
                 resumed.push(pid);
             }
         }

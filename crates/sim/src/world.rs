@@ -6,6 +6,7 @@ use crate::cpu::Cpus;
 use crate::disk::Disk;
 use crate::fair::Fair;
 use crate::timers::Timers;
+use crate::waiting::Waiting;
 
 /// What a process sees of the rest when it runs.
 pub(crate) struct World {
@@ -13,8 +14,8 @@ pub(crate) struct World {
     pub(crate) cpus: Cpus,
     pub(crate) fair: Fair,
     pub(crate) timers: Timers,
-    /// Who sleeps for what: disk, ticket, process.
-    pub(crate) waiters: Vec<(usize, u64, usize)>,
+    /// By disk, the processes that sleep in its queue, themselves or a worker.
+    pub(crate) waiting: Vec<Waiting<usize>>,
 }
 
 impl World {

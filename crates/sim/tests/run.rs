@@ -44,6 +44,19 @@ fn every_scheduler_does_the_same_work_on_every_drive() {
     }
 }
 
+/// Each drive counts its own waiters: of two, each has one of the same ticket.
+#[test]
+fn workers_wait_in_the_queues_of_two_drives() {
+    for engine in ["io_uring", "posixaio"] {
+        let text = format!(
+            "[a]\nfilename=/dev/x:/dev/y\ndirect=1\nioengine={engine}\niodepth=2000\nbs=4k\n\
+             rw=randrw\nfile_service_type=random\nnumber_ios=4000\nsize=2g\n"
+        );
+        let r = results_on("i7-3770k", &text, "mx100-256", "none");
+        assert_eq!(r.jobs[0].read.ios + r.jobs[0].write.ios, 4000);
+    }
+}
+
 /// fio's `stats=0`: the job runs, and no figure has it.
 #[test]
 fn a_job_that_does_not_count_is_in_no_result() {

@@ -27,6 +27,7 @@ use crate::min_rate::MinRate;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
 use crate::timers::Timers;
+use crate::waiting::Waiting;
 use crate::world::World;
 
 /// Why a process does not run.
@@ -134,8 +135,9 @@ pub(crate) struct Process {
     has_tag: bool,
     /// posixaio's threads.
     aio: AioThreads,
-    /// io_uring's workers and posixaio's threads that sleep in the block layer.
-    workers: Vec<(usize, Waiter)>,
+    /// By disk, io_uring's workers and posixaio's threads that sleep in the block
+    /// layer.
+    workers: Vec<Waiting<Waiter>>,
     flush_started: Nanos,
     /// The call that it flushes for; `None` for the last flush of all.
     flush_kind: Option<SyncKind>,
@@ -199,7 +201,7 @@ impl Process {
             waiter: None,
             has_tag: false,
             aio,
-            workers: Vec::new(),
+            workers: (0..disks).map(|_| Waiting::new()).collect(),
             flush_started: Nanos::ZERO,
             flush_kind: None,
             flushed: false,

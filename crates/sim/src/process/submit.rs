@@ -173,15 +173,16 @@ impl Process {
     }
 
     fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, world: &mut World) {
-        world.waiters.push((disk, waiter.ticket, self.id));
+        world.waiting[disk].push(waiter.ticket, self.id);
         self.waiter = Some((disk, waiter));
     }
 
     /// The block layer lets it, or one of its workers, try again.
-    pub(crate) fn on_woken(&mut self, now: Nanos, ticket: u64, world: &mut World) {
-        match self.waiter.take_if(|(_, w)| w.ticket == ticket) {
-            Some((disk, waiter)) => self.resume(now, disk, waiter, world),
-            None => self.on_worker_woken(now, ticket, world),
+    pub(crate) fn on_woken(&mut self, now: Nanos, (disk, ticket): (usize, u64), world: &mut World) {
+        let is_own = |own: &mut (usize, Waiter)| own.0 == disk && own.1.ticket == ticket;
+        match self.waiter.take_if(is_own) {
+            Some((_, waiter)) => self.resume(now, disk, waiter, world),
+            None => self.on_worker_woken(now, (disk, ticket), world),
         }
     }
 

@@ -63,11 +63,15 @@ impl Process {
     }
 
     /// The block layer lets the process's worker of that ticket try again.
-    pub(super) fn on_worker_woken(&mut self, now: Nanos, ticket: u64, world: &mut World) {
-        let Some(at) = self.workers.iter().position(|(_, w)| w.ticket == ticket) else {
+    pub(super) fn on_worker_woken(
+        &mut self,
+        now: Nanos,
+        (disk, ticket): (usize, u64),
+        world: &mut World,
+    ) {
+        let Some(waiter) = self.workers[disk].take(ticket) else {
             return;
         };
-        let (disk, waiter) = self.workers.swap_remove(at);
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
         let done = d.queue.resume(now, None, waiter, &mut d.driver);
@@ -85,8 +89,8 @@ impl Process {
         world: &mut World,
     ) {
         if let Submit::Blocked(waiter) = done {
-            world.waiters.push((disk, waiter.ticket, self.id));
-            self.workers.push((disk, waiter));
+            world.waiting[disk].push(waiter.ticket, self.id);
+            self.workers[disk].push(waiter.ticket, waiter);
         }
         if !self.costs.free {
             self.book(now, call, Mode::System, world);
