@@ -4,7 +4,8 @@
 use blklab_blk::Nanos;
 use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
 use blklab_workload::generate::{
-    CommandPriorities, Layout, OffsetGenerator, Pacing, Process, Seeds, SyncKind, SyncSchedule,
+    CommandPriorities, Layout, LayoutError, OffsetGenerator, Pacing, Process, Seeds, SyncKind,
+    SyncSchedule,
 };
 
 use crate::drives::PlacedFile;
@@ -72,19 +73,13 @@ impl Plan {
     ) -> Result<Plan, SetupError> {
         let seeds = Seeds::new(spec, process.thread_number, seed);
         let sizes: Vec<u64> = files.iter().map(|f| f.size_bytes).collect();
-        let fault = |problem: String| SetupError::Job {
-            place: spec.position.to_string(),
-            job: spec.name.clone(),
-            problem,
-        };
-        let mut layout =
-            Layout::new(spec, process.number, &seeds, &sizes).map_err(|e| fault(e.to_string()))?;
+        let fault = |error: LayoutError| SetupError::Mistake(Box::new(error.mistake(spec)));
+        let mut layout = Layout::new(spec, process.number, &seeds, &sizes).map_err(fault)?;
         // Behind its room lies another file.
         for (extent, file) in layout.files.iter_mut().zip(files) {
             extent.file_bytes = file.room_bytes;
         }
-        let offsets =
-            OffsetGenerator::new(spec, &layout, &seeds).map_err(|e| fault(e.to_string()))?;
+        let offsets = OffsetGenerator::new(spec, &layout, &seeds).map_err(fault)?;
         Ok(Plan {
             offsets,
             syncs: SyncSchedule::new(spec),

@@ -1,7 +1,7 @@
 //! Where in its files a process works: fio's `setup_files`.
 
 use super::seeds::{Seeds, Stream};
-use crate::fio::{Extent, JobSpec};
+use crate::fio::{Extent, JobError, JobSpec};
 
 /// The part of one file that a process works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,53 +29,58 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// `offset` lies beyond the end.
-    #[error("job {job}: offset {offset_bytes} is beyond the end of a file of {file_bytes} bytes")]
+    #[error("byte {offset_bytes} is beyond the end of a file of {file_bytes} bytes")]
     Offset {
-        /// The job's name.
-        job: String,
         /// Where the process would begin.
         offset_bytes: u64,
         /// Where the file ends.
         file_bytes: u64,
     },
     /// Not one block fits.
-    #[error(
-        "job {job}: a block of {block_bytes} bytes is larger than the {bytes} bytes to work on"
-    )]
+    #[error("a block of {block_bytes} bytes is larger than the {bytes} bytes to work on")]
     Block {
-        /// The job's name.
-        job: String,
         /// The smallest block.
         block_bytes: u64,
         /// What there is.
         bytes: u64,
     },
     /// The zones of `zoned_abs` are longer than a file.
-    #[error("job {job}: the zones of zoned_abs are {zone_bytes} bytes, the file only {bytes}")]
+    #[error("the zones of zoned_abs are {zone_bytes} bytes, the file only {bytes}")]
     Zones {
-        /// The job's name.
-        job: String,
         /// What the zones add up to.
         zone_bytes: u64,
         /// What there is.
         bytes: u64,
     },
     /// The random map would take too much memory.
-    #[error(
-        "job {job}: a random map of {blocks} blocks is too large; give larger blocks, one block size, norandommap, or softrandommap"
-    )]
+    #[error("a random map of {blocks} blocks is too large")]
     Map {
-        /// The job's name.
-        job: String,
         /// How many blocks it would have.
         blocks: u64,
     },
     /// The caller gave no size for a file.
-    #[error("job {job}: a job needs at least one file")]
-    NoFile {
-        /// The job's name.
-        job: String,
-    },
+    #[error("there is no file")]
+    NoFile,
+}
+
+impl LayoutError {
+    /// The same as a mistake of the job, where its option stands.
+    pub fn mistake(&self, spec: &JobSpec) -> JobError {
+        let (options, help): (&[&str], &str) = match self {
+            LayoutError::Offset { .. } => (
+                &["offset", "offset_increment"],
+                "begin where the file has something left",
+            ),
+            LayoutError::Block { .. } => (&["bs", "size"], "smaller blocks or a larger size"),
+            LayoutError::Zones { .. } => (&["random_distribution"], "shorter zones"),
+            LayoutError::Map { .. } => (
+                &["bs", "rw"],
+                "larger blocks, one block size, norandommap, or softrandommap",
+            ),
+            LayoutError::NoFile => (&["nrfiles"], "a job needs at least one"),
+        };
+        spec.mistake(options, self.to_string(), help)
+    }
 }
 
 impl Layout {
@@ -92,11 +97,10 @@ impl Layout {
         seeds: &Seeds,
         file_bytes: &[u64],
     ) -> Result<Layout, LayoutError> {
-        let job = || spec.name.clone();
         let block = spec.smallest_block();
         let count = file_bytes.len() as u64;
         if count == 0 {
-            return Err(LayoutError::NoFile { job: job() });
+            return Err(LayoutError::NoFile);
         }
         let size = match spec.size {
             Some(Extent::Bytes(bytes)) => bytes,
@@ -123,7 +127,6 @@ impl Layout {
             }
             if offset > bytes || length == 0 {
                 return Err(LayoutError::Offset {
-                    job: job(),
                     offset_bytes: offset,
                     file_bytes: bytes,
                 });
@@ -148,7 +151,6 @@ impl Layout {
         };
         if pass_bytes < block {
             return Err(LayoutError::Block {
-                job: job(),
                 block_bytes: block,
                 bytes: pass_bytes,
             });
@@ -272,10 +274,29 @@ mod tests {
             layout("bs=1m", 0, &[4096]),
             Err(LayoutError::Block { .. })
         ));
-        assert!(matches!(
-            layout("", 0, &[]),
-            Err(LayoutError::NoFile { .. })
-        ));
+        assert_eq!(layout("", 0, &[]), Err(LayoutError::NoFile));
+    }
+
+    #[test]
+    fn a_refusal_names_the_option_that_can_mend_it() {
+        for (options, line) in [
+            (
+                "offset=2g",
+                "t:2: offset=2g: byte 2147483648 is beyond the end",
+            ),
+            (
+                "bs=4k\noffset_increment=1g",
+                "t:3: offset_increment=1g: byte",
+            ),
+            ("bs=2g", "t:2: bs=2g: a block of 2147483648 bytes is larger"),
+        ] {
+            let text = format!("[a]\n{options}\n");
+            let file = parse_str("t", &text, &|_| None, &|_, _| Err(String::new())).unwrap();
+            let error = layout(options, 1, &[GIB])
+                .unwrap_err()
+                .mistake(&file.jobs[0]);
+            assert!(error.to_string().starts_with(line), "{error}");
+        }
     }
 
     #[test]

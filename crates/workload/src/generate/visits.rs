@@ -65,10 +65,7 @@ impl Visits {
             (true, false) if blocks <= MAP_LIMIT => Visits::Mapped(Map::new(blocks)),
             (true, false) if spec.soft_random_map => Visits::Any,
             (true, false) => {
-                return Err(LayoutError::Map {
-                    job: spec.name.clone(),
-                    blocks,
-                });
+                return Err(LayoutError::Map { blocks });
             }
         })
     }
@@ -115,7 +112,6 @@ fn check_zones(
             .fold(0u64, |sum, zone| sum.saturating_add(zone.size));
         if spec.pattern.does(direction) && zone_bytes > extent.length_bytes {
             return Err(LayoutError::Zones {
-                job: spec.name.clone(),
                 zone_bytes,
                 bytes: extent.length_bytes,
             });
