@@ -34,7 +34,7 @@ pub enum SetupError {
     #[error("{0}")]
     Mistake(Box<JobError>),
     /// Something in a job that cannot be simulated.
-    #[error("{place}: {job}: {problem}")]
+    #[error("{place}: job {job}: {problem}")]
     Job {
         /// File and line of the job.
         place: String,
@@ -99,10 +99,11 @@ impl SetupError {
 fn unknown_scheduler(name: &str) -> String {
     let known: Vec<&str> = blklab_elevator::all().iter().map(|t| t.name).collect();
     let hint = hint(name, known.iter().copied());
-    format!(
-        "there is no scheduler called {name}; there are {}{hint}",
-        known.join(", ")
-    )
+    let known = known.join(", ");
+    match name {
+        "" => format!("a scheduler's name is missing; there are {known}"),
+        _ => format!("there is no scheduler called {name}; there are {known}{hint}"),
+    }
 }
 
 /// A scheduler and how it is set.

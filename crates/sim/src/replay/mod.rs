@@ -72,13 +72,19 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 /// Replays a trace once.
 ///
 /// # Errors
-/// Where the trace cannot be read; the message has file and line.
+/// Where the trace cannot be read, or has no I/O; the message has file and line.
 pub fn replay(setup: &ReplaySetup<'_>) -> Result<Results, SetupError> {
     check_power_loss(setup.drive, setup.power_loss_at)?;
     let reader = trace::open(Path::new(setup.trace), None).map_err(SetupError::trace)?;
     let pace = Pace::new(setup.mode, reader, setup.trace)?;
     let mut run = Replay::new(setup, pace);
     while run.advance()? {}
+    if run.devices.is_empty() {
+        let file = setup.trace;
+        return Err(SetupError::Trace(format!(
+            "{file}: there is no I/O in it; a trace to replay has one at least"
+        )));
+    }
     Ok(run.results(setup))
 }
 
