@@ -45,7 +45,7 @@ mod scattered;
 mod slc;
 mod slc_start;
 mod slot_tables;
-mod small_plane;
+mod small_row;
 mod spec;
 mod start;
 mod steady;

@@ -33,10 +33,12 @@ enum Content {
 /// Planes after long overwriting.
 #[derive(Clone, Debug)]
 struct Planes {
-    /// Planes at several moments, for each range of addresses.
+    /// Rows of planes at several moments, for each range of addresses.
     states: Vec<Scattered>,
     moments: u32,
     planes_per_row: u32,
+    /// States that the planes of a row have: one each, or one for all.
+    states_per_row: u32,
     /// Age of the oldest block in any of them.
     oldest: u32,
 }
@@ -229,6 +231,12 @@ impl Planes {
     fn new(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement, rng: &mut Rng) -> Planes {
         let (slots, live) = slots_of_a_plane(spec, aged, placement);
         let slots_per_block = spec.slots_per_page() * spec.geometry.pages_per_block;
+        let planes_per_row = spec.planes_per_row();
+        // Where data is alike, it is all the same what is mixed with what.
+        let states_per_row = match aged.is_even() {
+            true => 1,
+            false => planes_per_row,
+        };
         let shape = PlaneShape {
             blocks: spec.data_blocks_per_plane(),
             slots_per_block,
@@ -237,8 +245,8 @@ impl Planes {
             room: spec.room_at_start(),
             reserve: spec.gc.reserve_blocks,
             planes: spec.geometry.planes(),
+            planes_per_row: states_per_row,
         };
-        let planes_per_row = spec.planes_per_row();
         let moments = match spec.flash.superpage {
             // All planes are filled together.
             true => 1,
@@ -259,13 +267,15 @@ impl Planes {
             states,
             moments,
             planes_per_row,
+            states_per_row,
             oldest,
         }
     }
 
     fn of(&self, placement: &Placement, plane: u32) -> &Scattered {
-        let moment = plane / self.planes_per_row % self.moments;
-        &self.states[(placement.range_of(plane) * self.moments + moment) as usize]
+        let row = plane / self.planes_per_row;
+        let moment = placement.range_of(plane) * self.moments + row % self.moments;
+        &self.states[(moment * self.states_per_row + plane % self.states_per_row) as usize]
     }
 }
 

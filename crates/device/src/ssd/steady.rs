@@ -4,16 +4,17 @@
 //! space, the choice of victims and the pattern of writes, and hardly on the
 //! size of a block or on how many there are (Van Houdt, "A mean field model for
 //! a class of garbage collection algorithms in flash-based solid state drives",
-//! SIGMETRICS 2013). So a small plane is overwritten until it is steady, which
-//! takes milliseconds, and what it then looks like is stretched to the real one:
-//! full blocks in their order, the two blocks that are being written as far as
-//! they are, and the one that is being emptied.
+//! SIGMETRICS 2013). So a small plane, or a row of them where planes are filled
+//! in step, is overwritten until it is steady, which takes milliseconds, and what
+//! it then looks like is stretched to the real one: full blocks in their order,
+//! the two blocks that are being written as far as they are, and the one that is
+//! being emptied.
 //!
-//! No two planes are at the same point of that, so the small plane is looked at
+//! No two rows are at the same point of that, so the small one is looked at
 //! several times.
 
 use super::rng::Rng;
-use super::small_plane::{Shares, SmallPlane, Snapshot};
+use super::small_row::{Shares, SmallRow, Snapshot};
 use super::spec::{AgedSpec, GcPolicy};
 
 /// How much of a plane collection leaves free, in blocks.
@@ -56,6 +57,8 @@ pub(crate) struct PlaneShape {
     pub(crate) reserve: u32,
     /// Planes of the drive, which count the blocks that they fill together.
     pub(crate) planes: u32,
+    /// Those of them that are filled in step with each other.
+    pub(crate) planes_per_row: u32,
 }
 
 /// What a block holds.
@@ -71,6 +74,16 @@ pub(crate) struct BlockShare {
     pub(crate) age: u32,
 }
 
+impl BlockShare {
+    /// Leaves so many valid slots, hot and cold ones as there were.
+    fn keep(&mut self, valid: u32) {
+        let all = (self.hot + self.cold).max(1) as u32;
+        self.hot = (self.hot as u32 * valid / all) as u16;
+        self.cold = valid as u16 - self.hot;
+        self.from = self.from.min(self.to - valid as u16);
+    }
+}
+
 /// A plane at one moment; valid slots add up to what it holds.
 #[derive(Clone, Debug)]
 pub(crate) struct PlaneState {
@@ -82,7 +95,7 @@ pub(crate) struct PlaneState {
     pub(crate) open: [Option<BlockShare>; 2],
 }
 
-/// So many planes in the steady state, each at another moment.
+/// The planes of so many rows in the steady state, each row at another moment.
 pub(crate) fn planes(
     shape: PlaneShape,
     policy: GcPolicy,
@@ -90,16 +103,17 @@ pub(crate) fn planes(
     count: u32,
     rng: &mut Rng,
 ) -> Vec<PlaneState> {
-    let mut small = SmallPlane::overwritten(shape, policy, aged, rng);
+    let mut small = SmallRow::overwritten(shape, policy, aged, rng);
     // First-in first-out never leaves the round that it goes through its blocks;
     // where it is in that is chance, and so is how far blocks are written.
     let begin = rng.below(small.all_slots());
     small.overwrite(begin as u64, aged, rng);
     (0..count)
-        .map(|_| {
+        .flat_map(|_| {
             let writes = small.all_slots() / count + rng.below(small.slots());
             small.overwrite(writes as u64, aged, rng);
-            PlaneState::stretched(&small.snapshot(aged), shape, aged)
+            let planes = small.snapshots(aged).into_iter();
+            planes.map(|plane| PlaneState::stretched(&plane, shape, aged))
         })
         .collect()
 }
@@ -130,8 +144,23 @@ impl PlaneState {
             victim,
             open,
         };
+        state.balance(shape, free, small.ahead);
         state.settle(shape, aged.hot_of(shape.live));
         state
+    }
+
+    /// Corrects what rounding has done to the room that a plane with so many
+    /// free blocks has: by how much of its victim is still to be moved.
+    fn balance(&mut self, shape: PlaneShape, free: u32, ahead: f64) {
+        let (Room::Slots(blocks), Some((victim, had))) = (shape.room, &mut self.victim) else {
+            return;
+        };
+        let slots = f64::from(shape.slots_per_block);
+        let left = |open: &BlockShare| slots - f64::from(open.to);
+        let open: f64 = self.open.iter().flatten().map(left).sum();
+        let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
+        let moved = (gained * f64::from(*had) / slots).ceil();
+        victim.keep(*had - moved.clamp(0.0, f64::from(*had)) as u32);
     }
 
     /// Corrects what rounding has done to the sums of hot and cold slots.

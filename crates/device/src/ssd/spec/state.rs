@@ -36,6 +36,11 @@ impl AgedSpec {
         (self.hot_share * slots as f64) as u32
     }
 
+    /// Whether all data is overwritten alike.
+    pub(crate) fn is_even(&self) -> bool {
+        self.hot_share == self.hot_writes
+    }
+
     /// What it is within one of `ranges` equal parts of the address space,
     /// where each part has flash of its own.
     pub(crate) fn of_range(&self, range: u32, ranges: u32) -> AgedSpec {
