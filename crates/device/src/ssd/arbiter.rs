@@ -5,6 +5,13 @@
 //! Weighted round robin with urgent priority class serves urgent queues first;
 //! what is left is shared by high, medium and low queues by their weights, with
 //! round robin inside each class.
+//!
+//! The specification tells commands that are being processed from those that the
+//! controller has only taken over, of which it chooses what it deems ready. A
+//! write for which there is no room in the cache is not. So it takes no place
+//! among those that are processed, and queues of reads have their turn while
+//! others are full of writes. That is what Linux' driver counts on when it is
+//! given queues for writes alone (`write_queues`).
 
 use std::collections::VecDeque;
 
@@ -170,11 +177,14 @@ impl Ssd {
     }
 
     /// Sees to it that the next command is fetched when that can be.
+    ///
+    /// Writes that wait for room in the cache are none that are being processed:
+    /// the controller goes on to what is ready.
     fn schedule_fetch(&mut self, now_ns: u64) {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
-        if arbiter.inside >= arbiter.spec.fetch_limit {
+        if arbiter.inside - self.waiting.len() >= arbiter.spec.fetch_limit {
             return;
         }
         let Some(visible_ns) = arbiter.first_visible_ns() else {
@@ -211,6 +221,15 @@ impl Ssd {
     pub(super) fn fetched_left(&mut self, now_ns: u64) {
         if self.arbiter.is_some() {
             self.fetch_in_its_place(now_ns);
+        }
+    }
+
+    /// A write that was fetched waits for room: another command may be fetched
+    /// in its place.
+    #[inline]
+    pub(super) fn fetched_waits(&mut self, now_ns: u64) {
+        if self.arbiter.is_some() && self.waiting.len() > 0 {
+            self.schedule_fetch(now_ns);
         }
     }
 

@@ -106,3 +106,44 @@ fn no_more_are_inside_than_the_limit() {
     let times: Vec<u64> = ends(&mut all, &[2, 2]).iter().map(|end| end.1).collect();
     assert_eq!(times, [1200; 4]);
 }
+
+/// A cache that was full takes nothing until it is empty: writes of three queues
+/// wait for that, more than the controller processes at a time. A read of the
+/// fourth queue is not among them.
+#[test]
+fn writes_that_wait_for_room_do_not_keep_reads_out() {
+    let nvme = "[nvme]\narbitration = \"round_robin\"\nburst = 1\nfetch_limit = 16\n[controller]";
+    let queues = ("queue_depth = 64", "queue_depth = 64\nqueues = 4");
+    let resume = ("size_kb = 256", "size_kb = 1024\nresume_kb = 1024");
+    let mut drive = Ssd::new(small(&[("[controller]", nvme), queues, resume]), 1);
+    let mut submit = |at: Nanos, queue: u16, number: u32, op: Op| {
+        let command = Command {
+            tag: (queue as u32) << 16 | number,
+            queue,
+            op,
+            sector: Sector(number as u64 * 64),
+            sectors: if op == Op::Read { 8 } else { 64 },
+            fua: false,
+        };
+        let mut done: Vec<Completion> = Vec::new();
+        drive.advance(at, &mut done);
+        drive.submit(at, command);
+        done
+    };
+    // 32 of these fill the cache.
+    for queue in 0..3 {
+        for number in 0..50 {
+            submit(Nanos(0), queue, queue as u32 * 50 + number, Op::Write);
+        }
+    }
+    let now = Nanos(800_000);
+    let written = submit(now, 3, 0, Op::Read).len();
+    assert!((32..150 - 16).contains(&written), "{written} have ended");
+    let mut done: Vec<Completion> = Vec::new();
+    while !done.iter().any(|end| end.tag >> 16 == 3) {
+        drive.advance_to_completion(Nanos::MAX, &mut done);
+    }
+    let read = done.last().expect("it has ended");
+    println!("{:?} after {} writes", read.at - now, done.len() - 1);
+    assert_eq!(done.len(), 1, "writes ended before the read");
+}

@@ -44,6 +44,12 @@ impl Waiting {
         self.commands.front().copied()
     }
 
+    /// How many wait.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.commands.len() as u32
+    }
+
     /// The first one cannot go on for want of something.
     pub(crate) fn stop(&mut self, wait: Wait) {
         if self.stopped_by == Some(wait) {

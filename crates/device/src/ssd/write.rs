@@ -21,11 +21,13 @@ impl Ssd {
         command.parts = 1;
         command.stops_before = self.waiting.push(index);
         if first == last {
-            return self.admit(now_ns);
+            self.admit(now_ns);
+        } else {
+            self.backend.gather();
+            self.admit(now_ns);
+            self.backend.start_gathered(now_ns);
         }
-        self.backend.gather();
-        self.admit(now_ns);
-        self.backend.start_gathered(now_ns);
+        self.fetched_waits(now_ns);
     }
 
     /// Whether a write ends when it is in the cache.

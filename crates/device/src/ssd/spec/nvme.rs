@@ -10,7 +10,8 @@ pub struct NvmeSpec {
     pub arbitration: Arbitration,
     /// Most commands from a queue in a row.
     pub burst: u32,
-    /// Most commands fetched and not ended.
+    /// Most commands being processed: fetched, not ended, and no writes that wait
+    /// for room in the cache.
     pub fetch_limit: u32,
     /// Commands a round of the classes high, medium and low.
     pub weights: [u32; 3],
