@@ -67,6 +67,16 @@ struct PlaneBlocks {
     waiting: VecDeque<u32>,
 }
 
+/// What is under way of a page's programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// None is.
+    None,
+    UnderWay,
+    /// One is, and the page has changed since: it will be programmed again.
+    Again,
+}
+
 /// What a plane's collection does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -86,6 +96,8 @@ pub(crate) struct MapBlocks {
     newest: Vec<u32>,
     /// Its old content is being read, to be changed.
     merging: Vec<bool>,
+    /// What is under way of its programs.
+    programs: Vec<Program>,
     pages_per_block: u32,
     depth: u32,
 }
@@ -114,6 +126,7 @@ impl MapBlocks {
             places: vec![NOWHERE; pages as usize],
             newest: vec![NOWHERE; pages as usize],
             merging: vec![false; pages as usize],
+            programs: vec![Program::None; pages as usize],
             pages_per_block,
             depth: spec.gc.depth,
         };
@@ -165,8 +178,14 @@ impl MapBlocks {
     }
 
     /// The next place for a page of the map; `None` where it has to wait for a
-    /// block to be erased.
+    /// block to be erased, or for its own program that is under way: all that
+    /// changes until then goes with one further program, and an older copy never
+    /// takes the place of a newer one.
     pub(crate) fn take_place(&mut self, page: u32) -> Option<u32> {
+        if self.programs[page as usize] != Program::None {
+            self.programs[page as usize] = Program::Again;
+            return None;
+        }
         let plane = self.plane_of(page);
         if !self.planes[plane].waiting.is_empty() || !self.has_place(plane) {
             let waiting = &mut self.planes[plane].waiting;
@@ -180,11 +199,15 @@ impl MapBlocks {
 
     /// A page that waits and may have a place now.
     pub(crate) fn take_waiting(&mut self, plane: usize) -> Option<(u32, u32)> {
-        if !self.has_place(plane) {
-            return None;
+        while self.has_place(plane) {
+            let page = self.planes[plane].waiting.pop_front()?;
+            if self.programs[page as usize] == Program::None {
+                return Some((page, self.put(plane, page)?));
+            }
+            // Collection has moved it meanwhile.
+            self.programs[page as usize] = Program::Again;
         }
-        let page = self.planes[plane].waiting.pop_front()?;
-        Some((page, self.put(plane, page)?))
+        None
     }
 
     /// Erased pages of a plane.
@@ -218,23 +241,27 @@ impl MapBlocks {
         if state.next_page == self.pages_per_block {
             state.open = NOWHERE;
         }
+        debug_assert_eq!(self.programs[page as usize], Program::None);
+        self.programs[page as usize] = Program::UnderWay;
         state.owners[place as usize] = page;
         state.pending[block as usize] += 1;
         self.newest[page as usize] = place;
         Some(place)
     }
 
-    /// A page of the map is programmed at its place.
-    pub(crate) fn programmed(&mut self, page: u32, place: u32) {
+    /// A page of the map is programmed at its place. Returns whether it has
+    /// changed since and has to be programmed again.
+    pub(crate) fn programmed(&mut self, page: u32, place: u32) -> bool {
         let plane = self.plane_of(page);
         let block = (place / self.pages_per_block) as usize;
         self.planes[plane].pending[block] -= 1;
         // All of it may have been discarded meanwhile.
-        if self.newest[page as usize] != NOWHERE {
+        if self.newest[page as usize] == place {
             self.discount(page);
             self.places[page as usize] = place;
             self.planes[plane].valid[block] += 1;
         }
+        std::mem::replace(&mut self.programs[page as usize], Program::None) == Program::Again
     }
 
     fn discount(&mut self, page: u32) {
@@ -251,6 +278,9 @@ impl MapBlocks {
         self.discount(page);
         self.newest[page as usize] = NOWHERE;
         self.merging[page as usize] = false;
+        if self.programs[page as usize] == Program::Again {
+            self.programs[page as usize] = Program::UnderWay;
+        }
         let plane = self.plane_of(page);
         self.planes[plane]
             .waiting
@@ -353,6 +383,7 @@ impl MapBlocks {
     pub(crate) fn power_off(&mut self, spoiled: &[(u32, u32)]) {
         self.newest.copy_from_slice(&self.places);
         self.merging.fill(false);
+        self.programs.fill(Program::None);
         let planes = self.planes.len();
         for (plane, state) in self.planes.iter_mut().enumerate() {
             state.job = None;
@@ -403,6 +434,11 @@ impl MapBlocks {
             assert!(state.pending.iter().all(|pending| *pending == 0));
         }
         assert_eq!(self.places, self.newest);
+        assert!(
+            self.programs
+                .iter()
+                .all(|under_way| *under_way == Program::None)
+        );
     }
 }
 
@@ -477,7 +513,11 @@ mod tests {
                     let next = &mut self.programmed[plane][block];
                     assert_eq!(*next, place % self.map.pages_per_block, "in order and once");
                     *next += 1;
-                    self.map.programmed(page, place);
+                    let is_doing = |other: &Doing| matches!(other, Doing::Program { page: of, .. } if *of == page);
+                    assert!(!self.doing[plane].iter().any(is_doing), "one at a time");
+                    if self.map.programmed(page, place) {
+                        self.write(page);
+                    }
                     if moves {
                         self.map.moved(plane);
                     }

@@ -211,18 +211,21 @@ impl Ssd {
 
     /// A page of the map is on the flash.
     pub(super) fn map_written(&mut self, now_ns: u64, op: Op) {
-        let plane = self.map_programmed(&op);
+        let plane = self.map_programmed(now_ns, &op);
         self.collect_map(now_ns, plane);
     }
 
     /// Notes a program's end; returns its plane in order of allocation.
-    fn map_programmed(&mut self, op: &Op) -> usize {
+    fn map_programmed(&mut self, now_ns: u64, op: &Op) -> usize {
         let place = self.map_place_of(op);
         let Some(map) = &mut self.map_blocks else {
             return 0;
         };
-        map.programmed(op.owner, place);
-        map.plane_of(op.owner)
+        let plane = map.plane_of(op.owner);
+        if map.programmed(op.owner, place) {
+            self.program_map_page(now_ns, op.owner);
+        }
+        plane
     }
 
     /// Where an operation is within its plane's map blocks.
@@ -257,7 +260,7 @@ impl Ssd {
     pub(super) fn map_collected(&mut self, now_ns: u64, op: Op) {
         let place = self.map_place_of(&op);
         let plane = match op.kind {
-            OpKind::Program => self.map_programmed(&op),
+            OpKind::Program => self.map_programmed(now_ns, &op),
             _ => op.owner as usize,
         };
         let Some(map) = &mut self.map_blocks else {
