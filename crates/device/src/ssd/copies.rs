@@ -344,7 +344,7 @@ impl Ftl {
         if self.is_slc(block)
             && let Some(slc) = &mut self.slc
         {
-            slc.fill(plane, block);
+            slc.put_back(plane, block, &self.blocks.filled);
         }
     }
 }

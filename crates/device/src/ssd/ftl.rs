@@ -295,6 +295,9 @@ impl Ftl {
                 self.blocks.valid[block as usize] = valid;
                 self.blocks.programmed[block as usize] = slc.pages_per_block() as u16;
                 self.blocks.uses[block as usize] = Use::Full;
+                // As if they had been written last.
+                let fills = self.blocks.fills() as u64;
+                self.blocks.filled_at_start(block, fills + 1);
                 slc.open(plane, block, is_static);
                 slc.fill(plane, block);
             }

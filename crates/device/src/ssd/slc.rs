@@ -120,6 +120,14 @@ impl Slc {
         self.planes[plane as usize].full.push_back(block);
     }
 
+    /// Its fold or collection is forgotten: it is full as before, and in its
+    /// turn. `filled` has when every block was filled.
+    pub(crate) fn put_back(&mut self, plane: u32, block: u32, filled: &[u32]) {
+        let full = &mut self.planes[plane as usize].full;
+        let place = full.partition_point(|other| filled[*other as usize] < filled[block as usize]);
+        full.insert(place, block);
+    }
+
     /// The block of a plane to fold next.
     pub(crate) fn oldest(&self, plane: u32) -> Option<u32> {
         self.planes[plane as usize].full.front().copied()

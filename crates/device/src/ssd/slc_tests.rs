@@ -144,6 +144,62 @@ fn silence_empties_the_cache() {
     drive.ftl.check(drive.spec.logical_slots());
 }
 
+/// What a fold was at goes on after a loss of power: its block is the oldest
+/// still, and nothing of it is gone.
+#[test]
+fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
+    let slc = "static_mb = 0.5\nwhen_full = \"direct\"\nfold_after_us = 1000";
+    let mut drive = drive("fresh", slc);
+    let now = &mut Nanos(0);
+    let room = PLANES * SLC_PAGES * 2;
+    for page in 0..room {
+        one(&mut drive, now, Op::Write, page);
+    }
+    let oldest = |drive: &Ssd| {
+        let slc = drive.ftl.slc.as_ref().expect("it has a cache");
+        [0, 1, 2, 3].map(|plane| slc.oldest(plane).expect("full blocks"))
+    };
+    let before = oldest(&drive);
+    // Some pages have been moved, and no block is empty.
+    *now = Nanos(now.0 + 1_000_000 + 5 * TLC_PROGRAM_NS);
+    drive.advance(*now, &mut Vec::new());
+    assert_ne!(oldest(&drive), before, "nothing is being folded");
+    assert!(drive.stats(*now).slc.sectors_folded > 0);
+    *now = drive.power_loss(*now);
+    assert_eq!(oldest(&drive), before);
+    drive.ftl.check(drive.spec.logical_slots());
+    drive.advance(Nanos(1 << 50), &mut Vec::new());
+    let stats = drive.stats(Nanos(1 << 51));
+    assert_eq!(stats.slc.blocks_folded, PLANES * 2);
+    drive.ftl.check(drive.spec.logical_slots());
+    // What was moved twice has filled places of the multi-level block twice.
+    assert!(stats.slc.sectors_folded > room * 8, "{:?}", stats.slc);
+    *now = Nanos(1 << 50);
+    let read = one(&mut drive, now, Op::Read, 0);
+    assert_eq!(read, AROUND_NS + 290 + TLC_READ_NS + CHANNEL_NS + LINK_NS);
+}
+
+/// What lies in the cache at the start is the youngest data: first-in first-out
+/// collection comes to it last.
+#[test]
+fn cached_data_is_the_youngest_at_the_start() {
+    let slc = "dynamic_mb = 1\nwhen_full = \"direct\"\nfilled = 1.0";
+    let drive = drive("filled", slc);
+    let filled = &drive.ftl.blocks.filled;
+    for plane in 0..PLANES as u32 {
+        let blocks = drive.ftl.plane_blocks(plane);
+        let written = blocks.filter(|block| drive.ftl.is_written(*block));
+        let (cached, others): (Vec<u32>, Vec<u32>) = written.partition(|b| drive.ftl.is_slc(*b));
+        let youngest = others.iter().map(|block| filled[*block as usize]).max();
+        assert!(!cached.is_empty());
+        assert!(
+            cached
+                .iter()
+                .all(|block| Some(filled[*block as usize]) > youngest)
+        );
+    }
+}
+
 #[test]
 fn writes_can_wait_for_a_fold_instead() {
     let mut drive = drive("filled", "static_mb = 0.5\nwhen_full = \"wait\"");
