@@ -11,8 +11,6 @@ const LANES: usize = 8;
 const LANE_BITS: u32 = LANES.trailing_zeros();
 /// No event in a lane.
 const NEVER: u64 = u64::MAX;
-/// No event in a place.
-const NOTHING: (u64, u32) = (NEVER, 0);
 /// The latest time that an event can have: 36 years.
 const LATEST_NS: u64 = (1 << (64 - LANE_BITS)) - 2;
 
@@ -40,8 +38,6 @@ impl Lane {
 }
 
 /// A lane's events in order of time, in a ring whose size is a power of two.
-/// Places without an event are at [`NEVER`], so that the first place tells when
-/// the next event is whether there is one or not.
 #[derive(Clone, Debug)]
 struct Ring {
     places: Box<[(u64, u32)]>,
@@ -55,7 +51,7 @@ struct Ring {
 impl Ring {
     fn new() -> Ring {
         Ring {
-            places: vec![NOTHING; 64].into_boxed_slice(),
+            places: vec![(NEVER, 0); 64].into_boxed_slice(),
             first: 0,
             after_last: 0,
             latest: 0,
@@ -73,22 +69,24 @@ impl Ring {
         self.places[at & mask] = entry;
     }
 
-    /// Puts an entry in its order, which is at the end nearly always.
-    #[inline(always)]
-    fn insert(&mut self, entry: (u64, u32)) {
-        if self.after_last - self.first == self.places.len() {
-            self.grow();
-        }
-        if entry.0 < self.latest {
-            return self.insert_before_others(entry);
-        }
+    /// Whether an entry of this time can go to the end, as nearly all can.
+    #[inline]
+    fn can_append(&self, key: u64) -> bool {
+        key >= self.latest && self.after_last - self.first < self.places.len()
+    }
+
+    #[inline]
+    fn append(&mut self, entry: (u64, u32)) {
         self.latest = entry.0;
         self.set(self.after_last, entry);
         self.after_last += 1;
     }
 
-    #[inline(never)]
-    fn insert_before_others(&mut self, entry: (u64, u32)) {
+    /// Puts an entry in its order.
+    fn insert(&mut self, entry: (u64, u32)) {
+        if self.after_last - self.first == self.places.len() {
+            self.grow();
+        }
         let mut at = self.after_last;
         while at != self.first && self.get(at - 1).0 > entry.0 {
             self.set(at, self.get(at - 1));
@@ -96,20 +94,24 @@ impl Ring {
         }
         self.set(at, entry);
         self.after_last += 1;
+        self.latest = self.latest.max(entry.0);
     }
 
-    /// Takes the first entry; the caller knows that there is one.
+    /// Takes the first entry, of which the caller knows that it is there and
+    /// when, and tells when the next one is.
     #[inline]
-    fn take(&mut self) -> (u64, u32) {
-        let mask = self.places.len() - 1;
-        let entry = std::mem::replace(&mut self.places[self.first & mask], NOTHING);
+    fn take(&mut self) -> (u32, u64) {
+        let (_, event) = self.get(self.first);
         self.first += 1;
-        entry
+        (event, self.head())
     }
 
     #[inline]
     fn head(&self) -> u64 {
-        self.get(self.first).0
+        match self.first == self.after_last {
+            true => NEVER,
+            false => self.get(self.first).0,
+        }
     }
 
     #[cold]
@@ -118,7 +120,7 @@ impl Ring {
         larger.extend((self.first..self.after_last).map(|at| self.get(at)));
         self.after_last = larger.len();
         self.first = 0;
-        larger.resize(self.places.len() * 2, NOTHING);
+        larger.resize(self.places.len() * 2, (NEVER, 0));
         self.places = larger.into_boxed_slice();
     }
 }
@@ -126,27 +128,27 @@ impl Ring {
 /// Events by lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
-    /// Times with the lane in the low bits, so that the least of them names
-    /// its lane and ties are broken the same way everywhere.
     rings: [Ring; LANES],
-    /// The first of each.
-    heads: [u64; LANES],
-    least: u64,
+    /// A tree: at `LANES + lane` the first of each lane, and before that at
+    /// every place the lesser of the two at twice that place. So the first is
+    /// the least of all, and a change takes a comparison for each level. Times
+    /// have the lane in the low bits, so that the least names its lane and ties
+    /// are broken the same way everywhere.
+    least: [u64; 2 * LANES],
 }
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
         Lanes {
             rings: std::array::from_fn(|_| Ring::new()),
-            heads: [NEVER; LANES],
-            least: NEVER,
+            least: [NEVER; 2 * LANES],
         }
     }
 
     /// When the next event is due; `u64::MAX` when there is none.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
-        match self.least {
+        match self.least[1] {
             NEVER => NEVER,
             key => key >> LANE_BITS,
         }
@@ -156,34 +158,57 @@ impl Lanes {
     #[inline(never)]
     pub(crate) fn push(&mut self, lane: Lane, at_ns: u64, event: u32) {
         let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
-        self.rings[lane.0].insert((key, event));
-        self.heads[lane.0] = self.heads[lane.0].min(key);
-        self.least = self.least.min(key);
+        let ring = &mut self.rings[lane.0 % LANES];
+        if !ring.can_append(key) {
+            return self.push_in_order(key, event);
+        }
+        ring.append((key, event));
+        if key < self.least[LANES + lane.0 % LANES] {
+            self.set_first(lane.0, key);
+        }
     }
 
-    /// Takes the next event if it is due at `limit_ns` or before.
+    /// Adds an event that others of its lane come after, or for which there is
+    /// no room yet. Apart, and the last thing that is called, so that the usual
+    /// way has no registers to save.
+    #[inline(never)]
+    fn push_in_order(&mut self, key: u64, event: u32) {
+        let lane = key as usize % LANES;
+        self.rings[lane].insert((key, event));
+        self.set_first(lane, self.rings[lane].head());
+    }
+
+    /// A lane has another first event, or none.
+    #[inline(always)]
+    fn set_first(&mut self, lane: usize, key: u64) {
+        let (mut place, mut least) = (LANES + lane % LANES, key);
+        for _ in 0..LANE_BITS {
+            self.least[place] = least;
+            least = least.min(self.least[place ^ 1]);
+            place /= 2;
+        }
+        self.least[1] = least;
+    }
+
+    /// The last key of what is due at a time.
     #[inline]
-    pub(crate) fn pop_due(&mut self, limit_ns: u64) -> Option<(u64, Lane, u32)> {
-        if self.least > (limit_ns.min(LATEST_NS) << LANE_BITS) | (LANES as u64 - 1) {
+    pub(crate) fn until(limit_ns: u64) -> u64 {
+        (limit_ns.min(LATEST_NS) << LANE_BITS) | (LANES as u64 - 1)
+    }
+
+    /// Takes the next event if its key is no later than `last`, from
+    /// [`Lanes::until`].
+    #[inline]
+    pub(crate) fn pop_due(&mut self, last: u64) -> Option<(u64, Lane, u32)> {
+        let key = self.least[1];
+        if key > last {
             return None;
         }
-        let lane = (self.least as usize) % LANES;
-        let (key, event) = self.rings[lane].take();
-        self.heads[lane] = self.rings[lane].head();
-        self.least = least(&self.heads);
+        let lane = key as usize % LANES;
+        let (event, next) = self.rings[lane].take();
+        self.set_first(lane, next);
         Some((key >> LANE_BITS, Lane(lane), event))
     }
-}
-
-/// The least of the heads, by halves so that comparisons do not wait for each
-/// other.
-#[inline]
-fn least(heads: &[u64; LANES]) -> u64 {
-    let mut four = [0; 4];
-    for i in 0..4 {
-        four[i] = heads[i].min(heads[i + 4]);
-    }
-    four[0].min(four[2]).min(four[1].min(four[3]))
 }
 
 #[cfg(test)]
@@ -202,7 +227,7 @@ mod tests {
             for (pop, lane, after) in steps {
                 if pop {
                     plain.sort();
-                    let got = lanes.pop_due(u64::MAX).map(|(at, lane, _)| (at, lane.0));
+                    let got = lanes.pop_due(Lanes::until(u64::MAX)).map(|(at, lane, _)| (at, lane.0));
                     let want = (!plain.is_empty()).then(|| plain.remove(0));
                     prop_assert_eq!(got, want);
                     now = got.map_or(now, |got| got.0);

@@ -295,26 +295,34 @@ impl Ssd {
         self.backend.lanes.next_ns()
     }
 
-    /// What an event brings.
+    /// What an event brings; whether that is the end of a command.
     #[inline(always)]
-    fn step(&mut self, (now_ns, lane, event): (u64, Lane, u32), done: &mut Vec<Completion>) {
+    fn step(
+        &mut self,
+        (now_ns, lane, event): (u64, Lane, u32),
+        done: &mut Vec<Completion>,
+    ) -> bool {
         self.stats.events += 1;
         if self.stats.events.is_multiple_of(EVENTS_TO_MOVE) && self.stands_still(now_ns) {
-            return;
+            return false;
         }
         match lane {
-            Lane::LEAVING => return self.leave(now_ns, event, done),
-            Lane::ARRIVING => return self.arrive(now_ns, event),
-            Lane::RECEIVING => return self.start_write(now_ns, event),
-            Lane::DRAM => return self.part_done(now_ns, event),
+            Lane::LEAVING => self.leave(now_ns, event, done),
+            Lane::ARRIVING => self.arrive(now_ns, event),
+            Lane::RECEIVING => self.start_write(now_ns, event),
+            Lane::DRAM => self.part_done(now_ns, event),
             Lane::DATA_OUT => {
                 self.backend.data_out(now_ns, event);
-                return self.op_done(now_ns, event);
+                self.op_done(now_ns, event);
             }
             Lane::BUS => self.backend.bus_free(now_ns, event),
-            _ => self.backend.array_done(now_ns, event),
+            Lane::READ => self.backend.array_done(now_ns, event),
+            _ => {
+                self.backend.array_done(now_ns, event);
+                self.settle(now_ns);
+            }
         }
-        self.settle(now_ns);
+        lane == Lane::LEAVING
     }
 
     /// Whether nothing has moved since the last look. Then nothing ever will:
@@ -512,13 +520,11 @@ impl Device for Ssd {
     }
 
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
-        let before = done.len();
-        let mut limit_ns = limit.0;
-        while let Some(event) = self.backend.lanes.pop_due(limit_ns) {
-            self.step(event, done);
-            if done.len() > before {
+        let (mut limit_ns, mut last) = (limit.0, Lanes::until(limit.0));
+        while let Some(event) = self.backend.lanes.pop_due(last) {
+            if self.step(event, done) {
                 // What else happens at this time still belongs to it.
-                limit_ns = event.0;
+                (limit_ns, last) = (event.0, Lanes::until(event.0));
             }
         }
         Nanos(limit_ns)

@@ -1,6 +1,6 @@
 //! The order in which a unit starts what waits for it.
 
-use super::super::lanes::Lane;
+use super::super::lanes::{Lane, Lanes};
 use super::super::op::{NONE, Op, OpKind, Rank, Source};
 use super::super::tests::small;
 use super::Backend;
@@ -63,7 +63,7 @@ fn queue_at(backend: &mut Backend, now_ns: u64, ops: &[(OpKind, u32, Rank)]) {
 
 fn ends_of_queued<T>(backend: &mut Backend, what: impl Fn(&Op) -> T) -> Vec<T> {
     let mut ended = Vec::new();
-    while let Some((now_ns, lane, event)) = backend.lanes.pop_due(u64::MAX) {
+    while let Some((now_ns, lane, event)) = backend.lanes.pop_due(Lanes::until(u64::MAX)) {
         match lane {
             Lane::DATA_OUT => {
                 backend.data_out(now_ns, event);
