@@ -20,8 +20,8 @@ impl Backend {
             && unit.kind == OpKind::Program
             && unit.suspended.is_none()
             && unit.loaded.group.is_empty()
-            && !unit.programs.is_empty()
-            && self.ops[unit.programs.head()].copies == NONE
+            && (self.programs.oldest(&self.ops, unit))
+                .is_some_and(|program| self.ops[program].copies == NONE)
             && self.choose(unit, false) == Some(Queue::Programs)
     }
 
@@ -74,7 +74,7 @@ impl Backend {
     #[inline(never)]
     pub(super) fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &self.units[unit_index as usize];
-        if unit.kind == OpKind::Program && !unit.programs.is_empty() {
+        if unit.kind == OpKind::Program && unit.program_planes != 0 {
             let (channel_index, bit) = (unit.channel, unit.bit);
             self.channels[channel_index as usize].set_ready(now_ns, bit);
         }

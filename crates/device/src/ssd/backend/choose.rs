@@ -4,7 +4,7 @@ use super::super::op::{List, NONE, Op, OpKind};
 use super::super::paq;
 use super::super::spec::Scheduling;
 use super::Backend;
-use super::partners::{Held, take_group, take_reads};
+use super::partners::{take_group, take_reads};
 use super::unit::{Phase, Unit};
 
 /// The lists of a unit that it takes its next command from.
@@ -41,21 +41,17 @@ impl Backend {
             let packed = paq::pack(&mut self.ops, &mut unit.reads, &self.partners, passed);
             self.counts.paq.packed += packed as u64;
         }
-        let list = match choice {
-            Queue::Reads => &mut unit.reads,
-            Queue::Programs => &mut unit.programs,
-            Queue::Erases => &mut unit.erases,
-            Queue::Background => &mut unit.background,
-            Queue::Urgent(_) => &mut unit.urgent,
-        };
-        let only = match choice {
-            Queue::Urgent(kind) => Some(kind),
-            _ => None,
-        };
+        let (ops, partners) = (&mut self.ops, &self.partners);
         let (group, taken) = match choice {
-            Queue::Reads => take_reads(&mut self.ops, list, &self.partners),
-            _ => take_group(&mut self.ops, list, &self.partners, kept, only),
+            Queue::Reads => take_reads(ops, &mut unit.reads, partners, &self.queued_reads),
+            Queue::Programs => self.programs.take_group(ops, unit, partners),
+            Queue::Erases => take_group(ops, &mut unit.erases, partners, kept, None),
+            Queue::Background => take_group(ops, &mut unit.background, partners, kept, None),
+            Queue::Urgent(kind) => take_group(ops, &mut unit.urgent, partners, kept, Some(kind)),
         };
+        if !matches!(choice, Queue::Programs | Queue::Erases) {
+            self.queued_reads.take(&self.ops, group);
+        }
         unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
             self.note_started(group);
@@ -81,7 +77,7 @@ impl Backend {
         {
             return Some(queue);
         }
-        let only_reads_wait = unit.programs.is_empty() && unit.erases.is_empty();
+        let only_reads_wait = unit.program_planes == 0 && unit.erases.is_empty();
         let chosen = match only_reads_wait && self.scheduling != Scheduling::Fcfs {
             true => (!unit.reads.is_empty()).then_some(Queue::Reads),
             false => self.choose_among_all(unit),
@@ -96,7 +92,7 @@ impl Backend {
     #[inline(never)]
     fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
         let reads = !unit.reads.is_empty();
-        let programs = !unit.programs.is_empty() && self.any_startable(unit.programs.head());
+        let programs = self.programs.any_startable(&self.ops, unit);
         let erases = !unit.erases.is_empty();
         if self.scheduling == Scheduling::ReadPriority {
             let had_their_turn = unit.reads_in_a_row >= self.reads_in_a_row;
@@ -113,13 +109,14 @@ impl Backend {
             };
         }
         let mut oldest: Option<(u64, Queue)> = None;
-        for (waits, list, queue) in [
-            (reads, unit.reads, Queue::Reads),
-            (programs, unit.programs, Queue::Programs),
-            (erases, unit.erases, Queue::Erases),
+        let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+        for (waits, first, queue) in [
+            (reads, unit.reads.head(), Queue::Reads),
+            (programs, program, Queue::Programs),
+            (erases, unit.erases.head(), Queue::Erases),
         ] {
             if waits {
-                let arrival = self.ops[list.head()].arrival;
+                let arrival = self.ops[first].arrival;
                 oldest = match oldest {
                     Some(older) if older.0 <= arrival => Some(older),
                     _ => Some((arrival, queue)),
@@ -130,23 +127,6 @@ impl Backend {
         let has_turn =
             self.scheduling != Scheduling::Fcfs || self.in_order.front() == Some(&arrival);
         has_turn.then_some(queue)
-    }
-
-    /// Whether one of a list's programs may start: its data is complete, and no
-    /// older program has to go first.
-    #[inline]
-    pub(super) fn any_startable(&self, mut index: u32) -> bool {
-        let mut held = Held::nothing(&self.partners);
-        while index != NONE {
-            let op = &self.ops[index];
-            let bit = self.partners.bit(op);
-            if op.ready && !held.holds(op, bit) {
-                return true;
-            }
-            held.hold(op, bit);
-            index = op.next;
-        }
-        false
     }
 
     /// Planes of a unit whose erase has to wait for a read of that block.
@@ -183,9 +163,10 @@ impl Backend {
             return;
         };
         let holder = self.units.iter().position(|unit| {
-            [&unit.reads, &unit.programs, &unit.erases]
+            let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+            [unit.reads.head(), program, unit.erases.head()]
                 .iter()
-                .any(|list| !list.is_empty() && self.ops[list.head()].arrival == arrival)
+                .any(|first| *first != NONE && self.ops[*first].arrival == arrival)
         });
         let Some(holder) = holder else { return };
         let unit = &self.units[holder];

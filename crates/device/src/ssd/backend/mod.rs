@@ -16,6 +16,7 @@ mod execute;
 mod gather;
 mod partners;
 mod power;
+mod programs;
 mod record;
 mod suspend;
 mod unit;
@@ -35,6 +36,8 @@ use channel::Channel;
 use choose::Queue;
 use counts::Counts;
 pub(crate) use partners::Partners;
+use partners::QueuedReads;
+use programs::Programs;
 use unit::{Phase, Seat, Unit};
 
 /// The flash and its channels.
@@ -50,6 +53,8 @@ pub(crate) struct Backend {
     /// Block and physical page in each plane's page register, where pages are
     /// parts of physical ones.
     sensed: Vec<Option<(u32, u32)>>,
+    queued_reads: QueuedReads,
+    programs: Programs,
     partners: Partners,
     flash: FlashSpec,
     timing: Timing,
@@ -78,8 +83,12 @@ impl Backend {
         };
         let units_per_channel = geometry.planes_per_channel() / planes_per_unit;
         let units = (0..geometry.channels * units_per_channel)
-            .map(|unit| Unit::new(unit / units_per_channel, 1 << (unit % units_per_channel)))
+            .map(|unit| {
+                let bit = 1 << (unit % units_per_channel);
+                Unit::new(unit / units_per_channel, bit, unit * planes_per_unit)
+            })
             .collect();
+        let partners = Partners::new(spec, planes_per_unit);
         let channels = (0..geometry.channels)
             .map(|channel| Channel::new(channel * units_per_channel, units_per_channel))
             .collect();
@@ -93,7 +102,9 @@ impl Backend {
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
             sensed: vec![None; geometry.planes() as usize],
-            partners: Partners::new(spec, planes_per_unit),
+            queued_reads: QueuedReads::new(geometry.planes()),
+            programs: Programs::new(geometry.planes(), &partners),
+            partners,
             flash: spec.flash.clone(),
             timing: Timing::new(spec),
             scheduling: spec.controller.scheduling,
@@ -143,7 +154,7 @@ impl Backend {
         if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
             op.rank = Rank::Normal;
         }
-        let (kind, rank, source) = (op.kind, op.rank, op.source);
+        let (plane, kind, rank, source) = (op.plane, op.kind, op.rank, op.source);
         let channel = &self.channels[unit.channel as usize];
         if unit.is_free()
             && kind == OpKind::Read
@@ -157,16 +168,22 @@ impl Backend {
             return;
         }
         unit.count_queued(now_ns, 1);
+        if kind == OpKind::Read {
+            self.queued_reads.put(plane);
+        }
         let list = match (rank, kind) {
-            (Rank::Last, _) => &mut unit.background,
-            (Rank::First, _) => &mut unit.urgent,
-            (_, OpKind::Read) => &mut unit.reads,
-            (_, OpKind::Program) => &mut unit.programs,
-            (_, OpKind::Erase) => &mut unit.erases,
+            (Rank::Last, _) => Some(&mut unit.background),
+            (Rank::First, _) => Some(&mut unit.urgent),
+            (_, OpKind::Read) => Some(&mut unit.reads),
+            (_, OpKind::Program) => None,
+            (_, OpKind::Erase) => Some(&mut unit.erases),
         };
-        match source {
+        match (list, source) {
+            (None, _) => self.programs.push(&mut self.ops, unit, index),
             // Whole commands wait for a page of the map.
-            Source::MapFetch | Source::MapMerge if self.scheduling != Scheduling::Fcfs => {
+            (Some(list), Source::MapFetch | Source::MapMerge)
+                if self.scheduling != Scheduling::Fcfs =>
+            {
                 // It counts as no younger than what it goes before, else an
                 // erase could pass that and take its page.
                 if !list.is_empty() {
@@ -174,7 +191,7 @@ impl Backend {
                 }
                 list.push_front(&mut self.ops, index)
             }
-            _ => list.push(&mut self.ops, index),
+            (Some(list), _) => list.push(&mut self.ops, index),
         }
         if self.scheduling == Scheduling::Fcfs && rank != Rank::Last {
             self.in_order.push_back(self.ops[index].arrival);

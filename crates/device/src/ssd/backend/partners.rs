@@ -75,6 +75,48 @@ impl Partners {
     }
 }
 
+/// Reads that are queued, by plane. While a plane is collected there are
+/// hundreds, and no partner needs to be looked for where there are none.
+#[derive(Clone, Debug)]
+pub(super) struct QueuedReads(Vec<u32>);
+
+impl QueuedReads {
+    pub(super) fn new(planes: u32) -> QueuedReads {
+        QueuedReads(vec![0; planes as usize])
+    }
+
+    /// A read is queued.
+    #[inline]
+    pub(super) fn put(&mut self, plane: u32) {
+        self.0[plane as usize] += 1;
+    }
+
+    /// A command's operations, if they are reads, are not queued any more.
+    #[inline(always)]
+    pub(super) fn take(&mut self, ops: &Ops, group: List) {
+        let mut index = group.head();
+        while index != NONE {
+            let op = &ops[index];
+            self.0[op.plane as usize] -= (op.kind == OpKind::Read) as u32;
+            index = op.next;
+        }
+    }
+
+    /// Nothing is queued any more.
+    pub(super) fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// The planes of a read's die for which none is queued, as bits of its unit.
+    fn none_in(&self, lead: &Op, partners: &Partners) -> u64 {
+        let first_place = lead.die as u32 * partners.planes_per_die;
+        let first_plane = lead.plane - lead.place as u32 + first_place;
+        (0..partners.planes_per_die.min(partners.planes_per_unit))
+            .filter(|place| self.0[(first_plane + place) as usize] == 0)
+            .fold(0, |bits, place| bits | 1 << (first_place + place))
+    }
+}
+
 /// Planes where a program has to wait for an older one. Programs of a plane
 /// keep their order, since pages of a block are programmed in order. Where
 /// planes are filled in step, the host's data and what collection moves, which
@@ -118,16 +160,26 @@ impl Held {
 /// Takes the first of a list of reads, none of which has to wait, and partners
 /// for it on other planes of its die.
 #[inline(always)]
-pub(super) fn take_reads(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+pub(super) fn take_reads(
+    ops: &mut Ops,
+    list: &mut List,
+    partners: &Partners,
+    queued: &QueuedReads,
+) -> (List, u32) {
     if list.is_single() {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
-    take_reads_of_several(ops, list, partners)
+    take_reads_of_several(ops, list, partners, queued)
 }
 
 /// The same from a list of several. While a plane is collected there are
 /// hundreds, and few fit.
-fn take_reads_of_several(ops: &mut Ops, list: &mut List, partners: &Partners) -> (List, u32) {
+fn take_reads_of_several(
+    ops: &mut Ops,
+    list: &mut List,
+    partners: &Partners,
+    queued: &QueuedReads,
+) -> (List, u32) {
     let mut group = List::EMPTY;
     let Some(lead) = list.pop(ops) else {
         return (group, 0);
@@ -135,6 +187,7 @@ fn take_reads_of_several(ops: &mut Ops, list: &mut List, partners: &Partners) ->
     group.push(ops, lead);
     let lead = ops[lead];
     let mut closed = partners.other_dies(&lead) | partners.bit(&lead);
+    closed |= queued.none_in(&lead, partners);
     let (mut before, mut index, mut taken) = (NONE, list.head(), 1);
     for _ in 0..partners.reach {
         if index == NONE || closed == partners.all_planes() {

@@ -49,6 +49,8 @@ impl Backend {
         }
         self.ops = Ops::new();
         self.lanes = Lanes::new();
+        self.queued_reads.clear();
+        self.programs.clear();
         self.in_order.clear();
         self.finished.clear();
         interrupted

@@ -64,6 +64,8 @@ pub(super) struct Unit {
     pub(super) channel: u32,
     /// Its bit in the channel's masks.
     pub(super) bit: u64,
+    /// The first of its planes.
+    pub(super) first_plane: u32,
     pub(super) phase: Phase,
     pub(super) kind: OpKind,
     /// What is being executed; several under a multi-plane command.
@@ -71,7 +73,8 @@ pub(super) struct Unit {
     /// When the array will be done.
     pub(super) done_ns: u64,
     pub(super) reads: List,
-    pub(super) programs: List,
+    /// Planes that programs wait for, as bits (see [`super::programs`]).
+    pub(super) program_planes: u64,
     pub(super) erases: List,
     pub(super) background: List,
     /// Of collection that the host waits for, of all kinds.
@@ -106,16 +109,17 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    pub(super) fn new(channel: u32, bit: u64) -> Unit {
+    pub(super) fn new(channel: u32, bit: u64, first_plane: u32) -> Unit {
         Unit {
             channel,
             bit,
+            first_plane,
             phase: Phase::Idle,
             kind: OpKind::Read,
             group: List::EMPTY,
             done_ns: 0,
             reads: List::EMPTY,
-            programs: List::EMPTY,
+            program_planes: 0,
             erases: List::EMPTY,
             background: List::EMPTY,
             urgent: List::EMPTY,
@@ -144,7 +148,7 @@ impl Unit {
             queue: self.queue.stopped(now_ns, self.queued),
             busy_ns: self.busy_ns - self.ahead_ns(now_ns),
             commands: self.commands,
-            ..Unit::new(self.channel, self.bit)
+            ..Unit::new(self.channel, self.bit, self.first_plane)
         }
     }
 

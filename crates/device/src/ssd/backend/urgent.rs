@@ -92,14 +92,15 @@ impl Backend {
             Source::Program => op.collects && to.contains(&op.plane),
             _ => false,
         };
+        let ops = &mut self.ops;
+        let promoted = [
+            unit.background.sift(ops, belongs),
+            unit.reads.sift(ops, belongs),
+            self.programs.sift(ops, unit, belongs),
+            unit.erases.sift(ops, belongs),
+        ];
         let mut urgent = unit.urgent;
-        for list in [
-            &mut unit.background,
-            &mut unit.reads,
-            &mut unit.programs,
-            &mut unit.erases,
-        ] {
-            let mut promoted = list.sift(&mut self.ops, belongs);
+        for mut promoted in promoted {
             while let Some(index) = promoted.pop(&self.ops) {
                 self.ops[index].rank = Rank::First;
                 urgent.push(&mut self.ops, index);

@@ -1,0 +1,174 @@
+//! Programs that wait for a unit, plane by plane.
+//!
+//! Pages of a block are programmed in order, so of a plane's programs only the
+//! oldest may start. While a plane is collected hundreds wait for it, and what
+//! may join another plane's program is found without going through them.
+
+use super::super::op::{List, NONE, Op, OpKind, Ops};
+use super::partners::Partners;
+use super::unit::Unit;
+
+/// The programs of all planes that wait in their unit's queue, those of urgent
+/// collection excepted.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// By plane. Where planes are filled in step, what collection moves has a
+    /// list of its own (see [`super::partners::Held`]).
+    lists: Vec<[List; 2]>,
+    apart: bool,
+}
+
+impl Programs {
+    pub(super) fn new(planes: u32, partners: &Partners) -> Programs {
+        Programs {
+            lists: vec![[List::EMPTY; 2]; planes as usize],
+            apart: partners.in_step,
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn clear(&mut self) {
+        self.lists.fill([List::EMPTY; 2]);
+    }
+
+    #[inline]
+    fn list_of(&mut self, op: &Op) -> &mut List {
+        &mut self.lists[op.plane as usize][(op.collects && self.apart) as usize]
+    }
+
+    /// Queues a program.
+    pub(super) fn push(&mut self, ops: &mut Ops, unit: &mut Unit, index: u32) {
+        unit.program_planes |= 1 << ops[index].place;
+        self.list_of(&ops[index]).push(ops, index);
+    }
+
+    /// Takes out the oldest program of its list.
+    fn take(&mut self, ops: &Ops, unit: &mut Unit, index: u32) {
+        let op = &ops[index];
+        self.list_of(op).pop(ops);
+        if self.lists[op.plane as usize].iter().all(List::is_empty) {
+            unit.program_planes &= !(1 << op.place);
+        }
+    }
+
+    /// The lists of those of a unit's planes, given as bits, that have any.
+    #[inline]
+    fn lists(&self, unit: &Unit, planes: u64) -> impl Iterator<Item = List> {
+        let first = unit.first_plane;
+        let mut left = unit.program_planes & planes;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (place < u64::BITS).then(|| self.lists[(first + place) as usize])
+        })
+        .flatten()
+        .filter(|list| !list.is_empty())
+    }
+
+    /// The oldest of the programs that are the oldest of their list and `may`.
+    #[inline]
+    fn oldest_that(
+        &self,
+        ops: &Ops,
+        unit: &Unit,
+        planes: u64,
+        may: impl Fn(&Op) -> bool,
+    ) -> Option<u32> {
+        self.lists(unit, planes)
+            .map(|list| list.head())
+            .filter(|index| may(&ops[*index]))
+            .min_by_key(|index| ops[*index].arrival)
+    }
+
+    /// The unit's oldest program.
+    pub(super) fn oldest(&self, ops: &Ops, unit: &Unit) -> Option<u32> {
+        self.oldest_that(ops, unit, u64::MAX, |_| true)
+    }
+
+    /// Whether one of a unit's programs may start: its data is complete, and no
+    /// older program has to go first.
+    pub(super) fn any_startable(&self, ops: &Ops, unit: &Unit) -> bool {
+        self.lists(unit, u64::MAX)
+            .any(|list| ops[list.head()].ready)
+    }
+
+    /// Takes the oldest program of a unit that may start, and partners for it on
+    /// other planes of its die.
+    pub(super) fn take_group(
+        &mut self,
+        ops: &mut Ops,
+        unit: &mut Unit,
+        partners: &Partners,
+    ) -> (List, u32) {
+        let mut group = List::EMPTY;
+        let Some(lead) = self.oldest_that(ops, unit, u64::MAX, |op| op.ready) else {
+            return (group, 0);
+        };
+        self.take(ops, unit, lead);
+        group.push(ops, lead);
+        let lead = ops[lead];
+        let mut open = !(partners.other_dies(&lead) | partners.bit(&lead));
+        let mut taken = 1;
+        while let Some(index) =
+            self.oldest_that(ops, unit, open, |op| op.ready && partners.fit(&lead, op))
+            && self.is_near(ops, unit, partners, index, taken)
+        {
+            open &= !partners.bit(&ops[index]);
+            self.take(ops, unit, index);
+            group.push(ops, index);
+            taken += 1;
+        }
+        (group, taken)
+    }
+
+    /// Whether a program is near enough behind the first, counting those that
+    /// were `taken`, to be found.
+    fn is_near(&self, ops: &Ops, unit: &Unit, partners: &Partners, index: u32, taken: u32) -> bool {
+        let reach = partners.reach_of(OpKind::Program);
+        if unit.queued <= reach {
+            return true;
+        }
+        let arrival = ops[index].arrival;
+        let mut before = taken;
+        for list in self.lists(unit, u64::MAX) {
+            let mut index = list.head();
+            while index != NONE && ops[index].arrival < arrival {
+                before += 1;
+                if before > reach {
+                    return false;
+                }
+                index = ops[index].next;
+            }
+        }
+        true
+    }
+
+    /// Takes out all of a unit's programs that `belong`, oldest first.
+    pub(super) fn sift(
+        &mut self,
+        ops: &mut Ops,
+        unit: &mut Unit,
+        belongs: impl Fn(&Op) -> bool + Copy,
+    ) -> List {
+        let mut sifted = Vec::new();
+        let planes = self.lists.len() as u32;
+        let first = unit.first_plane;
+        for plane in first..planes.min(first + u64::BITS) {
+            if unit.program_planes >> (plane - first) & 1 == 0 {
+                continue;
+            }
+            let lists = &mut self.lists[plane as usize];
+            for list in lists.iter_mut() {
+                let mut found = list.sift(ops, belongs);
+                sifted.extend(std::iter::from_fn(|| found.pop(ops)));
+            }
+            if lists.iter().all(List::is_empty) {
+                unit.program_planes &= !(1 << (plane - first));
+            }
+        }
+        sifted.sort_unstable_by_key(|index| ops[*index].arrival);
+        let mut list = List::EMPTY;
+        sifted.iter().for_each(|index| list.push(ops, *index));
+        list
+    }
+}
