@@ -423,8 +423,8 @@ impl Ssd {
         let op = &self.backend.ops[index];
         match source {
             Source::Host => {
-                let waits = self.backend.ops.waiting[index as usize].waits;
-                self.host_read_done(now_ns, owner, bytes, waits)
+                let read = self.backend.ops.waiting[index as usize];
+                self.host_read_done(now_ns, owner, read)
             }
             Source::ReadAhead => self.read_ahead_done(now_ns, *op),
             Source::Rewrite => self.rewrite_read_done(now_ns, owner),
@@ -585,6 +585,8 @@ mod link_tests;
 mod paq_tests;
 #[cfg(test)]
 mod programs_at_once_tests;
+#[cfg(test)]
+mod read_tests;
 #[cfg(test)]
 mod slc_tests;
 #[cfg(test)]

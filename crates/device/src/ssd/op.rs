@@ -130,7 +130,8 @@ impl Op {
     }
 }
 
-/// What an operation waits and has waited for.
+/// What an operation waits and has waited for, and what else its cache line has
+/// no room for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     /// Since when it could go on: since it was queued, or complete, or since its
@@ -138,12 +139,15 @@ pub(crate) struct Waiting {
     pub(crate) ready_ns: u64,
     /// What it has waited for.
     pub(crate) waits: Waits,
+    /// A read of the host's: bytes of it that go on over the link.
+    pub(crate) host_bytes: u32,
 }
 
 impl Waiting {
     const NOT: Waiting = Waiting {
         ready_ns: 0,
         waits: Waits::NONE,
+        host_bytes: 0,
     };
 }
 

@@ -1,13 +1,22 @@
 //! Reads: from their entries of the map to operations on the flash, and back to
 //! the host.
 
-use blklab_stats::{Wait, Waits};
+use blklab_stats::Wait;
 
 use super::ftl::Located;
 use super::lanes::Lane;
 use super::mapping::MapWaiter;
-use super::op::{OpKind, Source};
+use super::op::{OpKind, Source, Waiting};
 use super::{Active, Ssd};
+
+/// What a read wants of one page, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct PartBytes {
+    /// On the channel: whole codewords.
+    channel: u64,
+    /// On the link: what the host asked for.
+    host: u64,
+}
 
 impl Ssd {
     /// A read needs its entries of the map first.
@@ -64,35 +73,39 @@ impl Ssd {
         let mut from_dram = 0;
         let mut byte = first_byte;
         // The run of slots that lie side by side in one page.
-        let (mut run_at, mut run_bytes) = (u32::MAX, 0u64);
+        let (mut run_at, mut run) = (u32::MAX, PartBytes::default());
         let mut parts = 0;
         while byte < end {
             let slot = (byte >> unit_bits) as u32;
             let stop = ((slot as u64 + 1) << unit_bits).min(end);
-            let bytes = self.on_channel(byte, stop);
+            let part = PartBytes {
+                channel: self.on_channel(byte, stop),
+                host: stop - byte,
+            };
             #[cfg(test)]
             self.witness_read(index, byte, stop);
             match self.ftl.locate(slot) {
                 Located::Nowhere if !self.spec.ftl.read_unwritten => {}
                 Located::Nowhere => {
-                    self.read_page(now_ns, index, self.ftl.home_of(slot), bytes);
+                    self.read_page(now_ns, index, self.ftl.home_of(slot), part);
                     parts += 1;
                 }
                 Located::Buffered(_) => from_dram += stop - byte,
                 Located::Flash(_) if self.is_cached_read(index, slot) => from_dram += stop - byte,
                 Located::Flash(at) => {
                     if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
-                        self.read_page(now_ns, index, run_at, run_bytes);
-                        (parts, run_bytes) = (parts + 1, 0);
+                        self.read_page(now_ns, index, run_at, run);
+                        (parts, run) = (parts + 1, PartBytes::default());
                     }
                     run_at = at;
-                    run_bytes += bytes;
+                    run.channel += part.channel;
+                    run.host += part.host;
                 }
             }
             byte = stop;
         }
         if run_at != u32::MAX {
-            self.read_page(now_ns, index, run_at, run_bytes);
+            self.read_page(now_ns, index, run_at, run);
             parts += 1;
         }
         if from_dram > 0 {
@@ -129,8 +142,11 @@ impl Ssd {
             }
             Located::Nowhere => return self.finish(now_ns, index),
         };
-        let bytes = self.on_channel(first_byte, first_byte + bytes);
-        self.read_page(now_ns, index, at, bytes);
+        let part = PartBytes {
+            channel: self.on_channel(first_byte, first_byte + bytes),
+            host: bytes,
+        };
+        self.read_page(now_ns, index, at, part);
     }
 
     /// Bytes of `from..to` on the channel: whole codewords.
@@ -142,25 +158,24 @@ impl Ssd {
     }
 
     #[inline(always)]
-    fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, bytes: u64) {
-        if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, bytes) {
+    fn read_page(&mut self, now_ns: u64, owner: u32, at: u32, part: PartBytes) {
+        if self.read_ahead.is_some() && self.joins_read_ahead(owner, at, part.host) {
             return;
         }
         let at = self.ftl.parts(at);
-        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, bytes as u32);
+        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, part.channel as u32);
         op.command = self.commands[owner as usize].number;
         self.stats.slc.pages_read += op.slc as u64;
-        self.backend.enqueue(now_ns, op);
+        let op = self.backend.enqueue(now_ns, op);
+        self.backend.ops.waiting[op as usize].host_bytes = part.host as u32;
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
     #[inline(always)]
-    pub(super) fn host_read_done(&mut self, now_ns: u64, index: u32, bytes: u32, waits: Waits) {
-        let command = &mut self.commands[index as usize];
-        command.waits.add(waits);
+    pub(super) fn host_read_done(&mut self, now_ns: u64, index: u32, read: Waiting) {
+        self.commands[index as usize].waits.add(read.waits);
         // What the host did not ask for stays behind.
-        let bytes = (bytes as u64).min(command.bytes);
-        let sent_ns = self.link.send(now_ns, bytes);
+        let sent_ns = self.link.send(now_ns, read.host_bytes as u64);
         self.part_sent(sent_ns, index);
     }
 

@@ -35,7 +35,7 @@ struct Fetch {
     map_pages: u32,
     /// Where it is read; [`NONE`] until the map is here, or if it is over.
     at: u32,
-    /// Commands that came for it meanwhile, and how many bytes they need.
+    /// Commands that came for it meanwhile, and how many bytes each asked for.
     waiters: Vec<(u32, u64)>,
     next_free: u32,
 }
@@ -269,7 +269,6 @@ impl Ssd {
             #[cfg(test)]
             self.witness_joined(command, &op);
             self.count_used_ahead(command, first..end);
-            let bytes = bytes.min(self.commands[command as usize].bytes);
             let sent_ns = self.link.send(now_ns, bytes);
             self.part_sent(sent_ns, command);
         }

@@ -1,0 +1,66 @@
+//! What of a read crosses the flash's channel, and what the link: times worked
+//! out by hand.
+
+use blklab_blk::{Nanos, Op, Sector};
+
+use super::Ssd;
+use super::tests::small;
+use crate::{Command, Completion, Device};
+
+const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
+const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
+/// 4 KiB take 409.6 us.
+const SLOW_LINK: (&str, &str) = ("bandwidth_mb_s = 3000", "bandwidth_mb_s = 10");
+
+/// Doorbell and firmware; command and array; status.
+const BEFORE: u64 = 100 + 1000 + 290 + 10_000;
+const STATUS: u64 = 100;
+
+fn drive(changes: &[(&str, &str)]) -> Ssd {
+    Ssd::new(small(changes), 1)
+}
+
+/// Commands on these sectors, submitted at once; when each ends.
+fn ends(drive: &mut Ssd, since_ns: u64, op: Op, commands: &[(u64, u32)]) -> Vec<u64> {
+    let mut done: Vec<Completion> = Vec::new();
+    drive.advance(Nanos(since_ns), &mut done);
+    for (tag, (sector, sectors)) in commands.iter().enumerate() {
+        let command = Command {
+            tag: tag as u32,
+            queue: 0,
+            op,
+            sector: Sector(*sector),
+            sectors: *sectors,
+            fua: false,
+        };
+        drive.submit(Nanos(since_ns), command);
+    }
+    drive.advance(Nanos(since_ns + (1 << 40)), &mut done);
+    done.iter().map(|end| end.at.0 - since_ns).collect()
+}
+
+/// How long one read takes on an idle drive.
+fn read(drive: &mut Ssd, sector: u64, sectors: u32) -> u64 {
+    ends(drive, 0, Op::Read, &[(sector, sectors)])[0]
+}
+
+#[test]
+fn a_misaligned_read_sends_what_was_asked_for() {
+    // 15.5 KiB of one page and 512 bytes of the next, on another channel, which
+    // are at the host long before.
+    let mut drive = drive(&[PAGES_16K, FEWER_BLOCKS]);
+    assert_eq!(read(&mut drive, 1, 32), BEFORE + 20_480 + 5286 + STATUS);
+}
+
+#[test]
+fn so_does_one_that_joins_what_is_read_ahead() {
+    let cache = "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\nread_ahead_kb = 64\n\
+                 read_ahead_streams = 2\n[write_cache]\nenabled = true";
+    let mut drive = drive(&[SLOW_LINK, ("[write_cache]\nenabled = true", cache)]);
+    let commands: Vec<(u64, u32)> = (0..8).map(|n| (n * 8 + 1, 8)).collect();
+    let ends = ends(&mut drive, 0, Op::Read, &commands);
+    assert!(drive.stats(Nanos(0)).read_ahead_units_used > 0);
+    // The link carries 4 KiB for each, and begins after the first is read.
+    let last_ns = 8 * 409_600 + 50_000;
+    assert!(ends.iter().all(|ns| *ns < last_ns), "{ends:?}");
+}
