@@ -70,7 +70,7 @@ impl Ssd {
         } = self.commands[index as usize];
         let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
         let end = first_byte + bytes;
-        let mut from_dram = 0;
+        let (mut from_dram, mut zeros) = (0, 0);
         let mut byte = first_byte;
         // The run of slots that lie side by side in one page.
         let (mut run_at, mut run) = (u32::MAX, PartBytes::default());
@@ -85,7 +85,7 @@ impl Ssd {
             #[cfg(test)]
             self.witness_read(index, byte, stop);
             match self.ftl.locate(slot) {
-                Located::Nowhere if !self.spec.ftl.read_unwritten => {}
+                Located::Nowhere if !self.spec.ftl.read_unwritten => zeros += stop - byte,
                 Located::Nowhere => {
                     self.read_page(now_ns, index, self.ftl.home_of(slot), part);
                     parts += 1;
@@ -116,7 +116,11 @@ impl Ssd {
         self.commands[index as usize].parts = parts;
         self.commands[index as usize].dram_bytes = from_dram;
         if parts == 0 {
-            self.finish(now_ns, index);
+            return self.finish(now_ns, index);
+        }
+        // Zeros are ready at once, and before all that has to be fetched.
+        if zeros > 0 {
+            self.link.send(now_ns, zeros);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{Command, Completion, Device};
 
 const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
 const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
+const FRESH: (&str, &str) = ("state = \"filled\"", "state = \"fresh\"");
 /// 4 KiB take 409.6 us.
 const SLOW_LINK: (&str, &str) = ("bandwidth_mb_s = 3000", "bandwidth_mb_s = 10");
 
@@ -63,4 +64,13 @@ fn so_does_one_that_joins_what_is_read_ahead() {
     // The link carries 4 KiB for each, and begins after the first is read.
     let last_ns = 8 * 409_600 + 50_000;
     assert!(ends.iter().all(|ns| *ns < last_ns), "{ends:?}");
+}
+
+#[test]
+fn zeros_of_what_nobody_wrote_take_the_link_as_data_does() {
+    let mut drive = drive(&[FRESH, SLOW_LINK]);
+    ends(&mut drive, 0, Op::Write, &[(0, 8)]);
+    ends(&mut drive, 1 << 41, Op::Flush, &[(0, 0)]);
+    let took = ends(&mut drive, 1 << 42, Op::Read, &[(0, 16)]);
+    assert_eq!(took, [100 + 1000 + 2 * 409_600 + STATUS]);
 }
