@@ -84,25 +84,30 @@ impl Ssd {
             };
             #[cfg(test)]
             self.witness_read(index, byte, stop);
-            match self.ftl.locate(slot) {
-                Located::Nowhere if !self.spec.ftl.read_unwritten => zeros += stop - byte,
-                Located::Nowhere => {
-                    self.read_page(now_ns, index, self.ftl.home_of(slot), part);
-                    parts += 1;
-                }
-                Located::Buffered(_) => from_dram += stop - byte,
-                Located::Flash(_) if self.is_cached_read(index, slot) => from_dram += stop - byte,
-                Located::Flash(at) => {
-                    if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
-                        self.read_page(now_ns, index, run_at, run);
-                        (parts, run) = (parts + 1, PartBytes::default());
-                    }
-                    run_at = at;
-                    run.channel += part.channel;
-                    run.host += part.host;
-                }
-            }
             byte = stop;
+            let at = match self.ftl.locate(slot) {
+                Located::Flash(_) if self.is_cached_read(index, slot) => {
+                    from_dram += part.host;
+                    continue;
+                }
+                Located::Flash(at) => at,
+                Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
+                Located::Buffered(_) => {
+                    from_dram += part.host;
+                    continue;
+                }
+                Located::Nowhere => {
+                    zeros += part.host;
+                    continue;
+                }
+            };
+            if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
+                self.read_page(now_ns, index, run_at, run);
+                (parts, run) = (parts + 1, PartBytes::default());
+            }
+            run_at = at;
+            run.channel += part.channel;
+            run.host += part.host;
         }
         if run_at != u32::MAX {
             self.read_page(now_ns, index, run_at, run);

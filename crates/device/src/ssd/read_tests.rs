@@ -4,11 +4,9 @@
 use blklab_blk::{Nanos, Op, Sector};
 
 use super::Ssd;
-use super::tests::small;
+use super::tests::{FEWER_BLOCKS, PAGES_16K, small};
 use crate::{Command, Completion, Device};
 
-const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
-const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 const FRESH: (&str, &str) = ("state = \"filled\"", "state = \"fresh\"");
 /// 4 KiB take 409.6 us.
 const SLOW_LINK: (&str, &str) = ("bandwidth_mb_s = 3000", "bandwidth_mb_s = 10");
@@ -73,4 +71,16 @@ fn zeros_of_what_nobody_wrote_take_the_link_as_data_does() {
     ends(&mut drive, 1 << 41, Op::Flush, &[(0, 0)]);
     let took = ends(&mut drive, 1 << 42, Op::Read, &[(0, 16)]);
     assert_eq!(took, [100 + 1000 + 2 * 409_600 + STATUS]);
+}
+
+#[test]
+fn what_nobody_wrote_is_read_page_by_page_too() {
+    let unwritten = (
+        "map_unit_bytes = 4096",
+        "map_unit_bytes = 4096\nread_unwritten = true",
+    );
+    let mut fresh = drive(&[PAGES_16K, FEWER_BLOCKS, FRESH, unwritten]);
+    let mut filled = drive(&[PAGES_16K, FEWER_BLOCKS]);
+    assert_eq!(read(&mut fresh, 0, 256), read(&mut filled, 0, 256));
+    assert_eq!(fresh.stats(Nanos(0)).flash_reads, 8);
 }

@@ -85,8 +85,8 @@ fn spec_of(text: &str) -> super::SsdSpec {
     }
 }
 
-const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
-const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
+pub(super) const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
+pub(super) const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 
 /// Times at which so many commands of a page each, all of one die and submitted
 /// at once, end.
