@@ -165,11 +165,11 @@ impl Ssd {
             if page + PREFETCH_PAGES < job.pages {
                 self.ftl.prefetch_owners(job.victim, page + PREFETCH_PAGES);
             }
-            let slots = self.current_slots(job.victim, page);
-            if slots > 0 {
+            let bytes_to_move = self.bytes_to_move(job.victim, page);
+            if bytes_to_move > 0 {
                 let bytes = match on_chip {
                     true => 0,
-                    false => slots * self.spec.ftl.map_unit_bytes,
+                    false => bytes_to_move,
                 };
                 let at = FlashPage {
                     plane,
@@ -248,11 +248,12 @@ impl Ssd {
         self.backend.enqueue(now_ns, op);
     }
 
-    fn current_slots(&self, block: u32, page: u32) -> u32 {
+    /// Bytes on the channel of what is valid in a page.
+    fn bytes_to_move(&self, block: u32, page: u32) -> u32 {
         let first = self.ftl.page_start(block, page);
-        (first..first + self.ftl.slots_per_page())
-            .filter(|at| self.ftl.holds(*at) != Holds::Nothing)
-            .count() as u32
+        let slots = first..first + self.ftl.slots_per_page();
+        let is_valid = |at: &u32| self.ftl.holds(*at) != Holds::Nothing;
+        self.codewords.of_units(slots.filter(is_valid))
     }
 
     /// A read or the erase of a collection is over.
@@ -291,10 +292,10 @@ impl Ssd {
     /// A page that was to be copied on the chip is not whole any more, or its
     /// place has been taken: what is left of it goes over the channel.
     fn read_instead_of_copying(&mut self, now_ns: u64, op: &Op) {
-        let slots = self.current_slots(op.block, op.page);
+        let bytes = self.bytes_to_move(op.block, op.page);
         let job = &mut self.jobs[op.plane as usize];
         job.copies = false;
-        if slots == 0 {
+        if bytes == 0 {
             job.reads -= 1;
             return self.continue_collection(now_ns, op.plane);
         }
@@ -303,7 +304,6 @@ impl Ssd {
             block: op.block,
             page: op.page,
         };
-        let bytes = slots * self.spec.ftl.map_unit_bytes;
         self.enqueue_collection(now_ns, OpKind::Read, at, bytes, op.rank);
     }
 

@@ -12,6 +12,7 @@ mod balance;
 mod blocks;
 mod clocks;
 mod cmt;
+mod codewords;
 mod collect;
 mod copies;
 mod destination;
@@ -64,6 +65,7 @@ use allocate::Turn;
 use arbiter::Arbiter;
 use backend::Backend;
 use cmt::Cmt;
+use codewords::Codewords;
 use epochs::Epochs;
 use ftl::{FlashPage, Ftl, Stream, Victim};
 use gc::Job;
@@ -130,6 +132,7 @@ pub struct Ssd {
     backend: Backend,
     ftl: Ftl,
     link: Link,
+    codewords: Codewords,
     rng: Rng,
     commands: Vec<Active>,
     free_command: u32,
@@ -193,6 +196,7 @@ impl Ssd {
             backend: Backend::new(&spec),
             ftl: Ftl::new(&spec, &mut rng),
             link: Link::new(spec.link),
+            codewords: Codewords::new(&spec),
             rng,
             commands: Vec::with_capacity(64),
             free_command: NONE,

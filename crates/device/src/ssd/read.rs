@@ -3,6 +3,7 @@
 
 use blklab_stats::Wait;
 
+use super::codewords::Together;
 use super::ftl::Located;
 use super::lanes::Lane;
 use super::mapping::MapWaiter;
@@ -10,12 +11,31 @@ use super::op::{OpKind, Source, Waiting};
 use super::{Active, Ssd};
 
 /// What a read wants of one page, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct PartBytes {
     /// On the channel: whole codewords.
     channel: u64,
     /// On the link: what the host asked for.
     host: u64,
+}
+
+/// Where a slot's data comes from.
+enum Found {
+    /// This physical slot.
+    Flash(u32),
+    Dram,
+    /// Nobody wrote it.
+    Zeros,
+}
+
+/// Slots of a read that lie side by side in one page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    /// One of them.
+    at: u32,
+    together: Together,
+    /// What the host asked for; zero where there is no run.
+    host_bytes: u64,
 }
 
 impl Ssd {
@@ -72,47 +92,31 @@ impl Ssd {
         let end = first_byte + bytes;
         let (mut from_dram, mut zeros) = (0, 0);
         let mut byte = first_byte;
-        // The run of slots that lie side by side in one page.
-        let (mut run_at, mut run) = (u32::MAX, PartBytes::default());
+        let mut run = Run::default();
         let mut parts = 0;
         while byte < end {
             let slot = (byte >> unit_bits) as u32;
             let stop = ((slot as u64 + 1) << unit_bits).min(end);
-            let part = PartBytes {
-                channel: self.on_channel(byte, stop),
-                host: stop - byte,
-            };
+            let wanted = stop - byte;
+            let alone_bytes = self.codewords.of_part(byte, stop);
             #[cfg(test)]
             self.witness_read(index, byte, stop);
             byte = stop;
-            let at = match self.ftl.locate(slot) {
-                Located::Flash(_) if self.is_cached_read(index, slot) => {
-                    from_dram += part.host;
-                    continue;
+            match self.find(index, slot) {
+                Found::Dram => from_dram += wanted,
+                Found::Zeros => zeros += wanted,
+                Found::Flash(at) => {
+                    if run.host_bytes > 0 && !self.ftl.same_page(run.at, at) {
+                        parts += self.read_run(now_ns, index, run);
+                        run = Run::default();
+                    }
+                    run.at = at;
+                    run.together.add(&self.codewords, at, alone_bytes);
+                    run.host_bytes += wanted;
                 }
-                Located::Flash(at) => at,
-                Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
-                Located::Buffered(_) => {
-                    from_dram += part.host;
-                    continue;
-                }
-                Located::Nowhere => {
-                    zeros += part.host;
-                    continue;
-                }
-            };
-            if run_at != u32::MAX && !self.ftl.same_page(run_at, at) {
-                self.read_page(now_ns, index, run_at, run);
-                (parts, run) = (parts + 1, PartBytes::default());
             }
-            run_at = at;
-            run.channel += part.channel;
-            run.host += part.host;
         }
-        if run_at != u32::MAX {
-            self.read_page(now_ns, index, run_at, run);
-            parts += 1;
-        }
+        parts += self.read_run(now_ns, index, run);
         if from_dram > 0 {
             self.use_dram(now_ns, index, from_dram);
             parts += 1;
@@ -138,32 +142,46 @@ impl Ssd {
         command.dram_bytes = bytes;
         #[cfg(test)]
         self.witness_read(index, first_byte, first_byte + bytes);
-        let at = match self.ftl.locate(slot) {
-            Located::Flash(_) if self.is_cached_read(index, slot) => {
+        let at = match self.find(index, slot) {
+            Found::Flash(at) => at,
+            Found::Dram => {
                 self.stats.cache_read_hits += 1;
                 return self.use_dram(now_ns, index, bytes);
             }
-            Located::Flash(at) => at,
-            Located::Nowhere if self.spec.ftl.read_unwritten => self.ftl.home_of(slot),
-            Located::Buffered(_) => {
-                self.stats.cache_read_hits += 1;
-                return self.use_dram(now_ns, index, bytes);
-            }
-            Located::Nowhere => return self.finish(now_ns, index),
+            Found::Zeros => return self.finish(now_ns, index),
         };
         let part = PartBytes {
-            channel: self.on_channel(first_byte, first_byte + bytes),
+            channel: self.codewords.of_part(first_byte, first_byte + bytes),
             host: bytes,
         };
         self.read_page(now_ns, index, at, part);
     }
 
-    /// Bytes of `from..to` on the channel: whole codewords.
-    #[inline]
-    pub(super) fn on_channel(&self, from: u64, to: u64) -> u64 {
-        let mask = self.spec.channel.codeword_bytes as u64 - 1;
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        (((to + mask) & !mask) - (from & !mask)).min(unit.max(mask + 1))
+    #[inline(always)]
+    fn find(&mut self, index: u32, slot: u32) -> Found {
+        match self.ftl.locate(slot) {
+            Located::Flash(_) if self.is_cached_read(index, slot) => Found::Dram,
+            Located::Flash(at) => Found::Flash(at),
+            Located::Buffered(_) => Found::Dram,
+            Located::Nowhere if self.spec.ftl.read_unwritten => {
+                Found::Flash(self.ftl.home_of(slot))
+            }
+            Located::Nowhere => Found::Zeros,
+        }
+    }
+
+    /// Reads a run, if there is one; returns how many parts of its command that
+    /// is.
+    fn read_run(&mut self, now_ns: u64, index: u32, run: Run) -> u32 {
+        if run.host_bytes == 0 {
+            return 0;
+        }
+        let part = PartBytes {
+            channel: run.together.bytes,
+            host: run.host_bytes,
+        };
+        self.read_page(now_ns, index, run.at, part);
+        1
     }
 
     #[inline(always)]

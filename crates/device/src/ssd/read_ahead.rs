@@ -219,7 +219,11 @@ impl Ssd {
         };
         let index = ahead.begin(first, end);
         ahead.fetches[index as usize].at = at;
-        let bytes = (end - first) * self.spec.ftl.map_unit_bytes;
+        let slots = (first..end).filter_map(|slot| match self.ftl.locate(slot) {
+            Located::Flash(at) => Some(at),
+            _ => None,
+        });
+        let bytes = self.codewords.of_units(slots);
         let page = self.ftl.parts(at);
         let op = self.flash_op(OpKind::Read, Source::ReadAhead, index, page, bytes);
         self.stats.read_ahead_units += (end - first) as u64;

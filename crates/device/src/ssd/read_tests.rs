@@ -43,6 +43,11 @@ fn read(drive: &mut Ssd, sector: u64, sectors: u32) -> u64 {
     ends(drive, 0, Op::Read, &[(sector, sectors)])[0]
 }
 
+fn bus_busy_ns(drive: &Ssd) -> u64 {
+    let channels = drive.stats(Nanos(1 << 62)).channels;
+    channels.iter().map(|channel| channel.bus_busy_ns).sum()
+}
+
 #[test]
 fn a_misaligned_read_sends_what_was_asked_for() {
     // 15.5 KiB of one page and 512 bytes of the next, on another channel, which
@@ -83,4 +88,36 @@ fn what_nobody_wrote_is_read_page_by_page_too() {
     let mut filled = drive(&[PAGES_16K, FEWER_BLOCKS]);
     assert_eq!(read(&mut fresh, 0, 256), read(&mut filled, 0, 256));
     assert_eq!(fresh.stats(Nanos(0)).flash_reads, 8);
+}
+
+/// Units of 512 bytes in codewords of 4096.
+const SMALL_UNITS: (&str, &str) = ("map_unit_bytes = 4096", "map_unit_bytes = 512");
+
+#[test]
+fn a_codeword_of_several_units_crosses_the_channel_once() {
+    let mut drive = drive(&[PAGES_16K, FEWER_BLOCKS, SMALL_UNITS]);
+    let whole_page = BEFORE + 20_480 + 5456 + STATUS;
+    assert_eq!(read(&mut drive, 0, 32), whole_page);
+    // Two sectors of one codeword and three of the next.
+    let took = ends(&mut drive, 1 << 42, Op::Read, &[(6, 5)])[0];
+    assert_eq!(took, BEFORE + 2 * 5120 + 853 + STATUS);
+}
+
+#[test]
+fn collection_reads_whole_codewords() {
+    let mut drive = drive(&[SMALL_UNITS]);
+    let sectors = drive.spec.identity.capacity_sectors;
+    let mut since_ns = 0;
+    for round in 0..2000u64 {
+        let writes: Vec<(u64, u32)> = (0..60)
+            .map(|n| ((round * 60 + n) * 7919 % sectors, 1))
+            .collect();
+        ends(&mut drive, since_ns, Op::Write, &writes);
+        since_ns += 1 << 41;
+    }
+    let stats = drive.stats(Nanos(since_ns));
+    assert!(stats.collection.sectors_moved > 10_000);
+    // A page is a codeword.
+    let pages = stats.flash_reads + stats.flash_programs;
+    assert!(bus_busy_ns(&drive) >= pages * 5120);
 }

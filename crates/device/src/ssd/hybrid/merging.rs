@@ -163,8 +163,8 @@ impl Ssd {
             if sources[..place].iter().any(|other| is_same(&other)) {
                 continue;
             }
-            let slots = sources.iter().filter(is_same).count() as u32;
-            let bytes = slots * self.spec.ftl.map_unit_bytes;
+            let slots = sources.iter().filter(is_same).map(|(_, at)| *at);
+            let bytes = self.codewords.of_units(slots);
             let from = self.ftl.parts(*at);
             debug_assert_eq!(from.plane, plane);
             let read = self.flash_op(OpKind::Read, Source::Merge, page, from, bytes);
