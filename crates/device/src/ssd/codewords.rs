@@ -9,6 +9,9 @@ pub(super) struct Codewords {
     codeword_bytes: u32,
     unit_bytes: u32,
     slots_per_page: u32,
+    /// What a read of the host's takes at least: a codeword, or the whole unit
+    /// where a read cache keeps units.
+    least_bytes: u32,
 }
 
 impl Codewords {
@@ -17,14 +20,19 @@ impl Codewords {
             codeword_bytes: spec.channel.codeword_bytes,
             unit_bytes: spec.ftl.map_unit_bytes,
             slots_per_page: spec.slots_per_page(),
+            least_bytes: match spec.read_cache {
+                None => spec.channel.codeword_bytes,
+                Some(_) => spec.channel.codeword_bytes.max(spec.ftl.map_unit_bytes),
+            },
         }
     }
 
     /// Bytes on the channel of `from..to` of the address space, which are of one
-    /// map unit, where nothing else is read with them.
+    /// map unit and that a read of the host's wants, where nothing else is read
+    /// with them.
     #[inline]
     pub(super) fn of_part(&self, from: u64, to: u64) -> u64 {
-        let mask = self.codeword_bytes as u64 - 1;
+        let mask = self.least_bytes as u64 - 1;
         ((to + mask) & !mask) - (from & !mask)
     }
 
@@ -77,6 +85,7 @@ mod tests {
             codeword_bytes,
             unit_bytes,
             slots_per_page: 16384 / unit_bytes,
+            least_bytes: codeword_bytes,
         }
     }
 

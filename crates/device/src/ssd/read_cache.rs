@@ -2,8 +2,8 @@
 //!
 //! What is being written is in DRAM anyway until it is programmed (see
 //! [`super::write`]); this keeps what came from the flash. A write or a discard
-//! of a map unit removes it. [`super::read_ahead`] brings in what a sequential
-//! reader will want next.
+//! of a map unit removes it. A drive that has such a cache reads whole units.
+//! [`super::read_ahead`] brings in what a sequential reader will want next.
 
 use super::Ssd;
 use super::ftl::Located;

@@ -121,3 +121,18 @@ fn collection_reads_whole_codewords() {
     let pages = stats.flash_reads + stats.flash_programs;
     assert!(bus_busy_ns(&drive) >= pages * 5120);
 }
+
+#[test]
+fn what_is_kept_in_dram_has_crossed_the_channel() {
+    let cache = "[read_cache]\nsize_kb = 64\npolicy = \"lru\"\n[write_cache]\nenabled = true";
+    let mut drive = drive(&[
+        ("codeword_bytes = 4096", "codeword_bytes = 1024"),
+        ("[write_cache]\nenabled = true", cache),
+    ]);
+    for sector in 0..8 {
+        ends(&mut drive, sector << 41, Op::Read, &[(sector, 1)]);
+    }
+    let stats = drive.stats(Nanos(1 << 50));
+    assert_eq!((stats.flash_reads, stats.read_cache_hits), (1, 7));
+    assert_eq!(bus_busy_ns(&drive), 290 + 5120);
+}
