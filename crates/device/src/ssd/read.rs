@@ -47,8 +47,7 @@ impl Ssd {
         }
         self.read_mapped(now_ns, index);
         if self.read_ahead.is_some() {
-            let (first, last) = self.slots_of(index);
-            self.read_ahead(now_ns, first, last);
+            self.read_ahead(now_ns, index);
         }
     }
 
@@ -63,7 +62,7 @@ impl Ssd {
         command.parts = fetches;
         command.waits.note(Wait::Map, fetches > 0);
         if fetches > 0 {
-            self.read_ahead(now_ns, first, last);
+            self.read_ahead(now_ns, index);
         }
         fetches > 0
     }

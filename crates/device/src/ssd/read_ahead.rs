@@ -6,16 +6,19 @@
 //! a time and up to whole pages. A read of what is on its way waits for that
 //! instead of asking the flash again. These reads queue with the host's own.
 
-use super::Ssd;
+use std::ops::Range;
+
 use super::ftl::Located;
 use super::mapping::MapWaiter;
 use super::op::{NONE, Op, OpKind, Source};
 use super::spec::{ReadCacheSpec, SsdSpec};
+use super::{Active, Ssd};
 
 /// A run of reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// The slot after its last one.
+    /// Where its last read ended, in bytes, and the slot after that.
+    next_byte: u64,
     next: u32,
     /// Where what was read ahead for it ends.
     ahead_to: u32,
@@ -75,17 +78,16 @@ impl ReadAhead {
         self.free = NONE;
     }
 
-    /// The host reads slots `first` to before `end`. Returns the range to be
-    /// read ahead now.
-    fn follow(&mut self, first: u32, end: u32) -> Option<(u32, u32)> {
+    /// The host reads these bytes, of which the last is in the slot before `end`.
+    /// Returns the range of slots to be read ahead now.
+    fn follow(&mut self, bytes: Range<u64>, end: u32) -> Option<(u32, u32)> {
         self.reads += 1;
         let (reads, distance) = (self.reads, self.distance);
-        // A read of part of a slot goes on where that slot is not used up.
-        let goes_on =
-            |s: &&mut Stream| s.reads > 0 && (s.next == first || s.next == first.wrapping_add(1));
+        let goes_on = |s: &&mut Stream| s.reads > 0 && s.next_byte == bytes.start;
         let Some(stream) = self.streams.iter_mut().find(goes_on) else {
             let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
             *oldest = Stream {
+                next_byte: bytes.end,
                 next: end,
                 ahead_to: end,
                 reads: 1,
@@ -93,7 +95,8 @@ impl ReadAhead {
             };
             return None;
         };
-        stream.next = stream.next.max(end);
+        stream.next_byte = bytes.end;
+        stream.next = end;
         stream.reads = stream.reads.saturating_add(1);
         stream.used = reads;
         let from = stream.ahead_to.max(stream.next);
@@ -137,14 +140,17 @@ impl ReadAhead {
 }
 
 impl Ssd {
-    /// The host reads slots `first` to `last`: what its stream wants next is
-    /// read ahead.
+    /// The host reads: what its stream wants next is read ahead.
     #[inline(never)]
-    pub(super) fn read_ahead(&mut self, now_ns: u64, first: u32, last: u32) {
+    pub(super) fn read_ahead(&mut self, now_ns: u64, command: u32) {
+        let (_, last) = self.slots_of(command);
+        let Active {
+            first_byte, bytes, ..
+        } = self.commands[command as usize];
         let Some(ahead) = &mut self.read_ahead else {
             return;
         };
-        let Some((from, to)) = ahead.follow(first, last + 1) else {
+        let Some((from, to)) = ahead.follow(first_byte..first_byte + bytes, last + 1) else {
             return;
         };
         let index = ahead.begin(from, to);
@@ -283,7 +289,7 @@ impl Ssd {
     }
 
     /// A command takes what it wants of slots that have just been read ahead.
-    fn count_used_ahead(&mut self, command: u32, slots: std::ops::Range<u32>) {
+    fn count_used_ahead(&mut self, command: u32, slots: Range<u32>) {
         let (first, last) = self.slots_of(command);
         let Some(cache) = &mut self.read_cache else {
             return;
@@ -369,6 +375,12 @@ mod tests {
         drive.advance(Nanos(1 << 40), &mut Vec::new());
         let reads = drive.stats(Nanos(1 << 40)).flash_reads;
         assert_eq!(reads, 2 + ahead);
+    }
+
+    #[test]
+    fn one_block_read_again_is_no_stream() {
+        let (_, counts) = read(&mut drive(32), &[100; 50], 1_000_000);
+        assert_eq!(counts, (0, 0));
     }
 
     #[test]
