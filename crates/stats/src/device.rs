@@ -11,7 +11,8 @@ pub struct DeviceStats {
     pub events: u64,
     /// One entry a channel.
     pub channels: Vec<ChannelStats>,
-    /// Reads whose die or channel was held by a write when they came.
+    /// Pages whose read by the host a program or an erase held up: their die was
+    /// at it between their coming and their start.
     pub reads_behind_writes: u64,
     /// Time those reads lost to it, in nanoseconds.
     pub reads_behind_writes_ns: u64,

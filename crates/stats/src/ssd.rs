@@ -17,7 +17,8 @@ pub struct CollectionStats {
     pub busy_ns: u64,
     /// The longest of these.
     pub longest_ns: u64,
-    /// Host reads whose die was at work for collection when they came.
+    /// Pages whose read by the host collection held up: their die was at work
+    /// for it between their coming and their start.
     pub reads_behind: u64,
     /// Time that those reads lost to it, in nanoseconds.
     pub reads_behind_ns: u64,

@@ -158,3 +158,36 @@ fn collection_makes_requests_wait() {
     assert!(writes.2[2] <= writes.1 && writes.1 <= writes.0);
     assert_eq!(writes.0, 60_000);
 }
+
+#[test]
+fn reads_behind_collection_are_those_that_it_held_up() {
+    let mut drive = drive(&[]);
+    let slots = drive.spec.logical_slots();
+    overwrite(&mut drive, 60_000, 1);
+    let (mut now, mut done) = (Nanos(1 << 60), Vec::<Completion>::new());
+    drive.advance(now, &mut done);
+    drive.reset_stats(now);
+    let (mut reads, mut outstanding) = (0, 0);
+    for n in 0..20_000u64 {
+        let op = [Op::Read, Op::Write][n as usize % 2];
+        let command = Command {
+            tag: n as u32,
+            queue: 0,
+            op,
+            sector: Sector((n / 2 * 7919 + n % 2 * 5000) % slots * 8),
+            sectors: 8,
+            fua: false,
+        };
+        drive.submit(now, command);
+        (reads, outstanding) = (reads + u64::from(op == Op::Read), outstanding + 1);
+        while outstanding >= 16 {
+            now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            outstanding -= done.drain(..).count();
+        }
+    }
+    drive.advance(Nanos(1 << 61), &mut done);
+    let stats = drive.stats(Nanos(1 << 61));
+    let held_up = stats.read_waits.waited_for(Wait::Collection);
+    assert!((reads / 10..reads).contains(&held_up), "{held_up}");
+    assert_eq!(stats.collection.reads_behind, held_up);
+}

@@ -57,7 +57,7 @@ fn collection(facts: &mut Facts<'_>) {
         ),
     );
     facts.longest("  one took, at most", |d| d.device.collection.longest_ns);
-    facts.count("reads that found their die collecting", |d| {
+    facts.count("pages whose read waited behind collection", |d| {
         d.device.collection.reads_behind
     });
     facts.quotient(

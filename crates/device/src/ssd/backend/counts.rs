@@ -23,8 +23,10 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// A read of the host's lost so much time to collection.
     #[inline]
     pub(super) fn waited_for_collection(&mut self, lost_ns: u64) {
+        self.behind_collection += (lost_ns > 0) as u64;
         self.behind_collection_ns += lost_ns;
         self.longest_behind_collection_ns = self.longest_behind_collection_ns.max(lost_ns);
     }

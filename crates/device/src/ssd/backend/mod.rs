@@ -146,10 +146,6 @@ impl Backend {
         let unit = &mut self.units[unit_index as usize];
         op.write_clock_ns = unit.writing.read(now_ns);
         op.collection_clock_ns = unit.collecting.read(now_ns);
-        if unit.phase != Phase::Idle {
-            let behind = unit.collecting.holds && op.source == Source::Host;
-            self.counts.behind_collection += behind as u64;
-        }
         let ready = op.ready;
         if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
             op.rank = Rank::Normal;
