@@ -68,8 +68,8 @@ pub struct DeviceStats {
     /// Map entries looked up in the map's cache, one for each map unit of a
     /// command; zero where the whole map is in DRAM.
     pub map_lookups: u64,
-    /// Those found there: not those whose page was on its way for a neighbour,
-    /// so that writing a drive once in order finds none and reads few pages.
+    /// Those found there, which waited for nothing: not those that were on their
+    /// way, for a neighbour or for the same command.
     pub map_hits: u64,
     /// Pages of the map read from flash.
     pub map_reads: u64,

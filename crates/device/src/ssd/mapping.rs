@@ -3,121 +3,32 @@
 //! A page of the map is read before the first use of any of its entries, and
 //! read, merged and programmed when a changed entry is pushed out. A discard
 //! changes entries, too; one that covers a whole page of the map leaves that page
-//! nowhere, which costs nothing. Where the pages are is in [`super::map_blocks`].
+//! nowhere, which costs nothing. Where the pages are is in [`super::map_blocks`],
+//! what is on its way from them in [`super::map_fetch`].
 
 use super::Ssd;
 use super::ftl::FlashPage;
 use super::map_blocks::Step;
-use super::op::{Op, OpKind, Source};
-use blklab_blk::Op as HostOp;
-
-/// Who waits for a page of the map.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum MapWaiter {
-    /// A read or a discard, by its command.
-    Command(u32),
-    /// A page to be programmed, by its record.
-    Record(u32),
-    /// Slots that are read ahead, by their fetch.
-    ReadAhead(u32),
-    /// Collection, which does not wait.
-    Nobody,
-}
-
-/// A page of the map on its way into DRAM.
-#[derive(Clone, Debug)]
-pub(super) struct MapRead {
-    page: u32,
-    waiters: Vec<MapWaiter>,
-}
+use super::map_fetch::MapWaiter;
+use super::op::{NONE, Op, OpKind, Source};
 
 impl Ssd {
-    /// Whether the map's entries for slots `first..=last` are in DRAM; those
-    /// that are not are fetched for `waiter`. Returns how many pages it has to
-    /// wait for.
-    pub(super) fn fetch_map(
+    /// Reads a page of the map where it is, and returns the operation.
+    pub(super) fn read_map_page(
         &mut self,
         now_ns: u64,
-        first: u32,
-        last: u32,
-        changed: bool,
-        waiter: MapWaiter,
+        page: u32,
+        source: Source,
+        owner: u32,
+        bytes: u32,
     ) -> u32 {
-        if self.cmt.is_none() {
-            return 0;
-        }
-        let mut fetches = 0;
-        let mut fetched = None;
-        for slot in first..=last {
-            let Some(cmt) = &mut self.cmt else { break };
-            let here = cmt.touch(slot);
-            let page = cmt.map_page(slot);
-            self.stats.map_lookups += 1;
-            self.stats.map_hits += here as u64;
-            if !here || changed {
-                let evicted = cmt.insert(slot, changed);
-                if let Some(evicted) = evicted {
-                    self.write_map_page(now_ns, evicted);
-                }
-            }
-            // One fetch brings all entries of a page that the command needs.
-            let is_missing = !here || self.is_fetching(page);
-            if is_missing && !self.map_needs_no_read(page) && fetched != Some(page) {
-                fetched = Some(page);
-                fetches += 1;
-                self.fetch_map_page(now_ns, page, waiter);
-            }
-        }
-        fetches
-    }
-
-    fn map_needs_no_read(&self, page: u32) -> bool {
-        let map = self.map_blocks.as_ref();
-        map.is_some_and(|map| map.needs_no_read(page))
-    }
-
-    fn is_fetching(&self, page: u32) -> bool {
-        self.map_reads
-            .iter()
-            .any(|read| read.page == page && !read.waiters.is_empty())
-    }
-
-    /// Reads a page of the map, or joins whoever does so already.
-    fn fetch_map_page(&mut self, now_ns: u64, page: u32, waiter: MapWaiter) {
-        let underway = self
-            .map_reads
-            .iter_mut()
-            .find(|read| read.page == page && !read.waiters.is_empty());
-        if let Some(read) = underway {
-            read.waiters.push(waiter);
-            return;
-        }
-        let free = self
-            .map_reads
-            .iter()
-            .position(|read| read.waiters.is_empty());
-        let index = free.unwrap_or_else(|| {
-            self.map_reads.push(MapRead {
-                page,
-                waiters: Vec::new(),
-            });
-            self.map_reads.len() - 1
+        let place = self.map_blocks.as_ref().and_then(|map| {
+            let place = map.place(page)?;
+            Some((map.plane_of(page), place))
         });
-        self.map_reads[index].page = page;
-        self.map_reads[index].waiters.push(waiter);
-        let codeword = self.spec.channel.codeword_bytes;
-        let line_bytes = self.spec.geometry.page_bytes / self.spec.ftl.entries_per_map_page
-            * self.spec.ftl.map_line_entries;
-        let bytes = line_bytes.next_multiple_of(codeword);
-        self.read_map_page(now_ns, page, Source::MapFetch, index as u32, bytes);
-    }
-
-    /// Reads a page of the map where it is.
-    fn read_map_page(&mut self, now_ns: u64, page: u32, source: Source, owner: u32, bytes: u32) {
-        let Some(map) = &self.map_blocks else { return };
-        let plane = map.plane_of(page);
-        if let Some(place) = map.place(page) {
-            self.map_op(now_ns, OpKind::Read, source, owner, (plane, place), bytes);
+        match place {
+            Some(place) => self.map_op(now_ns, OpKind::Read, source, owner, place, bytes),
+            None => NONE,
         }
     }
 
@@ -130,8 +41,10 @@ impl Ssd {
         owner: u32,
         (plane, place): (usize, u32),
         bytes: u32,
-    ) {
-        let Some(map) = &self.map_blocks else { return };
+    ) -> u32 {
+        let Some(map) = &self.map_blocks else {
+            return NONE;
+        };
         match kind {
             OpKind::Read => self.stats.map_reads += 1,
             OpKind::Program => self.stats.map_programs += 1,
@@ -139,44 +52,12 @@ impl Ssd {
         }
         let at = self.ftl.map_page(plane, place, map.blocks());
         let op = self.flash_op(kind, source, owner, at, bytes);
-        self.backend.enqueue(now_ns, op);
-    }
-
-    /// A page of the map has arrived: whoever needed it goes on.
-    pub(super) fn map_fetched(&mut self, now_ns: u64, index: u32) {
-        let mut waiters = std::mem::take(&mut self.map_reads[index as usize].waiters);
-        for waiter in waiters.drain(..) {
-            match waiter {
-                MapWaiter::Record(record) => self.rewrite_read_done(now_ns, record),
-                MapWaiter::Nobody => {}
-                MapWaiter::ReadAhead(fetch) => self.read_ahead_map_fetched(now_ns, fetch),
-                MapWaiter::Command(command) => {
-                    let active = &mut self.commands[command as usize];
-                    active.parts -= 1;
-                    if active.parts == 0 {
-                        self.go_on_mapped(now_ns, command);
-                    }
-                }
-            }
-        }
-        // Its room is used again, unless a waiter has fetched into its place.
-        if self.map_reads[index as usize].waiters.is_empty() {
-            self.map_reads[index as usize].waiters = waiters;
-        }
-    }
-
-    /// A command has all entries of the map that it waited for.
-    fn go_on_mapped(&mut self, now_ns: u64, command: u32) {
-        match self.commands[command as usize].op {
-            HostOp::Discard => self.finish(now_ns, command),
-            HostOp::WriteZeroes => self.start_write(now_ns, command),
-            _ => self.read_mapped(now_ns, command),
-        }
+        self.backend.enqueue(now_ns, op)
     }
 
     /// Writes a page of the map: first the entries that did not change are read,
     /// unless they are nowhere or still in DRAM.
-    fn write_map_page(&mut self, now_ns: u64, page: u32) {
+    pub(super) fn write_map_page(&mut self, now_ns: u64, page: u32) {
         let Some(map) = &mut self.map_blocks else {
             return;
         };

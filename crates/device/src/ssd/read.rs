@@ -6,7 +6,7 @@ use blklab_stats::Wait;
 use super::codewords::Together;
 use super::ftl::Located;
 use super::lanes::Lane;
-use super::mapping::MapWaiter;
+use super::map_fetch::MapWaiter;
 use super::op::{OpKind, Source, Waiting};
 use super::{Active, Ssd};
 

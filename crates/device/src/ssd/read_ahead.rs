@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::ftl::Located;
-use super::mapping::MapWaiter;
+use super::map_fetch::MapWaiter;
 use super::op::{NONE, Op, OpKind, Source};
 use super::spec::{ReadCacheSpec, SsdSpec};
 use super::{Active, Ssd};

@@ -5,7 +5,7 @@ use blklab_blk::Op as HostOp;
 use blklab_stats::Wait;
 
 use super::ftl::{Located, PageRecord, Stream};
-use super::mapping::MapWaiter;
+use super::map_fetch::MapWaiter;
 use super::op::{NONE, OpKind, Rank, Source};
 use super::spec::Allocation;
 use super::{Active, Ssd};

@@ -129,3 +129,80 @@ fn a_new_drive_has_no_map_to_read() {
     let now = run(&mut drive, (0..200).map(|n| (Op::Read, n * 97, 1)));
     assert_eq!(drive.stats(now).map_reads, 0);
 }
+
+/// Submits commands of (time, operation, slot, slots); when each ends, by its
+/// place among them.
+fn ends(drive: &mut Ssd, commands: &[(u64, Op, u64, u32)]) -> Vec<u64> {
+    let mut done = Vec::<Completion>::new();
+    for (tag, (at_ns, op, slot, slots)) in commands.iter().enumerate() {
+        drive.advance(Nanos(*at_ns), &mut done);
+        let command = Command {
+            tag: tag as u32,
+            queue: 0,
+            op: *op,
+            sector: Sector(slot * 8),
+            sectors: slots * 8,
+            fua: false,
+        };
+        drive.submit(Nanos(*at_ns), command);
+    }
+    drive.advance(Nanos(1 << 50), &mut done);
+    done.sort_by_key(|end| end.tag);
+    done.iter().map(|end| end.at.0).collect()
+}
+
+#[test]
+fn a_line_that_is_here_waits_for_no_other() {
+    // Slots 1 and 16 are on different channels, their lines in one page of the
+    // map. The second read comes while the line of slot 16 is on its way.
+    let alone = |commands: &[(u64, Op, u64, u32)]| {
+        let mut drive = drive_of_lines("filled", 16);
+        let ends = ends(&mut drive, commands);
+        (ends, drive.stats(Nanos(1 << 50)))
+    };
+    let first = (0, Op::Read, 0, 1);
+    let (without, _) = alone(&[first, (1_000_000, Op::Read, 1, 1)]);
+    let (with, stats) = alone(&[
+        first,
+        (995_000, Op::Read, 16, 1),
+        (1_000_000, Op::Read, 1, 1),
+    ]);
+    assert_eq!(with[2], without[1]);
+    assert_eq!(
+        (stats.map_reads, stats.map_hits, stats.map_lookups),
+        (2, 1, 3)
+    );
+}
+
+#[test]
+fn each_codeword_of_the_map_is_brought_by_whoever_wants_it_first() {
+    let spec = |codeword: &str| {
+        let cached = "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64\n\
+                      map_line_entries = 16";
+        small(&[
+            ("map_unit_bytes = 4096", cached),
+            ("codeword_bytes = 4096", codeword),
+        ])
+    };
+    let bus = |codeword, commands: &[(u64, Op, u64, u32)]| {
+        let mut drive = Ssd::new(spec(codeword), 1);
+        ends(&mut drive, commands);
+        let stats = drive.stats(Nanos(1 << 50));
+        let channels = stats.channels.iter();
+        let bus_ns: u64 = channels.map(|channel| channel.bus_busy_ns).sum();
+        (stats.map_reads, bus_ns)
+    };
+    const COMMAND: u64 = 290;
+    const KIB: u64 = 1280;
+    let three_lines = (0, Op::Discard, 8, 32);
+    let (small, whole) = ("codeword_bytes = 1024", "codeword_bytes = 4096");
+    assert_eq!(bus(small, &[three_lines]), (1, COMMAND + 3 * KIB));
+    assert_eq!(bus(whole, &[three_lines]), (1, COMMAND + 4 * KIB));
+    // The fourth line is wanted when the page is being read for the others.
+    let both = [three_lines, (5000, Op::Discard, 50, 4)];
+    assert_eq!(bus(small, &both), (2, 2 * COMMAND + 4 * KIB));
+    assert_eq!(bus(whole, &both), (1, COMMAND + 4 * KIB));
+    // Whoever wants what is on its way waits for it.
+    let same = [three_lines, (5000, Op::Discard, 40, 4)];
+    assert_eq!(bus(small, &same), (1, COMMAND + 3 * KIB));
+}
