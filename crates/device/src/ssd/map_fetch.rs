@@ -80,6 +80,7 @@ impl Ssd {
         changed: bool,
         waiter: MapWaiter,
     ) -> u32 {
+        let of_command = matches!(waiter, MapWaiter::Command(_) | MapWaiter::Record(_));
         let mut fetches = 0;
         for slot in first..=last {
             let Some(cmt) = &mut self.cmt else { break };
@@ -92,8 +93,10 @@ impl Ssd {
                 self.write_map_page(now_ns, evicted);
             }
             let is_missing = !here || self.map_reads.iter().any(|read| read.brings(line));
-            self.stats.map_lookups += 1;
-            self.stats.map_hits += !is_missing as u64;
+            if of_command {
+                self.stats.map_lookups += 1;
+                self.stats.map_hits += !is_missing as u64;
+            }
             if is_missing && !self.map_needs_no_read(page) {
                 fetches += self.fetch_line(now_ns, page, line, waiter) as u32;
             }

@@ -206,3 +206,29 @@ fn each_codeword_of_the_map_is_brought_by_whoever_wants_it_first() {
     let same = [three_lines, (5000, Op::Discard, 40, 4)];
     assert_eq!(bus(small, &same), (1, COMMAND + 3 * KIB));
 }
+
+#[test]
+fn look_ups_are_those_of_commands() {
+    let mut moved = drive_of_lines("filled", 16);
+    overwrite(&mut moved, 20_000, 3);
+    let stats = moved.stats(Nanos(1 << 50));
+    assert!(stats.collection.sectors_moved > 0);
+    assert_eq!(stats.map_lookups, 20_000);
+
+    let spec = small(&[
+        (
+            "map_unit_bytes = 4096",
+            "map_unit_bytes = 4096\nmap_cache_kb = 2\nmap_entry_bytes = 64",
+        ),
+        (
+            "[write_cache]\nenabled = true",
+            "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\nread_ahead_kb = 64\n\
+             read_ahead_streams = 2\n[write_cache]\nenabled = true",
+        ),
+    ]);
+    let mut ahead = Ssd::new(spec, 1);
+    let now = run(&mut ahead, (0..100).map(|slot| (Op::Read, slot, 1)));
+    let stats = ahead.stats(now);
+    assert!(stats.read_ahead_units > 0);
+    assert_eq!(stats.map_lookups, 100);
+}
