@@ -203,7 +203,7 @@ pub(crate) struct Ftl {
     pub(super) pages_per_program: u32,
     pub(super) slots_per_block: Divisor,
     pub(super) blocks_per_plane: Divisor,
-    /// Those of them that are not the SLC cache's alone.
+    /// The first of them, which are neither the SLC cache's alone nor the map's.
     data_blocks_per_plane: u32,
     pub(super) planes_per_package: u32,
     /// Planes that are filled in step.
@@ -835,6 +835,12 @@ impl Ftl {
     pub(crate) fn plane_blocks(&self, plane: u32) -> std::ops::Range<u32> {
         let first = plane * self.blocks_per_plane.get();
         first..first + self.blocks_per_plane.get()
+    }
+
+    /// How many of them, the first ones, are neither the SLC cache's alone nor the
+    /// map's.
+    pub(crate) fn data_blocks_per_plane(&self) -> u32 {
+        self.data_blocks_per_plane
     }
 
     /// A block will be emptied and erased.

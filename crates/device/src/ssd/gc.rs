@@ -92,7 +92,8 @@ pub(crate) fn choose_victim(
     let chosen = match gc.policy {
         GcPolicy::Greedy => least_valid(),
         GcPolicy::Choices(count) => {
-            let draws = (0..count).map(|_| blocks.start + rng.below(blocks.len() as u32));
+            let data_blocks = ftl.data_blocks_per_plane();
+            let draws = (0..count).map(|_| blocks.start + rng.below(data_blocks));
             // Where chance finds nothing worth collecting, look everywhere.
             draws
                 .filter(collectable)
@@ -122,4 +123,39 @@ fn cost_benefit(ftl: &Ftl, block: u32) -> u64 {
     let freed = ftl.slots_per_block() as u64 - valid;
     let age = (ftl.blocks.fills() - ftl.blocks.filled[block as usize]) as u64 + 1;
     ((freed * age) << 16) / (2 * valid).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::ssd::Ssd;
+    use crate::ssd::tests::{overwrite, small};
+
+    #[test]
+    fn lots_are_drawn_among_blocks_for_data() {
+        // Half of the blocks are the SLC cache's alone.
+        let cache = "[slc_cache]\nread_us = 20\nprogram_us = 100\nstatic_mb = 44\n\
+                     when_full = \"direct\"\n[write_cache]\nenabled = true";
+        let spec = small(&[
+            ("cell = \"slc\"", "cell = \"tlc\""),
+            ("pages_per_block = 64", "pages_per_block = 63"),
+            ("blocks_per_plane = 112", "blocks_per_plane = 256"),
+            ("[write_cache]\nenabled = true", cache),
+            ("policy = \"greedy\"", "policy = \"d_choices\"\nchoices = 1"),
+        ]);
+        let mut drive = Ssd::new(spec, 1);
+        overwrite(&mut drive, 60_000, 1);
+        let (gc, mut rng) = (drive.spec.gc, Rng::new(1));
+        let most = drive.ftl.slots_per_block();
+        let mut chosen = BTreeMap::<u32, u32>::new();
+        for _ in 0..4000 {
+            let block = choose_victim(&drive.ftl, 0, most, &gc, &mut rng).expect("full blocks");
+            *chosen.entry(block).or_default() += 1;
+        }
+        // One of them alone, drawn by lot: where that is not full, the emptiest.
+        let most_often = chosen.values().max().copied();
+        assert!(most_often < Some(400), "{most_often:?}");
+    }
 }
