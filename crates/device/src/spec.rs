@@ -125,14 +125,6 @@ impl DriveSpec {
         }
     }
 
-    /// Channels inside, where the drive has any.
-    pub fn channels(&self) -> Option<u32> {
-        match &self.model {
-            Model::Null(_) | Model::Hdd(_) => None,
-            Model::Ssd(spec) => Some(spec.geometry.channels),
-        }
-    }
-
     /// A drive as described; `seed` decides whatever is left to chance inside.
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         match &self.model {
@@ -252,6 +244,34 @@ mod tests {
         let error = error_of("start_blocks = 12", "choices = 8\nstart_blocks = 12");
         assert_eq!(error.key, "gc.choices");
         assert!(error.problem.contains("d_choices"));
+    }
+
+    #[test]
+    fn a_key_of_multi_plane_commands_is_refused_where_there_are_none() {
+        let text = registry::text("mx100-256").expect("listed");
+        let alone = [
+            ("planes_per_die = 2", "planes_per_die = 1"),
+            ("interleave = \"die\"", "interleave = \"plane\""),
+        ];
+        let keys = [
+            ("erase_us =", "multi_plane_reach = 4"),
+            ("rate_mt_s =", "plane_command_ns = 100"),
+        ];
+        for (before, key) in keys {
+            let text = text.replacen(before, &format!("{key}\n{before}"), 1);
+            DriveSpec::parse("my.toml", &text).expect("it has an effect");
+            for (from, to) in alone {
+                assert!(text.contains(from), "{from}");
+                let text = text.replacen(from, to, 1).replacen(
+                    "blocks_per_plane = 1048",
+                    "blocks_per_plane = 2096",
+                    1,
+                );
+                let error = DriveSpec::parse("my.toml", &text).expect_err(to);
+                assert!(key.starts_with(error.key.rsplit('.').next().expect("one")));
+                assert!(error.problem.contains("several planes"), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Keys of an SSD that do something only together with others.
 
-use super::{Arbitration, GcPolicy, InitialState, MultiPlane, Scheduling, SsdSpec};
+use super::{Arbitration, GcPolicy, InitialState, Interleave, MultiPlane, Scheduling, SsdSpec};
 use crate::effect::Needs;
 use crate::ssd::hybrid::spec::Mapping;
 
@@ -17,7 +17,8 @@ const fn needs(
     }
 }
 
-const MULTI_PLANE: &str = "flash.multi_plane = \"same_page\" or \"any\"";
+const MULTI_PLANE: &str = "several planes a die, flash.multi_plane = \"same_page\" or \"any\" and \
+     flash.interleave = \"die\" or \"package\"";
 const MAP_CACHE: &str = "ftl.map_cache_kb above 0";
 
 /// Every key that some drive has no use for.
@@ -104,8 +105,11 @@ fn suspends(spec: &SsdSpec) -> bool {
     spec.flash.program_suspend_ns.is_some() || spec.flash.erase_suspend_ns.is_some()
 }
 
+/// Whether planes of a die can work together.
 fn works_on_planes(spec: &SsdSpec) -> bool {
     spec.flash.multi_plane != MultiPlane::None
+        && spec.geometry.planes_per_die > 1
+        && spec.flash.interleave != Interleave::Plane
 }
 
 fn caches_its_map(spec: &SsdSpec) -> bool {
