@@ -38,22 +38,22 @@ impl Dirty {
         before.chain(after).map(|(&start, &end)| Run { start, end })
     }
 
+    /// The last run that starts before a sector.
+    fn last_before(&self, sector: u64) -> Option<Run> {
+        let (&start, &end) = self.runs.range(..sector).next_back()?;
+        Some(Run { start, end })
+    }
+
     /// Adds a run and joins it with those that it touches.
     pub(crate) fn add(&mut self, run: Run) {
         let mut joined = run;
-        let touching: Vec<u64> = self
-            .runs
-            .range(..=run.end)
-            .rev()
-            .take_while(|(_, end)| **end >= run.start)
-            .map(|(start, _)| *start)
-            .collect();
-        for start in touching {
-            if let Some(end) = self.runs.remove(&start) {
-                self.sectors -= end - start;
-                joined.start = joined.start.min(start);
-                joined.end = joined.end.max(end);
-            }
+        while let Some(touching) = self.last_before(run.end + 1)
+            && touching.end >= run.start
+        {
+            self.runs.remove(&touching.start);
+            self.sectors -= touching.end - touching.start;
+            joined.start = joined.start.min(touching.start);
+            joined.end = joined.end.max(touching.end);
         }
         self.sectors += joined.end - joined.start;
         self.runs.insert(joined.start, joined.end);
@@ -61,14 +61,9 @@ impl Dirty {
 
     /// Takes a run out, wherever it is within the others.
     pub(crate) fn remove(&mut self, run: Run) {
-        let overlapping: Vec<Run> = self
-            .runs
-            .range(..run.end)
-            .rev()
-            .take_while(|(_, end)| **end > run.start)
-            .map(|(&start, &end)| Run { start, end })
-            .collect();
-        for found in overlapping {
+        while let Some(found) = self.last_before(run.end)
+            && found.end > run.start
+        {
             self.runs.remove(&found.start);
             self.sectors -= found.end - found.start;
             for rest in [

@@ -111,13 +111,21 @@ impl Lru {
         self.free = index;
     }
 
-    /// All keys, the last one used first.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = u32> + use<'_> {
-        let known = |index: u32| (index != NONE).then_some(index);
-        std::iter::successors(known(self.newest), move |index| {
-            known(self.entries[*index as usize].older)
-        })
-        .map(|index| self.key(index))
+    /// Forgets the keys that `goes` says.
+    pub(crate) fn remove_if(&mut self, goes: impl Fn(u32) -> bool) {
+        let mut index = self.newest;
+        while index != NONE {
+            let Entry { key, older, .. } = self.entries[index as usize];
+            if goes(key) {
+                self.remove(key);
+            }
+            index = older;
+        }
+    }
+
+    /// At least as many as there are keys: all that there were at once.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     fn unlink(&mut self, index: u32) {

@@ -74,13 +74,12 @@ impl ReadCache {
 
     /// Removes slots from `start` up to `end`.
     pub(crate) fn remove_range(&mut self, start: u32, end: u64) {
-        let range = start as u64..end;
-        let gone: Vec<u32> = self
-            .slots
-            .keys()
-            .filter(|slot| range.contains(&(*slot as u64)))
-            .collect();
-        gone.into_iter().for_each(|slot| self.remove(slot));
+        if end - start as u64 <= self.slots.len() as u64 {
+            (start as u64..end).for_each(|slot| self.remove(slot as u32));
+        } else {
+            self.slots
+                .remove_if(|slot| (start as u64..end).contains(&(slot as u64)));
+        }
     }
 }
 
@@ -213,6 +212,19 @@ mod tests {
             one(&mut drive, now, Op::Read, 3, 1);
             assert_eq!(drive.stats(*now).read_cache_hits, reads, "{op:?}");
             one(&mut drive, now, Op::Write, 3, 1);
+        }
+    }
+
+    #[test]
+    fn a_range_is_removed_however_long_it_is() {
+        let spec = drive("lru").spec;
+        let cache = spec.read_cache.expect("it has one");
+        for (start, end, left) in [(4, 7, 5), (4, 20_000, 4), (0, 20_000, 0), (8, 9, 8)] {
+            let mut cache = ReadCache::new(&cache, 4096);
+            (0..8).for_each(|slot| cache.insert(slot, false));
+            cache.remove_range(start, end);
+            let is_left = |slot: &u32| cache.has(*slot);
+            assert_eq!((0..8).filter(is_left).count(), left);
         }
     }
 

@@ -234,21 +234,35 @@ impl Ssd {
             // All pages that a slot can be in are programmed one after the other.
             return;
         }
+        let page = self.ftl.record(record);
+        if self
+            .ftl
+            .same_page(at, self.ftl.page_start(page.block, page.page))
+        {
+            return;
+        }
         let Some(leader) = self.ftl.record_of(at) else {
             return;
         };
         // What the leader itself follows, this page has to follow too: pages
         // that waited for each other would do so for ever.
-        let mut leaders: Vec<u32> = self.leaders_of(leader).collect();
-        if self.own_reads(leader) > 0 {
-            leaders.push(leader);
-        }
-        for leader in leaders {
-            let pair = (leader, record);
-            if leader != record && !self.followers.contains(&pair) {
-                self.followers.push(pair);
-                self.ftl.record_mut(record).reads += 1;
+        for place in 0..self.followers.len() {
+            let (leads, follows) = self.followers[place];
+            if follows == leader {
+                self.begin_to_follow(leads, record);
             }
+        }
+        if self.own_reads(leader) > 0 {
+            self.begin_to_follow(leader, record);
+        }
+    }
+
+    /// A page waits for the reads of another, if it does not yet.
+    fn begin_to_follow(&mut self, leader: u32, record: u32) {
+        let pair = (leader, record);
+        if leader != record && !self.followers.contains(&pair) {
+            self.followers.push(pair);
+            self.ftl.record_mut(record).reads += 1;
         }
     }
 
@@ -256,6 +270,12 @@ impl Ssd {
     fn leaders_of(&self, record: u32) -> impl Iterator<Item = u32> {
         let of = move |pair: &&(u32, u32)| pair.1 == record;
         self.followers.iter().filter(of).map(|pair| pair.0)
+    }
+
+    /// One of them that is still being filled.
+    fn open_leader_of(&self, record: u32) -> Option<u32> {
+        let mut leaders = self.leaders_of(record);
+        leaders.find(|leader| !self.ftl.record(*leader).closed)
     }
 
     /// Reads that a page waits for without those of pages that it follows.
@@ -328,11 +348,8 @@ impl Ssd {
     /// Closes the pages that a page follows: reads that they began later would
     /// be behind its program, which waits for them.
     fn close_leaders(&mut self, now_ns: u64, record: u32) {
-        let leaders: Vec<u32> = self.leaders_of(record).collect();
-        for leader in leaders {
-            if !self.ftl.record(leader).closed {
-                self.program(now_ns, leader);
-            }
+        while let Some(leader) = self.open_leader_of(record) {
+            self.program(now_ns, leader);
         }
     }
 
