@@ -7,9 +7,11 @@
 //!
 //! *Dynamic* wear levelling writes to the least worn free block. *Static* wear
 //! levelling moves data that nobody overwrites out of the least worn blocks,
-//! into the most worn free ones, so that all blocks take part (Chang, Hsieh and
-//! Kuo, "Endurance enhancement of flash-memory storage systems: an efficient
-//! static wear leveling design", DAC 2007).
+//! into the most worn free ones, so that all blocks take part. That worn blocks
+//! come to rest under cold data is an idea of the dual-pool algorithm (Chang, "On
+//! efficient wear leveling for large-scale flash-memory storage systems", SAC
+//! 2007); there are no pools here, only the difference of erase counts that starts
+//! a move.
 
 use super::ftl::{Ftl, Stream};
 use super::op::NONE;

@@ -115,9 +115,12 @@ pub(crate) fn choose_victim(
     pays(&chosen).then_some(chosen)
 }
 
-/// Benefit over cost, (1 - u) * age / 2u, as Rosenblum and Ousterhout's log
-/// structured file system weighs segments (SOSP 1991, section 3.6), in
-/// fixed point.
+/// Benefit over cost, (1 - u) * age / 2u, as a file system on flash weighs
+/// segments (Kawaguchi, Nishioka and Motoda, "A flash-memory based file system",
+/// USENIX 1995), in fixed point. The log structured file system before it divides
+/// by 1 + u (Rosenblum and Ousterhout, SOSP 1991, section 3.6). Both take the age
+/// of the data, since it was changed; this takes that of the block, in blocks
+/// filled since it was full. So data that is moved counts as young again.
 fn cost_benefit(ftl: &Ftl, block: u32) -> u64 {
     let valid = ftl.blocks.valid[block as usize] as u64;
     let freed = ftl.slots_per_block() as u64 - valid;
