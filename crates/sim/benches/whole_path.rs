@@ -21,6 +21,8 @@ const OF_SCHEDULER: u64 = 200_000;
 /// Requests of the longest runs: writes fill memory with the map, and after two
 /// thirds of them the drive.
 const LONGEST: u64 = 100_000_000;
+/// Requests of the longest run of a drive that collects from the start.
+const LONGEST_FULL: u64 = 10_000_000;
 const RUNS: usize = 5;
 /// Runs of each scheduler in a sweep: enough that the one which ends last does
 /// not matter.
@@ -189,7 +191,9 @@ fn main() {
         }
     }
     if is_wanted("long") {
-        ["randread", "randwrite"].into_iter().for_each(grow);
+        grow("mqsim-ideal", "randread", LONGEST);
+        grow("mqsim-ideal", "randwrite", LONGEST);
+        grow("enterprise-tlc", "randwrite", LONGEST_FULL);
     }
     if is_wanted("sweep") {
         sweep();
@@ -197,13 +201,14 @@ fn main() {
 }
 
 /// Longer and longer runs; the cost beside that of the shortest, of a request
-/// and of an event in the drive, which has more to do once it is full.
-fn grow(rw: &'static str) {
+/// and of an event in the drive, which has more to do once it is full. A drive
+/// that begins in its steady state has as much to do from the start.
+fn grow(drive: &'static str, rw: &'static str, longest: u64) {
     let mut shortest = None;
     let mut requests = 100_000;
-    while requests <= LONGEST {
+    while requests <= longest {
         let work = Work {
-            drive: "mqsim-ideal",
+            drive,
             rw,
             block: "4k",
             requests,
