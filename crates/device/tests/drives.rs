@@ -3,7 +3,7 @@
 mod harness;
 
 use blklab_blk::Nanos;
-use blklab_device::{DriveSpec, registry};
+use blklab_device::{Device, DriveSpec, registry};
 use harness::{Outcome, Work, closed_loop};
 
 fn run(drive: &str, depth: u32, read_percent: u64, bytes: u64, sequential: bool) -> Outcome {
@@ -155,25 +155,31 @@ const RANDOM_WRITES: Work = Work {
 /// IOPS and write amplification of so many random writes.
 fn random_writes(text: &str, requests: u64) -> (f64, f64) {
     let spec = DriveSpec::parse("drive.toml", text).unwrap_or_else(|error| panic!("{error}"));
-    let mut device = spec.build(1);
+    write_at_random(spec.build(1).as_mut(), requests)
+}
+
+fn write_at_random(device: &mut dyn Device, requests: u64) -> (f64, f64) {
     let work = Work {
         requests,
         ..RANDOM_WRITES
     };
-    let iops = closed_loop(device.as_mut(), &work).iops;
+    let iops = closed_loop(device, &work).iops;
     let amplification = device.stats(Nanos::ZERO).write_amplification();
     (iops, amplification.expect("it has programmed pages"))
+}
+
+/// A quarter of that drive, for a quarter of the time.
+fn enterprise_quarter() -> String {
+    let text = registry::text("enterprise-tlc").expect("listed");
+    text.replace("channels = 16", "channels = 4")
+        .replace("3840755982336", "960188995584")
 }
 
 /// A drive in the steady state is there from its first write on: a run of a
 /// second and one of half a minute tell the same of it.
 #[test]
 fn an_aged_drive_starts_at_its_working_point() {
-    // A quarter of the drive, for a quarter of the time.
-    let text = registry::text("enterprise-tlc").expect("listed");
-    let text = text
-        .replace("channels = 16", "channels = 4")
-        .replace("3840755982336", "960188995584");
+    let text = enterprise_quarter();
     let ((short, short_waf), (long, long_waf)) = (
         random_writes(&text, 40_000),
         random_writes(&text, 1_200_000),
@@ -181,6 +187,21 @@ fn an_aged_drive_starts_at_its_working_point() {
     println!("{short:.0} and {long:.0} writes, WAF {short_waf:.3} and {long_waf:.3}");
     assert!((0.9..1.1).contains(&(short / long)));
     assert!((0.95..1.05).contains(&(short_waf / long_waf)));
+}
+
+/// What collection had gained of the blocks that it was emptying is not lost with
+/// the power: the host does not wait until all planes have gained as much anew.
+#[test]
+fn a_loss_of_power_does_not_set_collection_back() {
+    let text = enterprise_quarter();
+    let spec = DriveSpec::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let mut device = spec.build(1);
+    let (_, before) = write_at_random(device.as_mut(), 20_000);
+    let mut device = spec.build(1);
+    device.power_loss(Nanos::ZERO);
+    let (_, after) = write_at_random(device.as_mut(), 20_000);
+    println!("WAF {before:.3}, after a loss of power {after:.3}");
+    assert!((0.9..1.1).contains(&(after / before)));
 }
 
 /// With hardly any spare room a drive writes slowly, not by fits and starts.

@@ -12,6 +12,7 @@ use blklab_blk::{Nanos, Op};
 use super::Ssd;
 use super::allocate::Turn;
 use super::epochs::Epochs;
+use super::ftl::Stream;
 use super::gc::Job;
 use super::hybrid::Merging;
 use super::hybrid::spec::Mapping;
@@ -37,14 +38,7 @@ impl Ssd {
             self.stats.power_loss_acknowledged_sectors += answered.count() as u64 * sectors;
             self.stats.power_loss_sectors += lost.len() as u64 * sectors;
         }
-        for plane in 0..self.jobs.len() {
-            let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
-            if job.is_running() {
-                self.ftl.leave_destination(job.to);
-                self.ftl.owe(plane as u32, 0);
-                self.ftl.end_collection(plane as u32, job.victim);
-            }
-        }
+        let jobs = self.drop_collections();
         if self.ftl.hybrid.is_some() {
             self.ftl.abandon_merges();
             self.merging.iter_mut().for_each(Merging::power_off);
@@ -57,6 +51,9 @@ impl Ssd {
             map.power_off(&spoiled);
         }
         self.forget_commands();
+        for (plane, job) in jobs {
+            self.find_collection(now.0, plane, &job);
+        }
         let ready_ns = now.0 + self.recovery_ns(open_pages);
         self.controller_ns = ready_ns;
         self.dram_ns = ready_ns;
@@ -65,6 +62,39 @@ impl Ssd {
         self.fold_timer = false;
         self.fold_later(ready_ns);
         Nanos(ready_ns)
+    }
+
+    /// Ends all collections where they are; returns them with their planes.
+    fn drop_collections(&mut self) -> Vec<(u32, Job)> {
+        let mut running = Vec::new();
+        for plane in 0..self.jobs.len() {
+            let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
+            if job.is_running() {
+                self.ftl.leave_destination(job.to);
+                self.ftl.owe(plane as u32, 0);
+                self.ftl.end_collection(plane as u32, job.victim);
+                running.push((plane as u32, job));
+            }
+        }
+        running
+    }
+
+    /// A collection that the drive was at goes on when a plane is written, as one
+    /// of an aged drive: what it has gained of its block is not lost. Others are
+    /// chosen anew.
+    fn find_collection(&mut self, now_ns: u64, plane: u32, job: &Job) {
+        let is_usual = job.stream == Stream::Collection && job.to == plane && !job.slc;
+        let valid = u32::from(self.ftl.blocks.valid[job.victim as usize]);
+        if is_usual
+            && valid > 0
+            && self.ftl.is_written(job.victim)
+            && self.ftl.destination(plane) == Some(plane)
+            && valid <= self.ftl.most_to_move(plane, plane)
+        {
+            self.take_up_job(now_ns, plane, job.victim, (plane, Stream::Collection));
+            let found = &mut self.jobs[plane as usize];
+            (found.valid, found.at_rest) = (job.valid.max(valid), true);
+        }
     }
 
     /// Slots whose data in DRAM nobody was promised: those of writes under way,
