@@ -149,17 +149,17 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
     let members = spec
         .filter(|s| s.group_reporting)
         .map_or(1, |s| s.processes);
+    let error = i32::try_from(entry.count("error")?).unwrap_or(i32::MAX);
     let process = ProcessResults {
         job: name.clone(),
         process: index as u32,
-        bytes: read
-            .bytes
-            .saturating_add(write.bytes)
-            .saturating_add(trim.bytes),
         runtime_ns,
         weight: due_weight(job, &name),
         finished: spec.is_some_and(|s| finished(s, runtime_ns)),
-    };
+        failed: error != 0,
+        ..ProcessResults::default()
+    }
+    .with_io([&read, &write, &trim]);
     Ok(JobResults {
         description: entry.text("desc"),
         group_id: u32::try_from(entry.count("groupid")?).unwrap_or(u32::MAX),
@@ -183,7 +183,7 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         depth: depths(entry, ios)?,
         submit: batches(entry, "iodepth_submit", ios)?,
         complete: batches(entry, "iodepth_complete", ios)?,
-        error: i32::try_from(entry.count("error")?).unwrap_or(i32::MAX),
+        error,
         total_errors: entry.count("total_err")?,
         iodepth: spec.map_or(1, |s| s.io_depth),
         percentiles: spec.map(|s| s.percentiles.clone()).unwrap_or_default(),

@@ -10,6 +10,7 @@ use crate::cpu_time::{CpuTimeline, timelines};
 use crate::failed::{self, FailedIo};
 use crate::pairs::Pairs;
 use crate::processes::{self, ProcessFigures};
+use crate::starved;
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
 
@@ -202,7 +203,7 @@ impl Metric {
 
     /// Zero for what is not of a direction.
     fn of(self, dir: &DirResults) -> f64 {
-        let latency = latency_of(dir);
+        let latency = dir.latency();
         match self {
             Metric::Bandwidth => dir.bandwidth(),
             Metric::Iops => dir.iops(),
@@ -213,16 +214,6 @@ impl Metric {
             Metric::Max => latency.summary().max_ns as f64,
             Metric::Jain | Metric::Duration => 0.0,
         }
-    }
-}
-
-/// A job's latency is what it waited in all: schedulers differ in how long
-/// submission blocks for a tag too. Worlds that know only the completion
-/// latency are taken by that.
-fn latency_of(dir: &DirResults) -> &Histogram {
-    match dir.lat_ns.is_empty() {
-        true => &dir.clat_ns,
-        false => &dir.lat_ns,
     }
 }
 
@@ -326,7 +317,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         .map(|group_id| section(schedulers, group_id, &pairs))
         .collect();
     let failed = failed::failed(schedulers);
-    let no_verdict = failed::sentence(&failed);
+    let no_verdict = failed::sentence(&failed).or_else(|| failed::cut_short(schedulers));
     if let Some(sentence) = &no_verdict {
         let verdicts = sections.iter_mut().map(|section| &mut section.verdict);
         verdicts.for_each(|verdict| verdict.sentence = sentence.clone());
@@ -377,6 +368,7 @@ fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
         }
     }
     notes.extend(unlike_times(schedulers));
+    notes.extend(schedulers.iter().filter_map(starved::note));
     notes
 }
 
@@ -543,7 +535,7 @@ fn curve(runs: &[DirResults]) -> Vec<CurvePoint> {
     /// Points from one nine to the next.
     const STEPS: u32 = 24;
     let mut all = Histogram::new();
-    runs.iter().for_each(|dir| all.merge(latency_of(dir)));
+    runs.iter().for_each(|dir| all.merge(dir.latency()));
     if all.is_empty() {
         return Vec::new();
     }

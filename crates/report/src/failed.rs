@@ -56,11 +56,28 @@ pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
     ))
 }
 
+/// What there is to say in place of a verdict where a loss of power ended jobs:
+/// who was a little later at its first failed I/O has done more by then.
+pub(crate) fn cut_short(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let is_cut = |run: &Results| {
+        let lost_power = run.disks.iter().any(|disk| disk.power_loss.is_some());
+        let mut processes = run.jobs.iter().flat_map(|job| &job.processes);
+        lost_power && processes.any(|process| process.failed)
+    };
+    let any = schedulers.iter().flat_map(|s| &s.runs).any(is_cut);
+    any.then(|| {
+        "No verdict: the loss of power ended jobs at their first failed I/O; with \
+         continue_on_error=all they go on."
+            .to_string()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::comparison::compare;
     use crate::sample_run::three_schedulers;
     use crate::text;
+    use blklab_stats::{PowerLoss, ProcessResults};
 
     #[test]
     fn who_failed_does_not_win() {
@@ -71,6 +88,23 @@ mod tests {
         let comparison = compare(&schedulers);
         let said = "No verdict: I/O failed under mq-deadline (7 in all, the first: Operation not supported).";
         assert_eq!(comparison.headline, said);
+        assert!(!text::render(&comparison).contains("wins"));
+    }
+
+    #[test]
+    fn nobody_wins_up_to_a_loss_of_power() {
+        let mut schedulers = three_schedulers(2);
+        let run = &mut schedulers[1].runs[1];
+        run.disks[0].power_loss = Some(PowerLoss::default());
+        run.jobs[0].processes = vec![ProcessResults::default()];
+        assert!(compare(&schedulers).headline.contains("wins"));
+        schedulers[1].runs[1].jobs[0].processes[0].failed = true;
+        let comparison = compare(&schedulers);
+        assert!(
+            comparison
+                .headline
+                .starts_with("No verdict: the loss of power")
+        );
         assert!(!text::render(&comparison).contains("wins"));
     }
 }

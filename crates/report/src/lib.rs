@@ -23,6 +23,7 @@ mod quantity;
 mod real_fio;
 #[cfg(test)]
 mod sample_run;
+mod starved;
 pub mod text;
 mod verdict;
 mod why;

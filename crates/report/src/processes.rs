@@ -189,6 +189,7 @@ mod tests {
                 },
                 weight: Some(weight),
                 finished,
+                ..ProcessResults::default()
             };
             run.jobs[0].processes = vec![
                 process("light", 10, 1.0, false),

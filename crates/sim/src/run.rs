@@ -605,15 +605,18 @@ impl Sim {
             }
             let together = process.spec.group_reporting;
             let (number, finished) = (process.id as u32, process.finished);
+            let failed = process.has_failed();
             let mut job = process.recorder.into_results(number);
-            job.processes = vec![ProcessResults {
+            let own = ProcessResults {
                 job: job.name.clone(),
                 process: number,
-                bytes: job.read.bytes + job.write.bytes + job.trim.bytes,
                 runtime_ns: job.runtime_ns,
                 weight,
                 finished,
-            }];
+                failed,
+                ..ProcessResults::default()
+            };
+            job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
             add_to_group(&mut groups, &job);
             match jobs.last_mut() {
                 Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),

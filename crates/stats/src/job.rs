@@ -114,9 +114,33 @@ pub struct ProcessResults {
     /// It came to the end of its work, where others are stopped by `runtime`
     /// or `exitall`.
     pub finished: bool,
+    /// An error ended it before its time.
+    pub failed: bool,
+    /// How many I/Os it did.
+    pub ios: u64,
+    /// Mean latency of its I/O in nanoseconds.
+    pub latency_mean_ns: f64,
+    /// Longest latency of its I/O in nanoseconds.
+    pub latency_max_ns: u64,
 }
 
 impl ProcessResults {
+    /// With what its reads, writes and trims moved, and how long they took.
+    pub fn with_io(self, directions: [&DirResults; 3]) -> ProcessResults {
+        let mut latency = Histogram::new();
+        for dir in directions {
+            latency.merge(dir.latency());
+        }
+        let bytes = directions.map(|dir| dir.bytes);
+        ProcessResults {
+            bytes: bytes.into_iter().fold(0, u64::saturating_add),
+            ios: latency.count(),
+            latency_mean_ns: latency.summary().mean_ns,
+            latency_max_ns: latency.summary().max_ns,
+            ..self
+        }
+    }
+
     /// Mean bandwidth in bytes a second.
     pub fn bandwidth(&self) -> f64 {
         rate(self.bytes, self.runtime_ns)
@@ -161,6 +185,16 @@ impl DirResults {
     /// Mean bandwidth in bytes a second.
     pub fn bandwidth(&self) -> f64 {
         rate(self.bytes, self.runtime_ns)
+    }
+
+    /// What its I/O waited in all: schedulers differ in how long submission blocks
+    /// for a tag too. Worlds that know only the completion latency are taken by
+    /// that.
+    pub fn latency(&self) -> &Histogram {
+        match self.lat_ns.is_empty() {
+            true => &self.clat_ns,
+            false => &self.lat_ns,
+        }
     }
 
     /// Mean IOPS.
