@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut String, timelines: &[CpuTimeline]) -> fmt::Result 
         writeln!(
             out,
             "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
-             fill=\"var(--s{part})\"/></svg>{name}</li>"
+             fill=\"var(--cpu{part})\"/></svg>{name}</li>"
         )?;
     }
     writeln!(out, "</ul>\n<div class=\"few\">")?;
@@ -85,7 +85,7 @@ fn chart(
             writeln!(
                 out,
                 "<rect x=\"{from:.1}\" y=\"{floor:.1}\" width=\"{:.1}\" height=\"{height:.1}\" \
-                 fill=\"var(--s{part})\"/>",
+                 fill=\"var(--cpu{part})\"/>",
                 (to - from).max(0.0)
             )?;
         }

@@ -134,8 +134,8 @@
       g.fillStyle = fill;
       g.fill();
     };
-    area((d) => d[1] + d[2], css("--s5"));
-    area((d) => d[2], css("--s3"));
+    area((d) => d[1] + d[2], css("--deep0"));
+    area((d) => d[2], css("--deep1"));
     g.restore();
   }
 

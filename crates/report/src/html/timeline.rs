@@ -11,7 +11,8 @@ use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
 /// What a stretch of time is drawn as: name and colour. The place in this list
-/// is the kind that the data names.
+/// is the kind that the data names. A colour has one meaning on a page: what a
+/// disk does is never beside what flash does.
 const KINDS: [(&str, &str); 14] = [
     ("command", "var(--s0)"),
     ("data in", "var(--s5)"),
@@ -20,13 +21,18 @@ const KINDS: [(&str, &str); 14] = [
     ("program", "var(--s2)"),
     ("erase", "var(--s7)"),
     ("seek", "var(--s2)"),
-    ("rotation", "var(--s0)"),
+    ("rotation", "var(--s7)"),
     ("transfer", "var(--s1)"),
     ("garbage collection", "var(--s4)"),
     ("map", "var(--s3)"),
-    ("program on a CPU", "var(--s5)"),
-    ("kernel", "var(--s1)"),
-    ("interrupt", "var(--s4)"),
+    ("program on a CPU", "var(--cpu0)"),
+    ("kernel", "var(--cpu1)"),
+    ("interrupt", "var(--cpu2)"),
+];
+/// The areas above: requests that wait in the queue, and those in the drive.
+const DEPTHS: [(&str, &str); 2] = [
+    ("requests queued", "var(--deep0)"),
+    ("requests in the drive", "var(--deep1)"),
 ];
 const COLLECTION: usize = 9;
 const MAP: usize = 10;
@@ -106,7 +112,7 @@ fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> St
     )
 }
 
-/// The kinds that are seen anywhere.
+/// The areas, and the kinds that are seen anywhere.
 fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
     let mut seen = [false; KINDS.len()];
     for kinds in drawn.iter().filter_map(|(_, data)| data["kind"].as_array()) {
@@ -115,7 +121,8 @@ fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
         }
     }
     writeln!(out, "<ul class=\"legend\">")?;
-    for ((name, colour), _) in KINDS.iter().zip(seen).filter(|(_, seen)| *seen) {
+    let seen = KINDS.iter().zip(seen).filter(|(_, seen)| *seen);
+    for (name, colour) in DEPTHS.iter().chain(seen.map(|(kind, _)| kind)) {
         writeln!(
             out,
             "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
@@ -125,72 +132,92 @@ fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
     writeln!(out, "</ul>")
 }
 
+/// A stretch of time in which a part did something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    start_ns: u64,
+    end_ns: u64,
+    row: usize,
+    kind: usize,
+    /// The first command that it was for.
+    command: Option<u32>,
+}
+
 /// One run's timeline as columns: rows by name, and of each stretch of time its
 /// row, kind, start after the one before, length, and first command.
 fn data(timeline: &Timeline) -> Value {
     let mut rows: Vec<Value> = Vec::new();
-    let mut spans: Vec<(u64, u64, usize, usize, Option<u32>)> = Vec::new();
-    let busy = |cpu: &u32| {
-        let mut own = timeline.tasks.iter().filter(|task| task.cpu == *cpu);
-        own.any(|task| task.end_ns > task.start_ns)
-    };
-    for cpu in (0..timeline.cpus).filter(busy) {
-        let row = rows.len();
-        rows.push(json!([format!("CPU {cpu}"), 0]));
-        let own = timeline.tasks.iter().filter(|task| task.cpu == cpu);
-        spans.extend(own.map(|task| {
-            let kind = match task.work {
-                CpuWork::Program => 11,
-                CpuWork::Kernel | CpuWork::Dispatch => 12,
-                CpuWork::Interrupt | CpuWork::SoftInterrupt => 13,
-            };
-            (task.start_ns, task.end_ns, row, kind, None)
-        }));
-    }
+    let mut spans = cpu_spans(timeline, &mut rows);
     let several = timeline.disks.len() > 1;
     for disk in &timeline.disks {
-        let first_row = rows.len();
-        for part in &disk.drive.parts {
-            let name = match several && part.within.is_none() {
-                true => format!("{} {}", disk.name, part.name),
-                false => part.name.clone(),
-            };
-            rows.push(json!([name, part.within.is_some() as u8]));
-        }
-        spans.extend(disk.drive.activities.iter().map(|activity| {
-            let command = disk.drive.commands_of(activity).first().copied();
-            let row = first_row + activity.part as usize;
-            (
-                activity.start_ns,
-                activity.end_ns,
-                row,
-                kind_of(activity),
-                command,
-            )
-        }));
+        spans.extend(drive_spans(disk, several, &mut rows));
     }
-    spans.retain(|span| span.1 > span.0 && span.0 < timeline.end_ns);
+    spans.retain(|span| span.end_ns > span.start_ns && span.start_ns < timeline.end_ns);
     spans.sort_unstable();
     let mut before_ns = timeline.start_ns;
-    let starts: Vec<i64> = spans
-        .iter()
-        .map(|span| {
-            let after = span.0 as i64 - before_ns as i64;
-            before_ns = span.0;
-            after
-        })
-        .collect();
+    let after = |span: &Span| {
+        let after = span.start_ns as i64 - before_ns as i64;
+        before_ns = span.start_ns;
+        after
+    };
     json!({
         "start": timeline.start_ns,
         "end": timeline.end_ns,
         "rows": rows,
-        "after": starts,
-        "length": spans.iter().map(|s| s.1 - s.0).collect::<Vec<u64>>(),
-        "row": spans.iter().map(|s| s.2).collect::<Vec<usize>>(),
-        "kind": spans.iter().map(|s| s.3).collect::<Vec<usize>>(),
-        "command": spans.iter().map(|s| s.4).collect::<Vec<Option<u32>>>(),
+        "after": spans.iter().map(after).collect::<Vec<i64>>(),
+        "length": spans.iter().map(|s| s.end_ns - s.start_ns).collect::<Vec<u64>>(),
+        "row": spans.iter().map(|s| s.row).collect::<Vec<usize>>(),
+        "kind": spans.iter().map(|s| s.kind).collect::<Vec<usize>>(),
+        "command": spans.iter().map(|s| s.command).collect::<Vec<Option<u32>>>(),
         "depth": depths(timeline),
     })
+}
+
+/// What CPUs did; those that did anything get a row each.
+fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for cpu in 0..timeline.cpus {
+        let own = || timeline.tasks.iter().filter(move |task| task.cpu == cpu);
+        if !own().any(|task| task.end_ns > task.start_ns) {
+            continue;
+        }
+        let row = rows.len();
+        rows.push(json!([format!("CPU {cpu}"), 0]));
+        spans.extend(own().map(|task| Span {
+            start_ns: task.start_ns,
+            end_ns: task.end_ns,
+            row,
+            kind: match task.work {
+                CpuWork::Program => 11,
+                CpuWork::Kernel | CpuWork::Dispatch => 12,
+                CpuWork::Interrupt | CpuWork::SoftInterrupt => 13,
+            },
+            command: None,
+        }));
+    }
+    spans
+}
+
+/// What the parts of a drive did, a row each; of several drives they have its
+/// name.
+fn drive_spans(disk: &DiskTimeline, several: bool, rows: &mut Vec<Value>) -> Vec<Span> {
+    let first_row = rows.len();
+    for part in &disk.drive.parts {
+        let name = match several && part.within.is_none() {
+            true => format!("{} {}", disk.name, part.name),
+            false => part.name.clone(),
+        };
+        rows.push(json!([name, part.within.is_some() as u8]));
+    }
+    let activities = disk.drive.activities.iter();
+    let span = |activity: &Activity| Span {
+        start_ns: activity.start_ns,
+        end_ns: activity.end_ns,
+        row: first_row + activity.part as usize,
+        kind: kind_of(activity),
+        command: disk.drive.commands_of(activity).first().copied(),
+    };
+    activities.map(span).collect()
 }
 
 fn kind_of(activity: &Activity) -> usize {
@@ -319,6 +346,20 @@ mod tests {
     }
 
     #[test]
+    fn no_colour_means_two_things() {
+        let is_of_disk = |kind: &usize| (6..9).contains(kind);
+        let mut colours: Vec<&str> = DEPTHS.iter().map(|depth| depth.1).collect();
+        let kinds = (0..KINDS.len()).filter(|kind| !is_of_disk(kind));
+        colours.extend(kinds.map(|kind| KINDS[kind].1));
+        let all = colours.len();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), all);
+        assert_ne!(KINDS[6].1, KINDS[7].1);
+        assert!(KINDS[6].1 != KINDS[8].1 && KINDS[7].1 != KINDS[8].1);
+    }
+
+    #[test]
     fn stretches_are_in_order_and_their_starts_count_from_each_other() {
         let data = data(&recorded().timeline);
         assert_eq!(
@@ -344,6 +385,7 @@ mod tests {
         assert!(page.contains("ended early"));
         assert!(page.contains(">a&lt;b</button>"));
         assert!(page.contains("</svg>garbage collection</li>"));
+        assert!(page.contains("</svg>requests in the drive</li>"));
         assert!(!page.contains("</svg>erase</li>"));
     }
 
