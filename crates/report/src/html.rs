@@ -241,8 +241,8 @@ fn write_fact(out: &mut String, fact: &Fact) -> fmt::Result {
         false => "",
     };
     write!(out, "<tr><td{class}>{}</td>", escape(fact.name.trim()))?;
-    for value in &fact.values {
-        write!(out, "<td>{}</td>", quantity::fact(fact.unit, *value))?;
+    for value in quantity::facts(fact.unit, &fact.values) {
+        write!(out, "<td>{value}</td>")?;
     }
     writeln!(out, "</tr>")
 }

@@ -126,18 +126,35 @@ pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
     })
 }
 
-/// A fact about schedulers, in its unit.
-pub(crate) fn fact(unit: FactUnit, value: Option<f64>) -> String {
-    let Some(value) = value else {
-        return "-".to_string();
+/// Figures so far apart read better each in a unit of its own.
+const FAR_APART: f64 = 1000.0;
+
+/// A fact about schedulers, in its unit: one for all of them, that of the least.
+pub(crate) fn facts(unit: FactUnit, values: &[Option<f64>]) -> Vec<String> {
+    let known = || values.iter().flatten().filter(|value| **value > 0.0);
+    let least = known().copied().fold(f64::INFINITY, f64::min);
+    let most = known().copied().fold(0.0, f64::max);
+    let near = most < least * FAR_APART;
+    let show = |value: &Option<f64>| match *value {
+        None => "-".to_string(),
+        Some(value) if near && value > 0.0 => fact(unit, value, least),
+        Some(value) => fact(unit, value, value),
     };
+    values.iter().map(show).collect()
+}
+
+/// One scheduler's fact in the unit that suits `typical`.
+fn fact(unit: FactUnit, value: f64, typical: f64) -> String {
     match unit {
         FactUnit::Count => {
-            let scale = Scale::for_count(value);
+            let scale = Scale::for_count(typical);
             format!("{}{}", count_in(scale, value), scale.unit)
         }
         FactUnit::Bytes => format!("{} KiB", short(value / 1024.0)),
-        FactUnit::Nanoseconds => latency(value),
+        FactUnit::Nanoseconds => {
+            let scale = Scale::for_latency(typical);
+            format!("{} {}", scale.show(value), scale.unit)
+        }
         FactUnit::Share => format!("{:.1} %", value * 100.0),
         FactUnit::Ratio => format!("{value:.2}"),
     }
@@ -192,6 +209,19 @@ mod tests {
         assert_eq!(Scale::for_bandwidth(512.4e6).show(512.4e6), "512.4");
         assert_eq!(Scale::for_count(9_999.0).show(9_999.0), "9999");
         assert_eq!(Scale::for_count(123_456.0).unit, "k");
+    }
+
+    #[test]
+    fn a_fact_has_one_unit_for_all_unless_they_are_far_apart() {
+        let ns = |values: &[f64]| {
+            let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+            facts(FactUnit::Nanoseconds, &values)
+        };
+        assert_eq!(ns(&[9_000.0, 85_340.0]), ["9000 ns", "85340 ns"]);
+        assert_eq!(ns(&[85_340.0, 12.3e6]), ["85.3 us", "12300 us"]);
+        assert_eq!(ns(&[85_340.0, 2e9, 0.0]), ["85.3 us", "2000 ms", "0 ns"]);
+        let counts = facts(FactUnit::Count, &[Some(9_000.0), None, Some(12_000.0)]);
+        assert_eq!(counts, ["9000", "-", "12000"]);
     }
 
     #[test]

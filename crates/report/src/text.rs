@@ -287,8 +287,8 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
         ))]));
         for fact in facts {
             let name = TableCell::new(format!("  {}", fact.name));
-            let values = fact.values[some.clone()].iter();
-            let values = values.map(|value| right(quantity::fact(fact.unit, *value)));
+            let values = quantity::facts(fact.unit, &fact.values);
+            let values = values[some.clone()].iter().map(right);
             table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
         }
     }
