@@ -403,3 +403,43 @@ fn schedulers_that_jobs_ask_for_have_to_agree() {
     let expected = ["two.fio:6", "ioscheduler=bqf", "bfq"];
     says(&refused(&place, &["run", "two.fio"]), &expected);
 }
+
+#[test]
+fn a_name_left_out_is_no_scheduler() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    for args in [
+        ["compare", "ok.fio", "--schedulers", ""],
+        ["compare", "ok.fio", "--schedulers", "none,,bfq"],
+        ["run", "ok.fio", "--scheduler", ""],
+    ] {
+        let expected = ["a scheduler's name is missing", "mq-deadline"];
+        says(&refused(&place, &args), &expected);
+    }
+}
+
+#[test]
+fn a_trace_without_io_is_nothing_to_replay() {
+    let place = Place::new();
+    let head = "fio version 2 iolog\n/dev/x add\n/dev/x open\n/dev/x close\n";
+    place.file("none.iolog", head);
+    for command in ["run", "replay"] {
+        says(
+            &refused(&place, &[command, "none.iolog"]),
+            &["none.iolog: there is no I/O in it"],
+        );
+    }
+}
+
+#[test]
+fn what_is_beyond_a_drives_end_is_told_where_it_was_asked_for() {
+    let place = Place::new();
+    place.file("far.fio", "[a]\nfilename=/dev/x\nrw=read\noffset=100t\n");
+    let said = refused(&place, &["run", "far.fio"]);
+    says(&said, &["far.fio:4: offset=100t: byte 109951162777600"]);
+    assert_eq!(said.matches("offset").count(), 1, "{said}");
+    let every = "[a]\nfilename=/dev/x\nrw=read\nnumber_ios=1\nstats=0\n";
+    place.file("none.fio", every);
+    let said = refused(&place, &["compare", "none.fio"]);
+    says(&said, &["none.fio:5: stats", "no job counts"]);
+}
