@@ -4,9 +4,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_blk::Nanos;
+use blklab_device::DriveSpec;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
-use blklab_sim::{Machine, ReplaySetup, SchedulerChoice, Setup, sweep_job};
-use blklab_stats::Results;
+use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, Setup, SetupError, sweep_job};
+use blklab_stats::{Results, Window};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
@@ -113,40 +114,18 @@ fn simulated(
     if let Some(threads) = sweep.threads {
         blklab_sim::set_threads(threads).map_err(Failure::Broken)?;
     }
-    let bar = progress(schedulers.len() * repeats);
-    let seed = models.seed();
-    let done = || bar.inc(1);
     let power_loss_at = models.power_loss_at.map(Nanos);
-    let runs = match &work {
-        Work::Job { job, .. } => {
-            let base = Setup {
-                job,
-                machine: &machine,
-                drive: &drive,
-                scheduler: &schedulers[0],
-                seed,
-                record,
-                power_loss_at,
-            };
-            sweep_job(&base, &schedulers, repeats, &done)
-        }
-        Work::Trace(trace) => {
-            let run = |scheduler: &SchedulerChoice, seed: u64| {
-                blklab_sim::replay(&ReplaySetup {
-                    trace,
-                    mode,
-                    machine: &machine,
-                    drive: &drive,
-                    scheduler,
-                    seed,
-                    record: record.filter(|_| seed == models.seed()),
-                    power_loss_at,
-                })
-            };
-            blklab_sim::sweep(&schedulers, repeats, seed, run, &done)
-        }
+    let given = Given {
+        machine: &machine,
+        drive: &drive,
+        schedulers: &schedulers,
+        repeats,
+        seed: models.seed(),
+        mode,
+        record,
+        power_loss_at,
     };
-    bar.finish_and_clear();
+    let runs = given.run(&work).map_err(Failure::of_run)?;
     let job_text = match work {
         Work::Job { text, .. } => text,
         Work::Trace(name) => name,
@@ -157,11 +136,63 @@ fn simulated(
         drive_text,
         machine_text,
     };
-    let runs = runs.map_err(Failure::of_run)?;
     let all: Vec<&Results> = runs.iter().flatten().collect();
     check_power_loss(power_loss_at, &all)?;
     check_timeline(record, &all)?;
     Ok(comparison(&schedulers, runs, origin))
+}
+
+/// What decides the runs beside the work.
+struct Given<'a> {
+    machine: &'a Machine,
+    drive: &'a DriveSpec,
+    schedulers: &'a [SchedulerChoice],
+    repeats: usize,
+    /// Of the first repeat.
+    seed: u64,
+    /// How a trace is replayed.
+    mode: ReplayMode,
+    record: Option<Window>,
+    power_loss_at: Option<Nanos>,
+}
+
+impl Given<'_> {
+    /// Runs the work under each scheduler so often, with a bar for who watches.
+    fn run(&self, work: &Work) -> Result<Vec<Vec<Results>>, SetupError> {
+        let bar = progress(self.schedulers.len() * self.repeats);
+        let done = || bar.inc(1);
+        let runs = match work {
+            Work::Job { job, .. } => {
+                let base = Setup {
+                    job,
+                    machine: self.machine,
+                    drive: self.drive,
+                    scheduler: &self.schedulers[0],
+                    seed: self.seed,
+                    record: self.record,
+                    power_loss_at: self.power_loss_at,
+                };
+                sweep_job(&base, self.schedulers, self.repeats, &done)
+            }
+            Work::Trace(trace) => {
+                let run = |scheduler: &SchedulerChoice, seed: u64| {
+                    blklab_sim::replay(&ReplaySetup {
+                        trace,
+                        mode: self.mode,
+                        machine: self.machine,
+                        drive: self.drive,
+                        scheduler,
+                        seed,
+                        record: self.record.filter(|_| seed == self.seed),
+                        power_loss_at: self.power_loss_at,
+                    })
+                };
+                blklab_sim::sweep(self.schedulers, self.repeats, self.seed, run, &done)
+            }
+        };
+        bar.finish_and_clear();
+        runs
+    }
 }
 
 pub(crate) fn comparison(

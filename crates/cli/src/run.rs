@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use blklab_blk::Nanos;
+use blklab_device::DriveSpec;
 use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
 };
-use blklab_sim::{ReplayMode, ReplaySetup, Setup};
+use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, Setup};
 use blklab_stats::{Results, Window};
 
 use crate::args::{PaceArgs, Replay, RunArgs, RunFormat};
@@ -39,54 +40,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let record = args
         .timeline
         .window(page.is_some(), perfetto.is_some(), work.ramp_ns());
-    let name = match (&args.scheduler, &work) {
-        (Some(name), _) => Some(name.clone()),
-        (None, Work::Job { job, .. }) => inputs::scheduler_of(job)?,
-        (None, Work::Trace(_)) => None,
-    };
-    let names = [name.unwrap_or_else(|| "none".to_string())];
-    let scheduler = inputs::schedulers(&names, &args.work.models)?.remove(0);
+    let scheduler = scheduler(args, &work)?;
     if let Work::Job { .. } = work {
         refuse_pace(&args.work.pace)?;
     }
-    let power_loss_at = args.work.models.power_loss_at.map(Nanos);
-    let results = match &work {
-        Work::Job { job, .. } => blklab_sim::run(&Setup {
-            job,
-            machine: &machine,
-            drive: &drive,
-            scheduler: &scheduler,
-            seed: args.work.models.seed(),
-            record,
-            power_loss_at,
-        }),
-        Work::Trace(trace) => blklab_sim::replay(&ReplaySetup {
-            trace,
-            mode: replay_mode(&args.work.pace)?,
-            machine: &machine,
-            drive: &drive,
-            scheduler: &scheduler,
-            seed: args.work.models.seed(),
-            record,
-            power_loss_at,
-        }),
-    }
-    .map_err(Failure::of_run)?;
-    check_power_loss(power_loss_at, &[&results])?;
+    let results = simulate(args, (&work, &machine, &drive), &scheduler, record)?;
     check_timeline(record, &[&results])?;
-    if args.output_format == RunFormat::Normal {
-        // fio's text has no place for them, and its JSON has.
-        let notes = results.notes.iter();
-        notes.for_each(|note| eprintln!("blklab: {note}"));
-    }
-    let options = fio_json::Options {
-        plus: args.output_format == RunFormat::JsonPlus,
-        timestamp_ms: None,
-    };
-    let text = match args.output_format {
-        RunFormat::Normal => fio_text::render(&results, None),
-        RunFormat::Json | RunFormat::JsonPlus => fio_json::render(&results, options),
-    };
+    let text = printed(args.output_format, &results);
     let failed = failed_units(&results).0 > 0;
     if let Some(path) = perfetto {
         write_trace(path, &results)?;
@@ -134,6 +94,66 @@ pub(crate) fn check_power_loss(at: Option<Nanos>, runs: &[&Results]) -> Result<(
             run.elapsed_ns as f64 / 1e6
         ))),
     }
+}
+
+/// The scheduler that the command or else the job names.
+fn scheduler(args: &RunArgs, work: &Work) -> Result<SchedulerChoice, Failure> {
+    let name = match (&args.scheduler, work) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Work::Job { job, .. }) => inputs::scheduler_of(job)?,
+        (None, Work::Trace(_)) => None,
+    };
+    let names = [name.unwrap_or_else(|| "none".to_string())];
+    Ok(inputs::schedulers(&names, &args.work.models)?.remove(0))
+}
+
+fn simulate(
+    args: &RunArgs,
+    (work, machine, drive): (&Work, &Machine, &DriveSpec),
+    scheduler: &SchedulerChoice,
+    record: Option<Window>,
+) -> Result<Results, Failure> {
+    let models = &args.work.models;
+    let seed = models.seed();
+    let power_loss_at = models.power_loss_at.map(Nanos);
+    let results = match work {
+        Work::Job { job, .. } => blklab_sim::run(&Setup {
+            job,
+            machine,
+            drive,
+            scheduler,
+            seed,
+            record,
+            power_loss_at,
+        }),
+        Work::Trace(trace) => blklab_sim::replay(&ReplaySetup {
+            trace,
+            mode: replay_mode(&args.work.pace)?,
+            machine,
+            drive,
+            scheduler,
+            seed,
+            record,
+            power_loss_at,
+        }),
+    };
+    let results = results.map_err(Failure::of_run)?;
+    check_power_loss(power_loss_at, &[&results])?;
+    Ok(results)
+}
+
+/// What fio would print. Notes have no place in its text, and have in its JSON.
+fn printed(format: RunFormat, results: &Results) -> String {
+    if format == RunFormat::Normal {
+        let notes = results.notes.iter();
+        notes.for_each(|note| eprintln!("blklab: {note}"));
+        return fio_text::render(results, None);
+    }
+    let options = fio_json::Options {
+        plus: format == RunFormat::JsonPlus,
+        timestamp_ms: None,
+    };
+    fio_json::render(results, options)
 }
 
 /// Writes the run's timeline for Perfetto.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Where an option was written.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The job file as it was named, or `command line`.
     pub file: String,

@@ -182,8 +182,14 @@ pub enum Extent {
     Zones(u32),
 }
 
+impl Default for Extent {
+    fn default() -> Extent {
+        Extent::Bytes(0)
+    }
+}
+
 /// The block sizes of one direction.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BlockSizes {
     /// The smallest, in bytes.
     pub min_bytes: u64,
@@ -378,7 +384,7 @@ pub enum RateProcess {
 }
 
 /// `thinktime` and what goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThinkTime {
     /// How long to pause, in microseconds; 0: never.
     pub pause_us: u64,
@@ -466,8 +472,9 @@ pub struct WrittenOption {
 }
 
 /// One job (a section of a job file), with fio's defaults filled in and what
-/// fio adjusts adjusted. `numjobs` processes run it.
-#[derive(Clone, Debug, PartialEq)]
+/// fio adjusts adjusted. `numjobs` processes run it. Its `Default` has nothing
+/// anywhere, and not fio's defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobSpec {
     /// The section's name, or `name=`.
     pub name: String,

@@ -1,5 +1,6 @@
 //! Where in its files a process works: fio's `setup_files`.
 
+use super::random::Random;
 use super::seeds::{Seeds, Stream};
 use crate::fio::{Extent, JobError, JobSpec};
 
@@ -114,27 +115,12 @@ impl Layout {
         let mut total = 0u64;
         for &bytes in file_bytes {
             let offset = start(spec, process, bytes, block);
-            let mut length = each;
+            let mut share_bytes = each;
             if extra > 0 {
                 extra -= 1;
-                length += block;
+                share_bytes += block;
             }
-            if let Some((low, high)) = spec.file_size_bytes {
-                let wanted = low + random.below((high - low).saturating_add(1));
-                length = wanted.min(bytes).saturating_sub(offset);
-            } else if length == 0 {
-                length = bytes.saturating_sub(offset);
-            }
-            if offset > bytes || length == 0 {
-                return Err(LayoutError::Offset {
-                    offset_bytes: offset,
-                    file_bytes: bytes,
-                });
-            }
-            if let Some(Extent::Percent(percent @ 1..=99)) = spec.size {
-                length = share(offset + length, percent).min(length);
-                length -= length % block;
-            }
+            let length = length(spec, (offset, bytes), share_bytes, &mut random)?;
             total = total.saturating_add(match spec.io_size {
                 Some(Extent::Percent(percent)) => share(length, percent),
                 _ => length,
@@ -164,6 +150,37 @@ impl Layout {
             },
         })
     }
+}
+
+/// How much of a file a process works on from `offset` on; `share_bytes` of its
+/// `size` are for this file.
+fn length(
+    spec: &JobSpec,
+    (offset, file_bytes): (u64, u64),
+    share_bytes: u64,
+    random: &mut Random,
+) -> Result<u64, LayoutError> {
+    let length = match spec.file_size_bytes {
+        Some((low, high)) => {
+            let wanted = low + random.below((high - low).saturating_add(1));
+            wanted.min(file_bytes).saturating_sub(offset)
+        }
+        None if share_bytes == 0 => file_bytes.saturating_sub(offset),
+        None => share_bytes,
+    };
+    if offset > file_bytes || length == 0 {
+        return Err(LayoutError::Offset {
+            offset_bytes: offset,
+            file_bytes,
+        });
+    }
+    Ok(match spec.size {
+        Some(Extent::Percent(percent @ 1..=99)) => {
+            let length = share(offset + length, percent).min(length);
+            length - length % spec.smallest_block()
+        }
+        _ => length,
+    })
 }
 
 /// Where in a file as large as its drive a process ends whose `size` is a share
