@@ -352,6 +352,22 @@ impl ServerHandshake {
         };
         let export = &exports[index];
         let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
+        let takes_512 = !wants(INFO_BLOCK_SIZE) && option == OptionCode::Go;
+        if takes_512 && export.block_sizes.minimum > 512 {
+            // A client that does not ask takes 512 for granted.
+            let why = b"ask for NBD_INFO_BLOCK_SIZE: blocks are larger than 512 bytes";
+            reply(out, code, REP_ERR_BLOCK_SIZE_REQD, why);
+            return Step::More;
+        }
+        self.tell(export, code, wants, out);
+        match option {
+            OptionCode::Go => Step::Ready(self.chosen(index)),
+            _ => Step::More,
+        }
+    }
+
+    /// What there is to know of an export.
+    fn tell(&self, export: &Export, code: u32, wants: impl Fn(u16) -> bool, out: &mut Vec<u8>) {
         if wants(INFO_NAME) {
             let parts = [&INFO_NAME.to_be_bytes()[..], export.name.as_bytes()];
             reply_in_parts(out, code, REP_INFO, &parts);
@@ -364,19 +380,6 @@ impl ServerHandshake {
             reply_in_parts(out, code, REP_INFO, &parts);
         }
         let sizes = export.block_sizes;
-        let asked = wants(INFO_BLOCK_SIZE);
-        if !asked && sizes.minimum > 512 {
-            // A client that does not ask takes 512 for granted.
-            if option == OptionCode::Go {
-                reply(
-                    out,
-                    code,
-                    REP_ERR_BLOCK_SIZE_REQD,
-                    b"ask for NBD_INFO_BLOCK_SIZE: blocks are larger than 512 bytes",
-                );
-                return Step::More;
-            }
-        }
         let parts = [
             &INFO_BLOCK_SIZE.to_be_bytes()[..],
             &sizes.minimum.to_be_bytes(),
@@ -392,10 +395,6 @@ impl ServerHandshake {
         ];
         reply_in_parts(out, code, REP_INFO, &parts);
         reply(out, code, REP_ACK, b"");
-        match option {
-            OptionCode::Go => Step::Ready(self.chosen(index)),
-            _ => Step::More,
-        }
     }
 
     fn meta_context(

@@ -56,6 +56,38 @@ enum Engine {
     Kernel(KernelEngine),
 }
 
+impl Engine {
+    fn start(file: &Arc<File>, options: &FileOptions) -> Result<Engine, String> {
+        let threads = match options.engine {
+            FileEngine::Threads(threads) => threads,
+            FileEngine::IoUring | FileEngine::Libaio => 1,
+        };
+        let workers = (0..threads).map(|_| {
+            let own = Arc::clone(file);
+            move |work: &mut Work| perform(&own, work)
+        });
+        let threads = Threads::start("file", workers)
+            .map_err(|e| format!("{}: {e}", options.path.display()))?;
+        let kernel: Box<dyn uring::Engine> =
+            match options.engine {
+                FileEngine::Threads(_) => return Ok(Engine::Threads(threads)),
+                FileEngine::IoUring => {
+                    let ring = uring::Ring::new(Arc::clone(file));
+                    Box::new(ring.map_err(|e| {
+                        format!("io_uring: {e}; the kernel has none or forbids it, use psync")
+                    })?)
+                }
+                FileEngine::Libaio => {
+                    let aio = uring::Aio::new(Arc::clone(file));
+                    Box::new(aio.map_err(|e| {
+                        format!("libaio: {e}; fs.aio-max-nr may be used up, use psync")
+                    })?)
+                }
+            };
+        Ok(Engine::Kernel(KernelEngine::new(kernel, threads)))
+    }
+}
+
 impl FileStore {
     /// Opens a file that exists.
     pub(crate) fn open(options: &FileOptions) -> Result<FileStore, String> {
@@ -93,34 +125,7 @@ impl FileStore {
             read_only: options.read_only,
         };
         let file = Arc::new(file);
-        let threads = match options.engine {
-            FileEngine::Threads(threads) => threads,
-            FileEngine::IoUring | FileEngine::Libaio => 1,
-        };
-        let workers = (0..threads).map(|_| {
-            let own = Arc::clone(&file);
-            move |work: &mut Work| perform(&own, work)
-        });
-        let threads = Threads::start("file", workers).map_err(|e| format!("{path}: {e}"))?;
-        let kernel: Option<Box<dyn uring::Engine>> = match options.engine {
-            FileEngine::Threads(_) => None,
-            FileEngine::IoUring => {
-                let ring = uring::Ring::new(Arc::clone(&file));
-                Some(Box::new(ring.map_err(|e| {
-                    format!("io_uring: {e}; the kernel has none or forbids it, use psync")
-                })?))
-            }
-            FileEngine::Libaio => {
-                let aio = uring::Aio::new(Arc::clone(&file));
-                Some(Box::new(aio.map_err(|e| {
-                    format!("libaio: {e}; fs.aio-max-nr may be used up, use psync")
-                })?))
-            }
-        };
-        let engine = match kernel {
-            Some(kernel) => Engine::Kernel(KernelEngine::new(kernel, threads)),
-            None => Engine::Threads(threads),
-        };
+        let engine = Engine::start(&file, options)?;
         Ok(FileStore {
             file,
             nature,
