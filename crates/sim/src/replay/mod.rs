@@ -25,6 +25,7 @@ use crate::progress::{LOST, Progress};
 use crate::recorder::Recorder;
 use crate::recording::Recording;
 use crate::setup::{SchedulerChoice, SetupError, check_power_loss, loop_note};
+use crate::waiting::Waiting;
 use pace::Pace;
 
 /// How I/Os arrive.
@@ -109,8 +110,8 @@ struct Replay<'a> {
     ios: Vec<Io>,
     free: Vec<u32>,
     in_flight: u32,
-    /// Threads that sleep in the block layer; each I/O has one of its own.
-    asleep: Vec<(usize, Waiter)>,
+    /// By disk, threads that sleep in the block layer; each I/O has one of its own.
+    asleep: Vec<Waiting<Waiter>>,
     recorder: Recorder,
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
@@ -244,14 +245,12 @@ impl<'a> Replay<'a> {
     }
 
     fn on_woken(&mut self, disk: usize, ticket: u64) {
-        let found = |(d, w): &(usize, Waiter)| *d == disk && w.ticket == ticket;
-        let Some(at) = self.asleep.iter().position(found) else {
+        let Some(waiter) = self.asleep[disk].take(ticket) else {
             return;
         };
-        let (_, waiter) = self.asleep.swap_remove(at);
         let d = &mut self.disks[disk];
         if let Submit::Blocked(waiter) = d.queue.resume(self.now, None, waiter, &mut d.driver) {
-            self.asleep.push((disk, waiter));
+            self.asleep[disk].push(waiter.ticket, waiter);
         }
     }
 
@@ -294,7 +293,7 @@ impl<'a> Replay<'a> {
         let d = &mut self.disks[disk];
         if let Submit::Blocked(waiter) = d.queue.submit_bio(self.now, cpu, None, bio, &mut d.driver)
         {
-            self.asleep.push((disk, waiter));
+            self.asleep[disk].push(waiter.ticket, waiter);
         }
         if self.disks[disk].queue.has_ended() {
             self.advance_disk(disk);
@@ -307,6 +306,7 @@ impl<'a> Replay<'a> {
         }
         let n = self.devices.len();
         self.devices.push(device);
+        self.asleep.push(Waiting::new());
         let s = self.setup;
         let name = format!("drive{device}");
         let seed = drive_seed(s.seed, n);
