@@ -21,14 +21,14 @@ pub(crate) fn note(scheduler: &SchedulerRuns) -> Option<String> {
     let (starved, others) = found.max_by_key(|(starved, _)| starved.latency_max_ns)?;
     let wait_ns = starved.latency_max_ns as f64;
     Some(format!(
-        "{}: a process of {} waited {} for one I/O, {} % of its run, and of {} no more than {}",
+        "{}: a process of {} waited {} for one I/O, {} % of its run, and {} no more than {}",
         scheduler.name,
         starved.job,
         latency(wait_ns),
         short(wait_ns * 100.0 / starved.runtime_ns as f64),
         match others.job == starved.job {
-            true => "another",
-            false => &others.job,
+            true => "another".to_string(),
+            false => format!("one of {}", others.job),
         },
         latency(others.latency_max_ns as f64),
     ))
@@ -86,7 +86,7 @@ mod tests {
             said(process("reader", 150, 1_200_000), writer.clone()),
             [
                 "mq-deadline: a process of reader waited 1200 ms for one I/O, 24.0 % of its run, \
-                 and of writer no more than 20.0 ms"
+                 and one of writer no more than 20.0 ms"
             ]
         );
         // Not for long; as it always does; all alike.
