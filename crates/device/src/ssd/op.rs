@@ -206,6 +206,13 @@ impl Ops {
         self.waiting[index as usize].ready_ns = now_ns;
     }
 
+    /// An operation, and what it waits and has waited for.
+    #[inline(always)]
+    pub(crate) fn with_waiting(&mut self, index: u32) -> (&Op, &mut Waiting) {
+        let index = index as usize;
+        (&self.slots[index], &mut self.waiting[index])
+    }
+
     /// The operations in a list.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Op> {
         let first = (list.head != NONE).then_some(list.head);

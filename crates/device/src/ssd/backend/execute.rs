@@ -3,7 +3,7 @@
 use blklab_stats::Work;
 
 use super::super::lanes::Lane;
-use super::super::op::{List, NONE, OpKind, Source};
+use super::super::op::{List, NONE, Op, OpKind, Source};
 use super::super::spec::Scheduling;
 use super::Backend;
 use super::unit::Phase;
@@ -15,13 +15,13 @@ impl Backend {
     /// Puts the unit's group on the bus and sets the array's end.
     pub(super) fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
         let group = self.units[unit_index as usize].group;
-        let kind = self.ops[group.head()].kind;
         let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
         let reader = self.reader_of(group);
+        let Op { kind, collects, .. } = self.ops[group.head()];
         let unit = &mut self.units[unit_index as usize];
         unit.reader = reader;
         let channel = &mut self.channels[unit.channel as usize];
-        if self.ops[group.head()].collects {
+        if collects {
             unit.collecting.begin(now_ns);
         }
         channel.occupy(now_ns, bus_ns);
@@ -68,8 +68,7 @@ impl Backend {
     /// does.
     #[inline(always)]
     pub(super) fn transfer(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
-        let kind = self.ops[group.head()].kind;
-        let command_ns = self.timing.command_ns(kind);
+        let command_ns = self.timing.command_ns(self.ops[group.head()].kind);
         let (data_ns, array_ns) = self.count_op(now_ns, unit_index, group.head());
         match group.is_single() {
             true => (command_ns + data_ns, array_ns),
@@ -99,14 +98,17 @@ impl Backend {
     /// How long one operation's data takes the bus, and itself the array.
     #[inline(always)]
     fn count_op(&mut self, now_ns: u64, unit_index: u32, index: u32) -> (u64, u64) {
-        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(&self.ops[index]));
-        if let Some(page) = self.timing.physical_page(&self.ops[index]) {
+        let op = &self.ops[index];
+        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
+        if let Some(page) = self.timing.physical_page(op) {
             (data_ns, array_ns) = self.use_register(index, page, array_ns);
         }
-        self.note_start_wait(now_ns, unit_index, index);
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
-        let op = &self.ops[index];
+        let (op, waiting) = self.ops.with_waiting(index);
+        if op.is_awaited() {
+            waiting.waits = unit.start_waits(now_ns, channel, op, waiting.ready_ns);
+        }
         self.plane_busy_ns[op.plane as usize] += array_ns;
         match op.kind {
             OpKind::Read => {

@@ -286,7 +286,7 @@ impl Backend {
 
     /// The unit has nothing in hand any more; it goes on with what was stopped
     /// or says that it could start something.
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;

@@ -7,9 +7,10 @@
 
 use blklab_stats::{Wait, Waits};
 
-use super::super::op::{List, NONE, OpKind, Ops, Source};
+use super::super::op::{List, NONE, Op, OpKind, Ops, Source};
 use super::Backend;
 use super::channel::Channel;
+use super::unit::Unit;
 
 impl Backend {
     /// The command of the host that all of a group are reads of, if there is one.
@@ -21,33 +22,41 @@ impl Backend {
             false => NONE,
         }
     }
+}
 
-    /// An operation that requests wait for starts, on an idle unit or one that is
+impl Op {
+    /// Whether a request may wait for it.
+    #[inline(always)]
+    pub(super) fn is_awaited(&self) -> bool {
+        match self.kind {
+            OpKind::Read => self.source == Source::Host,
+            OpKind::Program => !self.collects,
+            OpKind::Erase => false,
+        }
+    }
+}
+
+impl Unit {
+    /// An operation starts that could since `ready_ns`, on a unit that is idle or
     /// stopped for it: what has it waited for?
     #[inline(always)]
-    pub(super) fn note_start_wait(&mut self, now_ns: u64, unit_index: u32, index: u32) {
-        let op = &self.ops[index];
-        let is_awaited = match op.kind {
-            OpKind::Read => op.source == Source::Host,
-            OpKind::Program => !op.collects,
-            OpKind::Erase => false,
-        };
-        if !is_awaited {
-            return;
-        }
-        let unit = &self.units[unit_index as usize];
-        let channel = &self.channels[unit.channel as usize];
+    pub(super) fn start_waits(
+        &self,
+        now_ns: u64,
+        channel: &Channel,
+        op: &Op,
+        ready_ns: u64,
+    ) -> Waits {
         let reader = op.reader();
-        let ready_ns = self.ops.waiting[index as usize].ready_ns;
         let by_others = |last: u32| reader == NONE || last != reader;
         let mut waits = Waits::NONE;
-        let for_die = unit.freed_ns > ready_ns && by_others(unit.reader);
+        let for_die = self.freed_ns > ready_ns && by_others(self.reader);
         waits.note(Wait::Die, for_die);
-        let for_channel = now_ns > ready_ns.max(unit.freed_ns) && by_others(channel.reader);
+        let for_channel = now_ns > ready_ns.max(self.freed_ns) && by_others(channel.reader);
         waits.note(Wait::Channel, for_channel);
-        let for_collection = unit.collecting.held_ns > op.collection_clock_ns;
+        let for_collection = self.collecting.held_ns > op.collection_clock_ns;
         waits.note(Wait::Collection, for_collection);
-        self.ops.waiting[index as usize].waits = waits;
+        waits
     }
 }
 
