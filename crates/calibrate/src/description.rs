@@ -1,5 +1,6 @@
 //! Descriptions as text with numbers in known places, so that a fitted one
-//! keeps every comment of the one it started from.
+//! keeps the comments of the one it started from on all lines but those fitted:
+//! there they say where another number came from.
 
 use thiserror::Error;
 
@@ -48,7 +49,8 @@ impl Description {
             .ok_or_else(|| fault(key, format!("the array has {} numbers", numbers.len())))
     }
 
-    /// Sets a number. An array without a place keeps its proportions.
+    /// Sets a number, with `comment` in place of its line's. An array without a
+    /// place keeps its proportions.
     ///
     /// # Errors
     /// As [`Description::number`].
@@ -118,7 +120,7 @@ impl Description {
         let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
         let mut current = "";
         for (n, line) in self.lines.iter().enumerate() {
-            let line = line.trim();
+            let line = line.split('#').next().unwrap_or("").trim();
             if let Some(heading) = line.strip_prefix('[')
                 && !line.contains('=')
             {
@@ -154,11 +156,17 @@ fn path(key: &str) -> &str {
     key.split('[').next().unwrap_or(key)
 }
 
+/// Three decimals, or as many as make four digits that count: a search moves
+/// small numbers by parts of them, too.
 fn show(number: f64, whole: bool) -> String {
     if whole || number.abs() >= 1000.0 {
         return format!("{}", number.round());
     }
-    let text = format!("{number:.3}");
+    let decimals = match number.abs() {
+        small if small > 0.0 && small < 1.0 => 4 + (-small.log10()).floor().min(12.0) as usize,
+        _ => 3,
+    };
+    let text = format!("{number:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
@@ -174,7 +182,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str =
-        "a = 1\n[flash]\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
+        "a = 1\n[flash] # [x] = y\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
 
     #[test]
     fn numbers_are_read_and_set_where_they_stand() {
@@ -184,8 +192,10 @@ mod tests {
         d.set("costs.scheduler.bfq.x_ns", 7.4, "").unwrap();
         assert_eq!(
             d.text(),
-            "a = 1\n[flash]\nread_us = [15, 30] # fitted\n[costs.scheduler.bfq]\nx_ns = 7\n"
+            "a = 1\n[flash] # [x] = y\nread_us = [15, 30] # fitted\n[costs.scheduler.bfq]\nx_ns = 7\n"
         );
+        d.set("flash.read_us[1]", 0.01122, "").unwrap();
+        assert_eq!(d.number("flash.read_us[1]").unwrap(), 0.01122);
         for wrong in ["flash.read_us[2]", "flash.no", "flash.read_us[x]", "x_ns"] {
             assert!(d.set(wrong, 1.0, "").is_err(), "{wrong}");
         }
