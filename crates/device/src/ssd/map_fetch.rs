@@ -1,9 +1,9 @@
 //! Lines of the map on their way into DRAM.
 //!
 //! Of a page of the map only the codewords cross the channel that hold the lines
-//! which are wanted. Whoever wants a line of these while they are on their way
-//! waits for them, too; for others the page is read once more, unless they are
-//! wanted at the same time.
+//! which are wanted. Whoever wants another line of it has the same read bring its
+//! codewords, too, until the array has read the page. After that who wants what
+//! comes waits for it, and for anything else the page is read once more.
 
 use blklab_blk::Op as HostOp;
 
@@ -33,7 +33,6 @@ pub(super) struct MapRead {
     /// the last.
     lines: Vec<(u32, u32)>,
     op: u32,
-    since_ns: u64,
     /// None where nothing is on its way.
     waiters: Vec<MapWaiter>,
 }
@@ -44,7 +43,6 @@ impl MapRead {
         codewords: 0,
         lines: Vec::new(),
         op: NONE,
-        since_ns: 0,
         waiters: Vec::new(),
     };
 
@@ -114,8 +112,9 @@ impl Ssd {
     fn fetch_line(&mut self, now_ns: u64, page: u32, line: u32, waiter: MapWaiter) -> bool {
         let codewords = self.codewords_of_line(line);
         let serves = |read: &MapRead| {
-            let comes = read.codewords & codewords == codewords || read.since_ns == now_ns;
-            read.page == page && comes && !read.waiters.is_empty()
+            read.page == page
+                && !read.waiters.is_empty()
+                && (read.codewords & codewords == codewords || !self.backend.is_sensed(read.op))
         };
         let index = match self.map_reads.iter().position(serves) {
             Some(index) => index,
@@ -125,7 +124,6 @@ impl Ssd {
         let more = (codewords & !read.codewords).count_ones();
         read.codewords |= codewords;
         read.want(line);
-        // Its data is out only when the array has read the page.
         self.backend.ops[read.op].bytes += more * self.spec.channel.codeword_bytes;
         if read.waiters.last() == Some(&waiter) {
             return false;
@@ -157,8 +155,7 @@ impl Ssd {
         };
         let op = self.read_map_page(now_ns, page, Source::MapFetch, index as u32, 0);
         let read = &mut self.map_reads[index];
-        (read.page, read.op, read.since_ns) = (page, op, now_ns);
-        read.codewords = 0;
+        (read.page, read.op, read.codewords) = (page, op, 0);
         read.lines.clear();
         index
     }

@@ -213,6 +213,14 @@ impl Backend {
         self.wake(now_ns, unit_index);
     }
 
+    /// Whether the array has done its part of a read.
+    pub(crate) fn is_sensed(&self, index: u32) -> bool {
+        let op = &self.ops[index];
+        let unit = &self.units[self.seats[op.plane as usize].unit as usize];
+        let is_among = |list| self.ops.of(list).any(|other| std::ptr::eq(other, op));
+        is_among(unit.outgoing) || unit.phase == Phase::Output && is_among(unit.group)
+    }
+
     /// The time of a read of the slowest page.
     pub(crate) fn slowest_read_ns(&self) -> u64 {
         self.flash.read_ns.iter().copied().max().unwrap_or(0)

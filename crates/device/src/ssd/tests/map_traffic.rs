@@ -198,10 +198,12 @@ fn each_codeword_of_the_map_is_brought_by_whoever_wants_it_first() {
     let (small, whole) = ("codeword_bytes = 1024", "codeword_bytes = 4096");
     assert_eq!(bus(small, &[three_lines]), (1, COMMAND + 3 * KIB));
     assert_eq!(bus(whole, &[three_lines]), (1, COMMAND + 4 * KIB));
-    // The fourth line is wanted when the page is being read for the others.
-    let both = [three_lines, (5000, Op::Discard, 50, 4)];
-    assert_eq!(bus(small, &both), (2, 2 * COMMAND + 4 * KIB));
-    assert_eq!(bus(whole, &both), (1, COMMAND + 4 * KIB));
+    // The fourth line is wanted while the array reads the page for the others,
+    // or when their data is on the bus.
+    let both = |at_ns| [three_lines, (at_ns, Op::Discard, 50, 4)];
+    assert_eq!(bus(small, &both(5000)), (1, COMMAND + 4 * KIB));
+    assert_eq!(bus(small, &both(11_500)), (2, 2 * COMMAND + 4 * KIB));
+    assert_eq!(bus(whole, &both(11_500)), (1, COMMAND + 4 * KIB));
     // Whoever wants what is on its way waits for it.
     let same = [three_lines, (5000, Op::Discard, 40, 4)];
     assert_eq!(bus(small, &same), (1, COMMAND + 3 * KIB));
