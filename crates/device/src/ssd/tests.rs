@@ -221,3 +221,33 @@ fn work_in_progress_counts_as_busy() {
         assert_eq!(channel.die_busy_ns, now.0 - reset.0);
     }
 }
+
+/// What was on a bus when the power went is not counted as if it had got there.
+#[test]
+fn work_that_the_power_ended_does_not_count() {
+    let mut drive = Ssd::new(small(&[]), 1);
+    let mut done = Vec::new();
+    for tag in 0..64 {
+        drive.submit(
+            Nanos(0),
+            Command {
+                tag,
+                queue: 0,
+                op: Op::Write,
+                sector: Sector(tag as u64 * 8),
+                sectors: 8,
+                fua: false,
+            },
+        );
+    }
+    let loss = Nanos(5_000);
+    drive.advance(loss, &mut done);
+    let before = drive.stats(loss).channels;
+    assert!(before.iter().all(|channel| channel.bus_busy_ns > 0));
+    let ready = drive.power_loss(loss);
+    let after = drive.stats(ready).channels;
+    for (before, after) in before.iter().zip(after) {
+        assert!(after.bus_busy_ns <= loss.0);
+        assert_eq!(before.bus_busy_ns, after.bus_busy_ns);
+    }
+}

@@ -107,9 +107,13 @@ impl Channel {
 
     /// As after a loss of power: nobody uses it or waits for it.
     pub(super) fn powered_off(&self, now_ns: u64) -> Channel {
+        let stats = ChannelStats {
+            bus_busy_ns: self.bus_busy_until(now_ns),
+            ..self.stats.clone()
+        };
         Channel {
             queue: self.queue.stopped(now_ns, self.waiting()),
-            stats: self.stats.clone(),
+            stats,
             ..Channel::new(self.first_unit, self.units)
         }
     }
@@ -160,6 +164,13 @@ impl Channel {
         }
     }
 
+    /// How long its bus was busy by `now_ns`. What is on its way was counted when
+    /// it began.
+    fn bus_busy_until(&self, now_ns: u64) -> u64 {
+        let ahead_ns = self.free_ns.saturating_sub(now_ns);
+        self.stats.bus_busy_ns.saturating_sub(ahead_ns)
+    }
+
     /// What was counted until `now_ns`, the work in progress included: under
     /// steady writes a channel is never idle.
     pub(super) fn stats(&self, now_ns: u64) -> ChannelStats {
@@ -167,9 +178,7 @@ impl Channel {
         if self.active > 0 {
             stats.die_busy_ns += now_ns.saturating_sub(self.active_since_ns);
         }
-        // What is on its way was counted when it began.
-        let ahead_ns = self.free_ns.saturating_sub(now_ns);
-        stats.bus_busy_ns = stats.bus_busy_ns.saturating_sub(ahead_ns);
+        stats.bus_busy_ns = self.bus_busy_until(now_ns);
         let queue = self.queue.until(now_ns, self.waiting());
         (stats.queue_ns, stats.longest_queue) = (queue.sum_ns, queue.longest);
         stats
