@@ -1,6 +1,8 @@
 //! Ages a drive by carrying out every write, without time: the long way, which
 //! the short one ([`super::steady`]) is checked against.
 
+use std::ops::Range;
+
 use super::copies::Holds;
 use super::ftl::{Ftl, Stream, Victim};
 use super::gc::choose_victim;
@@ -26,8 +28,14 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
             victims,
         };
         ageing.overwrite(aged, rng);
-        let victims = ageing.victims.iter().flatten();
-        ftl.victims_at_start = victims.map(|under_way| under_way.victim).collect();
+        let victims: Vec<Victim> = (ageing.victims.iter().flatten())
+            .map(|under_way| under_way.victim)
+            .collect();
+        for Victim { plane, block, .. } in &victims {
+            ftl.owe_nothing(*plane);
+            ftl.end_collection(*plane, *block);
+        }
+        ftl.victims_at_start = victims;
     }
     // Nothing may be left in DRAM before the first command.
     for plane in 0..ftl.plane_count() {
@@ -93,29 +101,67 @@ impl Ageing<'_> {
 
     fn write(&mut self, slot: u32, rng: &mut Rng) {
         let row = self.ftl.row_of(self.ftl.target(slot));
-        let plane = self.ftl.in_turn(row.start, Stream::Host);
-        while !self.ftl.takes_direct(plane) && self.move_one(plane, rng) {}
-        while let Some(plane) = self.plane_that_lacks_room(row.clone())
-            && self.move_one(plane, rng)
-        {}
-        let plane = self.ftl.in_turn(row.start, Stream::Host);
-        write(self.ftl, plane, slot, Stream::Host);
+        self.plane_in_turn(row.clone(), rng);
+        while self.makes_room(row.clone(), rng) {}
+        // No legal description is so full that there is none.
+        if let Some(plane) = self.plane_in_turn(row, rng) {
+            write(self.ftl, plane, slot, Stream::Host);
+        }
+    }
+
+    /// The plane of a row whose turn it is, once it takes a slot of the host's;
+    /// another one while nothing can be freed there.
+    fn plane_in_turn(&mut self, row: Range<u32>, rng: &mut Rng) -> Option<u32> {
+        let first = self.ftl.in_turn(row.start, Stream::Host);
+        loop {
+            if self.ftl.takes_direct(first) {
+                return Some(first);
+            }
+            if self.move_one(first, rng) {
+                continue;
+            }
+            let other = row.clone().find(|plane| self.ftl.takes_direct(*plane));
+            let mut others = row.clone().filter(|plane| *plane != first);
+            if other.is_some() || !others.any(|plane| self.move_one(plane, rng)) {
+                return other;
+            }
+        }
+    }
+
+    /// Takes a step towards the room that a row should have, in another plane
+    /// where the first in need cannot be collected. `false` where there is
+    /// nothing to do, or to be gained.
+    fn makes_room(&mut self, row: Range<u32>, rng: &mut Rng) -> bool {
+        let Some(first) = self.plane_that_lacks_room(row.clone()) else {
+            return false;
+        };
+        let mut others = row.filter(|plane| *plane != first);
+        self.move_one(first, rng)
+            || others.any(|plane| self.lacks_room(plane) && self.move_one(plane, rng))
     }
 
     /// The plane of a row that should be collected first, where the host has to
     /// wait for it.
-    fn plane_that_lacks_room(&self, mut row: std::ops::Range<u32>) -> Option<u32> {
+    fn plane_that_lacks_room(&self, mut row: Range<u32>) -> Option<u32> {
         match self.room {
-            // A block that was begun is emptied to its end.
-            Room::Blocks(blocks) => row.find(|plane| {
-                self.victims[*plane as usize].is_some() || self.ftl.free_blocks(*plane) < blocks
-            }),
+            Room::Blocks(_) => row.find(|plane| self.lacks_room(*plane)),
             Room::Slots(blocks) => {
                 let least = blocks * self.ftl.slots_per_block() * row.len() as u32;
                 let room: u32 = row.clone().map(|plane| self.room_of(plane)).sum();
                 let emptiest = row.min_by_key(|plane| self.room_of(*plane));
                 emptiest.filter(|_| room < least)
             }
+        }
+    }
+
+    /// Whether a plane of a row that lacks room should be collected.
+    fn lacks_room(&self, plane: u32) -> bool {
+        match self.room {
+            // A block that was begun is emptied to its end.
+            Room::Blocks(blocks) => {
+                self.victims[plane as usize].is_some() || self.ftl.free_blocks(plane) < blocks
+            }
+            Room::Slots(_) => true,
         }
     }
 
@@ -144,7 +190,7 @@ impl Ageing<'_> {
                 return true;
             }
         }
-        self.ftl.owe(plane, 0);
+        self.ftl.owe_nothing(plane);
         self.ftl.erased(plane, victim.block);
         true
     }
@@ -154,7 +200,7 @@ impl Ageing<'_> {
         let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
         let had = self.ftl.blocks.valid[block as usize] as u32;
         self.ftl.begin_collection(block);
-        self.ftl.owe(plane, had);
+        self.ftl.owe(plane, block);
         let victim = Victim { plane, block, had };
         Some(UnderWay { victim, next: 0 })
     }

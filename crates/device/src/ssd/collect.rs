@@ -97,8 +97,7 @@ impl Ssd {
         self.ftl.begin_collection(victim);
         self.ftl.take_destination(plane, to, stream);
         if stream == Stream::Collection && to == plane {
-            self.ftl
-                .owe(plane, self.ftl.blocks.valid[victim as usize] as u32);
+            self.ftl.owe(plane, victim);
         }
         self.jobs[plane as usize] = Job {
             victim,
@@ -186,16 +185,12 @@ impl Ssd {
         if job.next_page < job.pages || job.reads > 0 {
             return;
         }
-        let (last, is_filled) = match job.stream {
-            Stream::Collection => {
-                let last = self.ftl.in_turn(job.to, job.stream);
-                (last, self.row_moves(plane) && !job.urgent)
-            }
-            _ => (job.to, false),
+        let last = match job.stream {
+            Stream::Collection => self.ftl.in_turn(job.to, job.stream),
+            _ => job.to,
         };
-        // What others of the row go on to fill is not programmed half empty.
         if let Some(record) = self.ftl.filling(last, job.stream)
-            && !is_filled
+            && !self.goes_on_filling(&job, plane, record)
         {
             self.program(now_ns, record);
         }
@@ -264,7 +259,7 @@ impl Ssd {
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(now_ns, &ended);
             self.ftl.leave_destination(ended.to);
-            self.ftl.owe(plane, 0);
+            self.ftl.owe_nothing(plane);
             self.ftl.erased(plane, op.block);
             if self.ftl.wants_collection(plane)
                 || self.block_to_fold(now_ns, plane).is_some()
@@ -313,14 +308,23 @@ impl Ssd {
         row.any(|other| self.jobs[other as usize].is_running())
     }
 
-    /// Whether another collection of the row goes on to fill the page that this
-    /// one has begun.
+    /// Whether others of the row go on to fill a page, so that it is not
+    /// programmed half empty. Where the host waits for a job, its own last page
+    /// is; a job leaves no more than that one partly empty (see
+    /// [`super::ftl::Ftl::owe`]).
+    fn goes_on_filling(&self, job: &Job, plane: u32, record: u32) -> bool {
+        let mut jobs = self.jobs_of(self.ftl.record(record));
+        let is_awaited = job.urgent && jobs.any(|other| other == plane);
+        job.stream == Stream::Collection && self.row_moves(plane) && !is_awaited
+    }
+
+    /// Whether another collection of the row has more to move.
     fn row_moves(&self, plane: u32) -> bool {
         let mut row = self.ftl.row_of(plane);
         row.any(|other| {
             let job = &self.jobs[other as usize];
             let moves = job.next_page < job.pages || job.reads > 0;
-            other != plane && job.is_running() && job.stream == Stream::Collection && moves
+            other != plane && job.is_under_way() && job.stream == Stream::Collection && moves
         })
     }
 

@@ -48,8 +48,9 @@ impl Ftl {
     /// frees more than it takes, and an idle drive comes to rest, a victim must
     /// have at least a page's worth of slots without valid data. And what is
     /// valid must fit in what is left of the row's blocks for collection and the
-    /// reserve, beside what others of the row move: losses of power in the midst of collections can have used some
-    /// of that up. Another plane has a block to spare, and takes all of one.
+    /// reserve, beside what others of the row move: losses of power in the midst
+    /// of collections can have used some of that up. Another plane has a block to
+    /// spare, and takes all of one.
     pub(crate) fn most_to_move(&self, plane: u32, to: u32) -> u32 {
         if to != plane {
             return self.slots_per_block();

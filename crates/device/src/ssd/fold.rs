@@ -17,7 +17,7 @@ impl Ssd {
             .filter(|block| self.ftl.is_written(*block))?;
         let is_due = self.is_idle(now_ns) || self.ftl.host_stream(plane).is_none();
         // It may take a block before it frees one.
-        (is_due && self.ftl.has_spare_block(plane)).then_some(oldest)
+        (is_due && self.ftl.row_has_spare(plane)).then_some(oldest)
     }
 
     /// Whether the host has been silent long enough.

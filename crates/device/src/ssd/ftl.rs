@@ -172,8 +172,10 @@ pub(super) struct Plane {
     pub(super) collector: u32,
     /// Free blocks that jobs under way may still need beside the reserve.
     pub(super) promised: u32,
-    /// Slots that its collection has still to move.
+    /// Slots that its collection may still use up.
     pub(super) owed: u32,
+    /// Its collection empties a block that does not become free.
+    pub(super) gives_nothing: bool,
 }
 
 /// The translation layer.
@@ -308,6 +310,7 @@ impl Ftl {
             collector: NONE,
             promised: 0,
             owed: 0,
+            gives_nothing: false,
         });
         self.go_on(plane);
     }
@@ -429,7 +432,10 @@ impl Ftl {
 
     /// Whether the SLC cache takes a slot in a plane now.
     pub(super) fn takes_cached(&self, plane: u32) -> bool {
-        let free = self.planes[plane as usize].free.len();
+        let free = match self.has_spare_block(plane) {
+            true => self.planes[plane as usize].free.len(),
+            false => 0,
+        };
         let has_room = |slc: &Slc| slc.has_room(plane, free);
         self.is_open(plane, Stream::Slc) || self.slc.as_deref().is_some_and(has_room)
     }
@@ -450,13 +456,6 @@ impl Ftl {
     #[inline]
     pub(super) fn is_open(&self, plane: u32, stream: Stream) -> bool {
         self.planes[plane as usize].frontiers[stream.index()].block != NO_BLOCK
-    }
-
-    /// Whether the plane has a free block beyond the reserve.
-    #[inline]
-    pub(crate) fn has_spare_block(&self, plane: u32) -> bool {
-        let state = &self.planes[plane as usize];
-        state.free.len() as u32 > self.gc.reserve_blocks + state.promised
     }
 
     /// Whether a block is written with one bit a cell.
@@ -607,6 +606,10 @@ impl Ftl {
         });
         // The reserve keeps one for every stream (see `host_stream`).
         let block = block.expect("a free block is kept in reserve");
+        if stream == Stream::Wear {
+            // That was the block for what it moves.
+            self.planes[plane as usize].promised = 0;
+        }
         self.blocks.open(block);
         if stream == Stream::Slc {
             let is_static = self.is_static_slc(block);

@@ -253,6 +253,11 @@ impl Ssd {
             cmt.warm_up(seed);
         }
         for Victim { plane, block, had } in std::mem::take(&mut drive.ftl.victims_at_start) {
+            // Rounding can have left less room than a block needs: it waits.
+            let valid = drive.ftl.blocks.valid[block as usize] as u32;
+            if valid > drive.ftl.room_in_row(plane) {
+                continue;
+            }
             drive.take_up_job(0, plane, block, (plane, Stream::Collection));
             let job = &mut drive.jobs[plane as usize];
             (job.valid, job.at_rest) = (had, true);

@@ -71,7 +71,7 @@ impl Ssd {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
             if job.is_running() {
                 self.ftl.leave_destination(job.to);
-                self.ftl.owe(plane as u32, 0);
+                self.ftl.owe_nothing(plane as u32);
                 self.ftl.end_collection(plane as u32, job.victim);
                 running.push((plane as u32, job));
             }

@@ -61,51 +61,100 @@ impl Ftl {
             return plane;
         }
         let in_turn = self.in_turn(plane, stream);
-        let has_place = |plane: &u32| {
-            let state = &self.planes[*plane as usize];
-            state.frontiers[stream.index()].block != NO_BLOCK || state.free.len() > 0
-        };
+        let has_place = |plane: &u32| self.is_open(*plane, stream) || self.unpromised(*plane) > 0;
         match has_place(&in_turn) {
             true => in_turn,
             false => self.row_of(plane).find(has_place).unwrap_or(in_turn),
         }
     }
 
+    /// Free blocks of a plane that no job under way takes for itself.
+    #[inline]
+    fn unpromised(&self, plane: u32) -> u32 {
+        let state = &self.planes[plane as usize];
+        (state.free.len() as u32).saturating_sub(state.promised)
+    }
+
+    /// Whether the plane has a free block beyond the reserve.
+    #[inline]
+    pub(crate) fn has_spare_block(&self, plane: u32) -> bool {
+        self.unpromised(plane) > self.gc.reserve_blocks
+            && (self.slc.is_none() || self.row_has_spare(plane))
+    }
+
+    /// Whether the row of a plane has a free block beyond the reserve, and one
+    /// for every job that takes room there and gives none back.
+    pub(super) fn row_has_spare(&self, plane: u32) -> bool {
+        let row = self.row_of(plane);
+        let taken = row
+            .clone()
+            .filter(|plane| self.planes[*plane as usize].gives_nothing);
+        let spare = |plane| {
+            self.unpromised(plane)
+                .saturating_sub(self.gc.reserve_blocks)
+        };
+        let taken = taken.count() as u32;
+        row.map(spare).sum::<u32>() > taken
+    }
+
     /// Slots that collection may still write in a row without the host's
-    /// blocks, less those that jobs under way are going to move.
+    /// blocks, less those that jobs under way may still use up.
+    ///
+    /// That is never less than a block in a row where no job is under way, so
+    /// that its least valid block can always be collected: the host opens a
+    /// block only where the reserve is whole, and a job uses up less than the
+    /// block that it gives back.
     pub(super) fn room_in_row(&self, plane: u32) -> u32 {
         let row = self.row_of(plane);
         let of_plane = |plane: u32| {
-            let state = &self.planes[plane as usize];
-            let frontier = &state.frontiers[Stream::Collection.index()];
-            let left = match frontier.block {
-                NO_BLOCK => 0,
-                _ => (self.pages_per_block - frontier.page) * self.slots_per_page(),
-            };
-            let reserve = (state.free.len() as u32).min(self.gc.reserve_blocks);
-            left + reserve * self.slots_per_block()
+            let reserve = self.unpromised(plane).min(self.gc.reserve_blocks);
+            self.left_to_collection(plane) + reserve * self.slots_per_block()
         };
         let owed: u32 = row
             .clone()
             .map(|plane| self.planes[plane as usize].owed)
             .sum();
-        // Jobs of a row share pages, and each may leave one partly empty.
-        let lost = match self.has_rows() {
-            true => (row.len() as u32 + 1) * self.slots_per_page(),
-            false => 0,
-        };
         let room: u32 = row.map(of_plane).sum();
-        room.saturating_sub(owed + lost)
+        room.saturating_sub(owed)
     }
 
-    /// A plane's collection has so many slots to move.
-    pub(crate) fn owe(&mut self, plane: u32, slots: u32) {
-        self.planes[plane as usize].owed = slots;
+    /// Slots of a plane's block for what collection moves that are not handed
+    /// out yet.
+    fn left_to_collection(&self, plane: u32) -> u32 {
+        if !self.is_open(plane, Stream::Collection) {
+            return 0;
+        }
+        let frontier = &self.planes[plane as usize].frontiers[Stream::Collection.index()];
+        let begun = match frontier.record {
+            NONE => 0,
+            record => self.records[record as usize].slots,
+        };
+        (self.pages_per_block - frontier.page) * self.slots_per_page() - begun
+    }
+
+    /// A plane's collection begins to move a block within its row.
+    pub(crate) fn owe(&mut self, plane: u32, block: u32) {
+        // Jobs of a row share pages, and one that ends may leave a page partly
+        // empty that others have counted on.
+        let lost = match self.has_rows() {
+            true => self.slots_per_page() - 1,
+            false => 0,
+        };
+        let gives_nothing = self.is_static_slc(block);
+        let state = &mut self.planes[plane as usize];
+        state.owed = self.blocks.valid[block as usize] as u32 + lost;
+        state.gives_nothing = gives_nothing;
     }
 
     /// It has moved one of them.
     pub(crate) fn has_moved(&mut self, plane: u32) {
         let owed = &mut self.planes[plane as usize].owed;
         *owed = owed.saturating_sub(1);
+    }
+
+    /// It is over.
+    pub(crate) fn owe_nothing(&mut self, plane: u32) {
+        let state = &mut self.planes[plane as usize];
+        (state.owed, state.gives_nothing) = (0, false);
     }
 }

@@ -10,6 +10,10 @@ pub struct Small {
     dies: u32,
     planes: u32,
     spare_blocks: u32,
+    pages_per_block: u32,
+    /// Free blocks of a plane below which collection starts, and the host waits.
+    start_blocks: u32,
+    reserve_blocks: u32,
     page_kb: u32,
     map_unit: u32,
     layout: &'static str,
@@ -23,6 +27,8 @@ pub struct Small {
     suspend: bool,
     preemptible: bool,
     pub filled: bool,
+    /// Overwritten for long instead.
+    aged: Option<Aged>,
     full_duplex: bool,
     cached_map: bool,
     slc: &'static str,
@@ -34,8 +40,18 @@ pub struct Small {
     /// Sequential and random logs of a plane, and the associativity of the
     /// latter, under hybrid mapping.
     logs: Option<(u32, u32, Option<u32>)>,
-    /// Superpages, and the host in step with collection.
-    in_step: bool,
+    /// The host is kept in step with collection.
+    paced: bool,
+    superpage: bool,
+}
+
+/// How a drive was overwritten before the start.
+#[derive(Clone, Copy, Debug)]
+struct Aged {
+    occupancy: f64,
+    /// Share of the data that is hot, and of the writes that go there.
+    hot: (f64, f64),
+    simulate: bool,
 }
 
 /// SLC caches, of a static and up to two dynamic blocks a plane.
@@ -46,9 +62,7 @@ const SLC_CACHES: [&str; 4] = [
     "[slc_cache]\ndynamic_mb = 0.1\nwhen_full = \"wait\"\nfold_after_us = 100\n",
 ];
 
-const PAGES_PER_BLOCK: u64 = 8;
 const CAPACITY_BYTES: u64 = 1 << 20;
-const START_BLOCKS: u64 = 4;
 
 impl Small {
     /// No more blocks than collection needs, and a few to spare.
@@ -56,12 +70,13 @@ impl Small {
         let planes = (self.channels * self.packages * self.dies * self.planes) as u64;
         let per_page = self.page_kb as u64 * 1024 / self.map_unit as u64;
         let per_plane = CAPACITY_BYTES / self.map_unit as u64 / planes + 1 + per_page;
-        let usable = PAGES_PER_BLOCK * per_page - per_page + 1;
+        let slots = self.pages_per_block as u64 * per_page;
+        let usable = slots - per_page + 1;
         if let Some((sequential, random, _)) = self.logs {
-            let logical = per_plane.div_ceil(PAGES_PER_BLOCK * per_page);
+            let logical = per_plane.div_ceil(slots);
             return logical + (sequential + random + 2 + self.spare_blocks) as u64;
         }
-        START_BLOCKS
+        self.start_blocks as u64
             + 2
             + per_plane.div_ceil(usable)
             + self.spare_blocks as u64
@@ -83,8 +98,8 @@ impl Small {
             r#"
 [gc]
 policy = "{policy}"
-start_blocks = {START_BLOCKS}
-reserve_blocks = 1
+start_blocks = {start_blocks}
+reserve_blocks = {reserve_blocks}
 preemptible = {preemptible}
 scope = "{scope}"
 pace_kb = {pace_kb}
@@ -92,11 +107,27 @@ pace_kb = {pace_kb}
 {wear}
 "#,
             policy = self.policy,
-            pace_kb = if self.in_step { 8 } else { 0 },
+            start_blocks = self.start_blocks,
+            reserve_blocks = self.reserve_blocks,
+            pace_kb = if self.paced { 8 } else { 0 },
             preemptible = self.preemptible,
             scope = self.scope,
             wear = self.wear,
         )
+    }
+
+    /// The same drive with planes of a die filled in step.
+    fn with_rows(self, planes: u32, aged: Option<Aged>) -> Small {
+        Small {
+            planes,
+            aged,
+            multi_plane: "same_page",
+            copyback: "none",
+            allocation: "static",
+            scope: "plane",
+            superpage: false,
+            ..self
+        }
     }
 
     /// The same drive with hybrid mapping, without what that does not go with.
@@ -148,7 +179,7 @@ packages_per_channel = {packages}
 dies_per_package = {dies}
 planes_per_die = {planes}
 blocks_per_plane = {blocks}
-pages_per_block = {PAGES_PER_BLOCK}
+pages_per_block = {pages_per_block}
 page_kb = {page_kb}
 [flash]
 cell = "mlc"
@@ -180,8 +211,14 @@ power_loss_protection = {protected}
 {collection}
 {slc}
 {read_cache}
+{aged}
 {nvme}"#,
-            state = if self.filled { "filled" } else { "fresh" },
+            state = match (self.aged, self.filled) {
+                (Some(_), _) => "aged",
+                (None, true) => "filled",
+                (None, false) => "fresh",
+            },
+            aged = self.aged.map_or(String::new(), Aged::table),
             capacity = CAPACITY_BYTES,
             full_duplex = self.full_duplex,
             scheduling = self.scheduling,
@@ -193,8 +230,9 @@ power_loss_protection = {protected}
             packages = self.packages,
             dies = self.dies,
             planes = self.planes,
+            pages_per_block = self.pages_per_block,
             page_kb = self.page_kb,
-            superpage = self.in_step
+            superpage = self.superpage
                 && self.scheduling != "fcfs"
                 && self.logs.is_none()
                 && self.copyback == "none",
@@ -236,9 +274,46 @@ power_loss_protection = {protected}
     }
 }
 
+impl Aged {
+    fn table(self) -> String {
+        let hot = match self.hot {
+            (0.0, _) => String::new(),
+            (share, writes) => format!("hot_share = {share}\nhot_writes = {writes}\n"),
+        };
+        let Aged {
+            occupancy,
+            simulate,
+            ..
+        } = self;
+        format!("[aged]\noccupancy = {occupancy}\nsimulate = {simulate}\n{hot}")
+    }
+}
+
+/// Drives whose planes are filled in step, with the tightest collection that
+/// is legal, and some of them overwritten for long.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn small_in_rows() -> impl Strategy<Value = Small> {
+    let occupancy = prop::sample::select(vec![0.3, 0.9, 1.0]);
+    let hot = prop::sample::select(vec![(0.0, 0.0), (0.1, 0.9), (0.5, 0.99)]);
+    let aged = (occupancy, hot, any::<bool>()).prop_map(|(occupancy, hot, simulate)| Aged {
+        occupancy,
+        hot,
+        simulate,
+    });
+    let page_mapped = small().prop_filter("pages are mapped", |small| small.logs.is_none());
+    (page_mapped, 2u32..=4, prop::option::of(aged))
+        .prop_map(|(small, planes, aged)| small.with_rows(planes, aged))
+}
+
 /// Any of them.
 pub fn small() -> impl Strategy<Value = Small> {
-    let shape = (1u32..4, 1u32..3, 1u32..3, 1u32..3, 0u32..4);
+    let shape = (
+        (1u32..4, 1u32..3, 1u32..3, 1u32..3),
+        0u32..4,
+        prop::sample::select(vec![4u32, 8, 12]),
+    );
+    // Free blocks that start collection, and less so many the reserve.
+    let room = (2u32..6, 1u32..5);
     let reads_in_a_row = prop::sample::select(vec![1u32, 3, 1 << 20]);
     let names = (
         prop::sample::select(vec!["striped", "ranges"]),
@@ -267,14 +342,22 @@ pub fn small() -> impl Strategy<Value = Small> {
         2 => Just(None),
         2 => (1u32..4, 1u32..4, prop::option::of(1u32..4)).prop_map(Some),
     ];
-    let parts = (shape, names, flags, slc, ftl, copyback, logs);
-    parts.prop_map(|(shape, names, flags, slc, ftl, copyback, logs)| {
+    let parts = (shape, room, names, flags, slc, ftl, copyback, logs);
+    parts.prop_map(|(shape, room, names, flags, slc, ftl, copyback, logs)| {
+        let reserve_blocks = room.0.saturating_sub(room.1).max(1);
+        let preemptible = flags[3];
         let small = Small {
-            channels: shape.0,
-            packages: shape.1,
-            dies: shape.2,
-            planes: shape.3,
-            spare_blocks: shape.4,
+            channels: shape.0.0,
+            packages: shape.0.1,
+            dies: shape.0.2,
+            planes: shape.0.3,
+            spare_blocks: shape.1,
+            pages_per_block: shape.2,
+            start_blocks: match preemptible {
+                true => room.0.max(reserve_blocks + 3),
+                false => room.0,
+            },
+            reserve_blocks,
             layout: names.0,
             scheduling: names.1.0,
             reads_in_a_row: names.1.1,
@@ -286,8 +369,9 @@ pub fn small() -> impl Strategy<Value = Small> {
             cache: flags[0],
             protected: flags[1],
             suspend: flags[2],
-            preemptible: flags[3],
+            preemptible,
             filled: flags[4],
+            aged: None,
             full_duplex: flags[5],
             cached_map: flags[6],
             slc,
@@ -297,7 +381,8 @@ pub fn small() -> impl Strategy<Value = Small> {
             read_cache: flags[7],
             copyback,
             logs: None,
-            in_step: flags[8],
+            paced: flags[8],
+            superpage: flags[8],
         };
         match logs {
             Some(logs) => small.with_logs(logs),
