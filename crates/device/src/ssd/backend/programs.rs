@@ -172,3 +172,83 @@ impl Programs {
         list
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::op::{Rank, Source};
+    use super::super::partners::take_group;
+    use super::*;
+
+    /// A program of a unit of two dies with two planes each.
+    fn program(plane: u32, page: u32, ready: bool, collects: bool) -> Op {
+        Op {
+            next: NONE,
+            owner: 0,
+            plane,
+            place: plane as u8,
+            die: (plane / 2) as u8,
+            block: plane,
+            page,
+            bytes: 4096,
+            copies: NONE,
+            kind: OpKind::Program,
+            source: Source::Program,
+            rank: Rank::Normal,
+            collects,
+            slc: false,
+            ready,
+            arrival: 0,
+            write_clock_ns: 0,
+            collection_clock_ns: 0,
+            command: NONE,
+        }
+    }
+
+    fn arrivals(ops: &Ops, group: List) -> Vec<u64> {
+        ops.of(group).map(|op| op.arrival).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_those_of_a_walk_through_one_list(
+            programs in prop::collection::vec(
+                (0u32..4, 0u32..3, prop::bool::weighted(0.8), any::<bool>()), 1..40),
+            reach in 0u32..12,
+            same_page: bool,
+            in_step: bool,
+        ) {
+            let partners = Partners {
+                planes_per_unit: 4,
+                planes_per_die: 2,
+                same_page,
+                reach,
+                superpage: false,
+                in_step,
+            };
+            let mut unit = Unit::new(0, 1, 0);
+            let (mut ops, mut list) = (Ops::new(), List::EMPTY);
+            let mut waiting = Programs::new(4, &partners);
+            for (plane, page, ready, collects) in programs {
+                let index = ops.insert(program(plane, page, ready, collects));
+                list.push(&mut ops, index);
+                unit.queued += 1;
+            }
+            let mut apart = ops.clone();
+            for index in 0..unit.queued {
+                waiting.push(&mut apart, &mut unit, index);
+            }
+            loop {
+                let (one_list, taken) = take_group(&mut ops, &mut list, &partners, 0, None);
+                let (by_plane, found) = waiting.take_group(&mut apart, &mut unit, &partners);
+                prop_assert_eq!(found, taken);
+                prop_assert_eq!(arrivals(&apart, by_plane), arrivals(&ops, one_list));
+                unit.queued -= taken;
+                if taken == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
