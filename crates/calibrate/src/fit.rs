@@ -1,7 +1,5 @@
 //! The fit: parameters moved until simulated rows are near measured ones.
 
-use blklab_device::Model as DriveModel;
-
 use crate::model::{CalibrateError, Model, Parameter};
 use crate::row::Row;
 use crate::score::{Scored, loss, score};
@@ -60,7 +58,7 @@ pub struct Progress {
 /// # Errors
 /// Where a row cannot be simulated or a parameter is not in its description.
 pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(Progress)) -> Result<Fitted, CalibrateError> {
-    let has_state = !matches!(setup.model.parse()?.0.model, DriveModel::Null(_));
+    let has_state = setup.model.parse()?.0.has_state();
     let all = cases(setup.rows, has_state)?;
     Fit { setup, all }.run(each)
 }

@@ -7,16 +7,13 @@
 use blklab_blk::{Nanos, Op, Sector};
 
 mod effect;
-pub mod hdd;
+mod hdd;
 mod null;
 pub mod registry;
 mod spec;
-pub mod ssd;
+mod ssd;
 
-pub use hdd::{Hdd, HddSpec};
-pub use null::{NullDrive, NullSpec};
-pub use spec::{DriveSpec, Interface, Model};
-pub use ssd::{Ssd, SsdSpec};
+pub use spec::{DriveSpec, Interface};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,12 +32,12 @@ pub struct DriveSpec {
     /// How it is attached.
     pub interface: Interface,
     /// What it is made of.
-    pub model: Model,
+    pub(crate) model: Model,
 }
 
 /// The kinds of drives.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Model {
+pub(crate) enum Model {
     /// Only takes time.
     Null(NullSpec),
     /// Flash behind a controller.
@@ -123,6 +123,11 @@ impl DriveSpec {
             Model::Ssd(spec) => &spec.identity,
             Model::Hdd(spec) => &spec.identity,
         }
+    }
+
+    /// Whether what it does depends on what it did before.
+    pub fn has_state(&self) -> bool {
+        !matches!(self.model, Model::Null(_))
     }
 
     /// A drive as described; `seed` decides whatever is left to chance inside.

@@ -30,7 +30,7 @@ use emptying::Emptying;
 use mechanics::Mechanics;
 use recorder::Recorder;
 
-pub use spec::{DiskCacheSpec, DiskScheduling, HddSpec, Zone};
+pub(crate) use spec::{DiskScheduling, HddSpec};
 
 /// Most that is written out of the buffer at once, so that reads get their turn.
 const DESTAGE_SECTORS: u64 = 1024;

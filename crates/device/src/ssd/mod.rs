@@ -83,14 +83,10 @@ use rng::Rng;
 use stripe::Stripe;
 use waiting::Waiting;
 
-pub use geometry::{Axis, Geometry, Home, Layout};
-pub use hybrid::spec::{HybridSpec, Mapping};
-pub use spec::{
-    AgedSpec, Allocation, Arbitration, ChannelSpec, ControllerSpec, Copyback, FlashSpec, FtlSpec,
-    GcPolicy, GcScope, GcSpec, InitialState, Interleave, LinkSpec, MultiPlane, NvmeSpec,
-    ReadCachePolicy, ReadCacheSpec, Scheduling, SlcCacheSpec, SsdSpec, WearSpec, WhenFull,
-    WriteCacheSpec,
-};
+use hybrid::spec::Mapping;
+use spec::InitialState;
+
+pub(crate) use spec::SsdSpec;
 
 /// Among arriving commands: time to see whether the host is silent.
 const FOLD_TIMER: u32 = NONE;
