@@ -1,0 +1,97 @@
+//! Where a slot's data is, and whose data is in a place.
+
+use super::Ftl;
+use crate::ssd::blocks::NO_OWNER;
+use crate::ssd::map::Place;
+
+/// Where a logical slot's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// Never written, or discarded.
+    Nowhere,
+    /// In DRAM, on its way to this physical slot.
+    Buffered(u32),
+    /// In this physical slot.
+    Flash(u32),
+}
+
+impl Ftl {
+    /// Where a slot is.
+    #[inline]
+    pub(crate) fn locate(&self, slot: u32) -> Located {
+        self.locate_in(slot, self.map.get(slot))
+    }
+
+    /// A slot will be written soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        self.map.prefetch(slot);
+    }
+
+    /// Whose the data of a page is will be asked soon.
+    #[inline]
+    pub(crate) fn prefetch_owners(&self, block: u32, page: u32) {
+        let first = page * self.slots_per_page.get();
+        for within in first..first + self.slots_per_page.get() {
+            if let Some(slot) = self.blocks.owner(block, within)
+                && slot != NO_OWNER
+            {
+                self.map.prefetch(slot);
+            }
+        }
+    }
+
+    /// Where a slot is whose entry in the map is known.
+    #[inline(always)]
+    pub(in crate::ssd) fn locate_in(&self, slot: u32, place: Place) -> Located {
+        match place {
+            Place::Discarded => Located::Nowhere,
+            Place::Initial => self.initial(slot),
+            Place::At(at) => {
+                let (block, within) = self.slots_per_block.split(at);
+                let page = self.slots_per_page.split(within).0;
+                if page < self.blocks.programmed[block as usize] as u32 {
+                    Located::Flash(at)
+                } else {
+                    Located::Buffered(at)
+                }
+            }
+        }
+    }
+
+    /// Where the state at the start has a slot.
+    #[inline]
+    fn initial(&self, slot: u32) -> Located {
+        match self.start.place(&self.placement, slot) {
+            Some(at) => Located::Flash(at),
+            None => Located::Nowhere,
+        }
+    }
+
+    /// Where a slot would be had the drive been written once in order.
+    #[inline(always)]
+    pub(crate) fn home_of(&self, slot: u32) -> u32 {
+        let (page, in_page) = self.slots_per_page.split(slot);
+        self.start.in_order(self.placement.home(page), in_page)
+    }
+
+    /// The plane that a write of `slot` goes to.
+    #[inline]
+    pub(crate) fn target(&self, slot: u32) -> u32 {
+        self.placement.home(self.slots_per_page.split(slot).0).plane
+    }
+
+    /// The slot whose data was last put in a physical place.
+    pub(in crate::ssd) fn owner(&self, at: u32) -> Option<u32> {
+        let (block, within) = self.slots_per_block.split(at);
+        match self.blocks.owner(block, within) {
+            // It was being written at the start, and has not been erased since.
+            Some(NO_OWNER) if self.blocks.erases[block as usize] == 0 => {
+                self.start.owner(&self.placement, at)
+            }
+            Some(NO_OWNER) => None,
+            Some(slot) => Some(slot),
+            None => self.start.owner(&self.placement, at),
+        }
+    }
+}
