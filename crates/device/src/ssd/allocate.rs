@@ -32,7 +32,7 @@ impl Turn {
 impl Ssd {
     /// Plane and stream that take a slot of the host's now; `None` where it has
     /// to wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn allocate(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
         if self.ftl.hybrid.is_some() {
             return self.allocate_in_logs(now_ns, slot);
@@ -76,7 +76,8 @@ impl Ssd {
         let turn = self.turns[range as usize];
         if turn.plane != NONE
             && let Some(stream) = self.host_stream(turn.plane)
-            && self.ftl.filling(turn.plane, stream).is_some()
+            && (self.ftl.filling(turn.plane, stream))
+                .is_some_and(|record| !self.ftl.is_full(record))
         {
             return Some((turn.plane, stream));
         }

@@ -200,6 +200,7 @@ impl Ssd {
             job.steps_aside |= rank == Rank::Last;
             let job = *job;
             self.earn_rest(&job);
+            self.rescue_rests(now_ns, job.victim);
             let at = FlashPage {
                 plane,
                 block: job.victim,

@@ -51,6 +51,7 @@ impl Ssd {
         if start >= end {
             return 0;
         }
+        self.forget_partial(start as u32, end);
         self.ftl.discard(start as u32, end);
         self.log_is_dirty = true;
         if let Some(cache) = &mut self.read_cache {

@@ -36,6 +36,7 @@ mod mapping;
 mod op;
 mod pace;
 mod paq;
+mod partial;
 mod power;
 mod read;
 mod read_ahead;
@@ -77,6 +78,7 @@ use map_blocks::MapBlocks;
 use map_fetch::MapRead;
 use op::{NONE, Op, OpKind, Rank, Source};
 use pace::Pace;
+use partial::Partial;
 use read_ahead::ReadAhead;
 use read_cache::ReadCache;
 use rng::Rng;
@@ -148,6 +150,8 @@ pub struct Ssd {
     turns: Vec<Turn>,
     /// Pairs of pages whose second is complete only when the first is.
     followers: Vec<(u32, u32)>,
+    /// Units in DRAM that the host has not written whole.
+    partial: Partial,
     /// Discards since the log of them was last programmed.
     log_is_dirty: bool,
     /// Data of the host's in DRAM that is not on the flash yet.
@@ -205,6 +209,7 @@ impl Ssd {
             stalled_since_ns: None,
             turns: vec![Turn::FIRST; spec.geometry.channels as usize],
             followers: Vec::new(),
+            partial: Partial::new(),
             log_is_dirty: false,
             dirty_bytes: 0,
             cache_full: false,
@@ -589,6 +594,8 @@ mod gather_tests;
 mod link_tests;
 #[cfg(test)]
 mod paq_tests;
+#[cfg(test)]
+mod partial_tests;
 #[cfg(test)]
 mod programs_at_once_tests;
 #[cfg(test)]

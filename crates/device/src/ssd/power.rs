@@ -124,6 +124,7 @@ impl Ssd {
         self.dirty_bytes = 0;
         self.programs_queued = 0;
         self.followers.clear();
+        self.partial.clear();
         self.turns.fill(Turn::FIRST);
         self.stalled_since_ns = None;
         self.log_is_dirty = false;

@@ -100,8 +100,9 @@ impl Ssd {
             let alone_bytes = self.codewords.of_part(byte, stop);
             #[cfg(test)]
             self.witness_read(index, byte, stop);
+            let found = self.find(index, slot, (byte, stop));
             byte = stop;
-            match self.find(index, slot) {
+            match found {
                 Found::Dram => from_dram += wanted,
                 Found::Zeros => zeros += wanted,
                 Found::Flash(at) => {
@@ -141,7 +142,7 @@ impl Ssd {
         command.dram_bytes = bytes;
         #[cfg(test)]
         self.witness_read(index, first_byte, first_byte + bytes);
-        let at = match self.find(index, slot) {
+        let at = match self.find(index, slot, (first_byte, first_byte + bytes)) {
             Found::Flash(at) => at,
             Found::Dram => {
                 self.stats.cache_read_hits += 1;
@@ -157,11 +158,11 @@ impl Ssd {
     }
 
     #[inline(always)]
-    fn find(&mut self, index: u32, slot: u32) -> Found {
+    fn find(&mut self, index: u32, slot: u32, part: (u64, u64)) -> Found {
         match self.ftl.locate(slot) {
             Located::Flash(_) if self.is_cached_read(index, slot) => Found::Dram,
             Located::Flash(at) => Found::Flash(at),
-            Located::Buffered(_) => Found::Dram,
+            Located::Buffered(_) => self.rest_of(slot, part).map_or(Found::Dram, Found::Flash),
             Located::Nowhere if self.spec.ftl.read_unwritten => {
                 Found::Flash(self.ftl.home_of(slot))
             }

@@ -48,6 +48,7 @@ impl Ftl {
         let progress = |plane: &u32| match (frontier(*plane).record, is_open(plane)) {
             (NONE, false) => closed + 1,
             (NONE, true) => frontier(*plane).page + 1,
+            (record, _) if self.is_full(record) => frontier(*plane).page + 2,
             _ => 0,
         };
         self.row_of(plane).min_by_key(progress).unwrap_or(plane)

@@ -113,7 +113,8 @@ impl Witness {
         let mut data = match rest {
             Located::Nowhere => vec![Some(0); self.unit_sectors],
             Located::Buffered(at) => {
-                for rest in self.rests.iter_mut().filter(|rest| rest.to.contains(&at)) {
+                let rests = self.rests.iter_mut();
+                for rest in rests.filter(|rest| at != to && rest.to.contains(&at)) {
                     rest.to.push(to);
                 }
                 self.dram[&at].clone()
@@ -128,7 +129,18 @@ impl Witness {
             }
         };
         data[from..from + sectors].fill(Some(value));
+        if !data.contains(&None) {
+            self.needs_no_rest(to);
+        }
         self.dram.insert(to, data);
+    }
+
+    /// Nothing is to come for a slot in DRAM.
+    fn needs_no_rest(&mut self, at: u32) {
+        for rest in &mut self.rests {
+            rest.to.retain(|to| *to != at);
+        }
+        self.rests.retain(|rest| !rest.to.is_empty());
     }
 
     /// A read takes `sectors` at `from` of a slot to `to` of its own data.
@@ -273,6 +285,12 @@ impl Witness {
         self.programmed.insert(page.block, page.page + 1);
     }
 
+    /// What is in DRAM of a physical slot need not become whole.
+    fn forget(&mut self, at: u32) {
+        self.dram.remove(&at);
+        self.needs_no_rest(at);
+    }
+
     /// Collection has read a slot and gives it a new place.
     pub(super) fn moved(&mut self, from: u32, to: u32) {
         let data = self.flash.get(&from).expect("moved while it is programmed");
@@ -394,6 +412,13 @@ impl Ssd {
             };
             let sectors = ((from / 512) as usize, ((to - from) / 512) as usize);
             witness.write(record, at, sectors, value, rest);
+        }
+    }
+
+    /// A slot of which a part is in DRAM is about to be discarded.
+    pub(super) fn witness_forget(&mut self, slot: u32) {
+        if let (Located::Buffered(at), Some(witness)) = (self.ftl.locate(slot), &mut self.witness) {
+            witness.forget(at);
         }
     }
 

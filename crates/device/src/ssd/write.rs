@@ -7,6 +7,7 @@ use blklab_stats::Wait;
 use super::ftl::{Located, PageRecord, Stream};
 use super::map_fetch::MapWaiter;
 use super::op::{NONE, OpKind, Rank, Source};
+use super::partial::Span;
 use super::spec::Allocation;
 use super::{Active, Ssd};
 use crate::CommandStatus;
@@ -113,14 +114,15 @@ impl Ssd {
         } = self.commands[index as usize];
         let end_byte = first_byte + bytes;
         while (slot as u64) * unit < end_byte {
-            let start = (slot as u64 * unit).max(first_byte);
-            let stop = ((slot as u64 + 1) * unit).min(end_byte);
-            let missing = unit - (stop - start);
-            if op == HostOp::WriteZeroes && missing == 0 {
+            let slot_byte = slot as u64 * unit;
+            let start = slot_byte.max(first_byte);
+            let stop = (slot_byte + unit).min(end_byte);
+            if op == HostOp::WriteZeroes && stop - start == unit {
                 // It was discarded, with all that follow it up to the last.
                 slot = (end_byte / unit) as u32;
                 continue;
             }
+            let span = Span::of_bytes(start - slot_byte, stop - slot_byte);
             if self.cache_is_full() {
                 if self.programs_queued == 0 {
                     self.close_all(now_ns);
@@ -129,14 +131,19 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
+            if let Some(record) = self.joined_page(slot) {
+                self.join_slot(now_ns, index, record, slot, span);
+                slot += 1;
+                continue;
+            }
             if self.is_behind_pace() {
                 self.note_stall(now_ns);
                 self.waiting.stop(Wait::Collection);
                 self.commands[index as usize].next_slot = slot;
                 return false;
             }
-            let Some(place) = self.allocate(now_ns, slot) else {
-                if !self.make_room(now_ns, slot) {
+            let Some(place) = self.allocate_page(now_ns, slot) else {
+                if !self.make_room(now_ns, slot) && !self.close_full_pages(now_ns) {
                     self.commands[index as usize].status = CommandStatus::NoSpace;
                     return true;
                 }
@@ -145,27 +152,69 @@ impl Ssd {
                 self.commands[index as usize].next_slot = slot;
                 return false;
             };
-            self.place_slot(now_ns, index, place, slot, missing as u32);
-            self.spend_credit();
+            self.place_slot(now_ns, index, place, slot, span);
             slot += 1;
         }
         self.commands[index as usize].next_slot = slot;
         true
     }
 
-    /// Gives one slot its place, with a read first where the write covers only
-    /// part (all but `missing` bytes) of what the map holds as one.
+    /// Plane and stream whose open page, or next one, takes a slot of the host's
+    /// now; `None` where it has to wait.
+    #[inline]
+    fn allocate_page(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
+        let (plane, stream) = self.allocate(now_ns, slot)?;
+        match self.full_page(plane, stream) {
+            None => Some((plane, stream)),
+            Some(record) => self.allocate_next_page(now_ns, slot, plane, record),
+        }
+    }
+
+    /// The same where the open page takes no more: it is one with units that are
+    /// not whole.
+    #[inline(never)]
+    fn allocate_next_page(
+        &mut self,
+        now_ns: u64,
+        slot: u32,
+        mut plane: u32,
+        mut record: u32,
+    ) -> Option<(u32, Stream)> {
+        loop {
+            // Its program may use up what room there was for the next.
+            self.program(now_ns, record);
+            let stream;
+            (plane, stream) = match self.host_stream(plane) {
+                Some(stream) if self.spec.ftl.allocation != Allocation::Static => (plane, stream),
+                _ => self.allocate(now_ns, slot)?,
+            };
+            match self.full_page(plane, stream) {
+                None => return Some((plane, stream)),
+                Some(full) => record = full,
+            }
+        }
+    }
+
+    /// The open page of a stream in a plane that takes no further units.
+    #[inline]
+    fn full_page(&self, plane: u32, stream: Stream) -> Option<u32> {
+        let open = self.ftl.filling(plane, stream);
+        open.filter(|record| self.ftl.is_full(*record))
+    }
+
+    /// Gives one slot its place.
     fn place_slot(
         &mut self,
         now_ns: u64,
         index: u32,
         (plane, stream): (u32, Stream),
         slot: u32,
-        missing: u32,
+        span: Span,
     ) {
-        let rest = match missing {
-            0 => Located::Nowhere,
-            _ => self.ftl.locate(slot),
+        let is_whole = span.bytes() == self.spec.ftl.map_unit_bytes;
+        let rest = match is_whole {
+            true => Located::Nowhere,
+            false => self.ftl.locate(slot),
         };
         #[cfg(test)]
         let whole_rest = self.ftl.locate(slot);
@@ -177,34 +226,57 @@ impl Ssd {
         if self.ftl.rewritten_in_dram != rewritten {
             self.commands[index as usize].rewrites = true;
         }
-        if let Some(cache) = &mut self.read_cache {
-            cache.remove(slot);
-        }
         if before != Some(record) {
             self.epochs.begin_page();
         }
         #[cfg(test)]
         self.witness_write(index, slot, record, whole_rest);
-        let page = self.ftl.record_mut(record);
-        let bytes = self.spec.ftl.map_unit_bytes - missing;
-        if page.slots > slots_before {
-            page.dirty_bytes += bytes;
-            self.dirty_bytes += bytes as u64;
-            if self.spec.slc_cache.is_some() {
-                self.stats
-                    .slc
-                    .count_write(stream == Stream::Slc, bytes as u64 / 512);
+        let mut new_bytes = 0;
+        if self.ftl.record(record).slots > slots_before {
+            new_bytes = span.bytes();
+            self.spend_credit();
+            if !is_whole {
+                self.begin_partial(record, slot, span, rest);
             }
-        } else {
-            self.stats.host_sectors_absorbed += bytes as u64 / 512;
+            if let Located::Buffered(at) = rest {
+                self.follow(at, record);
+            }
         }
-        match rest {
-            Located::Flash(at) => {
-                page.reads += 1;
-                self.read_rest(now_ns, record, at, missing);
-            }
-            Located::Buffered(at) => self.follow(at, record),
-            Located::Nowhere => {}
+        self.slot_written(now_ns, index, slot, record, (span, new_bytes));
+    }
+
+    /// Puts what a command writes of one slot to what is in an open page of it.
+    #[inline(never)]
+    fn join_slot(&mut self, now_ns: u64, index: u32, record: u32, slot: u32, span: Span) {
+        self.commands[index as usize].rewrites = true;
+        #[cfg(test)]
+        self.witness_write(index, slot, record, self.ftl.locate(slot));
+        let new_bytes = self.join(record, slot, span);
+        self.slot_written(now_ns, index, slot, record, (span, new_bytes));
+    }
+
+    /// What a command writes of one slot is in a page, `new_bytes` of which the
+    /// host had not written there before.
+    #[inline(always)]
+    fn slot_written(
+        &mut self,
+        now_ns: u64,
+        index: u32,
+        slot: u32,
+        record: u32,
+        (span, new_bytes): (Span, u32),
+    ) {
+        if let Some(cache) = &mut self.read_cache {
+            cache.remove(slot);
+        }
+        let page = self.ftl.record_mut(record);
+        page.dirty_bytes += new_bytes;
+        self.dirty_bytes += new_bytes as u64;
+        self.stats.host_sectors_absorbed += (span.bytes() - new_bytes) as u64 / 512;
+        if self.spec.slc_cache.is_some() {
+            self.stats
+                .slc
+                .count_write(page.stream == Stream::Slc, new_bytes as u64 / 512);
         }
         let mut fetches = 0;
         if self.cmt.is_some() {
@@ -219,7 +291,7 @@ impl Ssd {
             command.waits.note(Wait::Map, fetches > 0);
             self.await_page(record, index);
         }
-        if self.ftl.is_full(record) {
+        if self.ftl.is_full(record) && !self.stays_open(record) {
             self.program(now_ns, record);
         }
     }
@@ -283,15 +355,6 @@ impl Ssd {
         self.ftl.record(record).reads - self.leaders_of(record).count() as u32
     }
 
-    /// Reads what a partial write leaves of a map unit.
-    fn read_rest(&mut self, now_ns: u64, record: u32, at: u32, missing: u32) {
-        let codeword = self.spec.channel.codeword_bytes;
-        let bytes = missing.next_multiple_of(codeword);
-        let page = self.ftl.parts(at);
-        let op = self.flash_op(OpKind::Read, Source::Rewrite, record, page, bytes);
-        self.backend.enqueue(now_ns, op);
-    }
-
     /// Has a command wait for a page's program.
     fn await_page(&mut self, record: u32, index: u32) {
         let first = self.ftl.record(record).waiters;
@@ -319,6 +382,7 @@ impl Ssd {
         if !self.followers.is_empty() {
             self.close_leaders(now_ns, record);
         }
+        self.read_rests(now_ns, record);
         let page = self.ftl.record(record);
         let (plane, of_host) = (page.plane, page.stream.is_of_host());
         let bytes = self.spec.geometry.page_bytes;
@@ -361,6 +425,21 @@ impl Ssd {
             }
         }
         self.program_stripe(now_ns);
+    }
+
+    /// Programs the pages of the host's that take no further units. Returns
+    /// whether there were any.
+    fn close_full_pages(&mut self, now_ns: u64) -> bool {
+        let mut were_any = false;
+        for plane in 0..self.spec.geometry.planes() {
+            for stream in self.ftl.host_streams() {
+                if let Some(record) = self.full_page(plane, stream) {
+                    self.program(now_ns, record);
+                    were_any = true;
+                }
+            }
+        }
+        were_any
     }
 
     /// Programs the pages that a command waits for, full or not.

@@ -32,6 +32,9 @@ pub(crate) struct PageRecord {
     /// planes from there on have.
     pub(crate) jobs_from: u32,
     pub(crate) jobs: u64,
+    /// First of its units that the host has not written whole (see
+    /// [`crate::ssd::partial`]).
+    pub(in crate::ssd) partial: u32,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
     /// The page before it of those that the array programs at once, or [`NONE`].
@@ -147,6 +150,7 @@ impl Ftl {
             epoch,
             jobs_from: NONE,
             jobs: 0,
+            partial: NONE,
             waiters: NONE,
             before: frontier.before,
             next_free: NONE,
@@ -196,6 +200,20 @@ impl Ftl {
     pub(crate) fn filling(&self, plane: u32, stream: Stream) -> Option<u32> {
         let record = self.planes[plane as usize].frontiers[stream.index()].record;
         (record != NONE).then_some(record)
+    }
+
+    /// The page of the host's that a slot's current copy is in, if that is open.
+    pub(in crate::ssd) fn open_page_of(&self, slot: u32) -> Option<u32> {
+        let Place::At(at) = self.map.get(slot) else {
+            return None;
+        };
+        let page = self.parts(at);
+        let frontiers = &self.planes[page.plane as usize].frontiers;
+        self.host_streams()
+            .map(|stream| &frontiers[stream.index()])
+            .find(|frontier| (frontier.block, frontier.page) == (page.block, page.page))
+            .map(|frontier| frontier.record)
+            .filter(|record| *record != NONE)
     }
 
     #[inline]

@@ -120,6 +120,7 @@ impl Ssd {
         }
         if let Some(block) = self.ftl.dead_block(plane) {
             merging.erasing = true;
+            self.rescue_rests(now_ns, block);
             let at = FlashPage {
                 plane,
                 block,

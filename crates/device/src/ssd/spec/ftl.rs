@@ -5,6 +5,9 @@ use crate::Identity;
 use crate::ssd::geometry::{Axis, Geometry, Layout};
 use blklab_description::{ReadError, Table};
 
+/// The largest map unit, in bytes.
+pub(crate) const MOST_MAP_UNIT_BYTES: u32 = 64 << 10;
+
 /// `[ftl]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlSpec {
@@ -47,7 +50,7 @@ pub(super) fn read_ftl(
     geometry: &Geometry,
     identity: &Identity,
 ) -> Result<FtlSpec, ReadError> {
-    let map_unit_bytes = table.int("map_unit_bytes", 512..=65536)? as u32;
+    let map_unit_bytes = table.int("map_unit_bytes", 512..=MOST_MAP_UNIT_BYTES as u64)? as u32;
     if !map_unit_bytes.is_power_of_two()
         || map_unit_bytes > geometry.page_bytes
         || map_unit_bytes < identity.logical_block_bytes

@@ -30,6 +30,7 @@ pub use caches::{ReadCachePolicy, ReadCacheSpec, WriteCacheSpec};
 pub use channel::ChannelSpec;
 pub use controller::{ControllerSpec, Scheduling};
 pub use flash::{Copyback, FlashSpec, Interleave, MultiPlane};
+pub(crate) use ftl::MOST_MAP_UNIT_BYTES;
 pub use ftl::{Allocation, FtlSpec};
 pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
 pub use link::LinkSpec;
