@@ -187,7 +187,9 @@ impl Ftl {
             return;
         }
         let first = self.page_start(block, page);
-        for at in first..first + slots {
+        // A slot can be in a page twice, with a copy elsewhere in between. The
+        // newest goes first: it lets go of the other.
+        for at in (first..first + slots).rev() {
             if all_are_current {
                 self.release(at);
                 continue;
