@@ -116,6 +116,17 @@ pace_kb = {pace_kb}
         )
     }
 
+    /// The same drive with no more room for collection than is legal.
+    fn with_least_room(self) -> Small {
+        Small {
+            spare_blocks: 0,
+            pages_per_block: 4,
+            start_blocks: if self.preemptible { 4 } else { 2 },
+            reserve_blocks: 1,
+            ..self
+        }
+    }
+
     /// The same drive with planes of a die filled in step.
     fn with_rows(self, planes: u32, aged: Option<Aged>) -> Small {
         Small {
@@ -289,8 +300,8 @@ impl Aged {
     }
 }
 
-/// Drives whose planes are filled in step, with the tightest collection that
-/// is legal, and some of them overwritten for long.
+/// Drives whose planes are filled in step, many with as little room as is
+/// legal, some overwritten for long.
 #[allow(dead_code, reason = "not every test uses it")]
 pub fn small_in_rows() -> impl Strategy<Value = Small> {
     let occupancy = prop::sample::select(vec![0.3, 0.9, 1.0]);
@@ -301,8 +312,12 @@ pub fn small_in_rows() -> impl Strategy<Value = Small> {
         simulate,
     });
     let page_mapped = small().prop_filter("pages are mapped", |small| small.logs.is_none());
-    (page_mapped, 2u32..=4, prop::option::of(aged))
-        .prop_map(|(small, planes, aged)| small.with_rows(planes, aged))
+    (page_mapped, 2u32..=4, prop::option::of(aged), any::<bool>()).prop_map(
+        |(small, planes, aged, tightest)| match tightest {
+            true => small.with_least_room().with_rows(planes, aged),
+            false => small.with_rows(planes, aged),
+        },
+    )
 }
 
 /// Any of them.
