@@ -45,32 +45,54 @@ fn counts(waits: &WaitCounts) -> (u64, u64, [u64; 5]) {
     (waits.requests(), waits.waited(), each)
 }
 
-/// While a die stops its program for a read, its channel is free.
-#[test]
-fn a_die_that_stops_its_program_leaves_the_channel_to_others() {
+/// A write that is programmed for 500 us, and reads of so many pages that come
+/// at `now`; the reads' latencies.
+fn reads_beside_a_program(changes: &[(&str, &str)], now: Nanos, pages: &[u64]) -> Vec<u64> {
     let suspends = ("erase_us = 500", "erase_us = 500\nprogram_suspend_us = 30");
-    let mut drive = drive(&[suspends, ("program_us = 50", "program_us = 500")]);
-    let command = |tag: u32, op: Op, page: u64| Command {
-        tag,
+    let mut all = vec![suspends, ("program_us = 50", "program_us = 500")];
+    all.extend(changes);
+    let mut drive = drive(&all);
+    let command = |tag: usize, op: Op, page: u64| Command {
+        tag: tag as u32,
         queue: 0,
         op,
         sector: Sector(page * 8),
         sectors: 8,
         fua: true,
     };
-    drive.submit(Nanos(0), command(0, Op::Write, 0));
+    drive.submit(Nanos(0), command(pages.len(), Op::Write, 0));
     let mut done: Vec<Completion> = Vec::new();
-    let now = Nanos(100_000);
     drive.advance(now, &mut done);
-    drive.submit(now, command(1, Op::Read, 4));
-    drive.submit(now, command(2, Op::Read, 1));
+    for (tag, page) in pages.iter().enumerate() {
+        drive.submit(now, command(tag, Op::Read, *page));
+    }
     drive.advance(Nanos(1 << 40), &mut done);
-    let took = |tag: u32| {
-        let end = done.iter().find(|end| end.tag == tag);
-        end.map(|end| end.at.0 - now.0).unwrap_or(0)
-    };
-    assert!((40_000..60_000).contains(&took(1)), "{}", took(1));
-    assert!((10_000..25_000).contains(&took(2)), "{}", took(2));
+    done.retain(|end| (end.tag as usize) < pages.len());
+    done.sort_by_key(|end| end.tag);
+    done.iter().map(|end| end.at.0 - now.0).collect()
+}
+
+/// While a die stops its program for a read, its channel is free.
+#[test]
+fn a_die_that_stops_its_program_leaves_the_channel_to_others() {
+    let took = reads_beside_a_program(&[], Nanos(100_000), &[4, 1]);
+    assert!((40_000..60_000).contains(&took[0]), "{took:?}");
+    assert!((10_000..25_000).contains(&took[1]), "{took:?}");
+}
+
+/// A read that comes while the data of a program is on the bus stops the array
+/// as soon as that is at it.
+#[test]
+fn a_program_is_stopped_for_a_read_that_came_before_its_array_began() {
+    // A page takes 82 us at this rate.
+    let slow = ("rate_mt_s = 800", "rate_mt_s = 50");
+    for now_us in [10, 40, 70] {
+        let took = reads_beside_a_program(&[slow], Nanos(now_us * 1000), &[4])[0];
+        let bus_left_ns = 83_500 - now_us * 1000;
+        let alone_ns = reads_beside_a_program(&[slow], Nanos(1_000_000), &[4])[0];
+        let expected = bus_left_ns + 30_000 + alone_ns;
+        assert!(took.abs_diff(expected) < 2_000, "{took} of {expected}");
+    }
 }
 
 #[test]

@@ -66,6 +66,12 @@ impl Backend {
             unit.collecting.begin(now_ns);
         }
         self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        let unit = &self.units[unit_index as usize];
+        if self.will_suspend(now_ns, unit) {
+            // Reads could not stop the last one, with data in the register.
+            let (channel_index, bit) = (unit.channel, unit.bit);
+            self.channels[channel_index as usize].set_ready(now_ns, bit);
+        }
         self.offer_next_program(now_ns, unit_index);
     }
 

@@ -233,7 +233,8 @@ impl Backend {
             return self.gathered.push(unit_index);
         }
         let unit = &self.units[unit_index as usize];
-        if !self.may_start(now_ns, unit) {
+        let waits_for_array = unit.phase == Phase::Busy && self.will_suspend(now_ns, unit);
+        if !waits_for_array && !self.may_start(now_ns, unit) {
             return;
         }
         let (channel_index, bit) = (unit.channel, unit.bit);

@@ -9,6 +9,15 @@ impl Backend {
     /// Whether a read may stop what the unit is doing.
     #[inline]
     pub(super) fn can_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
+        // Still on the bus: the array has not begun.
+        unit.began_ns <= now_ns && self.will_suspend(now_ns, unit)
+    }
+
+    /// Whether a read may stop what the unit is doing as soon as its array is at
+    /// it: until then the data of the unit is on the bus, which is free when the
+    /// array begins.
+    #[inline]
+    pub(super) fn will_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
         let cost_ns = match unit.kind {
             OpKind::Read => None,
             OpKind::Program => self.flash.program_suspend_ns,
@@ -24,9 +33,8 @@ impl Backend {
             // Reads, too, wait for what the host waits for.
             && unit.urgent.is_empty()
             && unit.loaded.group.is_empty()
-            // Still on the bus: the array has not begun.
-            && unit.began_ns <= now_ns
-            && unit.done_ns.saturating_sub(now_ns) > cost_ns + self.flash.suspend_above_ns
+            && unit.done_ns.saturating_sub(now_ns.max(unit.began_ns))
+                > cost_ns + self.flash.suspend_above_ns
     }
 
     /// Stops what the array is doing and returns what that costs.
