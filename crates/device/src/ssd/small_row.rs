@@ -8,6 +8,7 @@
 //! each block of moved data mixes what as many victims held as there are planes,
 //! hot and cold, and amplification is higher than that of a plane on its own.
 
+use super::gc::draw;
 use super::rng::Rng;
 use super::spec::{AgedSpec, GcPolicy};
 use super::steady::{PlaneShape, Room};
@@ -332,11 +333,11 @@ impl SmallRow {
         let least = || blocks.clone().filter(full).min_by_key(valid);
         match self.policy {
             GcPolicy::Greedy => least(),
-            GcPolicy::Choices(count) => (0..count)
-                .map(|_| first + rng.below(self.blocks))
-                .filter(full)
-                .min_by_key(valid)
-                .or_else(least),
+            GcPolicy::Choices(count) => {
+                let wanted = |number| Some(first + number).filter(full);
+                let drawn = draw(count, self.blocks, rng, wanted);
+                drawn.min_by_key(valid).or_else(least)
+            }
             GcPolicy::Fifo => blocks
                 .clone()
                 .filter(full)

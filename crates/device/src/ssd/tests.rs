@@ -115,7 +115,12 @@ pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
 }
 
 /// The same with slots drawn otherwise.
-fn overwrite_drawn(drive: &mut Ssd, writes: u32, seed: u64, mut draw: impl FnMut(&mut Rng) -> u32) {
+pub(super) fn overwrite_drawn(
+    drive: &mut Ssd,
+    writes: u32,
+    seed: u64,
+    mut draw: impl FnMut(&mut Rng) -> u32,
+) {
     let mut rng = Rng::new(seed);
     let mut done: Vec<Completion> = Vec::new();
     let mut now = after_rest(drive);
