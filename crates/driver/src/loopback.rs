@@ -90,6 +90,12 @@ impl Loop {
         self.current.is_some()
     }
 
+    /// When the drive under the file does something next.
+    #[inline]
+    pub fn next_event(&self) -> Nanos {
+        self.port.next_event()
+    }
+
     /// The worker begins with the next request.
     pub fn begin(&mut self) -> Option<WorkerJob> {
         if self.current.is_some() {

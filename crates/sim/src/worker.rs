@@ -14,6 +14,9 @@ use crate::cost::StepCosts;
 use crate::cpu::Mode;
 use crate::world::World;
 
+/// What a drive takes that has done a request on the spot: none takes less.
+const AT_ONCE: Nanos = Nanos(1);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It has nothing to do.
@@ -27,7 +30,7 @@ enum State {
     /// Its CPU is at a request.
     Copying,
     /// It has copied a request, and the drive under the file is about to be asked
-    /// whether that is all.
+    /// whether that is all, or has it in a moment.
     Copied,
     /// It sleeps until the drive under the file has done its part.
     InDrive,
@@ -160,7 +163,14 @@ impl Worker {
         if self.state != State::Copied {
             return;
         }
-        if driver(self.disk, world).is_at_work() {
+        let driver = driver(self.disk, world);
+        if driver.is_at_work() {
+            let ends_at = driver.next_event();
+            if ends_at <= now + AT_ONCE {
+                // It stays as it is until then.
+                world.timers.set(ends_at, self.pid);
+                return;
+            }
             self.state = State::InDrive;
             world.leave_cpu(now, self.cpu, self.pid);
         } else {
