@@ -97,6 +97,11 @@ impl Ageing<'_> {
         for _ in 0..overwrites {
             self.write(live[aged.draw(count, rng) as usize], rng);
         }
+        // The last write may have left its plane a slot short.
+        for plane in 0..self.ftl.plane_count() {
+            let row = self.ftl.row_of(plane);
+            while self.makes_room(row.clone(), rng) {}
+        }
     }
 
     fn write(&mut self, slot: u32, rng: &mut Rng) {

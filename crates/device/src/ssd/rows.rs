@@ -7,12 +7,31 @@
 //! Any slot of the die's goes to the plane whose turn it is.
 //!
 //! Where planes are not kept in step, a row is one plane.
+//!
+//! Real firmware collects such a row as a whole, so it does not matter there
+//! which plane has what. Here each plane chooses its own victims and needs
+//! blocks of its own that are worth collecting. If every page of the row began
+//! with the same plane, a host that writes in a rhythm (each unit in two halves,
+//! or a page of a log before each page of data) would leave one plane with all
+//! that is dead and the other with all that is not. So the plane that a page of
+//! the row begins with changes (see [`first_place`]).
 
 use std::ops::Range;
 
 use super::blocks::NO_BLOCK;
 use super::ftl::{Ftl, Stream};
 use super::op::NONE;
+
+/// Which plane of a row a page begins with: as the multiples of the golden ratio
+/// have it, whose fractions are evenly spread along every arithmetic progression
+/// (Weyl, Mathematische Annalen 77, 1916). So no rhythm of the host's keeps to one
+/// plane.
+#[inline]
+pub(super) fn first_place(page: u32, planes: u32) -> u32 {
+    // 2^32 parts of the golden ratio.
+    let fraction = page.wrapping_mul(0x9e37_79b9);
+    ((u64::from(fraction) * u64::from(planes)) >> 32) as u32
+}
 
 impl Ftl {
     /// The planes that are filled in step with a plane.
@@ -51,7 +70,15 @@ impl Ftl {
             (record, _) if self.is_full(record) => frontier(*plane).page + 2,
             _ => 0,
         };
-        self.row_of(plane).min_by_key(progress).unwrap_or(plane)
+        let row = self.row_of(plane);
+        let first = row.start;
+        let planes = self.planes_per_row.get();
+        let turn = |plane: &u32| {
+            let begins = first_place(frontier(*plane).page, planes);
+            (plane - first + planes - begins) % planes
+        };
+        row.min_by_key(|plane| (progress(plane), turn(plane)))
+            .unwrap_or(plane)
     }
 
     /// The plane of a row that takes the next slot that collection moves: the

@@ -10,6 +10,7 @@
 
 use super::gc::draw;
 use super::rng::Rng;
+use super::rows::first_place;
 use super::spec::{AgedSpec, GcPolicy};
 use super::steady::{PlaneShape, Room};
 
@@ -222,7 +223,12 @@ impl SmallRow {
             true => self.slots,
             false => 0,
         };
-        row.min_by_key(|plane| open(plane).map_or(closed, |open| open.1))
+        let planes = self.planes.len() as u32;
+        let turn = |plane: usize| {
+            let place = open(&plane).map_or(0, |open| open.1);
+            (plane as u32 + planes - first_place(place, planes)) % planes
+        };
+        row.min_by_key(|plane| (open(plane).map_or(closed, |open| open.1), turn(*plane)))
             .unwrap_or(0)
     }
 

@@ -154,7 +154,7 @@ fn so_it_is_at_the_working_point() {
     short_way_is_the_long_one(&states, &[in_step]);
 }
 
-/// Its room is that of the working point to the slot, although its blocks are
+/// Its room is that of the working point to the slot, also where its blocks are
 /// stretched from ones an eighth of their size: else the host would write for a
 /// while before anything is collected.
 #[test]
@@ -164,30 +164,42 @@ fn it_begins_with_the_room_of_its_working_point() {
         ("", "same_page"),
         (DISTRIBUTIONS[2].0, "same_page"),
     ] {
-        let aged = format!("state = \"aged\"\naged = {{ occupancy = 1.0{hot} }}");
-        let planes = format!("multi_plane = \"{planes}\"");
-        let spec = small(&[
-            ("state = \"filled\"", &aged),
-            ("pages_per_block = 64", "pages_per_block = 1024"),
-            ("capacity_bytes = 100663296", "capacity_bytes = 1610612736"),
-            ("depth = 8", "depth = 8\npreemptible = true"),
-            ("start_blocks = 4", "start_blocks = 5"),
-            ("multi_plane = \"any\"", &planes),
-        ]);
-        let drive = Ssd::new(spec, 1);
-        let room = |plane: u32| {
-            let job = drive.jobs[plane as usize];
-            let (block, had) = (job.victim, job.valid);
-            let victim = job.is_running().then_some(Victim { plane, block, had });
-            drive.ftl.room(plane, victim) as i64
-        };
-        let mut planes = 0;
-        while planes < drive.ftl.plane_count() {
-            let row = drive.ftl.row_of(planes);
-            let more = row.clone().map(room).sum::<i64>() - 4 * 1024 * row.len() as i64;
-            assert!((0..=2).contains(&more), "{more} slots more in {row:?}");
-            planes = row.end;
+        for (simulate, pages) in [(false, 1024), (true, 64)] {
+            let aged = format!(
+                "state = \"aged\"\naged = {{ occupancy = 1.0{hot}, simulate = {simulate} }}"
+            );
+            let planes = format!("multi_plane = \"{planes}\"");
+            let capacity = format!("capacity_bytes = {}", pages << 20 | pages << 19);
+            let pages_key = format!("pages_per_block = {pages}");
+            has_the_room_of_its_working_point(
+                &[
+                    ("state = \"filled\"", &aged),
+                    ("pages_per_block = 64", &pages_key),
+                    ("capacity_bytes = 100663296", &capacity),
+                    ("depth = 8", "depth = 8\npreemptible = true"),
+                    ("start_blocks = 4", "start_blocks = 5"),
+                    ("multi_plane = \"any\"", &planes),
+                ],
+                pages,
+            );
         }
+    }
+}
+
+fn has_the_room_of_its_working_point(changes: &[(&str, &str)], pages: i64) {
+    let drive = Ssd::new(small(changes), 1);
+    let room = |plane: u32| {
+        let job = drive.jobs[plane as usize];
+        let (block, had) = (job.victim, job.valid);
+        let victim = job.is_running().then_some(Victim { plane, block, had });
+        drive.ftl.room(plane, victim) as i64
+    };
+    let mut planes = 0;
+    while planes < drive.ftl.plane_count() {
+        let row = drive.ftl.row_of(planes);
+        let more = row.clone().map(room).sum::<i64>() - 4 * pages * row.len() as i64;
+        assert!((0..=2).contains(&more), "{more} slots more in {row:?}");
+        planes = row.end;
     }
 }
 
