@@ -10,9 +10,10 @@ use super::spec::Copyback;
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
 const ASIDE_DEPTH: u32 = 4;
-/// So many pages before a collection comes to a page, what the map has of it is
-/// fetched into the processor's cache.
-const PREFETCH_PAGES: u32 = 16;
+/// So many slots before a collection comes to a page, what the map has of it is
+/// fetched into the processor's cache. Much more would be pushed out again: all
+/// planes may be collected at once.
+const PREFETCH_SLOTS: u32 = 16;
 
 impl Ssd {
     /// Starts to collect a plane; `false` where nothing could be freed there.
@@ -154,6 +155,7 @@ impl Ssd {
             return;
         }
         let rank = self.collection_rank(plane);
+        let ahead = (PREFETCH_SLOTS / self.ftl.slots_per_page()).max(1);
         while self.may_read_on(&job, rank) && job.next_page < job.pages {
             let page = job.next_page;
             let on_chip = self.copies_on_chip(plane, &job, page);
@@ -161,8 +163,8 @@ impl Ssd {
                 break;
             }
             job.next_page += 1;
-            if page + PREFETCH_PAGES < job.pages {
-                self.ftl.prefetch_owners(job.victim, page + PREFETCH_PAGES);
+            if page + ahead < job.pages {
+                self.ftl.owners(job.victim, page + ahead).for_each(drop);
             }
             let bytes_to_move = self.bytes_to_move(job.victim, page);
             if bytes_to_move > 0 {
@@ -245,11 +247,12 @@ impl Ssd {
     }
 
     /// Bytes on the channel of what is valid in a page.
-    fn bytes_to_move(&self, block: u32, page: u32) -> u32 {
-        let first = self.ftl.page_start(block, page);
-        let slots = first..first + self.ftl.slots_per_page();
-        let is_valid = |at: &u32| self.ftl.holds(*at) != Holds::Nothing;
-        self.codewords.of_units(slots.filter(is_valid))
+    fn bytes_to_move(&mut self, block: u32, page: u32) -> u32 {
+        self.page_owners.clear();
+        self.page_owners.extend(self.ftl.owners(block, page));
+        let is_valid = |&&(at, slot): &&(u32, u32)| self.ftl.holds_of(at, slot) != Holds::Nothing;
+        let valid = self.page_owners.iter().filter(is_valid);
+        self.codewords.of_units(valid.map(|(at, _)| *at))
     }
 
     /// A read or the erase of a collection is over.
@@ -405,10 +408,12 @@ impl Ssd {
     fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32, on_chip: bool) {
         self.jobs[plane as usize].moves = true;
         let job = self.jobs[plane as usize];
-        let first = self.ftl.page_start(victim, page);
-        for at in first..first + self.ftl.slots_per_page() {
+        self.moving.clear();
+        self.moving.extend(self.ftl.owners(victim, page));
+        for place in 0..self.moving.len() {
+            let (at, slot) = self.moving[place];
             let to = self.ftl.collection_plane(job.to, job.stream);
-            let record = match self.ftl.holds(at) {
+            let record = match self.ftl.holds_of(at, slot) {
                 Holds::Nothing => continue,
                 Holds::Current(slot) => {
                     self.map_moved(now_ns, slot);

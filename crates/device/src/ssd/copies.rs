@@ -32,9 +32,12 @@ pub(crate) enum Holds {
 impl Ftl {
     /// What a physical slot of a block written to its end holds.
     pub(crate) fn holds(&self, at: u32) -> Holds {
-        let Some(slot) = self.owner(at) else {
-            return Holds::Nothing;
-        };
+        self.owner(at)
+            .map_or(Holds::Nothing, |slot| self.holds_of(at, slot))
+    }
+
+    /// The same of a physical slot whose owner is `slot`.
+    pub(crate) fn holds_of(&self, at: u32, slot: u32) -> Holds {
         match self.locate(slot) {
             Located::Flash(found) | Located::Buffered(found) if found == at => Holds::Current(slot),
             Located::Buffered(found) if self.blocks.keeps_older() => {

@@ -165,6 +165,10 @@ pub struct Ssd {
     waiters: Vec<(u32, u32)>,
     free_waiter: u32,
     jobs: Vec<Job>,
+    /// Places and owners of a page that collection looks at, and of one that it
+    /// moves, which may have it look at others.
+    page_owners: Vec<(u32, u32)>,
+    moving: Vec<(u32, u32)>,
     /// The cached part of the map, where not all of it is in DRAM.
     cmt: Option<Cmt>,
     /// Boxed, so that a drive without it only asks whether it is there.
@@ -218,6 +222,8 @@ impl Ssd {
             waiters: Vec::new(),
             free_waiter: NONE,
             jobs: vec![Job::NONE; spec.geometry.planes() as usize],
+            page_owners: Vec::new(),
+            moving: Vec::new(),
             cmt: spec.ftl.map_cache_entries.map(|entries| {
                 let line = spec.ftl.map_line_entries;
                 let page = spec.ftl.entries_per_map_page;

@@ -101,7 +101,8 @@ impl Shuffle {
     }
 
     fn slot(&self, rank: u64) -> u32 {
-        (rank as u128 * self.inverse as u128 % self.slots as u128) as u32
+        // Both are less than 2^32.
+        (rank * self.inverse % self.slots) as u32
     }
 }
 
