@@ -261,11 +261,21 @@ impl Requests {
         self.bios.in_use()
     }
 
-    /// Stores a bio.
+    /// Stores a bio, field by field: a copy of the whole would wait until what
+    /// its submitter has just written in small pieces is in the cache.
     #[inline]
-    pub(crate) fn insert_bio(&mut self, bio: Bio, parent: Option<BioId>) -> BioId {
+    pub(crate) fn insert_bio(&mut self, bio: &Bio, parent: Option<BioId>) -> BioId {
         self.bios.insert(BioNode {
-            bio,
+            bio: Bio {
+                op: bio.op,
+                flags: bio.flags,
+                sector: bio.sector,
+                sectors: bio.sectors,
+                prio: bio.prio,
+                submitter: bio.submitter,
+                cgroup: bio.cgroup,
+                user_data: bio.user_data,
+            },
             next: None,
             parent,
             pending: 1,

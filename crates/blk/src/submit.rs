@@ -42,7 +42,7 @@ impl RequestQueue {
         }
         self.trace.bio(now, TraceKind::BioQueue, &bio);
         if bio.sectors <= self.merge.limits.max_request_sectors(bio.op) {
-            let whole = self.rqs.insert_bio(bio, None);
+            let whole = self.rqs.insert_bio(&bio, None);
             return self.submit_part(now, cpu, plug, (whole, &bio), None, driver);
         }
         if bio.flags.has(BioFlags::NOWAIT) {
@@ -52,7 +52,7 @@ impl RequestQueue {
         }
         let rest = Rest {
             bio,
-            parent: self.rqs.insert_bio(bio, None),
+            parent: self.rqs.insert_bio(&bio, None),
         };
         self.submit_rest(now, cpu, plug, rest, driver)
     }
@@ -168,7 +168,7 @@ impl RequestQueue {
             left.sector = part.end();
             left.sectors -= part.sectors;
             self.rqs.bios[parent].pending += 1;
-            let id = self.rqs.insert_bio(part, Some(parent));
+            let id = self.rqs.insert_bio(&part, Some(parent));
             let rest = Some(Rest { bio: left, parent });
             match self.submit_part(now, cpu, plug.as_deref_mut(), (id, &part), rest, driver) {
                 Submit::Done => {}

@@ -97,20 +97,17 @@ impl Ring {
         self.latest = self.latest.max(entry.0);
     }
 
-    /// Takes the first entry, of which the caller knows that it is there and
-    /// when, and tells when the next one is.
+    /// Drops the first entry, of which the caller knows that it is there.
     #[inline]
-    fn take(&mut self) -> (u32, u64) {
-        let (_, event) = self.get(self.first);
+    fn drop_first(&mut self) {
         self.first += 1;
-        (event, self.head())
     }
 
     #[inline]
-    fn head(&self) -> u64 {
+    fn head(&self) -> (u64, u32) {
         match self.first == self.after_last {
-            true => NEVER,
-            false => self.get(self.first).0,
+            true => (NEVER, 0),
+            false => self.get(self.first),
         }
     }
 
@@ -135,6 +132,8 @@ pub(crate) struct Lanes {
     /// have the lane in the low bits, so that the least names its lane and ties
     /// are broken the same way everywhere.
     least: [u64; 2 * LANES],
+    /// What the first of each lane is: at hand as soon as its lane is known.
+    first_events: [u32; LANES],
 }
 
 impl Lanes {
@@ -142,6 +141,7 @@ impl Lanes {
         Lanes {
             rings: std::array::from_fn(|_| Ring::new()),
             least: [NEVER; 2 * LANES],
+            first_events: [0; LANES],
         }
     }
 
@@ -164,7 +164,7 @@ impl Lanes {
         }
         ring.append((key, event));
         if key < self.least[LANES + lane.0 % LANES] {
-            self.set_first(lane.0, key);
+            self.set_first(lane.0, (key, event));
         }
     }
 
@@ -180,7 +180,8 @@ impl Lanes {
 
     /// A lane has another first event, or none.
     #[inline(always)]
-    fn set_first(&mut self, lane: usize, key: u64) {
+    fn set_first(&mut self, lane: usize, (key, event): (u64, u32)) {
+        self.first_events[lane % LANES] = event;
         let (mut place, mut least) = (LANES + lane % LANES, key);
         for _ in 0..LANE_BITS {
             self.least[place] = least;
@@ -205,8 +206,9 @@ impl Lanes {
             return None;
         }
         let lane = key as usize % LANES;
-        let (event, next) = self.rings[lane].take();
-        self.set_first(lane, next);
+        let event = self.first_events[lane];
+        self.rings[lane].drop_first();
+        self.set_first(lane, self.rings[lane].head());
         Some((key >> LANE_BITS, Lane(lane), event))
     }
 }

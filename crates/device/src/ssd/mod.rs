@@ -124,6 +124,26 @@ struct Active {
     stops_before: u64,
 }
 
+impl Active {
+    /// What a place holds before its first command.
+    const NONE: Active = Active {
+        tag: 0,
+        op: HostOp::Read,
+        fua: false,
+        first_byte: 0,
+        bytes: 0,
+        dram_bytes: 0,
+        parts: 0,
+        next_slot: 0,
+        rewrites: false,
+        status: CommandStatus::Ok,
+        next_free: NONE,
+        number: 0,
+        waits: Waits::NONE,
+        stops_before: 0,
+    };
+}
+
 /// A solid state drive.
 #[cfg_attr(not(test), derive(Clone, Debug))]
 pub struct Ssd {
@@ -273,37 +293,37 @@ impl Ssd {
         drive
     }
 
+    /// Takes a command in, field by field (see [`Op::become_op`]).
     #[inline]
     fn keep(&mut self, command: &Command) -> u32 {
-        let active = Active {
-            tag: command.tag,
-            op: command.op,
-            fua: command.fua,
-            first_byte: command.sector.bytes(),
-            bytes: command.sectors as u64 * 512,
-            dram_bytes: 0,
-            parts: 0,
-            next_slot: 0,
-            rewrites: false,
-            status: CommandStatus::Ok,
-            next_free: NONE,
-            number: self.backend.next_command(),
-            waits: Waits::NONE,
-            stops_before: 0,
-        };
         if self.free_command == NONE {
-            return self.append(active);
+            self.add_command();
         }
         let index = self.free_command;
-        self.free_command = self.commands[index as usize].next_free;
-        self.commands[index as usize] = active;
+        let number = self.backend.next_command();
+        let active = &mut self.commands[index as usize];
+        self.free_command = active.next_free;
+        active.tag = command.tag;
+        active.op = command.op;
+        active.fua = command.fua;
+        active.first_byte = command.sector.bytes();
+        active.bytes = command.sectors as u64 * 512;
+        active.dram_bytes = 0;
+        active.parts = 0;
+        active.next_slot = 0;
+        active.rewrites = false;
+        active.status = CommandStatus::Ok;
+        active.number = number;
+        active.waits = Waits::NONE;
+        active.stops_before = 0;
         index
     }
 
+    /// There are more commands than ever before.
     #[cold]
-    fn append(&mut self, active: Active) -> u32 {
-        self.commands.push(active);
-        self.commands.len() as u32 - 1
+    fn add_command(&mut self) {
+        self.free_command = self.commands.len() as u32;
+        self.commands.push(Active::NONE);
     }
 
     /// When anything happens next inside.

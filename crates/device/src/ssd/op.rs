@@ -101,6 +101,76 @@ pub(crate) struct Op {
 const _: () = assert!(size_of::<Op>() == 64, "an operation is one cache line");
 
 impl Op {
+    /// What a place holds before its first operation.
+    const NONE: Op = Op {
+        next: NONE,
+        owner: NONE,
+        plane: 0,
+        place: 0,
+        die: 0,
+        block: 0,
+        page: 0,
+        bytes: 0,
+        copies: NONE,
+        kind: OpKind::Read,
+        source: Source::Host,
+        rank: Rank::Normal,
+        collects: false,
+        slc: false,
+        ready: false,
+        arrival: 0,
+        write_clock_ns: 0,
+        collection_clock_ns: 0,
+        command: NONE,
+    };
+
+    /// A place takes an operation, field by field: a copy of the whole reads in
+    /// large pieces what has just been written in small ones, which a processor
+    /// cannot forward, and waits until all of it is in its cache.
+    #[inline(always)]
+    fn become_op(&mut self, op: Op) {
+        let Op {
+            next,
+            owner,
+            plane,
+            place,
+            die,
+            block,
+            page,
+            bytes,
+            copies,
+            kind,
+            source,
+            rank,
+            collects,
+            slc,
+            ready,
+            arrival,
+            write_clock_ns,
+            collection_clock_ns,
+            command,
+        } = op;
+        self.next = next;
+        self.owner = owner;
+        self.plane = plane;
+        self.place = place;
+        self.die = die;
+        self.block = block;
+        self.page = page;
+        self.bytes = bytes;
+        self.copies = copies;
+        self.kind = kind;
+        self.source = source;
+        self.rank = rank;
+        self.collects = collects;
+        self.slc = slc;
+        self.ready = ready;
+        self.arrival = arrival;
+        self.write_clock_ns = write_clock_ns;
+        self.collection_clock_ns = collection_clock_ns;
+        self.command = command;
+    }
+
     /// Why it is done, for timelines.
     pub(crate) fn cause(&self) -> Cause {
         match self.source {
@@ -179,25 +249,26 @@ impl Ops {
 
     /// Keeps an operation and numbers its arrival.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, mut op: Op) -> u32 {
+    pub(crate) fn insert(&mut self, op: Op) -> u32 {
         self.arrivals += 1;
-        op.arrival = self.arrivals;
-        op.next = NONE;
         if self.free == NONE {
-            return self.append(op);
+            self.add_place();
         }
         let index = self.free;
-        self.free = self.slots[index as usize].next;
-        self.slots[index as usize] = op;
+        let place = &mut self.slots[index as usize];
+        self.free = place.next;
+        place.become_op(op);
+        place.arrival = self.arrivals;
         self.waiting[index as usize] = Waiting::NOT;
         index
     }
 
+    /// There are more operations than ever before.
     #[cold]
-    fn append(&mut self, op: Op) -> u32 {
-        self.slots.push(op);
+    fn add_place(&mut self) {
+        self.free = self.slots.len() as u32;
+        self.slots.push(Op::NONE);
         self.waiting.push(Waiting::NOT);
-        self.slots.len() as u32 - 1
     }
 
     /// An operation could go on from now on.

@@ -15,7 +15,7 @@ mod threads;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use blklab_blk::{BioFlags, CgroupId, IoPrio, IoStatus, Nanos, Plug, Sector, Waiter};
+use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, Waiter};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -89,6 +89,24 @@ struct Io {
     started: Nanos,
     issued: Nanos,
     status: IoStatus,
+}
+
+impl Io {
+    /// What a place holds before its first I/O.
+    const NONE: Io = Io {
+        dir: Direction::Read,
+        disk: 0,
+        file: 0,
+        sector: Sector(0),
+        bytes: 0,
+        prio: IoPrio {
+            class: IoClass::None,
+            level: 0,
+        },
+        started: Nanos::ZERO,
+        issued: Nanos::ZERO,
+        status: IoStatus::Ok,
+    };
 }
 
 /// `user_data` of the flush a process waits for.

@@ -53,29 +53,36 @@ impl Process {
             && let Some(slot) = self.done.pop_front()
         {
             taken += 1;
-            let io = self.ios[slot as usize];
+            let Io {
+                dir,
+                bytes,
+                started,
+                issued,
+                status,
+                ..
+            } = self.ios[slot as usize];
             self.free.push(slot);
             self.recorder.completed(
                 now,
-                io.dir,
-                io.bytes,
-                io.started,
-                io.issued,
+                dir,
+                bytes,
+                started,
+                issued,
                 self.is_synchronous,
-                io.status,
+                status,
             );
-            self.plan.completed(now, io.dir);
-            if io.status != IoStatus::Ok {
-                self.ended_badly(&io);
+            self.plan.completed(now, dir);
+            if status != IoStatus::Ok {
+                self.ended_badly(dir, status);
                 continue;
             }
-            if now.saturating_sub(io.started) > self.max_latency[io.dir as usize]
+            if now.saturating_sub(started) > self.max_latency[dir as usize]
                 && self.recorder.is_measuring(now)
             {
                 self.miss("max_latency", ETIMEDOUT);
             }
             if let Some(rate) = &mut self.min_rate {
-                rate.completed(now, io.dir, io.bytes);
+                rate.completed(now, dir, bytes);
             }
         }
         self.recorder.reaped(taken);
@@ -92,8 +99,8 @@ impl Process {
     }
 
     #[cold]
-    fn ended_badly(&mut self, io: &Io) {
-        if ends_job(&self.spec, io.dir, io.status) {
+    fn ended_badly(&mut self, dir: Direction, status: IoStatus) {
+        if ends_job(&self.spec, dir, status) {
             self.fail();
         }
     }

@@ -41,31 +41,29 @@ impl Process {
 
     #[inline]
     fn prepare(&mut self, now: Nanos, next: &NextIo) {
-        let io = Io {
-            dir: next.dir,
-            disk: next.disk,
-            file: next.file,
-            sector: Sector::from_bytes(next.offset_bytes),
-            bytes: next.bytes,
-            prio: next.prio.map_or(self.prio, |p| io_prio(Some(p))),
-            started: now,
-            issued: now,
-            status: IoStatus::Ok,
-        };
         let slot = match self.free.pop() {
-            Some(slot) => {
-                self.ios[slot as usize] = io;
-                slot
-            }
-            None => self.add_slot(io),
+            Some(slot) => slot,
+            None => self.add_slot(),
         };
+        // Field by field: a copy of the whole would wait until what has just
+        // been written in small pieces is in the processor's cache.
+        let io = &mut self.ios[slot as usize];
+        io.dir = next.dir;
+        io.disk = next.disk;
+        io.file = next.file;
+        io.sector = Sector::from_bytes(next.offset_bytes);
+        io.bytes = next.bytes;
+        io.prio = next.prio.map_or(self.prio, |p| io_prio(Some(p)));
+        io.started = now;
+        io.issued = now;
+        io.status = IoStatus::Ok;
         self.batch.push(slot);
     }
 
     /// It has more in flight than ever before.
     #[cold]
-    fn add_slot(&mut self, io: Io) -> u32 {
-        self.ios.push(io);
+    fn add_slot(&mut self) -> u32 {
+        self.ios.push(Io::NONE);
         self.ios.len() as u32 - 1
     }
 
