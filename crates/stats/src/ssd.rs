@@ -26,7 +26,7 @@ pub struct CollectionStats {
     pub longest_read_wait_ns: u64,
     /// Host writes that waited for a free block, or for collection to catch up.
     pub writes_stalled: u64,
-    /// Time in which writes waited so, in nanoseconds.
+    /// Time that they waited so, summed, in nanoseconds.
     pub stalled_ns: u64,
     /// The longest of these times.
     pub longest_stall_ns: u64,

@@ -118,6 +118,9 @@ impl Ssd {
         }
         let target = self.ftl.target(slot);
         if self.spec.ftl.allocation == Allocation::Static {
+            if self.ftl.waits_for_cache(target) && !self.row_collects(target) {
+                self.fold_where_due(now_ns);
+            }
             let mut may_come = false;
             for plane in self.ftl.row_of(target) {
                 may_come |= self.collect(now_ns, plane);

@@ -283,7 +283,7 @@ impl Ssd {
         self.jobs[plane as usize].reads -= 1;
         self.move_page(now_ns, plane, op.block, op.page, on_chip);
         self.continue_collection(now_ns, plane);
-        if self.stalled_since_ns.is_some() || self.has_caught_up() {
+        if self.waiting.has_parked() || self.has_caught_up() {
             self.admit(now_ns);
         }
     }

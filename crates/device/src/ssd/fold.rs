@@ -2,10 +2,12 @@
 //! multi-level pages, as a collection moves it, and the block is erased.
 //!
 //! That happens when the host has been silent for a while, when its writes wait
-//! for room in the cache, and, block by block, when collection finds that the
-//! block with least to move is one of the cache's.
+//! for room in the cache or will once the block that they go to is full, and,
+//! block by block, when collection finds that the block with least to move is one
+//! of the cache's.
 
 use super::lanes::Lane;
+use super::spec::Allocation;
 use super::{FOLD_TIMER, Ssd};
 
 impl Ssd {
@@ -15,15 +17,23 @@ impl Ssd {
         let oldest = slc
             .oldest(plane)
             .filter(|block| self.ftl.is_written(*block))?;
-        let is_due = self.is_idle(now_ns) || self.ftl.host_stream(plane).is_none();
+        let is_due =
+            self.is_idle(now_ns) || self.ftl.host_stream(plane).is_none() || self.will_wait(plane);
         // It may take a block before it frees one.
         (is_due && self.ftl.row_has_spare(plane)).then_some(oldest)
+    }
+
+    /// Whether writes will wait for a plane once the block of the cache that they go
+    /// to is full. Where the drive chooses the plane they wait for none as long as
+    /// another has room, and all planes are emptied at once when none has.
+    fn will_wait(&self, plane: u32) -> bool {
+        self.spec.ftl.allocation == Allocation::Static && self.ftl.fills_last_of_cache(plane)
     }
 
     /// Whether the host has been silent long enough.
     fn is_idle(&self, now_ns: u64) -> bool {
         self.silent_ns().is_some_and(|at_ns| at_ns <= now_ns)
-            && self.waiting.first().is_none()
+            && self.waiting.len() == 0
             && self.programs_queued == 0
     }
 
@@ -64,12 +74,27 @@ impl Ssd {
         }
     }
 
+    /// A page of the cache is queued for its program. With the first of a plane's
+    /// last block the plane begins to make room, before anybody waits for it: else
+    /// a host that has few writes under way would wait for one plane at a time.
+    pub(super) fn fold_ahead(&mut self, now_ns: u64, plane: u32, page: u32) {
+        if page == 0 && self.block_to_fold(now_ns, plane).is_some() {
+            self.collect(now_ns, plane);
+        }
+    }
+
     /// Starts to empty the cache if the host is silent, else looks again later.
     pub(super) fn fold_idle(&mut self, now_ns: u64) {
         self.fold_timer = false;
-        if !self.is_idle(now_ns) {
-            return self.fold_later(now_ns);
+        match self.is_idle(now_ns) {
+            true => self.fold_where_due(now_ns),
+            false => self.fold_later(now_ns),
         }
+    }
+
+    /// Begins to empty the cache in all planes that should be emptied: where a
+    /// write waits for one plane, others will be short as well.
+    pub(super) fn fold_where_due(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
             if self.block_to_fold(now_ns, plane).is_some() {
                 self.collect(now_ns, plane);

@@ -4,6 +4,7 @@
 //! cache and the translation layer to operations on the flash, and back over
 //! the link. Each of these is a file of its own; this one holds the commands.
 
+mod admission;
 mod aging;
 mod allocate;
 mod arbiter;
@@ -63,6 +64,7 @@ use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline, Waits};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
+use admission::NOT_STALLED;
 use allocate::Turn;
 use arbiter::Arbiter;
 use backend::Backend;
@@ -122,6 +124,10 @@ struct Active {
     waits: Waits,
     /// A write: how often admission had stopped when it came.
     stops_before: u64,
+    /// Slots of it that wait for a block.
+    parked: u32,
+    /// Since when it waits for a block or for its pace, or [`NOT_STALLED`].
+    stalled_since_ns: u64,
 }
 
 impl Active {
@@ -141,6 +147,8 @@ impl Active {
         number: 0,
         waits: Waits::NONE,
         stops_before: 0,
+        parked: 0,
+        stalled_since_ns: NOT_STALLED,
     };
 }
 
@@ -164,8 +172,6 @@ pub struct Ssd {
     fold_timer: bool,
     /// Writes that wait for room.
     waiting: Waiting,
-    /// Since when the first of them waits for a free block.
-    stalled_since_ns: Option<u64>,
     /// Dynamic allocation, range by range.
     turns: Vec<Turn>,
     /// Pairs of pages whose second is complete only when the first is.
@@ -229,8 +235,7 @@ impl Ssd {
             dram_ns: 0,
             host_ns: 0,
             fold_timer: false,
-            waiting: Waiting::new(),
-            stalled_since_ns: None,
+            waiting: Waiting::new(0),
             turns: vec![Turn::FIRST; spec.geometry.channels as usize],
             followers: Vec::new(),
             partial: Partial::new(),
@@ -274,6 +279,7 @@ impl Ssd {
             witness: None,
             spec,
         };
+        drive.waiting = Waiting::new(drive.lines());
         if let Some(cmt) = &mut drive.cmt
             && drive.spec.state != InitialState::Fresh
         {
@@ -316,6 +322,8 @@ impl Ssd {
         active.number = number;
         active.waits = Waits::NONE;
         active.stops_before = 0;
+        active.parked = 0;
+        active.stalled_since_ns = NOT_STALLED;
         index
     }
 
@@ -573,7 +581,7 @@ impl Device for Ssd {
 
     fn stats(&self, now: Nanos) -> DeviceStats {
         let mut stats = self.stats.clone();
-        if let Some(since_ns) = self.stalled_since_ns {
+        for since_ns in self.stalls_ns() {
             stats.collection.count_stall(now.0 - since_ns);
         }
         self.backend.report(now.0, &mut stats);
@@ -584,10 +592,7 @@ impl Device for Ssd {
     fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
         // What is under way counts from now on.
-        if let Some(since_ns) = &mut self.stalled_since_ns {
-            *since_ns = now.0;
-            self.stats.collection.writes_stalled = 1;
-        }
+        self.stats.collection.writes_stalled = self.count_stalls_from(now.0);
         self.jobs.iter_mut().for_each(|job| job.since_ns = now.0);
         self.merging.iter_mut().for_each(|m| m.counts_from(now.0));
         self.backend.reset_stats(now.0);

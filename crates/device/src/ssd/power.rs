@@ -107,13 +107,19 @@ impl Ssd {
             free = self.commands[free as usize].next_free;
         }
         let unit = self.spec.ftl.map_unit_bytes as u64;
-        (self.commands.iter().zip(under_way))
-            .filter(|(command, under_way)| *under_way && !command.rewrites)
-            .filter(|(command, _)| matches!(command.op, Op::Write | Op::WriteZeroes))
-            .flat_map(|(command, _)| {
+        let parked = self.waiting.all_parked();
+        let parked: BTreeSet<(u32, u32)> = parked.map(|p| (p.command, p.slot)).collect();
+        (0..self.commands.len() as u32)
+            .zip(self.commands.iter().zip(under_way))
+            .filter(|(_, (command, under_way))| *under_way && !command.rewrites)
+            .filter(|(_, (command, _))| matches!(command.op, Op::Write | Op::WriteZeroes))
+            .flat_map(|(index, (command, _))| {
                 // No further than it has come.
-                (command.first_byte / unit) as u32..command.next_slot
+                let slots = (command.first_byte / unit) as u32..command.next_slot;
+                slots.map(move |slot| (index, slot))
             })
+            .filter(|slot| !parked.contains(slot))
+            .map(|(_, slot)| slot)
             .collect()
     }
 
@@ -126,7 +132,6 @@ impl Ssd {
         self.followers.clear();
         self.partial.clear();
         self.turns.fill(Turn::FIRST);
-        self.stalled_since_ns = None;
         self.log_is_dirty = false;
         self.epochs = Epochs::new();
         self.waiters.clear();

@@ -23,20 +23,25 @@ const SLC_PAGES: u64 = 21;
 
 /// A TLC drive without a write cache, with `slc` as its table.
 fn drive(state: &str, slc: &str) -> Ssd {
+    drive_of(state, slc, &[])
+}
+
+fn drive_of(state: &str, slc: &str, changes: &[(&str, &str)]) -> Ssd {
     let table = format!(
         "[slc_cache]\nread_us = 20\nprogram_us = 100\n{slc}\n[write_cache]\nenabled = false"
     );
     let state = format!("state = \"{state}\"");
-    let spec = small(&[
-        ("state = \"filled\"", &state),
+    let mut all = vec![
+        ("state = \"filled\"", state.as_str()),
         ("cell = \"slc\"", "cell = \"tlc\""),
         ("read_us = 10", "read_us = 60"),
         ("program_us = 50", "program_us = 700"),
         ("pages_per_block = 64", "pages_per_block = 63"),
         ("blocks_per_plane = 112", "blocks_per_plane = 128"),
         ("[write_cache]\nenabled = true", &table),
-    ]);
-    Ssd::new(spec, 1)
+    ];
+    all.extend(changes);
+    Ssd::new(small(&all), 1)
 }
 
 /// One command of a page alone on the drive; how long it took.
@@ -209,6 +214,56 @@ fn writes_can_wait_for_a_fold_instead() {
     assert_eq!(stats.slc.sectors_written, 20_000 * 8);
     assert!(stats.collection.writes_stalled > 0 && stats.slc.blocks_folded > 900);
     drive.ftl.check(drive.spec.logical_slots());
+}
+
+/// A plane without room stops nobody who writes to others: where addresses decide
+/// the plane, many are folded at once, as where they do not.
+#[test]
+fn folds_of_many_planes_are_under_way_at_once() {
+    let took_ns = |allocation: &str| {
+        let order = format!("allocation = \"{allocation}\"\norder =");
+        let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
+        let mut drive = drive_of("filled", slc, &[("order =", &order)]);
+        overwrite(&mut drive, 10_000, 5);
+        drive.ftl.check(drive.spec.logical_slots());
+        drive.host_ns % (1 << 40)
+    };
+    let (fixed, free) = (took_ns("static"), took_ns("next_free"));
+    assert!(fixed < free * 3 / 2, "{fixed} ns, {free} with next_free");
+}
+
+/// Nor does it wait until somebody is in need: a host with a single write under
+/// way would have one plane folded after the other.
+#[test]
+fn folds_begin_before_anybody_waits() {
+    let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
+    let mut drive = drive_of("filled", slc, &[("enabled = false", "enabled = true")]);
+    let mut rng = super::rng::Rng::new(3);
+    let now = &mut Nanos(0);
+    for _ in 0..4_000 {
+        let page = rng.below(24_000) as u64;
+        one(&mut drive, now, Op::Write, page);
+    }
+    let stats = drive.stats(*now).slc;
+    assert_eq!((stats.sectors_written, stats.sectors_past), (32_000, 0));
+    // Of two dies each could not do more than a half, one after the other.
+    let pages = stats.sectors_folded / 8;
+    assert!(
+        now.0 < pages * TLC_PROGRAM_NS * 2 / 3,
+        "{now:?} for {pages} pages"
+    );
+}
+
+/// The first write that finds a full cache has all planes emptied, not its own.
+#[test]
+fn a_write_that_waits_has_all_planes_folded() {
+    let slc = "static_mb = 0.5\nwhen_full = \"wait\"\nfilled = 1.0";
+    let mut drive = drive("filled", slc);
+    let now = &mut Nanos(0);
+    one(&mut drive, now, Op::Write, 0);
+    let folds = |drive: &Ssd| drive.jobs.iter().filter(|job| job.slc).count() as u64;
+    let under_way = folds(&drive) + drive.stats(*now).slc.blocks_folded;
+    assert!(under_way >= PLANES, "{under_way} of {PLANES}");
 }
 
 #[test]

@@ -181,6 +181,43 @@ fn collection_makes_requests_wait() {
     assert_eq!(writes.0, 60_000);
 }
 
+/// A write whose plane has no room stops none that goes to another plane, and does
+/// not wait for what the other needs.
+#[test]
+fn a_plane_without_room_stops_only_its_own_writes() {
+    let mut drive = drive(&[("start_blocks = 4", "start_blocks = 4\npreemptible = false")]);
+    let slots = drive.spec.logical_slots();
+    let mut rng = super::rng::Rng::new(3);
+    let (mut now, mut done, mut tag) = (Nanos::ZERO, Vec::<Completion>::new(), 0);
+    let mut write = |drive: &mut Ssd, now: Nanos, page: u64| {
+        tag += 1;
+        let command = Command {
+            tag,
+            queue: 0,
+            op: Op::Write,
+            sector: Sector(page * 8),
+            sectors: 8,
+            fua: false,
+        };
+        drive.submit(now, command);
+        tag
+    };
+    // Pages of plane 0 of die 0, until one has to wait for a block.
+    while drive.stats(now).collection.writes_stalled == 0 {
+        let page = rng.below(slots as u32 / 4) as u64 * 4;
+        write(&mut drive, now, page);
+        now = Nanos(now.0 + 40_000);
+        drive.advance(now, &mut done);
+        assert!(now.0 < 1 << 40, "it always has room");
+    }
+    done.clear();
+    let (same, other) = (write(&mut drive, now, 4), write(&mut drive, now, 1));
+    let ended = |tag: u32, done: &[Completion]| done.iter().position(|end| end.tag == tag);
+    drive.advance(Nanos(now.0 + (1 << 40)), &mut done);
+    assert!(ended(other, &done) < ended(same, &done), "{done:?}");
+    assert!(ended(other, &done) == Some(0), "{done:?}");
+}
+
 #[test]
 fn reads_behind_collection_are_those_that_it_held_up() {
     let mut drive = drive(&[]);

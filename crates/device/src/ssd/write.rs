@@ -1,168 +1,21 @@
-//! Writes: from the host's data through the cache to page programs, and what
-//! flush and force-unit-access make of them.
+//! Writes that have room: from their place through the cache to page programs,
+//! and what flush and force-unit-access make of them.
 
 use blklab_blk::Op as HostOp;
 use blklab_stats::Wait;
 
+use super::Ssd;
 use super::ftl::{Located, PageRecord, Stream};
 use super::map_fetch::MapWaiter;
 use super::op::{NONE, OpKind, Rank, Source};
 use super::partial::Span;
 use super::spec::Allocation;
-use super::{Active, Ssd};
-use crate::CommandStatus;
 
 impl Ssd {
-    /// A write's data is in the controller.
-    pub(super) fn start_write(&mut self, now_ns: u64, index: u32) {
-        let (first, last) = self.slots_of(index);
-        let command = &mut self.commands[index as usize];
-        command.next_slot = first;
-        // One part stands for its own admission.
-        command.parts = 1;
-        command.stops_before = self.waiting.push(index);
-        if first == last {
-            self.admit(now_ns);
-        } else {
-            self.backend.gather();
-            self.admit(now_ns);
-            self.backend.start_gathered(now_ns);
-        }
-        self.fetched_waits(now_ns);
-    }
-
-    /// Whether a write ends when it is in the cache.
-    fn is_cached(&self, fua: bool) -> bool {
-        let cache = &self.spec.write_cache;
-        cache.enabled && (!fua || cache.power_loss_protection)
-    }
-
-    /// Gives waiting writes their places as long as there is room.
-    pub(super) fn admit(&mut self, now_ns: u64) {
-        while let Some(index) = self.waiting.first() {
-            if !self.place(now_ns, index) {
-                return;
-            }
-            self.note_admission(now_ns);
-            let command = &mut self.commands[index as usize];
-            command.waits.add(self.waiting.pop(command.stops_before));
-            let Active {
-                op,
-                status,
-                fua,
-                bytes,
-                ..
-            } = self.commands[index as usize];
-            if op == HostOp::WriteZeroes {
-                self.end_write_zeroes(now_ns, index);
-            } else if status == CommandStatus::Ok && self.is_cached(fua) {
-                // Its admission is over when the data is in DRAM.
-                self.use_dram(now_ns, index, bytes);
-            } else {
-                if fua || !self.spec.write_cache.enabled {
-                    self.close_awaited(now_ns);
-                }
-                self.part_sent(now_ns, index);
-            }
-        }
-    }
-
-    /// The first waiting write waits for a free block, or for its pace.
-    fn note_stall(&mut self, now_ns: u64) {
-        if self.stalled_since_ns.is_none() {
-            self.stalled_since_ns = Some(now_ns);
-            self.stats.collection.writes_stalled += 1;
-        }
-    }
-
-    /// The first waiting write has its place.
-    fn note_admission(&mut self, now_ns: u64) {
-        if let Some(since_ns) = self.stalled_since_ns.take() {
-            self.stats.collection.count_stall(now_ns - since_ns);
-        }
-    }
-
-    /// The units that a command zeroes in part are in DRAM.
-    fn end_write_zeroes(&mut self, now_ns: u64, index: u32) {
-        let command = &self.commands[index as usize];
-        match command.status == CommandStatus::Ok && !self.is_cached(command.fua) {
-            true => self.start_flush(now_ns, index),
-            false => self.finish(now_ns, index),
-        }
-    }
-
-    /// Whether the cache takes no data, because it is full or was and has not
-    /// been emptied far enough yet.
-    fn cache_is_full(&mut self) -> bool {
-        let cache = &self.spec.write_cache;
-        self.cache_full = match self.cache_full {
-            false => self.dirty_bytes >= cache.size_bytes,
-            true => self.dirty_bytes + cache.resume_bytes > cache.size_bytes,
-        };
-        self.cache_full
-    }
-
-    /// Gives a write's slots their places; `false` where it has to wait.
-    fn place(&mut self, now_ns: u64, index: u32) -> bool {
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let Active {
-            op,
-            first_byte,
-            bytes,
-            next_slot: mut slot,
-            ..
-        } = self.commands[index as usize];
-        let end_byte = first_byte + bytes;
-        while (slot as u64) * unit < end_byte {
-            let slot_byte = slot as u64 * unit;
-            let start = slot_byte.max(first_byte);
-            let stop = (slot_byte + unit).min(end_byte);
-            if op == HostOp::WriteZeroes && stop - start == unit {
-                // It was discarded, with all that follow it up to the last.
-                slot = (end_byte / unit) as u32;
-                continue;
-            }
-            let span = Span::of_bytes(start - slot_byte, stop - slot_byte);
-            if self.cache_is_full() {
-                if self.programs_queued == 0 {
-                    self.close_all(now_ns);
-                }
-                self.waiting.stop(Wait::Cache);
-                self.commands[index as usize].next_slot = slot;
-                return false;
-            }
-            if let Some(record) = self.joined_page(slot) {
-                self.join_slot(now_ns, index, record, slot, span);
-                slot += 1;
-                continue;
-            }
-            if self.is_behind_pace() {
-                self.note_stall(now_ns);
-                self.waiting.stop(Wait::Collection);
-                self.commands[index as usize].next_slot = slot;
-                return false;
-            }
-            let Some(place) = self.allocate_page(now_ns, slot) else {
-                if !self.make_room(now_ns, slot) && !self.close_full_pages(now_ns) {
-                    self.commands[index as usize].status = CommandStatus::NoSpace;
-                    return true;
-                }
-                self.note_stall(now_ns);
-                self.waiting.stop(Wait::Collection);
-                self.commands[index as usize].next_slot = slot;
-                return false;
-            };
-            self.place_slot(now_ns, index, place, slot, span);
-            slot += 1;
-        }
-        self.commands[index as usize].next_slot = slot;
-        true
-    }
-
     /// Plane and stream whose open page, or next one, takes a slot of the host's
     /// now; `None` where it has to wait.
     #[inline]
-    fn allocate_page(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
+    pub(super) fn allocate_page(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
         let (plane, stream) = self.allocate(now_ns, slot)?;
         match self.full_page(plane, stream) {
             None => Some((plane, stream)),
@@ -203,7 +56,7 @@ impl Ssd {
     }
 
     /// Gives one slot its place.
-    fn place_slot(
+    pub(super) fn place_slot(
         &mut self,
         now_ns: u64,
         index: u32,
@@ -247,7 +100,14 @@ impl Ssd {
 
     /// Puts what a command writes of one slot to what is in an open page of it.
     #[inline(never)]
-    fn join_slot(&mut self, now_ns: u64, index: u32, record: u32, slot: u32, span: Span) {
+    pub(super) fn join_slot(
+        &mut self,
+        now_ns: u64,
+        index: u32,
+        record: u32,
+        slot: u32,
+        span: Span,
+    ) {
         self.commands[index as usize].rewrites = true;
         #[cfg(test)]
         self.witness_write(index, slot, record, self.ftl.locate(slot));
@@ -385,6 +245,7 @@ impl Ssd {
         self.read_rests(now_ns, record);
         let page = self.ftl.record(record);
         let (plane, of_host) = (page.plane, page.stream.is_of_host());
+        let cached = (page.stream == Stream::Slc).then_some(page.page);
         let bytes = self.spec.geometry.page_bytes;
         let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
         // Programs of one block must not overtake each other, so they wait in
@@ -406,6 +267,9 @@ impl Ssd {
         }
         if self.ftl.wants_collection(plane) {
             self.collect(now_ns, plane);
+        }
+        if let Some(page) = cached {
+            self.fold_ahead(now_ns, plane, page);
         }
     }
 
@@ -429,7 +293,7 @@ impl Ssd {
 
     /// Programs the pages of the host's that take no further units. Returns
     /// whether there were any.
-    fn close_full_pages(&mut self, now_ns: u64) -> bool {
+    pub(super) fn close_full_pages(&mut self, now_ns: u64) -> bool {
         let mut were_any = false;
         for plane in 0..self.spec.geometry.planes() {
             for stream in self.ftl.host_streams() {
@@ -443,7 +307,7 @@ impl Ssd {
     }
 
     /// Programs the pages that a command waits for, full or not.
-    fn close_awaited(&mut self, now_ns: u64) {
+    pub(super) fn close_awaited(&mut self, now_ns: u64) {
         for plane in 0..self.spec.geometry.planes() {
             for stream in self.ftl.host_streams() {
                 let mut pages = self.ftl.pages_under_way(plane, stream);

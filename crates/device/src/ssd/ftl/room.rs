@@ -22,18 +22,29 @@ impl Ftl {
 
     /// Whether the SLC cache takes a slot in a plane now.
     pub(in crate::ssd) fn takes_cached(&self, plane: u32) -> bool {
+        self.is_open(plane, Stream::Slc) || self.can_open_cached(plane)
+    }
+
+    /// Whether the SLC cache has room for another block of a plane.
+    fn can_open_cached(&self, plane: u32) -> bool {
         let free = match self.has_spare_block(plane) {
             true => self.planes[plane as usize].free.len(),
             false => 0,
         };
         let has_room = |slc: &Slc| slc.has_room(plane, free);
-        self.is_open(plane, Stream::Slc) || self.slc.as_deref().is_some_and(has_room)
+        self.slc.as_deref().is_some_and(has_room)
     }
 
     /// Whether the host waits for room in the SLC cache of a plane where there
     /// is none.
     pub(in crate::ssd) fn waits_for_cache(&self, plane: u32) -> bool {
         self.slc.as_ref().is_some_and(|slc| slc.waits(plane))
+    }
+
+    /// Whether a plane's writes will wait for room in the SLC cache once the block
+    /// that they go to is full.
+    pub(in crate::ssd) fn fills_last_of_cache(&self, plane: u32) -> bool {
+        self.waits_for_cache(plane) && !self.can_open_cached(plane)
     }
 
     /// Whether a plane takes a slot past the SLC cache now.

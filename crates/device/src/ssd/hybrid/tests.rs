@@ -134,6 +134,21 @@ fn a_full_random_log_is_merged_with_every_block_it_has_pages_of() {
     assert!(stats.collection.writes_stalled > 0, "the host has to wait");
 }
 
+/// A plane that is being merged stops nobody who writes to others.
+#[test]
+fn planes_are_merged_at_once() {
+    let mut drive = drive(1, 2, &[]);
+    overwrite(&mut drive, 4_000, 3);
+    let took_ns = drive.host_ns % (1 << 40);
+    let stats = at_rest(&mut drive);
+    assert!(stats.merges.full > 100, "{:?}", stats.merges);
+    let merging_ns = stats.merges.busy_ns;
+    assert!(
+        merging_ns > took_ns * 5 / 4,
+        "{merging_ns} ns in {took_ns} ns"
+    );
+}
+
 /// Logs with the pages of so many blocks.
 fn associative(random: u32, most: u32) -> Ssd {
     let limit = format!("[hybrid]\nassociativity = {most}");
