@@ -5,7 +5,6 @@ use super::copies::Holds;
 use super::ftl::{FlashPage, PageRecord, Stream};
 use super::gc::{Job, choose_victim};
 use super::op::{Op, OpKind, Rank, Source};
-use super::spec::Copyback;
 
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
@@ -156,13 +155,14 @@ impl Ssd {
         }
         let rank = self.collection_rank(plane);
         let ahead = (PREFETCH_SLOTS / self.ftl.slots_per_page()).max(1);
-        while self.may_read_on(&job, rank) && job.next_page < job.pages {
-            let page = job.next_page;
+        while self.may_read_on(&job, rank)
+            && let Some(page) = self.page_to_move(plane, &mut job)
+        {
             let on_chip = self.copies_on_chip(plane, &job, page);
             if on_chip && job.reads + job.programs > 0 {
                 break;
             }
-            job.next_page += 1;
+            job.takes(page);
             if page + ahead < job.pages {
                 self.ftl.owners(job.victim, page + ahead).for_each(drop);
             }
@@ -184,7 +184,7 @@ impl Ssd {
             }
         }
         self.jobs[plane as usize] = job;
-        if job.next_page < job.pages || job.reads > 0 {
+        if job.has_pages_left() || job.reads > 0 {
             return;
         }
         let last = match job.stream {
@@ -233,7 +233,7 @@ impl Ssd {
         job.reads < depth && job.reads + programs <= depth && !self.has_filled_stripe(job.to)
     }
 
-    fn enqueue_collection(
+    pub(super) fn enqueue_collection(
         &mut self,
         now_ns: u64,
         kind: OpKind,
@@ -247,7 +247,7 @@ impl Ssd {
     }
 
     /// Bytes on the channel of what is valid in a page.
-    fn bytes_to_move(&mut self, block: u32, page: u32) -> u32 {
+    pub(super) fn bytes_to_move(&mut self, block: u32, page: u32) -> u32 {
         self.page_owners.clear();
         self.page_owners.extend(self.ftl.owners(block, page));
         let is_valid = |&&(at, slot): &&(u32, u32)| self.ftl.holds_of(at, slot) != Holds::Nothing;
@@ -288,24 +288,6 @@ impl Ssd {
         }
     }
 
-    /// A page that was to be copied on the chip is not whole any more, or its
-    /// place has been taken: what is left of it goes over the channel.
-    fn read_instead_of_copying(&mut self, now_ns: u64, op: &Op) {
-        let bytes = self.bytes_to_move(op.block, op.page);
-        let job = &mut self.jobs[op.plane as usize];
-        job.copies = false;
-        if bytes == 0 {
-            job.reads -= 1;
-            return self.continue_collection(now_ns, op.plane);
-        }
-        let at = FlashPage {
-            plane: op.plane,
-            block: op.block,
-            page: op.page,
-        };
-        self.enqueue_collection(now_ns, OpKind::Read, at, bytes, op.rank);
-    }
-
     /// Whether collection is at work in the row of a plane.
     pub(super) fn row_collects(&self, plane: u32) -> bool {
         let mut row = self.ftl.row_of(plane);
@@ -327,7 +309,7 @@ impl Ssd {
         let mut row = self.ftl.row_of(plane);
         row.any(|other| {
             let job = &self.jobs[other as usize];
-            let moves = job.next_page < job.pages || job.reads > 0;
+            let moves = job.has_pages_left() || job.reads > 0;
             other != plane && job.is_under_way() && job.stream == Stream::Collection && moves
         })
     }
@@ -384,24 +366,6 @@ impl Ssd {
         counts.blocks_partly_valid += ended.moves as u64;
         counts.busy_ns += took_ns;
         counts.longest_ns = counts.longest_ns.max(took_ns);
-    }
-
-    /// Whether a page can be copied within its plane as it is: all of it is
-    /// wanted, and it becomes a page of its own at a place that copyback
-    /// reaches. The array reads it into the plane's page register, in its turn
-    /// like all that collection reads, and programs it from there. (Until the
-    /// copy is programmed, its slots are read as if they were in DRAM.)
-    fn copies_on_chip(&self, plane: u32, job: &Job, page: u32) -> bool {
-        if self.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
-            return false;
-        }
-        let Some(to) = self.ftl.next_page(plane, job.stream) else {
-            return false;
-        };
-        let reached = self.spec.flash.copyback == Copyback::SamePlane || to % 2 == page % 2;
-        let first = self.ftl.page_start(job.victim, page);
-        let mut slots = first..first + self.ftl.slots_per_page();
-        reached && slots.all(|at| self.ftl.holds(at) != Holds::Nothing)
     }
 
     /// Gives what is still needed of a page its new place.

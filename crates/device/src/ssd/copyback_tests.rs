@@ -106,3 +106,19 @@ fn copies_keep_the_pace_of_other_moves() {
     );
     assert!(with.1 <= without.1, "{with:?} {without:?}");
 }
+
+/// A victim's pages are taken in the order that suits the pages they go to, however
+/// many are under way. What is left when a parity has run out goes over the
+/// channel.
+#[test]
+fn pages_are_moved_where_their_parity_fits() {
+    for depth in [1, 2, 4, 8, 16] {
+        let key = format!("depth = {depth}");
+        let stats = overwritten("same_parity", &[("depth = 8", &key)]);
+        let moved = stats.collection.sectors_moved / 8;
+        let over_channel = stats.flash_reads - stats.copybacks;
+        println!("depth {depth}: {} of {moved}", stats.copybacks);
+        assert!(stats.copybacks > moved * 8 / 10, "{depth}");
+        assert!(stats.copybacks + over_channel >= moved, "{depth}");
+    }
+}

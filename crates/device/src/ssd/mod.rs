@@ -16,6 +16,7 @@ mod cmt;
 mod codewords;
 mod collect;
 mod copies;
+mod copyback;
 mod destination;
 mod discard;
 mod divide;
