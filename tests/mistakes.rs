@@ -131,6 +131,37 @@ fn a_broken_drive_names_file_line_and_key() {
     says(&refused(&place, &args), &["worse.toml:1"]);
 }
 
+/// The descriptions' own tests give every key every mistake; here each key gets
+/// one, and the command has to end with it.
+#[test]
+fn a_number_with_its_unit_is_refused_whatever_the_key() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    for (kind, name) in [
+        ("drive", "980pro-1tb"),
+        ("drive", "hdd-7200"),
+        ("machine", "vm-2cpu"),
+    ] {
+        let text = place.blklab(&["show", kind, name]).ok().out;
+        let lines: Vec<&str> = text.lines().collect();
+        let option = format!("--{kind}");
+        for (at, line) in lines.iter().enumerate() {
+            let Some((key, value)) = line.split_once(" = ") else {
+                continue;
+            };
+            if key.contains('#') || value == "[" {
+                continue;
+            }
+            let wrong = format!("{key} = 50us");
+            let changed = [&lines[..at], &[wrong.as_str()], &lines[at + 1..]].concat();
+            place.file("mine.toml", &changed.join("\n"));
+            let message = refused(&place, &["run", "ok.fio", &option, "mine.toml"]);
+            says(&message, &[&format!("mine.toml:{}: `", at + 1)]);
+            says(&message, &[key, "`: found 50us, legal is "]);
+        }
+    }
+}
+
 #[test]
 fn a_broken_trace_names_its_line() {
     let place = Place::new();

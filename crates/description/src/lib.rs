@@ -2,10 +2,16 @@
 //! key, so that every complaint names file, line and key, what was found there
 //! and what would have been legal.
 
+mod source;
 mod table;
+#[cfg(test)]
+mod tests;
+mod value;
 
 use thiserror::Error;
 use toml::de::DeTable;
+
+use source::{Source, Syntax};
 
 pub use table::{ReadError, Table};
 
@@ -17,7 +23,7 @@ pub struct SpecError {
     pub file: String,
     /// The line, from one.
     pub line: usize,
-    /// The key with its table, empty where the text is no TOML at all.
+    /// The key with its table, empty where the line has none.
     pub key: String,
     /// What was found and what would be legal.
     pub problem: String,
@@ -32,22 +38,23 @@ pub fn read<T>(
     text: &str,
     read: impl FnOnce(&Table<'_>) -> Result<T, ReadError>,
 ) -> Result<T, SpecError> {
-    let at = |offset: usize, key: String, problem: String| SpecError {
-        file: file.to_string(),
-        line: line_of(text, offset),
-        key,
-        problem,
+    let (parsed, mistakes) = DeTable::parse_recoverable(text);
+    let syntax = mistakes.first().map(Syntax::of);
+    let source = Source::new(text, syntax.as_ref());
+    let result = read(&Table::root(&parsed, &source));
+    let error = match (syntax.as_ref(), result) {
+        (None, Ok(read)) => return Ok(read),
+        (None, Err(error)) => error,
+        // What else the reader says may come of the text that it could not see.
+        (Some(syntax), result) => match result {
+            Err(error) if error.is_syntax => error,
+            _ => source.error_of(syntax),
+        },
     };
-    let parsed = DeTable::parse(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        at(offset, String::new(), error.message().to_string())
-    })?;
-    read(&Table::root(&parsed)).map_err(|error| at(error.offset, error.key, error.problem))
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.as_bytes()[..offset.min(text.len())]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
+    Err(SpecError {
+        file: file.to_string(),
+        line: source.line_of(error.offset),
+        key: error.key,
+        problem: error.problem,
+    })
 }

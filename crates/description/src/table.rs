@@ -1,10 +1,14 @@
 //! One table of a description, whose keys are taken one after the other.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ops::{Range, RangeInclusive};
+use std::fmt::Display;
+use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use crate::source::Source;
 
 /// What is wrong with a key, and where in the text.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,21 +16,31 @@ pub struct ReadError {
     pub(crate) offset: usize,
     pub(crate) key: String,
     pub(crate) problem: String,
+    /// It is about what makes the text no TOML.
+    pub(crate) is_syntax: bool,
+}
+
+/// A key that somebody asked for.
+struct Asked {
+    key: &'static str,
+    legal: String,
 }
 
 /// A table whose keys are taken one after the other; whatever nobody asked for
 /// is an error in the end.
 pub struct Table<'a> {
+    source: &'a Source<'a>,
     /// `""` for the whole file, else `geometry` and the like.
     path: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    asked: RefCell<Vec<&'static str>>,
+    asked: RefCell<Vec<Asked>>,
 }
 
 impl<'a> Table<'a> {
-    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>) -> Table<'a> {
+    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>, source: &'a Source<'a>) -> Table<'a> {
         Table {
+            source,
             path: String::new(),
             span: parsed.span(),
             entries: parsed.get_ref(),
@@ -48,16 +62,26 @@ impl<'a> Table<'a> {
             offset,
             key: self.name(key),
             problem,
+            is_syntax: false,
         }
     }
 
-    /// An error about a key that was read already.
-    pub fn wrong(&self, key: &str, problem: impl Into<String>) -> ReadError {
-        let offset = self
-            .entries
-            .get_key_value(key)
-            .map_or(self.span.start, |(name, _)| name.span().start);
-        self.error(offset, key, problem.into())
+    /// An error about a key that was read already: says what was found there,
+    /// then what is `legal`.
+    pub fn wrong(&self, key: &str, legal: impl Display) -> ReadError {
+        let (offset, found) = match self.entries.get_key_value(key) {
+            Some((name, value)) => (name.span().start, self.found(key, value)),
+            None => (self.span.start, "nothing".to_string()),
+        };
+        self.error(offset, key, format!("found {found}, {legal}"))
+    }
+
+    /// A value as the user wrote it.
+    fn found(&self, key: &str, value: &Spanned<DeValue<'a>>) -> String {
+        match value.get_ref() {
+            DeValue::Table(_) => format!("[{}]", self.name(key)),
+            _ => self.source.shown(value.span()),
+        }
     }
 
     /// Whether a key is there.
@@ -65,244 +89,72 @@ impl<'a> Table<'a> {
         self.entries.contains_key(key)
     }
 
-    fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.asked.borrow_mut().push(key);
+    fn get(&self, key: &'static str, legal: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.asked.borrow_mut().push(Asked {
+            key,
+            legal: legal.to_string(),
+        });
         self.entries.get(key)
     }
 
-    /// Reads a key where it is there.
-    pub fn if_any<T>(
+    /// A key's value, or nothing; `take` gives none where it is not `legal`.
+    pub(crate) fn read_if_any<T>(
         &self,
         key: &'static str,
-        read: impl FnOnce() -> Result<T, ReadError>,
+        legal: &str,
+        take: impl FnOnce(&DeValue<'a>) -> Option<T>,
     ) -> Result<Option<T>, ReadError> {
-        self.get(key).map(|_| read()).transpose()
+        let Some(value) = self.get(key, legal) else {
+            return Ok(None);
+        };
+        if let Some(found) = self.source.malformed(&value.span()) {
+            let problem = format!("found {found}, legal is {legal}");
+            return Err(ReadError {
+                is_syntax: true,
+                ..self.error(value.span().start, key, problem)
+            });
+        }
+        let mismatch = || {
+            let found = self.found(key, value);
+            let problem = format!("found {found}, legal is {legal}");
+            self.error(value.span().start, key, problem)
+        };
+        take(value.get_ref()).map(Some).ok_or_else(mismatch)
     }
 
-    fn require(
+    /// A key's value.
+    pub(crate) fn read<T>(
         &self,
         key: &'static str,
         legal: &str,
-    ) -> Result<&'a Spanned<DeValue<'a>>, ReadError> {
-        self.get(key).ok_or_else(|| self.missing(key, legal))
-    }
-
-    /// A key that is not there; one a letter off is most likely it, and one with
-    /// the same stem too, with its unit left out or another.
-    fn missing(&self, key: &str, legal: &str) -> ReadError {
-        let mut names = self.entries.keys();
-        let typed = names.find(|name| strsim::osa_distance(name.get_ref(), key) == 1);
-        if let Some(name) = typed {
-            let name = (name.span().start, name.get_ref());
-            let problem = format!("found `{}`; write `{key} = ...` ({legal})", name.1);
-            return self.error(name.0, key, problem);
-        }
-        let stem = key.rsplit_once('_').map_or(key, |(stem, _)| stem);
-        let near = self.entries.keys().find(|name| {
-            let name = name.get_ref().as_ref();
-            name == stem
-                || name
-                    .rsplit_once('_')
-                    .is_some_and(|(other, _)| other == stem)
-        });
-        match near {
-            Some(name) => self.error(
-                name.span().start,
-                key,
-                format!(
-                    "found `{}`: the unit is missing or another; write `{key} = ...` ({legal})",
-                    name.get_ref()
-                ),
-            ),
-            None => self.error(
-                self.span.start,
-                key,
-                format!("is missing; it takes {legal}"),
-            ),
-        }
-    }
-
-    fn mismatch(&self, value: &Spanned<DeValue<'a>>, key: &str, legal: &str) -> ReadError {
-        self.error(
-            value.span().start,
-            key,
-            format!("found {}, legal is {legal}", shown(value.get_ref())),
-        )
-    }
-
-    /// A whole number.
-    pub fn int(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, ReadError> {
-        let legal = format!("a whole number from {} to {}", range.start(), range.end());
-        let value = self.require(key, &legal)?;
-        whole(value.get_ref())
-            .filter(|n| range.contains(n))
-            .ok_or_else(|| self.mismatch(value, key, &legal))
-    }
-
-    /// A whole number that may be left out.
-    pub fn int_or(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-        default: u64,
-    ) -> Result<u64, ReadError> {
-        Ok(self.int_if_any(key, range)?.unwrap_or(default))
-    }
-
-    /// A whole number, or nothing.
-    pub fn int_if_any(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, ReadError> {
-        self.if_any(key, || self.int(key, range))
-    }
-
-    /// A number with or without a fraction.
-    pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<f64, ReadError> {
-        let legal = format!("a number from {} to {}", range.start(), range.end());
-        let value = self.require(key, &legal)?;
-        fraction(value.get_ref())
-            .filter(|n| range.contains(n))
-            .ok_or_else(|| self.mismatch(value, key, &legal))
-    }
-
-    /// A number that may be left out.
-    pub fn number_or(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<f64>,
-        default: f64,
-    ) -> Result<f64, ReadError> {
-        let found = self.if_any(key, || self.number(key, range))?;
-        Ok(found.unwrap_or(default))
-    }
-
-    /// A span in microseconds, returned in nanoseconds.
-    pub fn micros(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
-        Ok((self.number(key, 0.0..=max_us)? * 1e3).round() as u64)
-    }
-
-    /// Such a span that is more than nothing, of what takes time whatever does
-    /// it.
-    pub fn micros_above_zero(&self, key: &'static str, max_us: f64) -> Result<u64, ReadError> {
-        Ok((self.number(key, 0.001..=max_us)? * 1e3).round() as u64)
-    }
-
-    /// Such a span that may be left out.
-    pub fn micros_or(
-        &self,
-        key: &'static str,
-        max_us: f64,
-        default_ns: u64,
-    ) -> Result<u64, ReadError> {
-        let found = self.if_any(key, || self.micros(key, max_us))?;
-        Ok(found.unwrap_or(default_ns))
-    }
-
-    /// `count` spans in microseconds, or one that stands for all of them.
-    pub fn micros_each(
-        &self,
-        key: &'static str,
-        count: usize,
-        max_us: f64,
-    ) -> Result<Vec<u64>, ReadError> {
-        let legal = format!(
-            "one number or an array of {count}, each from 0.001 to {max_us} (one a bit of the cell)"
-        );
-        let value = self.require(key, &legal)?;
-        let legal_ns = |value: &DeValue<'_>| {
-            fraction(value)
-                .filter(|us| (0.001..=max_us).contains(us))
-                .map(|us| (us * 1e3).round() as u64)
-        };
-        let spans = match value.get_ref() {
-            DeValue::Array(items) => items
-                .iter()
-                .map(|item| legal_ns(item.get_ref()))
-                .collect::<Option<Vec<u64>>>()
-                .filter(|spans| spans.len() == count),
-            one => legal_ns(one).map(|ns| vec![ns; count]),
-        };
-        spans.ok_or_else(|| self.mismatch(value, key, &legal))
-    }
-
-    /// Yes or no, which may be left out.
-    pub fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, ReadError> {
-        match self.get(key) {
-            None => Ok(default),
-            Some(value) => value
-                .get_ref()
-                .as_bool()
-                .ok_or_else(|| self.mismatch(value, key, "true or false")),
-        }
-    }
-
-    /// A line of text.
-    pub fn text(&self, key: &'static str) -> Result<String, ReadError> {
-        let value = self.require(key, "a string")?;
-        value
-            .get_ref()
-            .as_str()
-            .map(str::to_string)
-            .ok_or_else(|| self.mismatch(value, key, "a string"))
-    }
-
-    /// A line of text that may be left out.
-    pub fn text_if_any(&self, key: &'static str) -> Result<Option<String>, ReadError> {
-        self.if_any(key, || self.text(key))
-    }
-
-    /// One of several words.
-    pub fn choice<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Result<T, ReadError> {
-        let legal = words
-            .iter()
-            .map(|(word, _)| format!("\"{word}\""))
-            .collect::<Vec<_>>()
-            .join(", ");
-        let value = self.require(key, &format!("one of {legal}"))?;
-        let found = value.get_ref().as_str();
-        words
-            .iter()
-            .find(|(word, _)| Some(*word) == found)
-            .map(|(_, meaning)| *meaning)
-            .ok_or_else(|| self.mismatch(value, key, &format!("one of {legal}")))
-    }
-
-    /// One of several words, which may be left out.
-    pub fn choice_or<T: Copy>(
-        &self,
-        key: &'static str,
-        words: &[(&str, T)],
-        default: T,
+        take: impl FnOnce(&DeValue<'a>) -> Option<T>,
     ) -> Result<T, ReadError> {
-        let found = self.if_any(key, || self.choice(key, words))?;
-        Ok(found.unwrap_or(default))
+        self.read_if_any(key, legal, take)?
+            .ok_or_else(|| self.missing(key, legal))
     }
 
-    /// Rows of so many numbers.
-    pub fn rows(
+    /// A key that is not there, or is by another name.
+    fn missing(&self, key: &str, legal: &str) -> ReadError {
+        let misnamed = self.entries.keys().find_map(|name| {
+            let fault = fault_of_name(name.get_ref(), key)?;
+            Some(self.misnamed(name, fault, key, legal))
+        });
+        misnamed.unwrap_or_else(|| {
+            let problem = format!("is missing; it takes {legal}");
+            self.error(self.span.start, key, problem)
+        })
+    }
+
+    fn misnamed(
         &self,
-        key: &'static str,
-        columns: usize,
+        name: &Spanned<Cow<'_, str>>,
+        fault: &str,
+        key: &str,
         legal: &str,
-    ) -> Result<Vec<Vec<f64>>, ReadError> {
-        let value = self.require(key, legal)?;
-        let row = |row: &Spanned<DeValue<'a>>| {
-            row.get_ref().as_array().and_then(|cells| {
-                cells
-                    .iter()
-                    .map(|cell| fraction(cell.get_ref()))
-                    .collect::<Option<Vec<f64>>>()
-                    .filter(|cells| cells.len() == columns)
-            })
-        };
-        value
-            .get_ref()
-            .as_array()
-            .and_then(|rows| rows.iter().map(row).collect::<Option<Vec<_>>>())
-            .filter(|rows| !rows.is_empty())
-            .ok_or_else(|| self.mismatch(value, key, legal))
+    ) -> ReadError {
+        let found = name.get_ref();
+        let problem = format!("found `{found}`{fault}; write `{key} = ...` ({legal})");
+        self.error(name.span().start, key, problem)
     }
 
     /// A table within this one.
@@ -334,17 +186,19 @@ impl<'a> Table<'a> {
 
     /// A table within this one that may be left out.
     pub fn table_if_any(&self, key: &'static str) -> Result<Option<Table<'a>>, ReadError> {
-        let Some(value) = self.get(key) else {
+        let legal = format!("a table, [{}]", self.name(key));
+        let Some(value) = self.get(key, &legal) else {
             return Ok(None);
         };
         match value.get_ref() {
             DeValue::Table(entries) => Ok(Some(Table {
+                source: self.source,
                 path: self.name(key),
                 span: value.span(),
                 entries,
                 asked: RefCell::default(),
             })),
-            _ => Err(self.mismatch(value, key, "a table")),
+            _ => self.read_if_any(key, &legal, |_| None),
         }
     }
 
@@ -352,48 +206,54 @@ impl<'a> Table<'a> {
     pub fn finish(&self) -> Result<(), ReadError> {
         let asked = self.asked.borrow();
         for (name, _) in self.entries.iter() {
-            let key = name.get_ref().as_ref();
-            if !asked.contains(&key) {
-                let mut known: Vec<&str> = asked.clone();
-                known.sort_unstable();
-                known.dedup();
-                return Err(self.error(
-                    name.span().start,
-                    key,
-                    format!("no such key here; legal are {}", known.join(", ")),
-                ));
+            let found = name.get_ref().as_ref();
+            if asked.iter().any(|asked| asked.key == found) {
+                continue;
             }
+            // One that was asked for and not found is most likely meant.
+            let meant = asked.iter().filter(|asked| !self.has(asked.key));
+            let misnamed =
+                meant.filter_map(|asked| Some((fault_of_name(found, asked.key)?, asked)));
+            if let Some((fault, asked)) = misnamed.last() {
+                return Err(self.misnamed(name, fault, asked.key, &asked.legal));
+            }
+            let mut known: Vec<&str> = asked.iter().map(|asked| asked.key).collect();
+            known.sort_unstable();
+            known.dedup();
+            let problem = format!("no such key here; legal are {}", known.join(", "));
+            return Err(self.error(name.span().start, found, problem));
         }
         Ok(())
     }
 }
 
-fn whole(value: &DeValue<'_>) -> Option<u64> {
-    let DeValue::Integer(digits) = value else {
+/// Endings of keys that are units, ours and those that somebody may think ours.
+const UNITS: [&str; 21] = [
+    "s", "ms", "us", "ns", "ps", "b", "bytes", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "kb_s",
+    "mb_s", "gb_s", "mt_s", "bits", "sectors", "percent",
+];
+
+/// A key without its unit; `None` where it has none.
+fn stem_of(key: &str) -> Option<&str> {
+    let stems = UNITS.iter().filter_map(|unit| {
+        let stem = key.strip_suffix(unit)?.strip_suffix('_')?;
+        (!stem.is_empty()).then_some(stem)
+    });
+    stems.min_by_key(|stem| stem.len())
+}
+
+/// What is wrong with the name of a key that is most likely another: a letter
+/// off, or with the same stem, its unit left out or another. `None` where it is
+/// not likely at all.
+fn fault_of_name(found: &str, key: &str) -> Option<&'static str> {
+    if found == key {
         return None;
-    };
-    u64::from_str_radix(digits.as_str(), digits.radix()).ok()
-}
-
-fn fraction(value: &DeValue<'_>) -> Option<f64> {
-    match value {
-        DeValue::Integer(_) => whole(value).map(|n| n as f64),
-        DeValue::Float(digits) => digits.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
-        _ => None,
     }
-}
-
-fn shown(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => format!("{text:?}"),
-        DeValue::Integer(digits) => digits.as_str().to_string(),
-        DeValue::Float(digits) => digits.as_str().to_string(),
-        DeValue::Boolean(yes) => yes.to_string(),
-        DeValue::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| shown(item.get_ref())).collect();
-            format!("[{}]", items.join(", "))
-        }
-        DeValue::Table(_) => "a table".to_string(),
-        DeValue::Datetime(_) => "a date".to_string(),
+    if stem_of(key).is_some_and(|stem| found == stem || stem_of(found) == Some(stem)) {
+        Some(": the unit is missing or another")
+    } else if strsim::osa_distance(found, key) == 1 {
+        Some("")
+    } else {
+        None
     }
 }

@@ -87,20 +87,22 @@ impl DriveSpec {
             && ssd.nvme.is_some()
             && interface != Interface::Nvme
         {
-            return Err(root.wrong("nvme", "this table needs interface = \"nvme\""));
+            let problem = "legal is to leave this table out where interface is not \"nvme\"";
+            return Err(root.wrong("nvme", problem));
         }
         let has_one_queue = matches!(
             interface,
             Interface::Ahci | Interface::Mmc | Interface::Loop
         );
         if has_one_queue && spec.identity().max_queues > 1 {
-            let problem = "legal is 1: only interface = \"nvme\" and \"null\" have several";
+            let problem = "legal is 1 where interface is not \"nvme\" or \"null\"";
             return Err(root.table("host")?.wrong("queues", problem));
         }
         if interface == Interface::Ahci && spec.identity().queue_depth > 32 {
-            return Err(root
-                .table("host")?
-                .wrong("queue_depth", "an ahci drive takes at most 32 commands"));
+            return Err(root.table("host")?.wrong(
+                "queue_depth",
+                "legal is at most 32 where interface = \"ahci\"",
+            ));
         }
         if interface == Interface::Mmc && spec.identity().queue_depth > 1 {
             return Err(root.table("host")?.wrong(
@@ -109,9 +111,10 @@ impl DriveSpec {
             ));
         }
         if interface == Interface::Loop && spec.identity().queue_depth > 128 {
-            return Err(root
-                .table("host")?
-                .wrong("queue_depth", "a loop device takes at most 128 requests"));
+            return Err(root.table("host")?.wrong(
+                "queue_depth",
+                "legal is at most 128 where interface = \"loop\"",
+            ));
         }
         Ok(spec)
     }
@@ -158,20 +161,20 @@ pub(crate) fn read_identity(
         ("physical_block_bytes", physical),
     ] {
         if !bytes.is_power_of_two() {
-            return Err(host.wrong(key, format!("found {bytes}, legal is a power of two")));
+            return Err(host.wrong(key, "legal is a power of two"));
         }
     }
     if physical < logical {
         return Err(host.wrong(
             "physical_block_bytes",
-            format!("found {physical}, legal is no less than the logical block ({logical})"),
+            format!("legal is no less than the logical block ({logical})"),
         ));
     }
     let capacity_bytes = host.int("capacity_bytes", 1 << 20..=1 << 54)?;
     if capacity_bytes % logical != 0 {
         return Err(host.wrong(
             "capacity_bytes",
-            format!("found {capacity_bytes}, legal is a multiple of the logical block ({logical})"),
+            format!("legal is a multiple of the logical block ({logical})"),
         ));
     }
     let identity = Identity {

@@ -9,7 +9,7 @@ use blklab_device::DriveSpec;
 #[path = "harness/texts.rs"]
 mod texts;
 
-use texts::{Setting, changed, settings, with_line};
+use texts::{Setting, changed, known_keys, settings, with_line};
 
 /// What becomes of a key whose value is 0.
 #[derive(Clone, Copy, PartialEq)]
@@ -304,38 +304,12 @@ fn parse(text: &str) -> Result<DriveSpec, SpecError> {
     DriveSpec::parse("my.toml", text)
 }
 
-/// Keys that the program knows, as it tells them where it finds another.
-fn known_keys(text: &str) -> BTreeSet<String> {
-    let tables = text.lines().filter(|line| line.starts_with('['));
-    let headers: Vec<&str> = std::iter::once("").chain(tables).collect();
-    let mut known = BTreeSet::new();
-    for header in headers {
-        let wrong = format!("{header}\nno_such_key = 1\n");
-        let changed = match header {
-            "" => wrong + text,
-            _ => text.replacen(&format!("{header}\n"), &wrong, 1),
-        };
-        let error = parse(&changed).expect_err("there is no such key");
-        let (_, keys) = (error.problem)
-            .split_once("legal are ")
-            .unwrap_or_else(|| panic!("{error}"));
-        let table = match header {
-            "" => String::new(),
-            _ => header.replace('[', "").replace(']', "."),
-        };
-        known.extend(keys.split(", ").map(|key| format!("{table}{key}")));
-    }
-    // Tables are keys of the file.
-    known.retain(|key| !text.contains(&format!("\n[{key}]\n")));
-    known
-}
-
 #[test]
 fn every_key_is_listed_here_and_has_its_place_in_a_text() {
     for (text, keys) in drives() {
         let listed: BTreeSet<String> = keys.iter().map(|key| key.0.to_string()).collect();
         let set: BTreeSet<String> = settings(&text).into_iter().map(|set| set.path).collect();
-        let known = known_keys(&text);
+        let known = known_keys(&text, |text| parse(text).err());
         // Tables that this kind cannot have.
         let known: BTreeSet<String> = known.into_iter().filter(|key| key.contains('.')).collect();
         let root = |keys: &BTreeSet<String>| -> BTreeSet<String> {

@@ -1,13 +1,16 @@
 //! Drive descriptions with one mistake each: whatever the key, the error names
-//! the file, the line, the key and what would be right.
+//! the file, the line, the key, what was found and what would be right.
 
 use blklab_description::SpecError;
 use blklab_device::{DriveSpec, registry};
 
+#[path = "harness/one_mistake.rs"]
+mod one_mistake;
 #[path = "harness/texts.rs"]
 mod texts;
 
-use texts::{Setting, changed, settings, with_line};
+use one_mistake::Description;
+use texts::{changed, with_line};
 
 /// All descriptions, and those with every key of a kind.
 fn descriptions() -> Vec<(String, String)> {
@@ -34,83 +37,28 @@ fn error_of(name: &str, text: &str) -> Option<SpecError> {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_or_size_is_refused_where_it_stands() {
+fn every_mistake_in_every_key_is_told_in_full() {
+    let parse = |name: &str, text: &str| DriveSpec::parse(name, text).map(|_| ());
     for (name, text) in descriptions() {
-        for set in settings(&text) {
-            let Setting {
-                line: number,
-                path,
-                key,
-                value,
-            } = set;
-            let wrong: &[&str] = match value.chars().next() {
-                Some('"') => &["\"nonsense\"", "17", "[]"],
-                Some('t' | 'f') => &["1", "\"yes\""],
-                Some('[') => &["[]", "[-1]", "\"x\""],
-                _ => &["-1", "1e300", "nan", "\"1\"", "true", "1979-05-27"],
-            };
-            for wrong in wrong {
-                if key == "description" && wrong.starts_with('"') {
-                    continue; // Any text is one.
-                }
-                let changed = with_line(&text, number, &format!("{key} = {wrong}"));
-                let error = error_of(&name, &changed)
-                    .unwrap_or_else(|| panic!("{name}: {path} = {wrong} is taken"));
-                assert_eq!(error.file, format!("{name}.toml"));
-                assert_eq!((error.line, &error.key), (number, &path), "{error}");
-                assert!(error.problem.contains("legal"), "{error}");
-                assert!(!error.to_string().contains('\n'), "{error}");
-            }
-        }
+        let (name, text, parse) = (&format!("{name}.toml"), &text, &parse);
+        Description { name, text, parse }.check();
     }
 }
 
 #[test]
-fn a_key_that_is_missing_is_optional_or_named() {
+fn a_key_of_no_meaning_is_told_with_those_that_have_one() {
     for (name, text) in descriptions() {
-        for set in settings(&text) {
-            let Setting {
-                line: number, path, ..
-            } = set;
-            let Some(error) = error_of(&name, &with_line(&text, number, "")) else {
+        for (number, header) in text.lines().enumerate() {
+            let Some(table) = header.strip_prefix('[') else {
                 continue;
             };
-            // Without its size or state, other keys may not fit any more.
-            let about_it = error.key == path && error.problem.contains("missing");
-            let about_another = error.problem.contains("legal") || error.problem.contains("needs");
-            assert!(about_it || about_another, "{name}: without {path}: {error}");
-        }
-    }
-}
-
-#[test]
-fn a_unit_left_out_and_a_key_of_no_meaning_are_refused() {
-    const UNITS: [&str; 8] = [
-        "_us", "_ns", "_kb", "_mb", "_mb_s", "_mt_s", "_bytes", "_ms",
-    ];
-    for (name, text) in descriptions() {
-        for set in settings(&text) {
-            let Setting {
-                line: number,
-                path,
-                key,
-                value,
-            } = set;
-            let stem = UNITS.iter().find_map(|unit| key.strip_suffix(unit));
-            for other in stem.into_iter().chain(["no_such_key"]) {
-                let changed = with_line(&text, number, &format!("{other} = {value}"));
-                let error = error_of(&name, &changed)
-                    .unwrap_or_else(|| panic!("{name}: {other} for {path} is taken"));
-                let names = error.key.ends_with(key)
-                    || error.key.ends_with(other)
-                    || error.problem.contains(key);
-                let about_another =
-                    error.problem.contains("legal") || error.problem.contains("needs");
-                assert!(
-                    names || about_another,
-                    "{name}: {other} for {path}: {error}"
-                );
-            }
+            let changed = with_line(&text, number + 1, &format!("{header}\nno_such_key = 1"));
+            let error = error_of(&name, &changed).expect("there is no such key");
+            let table = table.trim_end_matches(|c| c != ']').trim_end_matches(']');
+            assert_eq!(error.key, format!("{table}.no_such_key"), "{error}");
+            assert_eq!(error.line, number + 2, "{error}");
+            let start = "no such key here; legal are ";
+            assert!(error.problem.starts_with(start), "{error}");
         }
     }
 }
@@ -127,7 +75,7 @@ fn an_slc_cache_has_to_fit_its_drive() {
     assert!(
         too_large
             .problem
-            .contains("legal is below blocks_per_plane")
+            .contains("legal is below geometry.blocks_per_plane")
     );
     let takes_all = error("static_mb = 1\n", "static_mb = 80\n");
     assert_eq!(takes_all.key, "geometry.blocks_per_plane");
@@ -143,6 +91,43 @@ fn an_slc_cache_has_to_fit_its_drive() {
     let fresh = [("state = \"aged\"", "state = \"fresh\""), (texts::AGED, "")];
     let empty = error_of("my", &changed(&text, &fresh)).expect("nothing fills it");
     assert_eq!(empty.key, "slc_cache.filled");
+}
+
+/// How many blocks a plane needs at least, and may have at most, is told as it is.
+#[test]
+fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
+    let text = texts::pages();
+    let with = |blocks: u64| {
+        let line = format!("blocks_per_plane = {blocks}");
+        let changed = changed(&text, &[("blocks_per_plane = 200", &line)]);
+        error_of("my", &changed).filter(|error| error.key == "geometry.blocks_per_plane")
+    };
+    let told = |blocks: u64, before: &str| -> u64 {
+        let error = with(blocks).expect("out of bounds");
+        let found = format!("found {blocks}, ");
+        assert!(error.problem.starts_with(&found), "{error}");
+        let (_, legal) = error.problem.split_once(before).expect("told");
+        let digits = legal.split(|c: char| !c.is_ascii_digit()).next();
+        digits
+            .and_then(|digits| digits.parse().ok())
+            .expect("a number")
+    };
+    let least = told(90, "legal is at least ");
+    assert_eq!((with(least - 1).is_some(), with(least)), (true, None));
+    let most = told(1 << 20 | 1, "to ");
+    assert_eq!((with(most + 1).is_some(), most), (true, 1 << 20));
+    let wide = changed(&text, &[("channels = 2", "channels = 64")]);
+    let many = changed(
+        &wide,
+        &[("blocks_per_plane = 200", "blocks_per_plane = 200000")],
+    );
+    let error = error_of("my", &many).expect("too many");
+    assert!(
+        error
+            .problem
+            .ends_with("legal is at most 131072 (16777216 in all)"),
+        "{error}"
+    );
 }
 
 /// Where collection stops there must be a block left that the host can begin.

@@ -203,15 +203,16 @@ impl Costs {
 
     fn likes_are_measured(&self, table: &Table<'_>) -> Result<(), ReadError> {
         let unmeasured = |like: &(&String, &String)| !self.scheduler.contains_key(like.1);
-        match (
-            self.like.iter().find(unmeasured),
-            table.table_if_any("like")?,
-        ) {
-            (Some((name, other)), Some(like)) => {
-                Err(like.wrong(name, format!("there is no costs.scheduler.{other}")))
-            }
-            _ => Ok(()),
-        }
+        let Some((name, _)) = self.like.iter().find(unmeasured) else {
+            return Ok(());
+        };
+        let measured = self.scheduler.keys().map(|name| format!("{name:?}"));
+        let legal = match measured.collect::<Vec<String>>().join(", ") {
+            none if none.is_empty() => "to leave it out where there is no".to_string(),
+            names => format!("one of {names}, which have a"),
+        };
+        let legal = format!("legal is {legal} table [costs.scheduler.NAME]");
+        Err(table.table("like")?.wrong(name, legal))
     }
 }
 
@@ -286,11 +287,15 @@ fn read_schedulers(costs: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>
     Ok(schedulers)
 }
 
+/// What `costs.like.NAME` takes.
+const LEGAL_LIKE: &str = "the name of a scheduler that has a table [costs.scheduler.NAME]";
+
 fn read_likes(costs: &Table<'_>) -> Result<BTreeMap<String, String>, ReadError> {
+    let named = |name: &str| (!name.is_empty()).then(|| name.to_string());
     let mut likes = BTreeMap::new();
     if let Some(table) = costs.table_if_any("like")? {
         for kind in blklab_elevator::all() {
-            if let Some(other) = table.text_if_any(kind.name)? {
+            if let Some(other) = table.parsed_if_any(kind.name, LEGAL_LIKE, named)? {
                 likes.insert(kind.name.to_string(), other);
             }
         }
@@ -406,11 +411,12 @@ mod tests {
         let error = parse("cfq = \"kyber\"").unwrap_err().to_string();
         assert_eq!(
             error,
-            "m.toml:7: `costs.like.cfq`: there is no costs.scheduler.kyber"
+            "m.toml:7: `costs.like.cfq`: found \"kyber\", legal is one of \"bfq\", which have a table \
+             [costs.scheduler.NAME]"
         );
         let error = parse("cqf = \"bfq\"").unwrap_err().to_string();
         assert!(
-            error.starts_with("m.toml:7: `costs.like.cqf`: no such key here; legal are ac, "),
+            error.starts_with("m.toml:7: `costs.like.cfq`: found `cqf`; write `cfq = ...` ("),
             "{error}"
         );
     }
@@ -441,7 +447,7 @@ mod tests {
             ),
             (
                 &format!("{start}[costs]\nbio_us = 5\n"),
-                "m.toml:5: `costs.bio_us`: no such key here; legal are bio_ns, ",
+                "m.toml:5: `costs.bio_ns`: found `bio_us`: the unit is missing or another; write `bio_ns = ...` (a whole number from 0 to 1000000000)",
             ),
             (
                 &format!("{start}[costs.engine.mmap]\nuser_ns = 5\n"),

@@ -143,11 +143,11 @@ impl HddSpec {
 
     fn check(&self, mechanics: &Table<'_>) -> Result<(), ReadError> {
         if self.average_seek_ns < self.track_seek_ns {
-            let problem = "legal is at least track_seek_us";
+            let problem = "legal is at least mechanics.track_seek_us";
             return Err(mechanics.wrong("average_seek_us", problem));
         }
         if self.full_seek_ns < self.average_seek_ns {
-            let problem = "legal is at least average_seek_us";
+            let problem = "legal is at least mechanics.average_seek_us";
             return Err(mechanics.wrong("full_seek_us", problem));
         }
         let block_sectors = self.identity.physical_block_bytes / 512;
@@ -155,8 +155,8 @@ impl HddSpec {
             return Err(mechanics.wrong(
                 "zones",
                 format!(
-                    "found {} sectors a track, legal is a multiple of {block_sectors}, the sectors \
-                     of a physical block",
+                    "of {} sectors a track, legal is a multiple of {block_sectors}, the sectors \
+                     of host.physical_block_bytes",
                     zone.sectors_per_track
                 ),
             ));
@@ -170,8 +170,9 @@ impl HddSpec {
             return Err(mechanics.wrong(
                 "zones",
                 format!(
-                    "they hold {sectors} sectors and the host sees {}",
-                    self.identity.capacity_sectors
+                    "which is {sectors} sectors on {} heads, legal is at least {}, the sectors of \
+                     host.capacity_bytes",
+                    self.heads, self.identity.capacity_sectors
                 ),
             ));
         }

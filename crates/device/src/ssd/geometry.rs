@@ -58,11 +58,6 @@ impl Geometry {
         self.planes() as u64 * self.blocks_per_plane as u64
     }
 
-    /// Bytes of all pages.
-    pub fn bytes(&self) -> u64 {
-        self.blocks() * self.pages_per_block as u64 * self.page_bytes as u64
-    }
-
     fn size(&self, axis: Axis) -> u32 {
         match axis {
             Axis::Channel => self.channels,

@@ -3,6 +3,10 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+use std::collections::BTreeSet;
+
+use blklab_description::SpecError;
+
 const HOST: &str = r#"
 [host]
 capacity_bytes = 100663296
@@ -269,4 +273,30 @@ pub fn with_line(text: &str, number: usize, line: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     lines[number - 1] = line;
     lines.join("\n")
+}
+
+/// Keys that the program knows, as it tells them where it finds another.
+pub fn known_keys(text: &str, error_of: impl Fn(&str) -> Option<SpecError>) -> BTreeSet<String> {
+    let tables = text.lines().filter(|line| line.starts_with('['));
+    let headers: Vec<&str> = std::iter::once("").chain(tables).collect();
+    let mut known = BTreeSet::new();
+    for header in headers {
+        let wrong = format!("{header}\nno_such_key = 1\n");
+        let changed = match header {
+            "" => wrong + text,
+            _ => text.replacen(&format!("{header}\n"), &wrong, 1),
+        };
+        let error = error_of(&changed).expect("there is no such key");
+        let (_, keys) = (error.problem)
+            .split_once("legal are ")
+            .unwrap_or_else(|| panic!("{error}"));
+        let table = match header {
+            "" => String::new(),
+            _ => header.replace('[', "").replace(']', "."),
+        };
+        known.extend(keys.split(", ").map(|key| format!("{table}{key}")));
+    }
+    // Tables are keys of the file.
+    known.retain(|key| !text.contains(&format!("\n[{key}]\n")));
+    known
 }

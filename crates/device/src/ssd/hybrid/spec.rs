@@ -38,9 +38,13 @@ pub(crate) fn read_mapping(root: &Table<'_>, ftl: &Table<'_>) -> Result<Mapping,
     let table = match (is_hybrid, table) {
         (false, None) => return Ok(Mapping::Page),
         (false, Some(_)) => {
-            return Err(root.wrong("hybrid", "this table needs ftl.mapping = \"hybrid\""));
+            let problem = "legal is to leave this table out where ftl.mapping is not \"hybrid\"";
+            return Err(root.wrong("hybrid", problem));
         }
-        (true, None) => return Err(ftl.wrong("mapping", "\"hybrid\" needs a table [hybrid]")),
+        (true, None) => {
+            let problem = "legal is \"page\" where there is no table [hybrid]";
+            return Err(ftl.wrong("mapping", problem));
+        }
         (true, Some(table)) => table,
     };
     let logs = HybridSpec {
@@ -100,7 +104,10 @@ pub(crate) fn check(
         return Err(flash.wrong("superpage", format!("legal is false {WITH}")));
     }
     if spec.slc_cache.is_some() {
-        return Err(root.wrong("slc_cache", format!("this table is not legal {WITH}")));
+        return Err(root.wrong(
+            "slc_cache",
+            format!("legal is to leave this table out {WITH}"),
+        ));
     }
     if spec.wear.static_spread.is_some() {
         let table = root.table("wear_levelling")?;
@@ -110,7 +117,7 @@ pub(crate) fn check(
     match spec.state {
         InitialState::Aged(aged) if !aged.simulate => Err(root.wrong(
             "state",
-            format!("\"aged\" needs aged.simulate = true {WITH}: there is no shorter way"),
+            format!("legal is \"fresh\" or \"filled\" {WITH}, or aged.simulate = true"),
         )),
         InitialState::Aged(aged) if aged.occupancy < 1.0 => {
             let aged = root.table("aged")?;

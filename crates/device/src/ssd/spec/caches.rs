@@ -53,7 +53,10 @@ pub(super) fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, Read
         power_loss_protection: table.flag_or("power_loss_protection", false)?,
     };
     if cache.resume_bytes > cache.size_bytes {
-        return Err(table.wrong("resume_kb", "legal is at most size_kb"));
+        return Err(table.wrong(
+            "resume_kb",
+            format!("legal is at most size_kb ({})", cache.size_bytes / 1024),
+        ));
     }
     table.finish()?;
     Ok(cache)

@@ -27,8 +27,7 @@ pub(super) fn read_channel(
     let rate_mt_s = table.number("rate_mt_s", 1.0..=10_000.0)?;
     let width_bits = table.int_or("width_bits", 8..=16, 8)?;
     if !matches!(width_bits, 8 | 16) {
-        let problem = format!("found {width_bits}, legal is 8 or 16");
-        return Err(table.wrong("width_bits", problem));
+        return Err(table.wrong("width_bits", "legal is 8 or 16"));
     }
     // The defaults are ONFI NV-DDR2's typical command, address and wait cycles.
     let channel = ChannelSpec {
@@ -46,10 +45,7 @@ pub(super) fn read_channel(
         ));
     }
     if channel.codeword_bytes > geometry.page_bytes {
-        let problem = format!(
-            "found {}, legal is at most a page ({} bytes)",
-            channel.codeword_bytes, geometry.page_bytes
-        );
+        let problem = format!("legal is at most a page ({} bytes)", geometry.page_bytes);
         return Err(table.wrong("codeword_bytes", problem));
     }
     table.finish()?;

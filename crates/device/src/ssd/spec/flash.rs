@@ -71,9 +71,6 @@ pub enum MultiPlane {
 
 pub(super) fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
     let bits: usize = table.choice("cell", &[("slc", 1), ("mlc", 2), ("tlc", 3), ("qlc", 4)])?;
-    let suspend = |key: &'static str| -> Result<Option<u64>, ReadError> {
-        Ok(Some(table.micros_or(key, MAX_US, u64::MAX)?).filter(|ns| *ns != u64::MAX))
-    };
     let flash = FlashSpec {
         read_ns: table.micros_each("read_us", bits, MAX_US)?,
         program_ns: table.micros_each("program_us", bits, MAX_US)?,
@@ -107,8 +104,8 @@ pub(super) fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
         )?,
         multi_plane_reach: table.int_or("multi_plane_reach", 1..=1024, 64)? as u32,
         superpage: table.flag_or("superpage", false)?,
-        program_suspend_ns: suspend("program_suspend_us")?,
-        erase_suspend_ns: suspend("erase_suspend_us")?,
+        program_suspend_ns: table.micros_if_any("program_suspend_us", MAX_US)?,
+        erase_suspend_ns: table.micros_if_any("erase_suspend_us", MAX_US)?,
         suspend_above_ns: table.micros_or("suspend_above_us", MAX_US, 0)?,
     };
     table.finish()?;

@@ -8,6 +8,10 @@ use blklab_description::{ReadError, Table};
 /// The largest map unit, in bytes.
 pub(crate) const MOST_MAP_UNIT_BYTES: u32 = 64 << 10;
 
+/// What `ftl.order` takes.
+const LEGAL_ORDER: &str = "the letters C, W, D and P in any order, the axis that runs fastest \
+                           first: \"CWDP\", \"PDWC\", ...";
+
 /// `[ftl]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlSpec {
@@ -58,18 +62,12 @@ pub(super) fn read_ftl(
         return Err(table.wrong(
             "map_unit_bytes",
             format!(
-                "found {map_unit_bytes}, legal is a power of two from the logical block ({}) to the page ({})",
+                "legal is a power of two from the logical block ({}) to the page ({})",
                 identity.logical_block_bytes, geometry.page_bytes
             ),
         ));
     }
-    let order_text = table.text("order")?;
-    let order = Axis::parse_order(&order_text).ok_or_else(|| {
-        table.wrong(
-            "order",
-            format!("found {order_text:?}, legal is any order of the letters C, W, D and P"),
-        )
-    })?;
+    let order = table.parsed("order", LEGAL_ORDER, Axis::parse_order)?;
     let layout = table.choice(
         "layout",
         &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
@@ -109,7 +107,7 @@ fn map_line_entries(table: &Table<'_>, per_page: u32) -> Result<u32, ReadError> 
         false => Err(table.wrong(
             "map_line_entries",
             format!(
-                "found {line}, legal is a power of two that divides the {per_page} entries of a page of the map"
+                "legal is a power of two that divides the {per_page} entries of a page of the map"
             ),
         )),
     }

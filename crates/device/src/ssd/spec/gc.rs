@@ -101,19 +101,15 @@ pub(super) fn read_gc(table: &Table<'_>, geometry: &Geometry) -> Result<GcSpec, 
     if gc.reserve_blocks >= gc.start_blocks {
         return Err(table.wrong(
             "reserve_blocks",
-            format!(
-                "found {}, legal is below start_blocks ({})",
-                gc.reserve_blocks, gc.start_blocks
-            ),
+            format!("legal is below start_blocks ({})", gc.start_blocks),
         ));
     }
     // At the working point a plane has `start_blocks - 1` blocks free, of which
     // one may be open and one not yet gained: the host must find a third.
     let least = gc.reserve_blocks + 3;
     if gc.preemptible && gc.start_blocks < least {
-        let found = gc.start_blocks;
         let problem = format!(
-            "found {found}, legal is at least {least} (reserve_blocks + 3) where preemptible = true: \
+            "legal is at least {least} (reserve_blocks + 3) where preemptible = true: \
              the host could not begin a block where collection stops"
         );
         return Err(table.wrong("start_blocks", problem));

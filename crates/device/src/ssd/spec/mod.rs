@@ -143,8 +143,8 @@ impl SsdSpec {
         if let Some((key, _)) = suspends.iter().find(|(_, cost)| cost.is_some())
             && spec.controller.scheduling == Scheduling::Fcfs
         {
-            let problem = "needs a controller.scheduling other than \"fcfs\": a read that stops \
-                           what was begun is not served in the order of arrival";
+            let problem = "legal is to leave it out where controller.scheduling = \"fcfs\": a read \
+                           that stops what was begun is not served in the order of arrival";
             return Err(flash_table.wrong(key, problem));
         }
         if spec.flash.superpage && spec.flash.copyback != Copyback::None {
@@ -158,7 +158,10 @@ impl SsdSpec {
             && cache.filled > 0.0
             && spec.state == InitialState::Fresh
         {
-            return Err(table.wrong("filled", "state = \"fresh\" has no data to fill it with"));
+            return Err(table.wrong(
+                "filled",
+                "legal is 0 where state = \"fresh\": there is no data to fill it with",
+            ));
         }
         Ok(spec)
     }
@@ -178,7 +181,7 @@ impl SsdSpec {
         let most = (self.gc.start_blocks).saturating_sub(self.gc.reserve_blocks + least);
         if found > most {
             let problem = format!(
-                "found {found}, legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - {least}{why})"
+                "legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - {least}{why})"
             );
             return Err(root.table("aged")?.wrong("behind_blocks", problem));
         }
@@ -252,11 +255,15 @@ impl SsdSpec {
         (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
     }
 
+    /// Blocks of a plane that are the SLC cache's alone.
+    fn static_blocks(&self) -> u32 {
+        self.slc_cache.map_or(0, |cache| cache.static_blocks)
+    }
+
     /// Blocks of a plane that are neither the SLC cache's alone nor the map's.
     pub fn data_blocks_per_plane(&self) -> u32 {
-        let static_blocks = self.slc_cache.map_or(0, |cache| cache.static_blocks);
         let map_blocks = map_blocks::blocks_per_plane(self);
-        (self.geometry.blocks_per_plane - static_blocks).saturating_sub(map_blocks)
+        (self.geometry.blocks_per_plane - self.static_blocks()).saturating_sub(map_blocks)
     }
 
     /// Pages of a block that is written with one bit a cell.

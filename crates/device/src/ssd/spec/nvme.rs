@@ -16,9 +16,13 @@ pub struct NvmeSpec {
     /// Commands a round of the classes high, medium and low.
     pub weights: [u32; 3],
     /// The class of every queue, from 0 (urgent) to 3 (low); queues beyond the
-    /// last start from the first again.
+    /// last start from the first again. Empty where all have their turn.
     pub queue_priorities: Vec<u8>,
 }
+
+/// What `nvme.queue_priorities` takes.
+const LEGAL_PRIORITIES: &str =
+    "a letter a queue, such as \"uhml\": u urgent, h high, m medium, l low";
 
 /// NVMe's arbitration mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,19 +47,12 @@ pub(super) fn read_nvme(table: &Table<'_>, identity: &Identity) -> Result<NvmeSp
         weight("medium_weight", 1)?,
         weight("low_weight", 1)?,
     ];
-    let priorities = match arbitration {
-        Arbitration::RoundRobin => table.text_if_any("queue_priorities")?,
-        Arbitration::Weighted => Some(table.text("queue_priorities")?),
+    let queue_priorities = match arbitration {
+        Arbitration::RoundRobin => table
+            .parsed_if_any("queue_priorities", LEGAL_PRIORITIES, classes)?
+            .unwrap_or_default(),
+        Arbitration::Weighted => table.parsed("queue_priorities", LEGAL_PRIORITIES, classes)?,
     };
-    let priorities = priorities.unwrap_or_else(|| "m".to_string());
-    let class = |letter: char| "uhml".find(letter).map(|class| class as u8);
-    let queue_priorities: Vec<u8> = priorities.chars().map_while(class).collect();
-    if priorities.is_empty() || queue_priorities.len() != priorities.chars().count() {
-        return Err(table.wrong(
-            "queue_priorities",
-            format!("found {priorities:?}, legal is a letter a queue: u, h, m or l (urgent, high, medium, low)"),
-        ));
-    }
     let all = identity.queue_depth as u64 * identity.max_queues as u64;
     let nvme = NvmeSpec {
         arbitration,
@@ -66,4 +63,11 @@ pub(super) fn read_nvme(table: &Table<'_>, identity: &Identity) -> Result<NvmeSp
     };
     table.finish()?;
     Ok(nvme)
+}
+
+/// The classes that letters stand for, from 0 (urgent) to 3 (low).
+fn classes(letters: &str) -> Option<Vec<u8>> {
+    let class = |letter: char| "uhml".find(letter).map(|class| class as u8);
+    let classes: Option<Vec<u8>> = letters.chars().map(class).collect();
+    classes.filter(|classes| !classes.is_empty())
 }

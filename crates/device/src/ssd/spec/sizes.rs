@@ -35,14 +35,16 @@ impl SsdSpec {
         if per_channel > 64 {
             return Err(flash.wrong(
                 "interleave",
-                format!("{per_channel} independent parts on a channel, legal is at most 64"),
+                format!(
+                    "which makes {per_channel} independent parts on a channel, legal is at most 64"
+                ),
             ));
         }
         let planes = self.geometry.planes_per_channel() / per_channel;
         if planes > 64 {
             return Err(flash.wrong(
                 "interleave",
-                format!("{planes} planes in a part that works on its own, legal is at most 64"),
+                format!("which makes {planes} planes in a part that works on its own, legal is at most 64"),
             ));
         }
         Ok(())
@@ -52,9 +54,10 @@ impl SsdSpec {
     fn check_blocks(&self, geometry: &Table<'_>) -> Result<(), ReadError> {
         let blocks = self.geometry.blocks();
         if blocks > MOST_BLOCKS {
-            let found = self.geometry.blocks_per_plane;
+            let most = MOST_BLOCKS / self.geometry.planes() as u64;
             let problem = format!(
-                "found {found}, which makes {blocks} blocks, legal is at most {MOST_BLOCKS} in all planes"
+                "which makes {blocks} blocks in {} planes, legal is at most {most} ({MOST_BLOCKS} in all)",
+                self.geometry.planes()
             );
             return Err(geometry.wrong("blocks_per_plane", problem));
         }
@@ -71,7 +74,7 @@ impl SsdSpec {
         if slots_per_block > u16::MAX as u64 {
             return Err(ftl.wrong(
                 "map_unit_bytes",
-                format!("{slots_per_block} map entries a block, legal is at most 65535: use a larger map unit"),
+                format!("which makes {slots_per_block} map entries a block, legal is at most 65535: use a larger map unit"),
             ));
         }
         let physical = slots_per_block * self.geometry.blocks();
@@ -79,7 +82,7 @@ impl SsdSpec {
             return Err(ftl.wrong(
                 "map_unit_bytes",
                 format!(
-                    "{physical} map entries, legal is below {}: use a larger map unit",
+                    "which makes {physical} map entries, legal is below {}: use a larger map unit",
                     u32::MAX
                 ),
             ));
@@ -89,32 +92,37 @@ impl SsdSpec {
 
     /// The flash holds what the host sees, and collection has room to work.
     fn check_room(&self, geometry: &Table<'_>) -> Result<(), ReadError> {
-        // One block for every stream of writes that can be half full.
-        let (spare, lost) = match self.ftl.mapping {
+        let lost = match self.ftl.mapping {
             // A block with less than a page to gain is never collected.
-            Mapping::Page => (
-                self.gc.start_blocks as u64 + 2 + self.slc_cache.is_some() as u64,
-                self.slots_per_page() as u64 - 1,
-            ),
-            Mapping::Hybrid(logs) => (logs.spare_blocks() as u64, 0),
+            Mapping::Page => self.slots_per_page() as u64 - 1,
+            Mapping::Hybrid(_) => 0,
         };
-        let usable = (self.data_blocks_per_plane() as u64).saturating_sub(spare)
-            * (self.slots_per_block() - lost)
-            * self.geometry.planes() as u64;
-        let per_plane_rounding = self.geometry.planes() as u64 * self.slots_per_page() as u64;
-        if self.logical_slots() + per_plane_rounding > usable {
-            return Err(geometry.wrong(
-                "blocks_per_plane",
-                format!(
-                    "the flash holds {} bytes and the host sees {}: {} blocks a plane must be left for collection{}",
-                    self.geometry.bytes(),
-                    self.identity.capacity_sectors * 512,
-                    spare,
-                    self.left_for()
-                ),
-            ));
+        let spare = self.spare_blocks() as u64;
+        let planes = self.geometry.planes() as u64;
+        let per_plane_rounding = planes * self.slots_per_page() as u64;
+        let needed = (self.logical_slots() + per_plane_rounding)
+            .div_ceil((self.slots_per_block() - lost) * planes);
+        let others = self.static_blocks() as u64 + map_blocks::blocks_per_plane(self) as u64;
+        let least = needed + spare + others;
+        if (self.geometry.blocks_per_plane as u64) < least {
+            let problem = format!(
+                "legal is at least {least}: {needed} for the {} bytes of host.capacity_bytes, \
+                 {spare} left for collection{}",
+                self.identity.capacity_sectors * 512,
+                self.left_for()
+            );
+            return Err(geometry.wrong("blocks_per_plane", problem));
         }
         Ok(())
+    }
+
+    /// Blocks of a plane that collection or merges need, and one for every stream
+    /// of writes that can be half full.
+    pub(in crate::ssd) fn spare_blocks(&self) -> u32 {
+        match self.ftl.mapping {
+            Mapping::Page => self.gc.start_blocks + 2 + self.slc_cache.is_some() as u32,
+            Mapping::Hybrid(logs) => logs.spare_blocks(),
+        }
     }
 
     /// What else than data takes a plane's blocks.
@@ -125,13 +133,13 @@ impl SsdSpec {
             }
             (_, None) => " (gc.start_blocks + 2)".to_string(),
             (_, Some(cache)) => format!(
-                " (gc.start_blocks + 3), and {} are the SLC cache's (slc_cache.static_mb)",
+                " (gc.start_blocks + 3), {} for the SLC cache (slc_cache.static_mb)",
                 cache.static_blocks
             ),
         };
         let map_blocks = map_blocks::blocks_per_plane(self);
         if map_blocks > 0 {
-            text += &format!(", and {map_blocks} are the map's (ftl.map_cache_kb)");
+            text += &format!(", {map_blocks} for the map (ftl.map_cache_kb)");
         }
         text
     }
@@ -144,8 +152,7 @@ impl SsdSpec {
             return Err(cache.wrong(
                 "size_kb",
                 format!(
-                    "found {}, legal is at least {} (a page for every plane, or 1024)",
-                    self.write_cache.size_bytes / 1024,
+                    "legal is at least {} (a page for every plane, or 1024)",
                     least.min(1 << 20) / 1024
                 ),
             ));

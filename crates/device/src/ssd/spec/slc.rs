@@ -54,7 +54,7 @@ pub(super) fn read_slc_cache(
     let size = |key| table.number_or(key, 0.0..=1e9, 0.0).map(blocks);
     let (static_blocks, dynamic_blocks) = (size("static_mb")?, size("dynamic_mb")?);
     if static_blocks + dynamic_blocks == 0 {
-        return Err(table.wrong("static_mb", "this or dynamic_mb must be above 0"));
+        return Err(table.wrong("static_mb", "legal is above 0, here or in dynamic_mb"));
     }
     let most = geometry.blocks_per_plane as u64;
     for (key, blocks) in [("static_mb", static_blocks), ("dynamic_mb", dynamic_blocks)] {
@@ -62,7 +62,7 @@ pub(super) fn read_slc_cache(
             return Err(table.wrong(
                 key,
                 format!(
-                    "{blocks} blocks a plane at one bit a cell, legal is below blocks_per_plane ({most})"
+                    "which is {blocks} blocks a plane at one bit a cell, legal is below geometry.blocks_per_plane ({most})"
                 ),
             ));
         }
@@ -72,15 +72,12 @@ pub(super) fn read_slc_cache(
         dynamic_blocks: dynamic_blocks as u32,
         read_ns: table.micros_above_zero("read_us", MAX_US)?,
         program_ns: table.micros_above_zero("program_us", MAX_US)?,
-        erase_ns: table
-            .if_any("erase_us", || table.micros_above_zero("erase_us", MAX_US))?
-            .unwrap_or(flash.erase_ns),
+        erase_ns: table.micros_above_zero_or("erase_us", MAX_US, flash.erase_ns)?,
         when_full: table.choice(
             "when_full",
             &[("direct", WhenFull::Direct), ("wait", WhenFull::Wait)],
         )?,
-        fold_after_ns: Some(table.micros_or("fold_after_us", 1e12, u64::MAX)?)
-            .filter(|ns| *ns != u64::MAX),
+        fold_after_ns: table.micros_if_any("fold_after_us", 1e12)?,
         filled: table.number_or("filled", 0.0..=1.0, 0.0)?,
     };
     table.finish()?;

@@ -92,18 +92,24 @@ pub(super) fn read_state(root: &Table<'_>) -> Result<InitialState, ReadError> {
         return match name {
             Name::Fresh => Ok(InitialState::Fresh),
             Name::Filled => Ok(InitialState::Filled),
-            Name::Aged => Err(root.wrong("state", "\"aged\" needs a table [aged]")),
+            Name::Aged => Err(root.wrong(
+                "state",
+                "legal is \"fresh\" or \"filled\" where there is no table [aged]",
+            )),
         };
     };
     if name != Name::Aged {
-        return Err(root.wrong("aged", "this table needs state = \"aged\""));
+        return Err(root.wrong(
+            "aged",
+            "legal is to leave this table out where state is not \"aged\"",
+        ));
     }
     let aged = AgedSpec {
         occupancy: table.number("occupancy", 0.001..=1.0)?,
         hot_share: table.number_or("hot_share", 0.0..=0.99, 0.0)?,
         hot_writes: table.number_or("hot_writes", 0.0..=1.0, 0.0)?,
         behind_blocks: table
-            .if_any("behind_blocks", || table.int("behind_blocks", 0..=1 << 16))?
+            .int_if_any("behind_blocks", 0..=1 << 16)?
             .map(|blocks| blocks as u32),
         simulate: table.flag_or("simulate", false)?,
     };

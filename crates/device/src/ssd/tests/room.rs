@@ -77,7 +77,9 @@ fn overfull(allocation: &str) -> SsdSpec {
         ),
         ("state = \"filled\"", "state = \"fresh\""),
     ]);
-    spec.identity.capacity_sectors = spec.geometry.bytes() / 512;
+    let page_sectors = spec.geometry.page_bytes as u64 / 512;
+    spec.identity.capacity_sectors =
+        spec.geometry.blocks() * spec.geometry.pages_per_block as u64 * page_sectors;
     spec
 }
 

@@ -1,0 +1,175 @@
+use super::*;
+
+#[derive(Debug, PartialEq)]
+struct Flash {
+    read_ns: Vec<u64>,
+    cell: u32,
+    copies: bool,
+    note: Option<String>,
+    depth: u64,
+    erase_ns: u64,
+}
+
+fn flash(root: &Table<'_>) -> Result<Flash, ReadError> {
+    let table = root.table("flash")?;
+    let flash = Flash {
+        read_ns: table.micros_each("read_us", 2, 100.0)?,
+        cell: table.choice("cell", &[("slc", 1), ("mlc", 2)])?,
+        copies: table.flag_or("copies", false)?,
+        note: table.parsed_if_any("note", "a note", |note| Some(note.to_string()))?,
+        depth: table.int_or("depth_kb", 1..=8, 4)?,
+        erase_ns: table.micros_above_zero("erase_us", 1e6)?,
+    };
+    table.finish()?;
+    root.finish()?;
+    Ok(flash)
+}
+
+const GOOD: &str = "[flash]\nread_us = [5, 6]\ncell = \"slc\"\nerase_us = 9\n";
+
+/// The message for a text.
+fn error(text: &str) -> String {
+    read("d.toml", text, flash).expect_err(text).to_string()
+}
+
+/// The message for the good text with one line changed.
+fn changed(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    error(&GOOD.replace(from, to))
+}
+
+#[test]
+fn what_is_right_is_read() {
+    let flash = read("d.toml", GOOD, flash).expect("legal");
+    assert_eq!((flash.read_ns, flash.cell), (vec![5000, 6000], 1));
+    assert_eq!((flash.depth, flash.note, flash.copies), (4, None, false));
+}
+
+#[test]
+fn a_number_with_a_unit_behind_it_names_key_and_range() {
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 50us # slow"),
+        "d.toml:4: `flash.erase_us`: found 50us, legal is a number from 0.001 to 1000000"
+    );
+    assert_eq!(
+        changed("[5, 6]", "50 us"),
+        "d.toml:2: `flash.read_us`: found 50 us, legal is a number from 0.001 to 100, or an array \
+         of 2 such, one a bit of the cell"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\ndepth_kb = 4k"),
+        "d.toml:5: `flash.depth_kb`: found 4k, legal is a whole number from 1 to 8"
+    );
+}
+
+#[test]
+fn a_word_without_quotes_names_key_and_words() {
+    assert_eq!(
+        changed("\"slc\"", "slc"),
+        "d.toml:3: `flash.cell`: found slc, legal is one of \"slc\", \"mlc\""
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\nnote = hello"),
+        "d.toml:5: `flash.note`: found hello, legal is a note"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\ncopies = True"),
+        "d.toml:5: `flash.copies`: found True (invalid boolean), legal is true or false"
+    );
+}
+
+#[test]
+fn a_value_that_ends_too_early_is_shown_with_the_rest_of_its_line() {
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 1,5"),
+        "d.toml:4: `flash.erase_us`: found 1,5 (unexpected key or value), legal is a number from \
+         0.001 to 1000000"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us ="),
+        "d.toml:4: `flash.erase_us`: found nothing, legal is a number from 0.001 to 1000000"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 0900"),
+        "d.toml:4: `flash.erase_us`: found 0900 (unexpected leading zero), legal is a number from \
+         0.001 to 1000000"
+    );
+}
+
+#[test]
+fn a_key_twice_names_both_lines() {
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\nread_us = 7 # again"),
+        "d.toml:5: `flash.read_us`: found `read_us = 7` a second time; legal is once (the first is \
+         in line 2)"
+    );
+    let twice = format!("{GOOD}[flash]\nnote = \"x\"\n");
+    assert_eq!(
+        error(&twice),
+        "d.toml:5: `flash`: found `[flash]` a second time; legal is once (the first is in line 1)"
+    );
+}
+
+#[test]
+fn what_is_no_key_and_value_at_all_says_what_is() {
+    let said = changed("erase_us = 9", "erase_us 9");
+    let start = "d.toml:4: `flash.erase_us`: found `erase_us 9`: key with no value; ";
+    assert!(said.starts_with(start), "{said}");
+    assert!(said.contains("legal is `key = value`"), "{said}");
+    let said = error("[flash\nread_us = 5\n");
+    assert!(said.starts_with("d.toml:1: "), "{said}");
+    assert!(said.contains("unclosed table"), "{said}");
+    assert_eq!(error("").lines().count(), 1);
+}
+
+#[test]
+fn another_unit_names_the_right_one_of_a_key_that_may_be_left_out_too() {
+    assert_eq!(
+        changed("erase_us = 9", "erase_ms = 9"),
+        "d.toml:4: `flash.erase_us`: found `erase_ms`: the unit is missing or another; write \
+         `erase_us = ...` (a number from 0.001 to 1000000)"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\ndepth = 4"),
+        "d.toml:5: `flash.depth_kb`: found `depth`: the unit is missing or another; write \
+         `depth_kb = ...` (a whole number from 1 to 8)"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\nntoe = \"x\""),
+        "d.toml:5: `flash.note`: found `ntoe`; write `note = ...` (a note)"
+    );
+    assert_eq!(
+        changed("erase_us = 9", "erase_us = 9\nnothing = 4"),
+        "d.toml:5: `flash.nothing`: no such key here; legal are cell, copies, depth_kb, erase_us, \
+         note, read_us"
+    );
+}
+
+#[test]
+fn a_long_value_is_shown_in_part() {
+    let long = "x".repeat(500);
+    let said = changed("\"slc\"", &format!("\"{long}\""));
+    assert!(
+        said.len() < 200 && said.contains("xxx..., legal is"),
+        "{said}"
+    );
+}
+
+/// Every place of a good text changed to what often breaks one.
+#[test]
+fn any_text_gives_one_line_with_its_place() {
+    for at in 0..=GOOD.len() {
+        for with in [
+            "", "\"", "[", "]", "=", "#", "\n", "é", ",", "'", "{", "\u{0}", "\r",
+        ] {
+            let text = format!("{}{with}{}", &GOOD[..at], &GOOD[at..]);
+            if let Err(error) = read("d.toml", &text, flash) {
+                let said = error.to_string();
+                assert!(
+                    said.starts_with("d.toml:") && error.line <= text.lines().count().max(1) + 1
+                );
+                assert_eq!(said.lines().count(), 1, "{text:?}: {said:?}");
+            }
+        }
+    }
+}
