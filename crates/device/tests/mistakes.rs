@@ -112,7 +112,7 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
             .and_then(|digits| digits.parse().ok())
             .expect("a number")
     };
-    let least = told(90, "legal is at least ");
+    let least = told(60, "legal is at least ");
     assert_eq!((with(least - 1).is_some(), with(least)), (true, None));
     let most = told(1 << 20 | 1, "to ");
     assert_eq!((with(most + 1).is_some(), most), (true, 1 << 20));

@@ -1,7 +1,7 @@
 //! What happened inside a drive, of whatever kind.
 
 use crate::hdd::ArmStats;
-use crate::ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats};
+use crate::ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats, TooFull};
 use crate::waits::WaitCounts;
 
 /// What happened inside a drive.
@@ -61,6 +61,8 @@ pub struct DeviceStats {
     pub slc: SlcStats,
     /// What merges of log blocks did.
     pub merges: MergeStats,
+    /// It had no room for a write; `None` where it always had.
+    pub too_full: Option<TooFull>,
     /// What static wear levelling moved.
     pub levelling: LevellingStats,
     /// How evenly blocks are worn.

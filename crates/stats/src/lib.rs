@@ -29,7 +29,7 @@ pub use job::{
 pub use queue::{Counter, HwQueueStats, QueueStats, RequestKind, RequestStats, SchedulerStats};
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;
-pub use ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats};
+pub use ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats, TooFull};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
     StepKind, Timeline, Window, Work,

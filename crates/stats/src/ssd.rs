@@ -40,6 +40,25 @@ impl CollectionStats {
     }
 }
 
+/// A drive that had no room for a write, and none to gain by collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TooFull {
+    /// Writes that it refused, since the start of the run.
+    pub writes: u64,
+    /// When the first of them was, in the run, in nanoseconds.
+    pub first_ns: u64,
+    /// The plane that it was for.
+    pub plane: u32,
+    /// Blocks of each plane that can hold the host's data.
+    pub data_blocks: u32,
+    /// The sectors that one of them holds.
+    pub block_sectors: u64,
+    /// Sectors of valid data in the plane then.
+    pub valid_sectors: u64,
+    /// Blocks of each plane that collection needs for itself.
+    pub spare_blocks: u32,
+}
+
 /// Static wear levelling: all zero where a drive has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevellingStats {

@@ -179,7 +179,7 @@ impl Ssd {
                 }
                 Try::NeedsBlock => self.park(index, slot),
                 Try::NoSpace => {
-                    self.commands[index as usize].status = CommandStatus::NoSpace;
+                    self.refuse_write(now_ns, index, slot);
                     break;
                 }
                 Try::Stopped(wait) => return self.stop(index, slot, wait),
@@ -290,9 +290,7 @@ impl Ssd {
                 };
                 match outcome {
                     Try::Placed => {}
-                    Try::NoSpace => {
-                        self.commands[command as usize].status = CommandStatus::NoSpace;
-                    }
+                    Try::NoSpace => self.refuse_write(now_ns, command, slot),
                     Try::NeedsBlock => break,
                     Try::Stopped(wait) => {
                         self.commands[command as usize].waits.note(wait, true);

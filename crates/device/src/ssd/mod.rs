@@ -56,6 +56,7 @@ mod start;
 mod steady;
 mod stripe;
 mod timing;
+mod too_full;
 mod waiting;
 #[cfg(test)]
 mod witness;
@@ -591,7 +592,11 @@ impl Device for Ssd {
     }
 
     fn reset_stats(&mut self, now: Nanos) {
-        self.stats = DeviceStats::default();
+        self.stats = DeviceStats {
+            // Nobody hears of it but by this.
+            too_full: self.stats.too_full,
+            ..DeviceStats::default()
+        };
         // What is under way counts from now on.
         self.stats.collection.writes_stalled = self.count_stalls_from(now.0);
         self.jobs.iter_mut().for_each(|job| job.since_ns = now.0);
