@@ -46,6 +46,6 @@ pub use slab::{Id, Slab};
 pub use sort_list::SortList;
 pub use steps::Steps;
 pub use tags::Tags;
-pub use trace::{Trace, TraceEvent, TraceKind};
+pub use trace::{Span, Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};
 pub use units::{Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector};

@@ -16,7 +16,7 @@ use crate::merge::MergeState;
 use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
 use crate::steps::Steps;
 use crate::tags::{Tags, Work};
-use crate::trace::{Trace, TraceEvent};
+use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 
 /// `BLKDEV_DEFAULT_RQ`: where nobody says otherwise a scheduler gets twice the
@@ -494,6 +494,39 @@ impl RequestQueue {
     /// Starts or stops recording tracepoints.
     pub fn enable_trace(&mut self, on: bool) {
         self.trace.enable(on);
+    }
+
+    /// Gives tracepoints since the last call the times at which a CPU came to
+    /// them: those of one hardware context, or all. `weight` says what share each
+    /// kind has in the time.
+    #[cold]
+    pub fn spread_trace(
+        &mut self,
+        hctx: Option<usize>,
+        span: &Span,
+        weight: impl Fn(TraceKind) -> u64,
+    ) {
+        let cpu_map = &self.cpu_map;
+        let of_hctx = |event: &TraceEvent, hctx| {
+            event.serial != u64::MAX && cpu_map[event.cpu as usize].0 as usize == hctx
+        };
+        let is_own = |event: &TraceEvent| hctx.is_none_or(|hctx| of_hctx(event, hctx));
+        self.trace.spread(is_own, span, weight);
+        if hctx.is_none() {
+            self.trace.set_timed();
+        }
+    }
+
+    /// All tracepoints so far keep their times.
+    #[inline]
+    pub fn keep_trace_times(&mut self) {
+        self.trace.set_timed();
+    }
+
+    /// Whether tracepoints are recorded.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_on()
     }
 
     /// Appends recorded tracepoints to `out`.

@@ -60,11 +60,24 @@ pub struct TraceEvent {
     pub submitter: u32,
 }
 
+/// When a CPU was at what a queue did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When it began.
+    pub start: Nanos,
+    /// When it was done.
+    pub end: Nanos,
+    /// When the drive has what the driver was given.
+    pub reached: Nanos,
+}
+
 /// A recorder of events; off by default, when it costs a test of a flag.
 #[derive(Debug, Default)]
 pub struct Trace {
     on: bool,
     events: Vec<TraceEvent>,
+    /// Events from here on may yet be given other times.
+    untimed: usize,
 }
 
 impl Trace {
@@ -76,6 +89,45 @@ impl Trace {
     /// Moves what was recorded to the end of `out`.
     pub fn drain_into(&mut self, out: &mut Vec<TraceEvent>) {
         out.append(&mut self.events);
+        self.untimed = 0;
+    }
+
+    /// Whether it records.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// All events so far keep their times.
+    #[inline]
+    pub fn set_timed(&mut self) {
+        self.untimed = self.events.len();
+    }
+
+    /// Gives events since the last [`Trace::set_timed`] the times at which a CPU
+    /// came to them, where it took a while to do what was told at once: as far
+    /// into `span` as the steps before them are of all by `weight`.
+    pub(crate) fn spread(
+        &mut self,
+        is_own: impl Fn(&TraceEvent) -> bool,
+        span: &Span,
+        weight: impl Fn(TraceKind) -> u64,
+    ) {
+        let own = |event: &&mut TraceEvent| {
+            !matches!(event.kind, TraceKind::RqComplete(_)) && is_own(event)
+        };
+        let events = &mut self.events[self.untimed..];
+        let all: u64 = events.iter_mut().filter(own).map(|e| weight(e.kind)).sum();
+        let took_ns = (span.end - span.start).0;
+        let mut done = 0;
+        for event in events.iter_mut().filter(own) {
+            done += weight(event.kind);
+            let share_ns = u128::from(took_ns) * u128::from(done) / u128::from(all.max(1));
+            event.at = match event.kind {
+                TraceKind::RqIssue => span.reached,
+                _ => span.start + Nanos(share_ns as u64),
+            };
+        }
     }
 
     /// Records an event of a request.

@@ -84,6 +84,18 @@ impl Driver {
         self.port_mut().release_queue(queue, at);
     }
 
+    /// Requests that the driver has and the drive has not, and when it will, in
+    /// that order; [`Nanos::MAX`] where nobody knows yet.
+    pub fn on_the_way(&self) -> Vec<(Nanos, RequestId)> {
+        let mut all: Vec<(Nanos, RequestId)> = self.port().on_the_way().collect();
+        match self {
+            Driver::Loop(d) => all.extend(d.listed().map(|id| (Nanos::MAX, id))),
+            Driver::Mmc(d) => all.extend(d.prepared().map(|id| (Nanos::MAX, id))),
+            Driver::Ahci(_) | Driver::Nvme(_) => {}
+        }
+        all
+    }
+
     /// When [`Driver::advance`] should be called next.
     #[inline]
     pub fn next_event(&self) -> Nanos {

@@ -96,6 +96,14 @@ impl Loop {
         self.port.next_event()
     }
 
+    /// Requests that the drive under the file has not got, in the order in which
+    /// it will.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = RequestId> {
+        let current = self.current.iter().filter(|_| !self.in_drive);
+        let listed = current.chain(&self.list);
+        listed.map(|command| RequestId::from_index(command.tag as usize))
+    }
+
     /// The worker begins with the next request.
     pub fn begin(&mut self) -> Option<WorkerJob> {
         if self.current.is_some() {

@@ -60,6 +60,11 @@ impl Mmc {
         BlkStatus::Ok
     }
 
+    /// The request that the card has not got.
+    pub(crate) fn prepared(&self) -> Option<RequestId> {
+        self.prepared.as_ref().map(|(_, id, _)| *id)
+    }
+
     /// The card has lost what it had, and what was prepared for it goes too.
     pub(crate) fn forget_commands(&mut self) {
         self.running = false;

@@ -84,6 +84,15 @@ impl Port {
         });
     }
 
+    /// When each command that has not reached the drive will, as far as that is
+    /// known, and the request that it is for, in that order.
+    pub(crate) fn on_the_way(&self) -> impl Iterator<Item = (Nanos, RequestId)> {
+        let request = |command: &Command| RequestId::from_index(command.tag as usize);
+        let due = self.on_the_way.iter();
+        let due = due.map(move |(at, command)| (*at, request(command)));
+        due.chain((self.held.iter()).map(move |command| (Nanos::MAX, request(command))))
+    }
+
     /// Forgets what has not reached the drive.
     pub(crate) fn forget_commands(&mut self) {
         self.held.clear();

@@ -1,7 +1,7 @@
 //! What the steps of an I/O cost on the machine at hand, with the scheduler at
 //! hand, and how they are charged to CPUs and locks.
 
-use blklab_blk::{KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, Steps};
+use blklab_blk::{KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, Steps, TraceKind};
 use blklab_driver::WorkerJob;
 use blklab_workload::fio::Engine;
 
@@ -88,6 +88,21 @@ impl StepCosts {
             bio: self.bio + Nanos(kernel_ns),
             reap_call,
             ..self
+        }
+    }
+
+    /// What a step that is traced has in the time of those that are charged
+    /// together, in nanoseconds.
+    pub(crate) fn weight(&self, kind: TraceKind) -> u64 {
+        let s = &self.scheduler;
+        match kind {
+            TraceKind::GetRq | TraceKind::BioBackMerge | TraceKind::BioFrontMerge => {
+                self.bio.0 + s.merge_ns
+            }
+            TraceKind::RqInsert => s.insert_ns,
+            TraceKind::Dispatch | TraceKind::DispatchNone => s.dispatch_ns,
+            TraceKind::RqIssue => self.queue_rq.0,
+            _ => 0,
         }
     }
 

@@ -1,12 +1,14 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, CgroupId, Nanos, RequestQueue, Steps, TraceEvent};
+use blklab_blk::{BioEnd, CgroupId, Nanos, Op, RequestId, RequestQueue, Span, Steps, TraceEvent};
 use blklab_device::{CommandStatus, Completion, DriveSpec};
 use blklab_driver::{Driver, request_end};
 use blklab_stats::{
-    Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, SchedulerStats,
+    Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, RequestStep,
+    SchedulerStats, StepKind,
 };
 
+use crate::cost::StepCosts;
 use crate::cpu::Mode;
 use crate::lock::Lock;
 use crate::setup::{SchedulerChoice, SetupError};
@@ -144,6 +146,16 @@ impl Disk {
         self.power_loss = Some(loss);
     }
 
+    /// A CPU did what was told to the queue at once, that on one hardware queue or
+    /// all of it: where that is written down, it gets the times of that.
+    #[inline]
+    pub(crate) fn was_done(&mut self, costs: &StepCosts, hctx: Option<usize>, span: Span) {
+        if self.queue.is_traced() {
+            self.queue
+                .spread_trace(hctx, &span, |kind| costs.weight(kind));
+        }
+    }
+
     /// What was given to the driver reaches the drive at `at`, when the CPU has
     /// come to it.
     #[inline]
@@ -175,6 +187,26 @@ impl Disk {
         self.driver.device_mut().record(on);
     }
 
+    /// Requests that the driver has and the drive has not, as steps on their way:
+    /// each is given to the drive at `now` or later.
+    pub(crate) fn on_the_way(&self, now: Nanos) -> Vec<RequestStep> {
+        let step = |(at, id): (Nanos, RequestId)| {
+            let rq = self.queue.request(id);
+            let at = if at == Nanos::MAX { now } else { at.max(now) };
+            RequestStep {
+                at_ns: at.0,
+                kind: StepKind::Issued,
+                request: rq.serial,
+                op: letter(rq.op),
+                sector: rq.sector.0,
+                sectors: rq.sectors,
+                cpu: rq.ctx as u32,
+                submitter: rq.submitter.0,
+            }
+        };
+        self.driver.on_the_way().into_iter().map(step).collect()
+    }
+
     /// Appends what was written down since the last time.
     pub(crate) fn take_record(&mut self, events: &mut Vec<TraceEvent>, drive: &mut DriveTimeline) {
         self.queue.take_trace(events);
@@ -193,6 +225,16 @@ impl Disk {
             power_loss: self.power_loss.clone(),
             ..disk_stats(&self.name, &self.queue, &self.driver, now)
         }
+    }
+}
+
+/// What a request does, as blkparse has it.
+pub(crate) fn letter(op: Op) -> char {
+    match op {
+        Op::Read => 'R',
+        Op::Write | Op::WriteZeroes => 'W',
+        Op::Discard => 'D',
+        Op::Flush => 'F',
     }
 }
 

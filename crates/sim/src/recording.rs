@@ -1,11 +1,13 @@
 //! Writes down what happens where over a window of a run, where somebody asked
 //! for it.
 
-use blklab_blk::{Nanos, Op, TraceEvent, TraceKind};
+use std::collections::HashMap;
+
+use blklab_blk::{Nanos, TraceEvent, TraceKind};
 use blklab_stats::{DiskTimeline, RequestStep, StepKind, Timeline, Window};
 
 use crate::cpu::Cpus;
-use crate::disk::Disk;
+use crate::disk::{Disk, letter};
 
 /// A recording, under way or over.
 pub(crate) struct Recording {
@@ -62,6 +64,8 @@ impl Recording {
             new.record(true);
             self.timeline.disks.push(DiskTimeline {
                 name: new.name.clone(),
+                // The drive numbers its commands from here on, these among them.
+                steps: new.on_the_way(now),
                 ..DiskTimeline::default()
             });
         }
@@ -108,8 +112,28 @@ impl Recording {
             self.take(disks, cpus);
             self.stop(now.0.min(self.end_ns()), disks, cpus);
         }
+        let end_ns = self.timeline.end_ns;
+        for disk in &mut self.timeline.disks {
+            one_after_the_other(&mut disk.steps);
+            disk.steps.sort_by_key(|step| step.at_ns);
+            disk.steps.retain(|step| step.at_ns <= end_ns);
+        }
         self.timeline.cpus = cpus.count();
         (self.state == State::After).then_some(self.timeline)
+    }
+}
+
+/// A CPU comes to a step later than the queue was told of it, and another CPU may
+/// come to the next step of the same request before: then the first was done by
+/// that time. When the drive had a request is sure, so it is the last step that
+/// holds.
+fn one_after_the_other(steps: &mut [RequestStep]) {
+    // Only looked up, so its order is nobody's business.
+    let mut next_ns: HashMap<u64, u64> = HashMap::new();
+    for step in steps.iter_mut().rev() {
+        let next_ns = next_ns.entry(step.request).or_insert(step.at_ns);
+        *next_ns = step.at_ns.min(*next_ns);
+        step.at_ns = *next_ns;
     }
 }
 
@@ -135,15 +159,40 @@ fn step_of(event: &TraceEvent) -> Option<RequestStep> {
         at_ns: event.at.0,
         kind,
         request: event.serial,
-        op: match event.op {
-            Op::Read => 'R',
-            Op::Write | Op::WriteZeroes => 'W',
-            Op::Discard => 'D',
-            Op::Flush => 'F',
-        },
+        op: letter(event.op),
         sector: event.sector.0,
         sectors: event.sectors,
         cpu: event.cpu as u32,
         submitter: event.submitter,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_not_later_than_the_next_of_its_request() {
+        let step = |request, kind, at_ns| RequestStep {
+            at_ns,
+            kind,
+            request,
+            op: 'R',
+            sector: 0,
+            sectors: 8,
+            cpu: 0,
+            submitter: 0,
+        };
+        let mut steps = [
+            step(1, StepKind::Made, 10),
+            step(2, StepKind::Made, 90),
+            step(1, StepKind::Inserted, 30),
+            step(1, StepKind::Dispatched, 20),
+            step(1, StepKind::Issued, 25),
+            step(2, StepKind::Issued, 100),
+        ];
+        one_after_the_other(&mut steps);
+        let times: Vec<u64> = steps.iter().map(|step| step.at_ns).collect();
+        assert_eq!(times, [10, 90, 20, 20, 25, 100]);
+    }
 }

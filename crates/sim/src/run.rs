@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, SECTOR_SIZE, SubmitterId};
+use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, SECTOR_SIZE, Span, SubmitterId};
 use blklab_stats::{
     DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
 };
@@ -97,63 +97,13 @@ impl Sim {
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let numbered = processes(setup.job);
         let drives = Drives::new(setup.job, &numbered, capacity_bytes)?;
-        let disk = |(n, name): (usize, &String)| {
-            let seed = drive_seed(setup.seed, n);
-            Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
-        };
-        let disks: Result<Vec<Disk>, SetupError> =
-            drives.names().iter().enumerate().map(disk).collect();
-        let mut disks = disks?;
-        let groups = cgroups(setup.job);
-        disks.iter_mut().for_each(|d| d.set_cgroup_weights(&groups));
-        let one_lock = disks
-            .first()
-            .and_then(|d| d.queue.elevator())
-            .is_some_and(|e| e.is_single_queue());
-        let scheduler = setup.scheduler.kind.name;
-        let costs = StepCosts::new(&setup.machine.costs, scheduler, one_lock);
-        let inline = setup.machine.dispatch == Dispatch::Submitter;
-        for disk in &mut disks {
-            disk.queue.set_runs_inline(inline);
-            disk.queue.set_kblockd_delay(costs.kblockd_delay());
-        }
-        let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
-        let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
-        let mut allowed = Vec::new();
-        for (pid, n) in numbered.iter().enumerate() {
-            let spec = &specs[n.job];
-            if spec.stonewall && n.number == 0 {
-                wall = pid;
-            }
-            let plan = Plan::new(spec, n, drives.files_of(pid), setup.seed)?;
-            pending.push(Pending {
-                pid,
-                after: (wall > 0).then_some(wall),
-                awaited: spec.wait_for.map(|job| pids_of(job, &numbered)),
-                delay: plan.start_delay(),
-            });
-            let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
-            let cpu = own[pid % own.len()];
-            allowed.push(match own.len() {
-                1 => Allowed::One,
-                _ => Allowed::These(own),
-            });
-            let costs = costs.with_engine(&setup.machine.costs, &spec.engine);
-            let process = Process::new(pid, Arc::clone(spec), plan, cpu, costs, disks.len());
-            processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
-        }
-        let mut workers: Vec<Worker> = Vec::new();
-        for (n, disk) in disks.iter_mut().enumerate() {
-            if !costs.free {
-                disk.driver.hold();
-            }
-            if let Some(driver) = disk.driver.as_loop() {
-                driver.lend_cpu();
-                // One number for the worker, one for its ksoftirqd.
-                let pid = processes.len() + 2 * workers.len();
-                workers.push(Worker::new(pid, pid + 1, n));
-            }
-        }
+        let (mut disks, costs) = disks(setup, drives.names())?;
+        let Started {
+            processes,
+            pending,
+            mut allowed,
+        } = Started::new(setup, &numbered, (&drives, costs))?;
+        let workers = workers(&mut disks, processes.len());
         // Workers and their ksoftirqds run anywhere.
         allowed.resize(processes.len() + 2 * workers.len(), Allowed::All);
         let ramp_end = ramp_end(&pending, &processes);
@@ -307,6 +257,7 @@ impl Sim {
         if !self.costs.free {
             // What the interrupt itself gave to the drive.
             self.world.disks[disk].release(self.now);
+            self.world.disks[disk].queue.keep_trace_times();
         }
         self.deliver(disk);
         self.poke_workers(None);
@@ -467,10 +418,12 @@ impl Sim {
     #[inline(never)]
     fn charge_worked(&mut self, disk: usize) {
         let disk = &mut self.world.disks[disk];
-        for (hctx, steps) in disk.worked.drain(..) {
+        let mut worked = std::mem::take(&mut disk.worked);
+        for (hctx, steps) in worked.drain(..) {
             if !self.costs.free {
                 let cpu = disk.queue.cpu_of(hctx);
                 let costs = &self.costs;
+                let start = self.world.cpus.free_at(cpu).max(self.now);
                 let done = costs.charge_kblockd(
                     &mut self.world.cpus,
                     &mut disk.lock,
@@ -478,6 +431,12 @@ impl Sim {
                     self.now,
                     &steps,
                 );
+                let span = Span {
+                    start,
+                    end: done,
+                    reached: done,
+                };
+                disk.was_done(costs, Some(hctx), span);
                 disk.driver.release_queue(hctx, done);
                 if let Some(log) = self.world.cpus.log() {
                     let of_cpu = |p: &Process| p.cpu() == cpu;
@@ -485,6 +444,7 @@ impl Sim {
                 }
             }
         }
+        disk.worked = worked;
     }
 
     #[inline]
@@ -590,38 +550,20 @@ impl Sim {
         let timeline =
             recording.and_then(|r| r.finish(now, &mut self.world.disks, &mut self.world.cpus));
         let disks = self.world.disks.iter().map(|d| d.stats(now)).collect();
-        let mut jobs: Vec<JobResults> = Vec::new();
-        let mut groups: Vec<GroupResults> = Vec::new();
-        let weights = due_weights(setup.job, &processes(setup.job));
-        for (process, weight) in self.processes.into_iter().zip(weights) {
+        for process in &self.processes {
             if let Some(option) = process.missed {
                 let note = format!("{}: ended by its {option}", process.spec.name);
                 if !notes.contains(&note) {
                     notes.push(note);
                 }
             }
-            if !process.spec.stats {
-                continue;
-            }
-            let together = process.spec.group_reporting;
-            let (number, finished) = (process.id as u32, process.finished);
-            let failed = process.has_failed();
-            let mut job = process.recorder.into_results(number);
-            let own = ProcessResults {
-                job: job.name.clone(),
-                process: number,
-                runtime_ns: job.runtime_ns,
-                weight,
-                finished,
-                failed,
-                ..ProcessResults::default()
-            };
-            job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
-            add_to_group(&mut groups, &job);
-            match jobs.last_mut() {
-                Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),
-                _ => jobs.push(job),
-            }
+        }
+        let weights = due_weights(setup.job, &processes(setup.job));
+        let (jobs, groups) = job_results(self.processes, weights);
+        let (mut cpus, mut cpu_timeline) = (Vec::new(), Vec::new());
+        if !self.costs.free {
+            cpus = self.world.cpus.stats(now);
+            cpu_timeline = self.world.cpus.slices(now);
         }
         Results {
             world: WorldKind::Sim,
@@ -634,21 +576,134 @@ impl Sim {
             jobs,
             groups,
             disks,
-            cpus: if self.costs.free {
-                Vec::new()
-            } else {
-                self.world.cpus.stats(now)
-            },
-            cpu_timeline: if self.costs.free {
-                Vec::new()
-            } else {
-                self.world.cpus.slices(now)
-            },
+            cpus,
+            cpu_timeline,
             timeline,
             notes,
             global_options: setup.job.global_options.clone(),
             ..Results::default()
         }
+    }
+}
+
+/// What processes wrote down: by job or reporting group, and by group.
+fn job_results(
+    processes: Vec<Process>,
+    weights: Vec<Option<f64>>,
+) -> (Vec<JobResults>, Vec<GroupResults>) {
+    let mut jobs: Vec<JobResults> = Vec::new();
+    let mut groups: Vec<GroupResults> = Vec::new();
+    let counted = (processes.into_iter().zip(weights)).filter(|(process, _)| process.spec.stats);
+    for (process, weight) in counted {
+        let together = process.spec.group_reporting;
+        let (number, finished) = (process.id as u32, process.finished);
+        let failed = process.has_failed();
+        let mut job = process.recorder.into_results(number);
+        let own = ProcessResults {
+            job: job.name.clone(),
+            process: number,
+            runtime_ns: job.runtime_ns,
+            weight,
+            finished,
+            failed,
+            ..ProcessResults::default()
+        };
+        job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
+        add_to_group(&mut groups, &job);
+        match jobs.last_mut() {
+            Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),
+            _ => jobs.push(job),
+        }
+    }
+    (jobs, groups)
+}
+
+/// A run's disks, and what the steps of an I/O cost on them.
+fn disks(setup: &Setup<'_>, names: &[String]) -> Result<(Vec<Disk>, StepCosts), SetupError> {
+    let disk = |(n, name): (usize, &String)| {
+        let seed = drive_seed(setup.seed, n);
+        Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
+    };
+    let disks: Result<Vec<Disk>, SetupError> = names.iter().enumerate().map(disk).collect();
+    let mut disks = disks?;
+    let groups = cgroups(setup.job);
+    let elevator = disks.first().and_then(|d| d.queue.elevator());
+    let one_lock = elevator.is_some_and(|e| e.is_single_queue());
+    let scheduler = setup.scheduler.kind.name;
+    let costs = StepCosts::new(&setup.machine.costs, scheduler, one_lock);
+    let inline = setup.machine.dispatch == Dispatch::Submitter;
+    for disk in &mut disks {
+        disk.set_cgroup_weights(&groups);
+        disk.queue.set_runs_inline(inline);
+        disk.queue.set_kblockd_delay(costs.kblockd_delay());
+        if !costs.free {
+            disk.driver.hold();
+        }
+    }
+    Ok((disks, costs))
+}
+
+/// The workers of loop devices, numbered behind so many processes.
+fn workers(disks: &mut [Disk], processes: usize) -> Vec<Worker> {
+    let mut workers: Vec<Worker> = Vec::new();
+    for (n, disk) in disks.iter_mut().enumerate() {
+        if let Some(driver) = disk.driver.as_loop() {
+            driver.lend_cpu();
+            // One number for the worker, one for its ksoftirqd.
+            let pid = processes + 2 * workers.len();
+            workers.push(Worker::new(pid, pid + 1, n));
+        }
+    }
+    workers
+}
+
+/// The processes of a run, by number.
+struct Started {
+    processes: Vec<Process>,
+    /// What each waits for before it starts.
+    pending: Vec<Pending>,
+    /// Where each may run.
+    allowed: Vec<Allowed>,
+}
+
+impl Started {
+    fn new(
+        setup: &Setup<'_>,
+        numbered: &[Numbered],
+        (drives, costs): (&Drives, StepCosts),
+    ) -> Result<Started, SetupError> {
+        let groups = cgroups(setup.job);
+        let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
+        let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
+        let mut allowed = Vec::new();
+        for (pid, n) in numbered.iter().enumerate() {
+            let spec = &specs[n.job];
+            if spec.stonewall && n.number == 0 {
+                wall = pid;
+            }
+            let plan = Plan::new(spec, n, drives.files_of(pid), setup.seed)?;
+            pending.push(Pending {
+                pid,
+                after: (wall > 0).then_some(wall),
+                awaited: spec.wait_for.map(|job| pids_of(job, numbered)),
+                delay: plan.start_delay(),
+            });
+            let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
+            let cpu = own[pid % own.len()];
+            allowed.push(match own.len() {
+                1 => Allowed::One,
+                _ => Allowed::These(own),
+            });
+            let costs = costs.with_engine(&setup.machine.costs, &spec.engine);
+            let disks = drives.names().len();
+            let process = Process::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
+            processes.push(process.in_cgroup(cgroup_of(spec, &groups)));
+        }
+        Ok(Started {
+            processes,
+            pending,
+            allowed,
+        })
     }
 }
 

@@ -155,7 +155,7 @@ pub(crate) struct Process {
     aio: AioThreads,
     /// By disk, io_uring's workers and posixaio's threads that sleep in the block
     /// layer.
-    workers: Vec<Waiting<Waiter>>,
+    workers: Vec<Waiting<(Waiter, u32)>>,
     flush_started: Nanos,
     /// The call that it flushes for; `None` for the last flush of all.
     flush_kind: Option<SyncKind>,

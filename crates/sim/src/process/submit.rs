@@ -1,7 +1,7 @@
 //! What a process decides on, and its way into the block layer: `io_submit` and
 //! what fio does before it.
 
-use blklab_blk::{IoStatus, Nanos, Sector, Steps, Submit, Waiter};
+use blklab_blk::{IoStatus, Nanos, Sector, Span, Steps, Submit, Waiter};
 
 use super::bio::io_prio;
 use super::{Idle, Io, Phase, Process, State};
@@ -192,15 +192,18 @@ impl Process {
         let first = d.queue.requests_made();
         let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
         let made = first..d.queue.requests_made();
+        match before {
+            // It goes on when it has been switched to.
+            Some(before) => {
+                let later = self.costs.context_switch;
+                self.book_steps(now, disk, (&before, later), world);
+            }
+            None => world.disks[disk].release(now),
+        }
         let last = self.batch[..self.submitted].last();
         if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
-        let done = match before {
-            Some(before) => self.book_steps(now, disk, &before, world),
-            None => now,
-        };
-        world.disks[disk].release(done + self.costs.context_switch);
         match resumed {
             Submit::Done => self.has_tag = true,
             Submit::Blocked(waiter) => self.waits_for_tag(disk, waiter, world),
@@ -256,22 +259,35 @@ impl Process {
 
     #[inline(never)]
     fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) {
-        let end = self.book_steps(now, disk, before, world);
-        world.disks[disk].release(end);
+        let end = self.book_steps(now, disk, (before, Nanos::ZERO), world);
         if self.state == State::Running && end > now {
             self.go_on_at(end, world);
         }
     }
 
     /// Books the block layer's steps since `before` to its CPU. Returns when
-    /// they are done.
-    fn book_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) -> Nanos {
+    /// they are done; what they gave to the driver reaches the drive `later`.
+    fn book_steps(
+        &mut self,
+        now: Nanos,
+        disk: usize,
+        (before, later): (&Steps, Nanos),
+        world: &mut World,
+    ) -> Nanos {
         let d = &mut world.disks[disk];
         let steps = d.queue.steps().since(before);
         let start = world.cpus.free_at(self.cpu).max(now);
         let end = self
             .costs
             .charge(&mut world.cpus, &mut d.lock, self.cpu, now, &steps);
+        let reached = end + later;
+        let span = Span {
+            start,
+            end,
+            reached,
+        };
+        d.was_done(&self.costs, None, span);
+        d.release(reached);
         self.recorder.spent(Mode::System, (end - start).0);
         world.fair.ran(self.id, end - start);
         end

@@ -56,7 +56,7 @@ impl Process {
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
         let made = first..d.queue.requests_made();
-        self.left_to_worker(now, disk, (done, call, before), world);
+        self.left_to_worker(now, (disk, slot), (done, call, before), world);
         if let Some(log) = world.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
@@ -69,14 +69,19 @@ impl Process {
         (disk, ticket): (usize, u64),
         world: &mut World,
     ) {
-        let Some(waiter) = self.workers[disk].take(ticket) else {
+        let Some((waiter, slot)) = self.workers[disk].take(ticket) else {
             return;
         };
         let d = &mut world.disks[disk];
         let before = self.steps_to_charge(d);
+        let first = d.queue.requests_made();
         let done = d.queue.resume(now, None, waiter, &mut d.driver);
+        let made = first..d.queue.requests_made();
         let call = self.costs.context_switch;
-        self.left_to_worker(now, disk, (done, call, before), world);
+        self.left_to_worker(now, (disk, slot), (done, call, before), world);
+        if let Some(log) = world.cpus.log() {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
+        }
     }
 
     /// A call of that cost has come back from the block layer, which was charged
@@ -84,13 +89,13 @@ impl Process {
     fn left_to_worker(
         &mut self,
         now: Nanos,
-        disk: usize,
+        (disk, slot): (usize, u32),
         (done, call, before): (Submit, Nanos, Option<Steps>),
         world: &mut World,
     ) {
         if let Submit::Blocked(waiter) = done {
             world.waiting[disk].push(waiter.ticket, self.id);
-            self.workers[disk].push(waiter.ticket, waiter);
+            self.workers[disk].push(waiter.ticket, (waiter, slot));
         }
         if !self.costs.free {
             self.book(now, call, Mode::System, world);

@@ -1,0 +1,140 @@
+//! What is written down of a window of a run: each step of a request at the time
+//! at which a CPU came to it, and what the drive did for the request it was for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blklab_device::registry;
+use blklab_sim::{Machine, SchedulerChoice, Setup, run};
+use blklab_stats::{RequestStep, StepKind, Timeline, Window, Work};
+use blklab_workload::fio;
+
+/// Five milliseconds from the middle of a run in which more is asked for than
+/// the queue has tags, on a machine whose CPUs take their time.
+fn recorded(engine: &str, drive: &str, machine: &str, scheduler: &str) -> Timeline {
+    let text = format!(
+        "[a]\nfilename=/dev/x\ndirect=1\nioengine={engine}\niodepth=300\nbs=4k\nrw=randrw\n\
+         numjobs=3\ntime_based\nruntime=30ms\n"
+    );
+    let job = fio::parse_str("t.fio", &text, &|_| None, &|_, f| Err(f.to_string()))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let results = run(&Setup {
+        job: &job,
+        machine: &Machine::find(machine).expect("known").expect("valid"),
+        drive: &registry::find(drive).expect("known").expect("valid"),
+        scheduler: &SchedulerChoice::named(scheduler).expect("known"),
+        seed: 1,
+        record: Some(Window {
+            start_ns: 12_000_000,
+            length_ns: 5_000_000,
+            max_entries: usize::MAX,
+        }),
+        power_loss_at: None,
+    });
+    let results = results.unwrap_or_else(|e| panic!("{e}"));
+    results.timeline.expect("the run is longer")
+}
+
+const RUNS: [(&str, &str, &str, &str); 4] = [
+    ("libaio", "mx100-256", "i7-3770k", "mq-deadline"),
+    ("io_uring", "mx100-256", "vm-2cpu", "none"),
+    ("io_uring", "enterprise-tlc", "xeon-10core", "none"),
+    ("posixaio", "mx100-256", "i7-3770k", "bfq"),
+];
+
+/// The steps of each request of the only disk, in their order.
+fn ways(timeline: &Timeline) -> BTreeMap<u64, Vec<RequestStep>> {
+    let mut ways: BTreeMap<u64, Vec<RequestStep>> = BTreeMap::new();
+    for step in &timeline.disks[0].steps {
+        ways.entry(step.request).or_default().push(*step);
+    }
+    ways
+}
+
+fn at(way: &[RequestStep], kind: StepKind) -> Option<u64> {
+    let mut steps = way.iter();
+    steps.find(|step| step.kind == kind).map(|step| step.at_ns)
+}
+
+#[test]
+fn steps_come_one_after_the_other_and_take_time() {
+    use StepKind::{Completed, Dispatched, Inserted, Issued, Made};
+    for (engine, drive, machine, scheduler) in RUNS {
+        let timeline = recorded(engine, drive, machine, scheduler);
+        let mut seen = 0;
+        for way in ways(&timeline).values() {
+            let (Some(made), Some(issued)) = (at(way, Made), at(way, Issued)) else {
+                continue;
+            };
+            assert!(made < issued, "{engine} on {drive}: {way:?}");
+            let order = [Made, Inserted, Dispatched, Issued, Completed];
+            let times: Vec<u64> = order.iter().filter_map(|kind| at(way, *kind)).collect();
+            assert!(times.is_sorted(), "{engine} on {drive}: {way:?}");
+            seen += 1;
+        }
+        assert!(seen > 50, "{engine} on {drive}: {seen} requests");
+    }
+}
+
+#[test]
+fn what_the_drive_does_is_for_the_request_that_it_has() {
+    for (engine, drive, machine, scheduler) in RUNS {
+        let timeline = recorded(engine, drive, machine, scheduler);
+        let ways = ways(&timeline);
+        let disk = &timeline.disks[0];
+        let issued = disk.steps.iter().filter(|s| s.kind == StepKind::Issued);
+        let issued: Vec<&RequestStep> = issued.collect();
+        let mut seen = 0;
+        let reads = disk.drive.activities.iter();
+        for activity in reads.filter(|a| matches!(a.work, Work::Sense | Work::DataOut)) {
+            for command in disk.drive.commands_of(activity) {
+                let request = issued[*command as usize];
+                let ended = at(&ways[&request.request], StepKind::Completed);
+                if request.op != 'R' || ended.is_none() {
+                    continue;
+                }
+                let within = request.at_ns <= activity.start_ns;
+                let within = within && ended.is_some_and(|ended| activity.end_ns <= ended);
+                assert!(within, "{engine} on {drive}: {activity:?} for {request:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{engine} on {drive}: {seen} reads");
+    }
+}
+
+#[test]
+fn every_request_that_is_made_has_a_cpu_that_made_it() {
+    for (engine, drive, machine, scheduler) in RUNS {
+        let timeline = recorded(engine, drive, machine, scheduler);
+        let by_cpu = |task: &blklab_stats::CpuTask| {
+            task.first_request..task.first_request + task.requests as u64
+        };
+        let on_cpu: BTreeSet<u64> = timeline.tasks.iter().flat_map(by_cpu).collect();
+        let made = timeline.disks[0].steps.iter();
+        let mut made = made.filter(|step| step.kind == StepKind::Made).peekable();
+        assert!(made.peek().is_some());
+        for step in made {
+            let is_known = on_cpu.contains(&step.request);
+            assert!(is_known, "{engine} on {drive}: nobody made {step:?}");
+        }
+    }
+}
+
+/// Zoomed in, a part that did two things at once would show one of them.
+#[test]
+fn nothing_does_two_things_at_once() {
+    for (engine, drive, machine, scheduler) in RUNS {
+        let timeline = recorded(engine, drive, machine, scheduler);
+        let drive_spans = timeline.disks[0].drive.activities.iter();
+        let drive_spans = drive_spans.map(|a| ((0, a.part), a.start_ns, a.end_ns));
+        let cpu_spans = timeline.tasks.iter();
+        let cpu_spans = cpu_spans.map(|t| ((1, t.cpu), t.start_ns, t.end_ns));
+        let mut spans: Vec<_> = drive_spans.chain(cpu_spans).collect();
+        spans.sort_unstable();
+        for pair in spans.windows(2) {
+            let (before, after) = (pair[0], pair[1]);
+            let apart = before.0 != after.0 || before.2 <= after.1;
+            assert!(apart, "{engine} on {drive}: {before:?} and {after:?}");
+        }
+    }
+}
