@@ -11,6 +11,8 @@ use crate::failed::{self, FailedIo};
 use crate::pairs::Pairs;
 use crate::processes::{self, ProcessFigures};
 use crate::starved;
+use crate::too_full;
+use crate::trade;
 use crate::verdict::{Contest, Verdict, headline};
 use crate::why::{Channels, Fact, channels, facts};
 
@@ -367,6 +369,7 @@ fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
             notes.push(note.clone());
         }
     }
+    notes.extend(too_full::notes(schedulers));
     notes.extend(unlike_times(schedulers));
     notes.extend(schedulers.iter().filter_map(starved::note));
     notes
@@ -461,10 +464,11 @@ fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Sectio
     let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
     let processes = processes::figures(schedulers, group_id, pairs);
     let times = processes::contests(&names, &processes, pairs);
+    let trade = trade::clause(&bandwidth, &directions);
     Section {
         group_id,
         title: title(schedulers, group_id),
-        verdict: Verdict::new(bandwidth, tails, times),
+        verdict: Verdict::new(bandwidth, tails, times, trade),
         directions,
         processes,
     }

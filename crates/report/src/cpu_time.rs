@@ -7,7 +7,7 @@ use crate::comparison::SchedulerRuns;
 
 /// The parts of a CPU's time in the order they are stacked.
 pub(crate) const PARTS: [&str; 6] = [
-    "programs",
+    "applications",
     "kernel",
     "interrupts",
     "softirqs",

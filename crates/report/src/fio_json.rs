@@ -7,7 +7,7 @@ use std::io;
 use blklab_stats::{
     ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuSlice, CpuTimes, DeviceStats,
     DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss,
-    Results, SlcStats, Wait, WaitCounts,
+    Results, SlcStats, TooFull, Wait, WaitCounts,
 };
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
@@ -19,6 +19,7 @@ use crate::fio_stat::{
     percent_of_group, percentile_list,
 };
 use crate::fio_text::disk_util_percent;
+use crate::too_full::too_full;
 
 /// The version whose format this is; scripts look at it.
 const FIO_VERSION: &str = "fio-3.33";
@@ -241,6 +242,7 @@ fn disk_util(disk: &DiskStats, elapsed_ns: u64) -> Value {
 /// All that fio has no word for; with `plus` also what makes it long.
 fn extra_facts(results: &Results, plus: bool) -> Value {
     let disks: Vec<Value> = results.disks.iter().map(disk_facts).collect();
+    let notes = [results.notes.clone(), too_full(results)].concat();
     let mut facts = fields(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "world": results.world.name(),
@@ -250,7 +252,7 @@ fn extra_facts(results: &Results, plus: bool) -> Value {
         "seed": results.seed,
         "job": results.job,
         "elapsed_ns": results.elapsed_ns,
-        "notes": results.notes,
+        "notes": notes,
         "cpus": results.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
         "disks": disks,
     }));
@@ -331,6 +333,7 @@ fn device_facts(device: &DeviceStats) -> Value {
         "channels": device.channels.iter().map(channel_facts).collect::<Vec<Value>>(),
         "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
         "collection": collection_facts(&device.collection),
+        "too_full": device.too_full.as_ref().map(too_full_facts),
         "fetches": {
             "commands": device.fetches.commands,
             "wait_ns": device.fetches.wait_ns,
@@ -449,6 +452,18 @@ fn collection_facts(collection: &CollectionStats) -> Value {
         "writes_stalled": collection.writes_stalled,
         "stalled_ns": collection.stalled_ns,
         "longest_stall_ns": collection.longest_stall_ns,
+    })
+}
+
+fn too_full_facts(found: &TooFull) -> Value {
+    json!({
+        "writes": found.writes,
+        "first_ns": found.first_ns,
+        "plane": found.plane,
+        "data_blocks": found.data_blocks,
+        "block_sectors": found.block_sectors,
+        "valid_sectors": found.valid_sectors,
+        "spare_blocks": found.spare_blocks,
     })
 }
 

@@ -16,6 +16,7 @@ use crate::fio_stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares, cpu_percent,
     depth_shares, msec, percent_of_group, percentile_list,
 };
+use crate::too_full::too_full;
 
 /// The run as text. `timestamp_ms` is the time printed with each job, in
 /// milliseconds since 1970 (UTC); a run in virtual time has none.
@@ -383,6 +384,9 @@ fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
         } else {
             write_flash(out, disk, results.elapsed_ns)?;
         }
+    }
+    for sentence in too_full(results) {
+        writeln!(out, "  {sentence}")?;
     }
     Ok(())
 }

@@ -25,6 +25,8 @@ mod real_fio;
 mod sample_run;
 mod starved;
 pub mod text;
+mod too_full;
+mod trade;
 mod verdict;
 mod why;
 
@@ -35,5 +37,6 @@ pub use comparison::{
 pub use cpu_time::CpuTimeline;
 pub use failed::{FailedIo, failed_units};
 pub use processes::{ProcessColumn, ProcessFigures};
+pub use too_full::too_full;
 pub use verdict::{Contest, Outcome, Verdict};
 pub use why::{Channels, Fact, FactUnit, Place};

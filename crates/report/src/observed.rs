@@ -162,7 +162,7 @@ type Share = (&'static str, fn(&CpuTimes) -> u64);
 /// What all CPUs' time went to, as mpstat shows it.
 pub(crate) fn cpu_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
     let shares: [Share; 7] = [
-        ("programs", |t| t.user_ns),
+        ("applications", |t| t.user_ns),
         ("kernel", |t| t.system_ns),
         ("interrupts", |t| t.irq_ns),
         ("softirqs", |t| t.softirq_ns),
@@ -269,6 +269,6 @@ mod tests {
     #[test]
     fn cpu_time_is_shared_out() {
         let facts = crate::compare(&traced()).why;
-        assert_eq!(value(&facts, "programs"), Some(0.25));
+        assert_eq!(value(&facts, "applications"), Some(0.25));
     }
 }

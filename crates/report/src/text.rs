@@ -198,6 +198,7 @@ pub(crate) fn process_head(figures: &ProcessFigures) -> String {
     match (&figures.column.job, metric) {
         (Some(job), Metric::Bandwidth) => format!("{job} {unit} each"),
         (Some(job), _) => format!("{job} {} {unit}", metric.name()),
+        (None, Metric::Jain) => format!("{} (1: even)", metric.name()),
         (None, _) => metric.name().to_string(),
     }
 }

@@ -183,9 +183,18 @@ fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
 }
 
 impl Verdict {
-    pub(crate) fn new(bandwidth: Contest, tails: Vec<Contest>, times: Vec<Contest>) -> Verdict {
+    /// `trade` is what the winner of bandwidth lost for it, if anything.
+    pub(crate) fn new(
+        bandwidth: Contest,
+        tails: Vec<Contest>,
+        times: Vec<Contest>,
+        trade: Option<String>,
+    ) -> Verdict {
         let others: Vec<&Contest> = tails.iter().chain(&times).collect();
-        let sentence = sentence(&bandwidth, &others);
+        let mut sentence = sentence(&bandwidth, &others);
+        if let Some(trade) = trade {
+            sentence = format!("{}; {trade}.", sentence.trim_end_matches('.'));
+        }
         Verdict {
             bandwidth,
             tails,
@@ -406,7 +415,7 @@ mod tests {
             (&["ac".to_string()][..], "deadline")
         );
         assert_eq!(contest.unsure, ["noop"]);
-        let sentence = Verdict::new(contest, Vec::new(), Vec::new()).sentence;
+        let sentence = Verdict::new(contest, Vec::new(), Vec::new(), None).sentence;
         assert!(
             sentence.ends_with("against deadline; noop too varied to tell)."),
             "{sentence}"
@@ -435,23 +444,23 @@ mod tests {
         let also = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
         assert_eq!(
-            Verdict::new(wins.clone(), vec![also], Vec::new()).sentence,
+            Verdict::new(wins.clone(), vec![also], Vec::new(), None).sentence,
             "deadline wins bandwidth (+10.0 % ±0.0 % against noop) and p99 read latency \
              (-50.0 % ±0.0 % against noop)."
         );
         assert_eq!(
-            Verdict::new(wins, vec![noise.clone()], Vec::new()).sentence,
+            Verdict::new(wins, vec![noise.clone()], Vec::new(), None).sentence,
             "deadline wins bandwidth (+10.0 % ±0.0 % against noop); p99 read latency differs \
              only within the noise."
         );
         let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
         assert_eq!(
-            Verdict::new(same, vec![noise], Vec::new()).sentence,
+            Verdict::new(same, vec![noise], Vec::new(), None).sentence,
             "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
         );
         let alone = bandwidth(&[vec![1.0]]);
         assert!(
-            Verdict::new(alone, Vec::new(), Vec::new())
+            Verdict::new(alone, Vec::new(), Vec::new(), None)
                 .sentence
                 .contains("only one scheduler")
         );

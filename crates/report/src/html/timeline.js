@@ -6,6 +6,7 @@
   const data = JSON.parse(document.getElementById("timeline-data").textContent);
   const canvas = box.querySelector("canvas");
   const tip = box.querySelector("[data-tip]");
+  const view = box.querySelector("[data-view]");
   const LEFT = 96, AXIS = 22, DEPTH = 46;
   const style = getComputedStyle(document.documentElement);
   const css = (name) => style.getPropertyValue(name).trim();
@@ -32,6 +33,7 @@
     return units.find((u) => ns >= u[0]) || units[3];
   }
   const number = (ns) => {
+    if (ns === 0) return "0";
     const [factor, name] = unit(Math.abs(ns));
     return String(Math.round((ns / factor) * 1000) / 1000) + " " + name;
   };
@@ -56,6 +58,7 @@
     const g = canvas.getContext("2d");
     g.scale(scale, scale);
     g.font = "11px system-ui, sans-serif";
+    view.textContent = number(to - from) + " from +" + number(from) + " on";
     axis(g, pixels[1], run);
     depth(g, run);
     g.save();
@@ -97,7 +100,9 @@
       g.moveTo(x, AXIS - 6);
       g.lineTo(x, bottom);
       g.stroke();
-      g.fillText("+" + number(t), x, 11);
+      // The last one stays within the picture.
+      const text = "+" + number(t), half = g.measureText(text).width / 2;
+      g.fillText(text, Math.min(x, canvas.clientWidth - half), 11);
     }
     const after = xOf(run.end - run.start);
     if (canvas.clientWidth > after) {
@@ -196,8 +201,16 @@
       held = event.offsetX;
       return;
     }
-    tip.textContent = told(event.offsetX, event.offsetY) || "\u00a0";
+    const text = told(event.offsetX, event.offsetY);
+    tip.hidden = !text;
+    tip.textContent = text;
+    // Beside the pointer, on the side that has room.
+    const right = event.offsetX > canvas.clientWidth / 2;
+    tip.style.top = canvas.offsetTop + event.offsetY + 14 + "px";
+    tip.style.left = right ? "auto" : canvas.offsetLeft + event.offsetX + 12 + "px";
+    tip.style.right = right ? box.clientWidth - canvas.offsetLeft - event.offsetX + 12 + "px" : "auto";
   });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
 
   // What is under the pointer.
   function told(x, y) {
@@ -205,7 +218,7 @@
     if (LEFT > x) return "";
     if (AXIS + DEPTH > y) {
       const depth = run.depth[above(run.depth, at, (d) => d[0]) - 1];
-      return depth ? "+" + number(at) + ": " + depth[1] + " requests queued, " + depth[2] +
+      return depth ? "at +" + number(at) + ": " + depth[1] + " requests queued, " + depth[2] +
         " in the drive" : "";
     }
     const row = Math.floor((y - AXIS - DEPTH) / rowHeight(run));
@@ -214,9 +227,10 @@
     const slack = (to - from) / width();
     const i = indices[above(indices, at - slack, (n) => run.begin[n] + run.length[n])];
     if (i === undefined || run.begin[i] > at + slack) return run.rows[row][0] + ": idle";
-    const command = run.command[i] === null ? "" : ", command " + run.command[i];
-    return run.rows[row][0] + ": " + data.kinds[run.kind[i]][0] + ", from +" +
-      number(run.begin[i]) + ", " + number(run.length[i]) + command;
+    const more = run.more[i] ? " and " + run.more[i] + " more" : "";
+    const request = run.request[i] === null ? "" : ", for " + run.requests[run.request[i]] + more;
+    return run.rows[row][0] + ": " + data.kinds[run.kind[i]][0] + " for " +
+      number(run.length[i]) + " from +" + number(run.begin[i]) + " on" + request;
   }
 
   window.addEventListener("resize", draw);

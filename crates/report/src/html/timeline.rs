@@ -10,30 +10,38 @@ use super::escape;
 use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
-/// What a stretch of time is drawn as: name and colour. The place in this list
-/// is the kind that the data names. A colour has one meaning on a page: what a
-/// disk does is never beside what flash does.
-const KINDS: [(&str, &str); 14] = [
-    ("command", "var(--s0)"),
-    ("data in", "var(--s5)"),
-    ("data out", "var(--s6)"),
-    ("read sense", "var(--s1)"),
-    ("program", "var(--s2)"),
-    ("erase", "var(--s7)"),
-    ("seek", "var(--s2)"),
-    ("rotation", "var(--s7)"),
-    ("transfer", "var(--s1)"),
-    ("garbage collection", "var(--s4)"),
-    ("map", "var(--s3)"),
-    ("program on a CPU", "var(--cpu0)"),
-    ("kernel", "var(--cpu1)"),
-    ("interrupt", "var(--cpu2)"),
+/// What a stretch of time is drawn as: where, name and colour. The place in this
+/// list is the kind that the data names. A colour has one meaning on a page: what
+/// a disk does is never beside what flash does.
+const KINDS: [(&str, &str, &str); 14] = [
+    (CHANNELS, "command", "var(--s0)"),
+    (CHANNELS, "data in", "var(--s5)"),
+    (CHANNELS, "data out", "var(--s6)"),
+    (DIES, "read sense", "var(--s1)"),
+    (DIES, "program", "var(--s2)"),
+    (DIES, "erase", "var(--s7)"),
+    (ARM, "seek", "var(--s2)"),
+    (ARM, "rotation", "var(--s7)"),
+    (ARM, "transfer", "var(--s1)"),
+    (OWN, "garbage collection", "var(--s4)"),
+    (OWN, "map", "var(--s3)"),
+    (CPUS, "application", "var(--cpu0)"),
+    (CPUS, "kernel", "var(--cpu1)"),
+    (CPUS, "interrupt", "var(--cpu2)"),
 ];
 /// The areas above: requests that wait in the queue, and those in the drive.
-const DEPTHS: [(&str, &str); 2] = [
-    ("requests queued", "var(--deep0)"),
-    ("requests in the drive", "var(--deep1)"),
+const DEPTHS: [(&str, &str, &str); 2] = [
+    (REQUESTS, "queued", "var(--deep0)"),
+    (REQUESTS, "in the drive", "var(--deep1)"),
 ];
+const REQUESTS: &str = "Requests";
+const CPUS: &str = "CPUs";
+const CHANNELS: &str = "Channels, for the host";
+const DIES: &str = "Dies, for the host";
+const OWN: &str = "Channels and dies, for the drive itself";
+const ARM: &str = "Arm";
+/// The legend's groups in the order of the rows.
+const GROUPS: [&str; 6] = [REQUESTS, CPUS, CHANNELS, DIES, OWN, ARM];
 const COLLECTION: usize = 9;
 const MAP: usize = 10;
 
@@ -69,18 +77,18 @@ pub(super) fn write(out: &mut String, timelines: &[SchedulerTimeline]) -> fmt::R
     }
     writeln!(
         out,
-        "<span></span>\
+        "<span data-view=\"\"></span>\
          <button type=\"button\" data-zoom=\"2\" title=\"zoom in\">+</button>\
          <button type=\"button\" data-zoom=\"0.5\" title=\"zoom out\">&#8722;</button>\
          <button type=\"button\" data-zoom=\"0\" title=\"show all\">all</button></p>\n\
          <canvas tabindex=\"0\" role=\"img\" aria-label=\"what CPUs, channels and dies did over \
-         time\"></canvas>\n<p class=\"soft\" data-tip=\"\">&nbsp;</p>\n\
+         time\"></canvas>\n<p class=\"tip\" data-tip=\"\" hidden></p>\n\
          <noscript><p>The timeline is drawn by a script of this page.</p></noscript>\n</div>"
     )?;
     let runs: Vec<Value> = drawn.into_iter().map(|(_, data)| data).collect();
     let kinds: Vec<Value> = KINDS
         .iter()
-        .map(|(name, colour)| json!([name, colour]))
+        .map(|(_, name, colour)| json!([name, colour]))
         .collect();
     let data = json!({ "kinds": kinds, "runs": runs });
     // Nothing in a string may end the script's element.
@@ -101,14 +109,18 @@ fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> St
         .map(|t| t.timeline.end_ns.saturating_sub(t.timeline.start_ns))
         .max();
     let length = quantity::latency(longest_ns.unwrap_or(0) as f64);
-    let cut = match timelines.iter().any(|t| t.timeline.cut) {
-        true => " It was ended early for some, since there was more than a page holds.",
-        false => "",
+    let cut = timelines.iter().filter(|t| t.timeline.cut).count();
+    let cut = match (cut, timelines.len()) {
+        (0, _) => "",
+        (cut, all) if cut == all => " It ends early, since there was more than a page holds.",
+        _ => " It ends early for some, since there was more than a page holds.",
     };
     format!(
         "What each part did, and how many requests were queued, over {length} of the first run, \
-         from {start} on: a window, not the whole run.{cut} Drag to move; zoom with the buttons, \
-         with + and - or with Ctrl and the wheel."
+         from {start} on: a window, not the whole run.{cut} Times with a + count from its \
+         beginning. Point at a stretch to see what it is and for which request (operation, first \
+         sector + sectors of 512 bytes). Drag to move; zoom with the buttons, with + and - or \
+         with Ctrl and the wheel."
     )
 }
 
@@ -120,16 +132,24 @@ fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
             seen[kind as usize] = true;
         }
     }
-    writeln!(out, "<ul class=\"legend\">")?;
     let seen = KINDS.iter().zip(seen).filter(|(_, seen)| *seen);
-    for (name, colour) in DEPTHS.iter().chain(seen.map(|(kind, _)| kind)) {
-        writeln!(
-            out,
-            "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
-             fill=\"{colour}\"/></svg>{name}</li>"
-        )?;
+    let seen: Vec<_> = DEPTHS.iter().chain(seen.map(|(kind, _)| kind)).collect();
+    for group in GROUPS {
+        let mut own = seen.iter().filter(|kind| kind.0 == group).peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        write!(out, "<ul class=\"legend\"><li class=\"of\">{group}</li>")?;
+        for (_, name, colour) in own {
+            write!(
+                out,
+                "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" \
+                 height=\"10\" fill=\"{colour}\"/></svg>{name}</li>"
+            )?;
+        }
+        writeln!(out, "</ul>")?;
     }
-    writeln!(out, "</ul>")
+    Ok(())
 }
 
 /// A stretch of time in which a part did something.
@@ -139,18 +159,22 @@ struct Span {
     end_ns: u64,
     row: usize,
     kind: usize,
-    /// The first command that it was for.
-    command: Option<u32>,
+    /// The first request that it was for, by its place among the texts.
+    request: Option<usize>,
+    /// How many more there are.
+    more: usize,
 }
 
-/// One run's timeline as columns: rows by name, and of each stretch of time its
-/// row, kind, start after the one before, length, and first command.
+/// One run's timeline as columns: rows by name, requests in words, and of each
+/// stretch of time its row, kind, start after the one before, length, first
+/// request and how many more.
 fn data(timeline: &Timeline) -> Value {
     let mut rows: Vec<Value> = Vec::new();
+    let mut requests: Vec<String> = Vec::new();
     let mut spans = cpu_spans(timeline, &mut rows);
     let several = timeline.disks.len() > 1;
     for disk in &timeline.disks {
-        spans.extend(drive_spans(disk, several, &mut rows));
+        spans.extend(drive_spans(disk, several, (&mut rows, &mut requests)));
     }
     spans.retain(|span| span.end_ns > span.start_ns && span.start_ns < timeline.end_ns);
     spans.sort_unstable();
@@ -168,7 +192,9 @@ fn data(timeline: &Timeline) -> Value {
         "length": spans.iter().map(|s| s.end_ns - s.start_ns).collect::<Vec<u64>>(),
         "row": spans.iter().map(|s| s.row).collect::<Vec<usize>>(),
         "kind": spans.iter().map(|s| s.kind).collect::<Vec<usize>>(),
-        "command": spans.iter().map(|s| s.command).collect::<Vec<Option<u32>>>(),
+        "request": spans.iter().map(|s| s.request).collect::<Vec<Option<usize>>>(),
+        "more": spans.iter().map(|s| s.more).collect::<Vec<usize>>(),
+        "requests": requests,
         "depth": depths(timeline),
     })
 }
@@ -192,7 +218,8 @@ fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
                 CpuWork::Kernel | CpuWork::Dispatch => 12,
                 CpuWork::Interrupt | CpuWork::SoftInterrupt => 13,
             },
-            command: None,
+            request: None,
+            more: 0,
         }));
     }
     spans
@@ -200,7 +227,11 @@ fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
 
 /// What the parts of a drive did, a row each; of several drives they have its
 /// name.
-fn drive_spans(disk: &DiskTimeline, several: bool, rows: &mut Vec<Value>) -> Vec<Span> {
+fn drive_spans(
+    disk: &DiskTimeline,
+    several: bool,
+    (rows, requests): (&mut Vec<Value>, &mut Vec<String>),
+) -> Vec<Span> {
     let first_row = rows.len();
     for part in &disk.drive.parts {
         let name = match several && part.within.is_none() {
@@ -209,15 +240,23 @@ fn drive_spans(disk: &DiskTimeline, several: bool, rows: &mut Vec<Value>) -> Vec
         };
         rows.push(json!([name, part.within.is_some() as u8]));
     }
-    let activities = disk.drive.activities.iter();
-    let span = |activity: &Activity| Span {
-        start_ns: activity.start_ns,
-        end_ns: activity.end_ns,
-        row: first_row + activity.part as usize,
-        kind: kind_of(activity),
-        command: disk.drive.commands_of(activity).first().copied(),
+    let first_request = requests.len();
+    let issued = disk.steps.iter().filter(|s| s.kind == StepKind::Issued);
+    requests.extend(issued.map(|step| format!("{} {} + {}", step.op, step.sector, step.sectors)));
+    let known = requests.len() - first_request;
+    let span = |activity: &Activity| {
+        let commands = disk.drive.commands_of(activity);
+        let first = commands.first().map(|command| *command as usize);
+        Span {
+            start_ns: activity.start_ns,
+            end_ns: activity.end_ns,
+            row: first_row + activity.part as usize,
+            kind: kind_of(activity),
+            request: first.filter(|c| *c < known).map(|c| first_request + c),
+            more: commands.len().saturating_sub(1),
+        }
     };
-    activities.map(span).collect()
+    disk.drive.activities.iter().map(span).collect()
 }
 
 fn kind_of(activity: &Activity) -> usize {
@@ -338,7 +377,7 @@ mod tests {
                             activity(1, Work::Sense, Cause::Host, 1100, 1200),
                             activity(0, Work::Command, Cause::Collection, 1050, 1100),
                         ],
-                        commands: vec![4],
+                        commands: vec![0],
                     },
                 }],
             },
@@ -348,15 +387,15 @@ mod tests {
     #[test]
     fn no_colour_means_two_things() {
         let is_of_disk = |kind: &usize| (6..9).contains(kind);
-        let mut colours: Vec<&str> = DEPTHS.iter().map(|depth| depth.1).collect();
+        let mut colours: Vec<&str> = DEPTHS.iter().map(|depth| depth.2).collect();
         let kinds = (0..KINDS.len()).filter(|kind| !is_of_disk(kind));
-        colours.extend(kinds.map(|kind| KINDS[kind].1));
+        colours.extend(kinds.map(|kind| KINDS[kind].2));
         let all = colours.len();
         colours.sort_unstable();
         colours.dedup();
         assert_eq!(colours.len(), all);
-        assert_ne!(KINDS[6].1, KINDS[7].1);
-        assert!(KINDS[6].1 != KINDS[8].1 && KINDS[7].1 != KINDS[8].1);
+        assert_ne!(KINDS[6].2, KINDS[7].2);
+        assert!(KINDS[6].2 != KINDS[8].2 && KINDS[7].2 != KINDS[8].2);
     }
 
     #[test]
@@ -370,7 +409,9 @@ mod tests {
         assert_eq!(data["length"], json!([10, 50, 100]));
         assert_eq!(data["row"], json!([0, 1, 2]));
         assert_eq!(data["kind"], json!([12, COLLECTION, 3]));
-        assert_eq!(data["command"], json!([null, 4, 4]));
+        assert_eq!(data["requests"], json!(["R 0 + 8"]));
+        assert_eq!(data["request"], json!([null, 0, 0]));
+        assert_eq!(data["more"], json!([0, 0, 0]));
         assert_eq!(data["depth"], json!([[10, 0, 1], [1000, 0, 0]]));
     }
 
@@ -382,10 +423,12 @@ mod tests {
             page.contains("2000 ns of the first run, from 1000 ns on"),
             "{page}"
         );
-        assert!(page.contains("ended early"));
+        assert!(page.contains("It ends early, since"));
         assert!(page.contains(">a&lt;b</button>"));
         assert!(page.contains("</svg>garbage collection</li>"));
-        assert!(page.contains("</svg>requests in the drive</li>"));
+        let requests = "<li class=\"of\">Requests</li>";
+        assert!(page.contains(requests) && page.contains("</svg>in the drive</li>"));
+        assert!(!page.contains("<li class=\"of\">Arm</li>"));
         assert!(!page.contains("</svg>erase</li>"));
     }
 

@@ -36,8 +36,8 @@ struct Flows {
 }
 
 impl Flows {
-    /// No two requests have one name, so no flow needs a mark where it ends: a
-    /// write that ended in the drive's cache goes on to the flash.
+    /// No two requests have one name. A write that ended in the drive's cache goes
+    /// on to the flash.
     fn of(self, request: u64) -> u64 {
         // Zero is no flow.
         (self.disk + 1) << 48 | request
@@ -47,8 +47,8 @@ impl Flows {
 fn write_cpus(tracks: &mut Tracks, timeline: &Timeline, machine: &str) {
     let group = tracks.group(&format!("CPUs of {machine}"));
     let mut by_cpu: Vec<Vec<Slice>> = vec![Vec::new(); timeline.cpus as usize];
-    for task in &timeline.tasks {
-        by_cpu[task.cpu as usize].push(task_slice(task));
+    for task in (timeline.tasks.iter()).filter(|task| task.start_ns <= timeline.end_ns) {
+        by_cpu[task.cpu as usize].push(task_slice(task, timeline.end_ns));
     }
     for (cpu, slices) in by_cpu.into_iter().enumerate() {
         let track = tracks.track(group, &format!("CPU {cpu}"));
@@ -56,14 +56,14 @@ fn write_cpus(tracks: &mut Tracks, timeline: &Timeline, machine: &str) {
     }
 }
 
-fn task_slice(task: &CpuTask) -> Slice {
+fn task_slice(task: &CpuTask, window_end_ns: u64) -> Slice {
     let flows = Flows {
         disk: task.disk as u64,
     };
     let requests = task.first_request..task.first_request + task.requests as u64;
     Slice {
         start_ns: task.start_ns,
-        end_ns: task.end_ns,
+        end_ns: task.end_ns.min(window_end_ns),
         name: match task.work {
             CpuWork::Program => "program",
             CpuWork::Kernel => "kernel",
@@ -237,11 +237,12 @@ fn write_drive(
     }
     let group = tracks.group(&format!("{}: drive, {drive}", disk.name));
     let mut slices: Vec<Vec<Slice>> = vec![Vec::new(); parts.len()];
-    for activity in &disk.drive.activities {
+    let activities = disk.drive.activities.iter();
+    for activity in activities.filter(|activity| activity.start_ns <= requests.end_ns) {
         let known = disk.drive.commands_of(activity).iter();
         let served = known.filter_map(|command| requests.by_command.get(*command as usize));
         let flows = served.map(|request| flows.of(*request)).collect();
-        slices[activity.part as usize].push(activity_slice(activity, flows));
+        slices[activity.part as usize].push(activity_slice(activity, flows, requests.end_ns));
     }
     let mut shown: Vec<Track> = Vec::new();
     for (part, slices) in parts.iter().zip(slices) {
@@ -252,7 +253,7 @@ fn write_drive(
     }
 }
 
-fn activity_slice(activity: &Activity, flows: Vec<u64>) -> Slice {
+fn activity_slice(activity: &Activity, flows: Vec<u64>, window_end_ns: u64) -> Slice {
     let cause = match activity.cause {
         Cause::Host => "host",
         Cause::Collection => "garbage collection",
@@ -260,7 +261,7 @@ fn activity_slice(activity: &Activity, flows: Vec<u64>) -> Slice {
     };
     Slice {
         start_ns: activity.start_ns,
-        end_ns: activity.end_ns,
+        end_ns: activity.end_ns.min(window_end_ns),
         name: match activity.cause {
             Cause::Host => activity.work.name().to_string(),
             _ => format!("{} ({cause})", activity.work.name()),

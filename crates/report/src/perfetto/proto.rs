@@ -78,6 +78,8 @@ pub(crate) struct TrackEvent {
     pub counter_value: Option<i64>,
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub terminating_flow_ids: Vec<u64>,
 }
 
 /// Kinds of events.

@@ -148,7 +148,7 @@ fn a_flow_leads_from_the_cpu_through_queue_and_die_back_to_the_cpu() {
     let packets = packets(&two_reads());
     let mut ways: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for (_, event) in events(&packets) {
-        for flow in &event.flow_ids {
+        for flow in event.flow_ids.iter().chain(&event.terminating_flow_ids) {
             let way = ways.entry(*flow).or_default();
             way.push(event.name.as_deref().unwrap_or_default());
         }
@@ -166,6 +166,37 @@ fn a_flow_leads_from_the_cpu_through_queue_and_die_back_to_the_cpu() {
         "interrupt",
     ];
     assert_eq!(ways.values().next().unwrap(), &way);
+}
+
+#[test]
+fn a_flow_ends_where_it_passes_last() {
+    let packets = packets(&two_reads());
+    let mut open: BTreeSet<u64> = BTreeSet::new();
+    let mut ended: BTreeSet<u64> = BTreeSet::new();
+    for (_, event) in events(&packets) {
+        for flow in &event.flow_ids {
+            assert!(!ended.contains(flow), "it has ended");
+            open.insert(*flow);
+        }
+        for flow in &event.terminating_flow_ids {
+            assert!(open.remove(flow), "it has not begun");
+            ended.insert(*flow);
+        }
+    }
+    assert_eq!((open.len(), ended.len()), (0, 2));
+}
+
+#[test]
+fn a_request_seen_once_has_no_flow() {
+    let mut results = two_reads();
+    let timeline = results.timeline.as_mut().expect("recorded");
+    timeline.disks.clear();
+    timeline.tasks.truncate(1);
+    let packets = packets(&results);
+    let flows = events(&packets)
+        .into_iter()
+        .map(|(_, event)| event.flow_ids.len() + event.terminating_flow_ids.len());
+    assert_eq!(flows.sum::<usize>(), 0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tracks and what is on them, gathered and written in order of time.
 
+use std::collections::HashMap;
+
 use prost::encoding;
 
 use super::proto::{
@@ -137,8 +139,32 @@ impl Tracks {
         self.events.push((at_ns, counted));
     }
 
+    /// Marks where each flow ends: at the last event that it passes through. One
+    /// that passes through a single event leads nowhere, and is none.
+    fn end_flows(&mut self) {
+        let mut left: HashMap<u64, usize> = HashMap::new();
+        let all = || self.events.iter().flat_map(|(_, event)| &event.flow_ids);
+        all().for_each(|flow| *left.entry(*flow).or_default() += 1);
+        left.retain(|_, events| *events > 1);
+        for (_, event) in &mut self.events {
+            let flows = std::mem::take(&mut event.flow_ids);
+            for flow in flows {
+                let Some(left) = left.get_mut(&flow) else {
+                    continue;
+                };
+                *left -= 1;
+                match *left {
+                    0 => event.terminating_flow_ids.push(flow),
+                    _ => event.flow_ids.push(flow),
+                }
+            }
+        }
+    }
+
     /// The trace as a file's bytes.
     pub fn into_bytes(mut self) -> Vec<u8> {
+        self.events.sort_by_key(|(at_ns, _)| *at_ns);
+        self.end_flows();
         let mut bytes = Vec::new();
         for (at, descriptor) in self.descriptors.into_iter().enumerate() {
             let packet = TracePacket {
@@ -149,7 +175,6 @@ impl Tracks {
             };
             encoding::message::encode(PACKET, &packet, &mut bytes);
         }
-        self.events.sort_by_key(|(at_ns, _)| *at_ns);
         for (at_ns, event) in self.events {
             let packet = TracePacket {
                 timestamp: Some(at_ns),

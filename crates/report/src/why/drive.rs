@@ -30,14 +30,14 @@ fn parallelism(facts: &mut Facts<'_>) {
         let busiest = shares.iter().copied().fold(0.0, f64::max);
         ratio(busiest, mean(&shares)?)
     });
-    let uneven = "channels' unevenness (deviation over mean)";
+    let uneven = "channels' spread (stddev/mean)";
     facts.add(FactUnit::Share, uneven, |run| {
         variation(&channel_shares(run))
     });
     facts.add(FactUnit::Share, "dies busy, mean", |run| {
         mean(&die_shares(run))
     });
-    let uneven = "dies' unevenness (deviation over mean)";
+    let uneven = "dies' spread (stddev/mean)";
     facts.add(FactUnit::Share, uneven, |run| variation(&die_shares(run)));
     facts.add(FactUnit::Share, "planes busy, mean", |run| {
         mean(&plane_shares(run))
@@ -49,7 +49,7 @@ fn queues_inside(facts: &mut Facts<'_>) {
     facts.add(FactUnit::Ratio, "queue of a die, mean", |run| {
         mean(&of_dies(run, |die| die.queue_ns))
     });
-    facts.add(FactUnit::Ratio, "  longest", |run| {
+    facts.add(FactUnit::Count, "  longest", |run| {
         let dies = run.disks.iter().flat_map(|disk| &disk.device.dies);
         longest(&mut dies.map(|die| die.longest_queue))
     });
@@ -57,7 +57,7 @@ fn queues_inside(facts: &mut Facts<'_>) {
     facts.add(FactUnit::Ratio, waiting, |run| {
         mean(&of_channels(run, |c| c.queue_ns))
     });
-    facts.add(FactUnit::Ratio, "  most at once", |run| {
+    facts.add(FactUnit::Count, "  most at once", |run| {
         let channels = run.disks.iter().flat_map(|disk| &disk.device.channels);
         longest(&mut channels.map(|c| c.longest_queue))
     });

@@ -19,9 +19,7 @@ pub(super) fn facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
 fn operations(facts: &mut Facts<'_>) {
     facts.count("pages read", |d| d.device.flash_reads);
     facts.count("pages programmed", |d| d.device.flash_programs);
-    facts.count("commands on several planes", |d| {
-        d.device.multi_plane_commands
-    });
+    facts.count("multi-plane commands", |d| d.device.multi_plane_commands);
     facts.count("programs and erases suspended", |d| d.device.suspensions);
     facts.count("cache reads", |d| d.device.cache_reads);
     facts.count("pages moved by copyback", |d| d.device.copybacks);
@@ -79,13 +77,13 @@ fn stalls(facts: &mut Facts<'_>) {
     });
     facts.quotient(
         FactUnit::Nanoseconds,
-        "  a time, mean",
+        "  a wait, mean",
         (
             |d| d.device.collection.stalled_ns,
             |d| d.device.collection.writes_stalled,
         ),
     );
-    facts.longest("  a time, at most", |d| {
+    facts.longest("  a wait, at most", |d| {
         d.device.collection.longest_stall_ns
     });
 }
