@@ -107,7 +107,7 @@ fn simulated(
     let work = find(&machine)?;
     let record = sweep
         .timeline
-        .window(sweep.html.is_some(), false, work.ramp_ns());
+        .window(sweep.html.is_some(), false, (&drive, work.ramp_ns()));
     if let Work::Job { .. } = work {
         refuse_pace(pace)?;
     }

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let work = inputs::work(&args.work, &machine)?;
     let record = args
         .timeline
-        .window(page.is_some(), perfetto.is_some(), work.ramp_ns());
+        .window(page.is_some(), perfetto.is_some(), (&drive, work.ramp_ns()));
     let scheduler = scheduler(args, &work)?;
     if let Work::Job { .. } = work {
         refuse_pace(&args.work.pace)?;

@@ -1,5 +1,6 @@
 //! Which part of a run is shown moment by moment.
 
+use blklab_device::DriveSpec;
 use blklab_stats::Window;
 use clap::Args;
 
@@ -11,7 +12,8 @@ pub(crate) struct TimelineArgs {
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_start: Option<u64>,
 
-    /// How long the timeline is; 20ms if not given, or 1s for --perfetto
+    /// How long the timeline is; if not given 20ms, 500ms of a disk, or 1s for
+    /// --perfetto
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_length: Option<u64>,
 }
@@ -21,12 +23,23 @@ const PAGE_ENTRIES: usize = 60_000;
 const PERFETTO_ENTRIES: usize = 3_000_000;
 
 impl TimelineArgs {
-    /// The window to record for what is asked for; a Perfetto trace takes more.
+    /// The window to record of that drive for what is asked for; a Perfetto trace
+    /// takes more.
     /// Without an option it begins at `start_ns`.
-    pub(crate) fn window(&self, page: bool, perfetto: bool, start_ns: u64) -> Option<Window> {
+    pub(crate) fn window(
+        &self,
+        page: bool,
+        perfetto: bool,
+        (drive, start_ns): (&DriveSpec, u64),
+    ) -> Option<Window> {
+        // An I/O of a disk takes about ten milliseconds.
+        let page_ns = match drive.identity().rotational {
+            true => 500_000_000,
+            false => 20_000_000,
+        };
         let (length_ns, max_entries) = match (page, perfetto) {
             (_, true) => (1_000_000_000, PERFETTO_ENTRIES),
-            (true, false) => (20_000_000, PAGE_ENTRIES),
+            (true, false) => (page_ns, PAGE_ENTRIES),
             (false, false) => return None,
         };
         Some(Window {

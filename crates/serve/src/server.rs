@@ -68,6 +68,38 @@ impl Door {
     }
 }
 
+/// What clients are asked for, where that lets all listeners be open.
+fn allowed_tls(config: &ServerConfig, listeners: &[Listener]) -> Result<ServerTls, String> {
+    let tls = ServerTls::new(&config.tls)?;
+    let refused = |listener: &&Listener| tls.policy(listener.is_public()).is_none();
+    match listeners.iter().find(refused) {
+        Some(listener) => Err(plain_and_public(&listener.name())),
+        None => Ok(tls),
+    }
+}
+
+/// The doors for who administers the server and who watches it.
+fn back_doors(
+    administered: &Arc<Exports>,
+    control: Vec<Listener>,
+    metrics: Vec<Listener>,
+) -> Result<Vec<Door>, String> {
+    let mut doors = Vec::new();
+    if !control.is_empty() {
+        let exports = Arc::clone(administered);
+        doors.push(Door::open("control", control, move |_, socket| {
+            exports.serve(socket);
+        })?);
+    }
+    if !metrics.is_empty() {
+        let exports = Arc::clone(administered);
+        doors.push(Door::open("metrics", metrics, move |_, socket| {
+            exports.serve_metrics(socket);
+        })?);
+    }
+    Ok(doors)
+}
+
 impl Server {
     /// Starts serving. When it returns, clients can connect.
     ///
@@ -87,12 +119,7 @@ impl Server {
         if listeners.is_empty() {
             return Err("systemd passed no socket".to_string());
         }
-        let tls = ServerTls::new(&config.tls)?;
-        for listener in &listeners {
-            if tls.policy(listener.is_public()).is_none() {
-                return Err(plain_and_public(&listener.name()));
-            }
-        }
+        let tls = allowed_tls(config, &listeners)?;
         let addresses = bindings.addresses.clone();
         let control: Vec<Listen> = config.control.iter().cloned().map(Listen::Unix).collect();
         let control = bindings.bind(&control)?;
@@ -116,26 +143,13 @@ impl Server {
             tls,
             shutting_down: AtomicBool::new(false),
         });
-        let mut doors = vec![front_door(
-            &reception,
-            listeners,
-            config.limits.connections,
-        )?];
-        if !control.is_empty() {
-            let exports = Arc::clone(&administered);
-            doors.push(Door::open("control", control, move |_, socket| {
-                exports.serve(socket);
-            })?);
-        }
+        let front = front_door(&reception, listeners, config.limits.connections)?;
         let sysfs = match &config.sysfs {
             Some(folder) => Some(Sysfs::mount(folder, Arc::clone(&administered))?),
             None => None,
         };
-        if !metrics.is_empty() {
-            doors.push(Door::open("metrics", metrics, move |_, socket| {
-                administered.serve_metrics(socket);
-            })?);
-        }
+        let mut doors = vec![front];
+        doors.extend(back_doors(&administered, control, metrics)?);
         Ok(Server {
             reception,
             doors,
