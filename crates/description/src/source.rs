@@ -117,7 +117,11 @@ impl<'a> Source<'a> {
             let opens = text
                 .strip_prefix('[')
                 .map(|rest| rest.trim_matches(['[', ']']));
-            let key = text.split(['=', ':', ' ']).next().unwrap_or_default();
+            let key = text
+                .split(['=', ':', ' '])
+                .next()
+                .unwrap_or_default()
+                .trim();
             // What is in no table's header and sets nothing is part of a value.
             if let Some(name) = opens.filter(|name| is_name(name)) {
                 table = name.trim();

@@ -119,6 +119,8 @@ fn what_is_no_key_and_value_at_all_says_what_is() {
     let said = error("[flash\nread_us = 5\n");
     assert!(said.starts_with("d.toml:1: "), "{said}");
     assert!(said.contains("unclosed table"), "{said}");
+    let said = changed("cell =", "cell\r =");
+    assert!(said.starts_with("d.toml:3: `flash.cell`: "), "{said:?}");
     assert_eq!(error("").lines().count(), 1);
 }
 
