@@ -93,6 +93,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_page_shows_more_of_a_disk() {
+        let args = TimelineArgs {
+            timeline_start: None,
+            timeline_length: None,
+        };
+        let length_ns = |name: &str| {
+            let (drive, _) = blklab_sim::find_drive(name).expect("known");
+            let window = args.window(true, false, (&drive, 7)).expect("a page");
+            assert_eq!(window.start_ns, 7);
+            window.length_ns
+        };
+        assert_eq!(length_ns("hdd-7200"), 500_000_000);
+        assert_eq!(length_ns("mx100-256"), 20_000_000);
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in ".{0,12}", number in "[0-9.e+-]{0,8}(ns|us|ms|s)") {

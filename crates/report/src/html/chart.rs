@@ -305,7 +305,7 @@ pub(super) fn shares(
     most: f64,
 ) -> fmt::Result {
     const SIZE: (f64, f64) = (260.0, 140.0);
-    const X: (f64, f64) = (36.0, 256.0);
+    const X: (f64, f64) = (42.0, 256.0);
     const Y: (f64, f64) = (118.0, 8.0);
     let y_of = |share: f64| Y.0 + share / most * (Y.1 - Y.0);
     open_svg(

@@ -78,7 +78,9 @@
         // What is thinner than half a pixel is drawn once a pixel.
         if (0.5 > end - last) continue;
         g.fillStyle = fills[run.kind[i]];
-        g.fillRect(x, top + 1, Math.max(0.5, end - x), height - (height > 7 ? 2 : 1));
+        // Where there is room a gap tells a stretch from the next of its kind.
+        const wide = end - x > 5 ? end - x - 1 : Math.max(0.5, end - x);
+        g.fillRect(x, top + 1, wide, height - (height > 7 ? 2 : 1));
         last = end;
       }
     });

@@ -103,7 +103,10 @@ pub(super) fn write(out: &mut String, timelines: &[SchedulerTimeline]) -> fmt::R
 
 fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> String {
     let window = &first.timeline;
-    let start = quantity::latency(window.start_ns as f64);
+    let start = match window.start_ns {
+        0 => "its start".to_string(),
+        start_ns => quantity::latency(start_ns as f64),
+    };
     let longest_ns = timelines
         .iter()
         .map(|t| t.timeline.end_ns.saturating_sub(t.timeline.start_ns))
