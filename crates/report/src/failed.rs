@@ -18,11 +18,18 @@ pub struct FailedIo {
     pub first_error: i32,
 }
 
+/// `ENOSPC`
+const NO_SPACE: i32 = 28;
+
 /// Units of I/O of a run that failed, and the first error. Those that a loss of
-/// power ended were meant to.
+/// power ended were meant to; writes that a drive refused were not.
 pub fn failed_units(run: &Results) -> (u64, i32) {
     if run.disks.iter().any(|disk| disk.power_loss.is_some()) {
-        return (0, 0);
+        let refused = run.disks.iter().filter_map(|disk| disk.device.too_full);
+        return match refused.map(|too_full| too_full.writes).sum() {
+            0 => (0, 0),
+            writes => (writes, NO_SPACE),
+        };
     }
     let units = run.jobs.iter().map(|job| job.total_errors).sum();
     let first = run.jobs.iter().map(|job| job.error).find(|e| *e != 0);
@@ -77,7 +84,7 @@ mod tests {
     use crate::comparison::compare;
     use crate::sample_run::three_schedulers;
     use crate::text;
-    use blklab_stats::{PowerLoss, ProcessResults};
+    use blklab_stats::{PowerLoss, ProcessResults, TooFull};
 
     #[test]
     fn who_failed_does_not_win() {
@@ -89,6 +96,20 @@ mod tests {
         let said = "No verdict: I/O failed under mq-deadline (7 in all, the first: Operation not supported).";
         assert_eq!(comparison.headline, said);
         assert!(!text::render(&comparison).contains("wins"));
+    }
+
+    #[test]
+    fn what_a_drive_refuses_has_failed_beside_a_loss_of_power_too() {
+        let mut schedulers = three_schedulers(1);
+        let run = &mut schedulers[0].runs[0];
+        run.disks[0].power_loss = Some(PowerLoss::default());
+        run.jobs[0].total_errors = 9;
+        assert_eq!(super::failed_units(run), (0, 0));
+        run.disks[0].device.too_full = Some(TooFull {
+            writes: 4,
+            ..TooFull::default()
+        });
+        assert_eq!(super::failed_units(run), (4, 28));
     }
 
     #[test]
