@@ -68,33 +68,62 @@ fn plain(probed: &Probed, name: &str) -> String {
     )
 }
 
+/// What of an SSD follows from how it was seen to behave.
+struct Inside {
+    channels: u64,
+    packages: u64,
+    blocks: u64,
+    page_kb: u64,
+    mapping: &'static str,
+    read_us: f64,
+    program_us: f64,
+    program_source: &'static str,
+    buffer_kb: u64,
+}
+
+impl Inside {
+    fn of(probed: &Probed, chunk: u64, parallel: u64) -> Inside {
+        let ranges = match probed.layout.mapping.value {
+            Some(Mapping::Ranges(bytes)) => Some((probed.capacity_bytes / bytes.max(1)).max(1)),
+            _ => None,
+        };
+        let channels = ranges.unwrap_or_else(|| channels_of(parallel));
+        let packages = (parallel / channels).max(1);
+        let page_kb = (chunk >> 10).clamp(4, 64);
+        let plane_bytes = probed.capacity_bytes as f64 * SPARE / (channels * packages) as f64;
+        let stripe_bytes = (channels * packages * page_kb * 1024) as f64;
+        let before_cliff = "probed: from the rate of random writes before the cliff";
+        let (program_us, program_source) = match &probed.cliff.value {
+            Some(cliff) => (stripe_bytes * 1e6 / cliff.before.max(1.0), before_cliff),
+            None => (PROGRAM_US, "assumed"),
+        };
+        Inside {
+            channels,
+            packages,
+            blocks: (plane_bytes / (PAGES_PER_BLOCK * page_kb * 1024) as f64).ceil() as u64,
+            page_kb,
+            mapping: ranges.map_or("striped", |_| "ranges"),
+            read_us: (read_ns(probed) / 1e3 - CONTROLLER_US - LINK_US).max(1.0),
+            program_us,
+            program_source,
+            buffer_kb: probed.buffer.value.unwrap_or(BUFFER_BYTES).max(1 << 20) >> 10,
+        }
+    }
+}
+
 fn ssd(probed: &Probed, name: &str, chunk: u64, parallel: u64) -> String {
     let layout = &probed.layout;
-    let ranges = match layout.mapping.value {
-        Some(Mapping::Ranges(bytes)) => Some((probed.capacity_bytes / bytes.max(1)).max(1)),
-        _ => None,
-    };
-    let channels = ranges.unwrap_or_else(|| channels_of(parallel));
-    let packages = (parallel / channels).max(1);
-    let page_kb = (chunk >> 10).clamp(4, 64);
-    let plane_bytes = probed.capacity_bytes as f64 * SPARE / (channels * packages) as f64;
-    let blocks = (plane_bytes / (PAGES_PER_BLOCK * page_kb * 1024) as f64).ceil() as u64;
-    let read_us = (read_ns(probed) / 1e3 - CONTROLLER_US - LINK_US).max(1.0);
-    let (program_us, program_source) = match &probed.cliff.value {
-        Some(cliff) => {
-            let us = (channels * packages * page_kb * 1024) as f64 * 1e6 / cliff.before.max(1.0);
-            (
-                us,
-                "probed: from the rate of random writes before the cliff",
-            )
-        }
-        None => (PROGRAM_US, "assumed"),
-    };
-    let buffer_kb = probed.buffer.value.unwrap_or(BUFFER_BYTES).max(1 << 20) >> 10;
-    let mapping = match ranges {
-        Some(_) => "ranges",
-        None => "striped",
-    };
+    let Inside {
+        channels,
+        packages,
+        blocks,
+        page_kb,
+        mapping,
+        read_us,
+        program_us,
+        program_source,
+        buffer_kb,
+    } = Inside::of(probed, chunk, parallel);
     let mut text = String::new();
     let _ = write!(
         text,
