@@ -6,7 +6,7 @@
 //! work, for which others prefetch (TPFTL: Zhou et al., EuroSys 2015).
 
 use super::lru::Lru;
-use super::rng::Rng;
+use super::warm::Warm;
 
 /// "No entry".
 const NONE: u32 = u32::MAX;
@@ -24,9 +24,9 @@ pub(crate) struct Cmt {
     line_bits: u32,
     lines_per_map_page: u32,
     /// Lines of the whole map.
-    all_lines: u64,
-    /// What was used before the start, by formula.
-    warm: Option<u64>,
+    all_lines: u32,
+    /// Those used before the start. None once they all were used since or went.
+    warm: Option<Warm>,
 }
 
 impl Cmt {
@@ -40,24 +40,32 @@ impl Cmt {
             dirty: vec![NONE; pages],
             line_bits: line.trailing_zeros(),
             lines_per_map_page: slots_per_map_page / line,
-            all_lines: slots.div_ceil(line as u64),
+            all_lines: slots.div_ceil(line as u64) as u32,
             warm: None,
         }
     }
 
     /// It is full of lines that were used before the start: any is as likely to
-    /// be here as any other. They are no part of `lines`, so that
-    /// they cost no memory, and go as those used since come in.
+    /// be here as any other, and to be the next that goes. Until they are used
+    /// again they are no part of `lines`, so that they cost no memory.
     pub(crate) fn warm_up(&mut self, seed: u64) {
-        self.warm = Some(seed);
+        self.warm = Some(Warm::new(seed, self.lines.room(), self.all_lines));
     }
 
-    /// Whether a line is still here from before the start.
-    fn is_warm(&self, line: u32) -> bool {
-        self.warm.is_some_and(|seed| {
-            let draw = Rng::new(seed ^ u64::from(line)).below(u32::MAX);
-            (u64::from(draw) * self.all_lines) >> 32 < u64::from(self.lines.room())
-        })
+    /// Takes in a line that is not among `lines`. Where it is not here from
+    /// before the start either, one of those goes.
+    fn take_in(&mut self, line: u32) -> u32 {
+        if let Some(warm) = &mut self.warm
+            && !warm.holds(line)
+        {
+            warm.push_out(|line| self.lines.find(line).is_some());
+        }
+        let index = self.lines.insert(line);
+        if self.lines.room() == 0 {
+            // What `lines` pushes out from here on must not count as warm.
+            self.warm = None;
+        }
+        index
     }
 
     /// Forgets everything.
@@ -88,7 +96,7 @@ impl Cmt {
         let index = self.lines.find(line);
         if let Some(index) = index {
             self.lines.touch(index);
-        } else if self.is_warm(line) {
+        } else if self.warm.as_ref().is_some_and(|warm| warm.holds(line)) {
             self.insert(slot, false);
             return true;
         }
@@ -108,7 +116,7 @@ impl Cmt {
             }
             None => {
                 evicted = self.write_next_out();
-                self.lines.insert(line)
+                self.take_in(line)
             }
         };
         if index as usize == self.next_dirty.len() {
@@ -156,6 +164,7 @@ impl Cmt {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rng::Rng;
     use super::*;
     use proptest::prelude::*;
 
@@ -171,7 +180,99 @@ mod tests {
         assert!(!cmt.touch(5) && cmt.touch(43));
     }
 
+    /// Hits among each of `intervals` times so many look-ups of lines that `draw`
+    /// gives, of a full cache and of one that has all its lines in a list.
+    fn hits_of_both(
+        (held, all): (u32, u32),
+        (intervals, lookups): (usize, usize),
+        mut draw: impl FnMut(&mut Rng) -> u32,
+    ) -> Vec<(usize, usize)> {
+        let mut cmt = Cmt::new(held, u64::from(all), 64, 1);
+        cmt.warm_up(1);
+        let mut rng = Rng::new(2);
+        let mut list = Lru::new(held);
+        while list.room() > 0 {
+            let line = rng.below(all);
+            if list.find(line).is_none() {
+                list.insert(line);
+            }
+        }
+        let mut look_up = |line| {
+            let (here, listed) = (cmt.touch(line), list.find(line));
+            if !here {
+                cmt.insert(line, false);
+            }
+            match listed {
+                Some(index) => list.touch(index),
+                None => _ = list.insert(line),
+            }
+            (here, listed.is_some())
+        };
+        let mut interval = || {
+            let both: Vec<_> = (0..lookups).map(|_| look_up(draw(&mut rng))).collect();
+            let (ours, listed) = both.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+            let hits = |found: Vec<bool>| found.into_iter().filter(|here| *here).count();
+            (hits(ours), hits(listed))
+        };
+        (0..intervals).map(|_| interval()).collect()
+    }
+
+    #[test]
+    fn it_starts_like_a_cache_that_was_used_before() {
+        const LINES: u32 = 1 << 18;
+        let lookups = 1 << 16;
+        for held in [10, 27, 50, 90].map(|percent| LINES / 100 * percent) {
+            let uniform = |rng: &mut Rng| rng.below(LINES);
+            // Nine of ten to a tenth of the lines.
+            let skewed = |rng: &mut Rng| match rng.below(10) {
+                0 => rng.below(LINES),
+                _ => rng.below(LINES / 10),
+            };
+            let mut next = 0;
+            let in_order = |_: &mut Rng| {
+                next += 1;
+                next % LINES
+            };
+            for both in [
+                hits_of_both((held, LINES), (16, lookups), uniform),
+                hits_of_both((held, LINES), (16, lookups), skewed),
+                hits_of_both((held, LINES), (4, lookups), in_order),
+            ] {
+                let near = |(ours, listed): &(usize, usize)| ours.abs_diff(*listed) < lookups / 100;
+                assert!(both.iter().all(near), "{held} lines: {both:?}");
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn each_line_that_was_not_here_takes_the_place_of_one(
+            uses in prop::collection::vec((0u32..60, any::<bool>()), 1..200),
+            held in 1u32..70,
+            seed: u64,
+        ) {
+            let here = |cmt: &Cmt| -> Vec<u32> {
+                (0..60).filter(|line| cmt.clone().touch(*line)).collect()
+            };
+            let mut cmt = Cmt::new(held, 60, 7, 1);
+            cmt.warm_up(seed);
+            let mut before = here(&cmt);
+            prop_assert_eq!(before.len(), held.min(60) as usize);
+            for (line, insert) in uses {
+                let found = before.contains(&line);
+                // Collection brings lines in without looking them up.
+                if insert || !cmt.touch(line) {
+                    cmt.insert(line, insert);
+                }
+                let after = here(&cmt);
+                let gone = before.iter().filter(|line| !after.contains(line)).count();
+                let new = after.iter().filter(|line| !before.contains(line)).count();
+                prop_assert!(after.contains(&line));
+                prop_assert_eq!((gone, new), if found { (0, 0) } else { (1, 1) });
+                before = after;
+            }
+        }
+
         #[test]
         fn it_is_a_least_recently_used_cache(
             uses in prop::collection::vec((0u32..300, any::<bool>(), any::<bool>()), 1..2000),

@@ -58,6 +58,7 @@ mod stripe;
 mod timing;
 mod too_full;
 mod waiting;
+mod warm;
 #[cfg(test)]
 mod witness;
 mod write;
