@@ -119,13 +119,13 @@ impl Ageing<'_> {
     fn plane_in_turn(&mut self, row: Range<u32>, rng: &mut Rng) -> Option<u32> {
         let first = self.ftl.in_turn(row.start, Stream::Host);
         loop {
-            if self.ftl.takes_direct(first) {
+            if self.ftl.has_room_for_host(first) {
                 return Some(first);
             }
             if self.move_one(first, rng) {
                 continue;
             }
-            let other = row.clone().find(|plane| self.ftl.takes_direct(*plane));
+            let other = row.clone().find(|plane| self.ftl.has_room_for_host(*plane));
             let mut others = row.clone().filter(|plane| *plane != first);
             if other.is_some() || !others.any(|plane| self.move_one(plane, rng)) {
                 return other;

@@ -28,13 +28,13 @@ impl Ssd {
     /// the host has to wait, for a free block or for collection.
     #[inline]
     pub(super) fn host_stream(&self, plane: u32) -> Option<Stream> {
-        let stream = self.ftl.host_stream(plane)?;
+        let stream = self.ftl.stream_with_room(plane)?;
         (stream != Stream::Host || self.lets_go_on(plane)).then_some(stream)
     }
 
     /// Whether a plane takes a slot of the host's past the SLC cache now.
     pub(super) fn takes_direct(&self, plane: u32) -> bool {
-        self.ftl.takes_direct(plane) && self.lets_go_on(plane)
+        self.ftl.has_room_for_host(plane) && self.lets_go_on(plane)
     }
 
     /// Whether the host may go on past the SLC cache in a plane: it is filling a

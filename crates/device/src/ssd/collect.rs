@@ -144,7 +144,7 @@ impl Ssd {
 
     /// Whether the host does not wait for a plane's collection.
     fn may_step_aside(&self, plane: u32) -> bool {
-        self.ftl.host_stream(plane).is_some() && !self.is_behind(plane)
+        self.ftl.stream_with_room(plane).is_some() && !self.is_behind(plane)
     }
 
     /// Takes the next steps of a plane's collection.
@@ -168,16 +168,15 @@ impl Ssd {
             }
             let bytes_to_move = self.bytes_to_move(job.victim, page);
             if bytes_to_move > 0 {
-                let bytes = match on_chip {
-                    true => 0,
-                    false => bytes_to_move,
-                };
                 let at = FlashPage {
                     plane,
                     block: job.victim,
                     page,
                 };
-                self.enqueue_collection(now_ns, OpKind::Read, at, bytes, rank);
+                match on_chip {
+                    true => self.enqueue_copyback(now_ns, at, rank),
+                    false => self.enqueue_collection(now_ns, OpKind::Read, at, bytes_to_move, rank),
+                }
                 job.reads += 1;
                 job.steps_aside |= rank == Rank::Last;
                 job.copies = on_chip;
@@ -246,6 +245,13 @@ impl Ssd {
         self.backend.enqueue(now_ns, op);
     }
 
+    /// A page is read into its plane's page register, no data on the channel.
+    fn enqueue_copyback(&mut self, now_ns: u64, at: FlashPage, rank: Rank) {
+        let mut op = self.flash_op(OpKind::Read, Source::Copyback, at.plane, at, 0);
+        op.rank = rank;
+        self.backend.enqueue(now_ns, op);
+    }
+
     /// Bytes on the channel of what is valid in a page.
     pub(super) fn bytes_to_move(&mut self, block: u32, page: u32) -> u32 {
         self.page_owners.clear();
@@ -276,7 +282,7 @@ impl Ssd {
             self.admit(now_ns);
             return;
         }
-        let on_chip = op.bytes == 0;
+        let on_chip = op.source == Source::Copyback;
         if on_chip && !self.copies_on_chip(plane, &self.jobs[plane as usize], op.page) {
             return self.read_instead_of_copying(now_ns, &op);
         }

@@ -17,8 +17,9 @@ impl Ssd {
         let oldest = slc
             .oldest(plane)
             .filter(|block| self.ftl.is_written(*block))?;
-        let is_due =
-            self.is_idle(now_ns) || self.ftl.host_stream(plane).is_none() || self.will_wait(plane);
+        let is_due = self.is_idle(now_ns)
+            || self.ftl.stream_with_room(plane).is_none()
+            || self.will_wait(plane);
         // It may take a block before it frees one.
         (is_due && self.ftl.row_has_spare(plane)).then_some(oldest)
     }

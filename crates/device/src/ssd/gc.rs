@@ -4,6 +4,8 @@
 //! to a collection page, and when all of them are programmed the block is
 //! erased. Where they go is in [`super::destination`].
 
+use std::ops::Range;
+
 use super::blocks::NO_BLOCK;
 use super::ftl::{Ftl, Stream};
 use super::rng::Rng;
@@ -93,6 +95,122 @@ impl Job {
     }
 }
 
+/// The blocks of a plane that a policy chooses among.
+pub(crate) trait Candidates {
+    /// All blocks of the plane.
+    fn blocks(&self) -> Range<u32>;
+    /// So many of them, the first ones, lots are drawn among.
+    fn drawn(&self) -> u32;
+    /// Whether a block is full and may be emptied.
+    fn is_collectable(&self, block: u32) -> bool;
+    /// Slots of it that hold data.
+    fn valid(&self, block: u32) -> u32;
+    /// Slots of any block.
+    fn slots(&self) -> u32;
+    /// When it was filled, counted in blocks.
+    fn filled(&self, block: u32) -> u32;
+    /// Blocks of the drive that were filled since.
+    fn age(&self, block: u32) -> u64;
+    /// How often it was erased; the same for all where wear is not levelled.
+    fn wear(&self, block: u32) -> u32;
+}
+
+/// The block to collect by a policy; `None` where none has as little valid data
+/// as `most` slots.
+pub(crate) fn choose(
+    among: &impl Candidates,
+    policy: GcPolicy,
+    most: u32,
+    rng: &mut Rng,
+) -> Option<u32> {
+    let valid = |block: &u32| among.valid(*block);
+    let pays = |block: &u32| among.is_collectable(*block) && valid(block) <= most;
+    let least_valid = || {
+        let by_wear = |a: &u32, b: &u32| among.wear(*a).cmp(&among.wear(*b));
+        let by_valid = |a: &u32, b: &u32| valid(a).cmp(&valid(b));
+        let paying = among.blocks().filter(pays);
+        paying.min_by(|a, b| by_valid(a, b).then_with(|| by_wear(a, b)))
+    };
+    match policy {
+        GcPolicy::Greedy => least_valid(),
+        GcPolicy::Choices(count) => {
+            let first = among.blocks().start;
+            // Where chance finds nothing worth collecting it is asked again, and
+            // in the end all blocks are looked at.
+            std::iter::repeat_with(|| first + rng.below(among.drawn()))
+                .take(DRAWS * count as usize)
+                .filter(pays)
+                .take(count as usize)
+                .min_by_key(valid)
+                .or_else(least_valid)
+        }
+        GcPolicy::Fifo => among
+            .blocks()
+            .filter(pays)
+            .min_by_key(|block| among.filled(*block)),
+        GcPolicy::CostBenefit => among
+            .blocks()
+            .filter(pays)
+            .max_by_key(|block| cost_benefit(among, *block)),
+    }
+}
+
+/// Benefit over cost, (1 - u) * age / 2u, as a file system on flash weighs
+/// segments (Kawaguchi, Nishioka and Motoda, "A flash-memory based file system",
+/// USENIX 1995), in fixed point. The log structured file system before it divides
+/// by 1 + u (Rosenblum and Ousterhout, SOSP 1991, section 3.6). Both take the age
+/// of the data, since it was changed; this takes that of the block, in blocks
+/// filled since it was full. So data that is moved counts as young again.
+fn cost_benefit(among: &impl Candidates, block: u32) -> u64 {
+    let valid = among.valid(block) as u64;
+    let freed = among.slots() as u64 - valid;
+    ((freed * (among.age(block) + 1)) << 16) / (2 * valid).max(1)
+}
+
+/// Those of a real plane.
+struct PlaneBlocks<'a> {
+    ftl: &'a Ftl,
+    plane: u32,
+}
+
+impl Candidates for PlaneBlocks<'_> {
+    fn blocks(&self) -> Range<u32> {
+        self.ftl.plane_blocks(self.plane)
+    }
+
+    fn drawn(&self) -> u32 {
+        self.ftl.data_blocks_per_plane()
+    }
+
+    fn is_collectable(&self, block: u32) -> bool {
+        // What is the SLC cache's alone is never free for anything else.
+        self.ftl.is_written(block) && !self.ftl.is_static_slc(block)
+    }
+
+    fn valid(&self, block: u32) -> u32 {
+        self.ftl.blocks.valid[block as usize] as u32
+    }
+
+    fn slots(&self) -> u32 {
+        self.ftl.slots_per_block()
+    }
+
+    fn filled(&self, block: u32) -> u32 {
+        self.ftl.blocks.filled[block as usize]
+    }
+
+    fn age(&self, block: u32) -> u64 {
+        (self.ftl.blocks.fills() - self.filled(block)) as u64
+    }
+
+    fn wear(&self, block: u32) -> u32 {
+        match self.ftl.levels_wear() {
+            true => self.ftl.blocks.erases[block as usize],
+            false => 0,
+        }
+    }
+}
+
 /// The block of `plane` to collect by the drive's policy; `None` where none has
 /// as little valid data as `most` slots.
 pub(crate) fn choose_victim(
@@ -102,67 +220,7 @@ pub(crate) fn choose_victim(
     gc: &GcSpec,
     rng: &mut Rng,
 ) -> Option<u32> {
-    let blocks = ftl.plane_blocks(plane);
-    // What is the SLC cache's alone is never free for anything else.
-    let collectable = |block: &u32| ftl.is_written(*block) && !ftl.is_static_slc(*block);
-    let valid = |block: &u32| ftl.blocks.valid[*block as usize];
-    let pays = |block: &u32| valid(block) as u32 <= most;
-    let least_valid = || {
-        let by_valid = |a: &u32, b: &u32| valid(a).cmp(&valid(b));
-        let full = blocks.clone().filter(collectable);
-        full.min_by(|a, b| by_valid(a, b).then_with(|| ftl.by_wear(*a, *b)))
-    };
-    let chosen = match gc.policy {
-        GcPolicy::Greedy => least_valid(),
-        GcPolicy::Choices(count) => {
-            let data_blocks = ftl.data_blocks_per_plane();
-            let drawn = draw(count, data_blocks, rng, |number| {
-                let block = blocks.start + number;
-                (collectable(&block) && pays(&block)).then_some(block)
-            });
-            // Where chance finds nothing worth collecting, look everywhere.
-            drawn.min_by_key(valid).or_else(least_valid)
-        }
-        GcPolicy::Fifo => blocks
-            .clone()
-            .filter(collectable)
-            .filter(pays)
-            .min_by_key(|block| ftl.blocks.filled[*block as usize]),
-        GcPolicy::CostBenefit => blocks
-            .clone()
-            .filter(collectable)
-            .filter(pays)
-            .max_by_key(|block| cost_benefit(ftl, *block)),
-    }?;
-    pays(&chosen).then_some(chosen)
-}
-
-/// Draws `count` of a plane's `blocks` by lot. `wanted` says which block a number
-/// is, if that may be drawn: a number that may not is drawn again, a few times at
-/// most.
-pub(crate) fn draw(
-    count: u32,
-    blocks: u32,
-    rng: &mut Rng,
-    wanted: impl Fn(u32) -> Option<u32>,
-) -> impl Iterator<Item = u32> {
-    std::iter::repeat_with(move || rng.below(blocks))
-        .take(DRAWS * count as usize)
-        .filter_map(wanted)
-        .take(count as usize)
-}
-
-/// Benefit over cost, (1 - u) * age / 2u, as a file system on flash weighs
-/// segments (Kawaguchi, Nishioka and Motoda, "A flash-memory based file system",
-/// USENIX 1995), in fixed point. The log structured file system before it divides
-/// by 1 + u (Rosenblum and Ousterhout, SOSP 1991, section 3.6). Both take the age
-/// of the data, since it was changed; this takes that of the block, in blocks
-/// filled since it was full. So data that is moved counts as young again.
-fn cost_benefit(ftl: &Ftl, block: u32) -> u64 {
-    let valid = ftl.blocks.valid[block as usize] as u64;
-    let freed = ftl.slots_per_block() as u64 - valid;
-    let age = (ftl.blocks.fills() - ftl.blocks.filled[block as usize]) as u64 + 1;
-    ((freed * age) << 16) / (2 * valid).max(1)
+    choose(&PlaneBlocks { ftl, plane }, gc.policy, most, rng)
 }
 
 #[cfg(test)]

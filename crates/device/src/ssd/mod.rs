@@ -431,7 +431,10 @@ impl Ssd {
             kind,
             source,
             rank: Rank::Normal,
-            collects: matches!(source, Source::Gc | Source::Merge | Source::MapMove),
+            collects: matches!(
+                source,
+                Source::Gc | Source::Copyback | Source::Merge | Source::MapMove
+            ),
             slc: self.ftl.is_slc(at.block),
             ready: true,
             arrival: 0,
@@ -477,7 +480,7 @@ impl Ssd {
             Source::ReadAhead => self.read_ahead_done(now_ns, *op),
             Source::Rewrite => self.rewrite_read_done(now_ns, owner),
             Source::Program => self.program_done(now_ns, owner),
-            Source::Gc => self.collection_done(now_ns, *op),
+            Source::Gc | Source::Copyback => self.collection_done(now_ns, *op),
             Source::Merge => self.merge_op_done(now_ns, *op),
             Source::MapFetch => self.map_fetched(now_ns, owner),
             Source::MapMerge => self.map_merged(now_ns, owner),

@@ -27,6 +27,9 @@ pub(crate) enum Source {
     Program,
     /// Garbage collection; the owner is the plane.
     Gc,
+    /// A page that collection reads into its plane's page register, to be copied
+    /// from there, no data on the channel; the owner is the plane.
+    Copyback,
     /// A page of the map that somebody waits for; the owner is the fetch.
     MapFetch,
     /// A page of the map that will be changed; the owner is that page.
@@ -175,7 +178,7 @@ impl Op {
     pub(crate) fn cause(&self) -> Cause {
         match self.source {
             _ if self.collects => Cause::Collection,
-            Source::Gc | Source::Merge => Cause::Collection,
+            Source::Gc | Source::Copyback | Source::Merge => Cause::Collection,
             Source::Host | Source::ReadAhead | Source::Rewrite | Source::Program => Cause::Host,
             Source::MapFetch
             | Source::MapMerge

@@ -8,7 +8,9 @@
 //! each block of moved data mixes what as many victims held as there are planes,
 //! hot and cold, and amplification is higher than that of a plane on its own.
 
-use super::gc::draw;
+use std::ops::Range;
+
+use super::gc;
 use super::rng::Rng;
 use super::rows::first_place;
 use super::spec::{AgedSpec, GcPolicy};
@@ -329,31 +331,11 @@ impl SmallRow {
         room.saturating_sub(owed)
     }
 
-    /// The block to empty next, as [`super::gc::choose_victim`] has it.
+    /// The block to empty next.
     fn choose(&self, plane: usize, rng: &mut Rng) -> Option<u32> {
-        let valid = |block: &u32| self.valid[*block as usize];
         let most = self.room_to_move().min(self.slots - 1);
-        let full = |block: &u32| self.full[*block as usize] && valid(block) <= most;
-        let first = plane as u32 * self.blocks;
-        let blocks = first..first + self.blocks;
-        let least = || blocks.clone().filter(full).min_by_key(valid);
-        match self.policy {
-            GcPolicy::Greedy => least(),
-            GcPolicy::Choices(count) => {
-                let wanted = |number| Some(first + number).filter(full);
-                let drawn = draw(count, self.blocks, rng, wanted);
-                drawn.min_by_key(valid).or_else(least)
-            }
-            GcPolicy::Fifo => blocks
-                .clone()
-                .filter(full)
-                .min_by_key(|block| self.filled_at[*block as usize]),
-            GcPolicy::CostBenefit => blocks.clone().filter(full).max_by_key(|block| {
-                let freed = (self.slots - valid(block)) as u64;
-                let age = (self.fills - self.filled_at[*block as usize]) as u64 * self.rows + 1;
-                ((freed * age) << 16) / (2 * valid(block) as u64).max(1)
-            }),
-        }
+        let blocks = BlocksOf { row: self, plane };
+        gc::choose(&blocks, self.policy, most, rng)
     }
 
     /// How much more room a plane has than it should, in blocks, less its part
@@ -411,5 +393,47 @@ impl SmallRow {
                 ..shares(victim.block)
             }),
         }
+    }
+}
+
+/// What a plane of the row has to choose from.
+struct BlocksOf<'a> {
+    row: &'a SmallRow,
+    plane: usize,
+}
+
+impl gc::Candidates for BlocksOf<'_> {
+    fn blocks(&self) -> Range<u32> {
+        let first = self.plane as u32 * self.row.blocks;
+        first..first + self.row.blocks
+    }
+
+    fn drawn(&self) -> u32 {
+        self.row.blocks
+    }
+
+    fn is_collectable(&self, block: u32) -> bool {
+        self.row.full[block as usize]
+    }
+
+    fn valid(&self, block: u32) -> u32 {
+        self.row.valid[block as usize]
+    }
+
+    fn slots(&self) -> u32 {
+        self.row.slots
+    }
+
+    fn filled(&self, block: u32) -> u32 {
+        self.row.filled_at[block as usize]
+    }
+
+    fn age(&self, block: u32) -> u64 {
+        (self.row.fills - self.filled(block)) as u64 * self.row.rows
+    }
+
+    /// It counts no erases.
+    fn wear(&self, _: u32) -> u32 {
+        0
     }
 }

@@ -139,7 +139,7 @@ impl Backend {
     fn use_register(&mut self, index: u32, page: u32, array_ns: u64) -> (u64, u64) {
         let op = &self.ops[index];
         let holds = match op.kind {
-            OpKind::Read if op.bytes == 0 => Some((TO_BE_COPIED, op.page)),
+            OpKind::Read if op.source == Source::Copyback => Some((TO_BE_COPIED, op.page)),
             OpKind::Read if !op.slc => Some((op.block, page)),
             _ => None,
         };

@@ -88,7 +88,7 @@ impl Backend {
     fn promote_in_unit(&mut self, now_ns: u64, unit_index: u32, plane: u32, to: &Range<u32>) {
         let unit = &mut self.units[unit_index as usize];
         let belongs = |op: &Op| match op.source {
-            Source::Gc => op.owner == plane,
+            Source::Gc | Source::Copyback => op.owner == plane,
             Source::Program => op.collects && to.contains(&op.plane),
             _ => false,
         };

@@ -52,7 +52,7 @@ impl Ftl {
             Stream::Wear => free.take_most_worn(erases),
             _ => free.take(),
         });
-        // The reserve keeps one for every stream (see `host_stream`).
+        // The reserve keeps one for every stream (see `stream_with_room`).
         let block = block.expect("a free block is kept in reserve");
         if stream == Stream::Wear {
             // That was the block for what it moves.

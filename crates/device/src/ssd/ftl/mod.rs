@@ -7,8 +7,6 @@
 //! A drive with an SLC cache has a third block, which the host's data goes to
 //! first (see [`super::slc`]).
 
-use std::cmp::Ordering;
-
 use super::aging;
 use super::blocks::{Blocks, NO_BLOCK, Use};
 use super::divide::Divisor;
@@ -229,13 +227,9 @@ impl Ftl {
         self.data_blocks_per_plane
     }
 
-    /// Which of two blocks has been erased less often, where wear is levelled.
-    pub(crate) fn by_wear(&self, one: u32, other: u32) -> Ordering {
-        let erases = |block: u32| self.blocks.erases[block as usize];
-        match self.wear.dynamic {
-            true => erases(one).cmp(&erases(other)),
-            false => Ordering::Equal,
-        }
+    /// Whether blocks that are less worn go before others.
+    pub(crate) fn levels_wear(&self) -> bool {
+        self.wear.dynamic
     }
 
     /// Erase counts over all blocks.

@@ -75,7 +75,7 @@ impl Ftl {
     /// Gives a slot its next place in `plane` and returns the page's record.
     ///
     /// A slot that is in the page being filled already keeps its place: the
-    /// data in DRAM is overwritten. The caller has asked [`Ftl::host_stream`].
+    /// data in DRAM is overwritten. The caller has asked [`Ftl::stream_with_room`].
     pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
         let record = self.open_record(plane, stream, epoch);
         let PageRecord {

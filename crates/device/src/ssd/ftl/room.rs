@@ -5,10 +5,10 @@ use crate::ssd::blocks::NO_BLOCK;
 use crate::ssd::slc::Slc;
 
 impl Ftl {
-    /// The stream that takes a slot of the host's in a plane now; `None` where
-    /// the host has to wait.
+    /// The stream that has room for a slot of the host's in a plane; `None` where
+    /// the host has to wait for a free block.
     #[inline]
-    pub(crate) fn host_stream(&self, plane: u32) -> Option<Stream> {
+    pub(crate) fn stream_with_room(&self, plane: u32) -> Option<Stream> {
         if self.slc.is_some() {
             if self.takes_cached(plane) {
                 return Some(Stream::Slc);
@@ -17,7 +17,7 @@ impl Ftl {
                 return None;
             }
         }
-        self.takes_direct(plane).then_some(Stream::Host)
+        self.has_room_for_host(plane).then_some(Stream::Host)
     }
 
     /// Whether the SLC cache takes a slot in a plane now.
@@ -47,9 +47,9 @@ impl Ftl {
         self.waits_for_cache(plane) && !self.can_open_cached(plane)
     }
 
-    /// Whether a plane takes a slot past the SLC cache now.
+    /// Whether a plane has room for a slot past the SLC cache.
     #[inline]
-    pub(in crate::ssd) fn takes_direct(&self, plane: u32) -> bool {
+    pub(in crate::ssd) fn has_room_for_host(&self, plane: u32) -> bool {
         self.is_open(plane, Stream::Host) || self.has_spare_block(plane)
     }
 
