@@ -158,6 +158,11 @@ const FLASH: &[Key] = &[
         )]),
     ),
     ("channel.codeword_bytes", Refused, Always),
+    (
+        "channel.commands_first",
+        Word,
+        Not(&[("scheduling = \"read_priority\"", "scheduling = \"paq\"")]),
+    ),
     ("ftl.map_unit_bytes", Refused, Always),
     ("ftl.mapping", Word, Always),
     ("ftl.order", Word, Always),

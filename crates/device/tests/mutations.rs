@@ -44,7 +44,7 @@ const WORDS: [&str; 28] = [
 ];
 
 /// Keys that are left out of most descriptions, by table.
-const OPTIONAL: [(&str, &str); 20] = [
+const OPTIONAL: [(&str, &str); 21] = [
     ("flash", "cache_read = true"),
     ("flash", "cache_program = true"),
     ("flash", "copyback = \"same_plane\""),
@@ -65,6 +65,7 @@ const OPTIONAL: [(&str, &str); 20] = [
     ("controller", "interval_us = 0"),
     ("controller", "page_interval_us = 1"),
     ("controller", "reads_in_a_row = 1"),
+    ("channel", "commands_first = true"),
 ];
 
 /// Tables likewise.

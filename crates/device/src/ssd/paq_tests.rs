@@ -75,6 +75,21 @@ fn an_idle_die_reads_before_data_takes_the_bus() {
     assert_eq!(first_come.stats(Nanos(0)).reads_clumped, 0);
 }
 
+/// A channel that sends commands first does so in any order of the drive's.
+#[test]
+fn an_idle_die_may_read_first_without_paq() {
+    let spec = small(&[
+        ("channels = 2", "channels = 1"),
+        ("dies_per_package = 1", "dies_per_package = 2"),
+        ("rate_mt_s = 800", "rate_mt_s = 800\ncommands_first = true"),
+    ]);
+    let ends = read(&mut Ssd::new(spec, 1), &[0, 1, 4]);
+    let sent = ARRIVES + COMMAND + ARRAY + DATA;
+    let (second, last) = (sent + COMMAND + DATA, sent + COMMAND + ARRAY + DATA);
+    let expected = [(0, sent), (1, second), (4, last)];
+    assert_eq!(ends, expected.map(|(page, at)| (page, at + AFTER)));
+}
+
 #[test]
 fn reads_that_fit_together_go_before_one_alone() {
     // While page 0 is read, page 4 waits alone and pages 8 and 10 are at the

@@ -19,6 +19,7 @@ pub struct Small {
     layout: &'static str,
     scheduling: &'static str,
     reads_in_a_row: u32,
+    commands_first: bool,
     interleave: &'static str,
     multi_plane: &'static str,
     policy: &'static str,
@@ -207,6 +208,7 @@ superpage = {superpage}
 [channel]
 rate_mt_s = 333
 codeword_bytes = 512
+{commands_first}
 [ftl]
 map_unit_bytes = {map_unit}
 {cached_map}
@@ -236,6 +238,10 @@ power_loss_protection = {protected}
             reads_in_a_row = match suspends || self.scheduling == "read_priority" {
                 true => format!("reads_in_a_row = {}", self.reads_in_a_row),
                 false => String::new(),
+            },
+            commands_first = match self.scheduling {
+                "paq" => String::new(),
+                _ => format!("commands_first = {}", self.commands_first),
             },
             channels = self.channels,
             packages = self.packages,
@@ -341,7 +347,7 @@ pub fn small() -> impl Strategy<Value = Small> {
         prop::sample::select(vec!["greedy", "d_choices", "fifo", "cost_benefit"]),
         prop::sample::select(vec![(4, 4096), (8, 4096), (8, 8192), (16, 4096)]),
     );
-    let flags = prop::array::uniform9(any::<bool>());
+    let flags = prop::array::uniform10(any::<bool>());
     let slc = prop::sample::select(SLC_CACHES.to_vec());
     let ftl = (
         prop::sample::select(vec!["static", "next_free", "least_loaded"]),
@@ -376,6 +382,7 @@ pub fn small() -> impl Strategy<Value = Small> {
             layout: names.0,
             scheduling: names.1.0,
             reads_in_a_row: names.1.1,
+            commands_first: flags[9],
             interleave: names.2,
             multi_plane: names.3,
             policy: names.4,

@@ -112,6 +112,7 @@ program_command_ns = 361
 erase_command_ns = 220
 plane_command_ns = 650
 codeword_bytes = 4096
+commands_first = false
 [write_cache]
 enabled = true
 size_kb = 256

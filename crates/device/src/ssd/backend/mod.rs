@@ -59,6 +59,8 @@ pub(crate) struct Backend {
     flash: FlashSpec,
     timing: Timing,
     scheduling: Scheduling,
+    /// Idle dies get the commands of their reads before data that is ready goes.
+    commands_first: bool,
     reads_in_a_row: u32,
     /// Under strict first-come order: what has not started yet, oldest first.
     in_order: VecDeque<u64>,
@@ -108,6 +110,8 @@ impl Backend {
             flash: spec.flash.clone(),
             timing: Timing::new(spec),
             scheduling: spec.controller.scheduling,
+            commands_first: spec.channel.commands_first
+                || spec.controller.scheduling == Scheduling::Paq,
             reads_in_a_row: spec.controller.reads_in_a_row,
             in_order: VecDeque::new(),
             gathering: 0,
@@ -335,7 +339,7 @@ impl Backend {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
             let mut index = unit.group.head();
-            if channel.is_free(now_ns) && self.scheduling != Scheduling::Paq {
+            if channel.is_free(now_ns) && !self.commands_first {
                 let first = index;
                 index = self.ops[index].next;
                 self.carry(now_ns, channel_index, first);
@@ -389,9 +393,10 @@ impl Backend {
         }
     }
 
-    /// Gives the free bus to data that is ready, else to an idle unit.
+    /// Gives the free bus to data that is ready, else to an idle unit; or the
+    /// other way round as far as that one has reads.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
-        if self.scheduling == Scheduling::Paq
+        if self.commands_first
             && self.channels[channel_index as usize].has_output()
             && self.clump(now_ns, channel_index)
         {

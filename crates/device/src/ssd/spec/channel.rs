@@ -18,6 +18,8 @@ pub struct ChannelSpec {
     pub plane_command_ns: u64,
     /// Data is read from the page register in pieces of this size.
     pub codeword_bytes: u32,
+    /// Idle dies get the commands of their reads before data that is ready goes.
+    pub commands_first: bool,
 }
 
 pub(super) fn read_channel(
@@ -37,6 +39,7 @@ pub(super) fn read_channel(
         erase_command_ns: table.int_or("erase_command_ns", 0..=100_000, 220)?,
         plane_command_ns: table.int_or("plane_command_ns", 0..=100_000, 650)?,
         codeword_bytes: table.int("codeword_bytes", 512..=65536)? as u32,
+        commands_first: table.flag_or("commands_first", false)?,
     };
     if !channel.codeword_bytes.is_power_of_two() {
         return Err(table.wrong(

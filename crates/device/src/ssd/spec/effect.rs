@@ -30,6 +30,11 @@ pub(super) const NEEDS: &[Needs<SsdSpec>] = &[
          flash.erase_suspend_us",
     ),
     needs(
+        ("channel", "commands_first"),
+        |spec| spec.controller.scheduling != Scheduling::Paq,
+        "controller.scheduling other than \"paq\", which sends them first itself",
+    ),
+    needs(
         ("flash", "suspend_above_us"),
         suspends,
         "flash.program_suspend_us or flash.erase_suspend_us",
