@@ -120,8 +120,8 @@ fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> St
     };
     format!(
         "What each part did, and how many requests were queued, over {length} of the first run, \
-         from {start} on: a window, not the whole run.{cut} Times with a + count from its \
-         beginning. Point at a stretch to see what it is and for which request (operation, first \
+         from {start} on: a window, not the whole run.{cut} Requests that came before it are not \
+         counted. Times with a + count from its beginning. Point at a stretch to see what it is and for which request (operation, first \
          sector + sectors of 512 bytes). Drag to move; zoom with the buttons, with + and - or \
          with Ctrl and the wheel."
     )
