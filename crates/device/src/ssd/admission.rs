@@ -199,13 +199,13 @@ impl Ssd {
 
     /// Gives one slot of a write its place, if there is one.
     fn try_slot(&mut self, now_ns: u64, index: u32, slot: u32) -> Try {
-        let span = self.span_of(index, slot);
         if self.cache_is_full() {
             if self.programs_queued == 0 {
                 self.close_all(now_ns);
             }
             return Try::Stopped(Wait::Cache);
         }
+        let span = self.span_of(index, slot);
         if let Some(record) = self.joined_page(slot) {
             self.join_slot(now_ns, index, record, slot, span);
             return Try::Placed;
@@ -238,23 +238,19 @@ impl Ssd {
 
     /// The planes that a slot can go to, by a number of their own.
     fn line_of(&self, slot: u32) -> u32 {
-        let plane = self.ftl.target(slot);
-        match self.spec.ftl.allocation {
-            Allocation::Static => {
-                let row = self.ftl.row_of(plane);
-                row.start / row.len() as u32
-            }
-            _ => self.ftl.placement.range_of(plane),
-        }
+        self.ftl.target(slot) / self.planes_per_line()
     }
 
-    /// How many of these there are.
+    /// How many such numbers there are.
     pub(super) fn lines(&self) -> u32 {
-        let planes = match self.spec.ftl.allocation {
+        self.ftl.plane_count() / self.planes_per_line()
+    }
+
+    fn planes_per_line(&self) -> u32 {
+        match self.spec.ftl.allocation {
             Allocation::Static => self.ftl.row_of(0).len() as u32,
             _ => self.ftl.placement.planes_per_range(),
-        };
-        self.ftl.plane_count() / planes
+        }
     }
 
     /// Whether others wait for the planes that a slot can go to.

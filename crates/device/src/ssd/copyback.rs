@@ -16,9 +16,7 @@ impl Ssd {
     /// The page of its victim that a collection should look at next, if any is left.
     pub(super) fn page_to_move(&mut self, plane: u32, job: &mut Job) -> Option<u32> {
         if self.spec.flash.copyback == Copyback::SameParity
-            && !job.slc
-            && job.to == plane
-            && let Some(to) = self.ftl.next_page(plane, job.stream)
+            && let Some(to) = self.copied_to(plane, job)
         {
             let next = &mut job.next_of_parity[to as usize % 2];
             while *next < job.pages && self.bytes_to_move(job.victim, *next) == 0 {
@@ -29,6 +27,15 @@ impl Ssd {
             }
         }
         job.has_pages_left().then(|| job.next_page())
+    }
+
+    /// The page that a copy within the plane would become now; `None` for a
+    /// collection that is not to be copied so.
+    fn copied_to(&self, plane: u32, job: &Job) -> Option<u32> {
+        match !job.slc && job.to == plane {
+            true => self.ftl.next_page(plane, job.stream),
+            false => None,
+        }
     }
 
     /// A page that was to be copied on the chip is not whole any more, or its
@@ -55,13 +62,14 @@ impl Ssd {
     /// like all that collection reads, and programs it from there. (Until the
     /// copy is programmed, its slots are read as if they were in DRAM.)
     pub(super) fn copies_on_chip(&self, plane: u32, job: &Job, page: u32) -> bool {
-        if self.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
-            return false;
-        }
-        let Some(to) = self.ftl.next_page(plane, job.stream) else {
-            return false;
+        let reached = match self.spec.flash.copyback {
+            Copyback::None => false,
+            Copyback::SamePlane => self.copied_to(plane, job).is_some(),
+            Copyback::SameParity => {
+                let to = self.copied_to(plane, job);
+                to.is_some_and(|to| to % 2 == page % 2)
+            }
         };
-        let reached = self.spec.flash.copyback == Copyback::SamePlane || to % 2 == page % 2;
         let first = self.ftl.page_start(job.victim, page);
         let mut slots = first..first + self.ftl.slots_per_page();
         reached && slots.all(|at| self.ftl.holds(at) != Holds::Nothing)

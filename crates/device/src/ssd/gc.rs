@@ -126,10 +126,12 @@ pub(crate) fn choose(
     let valid = |block: &u32| among.valid(*block);
     let pays = |block: &u32| among.is_collectable(*block) && valid(block) <= most;
     let least_valid = || {
-        let by_wear = |a: &u32, b: &u32| among.wear(*a).cmp(&among.wear(*b));
-        let by_valid = |a: &u32, b: &u32| valid(a).cmp(&valid(b));
         let paying = among.blocks().filter(pays);
-        paying.min_by(|a, b| by_valid(a, b).then_with(|| by_wear(a, b)))
+        // How worn a block is matters to few comparisons, and lies elsewhere.
+        paying.min_by(|a, b| {
+            let by_wear = || among.wear(*a).cmp(&among.wear(*b));
+            valid(a).cmp(&valid(b)).then_with(by_wear)
+        })
     };
     match policy {
         GcPolicy::Greedy => least_valid(),

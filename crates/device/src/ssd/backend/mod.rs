@@ -237,8 +237,13 @@ impl Backend {
             return self.gathered.push(unit_index);
         }
         let unit = &self.units[unit_index as usize];
-        let waits_for_array = unit.phase == Phase::Busy && self.will_suspend(now_ns, unit);
-        if !waits_for_array && !self.may_start(now_ns, unit) {
+        // A unit whose data is on the bus can be stopped once that is there, which
+        // is when the bus is free.
+        let has_reason = match unit.phase {
+            Phase::Busy => self.will_suspend(now_ns, unit) || self.can_load(unit),
+            _ => self.may_start(now_ns, unit),
+        };
+        if !has_reason {
             return;
         }
         let (channel_index, bit) = (unit.channel, unit.bit);

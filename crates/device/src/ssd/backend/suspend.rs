@@ -18,12 +18,7 @@ impl Backend {
     /// array begins.
     #[inline]
     pub(super) fn will_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
-        let cost_ns = match unit.kind {
-            OpKind::Read => None,
-            OpKind::Program => self.flash.program_suspend_ns,
-            OpKind::Erase => self.flash.erase_suspend_ns,
-        };
-        let Some(cost_ns) = cost_ns else {
+        let Some(cost_ns) = self.suspend_ns(unit.kind) else {
             return false;
         };
         !unit.reads.is_empty()
@@ -37,6 +32,16 @@ impl Backend {
                 > cost_ns + self.flash.suspend_above_ns
     }
 
+    /// How long the array takes to stop; `None` where it does not.
+    #[inline]
+    fn suspend_ns(&self, kind: OpKind) -> Option<u64> {
+        match kind {
+            OpKind::Read => None,
+            OpKind::Program => self.flash.program_suspend_ns,
+            OpKind::Erase => self.flash.erase_suspend_ns,
+        }
+    }
+
     /// Stops what the array is doing and returns what that costs.
     #[inline(never)]
     pub(super) fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
@@ -44,10 +49,6 @@ impl Backend {
             self.record_array(now_ns, unit_index);
         }
         let unit = &mut self.units[unit_index as usize];
-        let cost_ns = match unit.kind {
-            OpKind::Erase => self.flash.erase_suspend_ns,
-            _ => self.flash.program_suspend_ns,
-        };
         unit.writing.end(now_ns);
         unit.collecting.end(now_ns);
         unit.suspended = Some(Suspended {
@@ -57,7 +58,8 @@ impl Backend {
         });
         self.counts.suspensions += 1;
         self.channels[unit.channel as usize].leave(now_ns);
-        cost_ns.unwrap_or(0)
+        self.suspend_ns(self.units[unit_index as usize].kind)
+            .unwrap_or(0)
     }
 
     #[inline(never)]
