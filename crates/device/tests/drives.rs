@@ -195,8 +195,7 @@ fn an_aged_drive_starts_at_its_working_point() {
 fn a_loss_of_power_does_not_set_collection_back() {
     let text = enterprise_quarter();
     let spec = DriveSpec::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
-    let mut device = spec.build(1);
-    let (_, before) = write_at_random(device.as_mut(), 20_000);
+    let (_, before) = random_writes(&text, 20_000);
     let mut device = spec.build(1);
     device.power_loss(Nanos::ZERO);
     let (_, after) = write_at_random(device.as_mut(), 20_000);

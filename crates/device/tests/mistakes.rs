@@ -36,6 +36,11 @@ fn error_of(name: &str, text: &str) -> Option<SpecError> {
     DriveSpec::parse(&format!("{name}.toml"), text).err()
 }
 
+/// The error of a text with these changes.
+fn error_after(text: &str, changes: &[(&str, &str)]) -> SpecError {
+    error_of("my", &changed(text, changes)).unwrap_or_else(|| panic!("{changes:?} is taken"))
+}
+
 #[test]
 fn every_mistake_in_every_key_is_told_in_full() {
     let parse = |name: &str, text: &str| DriveSpec::parse(name, text).map(|_| ());
@@ -66,10 +71,7 @@ fn a_key_of_no_meaning_is_told_with_those_that_have_one() {
 #[test]
 fn an_slc_cache_has_to_fit_its_drive() {
     let text = texts::pages();
-    let error = |from: &str, to: &str| {
-        let text = changed(&text, &[(from, to)]);
-        error_of("my", &text).unwrap_or_else(|| panic!("{to} is taken"))
-    };
+    let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     let too_large = error("static_mb = 1\n", "static_mb = 1000000000\n");
     assert_eq!(too_large.key, "slc_cache.static_mb");
     assert!(
@@ -89,7 +91,7 @@ fn an_slc_cache_has_to_fit_its_drive() {
     );
     assert!(nothing.problem.contains("above 0"), "{nothing}");
     let fresh = [("state = \"aged\"", "state = \"fresh\""), (texts::AGED, "")];
-    let empty = error_of("my", &changed(&text, &fresh)).expect("nothing fills it");
+    let empty = error_after(&text, &fresh);
     assert_eq!(empty.key, "slc_cache.filled");
 }
 
@@ -116,12 +118,11 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
     assert_eq!((with(least - 1).is_some(), with(least)), (true, None));
     let most = told(1 << 20 | 1, "to ");
     assert_eq!((with(most + 1).is_some(), most), (true, 1 << 20));
-    let wide = changed(&text, &[("channels = 2", "channels = 64")]);
-    let many = changed(
-        &wide,
-        &[("blocks_per_plane = 200", "blocks_per_plane = 200000")],
-    );
-    let error = error_of("my", &many).expect("too many");
+    let many = [
+        ("channels = 2", "channels = 64"),
+        ("blocks_per_plane = 200", "blocks_per_plane = 200000"),
+    ];
+    let error = error_after(&text, &many);
     assert!(
         error
             .problem
@@ -144,10 +145,7 @@ fn collection_that_steps_aside_starts_before_the_reserve() {
 #[test]
 fn hybrid_mapping_refuses_what_it_does_not_go_with() {
     let text = texts::logs();
-    let error = |from: &str, to: &str| {
-        let text = changed(&text, &[(from, to)]);
-        error_of("my", &text).unwrap_or_else(|| panic!("{to} is taken"))
-    };
+    let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     for (from, to, key) in [
         ("\"static\"", "\"next_free\"", "ftl.allocation"),
         ("map_cache_kb = 0", "map_cache_kb = 64", "ftl.map_cache_kb"),

@@ -3,14 +3,9 @@
 use blklab_blk::{Nanos, Op, Sector};
 
 use super::Ssd;
-use super::tests::small;
+use super::tests::{FEWER_BLOCKS, PAGES_16K, small};
 use crate::{Command, Completion, Device};
 
-/// Four units a page.
-const PAGES_16K: [(&str, &str); 2] = [
-    ("page_kb = 4", "page_kb = 16"),
-    ("blocks_per_plane = 112", "blocks_per_plane = 34"),
-];
 const PROTECTED: (&str, &str) = (
     "bandwidth_mb_s = 4000",
     "bandwidth_mb_s = 4000\npower_loss_protection = true",
@@ -24,8 +19,9 @@ struct Trial {
 }
 
 impl Trial {
+    /// Four units a page.
     fn new(changes: &[(&str, &str)]) -> Trial {
-        Trial::of([&PAGES_16K, changes].concat())
+        Trial::of([&[PAGES_16K, FEWER_BLOCKS], changes].concat())
     }
 
     fn of(changes: Vec<(&str, &str)>) -> Trial {

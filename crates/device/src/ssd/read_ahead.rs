@@ -302,11 +302,11 @@ impl Ssd {
 
 #[cfg(test)]
 mod tests {
-    use blklab_blk::{Nanos, Op as HostOp, Sector};
+    use blklab_blk::{Nanos, Op as HostOp};
 
     use super::*;
-    use crate::ssd::tests::small;
-    use crate::{Command, Completion, Device};
+    use crate::ssd::tests::{command, small};
+    use crate::{Completion, Device};
 
     /// A drive that reads `kb` ahead of two streams.
     fn drive(kb: u32) -> Ssd {
@@ -328,15 +328,7 @@ mod tests {
         for page in pages {
             let since = Nanos(now.0 + pause_ns);
             drive.advance(since, &mut done);
-            let command = Command {
-                tag: 0,
-                queue: 0,
-                op: HostOp::Read,
-                sector: Sector(page * 8),
-                sectors: 8,
-                fua: false,
-            };
-            drive.submit(since, command);
+            drive.submit(since, command(0, HostOp::Read, *page, 1));
             now = drive.advance_to_completion(Nanos::MAX, &mut done);
             took.push((done[0].at - since).0);
             done.clear();

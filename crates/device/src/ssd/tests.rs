@@ -108,6 +108,18 @@ pub(super) fn one_die_ends(drive: &mut Ssd, op: Op, pages: u64) -> Vec<u64> {
     done.iter().map(|end| end.at.0).collect()
 }
 
+/// A command on so many map units of 4 KiB.
+pub(super) fn command(tag: u32, op: Op, slot: u64, slots: u32) -> Command {
+    Command {
+        tag,
+        queue: 0,
+        op,
+        sector: Sector(slot * 8),
+        sectors: slots * 8,
+        fua: false,
+    }
+}
+
 /// Random writes of a slot each, eight at a time; the drive at rest after them.
 pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
     let slots = drive.spec.logical_slots() as u32;
@@ -127,17 +139,7 @@ pub(super) fn overwrite_drawn(
     drive.advance(now, &mut done);
     let mut outstanding = 0;
     for tag in 0..writes {
-        drive.submit(
-            now,
-            Command {
-                tag,
-                queue: 0,
-                op: Op::Write,
-                sector: Sector(draw(&mut rng) as u64 * 8),
-                sectors: 8,
-                fua: false,
-            },
-        );
+        drive.submit(now, command(tag, Op::Write, draw(&mut rng) as u64, 1));
         outstanding += 1;
         while outstanding >= 8 {
             now = drive.advance_to_completion(Nanos::MAX, &mut done);
@@ -199,24 +201,20 @@ fn every_slot_is_valid_once_and_counted() {
     }
 }
 
+/// A drive to which 64 commands of a page each came at once.
+fn given_64(op: Op) -> Ssd {
+    let mut drive = Ssd::new(small(&[]), 1);
+    for tag in 0..64 {
+        drive.submit(Nanos(0), command(tag, op, tag as u64, 1));
+    }
+    drive
+}
+
 /// A channel that is never idle is busy all the time, whenever one asks.
 #[test]
 fn work_in_progress_counts_as_busy() {
-    let mut drive = Ssd::new(small(&[]), 1);
+    let mut drive = given_64(Op::Read);
     let mut done = Vec::new();
-    for tag in 0..64 {
-        drive.submit(
-            Nanos(0),
-            Command {
-                tag,
-                queue: 0,
-                op: Op::Read,
-                sector: Sector(tag as u64 * 8),
-                sectors: 8,
-                fua: false,
-            },
-        );
-    }
     let (reset, now) = (Nanos(60_000), Nanos(100_000));
     drive.advance(reset, &mut done);
     drive.reset_stats(reset);
@@ -230,21 +228,8 @@ fn work_in_progress_counts_as_busy() {
 /// What was on a bus when the power went is not counted as if it had got there.
 #[test]
 fn work_that_the_power_ended_does_not_count() {
-    let mut drive = Ssd::new(small(&[]), 1);
+    let mut drive = given_64(Op::Write);
     let mut done = Vec::new();
-    for tag in 0..64 {
-        drive.submit(
-            Nanos(0),
-            Command {
-                tag,
-                queue: 0,
-                op: Op::Write,
-                sector: Sector(tag as u64 * 8),
-                sectors: 8,
-                fua: false,
-            },
-        );
-    }
     let loss = Nanos(5_000);
     drive.advance(loss, &mut done);
     let before = drive.stats(loss).channels;

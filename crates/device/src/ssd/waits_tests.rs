@@ -4,7 +4,7 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::{DeviceStats, Wait, WaitCounts};
 
 use super::Ssd;
-use super::tests::{overwrite, small};
+use super::tests::{command, overwrite, small};
 use crate::{Command, Completion, Device};
 
 /// A drive of one channel with two dies of two planes. Page `p` of the address
@@ -191,15 +191,7 @@ fn a_plane_without_room_stops_only_its_own_writes() {
     let (mut now, mut done, mut tag) = (Nanos::ZERO, Vec::<Completion>::new(), 0);
     let mut write = |drive: &mut Ssd, now: Nanos, page: u64| {
         tag += 1;
-        let command = Command {
-            tag,
-            queue: 0,
-            op: Op::Write,
-            sector: Sector(page * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(now, command);
+        drive.submit(now, command(tag, Op::Write, page, 1));
         tag
     };
     // Pages of plane 0 of die 0, until one has to wait for a block.
@@ -229,15 +221,8 @@ fn reads_behind_collection_are_those_that_it_held_up() {
     let (mut reads, mut outstanding) = (0, 0);
     for n in 0..20_000u64 {
         let op = [Op::Read, Op::Write][n as usize % 2];
-        let command = Command {
-            tag: n as u32,
-            queue: 0,
-            op,
-            sector: Sector((n / 2 * 7919 + n % 2 * 5000) % slots * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(now, command);
+        let page = (n / 2 * 7919 + n % 2 * 5000) % slots;
+        drive.submit(now, command(n as u32, op, page, 1));
         (reads, outstanding) = (reads + u64::from(op == Op::Read), outstanding + 1);
         while outstanding >= 16 {
             now = drive.advance_to_completion(Nanos::MAX, &mut done);

@@ -1,10 +1,10 @@
 //! What a map costs that is not whole in DRAM.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
-use super::{overwrite, small};
+use super::{command, overwrite, small};
 use crate::ssd::Ssd;
-use crate::{Command, Completion, Device};
+use crate::{Completion, Device};
 
 /// A drive with room for 256 of its 24,576 entries; 64 make a page of the map.
 fn drive(state: &str) -> Ssd {
@@ -29,15 +29,7 @@ fn drive_of_lines(state: &str, entries: u32) -> Ssd {
 fn run(drive: &mut Ssd, commands: impl Iterator<Item = (Op, u64, u32)>) -> Nanos {
     let (mut now, mut done) = (Nanos(1 << 40), Vec::<Completion>::new());
     for (op, slot, slots) in commands {
-        let command = Command {
-            tag: 0,
-            queue: 0,
-            op,
-            sector: Sector(slot * 8),
-            sectors: slots * 8,
-            fua: false,
-        };
-        drive.submit(now, command);
+        drive.submit(now, command(0, op, slot, slots));
         now = drive.advance_to_completion(Nanos::MAX, &mut done);
         assert!(!done.is_empty(), "a command is lost");
         done.clear();
@@ -136,15 +128,7 @@ fn ends(drive: &mut Ssd, commands: &[(u64, Op, u64, u32)]) -> Vec<u64> {
     let mut done = Vec::<Completion>::new();
     for (tag, (at_ns, op, slot, slots)) in commands.iter().enumerate() {
         drive.advance(Nanos(*at_ns), &mut done);
-        let command = Command {
-            tag: tag as u32,
-            queue: 0,
-            op: *op,
-            sector: Sector(slot * 8),
-            sectors: slots * 8,
-            fua: false,
-        };
-        drive.submit(Nanos(*at_ns), command);
+        drive.submit(Nanos(*at_ns), command(tag as u32, *op, *slot, *slots));
     }
     drive.advance(Nanos(1 << 50), &mut done);
     done.sort_by_key(|end| end.tag);

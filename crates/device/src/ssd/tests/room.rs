@@ -1,21 +1,10 @@
 //! Where the host's data goes, and what happens when there is no room for it.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
-use super::{FEWER_BLOCKS, PAGES_16K, overwrite, small};
+use super::{FEWER_BLOCKS, PAGES_16K, command, overwrite, small};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, CommandStatus, Completion, Device};
-
-fn command(tag: u32, op: Op, slot: u64, slots: u32) -> Command {
-    Command {
-        tag,
-        queue: 0,
-        op,
-        sector: Sector(slot * 8),
-        sectors: slots * 8,
-        fua: false,
-    }
-}
 
 /// Submits a command to an idle drive and waits for its end.
 fn one(drive: &mut Ssd, now: &mut Nanos, command: Command) -> CommandStatus {
