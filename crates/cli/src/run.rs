@@ -85,7 +85,7 @@ pub(crate) fn check_timeline(record: Option<Window>, runs: &[&Results]) -> Resul
 
 /// A power loss that was asked for has to have been in every run.
 pub(crate) fn check_power_loss(at: Option<Nanos>, runs: &[&Results]) -> Result<(), Failure> {
-    let missed = |run: &&&Results| run.disks.iter().all(|disk| disk.power_loss.is_none());
+    let missed = |run: &&&Results| !run.lost_power();
     match runs.iter().find(missed).filter(|_| at.is_some()) {
         None => Ok(()),
         Some(run) => Err(Failure::mistake(format!(

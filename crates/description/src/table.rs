@@ -246,9 +246,6 @@ fn stem_of(key: &str) -> Option<&str> {
 /// off, or with the same stem, its unit left out or another. `None` where it is
 /// not likely at all.
 fn fault_of_name(found: &str, key: &str) -> Option<&'static str> {
-    if found == key {
-        return None;
-    }
     if stem_of(key).is_some_and(|stem| found == stem || stem_of(found) == Some(stem)) {
         Some(": the unit is missing or another")
     } else if strsim::osa_distance(found, key) == 1 {

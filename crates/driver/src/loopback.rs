@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Command, Device};
 
-use crate::port::{OneAtATime, Port};
+use crate::port::{OneAtATime, Port, request_of};
 
 /// `LOOP_DEFAULT_HW_Q_DEPTH`.
 const QUEUE_DEPTH: u32 = 128;
@@ -101,7 +101,7 @@ impl Loop {
     pub(crate) fn listed(&self) -> impl Iterator<Item = RequestId> {
         let current = self.current.iter().filter(|_| !self.in_drive);
         let listed = current.chain(&self.list);
-        listed.map(|command| RequestId::from_index(command.tag as usize))
+        listed.map(|command| request_of(command.tag))
     }
 
     /// The worker begins with the next request.

@@ -15,7 +15,13 @@ pub fn request_end(completion: &Completion) -> (RequestId, IoStatus) {
         CommandStatus::IoError => IoStatus::IoError,
         CommandStatus::NoSpace => IoStatus::NoSpace,
     };
-    (RequestId::from_index(completion.tag as usize), status)
+    (request_of(completion.tag), status)
+}
+
+/// The request whose commands have that tag.
+#[inline]
+pub(crate) fn request_of(tag: u32) -> RequestId {
+    RequestId::from_index(tag as usize)
 }
 
 pub(crate) struct Port {
@@ -87,10 +93,9 @@ impl Port {
     /// When each command that has not reached the drive will, as far as that is
     /// known, and the request that it is for, in that order.
     pub(crate) fn on_the_way(&self) -> impl Iterator<Item = (Nanos, RequestId)> {
-        let request = |command: &Command| RequestId::from_index(command.tag as usize);
         let due = self.on_the_way.iter();
-        let due = due.map(move |(at, command)| (*at, request(command)));
-        due.chain((self.held.iter()).map(move |command| (Nanos::MAX, request(command))))
+        let due = due.map(|(at, command)| (*at, request_of(command.tag)));
+        due.chain((self.held.iter()).map(|command| (Nanos::MAX, request_of(command.tag))))
     }
 
     /// Forgets what has not reached the drive.

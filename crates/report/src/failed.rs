@@ -24,7 +24,7 @@ const NO_SPACE: i32 = 28;
 /// Units of I/O of a run that failed, and the first error. Those that a loss of
 /// power ended were meant to; writes that a drive refused were not.
 pub fn failed_units(run: &Results) -> (u64, i32) {
-    if run.disks.iter().any(|disk| disk.power_loss.is_some()) {
+    if run.lost_power() {
         let refused = run.disks.iter().filter_map(|disk| disk.device.too_full);
         return match refused.map(|too_full| too_full.writes).sum() {
             0 => (0, 0),
@@ -67,9 +67,8 @@ pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
 /// who was a little later at its first failed I/O has done more by then.
 pub(crate) fn cut_short(schedulers: &[SchedulerRuns]) -> Option<String> {
     let is_cut = |run: &Results| {
-        let lost_power = run.disks.iter().any(|disk| disk.power_loss.is_some());
         let mut processes = run.jobs.iter().flat_map(|job| &job.processes);
-        lost_power && processes.any(|process| process.failed)
+        run.lost_power() && processes.any(|process| process.failed)
     };
     let any = schedulers.iter().flat_map(|s| &s.runs).any(is_cut);
     any.then(|| {

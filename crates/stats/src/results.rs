@@ -66,6 +66,13 @@ pub struct Results {
     pub global_options: Vec<(String, String)>,
 }
 
+impl Results {
+    /// Whether a drive lost its power in it.
+    pub fn lost_power(&self) -> bool {
+        self.disks.iter().any(|disk| disk.power_loss.is_some())
+    }
+}
+
 /// A drive and the queue before it.
 #[derive(Clone, Debug, Default)]
 pub struct DiskStats {

@@ -28,6 +28,14 @@ pub(super) fn legend_line(index: usize) -> String {
     )
 }
 
+/// An area's colour as the legend shows it.
+pub(super) fn legend_area(colour: &str) -> String {
+    format!(
+        "<svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
+         fill=\"{colour}\"/></svg>"
+    )
+}
+
 fn open_svg(out: &mut String, width: f64, height: f64, label: &str) -> fmt::Result {
     writeln!(
         out,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::escape;
+use super::{chart, escape};
 use crate::cpu_time::{CpuTimeline, PARTS};
 
 /// CPUs drawn apart; of more, their mean is drawn.
@@ -22,11 +22,8 @@ pub(super) fn write(out: &mut String, timelines: &[CpuTimeline]) -> fmt::Result 
          idle.</p>\n<ul class=\"legend\">"
     )?;
     for (part, name) in PARTS.iter().enumerate() {
-        writeln!(
-            out,
-            "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
-             fill=\"var(--cpu{part})\"/></svg>{name}</li>"
-        )?;
+        let area = chart::legend_area(&format!("var(--cpu{part})"));
+        writeln!(out, "<li>{area}{name}</li>")?;
     }
     writeln!(out, "</ul>\n<div class=\"few\">")?;
     for timeline in timelines {

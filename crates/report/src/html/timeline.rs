@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, StepKind, Timeline, Work};
 use serde_json::{Value, json};
 
-use super::escape;
+use super::{chart, escape};
 use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
@@ -144,11 +144,7 @@ fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
         }
         write!(out, "<ul class=\"legend\"><li class=\"of\">{group}</li>")?;
         for (_, name, colour) in own {
-            write!(
-                out,
-                "<li><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" \
-                 height=\"10\" fill=\"{colour}\"/></svg>{name}</li>"
-            )?;
+            write!(out, "<li>{}{name}</li>", chart::legend_area(colour))?;
         }
         writeln!(out, "</ul>")?;
     }

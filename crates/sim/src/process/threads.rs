@@ -1,10 +1,11 @@
 //! Threads that submit for a process: posixaio's, which glibc starts, and
 //! io_uring's workers.
 
-use blklab_blk::{Bio, Nanos, Steps, Submit};
+use blklab_blk::{Bio, Nanos, Submit};
 
 use super::Process;
 use crate::cpu::Mode;
+use crate::disk::Disk;
 use crate::world::World;
 
 impl Process {
@@ -51,15 +52,9 @@ impl Process {
         (bio, call): (Bio, Nanos),
         world: &mut World,
     ) {
-        let d = &mut world.disks[disk];
-        let before = self.steps_to_charge(d);
-        let first = d.queue.requests_made();
-        let done = d.queue.submit_bio(now, self.cpu, None, bio, &mut d.driver);
-        let made = first..d.queue.requests_made();
-        self.left_to_worker(now, (disk, slot), (done, call, before), world);
-        if let Some(log) = world.cpus.log() {
-            log.submitted((self.id, slot), (self.cpu, now), disk, made);
-        }
+        let cpu = self.cpu;
+        let enter = |d: &mut Disk| d.queue.submit_bio(now, cpu, None, bio, &mut d.driver);
+        self.in_worker(now, (disk, slot), (call, enter), world);
     }
 
     /// The block layer lets the process's worker of that ticket try again.
@@ -72,27 +67,25 @@ impl Process {
         let Some((waiter, slot)) = self.workers[disk].take(ticket) else {
             return;
         };
-        let d = &mut world.disks[disk];
-        let before = self.steps_to_charge(d);
-        let first = d.queue.requests_made();
-        let done = d.queue.resume(now, None, waiter, &mut d.driver);
-        let made = first..d.queue.requests_made();
         let call = self.costs.context_switch;
-        self.left_to_worker(now, (disk, slot), (done, call, before), world);
-        if let Some(log) = world.cpus.log() {
-            log.submitted((self.id, slot), (self.cpu, now), disk, made);
-        }
+        let enter = |d: &mut Disk| d.queue.resume(now, None, waiter, &mut d.driver);
+        self.in_worker(now, (disk, slot), (call, enter), world);
     }
 
-    /// A call of that cost has come back from the block layer, which was charged
-    /// up to `before`; a worker waits for what it lacked.
-    fn left_to_worker(
+    /// A call of that cost enters the block layer; a worker waits for what it
+    /// lacks there.
+    fn in_worker(
         &mut self,
         now: Nanos,
         (disk, slot): (usize, u32),
-        (done, call, before): (Submit, Nanos, Option<Steps>),
+        (call, enter): (Nanos, impl FnOnce(&mut Disk) -> Submit),
         world: &mut World,
     ) {
+        let d = &mut world.disks[disk];
+        let before = self.steps_to_charge(d);
+        let first = d.queue.requests_made();
+        let done = enter(d);
+        let made = first..d.queue.requests_made();
         if let Submit::Blocked(waiter) = done {
             world.waiting[disk].push(waiter.ticket, self.id);
             self.workers[disk].push(waiter.ticket, (waiter, slot));
@@ -101,5 +94,8 @@ impl Process {
             self.book(now, call, Mode::System, world);
         }
         self.charge(now, disk, before, world);
+        if let Some(log) = world.cpus.log() {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
+        }
     }
 }
