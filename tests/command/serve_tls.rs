@@ -1,14 +1,10 @@
 //! TLS, judged by libnbd, QEMU and fio.
 
-#[path = "support/certificates.rs"]
-mod certificates;
-mod support;
-
 use std::path::Path;
 
-use certificates::certificates;
-use support::Place;
-use support::served::{Served, have, judge, verified};
+use crate::support::Place;
+use crate::support::certificates::certificates;
+use crate::support::served::{Served, have, judge, verified};
 
 fn options(folder: &Path) -> Vec<String> {
     vec![

@@ -1,15 +1,11 @@
 //! `blklab compare --world host` on a loop device over tmpfs, under the
 //! machine's own kernel.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use loop_device::{LoopDevice, instances, is_tracefs_there};
-use support::Place;
+use crate::support::Place;
+use crate::support::loop_device::{LoopDevice, instances, is_tracefs_there};
 
 const READS: &str = "\
 [global]

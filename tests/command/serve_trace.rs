@@ -1,12 +1,10 @@
 //! `blklab trace`: events of a running server, judged by blkparse and by our
 //! own reader of kernel traces.
 
-mod support;
-
 use std::process::{Child, Command};
 
-use support::Place;
-use support::served::{Served, have, judge, nbdsh};
+use crate::support::Place;
+use crate::support::served::{Served, have, judge, nbdsh};
 
 fn start(place: &Place, served: &Served, args: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_blklab"))

@@ -1,7 +1,5 @@
 //! A server of our own, and the programs that judge it.
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};

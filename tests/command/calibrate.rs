@@ -1,8 +1,6 @@
 //! Scenarios of `blklab calibrate` on files of results, as a user has them.
 
-mod support;
-
-use support::Place;
+use crate::support::Place;
 
 const HEAD: &str =
     "study,scheduler,rw,direction,bs,iodepth,processes,cores,devices,iops,lat_mean_us,clat_p99_us";

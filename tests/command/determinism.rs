@@ -1,11 +1,9 @@
 //! The same seed gives the same bytes: on any number of threads, in debug and
 //! release builds.
 
-mod support;
-
 use std::path::Path;
 
-use support::{MIXED, Place};
+use crate::support::{MIXED, Place};
 
 const ARGS: [&str; 11] = [
     "compare",

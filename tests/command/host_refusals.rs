@@ -1,13 +1,9 @@
 //! What `blklab compare --world host` refuses, and that nothing was changed.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
 use std::process::Command;
 
-use loop_device::LoopDevice;
-use support::{Outcome, Place};
+use crate::support::loop_device::LoopDevice;
+use crate::support::{Outcome, Place};
 
 const WRITES: &str = "\
 [writes]

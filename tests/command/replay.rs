@@ -1,10 +1,8 @@
 //! `blklab replay`: a recorded load under other schedulers.
 
-mod support;
-
+use crate::support::Place;
 use blklab_workload::trace::tracefs::{Dev, events};
 use blklab_workload::trace::{BlktraceWriter, blkparse};
-use support::Place;
 
 /// Reads of two processes, as tracefs tells them: arrival, issue and end.
 fn tracefs_text() -> String {

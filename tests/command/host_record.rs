@@ -1,15 +1,11 @@
 //! `blklab record`: a real kernel's trace, replayed in simulation.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use loop_device::{LoopDevice, instances, is_tracefs_there};
-use support::Place;
+use crate::support::Place;
+use crate::support::loop_device::{LoopDevice, instances, is_tracefs_there};
 
 /// A loop device, or `None` where requests cannot be traced on one.
 fn device() -> Option<LoopDevice> {

@@ -1,10 +1,8 @@
 //! What fio's processes do and cost in simulation: depths, flushes, threads,
 //! sleeping for tags, sharing CPUs.
 
-mod support;
-
+use crate::support::Place;
 use serde_json::Value;
-use support::Place;
 
 /// A job with these options, on a drive and a machine.
 fn run(options: &str, more: &[&str]) -> Value {

@@ -1,8 +1,6 @@
 //! A loop device over tmpfs: a real block device under the machine's own
 //! kernel that no data is lost on.
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,8 @@
 //! Fairness and start-up: what a program waits for among others, and whether
 //! shares follow weights.
 
-mod support;
-
+use crate::support::Place;
 use serde_json::Value;
-use support::Place;
 
 /// A job that comes with the program, on a drive, compared.
 fn compare(job: &str, drive: &str, schedulers: &str) -> Value {

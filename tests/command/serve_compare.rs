@@ -1,10 +1,8 @@
 //! `blklab compare --world serve`: a job through a real client on a drive's
 //! model in real time.
 
-mod support;
-
-use support::Place;
-use support::served::have;
+use crate::support::Place;
+use crate::support::served::have;
 
 const JOB: &str = "\
 [global]

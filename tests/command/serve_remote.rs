@@ -1,10 +1,8 @@
 //! A server before another server: what it passes on, and what it does when
 //! the other goes away.
 
-mod support;
-
-use support::Place;
-use support::served::{Served, have, judge, nbdsh};
+use crate::support::Place;
+use crate::support::served::{Served, have, judge, nbdsh};
 
 #[test]
 fn extents_are_those_of_the_other_server() {

@@ -1,12 +1,8 @@
 //! `blklab probe`: drives of which the right answer is known.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
-use loop_device::LoopDevice;
-use support::Place;
-use support::served::Served;
+use crate::support::Place;
+use crate::support::loop_device::LoopDevice;
+use crate::support::served::Served;
 
 /// The line of a finding.
 fn found<'a>(out: &'a str, name: &str) -> &'a str {

@@ -1,8 +1,6 @@
 //! `blklab compare`: a job in, a verdict out.
 
-mod support;
-
-use support::{MIXED, Place};
+use crate::support::{MIXED, Place};
 
 #[test]
 fn a_job_becomes_a_table_with_a_verdict() {

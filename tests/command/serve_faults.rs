@@ -1,14 +1,12 @@
 //! Clients that break the protocol, go away or never read, and servers that
 //! are killed: each is dealt with, and nobody else notices.
 
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use support::Place;
-use support::served::{Served, have, judge, verified};
+use crate::support::Place;
+use crate::support::served::{Served, have, judge, verified};
 
 const GREETING_BYTES: usize = 18;
 const OPTION_MAGIC: &[u8] = b"IHAVEOPT";

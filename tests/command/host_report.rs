@@ -1,11 +1,7 @@
 //! `blklab report`: comparisons of both worlds in one table and page.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
-use loop_device::LoopDevice;
-use support::Place;
+use crate::support::Place;
+use crate::support::loop_device::LoopDevice;
 
 const READS: &str = "\
 [reads]

@@ -1,14 +1,12 @@
 //! Real clients against `blklab serve`: fio, libnbd's tools, QEMU's tools.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::Place;
-use support::served::{Served, have, judge, nbdsh, verified};
+use crate::support::Place;
+use crate::support::served::{Served, have, judge, nbdsh, verified};
 
 fn strings(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()

@@ -1,11 +1,7 @@
 //! `blklab calibrate --host`: a loop device measured, described, and predicted.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
-use loop_device::LoopDevice;
-use support::Place;
+use crate::support::Place;
+use crate::support::loop_device::LoopDevice;
 
 /// The number behind a name in a TOML file.
 fn number(text: &str, name: &str) -> f64 {

@@ -1,14 +1,12 @@
 //! Attributes as files over FUSE, read and written by a shell while clients
 //! load the export.
 
-mod support;
-
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::Place;
-use support::served::{Served, have, judge, verified};
+use crate::support::Place;
+use crate::support::served::{Served, have, judge, verified};
 
 /// Whether FUSE is to be had here; says so where it is not.
 fn have_fuse() -> bool {

@@ -1,9 +1,7 @@
 //! A user's mistake is one message that says what would be right, exit status
 //! 2, and nothing half-written.
 
-mod support;
-
-use support::{MIXED, Place};
+use crate::support::{MIXED, Place};
 
 /// Runs the command, which must refuse, and gives the message.
 fn refused(place: &Place, args: &[&str]) -> String {

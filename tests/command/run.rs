@@ -1,8 +1,6 @@
 //! `blklab run`: prints like fio.
 
-mod support;
-
-use support::{MIXED, Place};
+use crate::support::{MIXED, Place};
 
 #[test]
 fn json_has_the_fields_that_fio_scripts_read() {

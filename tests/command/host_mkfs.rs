@@ -1,15 +1,11 @@
 //! `--mkfs`: each run in a new file system on a loop device, which is gone
 //! afterwards, also after an error or a signal.
 
-#[path = "support/loop_device.rs"]
-mod loop_device;
-mod support;
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use loop_device::{LoopDevice, instances};
-use support::Place;
+use crate::support::Place;
+use crate::support::loop_device::{LoopDevice, instances};
 
 const JOB: &str = "\
 [global]

@@ -1,10 +1,8 @@
 //! `--power-loss-at`: what a drive's loss of power does to a job, and what of
 //! the job's data is gone.
 
-mod support;
-
+use crate::support::{Outcome, Place};
 use serde_json::Value;
-use support::{Outcome, Place};
 
 /// Writes that go on after an error; `more` options.
 fn job(more: &str) -> String {
