@@ -3,7 +3,7 @@
 #![no_main]
 
 use blklab_device::{DriveSpec, registry};
-use blklab_sim::{Machine, SchedulerChoice, Setup, run};
+use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
 use blklab_workload::fio::parse_str;
 use libfuzzer_sys::fuzz_target;
 
@@ -91,7 +91,7 @@ fuzz_target!(|input: Input| {
     let kinds = blklab_elevator::all();
     let kind = kinds[scheduler as usize % kinds.len()].name;
     let setup = Setup {
-        job: &job,
+        workload: Workload::Job(&job),
         machine: &machine,
         drive: if is_null { &null } else { &small },
         scheduler: &SchedulerChoice::named(kind).expect("known"),

@@ -1,7 +1,7 @@
 //! From rows to fio jobs, and from a simulated job to what the rows tell.
 
 use blklab_device::DriveSpec;
-use blklab_sim::{Machine, SchedulerChoice, Setup};
+use blklab_sim::{Machine, SchedulerChoice, Setup, Workload};
 use blklab_workload::fio::{self, Direction, JobFile};
 
 use crate::model::CalibrateError;
@@ -157,7 +157,7 @@ impl Case {
         seed: u64,
     ) -> Result<[Option<Measured>; 2], CalibrateError> {
         let setup = Setup {
-            job: &self.job,
+            workload: Workload::Job(&self.job),
             machine,
             drive,
             scheduler: &self.scheduler,

@@ -6,7 +6,7 @@ use std::path::Path;
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
-use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, Setup, SetupError, sweep_job};
+use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, SetupError, Workload, sweep_job};
 use blklab_stats::{Results, Window};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -161,35 +161,23 @@ impl Given<'_> {
     fn run(&self, work: &Work) -> Result<Vec<Vec<Results>>, SetupError> {
         let bar = progress(self.schedulers.len() * self.repeats);
         let done = || bar.inc(1);
-        let runs = match work {
-            Work::Job { job, .. } => {
-                let base = Setup {
-                    job,
-                    machine: self.machine,
-                    drive: self.drive,
-                    scheduler: &self.schedulers[0],
-                    seed: self.seed,
-                    record: self.record,
-                    power_loss_at: self.power_loss_at,
-                };
-                sweep_job(&base, self.schedulers, self.repeats, &done)
-            }
-            Work::Trace(trace) => {
-                let run = |scheduler: &SchedulerChoice, seed: u64| {
-                    blklab_sim::replay(&ReplaySetup {
-                        trace,
-                        mode: self.mode,
-                        machine: self.machine,
-                        drive: self.drive,
-                        scheduler,
-                        seed,
-                        record: self.record.filter(|_| seed == self.seed),
-                        power_loss_at: self.power_loss_at,
-                    })
-                };
-                blklab_sim::sweep(self.schedulers, self.repeats, self.seed, run, &done)
-            }
+        let workload = match work {
+            Work::Job { job, .. } => Workload::Job(job),
+            Work::Trace(file) => Workload::Trace {
+                file,
+                mode: self.mode,
+            },
         };
+        let base = Setup {
+            workload,
+            machine: self.machine,
+            drive: self.drive,
+            scheduler: &self.schedulers[0],
+            seed: self.seed,
+            record: self.record,
+            power_loss_at: self.power_loss_at,
+        };
+        let runs = sweep_job(&base, self.schedulers, self.repeats, &done);
         bar.finish_and_clear();
         runs
     }

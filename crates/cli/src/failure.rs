@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, TunableError, Tunables};
     use blklab_elevator::ElevatorType;
-    use blklab_sim::{Machine, SchedulerChoice, Setup, find_drive};
+    use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, find_drive};
     use blklab_stats::Results;
     use blklab_workload::fio;
 
@@ -89,7 +89,7 @@ mod tests {
             .unwrap_or_else(|error| panic!("{error}"));
         let machine = Machine::find("generic-8").expect("known").expect("valid");
         blklab_sim::run(&Setup {
-            job: &job,
+            workload: Workload::Job(&job),
             machine: &machine,
             drive: &find_drive("null").expect("known").0,
             scheduler: &SchedulerChoice {

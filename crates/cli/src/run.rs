@@ -7,7 +7,7 @@ use blklab_device::DriveSpec;
 use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
 };
-use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, Setup};
+use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, Workload};
 use blklab_stats::{Results, Window};
 
 use crate::args::{PaceArgs, Replay, RunArgs, RunFormat};
@@ -116,27 +116,22 @@ fn simulate(
     let models = &args.work.models;
     let seed = models.seed();
     let power_loss_at = models.power_loss_at.map(Nanos);
-    let results = match work {
-        Work::Job { job, .. } => blklab_sim::run(&Setup {
-            job,
-            machine,
-            drive,
-            scheduler,
-            seed,
-            record,
-            power_loss_at,
-        }),
-        Work::Trace(trace) => blklab_sim::replay(&ReplaySetup {
-            trace,
+    let workload = match work {
+        Work::Job { job, .. } => Workload::Job(job),
+        Work::Trace(file) => Workload::Trace {
+            file,
             mode: replay_mode(&args.work.pace)?,
-            machine,
-            drive,
-            scheduler,
-            seed,
-            record,
-            power_loss_at,
-        }),
+        },
     };
+    let results = blklab_sim::run(&Setup {
+        workload,
+        machine,
+        drive,
+        scheduler,
+        seed,
+        record,
+        power_loss_at,
+    });
     let results = results.map_err(Failure::of_run)?;
     check_power_loss(power_loss_at, &[&results])?;
     Ok(results)

@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use blklab_device::{DriveSpec, registry};
-use blklab_sim::{Machine, SchedulerChoice, Setup, run, sweep_job};
+use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run, sweep_job};
 use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.
@@ -88,7 +88,7 @@ fn cost(work: &Work) -> Cost {
     let scheduler = SchedulerChoice::named(work.scheduler).expect("a known scheduler");
     let start = cpu_ns();
     let results = run(&Setup {
-        job: &job,
+        workload: Workload::Job(&job),
         machine: &machine,
         drive: &drive,
         scheduler: &scheduler,
@@ -245,7 +245,7 @@ fn sweep() {
     let (job, drive, machine) = (work.job(), drive(work.drive), machine());
     let schedulers = ["none", "mq-deadline"].map(|name| SchedulerChoice::named(name).expect(name));
     let base = Setup {
-        job: &job,
+        workload: Workload::Job(&job),
         machine: &machine,
         drive: &drive,
         scheduler: &schedulers[0],

@@ -34,7 +34,6 @@ mod world;
 pub use disk::disk_stats;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use named::{find_drive, find_machine};
-pub use replay::{ReplayMode, ReplaySetup, replay};
 pub use run::run;
-pub use setup::{SchedulerChoice, Setup, SetupError, check_job};
+pub use setup::{ReplayMode, SchedulerChoice, Setup, SetupError, Workload, check_job};
 pub use sweep::{set_threads, sweep, sweep_job};

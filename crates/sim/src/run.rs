@@ -22,23 +22,31 @@ use crate::plan::Plan;
 use crate::process::Process;
 use crate::progress::{LOST, Progress};
 use crate::recording::Recording;
-use crate::setup::{Setup, SetupError, check_job, check_power_loss, loop_note};
+use crate::replay::replay;
+use crate::setup::{Setup, SetupError, Workload, check_job, check_power_loss, loop_note};
 use crate::timers::Timers;
 use crate::waiting::Waiting;
 use crate::worker::{Untold, Worker};
 use crate::world::World;
 
-/// Runs a job once.
+/// Runs the workload once.
 ///
 /// # Errors
-/// Where the job cannot be simulated; nothing has run then. Where the run can
-/// never end.
+/// Where it cannot be simulated: then nothing has run. Where a trace cannot be
+/// read or has no I/O. Where the run can never end.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
-    let mut notes = check_job(setup.job)?;
-    notes.extend(other_schedulers(setup));
-    fit::check(setup.job, setup.machine, setup.drive)?;
+    match setup.workload {
+        Workload::Job(job) => run_job(setup, job),
+        Workload::Trace { file, mode } => replay(setup, file, mode),
+    }
+}
+
+fn run_job(setup: &Setup<'_>, job: &JobFile) -> Result<Results, SetupError> {
+    let mut notes = check_job(job)?;
+    notes.extend(other_schedulers(setup, job));
+    fit::check(job, setup.machine, setup.drive)?;
     check_power_loss(setup.drive, setup.power_loss_at)?;
-    let mut machine = Sim::new(setup)?;
+    let mut machine = Sim::new(setup, job)?;
     if let Some(recording) = &mut machine.recording {
         recording.step(
             machine.now,
@@ -48,7 +56,7 @@ pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     }
     machine.start_ready();
     while machine.advance()? {}
-    Ok(machine.results(setup, notes))
+    Ok(machine.results(setup, job, notes))
 }
 
 /// A process that has not started, and what it waits for.
@@ -93,16 +101,16 @@ struct Sim {
 }
 
 impl Sim {
-    fn new(setup: &Setup<'_>) -> Result<Sim, SetupError> {
+    fn new(setup: &Setup<'_>, job: &JobFile) -> Result<Sim, SetupError> {
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
-        let numbered = processes(setup.job);
-        let drives = Drives::new(setup.job, &numbered, capacity_bytes)?;
-        let (mut disks, costs) = disks(setup, drives.names())?;
+        let numbered = processes(job);
+        let drives = Drives::new(job, &numbered, capacity_bytes)?;
+        let (mut disks, costs) = disks(setup, job, drives.names())?;
         let Started {
             processes,
             pending,
             mut allowed,
-        } = Started::new(setup, &numbered, (&drives, costs))?;
+        } = Started::new((setup, job), &numbered, (&drives, costs))?;
         let workers = workers(&mut disks, processes.len());
         // Workers and their ksoftirqds run anywhere.
         allowed.resize(processes.len() + 2 * workers.len(), Allowed::All);
@@ -541,10 +549,10 @@ impl Sim {
         })
     }
 
-    fn results(mut self, setup: &Setup<'_>, mut notes: Vec<String>) -> Results {
-        notes.extend(setup.job.notes.iter().map(ToString::to_string));
+    fn results(mut self, setup: &Setup<'_>, job: &JobFile, mut notes: Vec<String>) -> Results {
+        notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(loop_note(setup.drive, setup.machine));
-        notes.extend(self.cgroup_note(setup.job, setup.scheduler.kind.name));
+        notes.extend(self.cgroup_note(job, setup.scheduler.kind.name));
         let now = self.now;
         let recording = self.recording.take();
         let timeline =
@@ -558,7 +566,7 @@ impl Sim {
                 }
             }
         }
-        let weights = due_weights(setup.job, &processes(setup.job));
+        let weights = due_weights(job, &processes(job));
         let (jobs, groups) = job_results(self.processes, weights);
         let (mut cpus, mut cpu_timeline) = (Vec::new(), Vec::new());
         if !self.costs.free {
@@ -571,7 +579,7 @@ impl Sim {
             drive: setup.drive.name.clone(),
             machine: setup.machine.name.clone(),
             seed: setup.seed,
-            job: setup.job.name.clone(),
+            job: job.name.clone(),
             elapsed_ns: now.0,
             jobs,
             groups,
@@ -580,7 +588,7 @@ impl Sim {
             cpu_timeline,
             timeline,
             notes,
-            global_options: setup.job.global_options.clone(),
+            global_options: job.global_options.clone(),
             ..Results::default()
         }
     }
@@ -619,14 +627,18 @@ fn job_results(
 }
 
 /// A run's disks, and what the steps of an I/O cost on them.
-fn disks(setup: &Setup<'_>, names: &[String]) -> Result<(Vec<Disk>, StepCosts), SetupError> {
+fn disks(
+    setup: &Setup<'_>,
+    job: &JobFile,
+    names: &[String],
+) -> Result<(Vec<Disk>, StepCosts), SetupError> {
     let disk = |(n, name): (usize, &String)| {
         let seed = drive_seed(setup.seed, n);
         Disk::new(name, setup.drive, setup.scheduler, setup.machine.cpus, seed)
     };
     let disks: Result<Vec<Disk>, SetupError> = names.iter().enumerate().map(disk).collect();
     let mut disks = disks?;
-    let groups = cgroups(setup.job);
+    let groups = cgroups(job);
     let elevator = disks.first().and_then(|d| d.queue.elevator());
     let one_lock = elevator.is_some_and(|e| e.is_single_queue());
     let scheduler = setup.scheduler.kind.name;
@@ -668,12 +680,12 @@ struct Started {
 
 impl Started {
     fn new(
-        setup: &Setup<'_>,
+        (setup, job): (&Setup<'_>, &JobFile),
         numbered: &[Numbered],
         (drives, costs): (&Drives, StepCosts),
     ) -> Result<Started, SetupError> {
-        let groups = cgroups(setup.job);
-        let specs: Vec<Arc<JobSpec>> = setup.job.jobs.iter().cloned().map(Arc::new).collect();
+        let groups = cgroups(job);
+        let specs: Vec<Arc<JobSpec>> = job.jobs.iter().cloned().map(Arc::new).collect();
         let (mut processes, mut pending, mut wall) = (Vec::new(), Vec::new(), 0);
         let mut allowed = Vec::new();
         for (pid, n) in numbered.iter().enumerate() {
@@ -720,7 +732,7 @@ fn ramp_end(pending: &[Pending], processes: &[Process]) -> Nanos {
 }
 
 /// What to say of jobs that name another scheduler than the run's.
-fn other_schedulers(setup: &Setup<'_>) -> Vec<String> {
+fn other_schedulers(setup: &Setup<'_>, job: &JobFile) -> Vec<String> {
     let other = |spec: &JobSpec| {
         let name = spec.io_scheduler.as_deref();
         let name = name.filter(|name| *name != setup.scheduler.kind.name)?;
@@ -729,7 +741,7 @@ fn other_schedulers(setup: &Setup<'_>) -> Vec<String> {
             spec.name
         ))
     };
-    setup.job.jobs.iter().filter_map(other).collect()
+    job.jobs.iter().filter_map(other).collect()
 }
 
 /// The control group of a job's processes; the root where it names none.

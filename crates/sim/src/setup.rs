@@ -214,14 +214,46 @@ impl SchedulerChoice {
     }
 }
 
+/// What a run does.
+#[derive(Clone, Copy, Debug)]
+pub enum Workload<'a> {
+    /// The jobs of an fio job file.
+    Job(&'a JobFile),
+    /// The I/Os of a block trace.
+    Trace {
+        /// Its file.
+        file: &'a str,
+        /// How its I/Os arrive.
+        mode: ReplayMode,
+    },
+}
+
+/// How the I/Os of a trace arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ReplayMode {
+    /// At their recorded times, whatever became of earlier ones.
+    Open {
+        /// The trace's time passes so many times as fast.
+        speed: f64,
+    },
+    /// So many are kept in flight; recorded times are ignored.
+    Closed {
+        /// How many.
+        depth: u32,
+    },
+    /// As soon as those of its process have ended that had ended before it in
+    /// the trace; time between is left out.
+    Dependencies,
+}
+
 /// Everything that decides a run.
 #[derive(Clone)]
 pub struct Setup<'a> {
-    /// The work.
-    pub job: &'a JobFile,
+    /// What is done.
+    pub workload: Workload<'a>,
     /// The host.
     pub machine: &'a Machine,
-    /// The kind of drive that every `filename` is.
+    /// The kind of drive that every `filename` of a job and every drive of a trace is.
     pub drive: &'a DriveSpec,
     /// The scheduler on each of them.
     pub scheduler: &'a SchedulerChoice,

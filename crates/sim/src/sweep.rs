@@ -118,10 +118,10 @@ impl Deal {
     }
 }
 
-/// [`sweep`] of an fio job.
+/// [`sweep`] of a simulated workload.
 ///
 /// # Errors
-/// Where the job cannot be simulated.
+/// Where it cannot be simulated.
 pub fn sweep_job(
     base: &Setup<'_>,
     schedulers: &[SchedulerChoice],

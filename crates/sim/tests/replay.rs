@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use blklab_device::registry;
-use blklab_sim::{Machine, ReplayMode, ReplaySetup, SchedulerChoice, replay};
+use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, Workload, run};
 use blklab_stats::Results;
 
 const SERVICE_NS: u64 = 10_000;
@@ -20,10 +20,9 @@ fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String>
     let drive = registry::find("null").expect("known").expect("valid");
     let machine = Machine::find("generic-8").expect("known").expect("valid");
     let scheduler = SchedulerChoice::named("none").expect("known");
-    let trace = path.to_str().expect("plain letters");
-    replay(&ReplaySetup {
-        trace,
-        mode,
+    let file = path.to_str().expect("plain letters");
+    run(&Setup {
+        workload: Workload::Trace { file, mode },
         machine: &machine,
         drive: &drive,
         scheduler: &scheduler,

@@ -1,7 +1,7 @@
 //! Whole runs in virtual time, checked by what must add up.
 
 use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice, Setup, run};
+use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
 use blklab_stats::Results;
 use blklab_workload::fio;
 
@@ -16,7 +16,7 @@ fn results_on(machine: &str, text: &str, drive: &str, scheduler: &str) -> Result
     let machine = Machine::find(machine).expect("known").expect("valid");
     let scheduler = SchedulerChoice::named(scheduler).expect("known");
     run(&Setup {
-        job: &job,
+        workload: Workload::Job(&job),
         machine: &machine,
         drive: &drive,
         scheduler: &scheduler,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice, Setup, run};
+use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
 use blklab_stats::{RequestStep, StepKind, Timeline, Window, Work};
 use blklab_workload::fio;
 
@@ -18,7 +18,7 @@ fn recorded(engine: &str, drive: &str, machine: &str, scheduler: &str) -> Timeli
     let job = fio::parse_str("t.fio", &text, &|_| None, &|_, f| Err(f.to_string()))
         .unwrap_or_else(|e| panic!("{e}"));
     let results = run(&Setup {
-        job: &job,
+        workload: Workload::Job(&job),
         machine: &Machine::find(machine).expect("known").expect("valid"),
         drive: &registry::find(drive).expect("known").expect("valid"),
         scheduler: &SchedulerChoice::named(scheduler).expect("known"),

@@ -9,10 +9,7 @@ use std::path::Path;
 use blklab_blk::{
     Bio, BioEnd, BioFlags, IoClass, IoPrio, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
-use blklab_device::DriveSpec;
-use blklab_stats::{
-    DEFAULT_PERCENTILES, GroupResults, JobResults, JobSetup, Results, Window, World,
-};
+use blklab_stats::{DEFAULT_PERCENTILES, GroupResults, JobResults, JobSetup, Results, World};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, TraceRecord};
@@ -24,48 +21,9 @@ use crate::machine::Machine;
 use crate::progress::{LOST, Progress};
 use crate::recorder::Recorder;
 use crate::recording::Recording;
-use crate::setup::{SchedulerChoice, SetupError, check_power_loss, loop_note};
+use crate::setup::{ReplayMode, Setup, SetupError, check_power_loss, loop_note};
 use crate::waiting::Waiting;
 use pace::Pace;
-
-/// How I/Os arrive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ReplayMode {
-    /// At their recorded times, whatever became of earlier ones.
-    Open {
-        /// The trace's time passes so many times as fast.
-        speed: f64,
-    },
-    /// So many are kept in flight; recorded times are ignored.
-    Closed {
-        /// How many.
-        depth: u32,
-    },
-    /// As soon as those of its process have ended that had ended before it in
-    /// the trace; time between is left out.
-    Dependencies,
-}
-
-/// Everything that decides a replay.
-#[derive(Clone)]
-pub struct ReplaySetup<'a> {
-    /// The trace's file.
-    pub trace: &'a str,
-    /// How I/Os arrive.
-    pub mode: ReplayMode,
-    /// The host.
-    pub machine: &'a Machine,
-    /// The kind of drive that every drive of the trace is.
-    pub drive: &'a DriveSpec,
-    /// The scheduler on each of them.
-    pub scheduler: &'a SchedulerChoice,
-    /// Decides everything left to chance.
-    pub seed: u64,
-    /// The part of the run to be recorded, if any.
-    pub record: Option<Window>,
-    /// When every drive loses its power, if it does.
-    pub power_loss_at: Option<Nanos>,
-}
 
 /// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -74,19 +32,22 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 ///
 /// # Errors
 /// Where the trace cannot be read, or has no I/O; the message has file and line.
-pub fn replay(setup: &ReplaySetup<'_>) -> Result<Results, SetupError> {
+pub(crate) fn replay(
+    setup: &Setup<'_>,
+    file: &str,
+    mode: ReplayMode,
+) -> Result<Results, SetupError> {
     check_power_loss(setup.drive, setup.power_loss_at)?;
-    let reader = trace::open(Path::new(setup.trace), None).map_err(SetupError::trace)?;
-    let pace = Pace::new(setup.mode, reader, setup.trace)?;
-    let mut run = Replay::new(setup, pace);
+    let reader = trace::open(Path::new(file), None).map_err(SetupError::trace)?;
+    let pace = Pace::new(mode, reader, file)?;
+    let mut run = Replay::new(setup, file, (mode, pace));
     while run.advance()? {}
     if run.devices.is_empty() {
-        let file = setup.trace;
         return Err(SetupError::Trace(format!(
             "{file}: there is no I/O in it; a trace to replay has one at least"
         )));
     }
-    Ok(run.results(setup))
+    Ok(run.results(setup, file))
 }
 
 /// An I/O of the trace that is under way.
@@ -101,7 +62,7 @@ struct Io {
 }
 
 struct Replay<'a> {
-    setup: &'a ReplaySetup<'a>,
+    setup: &'a Setup<'a>,
     now: Nanos,
     pace: Pace,
     /// The trace's drives, by its numbers, in order of appearance.
@@ -125,13 +86,13 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(setup: &'a ReplaySetup<'a>, pace: Pace) -> Replay<'a> {
-        let depth = match setup.mode {
+    fn new(setup: &'a Setup<'a>, file: &str, (mode, pace): (ReplayMode, Pace)) -> Replay<'a> {
+        let depth = match mode {
             ReplayMode::Open { .. } | ReplayMode::Dependencies => 1,
             ReplayMode::Closed { depth } => depth,
         };
         let results = JobResults {
-            name: setup.trace.to_string(),
+            name: file.to_string(),
             members: 1,
             iodepth: depth,
             percentiles: DEFAULT_PERCENTILES.to_vec(),
@@ -316,7 +277,7 @@ impl<'a> Replay<'a> {
         Ok(n)
     }
 
-    fn results(mut self, setup: &ReplaySetup<'_>) -> Results {
+    fn results(mut self, setup: &Setup<'_>, file: &str) -> Results {
         self.recorder.end(self.now);
         let recording = self.recording.take();
         let timeline = recording.and_then(|r| r.finish(self.now, &mut self.disks, &mut self.cpus));
@@ -335,7 +296,7 @@ impl<'a> Replay<'a> {
             drive: setup.drive.name.clone(),
             machine: setup.machine.name.clone(),
             seed: setup.seed,
-            job: setup.trace.to_string(),
+            job: file.to_string(),
             elapsed_ns: self.now.0,
             jobs: vec![job],
             groups: vec![group],

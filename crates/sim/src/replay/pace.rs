@@ -3,9 +3,8 @@
 use blklab_blk::Nanos;
 use blklab_workload::trace::{Reader, TraceRecord};
 
-use super::ReplayMode;
 use super::scripts::Scripts;
-use crate::setup::SetupError;
+use crate::setup::{ReplayMode, SetupError};
 
 /// Where I/Os come from, and when.
 pub(super) enum Pace {
