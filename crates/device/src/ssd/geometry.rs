@@ -3,7 +3,7 @@
 //! Planes are numbered physically: channel by channel, in it package by
 //! package, in it die by die.
 
-use super::divide::Divisor;
+use crate::ssd::divide::Divisor;
 
 /// The parts of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,94 +4,56 @@
 //! cache and the translation layer to operations on the flash, and back over
 //! the link. Each of these is a file of its own; this one holds the commands.
 
-mod admission;
-mod aging;
-mod allocate;
-mod arbiter;
-mod backend;
-mod balance;
-mod blocks;
-mod clocks;
-mod cmt;
-mod codewords;
-mod collect;
-mod copies;
-mod copyback;
-mod destination;
-mod discard;
 mod divide;
-mod epochs;
-mod fetch;
-mod fold;
-mod free;
+mod events;
+mod flash;
 mod ftl;
 mod gc;
 mod geometry;
-mod hybrid;
-mod lanes;
-mod link;
+mod host_interface;
+mod hybrid {
+    pub(crate) mod spec;
+}
 mod lru;
-mod map;
-mod map_blocks;
-mod map_fetch;
-mod mapping;
-mod op;
-mod pace;
-mod paq;
-mod partial;
 mod power;
-mod read;
-mod read_ahead;
+mod preconditioning;
 mod read_cache;
-mod recorder;
 mod rng;
-mod rows;
-mod scattered;
-mod slc;
-mod slc_start;
-mod slot_tables;
-mod small_row;
-mod spec;
-mod start;
-mod steady;
-mod stripe;
-mod timing;
-mod too_full;
-mod waiting;
-mod warm;
 #[cfg(test)]
-mod witness;
-mod write;
+mod shadow;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod write_cache;
 
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline, Waits};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
-use admission::NOT_STALLED;
-use allocate::Turn;
-use arbiter::Arbiter;
-use backend::Backend;
-use cmt::Cmt;
-use codewords::Codewords;
-use epochs::Epochs;
+use events::{Lane, Lanes};
+use flash::Backend;
+use flash::codewords::Codewords;
+use flash::transaction::{NONE, Op, OpKind, Rank, Source};
+use ftl::cached_map::blocks::MapBlocks;
+use ftl::cached_map::cmt::Cmt;
+use ftl::cached_map::fetch::MapRead;
+use ftl::partial::Partial;
+use ftl::superpage::Stripe;
 use ftl::{FlashPage, Ftl, Stream, Victim};
-use gc::Job;
-use hybrid::Merging;
-use lanes::{Lane, Lanes};
-use link::Link;
-use map_blocks::MapBlocks;
-use map_fetch::MapRead;
-use op::{NONE, Op, OpKind, Rank, Source};
-use pace::Pace;
-use partial::Partial;
-use read_ahead::ReadAhead;
-use read_cache::ReadCache;
-use rng::Rng;
-use stripe::Stripe;
-use waiting::Waiting;
-
+use gc::merging::Merging;
+use gc::pace::Pace;
+use gc::victim::Job;
+use host_interface::arbitration::Arbiter;
+use host_interface::link::Link;
 use hybrid::spec::Mapping;
+use read_cache::ReadCache;
+use read_cache::read_ahead::ReadAhead;
+use rng::Rng;
 use spec::InitialState;
+use write_cache::admission::NOT_STALLED;
+use write_cache::allocation::Turn;
+use write_cache::epochs::Epochs;
+use write_cache::queue::Waiting;
 
 pub(crate) use spec::SsdSpec;
 
@@ -219,7 +181,7 @@ pub struct Ssd {
     looked_at_ns: Option<u64>,
     stats: DeviceStats,
     #[cfg(test)]
-    witness: Option<Box<witness::Witness>>,
+    witness: Option<Box<shadow::Witness>>,
 }
 
 impl Ssd {
@@ -618,32 +580,3 @@ impl Device for Ssd {
         }
     }
 }
-
-#[cfg(test)]
-mod arbiter_tests;
-#[cfg(test)]
-mod cache_program_tests;
-#[cfg(test)]
-mod cache_read_tests;
-#[cfg(test)]
-mod copyback_tests;
-#[cfg(test)]
-mod discard_tests;
-#[cfg(test)]
-mod gather_tests;
-#[cfg(test)]
-mod link_tests;
-#[cfg(test)]
-mod paq_tests;
-#[cfg(test)]
-mod partial_tests;
-#[cfg(test)]
-mod programs_at_once_tests;
-#[cfg(test)]
-mod read_tests;
-#[cfg(test)]
-mod slc_tests;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod waits_tests;

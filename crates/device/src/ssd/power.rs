@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 
 use blklab_blk::{Nanos, Op};
 
-use super::Ssd;
-use super::allocate::Turn;
-use super::epochs::Epochs;
-use super::ftl::Stream;
-use super::gc::Job;
-use super::hybrid::Merging;
-use super::hybrid::spec::Mapping;
-use super::op::NONE;
+use crate::ssd::Ssd;
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::Stream;
+use crate::ssd::gc::merging::Merging;
+use crate::ssd::gc::victim::Job;
+use crate::ssd::hybrid::spec::Mapping;
+use crate::ssd::write_cache::allocation::Turn;
+use crate::ssd::write_cache::epochs::Epochs;
 
 impl Ssd {
     /// Cuts the power at `now`, up to which the drive has been advanced, and

@@ -1,23 +1,36 @@
 //! What must hold inside a drive, whatever the host does.
 
 mod ageing;
+mod arbitration;
+mod cache_program;
+mod cache_read;
+mod copyback;
+mod discard;
+mod gather;
+mod link;
 mod map_traffic;
 mod movement;
+mod paq;
+mod partial;
+mod programs_at_once;
 mod promises;
+mod read;
 mod room;
 mod rows;
+mod slc;
 #[path = "../../tests/harness/small.rs"]
 mod small_drives;
+mod waits;
 
 use blklab_blk::{Nanos, Op, Sector};
 
-use super::Ssd;
-use super::rng::Rng;
 use crate::spec::{DriveSpec, Model};
+use crate::ssd::Ssd;
+use crate::ssd::rng::Rng;
 use crate::{Command, Completion, Device};
 
 /// A small drive whose host sees `share` of its flash.
-pub(super) fn small(changes: &[(&str, &str)]) -> super::SsdSpec {
+pub(super) fn small(changes: &[(&str, &str)]) -> crate::ssd::SsdSpec {
     let mut text = r#"
 description = "small"
 interface = "nvme"
@@ -75,7 +88,7 @@ depth = 8
     spec_of(&text)
 }
 
-fn spec_of(text: &str) -> super::SsdSpec {
+fn spec_of(text: &str) -> crate::ssd::SsdSpec {
     match DriveSpec::parse("small.toml", text)
         .unwrap_or_else(|e| panic!("{e}"))
         .model

@@ -1,8 +1,8 @@
 //! What must be true of a drive at rest.
 
-use super::{Ftl, Located};
-use crate::ssd::blocks::Use;
-use crate::ssd::copies::Holds;
+use crate::ssd::ftl::blocks::Use;
+use crate::ssd::ftl::copies::Holds;
+use crate::ssd::ftl::{Ftl, Located};
 
 impl Ftl {
     /// Checks what must be true of a drive at rest: every slot of the

@@ -1,7 +1,7 @@
 //! A block from its first page to its erase.
 
-use super::{Ftl, Stream};
-use crate::ssd::blocks::Use;
+use crate::ssd::ftl::blocks::Use;
+use crate::ssd::ftl::{Ftl, Stream};
 
 impl Ftl {
     /// Whether a block is written with one bit a cell.

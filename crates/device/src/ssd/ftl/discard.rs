@@ -1,6 +1,6 @@
 //! Slots that hold nothing any more.
 
-use super::Ftl;
+use crate::ssd::ftl::Ftl;
 
 impl Ftl {
     /// Discards slots from `start` up to `end`.

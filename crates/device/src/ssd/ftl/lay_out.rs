@@ -1,9 +1,9 @@
 //! Blocks as the state at the start has them.
 
-use super::{CLOSED, Frontier, Ftl, Plane, STREAMS, Stream, Victim};
-use crate::ssd::blocks::Use;
-use crate::ssd::free::FreeBlocks;
-use crate::ssd::op::NONE;
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::Use;
+use crate::ssd::ftl::free_blocks::FreeBlocks;
+use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Plane, STREAMS, Stream, Victim};
 
 impl Ftl {
     /// Puts a plane's blocks into the state at the start.

@@ -1,8 +1,8 @@
 //! Where a slot's data is, and whose data is in a place.
 
-use super::Ftl;
-use crate::ssd::blocks::NO_OWNER;
-use crate::ssd::map::Place;
+use crate::ssd::ftl::Ftl;
+use crate::ssd::ftl::blocks::NO_OWNER;
+use crate::ssd::ftl::page_map::Place;
 
 /// Where a logical slot's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

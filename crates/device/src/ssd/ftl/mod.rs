@@ -5,39 +5,54 @@
 //! garbage collection moves, so that the two do not mix. A page is a *record*
 //! from its first slot until it is programmed; until then its data is in DRAM.
 //! A drive with an SLC cache has a third block, which the host's data goes to
-//! first (see [`super::slc`]).
+//! first (see [`crate::ssd::ftl::slc`]).
 
-use super::aging;
-use super::blocks::{Blocks, NO_BLOCK, Use};
-use super::divide::Divisor;
-use super::free::FreeBlocks;
-use super::geometry::Placement;
-use super::hybrid::Hybrid;
-use super::hybrid::spec::Mapping;
-use super::map::Map;
-use super::map_blocks;
-use super::op::NONE;
-use super::rng::Rng;
-use super::slc::Slc;
-use super::spec::{GcSpec, InitialState, SsdSpec, WearSpec};
-use super::start::Start;
+use crate::ssd::divide::Divisor;
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::{Blocks, NO_BLOCK, Use};
+use crate::ssd::ftl::cached_map::blocks as map_blocks;
+use crate::ssd::ftl::free_blocks::FreeBlocks;
+use crate::ssd::ftl::hybrid::Hybrid;
+use crate::ssd::ftl::page_map::Map;
+use crate::ssd::ftl::slc::Slc;
+use crate::ssd::ftl::start::Start;
+use crate::ssd::geometry::Placement;
+use crate::ssd::hybrid::spec::Mapping;
+use crate::ssd::preconditioning::ageing;
+use crate::ssd::rng::Rng;
+use crate::ssd::spec::{GcSpec, InitialState, SsdSpec, WearSpec};
 
+pub(crate) mod blocks;
+pub(crate) mod cached_map;
+pub(crate) mod copies;
 mod cycle;
+mod destination;
 mod discard;
+mod free_blocks;
+pub(crate) mod hybrid;
 mod lay_out;
 mod locate;
-mod record;
+mod page_map;
+pub(crate) mod partial;
 mod room;
+pub(crate) mod rows;
+pub(crate) mod scattered;
+mod slc;
+mod slc_start;
+mod slot_tables;
+pub(crate) mod start;
 mod stream;
+pub(crate) mod superpage;
+mod write_frontier;
 
 #[cfg(test)]
 mod check;
 
 pub(crate) use locate::Located;
-pub(crate) use record::PageRecord;
-pub(super) use record::{CLOSED, Frontier};
 use stream::STREAMS;
 pub(crate) use stream::Stream;
+pub(crate) use write_frontier::PageRecord;
+pub(super) use write_frontier::{CLOSED, Frontier};
 
 /// A page of the flash, or a block where the page does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +170,7 @@ impl Ftl {
         if let InitialState::Aged(aged) = &spec.state
             && aged.simulate
         {
-            aging::overwrite(&mut ftl, spec, aged, rng);
+            ageing::overwrite(&mut ftl, spec, aged, rng);
         }
         if !spec.write_cache.power_loss_protection {
             ftl.blocks.keep_older();

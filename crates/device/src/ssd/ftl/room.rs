@@ -1,8 +1,8 @@
 //! Whether a plane takes what the host writes, or has to be collected first.
 
-use super::{Ftl, Stream};
-use crate::ssd::blocks::NO_BLOCK;
-use crate::ssd::slc::Slc;
+use crate::ssd::ftl::blocks::NO_BLOCK;
+use crate::ssd::ftl::slc::Slc;
+use crate::ssd::ftl::{Ftl, Stream};
 
 impl Ftl {
     /// The stream that has room for a slot of the host's in a plane; `None` where

@@ -10,7 +10,7 @@ pub(crate) enum Stream {
     /// Data that static wear levelling moves.
     Wear,
     /// The host's data in a sequential log of this number (see
-    /// [`crate::ssd::hybrid`]).
+    /// [`crate::ssd::ftl::hybrid`]).
     Sequential(u8),
 }
 

@@ -16,11 +16,11 @@ mod sizes;
 mod slc;
 mod state;
 
-use super::balance::working_point;
+use super::ftl::cached_map::blocks as map_blocks;
+use super::gc::throttle::working_point;
 use super::geometry::Geometry;
 use super::hybrid::spec::{self as hybrid, Mapping};
-use super::map_blocks;
-use super::steady::Room;
+use super::preconditioning::steady::Room;
 use crate::Identity;
 use crate::effect::refuse_idle_keys;
 use crate::spec::read_identity;

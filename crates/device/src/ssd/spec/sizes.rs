@@ -1,7 +1,7 @@
 //! What several tables decide together: whether the parts fit each other.
 
+use super::super::ftl::cached_map::blocks as map_blocks;
 use super::super::hybrid::spec::Mapping;
-use super::super::map_blocks;
 use super::{Interleave, SsdSpec};
 use blklab_description::{ReadError, Table};
 

@@ -3,11 +3,11 @@
 
 use blklab_stats::DeviceStats;
 
-use super::{overwrite_drawn, small};
 use crate::Device;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::{Located, Victim};
 use crate::ssd::spec::InitialState;
+use crate::ssd::tests::{overwrite_drawn, small};
 use blklab_blk::Nanos;
 
 /// How writes are distributed, and how many seeds tell noise from bias: the

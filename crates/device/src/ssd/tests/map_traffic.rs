@@ -2,8 +2,8 @@
 
 use blklab_blk::{Nanos, Op};
 
-use super::{command, overwrite, small};
 use crate::ssd::Ssd;
+use crate::ssd::tests::{command, overwrite, small};
 use crate::{Completion, Device};
 
 /// A drive with room for 256 of its 24,576 entries; 64 make a page of the map.

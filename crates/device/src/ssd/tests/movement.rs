@@ -3,10 +3,10 @@
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::DeviceStats;
 
-use super::small;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Located;
 use crate::ssd::rng::Rng;
+use crate::ssd::tests::small;
 use crate::{Command, Completion, Device};
 
 /// Overwrites slots drawn by `draw`, a slot a command, eight at a time.

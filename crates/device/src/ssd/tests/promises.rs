@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use blklab_blk::{Nanos, Op, Sector};
 use proptest::prelude::*;
 
-use super::small_drives::{Small, small};
-use super::spec_of;
 use crate::ssd::Ssd;
-use crate::ssd::witness::{Value, initial_value};
+use crate::ssd::shadow::{Value, initial_value};
+use crate::ssd::tests::small_drives::{Small, small};
+use crate::ssd::tests::spec_of;
 use crate::{Command, CommandStatus, Completion, Device};
 
 /// A write of one sector, with the steps of the test at which things happened.

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Nanos, Op};
 
-use super::{FEWER_BLOCKS, PAGES_16K, command, overwrite, small};
+use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, command, overwrite, small};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, CommandStatus, Completion, Device};
 
@@ -160,7 +160,9 @@ fn waits_for_collection_to_catch_up_are_counted() {
     let paced = ("depth = 8", "depth = 8\npace_kb = 256");
     let mut drive = Ssd::new(small(&[paced]), 1);
     overwrite(&mut drive, 40_000, 9);
-    let counts = drive.stats(super::after_rest(&drive)).collection;
+    let counts = drive
+        .stats(crate::ssd::tests::after_rest(&drive))
+        .collection;
     assert!(counts.writes_stalled > 100, "{counts:?}");
     assert!(counts.longest_stall_ns > 1_000_000, "{counts:?}");
     assert!(
@@ -179,11 +181,11 @@ fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
         let mut drive = Ssd::new(small(&changes), 1);
         let slots = drive.spec.logical_slots() as u32;
         let mut next = 0;
-        super::overwrite_drawn(&mut drive, 3 * slots, 1, |_| {
+        crate::ssd::tests::overwrite_drawn(&mut drive, 3 * slots, 1, |_| {
             next += 1;
             next % slots
         });
-        drive.host_ns - super::LONG_NS
+        drive.host_ns - crate::ssd::tests::LONG_NS
     };
     let free = time_ns("depth = 8");
     let paced = time_ns("depth = 8\npace_kb = 64");
@@ -205,14 +207,16 @@ fn collections_take_time_from_when_they_run_and_count() {
     let mut drive = Ssd::new(small(&[aged]), 1);
     // These begin a quarter of an hour later.
     overwrite(&mut drive, 2_000, 3);
-    let counts = drive.stats(super::after_rest(&drive)).collection;
+    let counts = drive
+        .stats(crate::ssd::tests::after_rest(&drive))
+        .collection;
     assert!(
         counts.blocks > 0 && counts.longest_ns < 1_000_000_000,
         "{counts:?}"
     );
     let mut drive = Ssd::new(small(&[aged]), 1);
     overwrite(&mut drive, 10_000, 3);
-    let now = super::after_rest(&drive);
+    let now = crate::ssd::tests::after_rest(&drive);
     drive.jobs[0].since_ns = 0;
     drive.reset_stats(now);
     assert_eq!(drive.jobs[0].since_ns, now.0);

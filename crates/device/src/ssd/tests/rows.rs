@@ -2,11 +2,11 @@
 
 use blklab_stats::DeviceStats;
 
-use super::{overwrite_drawn, small};
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Stream;
+use crate::ssd::ftl::rows::first_place;
 use crate::ssd::rng::Rng;
-use crate::ssd::rows::first_place;
+use crate::ssd::tests::{overwrite_drawn, small};
 use crate::{Command, Device};
 use blklab_blk::{Nanos, Op, Sector};
 

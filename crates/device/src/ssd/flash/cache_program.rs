@@ -1,0 +1,88 @@
+//! ONFI's page cache program: a die takes the data of its next program while its
+//! array is at the last one.
+
+use blklab_stats::Work;
+
+use crate::ssd::events::Lane;
+use crate::ssd::flash::Backend;
+use crate::ssd::flash::scheduling::Queue;
+use crate::ssd::flash::transaction::{NONE, OpKind};
+use crate::ssd::flash::unit::{Loaded, Unit};
+use crate::ssd::spec::Scheduling;
+
+impl Backend {
+    /// Whether the data of a unit's next program may go over the bus while its
+    /// array is at the last one: ONFI's page cache program. (While that one's own
+    /// data is on the bus, the bus is not free.)
+    #[inline]
+    pub(crate) fn can_load(&self, unit: &Unit) -> bool {
+        self.flash.cache_program
+            && unit.kind == OpKind::Program
+            && unit.suspended.is_none()
+            && unit.loaded.group.is_empty()
+            && (self.programs.oldest(&self.ops, unit))
+                .is_some_and(|program| self.ops[program].copies == NONE)
+            && self.choose(unit, false) == Some(Queue::Programs)
+    }
+
+    /// Carries the data of a unit's next program to its cache register.
+    #[inline(never)]
+    pub(crate) fn load_next(&mut self, now_ns: u64, unit_index: u32) -> bool {
+        let group = self.pick(now_ns, unit_index, false);
+        if group.is_empty() {
+            return false;
+        }
+        let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
+        let unit = &mut self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        channel.occupy(now_ns, bus_ns);
+        channel.reader = NONE;
+        unit.loaded = Loaded {
+            group,
+            at_ns: channel.free_ns,
+            array_ns,
+        };
+        unit.commands += 1;
+        self.counts.cache_programs += 1;
+        let channel_index = unit.channel;
+        self.record_channel(now_ns, channel_index, Work::DataIn, group);
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+        true
+    }
+
+    /// The array goes on with what is in the cache register, or will be.
+    #[inline(never)]
+    pub(crate) fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let loaded = std::mem::replace(&mut unit.loaded, Loaded::NOTHING);
+        unit.group = loaded.group;
+        unit.began_ns = now_ns.max(loaded.at_ns);
+        unit.done_ns = unit.began_ns + loaded.array_ns;
+        unit.busy_ns += loaded.array_ns;
+        unit.collecting.end(now_ns);
+        if self.ops[unit.group.head()].collects {
+            unit.collecting.begin(now_ns);
+        }
+        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        let unit = &self.units[unit_index as usize];
+        if self.will_suspend(now_ns, unit) {
+            // Reads could not stop the last one, with data in the register.
+            let (channel_index, bit) = (unit.channel, unit.bit);
+            self.channels[channel_index as usize].set_ready(now_ns, bit);
+        }
+        self.offer_next_program(now_ns, unit_index);
+    }
+
+    /// A unit whose array begins to program may take the next data as soon as
+    /// the bus is free.
+    #[inline(never)]
+    pub(crate) fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &self.units[unit_index as usize];
+        if unit.kind == OpKind::Program && unit.program_planes != 0 {
+            let (channel_index, bit) = (unit.channel, unit.bit);
+            self.channels[channel_index as usize].set_ready(now_ns, bit);
+        }
+    }
+}

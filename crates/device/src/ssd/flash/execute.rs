@@ -1,0 +1,158 @@
+//! A command on its way: over the bus, then in the array.
+
+use blklab_stats::Work;
+
+use crate::ssd::events::Lane;
+use crate::ssd::flash::Backend;
+use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Source};
+use crate::ssd::flash::unit::Phase;
+use crate::ssd::spec::Scheduling;
+
+/// In place of a block, in a page register: collection will copy the page.
+const TO_BE_COPIED: u32 = u32::MAX;
+
+impl Backend {
+    /// Puts the unit's group on the bus and sets the array's end.
+    pub(crate) fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
+        let group = self.units[unit_index as usize].group;
+        let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
+        let reader = self.reader_of(group);
+        let Op { kind, collects, .. } = self.ops[group.head()];
+        let unit = &mut self.units[unit_index as usize];
+        unit.reader = reader;
+        let channel = &mut self.channels[unit.channel as usize];
+        if collects {
+            unit.collecting.begin(now_ns);
+        }
+        channel.occupy(now_ns, bus_ns);
+        channel.reader = reader;
+        channel.enter(now_ns);
+        self.counts.cache_reads += !unit.outgoing.is_empty() as u64;
+        unit.phase = Phase::Busy;
+        unit.kind = kind;
+        match kind {
+            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
+            // Parts of a page that is not complete cost no turn.
+            _ if array_ns > 0 => unit.reads_in_a_row = 0,
+            _ => {}
+        }
+        // While the array is being stopped, its die alone is busy.
+        unit.began_ns = channel.free_ns + delay_ns;
+        unit.done_ns = unit.began_ns + array_ns;
+        // The array is not free while it is being stopped.
+        unit.busy_ns += delay_ns + array_ns;
+        unit.commands += 1;
+        if kind != OpKind::Read {
+            unit.writing.begin(now_ns);
+        }
+        let channel_index = unit.channel;
+        let lane = match kind {
+            OpKind::Read => Lane::READ,
+            _ => Lane::CHANGE,
+        };
+        self.lanes.push(lane, unit.done_ns, unit_index);
+        if self.flash.cache_program {
+            self.offer_next_program(now_ns, unit_index);
+        }
+        let work = match kind {
+            OpKind::Program => Work::DataIn,
+            _ => Work::Command,
+        };
+        self.record_channel(now_ns, channel_index, work, group);
+        if self.scheduling == Scheduling::Fcfs {
+            self.wake_next_in_order(now_ns);
+        }
+    }
+
+    /// How long a command takes the bus, and then the array. Counts what it
+    /// does.
+    #[inline(always)]
+    pub(crate) fn transfer(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
+        let command_ns = self.timing.command_ns(self.ops[group.head()].kind);
+        let (data_ns, array_ns) = self.count_op(now_ns, unit_index, group.head());
+        match group.is_single() {
+            true => (command_ns + data_ns, array_ns),
+            false => {
+                let (further_ns, longest_ns) = self.transfer_others(now_ns, unit_index, group);
+                let bus_ns = command_ns + data_ns + further_ns;
+                (bus_ns, array_ns.max(longest_ns))
+            }
+        }
+    }
+
+    /// What the others of a multi-plane command add to its time on the bus, and
+    /// the longest of their times in the array.
+    fn transfer_others(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
+        self.counts.multi_plane += 1;
+        let (mut bus_ns, mut array_ns) = (0, 0);
+        let mut index = self.ops[group.head()].next;
+        while index != NONE {
+            let (data_ns, op_ns) = self.count_op(now_ns, unit_index, index);
+            bus_ns += self.timing.plane_command_ns + data_ns;
+            array_ns = op_ns.max(array_ns);
+            index = self.ops[index].next;
+        }
+        (bus_ns, array_ns)
+    }
+
+    /// How long one operation's data takes the bus, and itself the array.
+    #[inline(always)]
+    fn count_op(&mut self, now_ns: u64, unit_index: u32, index: u32) -> (u64, u64) {
+        let op = &self.ops[index];
+        let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
+        if let Some(page) = self.timing.physical_page(op) {
+            (data_ns, array_ns) = self.use_register(index, page, array_ns);
+        }
+        let unit = &self.units[unit_index as usize];
+        let channel = &mut self.channels[unit.channel as usize];
+        let (op, waiting) = self.ops.with_waiting(index);
+        if op.is_awaited() {
+            waiting.waits = unit.start_waits(now_ns, channel, op, waiting.ready_ns);
+        }
+        self.plane_busy_ns[op.plane as usize] += array_ns;
+        match op.kind {
+            OpKind::Read => {
+                channel.stats.reads += 1;
+                if op.source == Source::Host {
+                    let lost_ns = unit.writing.held_ns - op.write_clock_ns;
+                    self.counts.behind_writes += (lost_ns > 0) as u64;
+                    self.counts.behind_writes_ns += lost_ns;
+                    self.counts
+                        .waited_for_collection(unit.collecting.held_ns - op.collection_clock_ns);
+                }
+            }
+            OpKind::Program => {
+                match op.copies {
+                    NONE => data_ns += self.timing.data_ns(op.bytes),
+                    _ => self.counts.copybacks += 1,
+                }
+                channel.stats.writes += 1;
+            }
+            OpKind::Erase => self.counts.erases += 1,
+        }
+        (data_ns, array_ns)
+    }
+
+    /// What an operation makes of its plane's page register; returns what that
+    /// needs of the bus, and the time in the array with it.
+    #[inline(never)]
+    fn use_register(&mut self, index: u32, page: u32, array_ns: u64) -> (u64, u64) {
+        let op = &self.ops[index];
+        let holds = match op.kind {
+            OpKind::Read if op.source == Source::Copyback => Some((TO_BE_COPIED, op.page)),
+            OpKind::Read if !op.slc => Some((op.block, page)),
+            _ => None,
+        };
+        let held = std::mem::replace(&mut self.sensed[op.plane as usize], holds);
+        // Another part of a page is asked for while it is there.
+        let is_there = holds.is_some() && holds == held && self.timing.has_parts();
+        if op.kind == OpKind::Read && is_there {
+            return (0, 0);
+        }
+        if op.copies != NONE && held != Some((TO_BE_COPIED, op.copies)) {
+            let (bus_ns, sense_ns) = self.timing.sense_again_ns(op.copies);
+            return (bus_ns, sense_ns + array_ns);
+        }
+        (0, array_ns)
+    }
+}

@@ -1,0 +1,488 @@
+//! The flash behind its channels: who gets which die and which bus when.
+//!
+//! A *unit* is the smallest part that executes a command of its own (a
+//! package, a die or a plane, as the drive says). A read takes its channel for
+//! the command, its unit for the array time, and the channel again for the
+//! data; a program takes the channel for command and data, then the unit. A
+//! bus that becomes free first carries data out that is ready, then commands to
+//! idle units in turn, as MQSim does (Tavakkol et al., FAST 2018, section 4).
+
+mod cache_program;
+mod cache_read;
+mod channel;
+mod clocks;
+pub(crate) mod codewords;
+mod counts;
+mod execute;
+mod gather;
+mod multi_plane;
+mod paq;
+mod power;
+mod program_queues;
+mod record;
+mod recorder;
+mod scheduling;
+mod suspend;
+mod timing;
+pub(crate) mod transaction;
+mod unit;
+mod urgent;
+mod waits;
+
+use std::collections::VecDeque;
+
+use blklab_stats::Work;
+
+use crate::ssd::events::{Lane, Lanes};
+use crate::ssd::flash::recorder::{Part, Recorder};
+use crate::ssd::flash::timing::Timing;
+use crate::ssd::flash::transaction::{NONE, Op, OpKind, Ops, Rank, Source};
+use crate::ssd::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
+use channel::Channel;
+use counts::Counts;
+use multi_plane::{Partners, QueuedReads};
+use program_queues::Programs;
+use scheduling::Queue;
+use unit::{Phase, Seat, Unit};
+
+/// The flash and its channels.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    pub(crate) ops: Ops,
+    pub(crate) lanes: Lanes,
+    units: Vec<Unit>,
+    channels: Vec<Channel>,
+    /// By plane.
+    seats: Vec<Seat>,
+    plane_busy_ns: Vec<u64>,
+    /// Block and physical page in each plane's page register, where pages are
+    /// parts of physical ones.
+    sensed: Vec<Option<(u32, u32)>>,
+    queued_reads: QueuedReads,
+    programs: Programs,
+    partners: Partners,
+    flash: FlashSpec,
+    timing: Timing,
+    scheduling: Scheduling,
+    /// Idle dies get the commands of their reads before data that is ready goes.
+    commands_first: bool,
+    reads_in_a_row: u32,
+    /// Under strict first-come order: what has not started yet, oldest first.
+    in_order: VecDeque<u64>,
+    /// How many callers queue operations that are to start together.
+    gathering: u32,
+    /// The units of these operations.
+    gathered: Vec<u32>,
+    pub(crate) counts: Counts,
+    /// Writes down what happens, where somebody asked for it.
+    pub(crate) recorder: Option<Box<Recorder>>,
+    /// Operations that ended, for whoever started them.
+    pub(crate) finished: Vec<u32>,
+}
+
+impl Backend {
+    pub(crate) fn new(spec: &SsdSpec) -> Backend {
+        let geometry = &spec.geometry;
+        let planes_per_unit = match spec.flash.interleave {
+            Interleave::Package => geometry.dies_per_package * geometry.planes_per_die,
+            Interleave::Die => geometry.planes_per_die,
+            Interleave::Plane => 1,
+        };
+        let units_per_channel = geometry.planes_per_channel() / planes_per_unit;
+        let units = (0..geometry.channels * units_per_channel)
+            .map(|unit| {
+                let bit = 1 << (unit % units_per_channel);
+                Unit::new(unit / units_per_channel, bit, unit * planes_per_unit)
+            })
+            .collect();
+        let partners = Partners::new(spec, planes_per_unit);
+        let channels = (0..geometry.channels)
+            .map(|channel| Channel::new(channel * units_per_channel, units_per_channel))
+            .collect();
+        Backend {
+            ops: Ops::new(),
+            lanes: Lanes::new(),
+            units,
+            channels,
+            seats: (0..geometry.planes())
+                .map(|plane| Seat::new(plane, planes_per_unit, geometry.planes_per_die))
+                .collect(),
+            plane_busy_ns: vec![0; geometry.planes() as usize],
+            sensed: vec![None; geometry.planes() as usize],
+            queued_reads: QueuedReads::new(geometry.planes()),
+            programs: Programs::new(geometry.planes(), &partners),
+            partners,
+            flash: spec.flash.clone(),
+            timing: Timing::new(spec),
+            scheduling: spec.controller.scheduling,
+            commands_first: spec.channel.commands_first
+                || spec.controller.scheduling == Scheduling::Paq,
+            reads_in_a_row: spec.controller.reads_in_a_row,
+            in_order: VecDeque::new(),
+            gathering: 0,
+            gathered: Vec::with_capacity(64),
+            counts: Counts::default(),
+            recorder: None,
+            finished: Vec::with_capacity(64),
+        }
+    }
+
+    /// How much there is to do before a plane's die could begin something:
+    /// operations of the die before those of its channel.
+    #[inline]
+    pub(crate) fn load(&self, plane: u32) -> u64 {
+        let unit = &self.units[self.seats[plane as usize].unit as usize];
+        let channel = &self.channels[unit.channel as usize];
+        let at_work = unit.phase != Phase::Idle || unit.suspended.is_some();
+        (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
+    }
+
+    /// Queues an operation. Inlined as far as this, so that it is made where it
+    /// will lie.
+    #[inline(always)]
+    pub(crate) fn enqueue(&mut self, now_ns: u64, op: Op) -> u32 {
+        let index = self.ops.insert(op);
+        self.enqueue_kept(now_ns, index);
+        index
+    }
+
+    fn enqueue_kept(&mut self, now_ns: u64, index: u32) {
+        self.ops.is_ready(index, now_ns);
+        let op = &mut self.ops[index];
+        let seat = self.seats[op.plane as usize];
+        (op.place, op.die) = (seat.place, seat.die);
+        let unit_index = seat.unit;
+        let unit = &mut self.units[unit_index as usize];
+        op.write_clock_ns = unit.writing.read(now_ns);
+        op.collection_clock_ns = unit.collecting.read(now_ns);
+        let ready = op.ready;
+        if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
+            op.rank = Rank::Normal;
+        }
+        let (plane, kind, rank, source) = (op.plane, op.kind, op.rank, op.source);
+        let channel = &self.channels[unit.channel as usize];
+        if unit.is_free()
+            && kind == OpKind::Read
+            && channel.is_free(now_ns)
+            && self.scheduling != Scheduling::Fcfs
+            && self.gathering == 0
+        {
+            // Nobody is in the way: the most common case needs no queue.
+            unit.group.push(&mut self.ops, index);
+            self.execute(now_ns, unit_index, 0);
+            return;
+        }
+        unit.count_queued(now_ns, 1);
+        if kind == OpKind::Read {
+            self.queued_reads.put(plane);
+        }
+        let list = match (rank, kind) {
+            (Rank::Last, _) => Some(&mut unit.background),
+            (Rank::First, _) => Some(&mut unit.urgent),
+            (_, OpKind::Read) => Some(&mut unit.reads),
+            (_, OpKind::Program) => None,
+            (_, OpKind::Erase) => Some(&mut unit.erases),
+        };
+        match (list, source) {
+            (None, _) => self.programs.push(&mut self.ops, unit, index),
+            // Whole commands wait for a page of the map.
+            (Some(list), Source::MapFetch | Source::MapMerge)
+                if self.scheduling != Scheduling::Fcfs =>
+            {
+                // It counts as no younger than what it goes before, else an
+                // erase could pass that and take its page.
+                if !list.is_empty() {
+                    self.ops[index].arrival = self.ops[list.head()].arrival;
+                }
+                list.push_front(&mut self.ops, index)
+            }
+            (Some(list), _) => list.push(&mut self.ops, index),
+        }
+        if self.scheduling == Scheduling::Fcfs && rank != Rank::Last {
+            self.in_order.push_back(self.ops[index].arrival);
+        }
+        if ready {
+            self.wake(now_ns, unit_index);
+        }
+    }
+
+    /// Whether a program is the last of its word line.
+    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+        self.timing.completes_word_line(op)
+    }
+
+    /// A program whose data is complete may start.
+    pub(crate) fn make_ready(&mut self, now_ns: u64, index: u32) {
+        let op = &mut self.ops[index];
+        let unit_index = self.seats[op.plane as usize].unit;
+        let unit = &self.units[unit_index as usize];
+        op.ready = true;
+        op.collection_clock_ns = unit.collecting.read(now_ns);
+        self.ops.is_ready(index, now_ns);
+        self.wake(now_ns, unit_index);
+    }
+
+    /// Whether the array has done its part of a read.
+    pub(crate) fn is_sensed(&self, index: u32) -> bool {
+        let op = &self.ops[index];
+        let unit = &self.units[self.seats[op.plane as usize].unit as usize];
+        let is_among = |list| self.ops.of(list).any(|other| std::ptr::eq(other, op));
+        is_among(unit.outgoing) || unit.phase == Phase::Output && is_among(unit.group)
+    }
+
+    /// The time of a read of the slowest page.
+    pub(crate) fn slowest_read_ns(&self) -> u64 {
+        self.flash.read_ns.iter().copied().max().unwrap_or(0)
+    }
+
+    /// A unit may have something to start: now, or when its bus is free.
+    #[inline]
+    fn wake(&mut self, now_ns: u64, unit_index: u32) {
+        if self.gathering > 0 {
+            return self.gathered.push(unit_index);
+        }
+        let unit = &self.units[unit_index as usize];
+        // A unit whose data is on the bus can be stopped once that is there, which
+        // is when the bus is free.
+        let has_reason = match unit.phase {
+            Phase::Busy => self.will_suspend(now_ns, unit) || self.can_load(unit),
+            _ => self.may_start(now_ns, unit),
+        };
+        if !has_reason {
+            return;
+        }
+        let (channel_index, bit) = (unit.channel, unit.bit);
+        let channel = &mut self.channels[channel_index as usize];
+        channel.set_ready(now_ns, bit);
+        if channel.is_free(now_ns) {
+            self.arbitrate(now_ns, channel_index);
+        } else {
+            self.schedule_bus(channel_index);
+        }
+    }
+
+    #[inline]
+    fn may_start(&self, now_ns: u64, unit: &Unit) -> bool {
+        match unit.phase {
+            Phase::Idle => unit.queued > 0,
+            Phase::Busy => self.can_suspend(now_ns, unit) || self.can_load(unit),
+            Phase::Output => false,
+        }
+    }
+
+    #[inline]
+    fn schedule_bus(&mut self, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        if !channel.scheduled {
+            channel.scheduled = true;
+            self.lanes.push(Lane::BUS, channel.free_ns, channel_index);
+        }
+    }
+
+    /// A read's data has left the bus: the read is over.
+    #[inline(always)]
+    pub(crate) fn data_out(&mut self, now_ns: u64, index: u32) {
+        let unit_index = self.seats[self.ops[index].plane as usize].unit;
+        let unit = &mut self.units[unit_index as usize];
+        let channel_index = unit.channel;
+        if !unit.outgoing.is_empty() {
+            self.leave_cache_register(now_ns, unit_index);
+            return self.bus_free(now_ns, channel_index);
+        }
+        // The group's reads leave in order: the head is the one that left.
+        unit.group.pop(&self.ops);
+        if unit.group.is_empty() {
+            self.release(now_ns, unit_index);
+        }
+        self.bus_free(now_ns, channel_index);
+    }
+
+    /// A bus is free that somebody waits for.
+    #[inline]
+    pub(crate) fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        channel.scheduled = false;
+        if channel.waiting() > 0 {
+            self.arbitrate(now_ns, channel_index);
+        }
+    }
+
+    /// The unit has nothing in hand any more; it goes on with what was stopped
+    /// or says that it could start something.
+    #[inline(always)]
+    fn release(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        let channel_index = unit.channel;
+        unit.phase = Phase::Idle;
+        unit.freed_ns = now_ns;
+        unit.writing.end(now_ns);
+        unit.collecting.end(now_ns);
+        let may_read_on = unit.reads_in_a_row < self.reads_in_a_row && unit.urgent.is_empty();
+        if unit.suspended.is_some() && (unit.reads.is_empty() || !may_read_on) {
+            self.resume(now_ns, unit_index);
+            return;
+        }
+        let channel = &mut self.channels[channel_index as usize];
+        channel.leave(now_ns);
+        if unit.queued > 0 {
+            channel.set_ready(now_ns, unit.bit);
+        }
+    }
+
+    /// A unit's array is done, unless it was stopped meanwhile.
+    pub(crate) fn array_done(&mut self, now_ns: u64, unit_index: u32) {
+        let unit = &mut self.units[unit_index as usize];
+        if unit.phase != Phase::Busy || unit.done_ns != now_ns {
+            return;
+        }
+        let channel_index = unit.channel;
+        if self.recorder.is_some() {
+            self.record_array(now_ns, unit_index);
+        }
+        let unit = &mut self.units[unit_index as usize];
+        if unit.kind == OpKind::Read && self.flash.cache_read && unit.suspended.is_none() {
+            unit.phase = Phase::Output;
+            if unit.outgoing.is_empty() {
+                self.fill_cache_register(now_ns, unit_index);
+            }
+        } else if unit.kind == OpKind::Read {
+            unit.phase = Phase::Output;
+            let channel = &mut self.channels[channel_index as usize];
+            let mut index = unit.group.head();
+            if channel.is_free(now_ns) && !self.commands_first {
+                let first = index;
+                index = self.ops[index].next;
+                self.carry(now_ns, channel_index, first);
+            }
+            let channel = &mut self.channels[channel_index as usize];
+            while index != NONE {
+                channel.put_output(now_ns, index);
+                self.ops.is_ready(index, now_ns);
+                index = self.ops[index].next;
+            }
+        } else {
+            if unit.done_ns > unit.began_ns {
+                // Its turn is over, which a stop for reads has not ended.
+                unit.reads_in_a_row = 0;
+            }
+            while let Some(index) = unit.group.pop(&self.ops) {
+                self.finished.push(index);
+            }
+            if unit.loaded.group.is_empty() {
+                self.release(now_ns, unit_index);
+            } else {
+                self.program_loaded(now_ns, unit_index);
+            }
+        }
+        let channel = &self.channels[channel_index as usize];
+        if channel.is_free(now_ns) {
+            self.arbitrate(now_ns, channel_index);
+        } else if channel.waiting() > 0 {
+            self.schedule_bus(channel_index);
+        }
+    }
+
+    /// Puts a read's data on the free bus.
+    #[inline(always)]
+    fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
+        let channel = &mut self.channels[channel_index as usize];
+        let op = &self.ops[index];
+        channel.occupy(now_ns, self.timing.data_ns(op.bytes));
+        channel.reader = op.reader();
+        channel.scheduled = true;
+        let span_ns = (now_ns, channel.free_ns);
+        self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
+        if let Some(recorder) = &mut self.recorder {
+            let carried = std::iter::once(&self.ops[index]);
+            recorder.worked(
+                Part::Channel(channel_index),
+                Work::DataOut,
+                span_ns,
+                carried,
+            );
+        }
+    }
+
+    /// Gives the free bus to data that is ready, else to an idle unit; or the
+    /// other way round as far as that one has reads.
+    fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
+        if self.commands_first
+            && self.channels[channel_index as usize].has_output()
+            && self.clump(now_ns, channel_index)
+        {
+            return self.schedule_bus(channel_index);
+        }
+        if self.flash.cache_read && self.read_on(now_ns, channel_index) {
+            return self.schedule_bus(channel_index);
+        }
+        let channel = &mut self.channels[channel_index as usize];
+        if let Some(index) = channel.take_output(now_ns) {
+            channel.note_output_wait(now_ns, &mut self.ops, index);
+            return self.carry(now_ns, channel_index, index);
+        }
+        while self.channels[channel_index as usize].ready() != 0 {
+            let unit_index = self.channels[channel_index as usize].next_ready();
+            if !self.start(now_ns, unit_index) {
+                continue;
+            }
+            let channel = &mut self.channels[channel_index as usize];
+            channel.had_turn(unit_index);
+            if channel.ready() != 0 {
+                self.schedule_bus(channel_index);
+            }
+            return;
+        }
+    }
+
+    /// Units of a channel that could start something.
+    pub(crate) fn ready_units(&self, channel_index: u32) -> u64 {
+        self.channels[channel_index as usize].ready()
+    }
+
+    /// Starts a read on a unit, by its place on the channel, if it is idle and
+    /// has one.
+    pub(crate) fn start_read(&mut self, now_ns: u64, channel_index: u32, place: u32) -> bool {
+        let unit_index = self.channels[channel_index as usize].first_unit + place;
+        let unit = &self.units[unit_index as usize];
+        if unit.phase != Phase::Idle || unit.reads.is_empty() {
+            return false;
+        }
+        let queue = self.choose(unit, unit.suspended.is_some());
+        queue == Some(Queue::Reads) && self.start(now_ns, unit_index)
+    }
+
+    /// Starts the unit's next command if it has one that may start.
+    #[inline(always)]
+    fn start(&mut self, now_ns: u64, unit_index: u32) -> bool {
+        let unit = &self.units[unit_index as usize];
+        let channel_index = unit.channel;
+        self.channels[channel_index as usize].clear_ready(now_ns, unit.bit);
+        if !self.may_start(now_ns, unit) {
+            return false;
+        }
+        let suspending = unit.phase == Phase::Busy;
+        if suspending && !self.can_suspend(now_ns, unit) {
+            return self.load_next(now_ns, unit_index);
+        }
+        let only_reads = suspending || unit.suspended.is_some();
+        // Anything else would overwrite what is in the cache register.
+        if !unit.outgoing.is_empty() && self.choose(unit, only_reads) != Some(Queue::Reads) {
+            return false;
+        }
+        let group = self.pick(now_ns, unit_index, only_reads);
+        if group.is_empty() {
+            return false;
+        }
+        let delay_ns = if suspending {
+            self.suspend(now_ns, unit_index)
+        } else {
+            0
+        };
+        self.units[unit_index as usize].group = group;
+        self.execute(now_ns, unit_index, delay_ns);
+        true
+    }
+}
+
+#[cfg(test)]
+mod scheduling_tests;

@@ -1,0 +1,91 @@
+//! Physically addressed queueing: the controller orders reads by where on the
+//! flash they go (Jung, Wilson and Kandemir, "Physically Addressed Queueing",
+//! ISCA 2012).
+//!
+//! Two things make it more than serving each die as it comes. *Clumping*: reads
+//! for idle dies of a channel start together, before data that is ready takes
+//! the bus, so that dies sense at the same time instead of waiting for each
+//! other's transfers. *Packing*: of the reads that wait for a die, the one goes
+//! first that most others can join in a multi-plane command, whoever's they are.
+
+use crate::ssd::flash::transaction::{List, NONE, OpKind, Ops};
+use crate::ssd::flash::{Backend, Partners};
+
+/// Reads of a die that are compared.
+const WINDOW: u32 = 16;
+/// A read is passed over at most so often.
+const PATIENCE: u32 = 8;
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) packed: u64,
+    pub(crate) clumped: u64,
+}
+
+impl Backend {
+    /// Starts a read on an idle die of a channel whose bus is free, although
+    /// data is ready for it.
+    #[inline(never)]
+    pub(crate) fn clump(&mut self, now_ns: u64, channel_index: u32) -> bool {
+        let mut waiting = self.ready_units(channel_index);
+        while waiting != 0 {
+            let place = waiting.trailing_zeros();
+            waiting &= waiting - 1;
+            if self.start_read(now_ns, channel_index, place) {
+                self.counts.paq.clumped += 1;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Puts that read first which the most others can join; `passed` counts how
+/// often the oldest was passed over. Returns whether it was now.
+pub(crate) fn pack(ops: &mut Ops, reads: &mut List, partners: &Partners, passed: &mut u32) -> bool {
+    let oldest = reads.head();
+    if oldest == NONE || *passed >= PATIENCE {
+        *passed = 0;
+        return false;
+    }
+    let (mut best, mut most) = ((NONE, oldest), 0);
+    let (mut before, mut lead) = (NONE, oldest);
+    for _ in 0..WINDOW {
+        if lead == NONE {
+            break;
+        }
+        let joined = joins(ops, oldest, lead, partners);
+        if joined > most {
+            (best, most) = ((before, lead), joined);
+        }
+        (before, lead) = (lead, ops[lead].next);
+    }
+    let (before, lead) = best;
+    if lead == oldest {
+        *passed = 0;
+        return false;
+    }
+    let next = reads.unlink(ops, before, lead);
+    ops[before].next = next;
+    reads.push_front(ops, lead);
+    *passed += 1;
+    true
+}
+
+/// Planes that a command led by `lead` would read.
+fn joins(ops: &Ops, oldest: u32, lead: u32, partners: &Partners) -> u32 {
+    let mut planes = 0u64;
+    let mut index = oldest;
+    for _ in 0..WINDOW {
+        if index == NONE {
+            break;
+        }
+        if index == lead || partners.fit(&ops[lead], &ops[index]) {
+            debug_assert_eq!(ops[index].kind, OpKind::Read);
+            planes |= partners.bit(&ops[index]);
+        }
+        index = ops[index].next;
+    }
+    planes.count_ones()
+}

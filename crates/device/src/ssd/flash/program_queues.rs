@@ -1,0 +1,254 @@
+//! Programs that wait for a unit, plane by plane.
+//!
+//! Pages of a block are programmed in order, so of a plane's programs only the
+//! oldest may start. While a plane is collected hundreds wait for it, and what
+//! may join another plane's program is found without going through them.
+
+use crate::ssd::flash::multi_plane::Partners;
+use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Ops};
+use crate::ssd::flash::unit::Unit;
+
+/// The programs of all planes that wait in their unit's queue, those of urgent
+/// collection excepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// By plane. Where planes are filled in step, what collection moves has a
+    /// list of its own (see [`crate::ssd::flash::multi_plane::Held`]).
+    lists: Vec<[List; 2]>,
+    apart: bool,
+}
+
+impl Programs {
+    pub(crate) fn new(planes: u32, partners: &Partners) -> Programs {
+        Programs {
+            lists: vec![[List::EMPTY; 2]; planes as usize],
+            apart: partners.in_step,
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(crate) fn clear(&mut self) {
+        self.lists.fill([List::EMPTY; 2]);
+    }
+
+    #[inline]
+    fn list_of(&mut self, op: &Op) -> &mut List {
+        &mut self.lists[op.plane as usize][(op.collects && self.apart) as usize]
+    }
+
+    /// Queues a program.
+    pub(crate) fn push(&mut self, ops: &mut Ops, unit: &mut Unit, index: u32) {
+        unit.program_planes |= 1 << ops[index].place;
+        self.list_of(&ops[index]).push(ops, index);
+    }
+
+    /// Takes out the oldest program of its list.
+    fn take(&mut self, ops: &Ops, unit: &mut Unit, index: u32) {
+        let op = &ops[index];
+        self.list_of(op).pop(ops);
+        if self.lists[op.plane as usize].iter().all(List::is_empty) {
+            unit.program_planes &= !(1 << op.place);
+        }
+    }
+
+    /// The lists of those of a unit's planes, given as bits, that have any.
+    #[inline]
+    fn lists(&self, unit: &Unit, planes: u64) -> impl Iterator<Item = List> {
+        let first = unit.first_plane;
+        let mut left = unit.program_planes & planes;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (place < u64::BITS).then(|| self.lists[(first + place) as usize])
+        })
+        .flatten()
+        .filter(|list| !list.is_empty())
+    }
+
+    /// The oldest of the programs that are the oldest of their list and `may`.
+    #[inline]
+    fn oldest_that(
+        &self,
+        ops: &Ops,
+        unit: &Unit,
+        planes: u64,
+        may: impl Fn(&Op) -> bool,
+    ) -> Option<u32> {
+        self.lists(unit, planes)
+            .map(|list| list.head())
+            .filter(|index| may(&ops[*index]))
+            .min_by_key(|index| ops[*index].arrival)
+    }
+
+    /// The unit's oldest program.
+    pub(crate) fn oldest(&self, ops: &Ops, unit: &Unit) -> Option<u32> {
+        self.oldest_that(ops, unit, u64::MAX, |_| true)
+    }
+
+    /// Whether one of a unit's programs may start: its data is complete, and no
+    /// older program has to go first.
+    pub(crate) fn any_startable(&self, ops: &Ops, unit: &Unit) -> bool {
+        self.lists(unit, u64::MAX)
+            .any(|list| ops[list.head()].ready)
+    }
+
+    /// Takes the oldest program of a unit that may start, and partners for it on
+    /// other planes of its die.
+    pub(crate) fn take_group(
+        &mut self,
+        ops: &mut Ops,
+        unit: &mut Unit,
+        partners: &Partners,
+    ) -> (List, u32) {
+        let mut group = List::EMPTY;
+        let Some(lead) = self.oldest_that(ops, unit, u64::MAX, |op| op.ready) else {
+            return (group, 0);
+        };
+        self.take(ops, unit, lead);
+        group.push(ops, lead);
+        let lead = ops[lead];
+        let mut open = !(partners.other_dies(&lead) | partners.bit(&lead));
+        let mut taken = 1;
+        while let Some(index) =
+            self.oldest_that(ops, unit, open, |op| op.ready && partners.fit(&lead, op))
+            && self.is_near(ops, unit, partners, index, taken)
+        {
+            open &= !partners.bit(&ops[index]);
+            self.take(ops, unit, index);
+            group.push(ops, index);
+            taken += 1;
+        }
+        (group, taken)
+    }
+
+    /// Whether a program is near enough behind the first, counting those that
+    /// were `taken`, to be found.
+    fn is_near(&self, ops: &Ops, unit: &Unit, partners: &Partners, index: u32, taken: u32) -> bool {
+        let reach = partners.reach_of(OpKind::Program);
+        if unit.queued <= reach {
+            return true;
+        }
+        let arrival = ops[index].arrival;
+        let mut before = taken;
+        for list in self.lists(unit, u64::MAX) {
+            let mut index = list.head();
+            while index != NONE && ops[index].arrival < arrival {
+                before += 1;
+                if before > reach {
+                    return false;
+                }
+                index = ops[index].next;
+            }
+        }
+        true
+    }
+
+    /// Takes out all of a unit's programs that `belong`, oldest first.
+    pub(crate) fn sift(
+        &mut self,
+        ops: &mut Ops,
+        unit: &mut Unit,
+        belongs: impl Fn(&Op) -> bool + Copy,
+    ) -> List {
+        let mut sifted = Vec::new();
+        let planes = self.lists.len() as u32;
+        let first = unit.first_plane;
+        for plane in first..planes.min(first + u64::BITS) {
+            if unit.program_planes >> (plane - first) & 1 == 0 {
+                continue;
+            }
+            let lists = &mut self.lists[plane as usize];
+            for list in lists.iter_mut() {
+                let mut found = list.sift(ops, belongs);
+                sifted.extend(std::iter::from_fn(|| found.pop(ops)));
+            }
+            if lists.iter().all(List::is_empty) {
+                unit.program_planes &= !(1 << (plane - first));
+            }
+        }
+        sifted.sort_unstable_by_key(|index| ops[*index].arrival);
+        let mut list = List::EMPTY;
+        sifted.iter().for_each(|index| list.push(ops, *index));
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ssd::flash::multi_plane::take_group;
+    use crate::ssd::flash::transaction::{Rank, Source};
+
+    /// A program of a unit of two dies with two planes each.
+    fn program(plane: u32, page: u32, ready: bool, collects: bool) -> Op {
+        Op {
+            next: NONE,
+            owner: 0,
+            plane,
+            place: plane as u8,
+            die: (plane / 2) as u8,
+            block: plane,
+            page,
+            bytes: 4096,
+            copies: NONE,
+            kind: OpKind::Program,
+            source: Source::Program,
+            rank: Rank::Normal,
+            collects,
+            slc: false,
+            ready,
+            arrival: 0,
+            write_clock_ns: 0,
+            collection_clock_ns: 0,
+            command: NONE,
+        }
+    }
+
+    fn arrivals(ops: &Ops, group: List) -> Vec<u64> {
+        ops.of(group).map(|op| op.arrival).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_those_of_a_walk_through_one_list(
+            programs in prop::collection::vec(
+                (0u32..4, 0u32..3, prop::bool::weighted(0.8), any::<bool>()), 1..40),
+            reach in 0u32..12,
+            same_page: bool,
+            in_step: bool,
+        ) {
+            let partners = Partners {
+                planes_per_unit: 4,
+                planes_per_die: 2,
+                same_page,
+                reach,
+                superpage: false,
+                in_step,
+            };
+            let mut unit = Unit::new(0, 1, 0);
+            let (mut ops, mut list) = (Ops::new(), List::EMPTY);
+            let mut waiting = Programs::new(4, &partners);
+            for (plane, page, ready, collects) in programs {
+                let index = ops.insert(program(plane, page, ready, collects));
+                list.push(&mut ops, index);
+                unit.queued += 1;
+            }
+            let mut apart = ops.clone();
+            for index in 0..unit.queued {
+                waiting.push(&mut apart, &mut unit, index);
+            }
+            loop {
+                let (one_list, taken) = take_group(&mut ops, &mut list, &partners, 0, None);
+                let (by_plane, found) = waiting.take_group(&mut apart, &mut unit, &partners);
+                prop_assert_eq!(found, taken);
+                prop_assert_eq!(arrivals(&apart, by_plane), arrivals(&ops, one_list));
+                unit.queued -= taken;
+                if taken == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}

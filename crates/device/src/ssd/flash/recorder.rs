@@ -1,0 +1,127 @@
+//! Writes down what channels and dies do, where somebody asked for it.
+
+use std::collections::HashMap;
+
+use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
+
+use crate::ssd::flash::transaction::{NONE, Op};
+
+/// What can be at work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Channel(u32),
+    Unit(u32),
+}
+
+/// What was seen and not taken yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    parts: Vec<DrivePart>,
+    /// Where each unit stands in `parts`, then each channel.
+    unit_parts: Vec<u32>,
+    channel_parts: Vec<u32>,
+    seen: DriveTimeline,
+    next_command: u32,
+    /// Whose data is in a page that has not been programmed, by the page's
+    /// record.
+    writers: HashMap<u32, Vec<u32>>,
+}
+
+impl Recorder {
+    /// For channels and the units behind each, which are called `unit_name`.
+    pub(crate) fn new(channels: usize, channel_of_unit: &[u32], unit_name: &str) -> Recorder {
+        let mut recorder = Recorder {
+            parts: Vec::new(),
+            unit_parts: Vec::new(),
+            channel_parts: Vec::new(),
+            seen: DriveTimeline::default(),
+            next_command: 0,
+            writers: HashMap::new(),
+        };
+        for channel in 0..channels {
+            let within = recorder.add_part(format!("channel {channel}"), None);
+            recorder.channel_parts.push(within);
+            for (unit, of) in channel_of_unit.iter().enumerate() {
+                if *of as usize == channel {
+                    let part = recorder.add_part(format!("{unit_name} {unit}"), Some(within));
+                    recorder.unit_parts.push(part);
+                }
+            }
+        }
+        recorder
+    }
+
+    fn add_part(&mut self, name: String, within: Option<u32>) -> u32 {
+        self.parts.push(DrivePart { name, within });
+        self.parts.len() as u32 - 1
+    }
+
+    /// Numbers a command.
+    #[cold]
+    pub(crate) fn next_command(&mut self) -> u32 {
+        self.next_command += 1;
+        self.next_command - 1
+    }
+
+    /// A command's data is in a page.
+    #[cold]
+    pub(crate) fn wrote(&mut self, record: u32, command: u32) {
+        let writers = self.writers.entry(record).or_default();
+        if command != NONE && writers.last() != Some(&command) {
+            writers.push(command);
+        }
+    }
+
+    /// A page was programmed or given up: its record will mean another.
+    #[cold]
+    pub(crate) fn forget(&mut self, record: u32) {
+        self.writers.remove(&record);
+    }
+
+    /// No page will be programmed.
+    pub(crate) fn forget_all(&mut self) {
+        self.writers.clear();
+    }
+
+    /// A part was or will be at work on operations, one a plane.
+    #[cold]
+    pub(crate) fn worked<'a>(
+        &mut self,
+        part: Part,
+        work: Work,
+        (start_ns, end_ns): (u64, u64),
+        ops: impl Iterator<Item = &'a Op>,
+    ) {
+        let part = match part {
+            Part::Channel(channel) => self.channel_parts[channel as usize],
+            Part::Unit(unit) => self.unit_parts[unit as usize],
+        };
+        let first_command = self.seen.commands.len() as u32;
+        let mut cause = Cause::Host;
+        for op in ops {
+            cause = op.cause();
+            if op.command != NONE {
+                self.seen.commands.push(op.command);
+            } else if let Some(writers) = op.page_record().and_then(|r| self.writers.get(&r)) {
+                self.seen.commands.extend(writers);
+            }
+        }
+        self.seen.activities.push(Activity {
+            part,
+            work,
+            cause,
+            start_ns,
+            end_ns,
+            first_command,
+            commands: self.seen.commands.len() as u32 - first_command,
+        });
+    }
+
+    /// Moves what was seen to the end of `out`.
+    pub(crate) fn take(&mut self, out: &mut DriveTimeline) {
+        if out.parts.is_empty() {
+            out.parts.clone_from(&self.parts);
+        }
+        out.append(&mut self.seen);
+    }
+}

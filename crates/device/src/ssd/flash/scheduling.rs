@@ -1,0 +1,183 @@
+//! What a unit starts next, by the drive's scheduling.
+
+use crate::ssd::flash::Backend;
+use crate::ssd::flash::multi_plane::{take_group, take_reads};
+use crate::ssd::flash::paq;
+use crate::ssd::flash::transaction::{List, NONE, Op, OpKind};
+use crate::ssd::flash::unit::{Phase, Unit};
+use crate::ssd::spec::Scheduling;
+
+/// The lists of a unit that it takes its next command from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Reads,
+    Programs,
+    Erases,
+    Background,
+    /// Operations of this kind.
+    Urgent(OpKind),
+}
+
+impl Backend {
+    /// Takes the next command's operations out of their queue.
+    #[inline(always)]
+    pub(crate) fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
+        let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
+            return List::EMPTY;
+        };
+        let unit = &self.units[unit_index as usize];
+        let kept = match choice {
+            // The oldest has been found to be due; others must not run early.
+            Queue::Erases if !unit.erases.is_single() => {
+                let oldest = &self.ops[unit.erases.head()];
+                self.planes_with_reads_before_erases(unit, unit.erases) & !self.partners.bit(oldest)
+            }
+            Queue::Urgent(OpKind::Erase) => self.planes_with_reads_before_erases(unit, unit.urgent),
+            _ => 0,
+        };
+        let unit = &mut self.units[unit_index as usize];
+        if self.scheduling == Scheduling::Paq && choice == Queue::Reads {
+            let passed = &mut unit.passed_over;
+            let packed = paq::pack(&mut self.ops, &mut unit.reads, &self.partners, passed);
+            self.counts.paq.packed += packed as u64;
+        }
+        let (ops, partners) = (&mut self.ops, &self.partners);
+        let (group, taken) = match choice {
+            Queue::Reads => take_reads(ops, &mut unit.reads, partners, &self.queued_reads),
+            Queue::Programs => self.programs.take_group(ops, unit, partners),
+            Queue::Erases => take_group(ops, &mut unit.erases, partners, kept, None),
+            Queue::Background => take_group(ops, &mut unit.background, partners, kept, None),
+            Queue::Urgent(kind) => take_group(ops, &mut unit.urgent, partners, kept, Some(kind)),
+        };
+        if !matches!(choice, Queue::Programs | Queue::Erases) {
+            self.queued_reads.take(&self.ops, group);
+        }
+        unit.count_queued(now_ns, -(taken as i32));
+        if self.scheduling == Scheduling::Fcfs {
+            self.note_started(group);
+        }
+        group
+    }
+
+    /// Whether a read waits for a page of a block. (Only reads that came before
+    /// its erase do: nothing is valid in it any more.)
+    pub(crate) fn is_read(&self, unit: &Unit, block: u32) -> bool {
+        self.ops.of(unit.reads).any(|read| read.block == block)
+    }
+
+    /// Which queue is next, by the drive's scheduling.
+    #[inline(always)]
+    pub(crate) fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
+        if only_reads {
+            // Only reads may run while something is stopped.
+            return (!unit.reads.is_empty()).then_some(Queue::Reads);
+        }
+        if !unit.urgent.is_empty()
+            && let Some(queue) = self.urgent_or_its_reads(unit)
+        {
+            return Some(queue);
+        }
+        let only_reads_wait = unit.program_planes == 0 && unit.erases.is_empty();
+        let chosen = match only_reads_wait && self.scheduling != Scheduling::Fcfs {
+            true => (!unit.reads.is_empty()).then_some(Queue::Reads),
+            false => self.choose_among_all(unit),
+        };
+        // A background erase must not take the page of a read that waits for its
+        // turn.
+        let background = unit.reads.is_empty() && !unit.background.is_empty();
+        chosen.or(background.then_some(Queue::Background))
+    }
+
+    /// Which queue is next of those whose first may start.
+    #[inline(never)]
+    fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
+        let reads = !unit.reads.is_empty();
+        let programs = self.programs.any_startable(&self.ops, unit);
+        let erases = !unit.erases.is_empty();
+        if self.scheduling == Scheduling::ReadPriority {
+            let had_their_turn = unit.reads_in_a_row >= self.reads_in_a_row;
+            if reads && !had_their_turn {
+                return Some(Queue::Reads);
+            }
+            if programs {
+                return Some(Queue::Programs);
+            }
+            let may_erase = erases && !self.is_read(unit, self.ops[unit.erases.head()].block);
+            return match may_erase {
+                true => Some(Queue::Erases),
+                false => reads.then_some(Queue::Reads),
+            };
+        }
+        let mut oldest: Option<(u64, Queue)> = None;
+        let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+        for (waits, first, queue) in [
+            (reads, unit.reads.head(), Queue::Reads),
+            (programs, program, Queue::Programs),
+            (erases, unit.erases.head(), Queue::Erases),
+        ] {
+            if waits {
+                let arrival = self.ops[first].arrival;
+                oldest = match oldest {
+                    Some(older) if older.0 <= arrival => Some(older),
+                    _ => Some((arrival, queue)),
+                };
+            }
+        }
+        let (arrival, queue) = oldest?;
+        let has_turn =
+            self.scheduling != Scheduling::Fcfs || self.in_order.front() == Some(&arrival);
+        has_turn.then_some(queue)
+    }
+
+    /// Planes of a unit whose erase has to wait for a read of that block.
+    #[inline(never)]
+    fn planes_with_reads_before_erases(&self, unit: &Unit, list: List) -> u64 {
+        if unit.reads.is_empty() {
+            return 0;
+        }
+        let waits = |op: &&Op| op.kind == OpKind::Erase && self.is_read(unit, op.block);
+        let bit = |op: &Op| self.partners.bit(op);
+        self.ops
+            .of(list)
+            .filter(waits)
+            .fold(0, |all, op| all | bit(op))
+    }
+
+    /// Under first-come order: the group has started, others may follow.
+    #[inline(never)]
+    pub(crate) fn note_started(&mut self, group: List) {
+        let mut index = group.head();
+        while index != NONE {
+            let arrival = self.ops[index].arrival;
+            if let Some(place) = self.in_order.iter().position(|a| *a == arrival) {
+                self.in_order.remove(place);
+            }
+            index = self.ops[index].next;
+        }
+    }
+
+    /// Under first-come order: whoever holds the oldest operation may go.
+    #[inline(never)]
+    pub(crate) fn wake_next_in_order(&mut self, now_ns: u64) {
+        let Some(&arrival) = self.in_order.front() else {
+            return;
+        };
+        let holder = self.units.iter().position(|unit| {
+            let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+            [unit.reads.head(), program, unit.erases.head()]
+                .iter()
+                .any(|first| *first != NONE && self.ops[*first].arrival == arrival)
+        });
+        let Some(holder) = holder else { return };
+        let unit = &self.units[holder];
+        if unit.phase == Phase::Idle && unit.queued > 0 {
+            let channel_index = unit.channel;
+            let channel = &mut self.channels[channel_index as usize];
+            channel.set_ready(now_ns, unit.bit);
+            // Its bus may be free, but a start within a start would nest
+            // without bound: an event at once does the same.
+            channel.free_ns = channel.free_ns.max(now_ns);
+            self.schedule_bus(channel_index);
+        }
+    }
+}

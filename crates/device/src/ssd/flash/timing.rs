@@ -1,0 +1,132 @@
+//! How long every step takes, worked out once.
+
+use crate::ssd::flash::transaction::{Op, OpKind};
+use crate::ssd::spec::{Copyback, SsdSpec};
+
+/// The times of one drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    byte_ps: u64,
+    command_ns: [u64; 3],
+    pub(crate) plane_command_ns: u64,
+    read_ns: Vec<u64>,
+    program_ns: Vec<u64>,
+    erase_ns: u64,
+    /// Binary logarithm of the parts of a physical page.
+    part_bits: u32,
+    /// What a plane's page register holds makes a difference.
+    minds_registers: bool,
+    /// Pages of a word line, one a bit of the cell.
+    levels: u32,
+    /// Read, program and erase of blocks with one bit a cell.
+    slc_ns: [u64; 3],
+}
+
+impl Timing {
+    pub(crate) fn new(spec: &SsdSpec) -> Timing {
+        let channel = &spec.channel;
+        // Levels that do not differ need not be told apart.
+        let levels = |times: &[u64]| match times.iter().all(|ns| *ns == times[0]) {
+            true => times[..1].to_vec(),
+            false => times.to_vec(),
+        };
+        Timing {
+            byte_ps: channel.byte_ps,
+            command_ns: [
+                channel.read_command_ns,
+                channel.program_command_ns,
+                channel.erase_command_ns,
+            ],
+            plane_command_ns: channel.plane_command_ns,
+            read_ns: levels(&spec.flash.read_ns),
+            program_ns: levels(&spec.flash.program_ns),
+            erase_ns: spec.flash.erase_ns,
+            levels: spec.flash.read_ns.len() as u32,
+            part_bits: spec.geometry.page_parts.trailing_zeros(),
+            minds_registers: spec.geometry.page_parts > 1 || spec.flash.copyback != Copyback::None,
+            slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
+                [cache.read_ns, cache.program_ns, cache.erase_ns]
+            }),
+        }
+    }
+
+    /// Data over the channel.
+    #[inline]
+    pub(crate) fn data_ns(&self, bytes: u32) -> u64 {
+        bytes as u64 * self.byte_ps / 1000
+    }
+
+    /// Command and address cycles of a command for one plane.
+    #[inline]
+    pub(crate) fn command_ns(&self, kind: OpKind) -> u64 {
+        self.command_ns[kind as usize]
+    }
+
+    /// The array and the bus once more, for a page that was to be copied and has
+    /// been pushed out of the page register.
+    pub(crate) fn sense_again_ns(&self, page: u32) -> (u64, u64) {
+        let array_ns = of_level(&self.read_ns, page >> self.part_bits);
+        (self.command_ns(OpKind::Read), array_ns)
+    }
+
+    /// The physical page that a page is part of; `None` where nobody asks what
+    /// a page register holds.
+    #[inline]
+    pub(crate) fn physical_page(&self, op: &Op) -> Option<u32> {
+        self.minds_registers.then_some(op.page >> self.part_bits)
+    }
+
+    /// Whether pages are parts of physical ones.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.part_bits > 0
+    }
+
+    /// Whether a program is the last of its word line.
+    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+        let parts = 1 << self.part_bits;
+        op.kind == OpKind::Program
+            && !op.slc
+            && (op.page + 1) & (parts - 1) == 0
+            && (op.page >> self.part_bits) % self.levels == self.levels - 1
+    }
+
+    /// The array at work. Each level has its own time. What is programmed in
+    /// parts is programmed with the last of them.
+    #[inline(always)]
+    pub(crate) fn array_ns(&self, op: &Op) -> u64 {
+        match op.kind {
+            OpKind::Read if !op.slc => of_level(&self.read_ns, op.page >> self.part_bits),
+            _ => self.other_array_ns(op),
+        }
+    }
+
+    /// The same for all but reads of pages with more than one bit a cell.
+    fn other_array_ns(&self, op: &Op) -> u64 {
+        if op.slc {
+            return self.slc_ns[op.kind as usize];
+        }
+        let (page, parts) = (op.page >> self.part_bits, 1 << self.part_bits);
+        match op.kind {
+            OpKind::Read => of_level(&self.read_ns, page),
+            OpKind::Program => {
+                let is_last_part = (op.page + 1) & (parts - 1) == 0;
+                match is_last_part {
+                    true => of_level(&self.program_ns, page),
+                    false => 0,
+                }
+            }
+            OpKind::Erase => self.erase_ns,
+        }
+    }
+}
+
+/// The time of a page's level: the pages of a word line, one a bit of the cell,
+/// follow each other.
+#[inline]
+fn of_level(times: &[u64], page: u32) -> u64 {
+    match times.len() {
+        1 => times[0],
+        2 => times[(page & 1) as usize],
+        n => times[page as usize % n],
+    }
+}

@@ -1,0 +1,186 @@
+//! A unit: the smallest part of the flash that executes a command of its own.
+
+use crate::ssd::flash::clocks::{HoldClock, QueueClock};
+use crate::ssd::flash::transaction::{List, NONE, OpKind};
+
+/// Where a plane is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) unit: u32,
+    /// The plane within its unit, and the die that it is in.
+    pub(crate) place: u8,
+    pub(crate) die: u8,
+}
+
+impl Seat {
+    pub(crate) fn new(plane: u32, planes_per_unit: u32, planes_per_die: u32) -> Seat {
+        let place = plane % planes_per_unit;
+        Seat {
+            unit: plane / planes_per_unit,
+            place: place as u8,
+            die: (place / planes_per_die) as u8,
+        }
+    }
+}
+
+/// What a unit is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Idle,
+    /// Command or data on their way, or the array at work.
+    Busy,
+    /// Data waits for the bus or is on it.
+    Output,
+}
+
+/// An operation that was stopped for a read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspended {
+    pub(crate) group: List,
+    pub(crate) kind: OpKind,
+    pub(crate) remaining_ns: u64,
+}
+
+/// What a unit programs next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) group: List,
+    /// When its data has left the bus.
+    pub(crate) at_ns: u64,
+    pub(crate) array_ns: u64,
+}
+
+impl Loaded {
+    pub(crate) const NOTHING: Loaded = Loaded {
+        group: List::EMPTY,
+        at_ns: 0,
+        array_ns: 0,
+    };
+}
+
+/// A unit, what it has in hand and what waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit {
+    pub(crate) channel: u32,
+    /// Its bit in the channel's masks.
+    pub(crate) bit: u64,
+    /// The first of its planes.
+    pub(crate) first_plane: u32,
+    pub(crate) phase: Phase,
+    pub(crate) kind: OpKind,
+    /// What is being executed; several under a multi-plane command.
+    pub(crate) group: List,
+    /// When the array will be done.
+    pub(crate) done_ns: u64,
+    pub(crate) reads: List,
+    /// Planes that programs wait for, as bits (see [`crate::ssd::flash::program_queues`]).
+    pub(crate) program_planes: u64,
+    pub(crate) erases: List,
+    pub(crate) background: List,
+    /// Of collection that the host waits for, of all kinds.
+    pub(crate) urgent: List,
+    /// Operations in all of these.
+    pub(crate) queued: u32,
+    /// Reads started since the last program or erase.
+    pub(crate) reads_in_a_row: u32,
+    pub(crate) suspended: Option<Suspended>,
+    /// Cache reads: what is in the cache register and goes out, while the array
+    /// may be at the next.
+    pub(crate) outgoing: List,
+    /// Cache programs: what is in the cache register or on its way there, while
+    /// the array is at the last program.
+    pub(crate) loaded: Loaded,
+    /// When it was last without work in hand.
+    pub(crate) freed_ns: u64,
+    /// The host's command that it has read for since then, alone; [`NONE`] if it
+    /// did anything else.
+    pub(crate) reader: u32,
+    /// How often its oldest read was passed over.
+    pub(crate) passed_over: u32,
+    /// Programs and erases that hold it.
+    pub(crate) writing: HoldClock,
+    /// Collection that holds it.
+    pub(crate) collecting: HoldClock,
+    /// When the array began what it is at.
+    pub(crate) began_ns: u64,
+    pub(crate) busy_ns: u64,
+    pub(crate) commands: u64,
+    pub(crate) queue: QueueClock,
+}
+
+impl Unit {
+    pub(crate) fn new(channel: u32, bit: u64, first_plane: u32) -> Unit {
+        Unit {
+            channel,
+            bit,
+            first_plane,
+            phase: Phase::Idle,
+            kind: OpKind::Read,
+            group: List::EMPTY,
+            done_ns: 0,
+            reads: List::EMPTY,
+            program_planes: 0,
+            erases: List::EMPTY,
+            background: List::EMPTY,
+            urgent: List::EMPTY,
+            queued: 0,
+            reads_in_a_row: 0,
+            suspended: None,
+            outgoing: List::EMPTY,
+            loaded: Loaded::NOTHING,
+            freed_ns: 0,
+            reader: NONE,
+            passed_over: 0,
+            writing: HoldClock::default(),
+            collecting: HoldClock::default(),
+            began_ns: 0,
+            busy_ns: 0,
+            commands: 0,
+            queue: QueueClock::default(),
+        }
+    }
+
+    /// As after a loss of power: nothing in hand, nothing queued.
+    pub(crate) fn powered_off(&self, now_ns: u64) -> Unit {
+        Unit {
+            writing: self.writing.stopped(now_ns),
+            collecting: self.collecting.stopped(now_ns),
+            queue: self.queue.stopped(now_ns, self.queued),
+            busy_ns: self.busy_ns - self.ahead_ns(now_ns),
+            commands: self.commands,
+            ..Unit::new(self.channel, self.bit, self.first_plane)
+        }
+    }
+
+    /// What it has in hand, and how much longer the array has to work for each.
+    pub(crate) fn under_way(&self, now_ns: u64) -> [(List, u64); 3] {
+        let at_work_ns = match self.phase {
+            Phase::Busy => self.done_ns.saturating_sub(now_ns.max(self.began_ns)),
+            _ => 0,
+        };
+        let stopped = self.suspended.map_or((List::EMPTY, 0), |stopped| {
+            (stopped.group, stopped.remaining_ns)
+        });
+        let loaded = (self.loaded.group, self.loaded.array_ns);
+        [(self.group, at_work_ns), stopped, loaded]
+    }
+
+    /// Time counted in `busy_ns` that has not passed yet. (What is loaded counts
+    /// there when the array begins it.)
+    pub(crate) fn ahead_ns(&self, now_ns: u64) -> u64 {
+        let [at_work, stopped, _] = self.under_way(now_ns);
+        at_work.1 + stopped.1
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.phase == Phase::Idle && self.queued == 0 && self.suspended.is_none()
+    }
+
+    /// More (or, below zero, fewer) operations wait for it.
+    #[inline]
+    pub(crate) fn count_queued(&mut self, now_ns: u64, change: i32) {
+        self.queue.was(now_ns, || self.queued);
+        self.queued = self.queued.wrapping_add_signed(change);
+    }
+}

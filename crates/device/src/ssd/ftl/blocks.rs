@@ -1,0 +1,190 @@
+//! The state of every flash block, and who owns the pages that were written
+//! since the start.
+//!
+//! Kept as arrays by block number, since a drive has up to some million of
+//! them and a choice of a victim looks at one field of many.
+
+use crate::ssd::ftl::slot_tables::{NOTHING, SlotTables};
+
+/// No block.
+pub(crate) const NO_BLOCK: u32 = u32::MAX;
+/// A page that holds nothing of the host's.
+pub(crate) const NO_OWNER: u32 = NOTHING;
+/// No physical slot.
+pub(crate) const NO_SLOT: u32 = NOTHING;
+
+/// What a block is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Erased.
+    Free,
+    /// Being written.
+    Open,
+    /// Written to the end.
+    Full,
+    /// Being collected.
+    Victim,
+    /// For pages of the map (see [`crate::ssd::ftl::cached_map::blocks`]).
+    Map,
+}
+
+/// All blocks of the drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks {
+    /// Slots that hold current data.
+    pub(crate) valid: Vec<u16>,
+    /// Pages programmed so far; they are programmed in order.
+    pub(crate) programmed: Vec<u16>,
+    pub(crate) erases: Vec<u32>,
+    pub(crate) uses: Vec<Use>,
+    /// When it was filled, counted in blocks filled, for FIFO and cost-benefit.
+    pub(crate) filled: Vec<u32>,
+    fills: u32,
+    /// Who owns every slot of a block; none for one written before the start.
+    owners: SlotTables,
+    /// For every slot of a block that is not programmed to its end the copy
+    /// that it replaces; empty where none is kept.
+    older: SlotTables,
+    /// A copy in it has been replaced before it was programmed.
+    pub(crate) replaced: Vec<bool>,
+    slots_per_block: usize,
+}
+
+impl Blocks {
+    pub(crate) fn new(blocks: u64, slots_per_block: u32) -> Blocks {
+        let blocks = blocks as usize;
+        Blocks {
+            valid: vec![0; blocks],
+            programmed: vec![0; blocks],
+            erases: vec![0; blocks],
+            uses: vec![Use::Free; blocks],
+            filled: vec![0; blocks],
+            fills: 0,
+            owners: SlotTables::new(blocks, slots_per_block as usize),
+            older: SlotTables::new(0, 0),
+            replaced: vec![false; blocks],
+            slots_per_block: slots_per_block as usize,
+        }
+    }
+
+    /// From now on copies are kept until their successor is programmed.
+    pub(crate) fn keep_older(&mut self) {
+        self.older = SlotTables::new(self.uses.len(), self.slots_per_block);
+        for block in 0..self.uses.len() {
+            if self.uses[block] == Use::Open {
+                self.older.begin(block as u32);
+            }
+        }
+    }
+
+    /// Whether copies are kept until their successor is programmed.
+    #[inline]
+    pub(crate) fn keeps_older(&self) -> bool {
+        !self.older.is_empty()
+    }
+
+    /// The copy that a slot's data replaces.
+    #[inline]
+    pub(crate) fn older(&self, block: u32, slot: u32) -> u32 {
+        self.older.get(block, slot).unwrap_or(NO_SLOT)
+    }
+
+    #[inline]
+    pub(crate) fn set_older(&mut self, block: u32, slot: u32, older: u32) {
+        self.older.set(block, slot, older);
+    }
+
+    /// One more page of a block is programmed.
+    #[inline]
+    pub(crate) fn program(&mut self, block: u32, page: u32, pages_per_block: u32) {
+        debug_assert_eq!(
+            self.programmed[block as usize] as u32, page,
+            "pages of a block are programmed in order and once"
+        );
+        self.programmed[block as usize] = page as u16 + 1;
+        if page + 1 == pages_per_block && self.keeps_older() {
+            self.older.end(block);
+        }
+    }
+
+    /// A block that was opened and not programmed is as it was before.
+    pub(crate) fn close_unwritten(&mut self, block: u32) {
+        debug_assert_eq!(self.programmed[block as usize], 0);
+        self.uses[block as usize] = Use::Free;
+        self.forget_tables(block);
+    }
+
+    /// Forgets which copies a block's slots replace.
+    pub(crate) fn forget_older(&mut self, block: u32) {
+        if self.keeps_older() {
+            self.older.end(block);
+            self.older.begin(block);
+        }
+    }
+
+    fn forget_tables(&mut self, block: u32) {
+        self.owners.end(block);
+        if self.keeps_older() {
+            self.older.end(block);
+        }
+    }
+
+    /// Starts to write a block.
+    pub(crate) fn open(&mut self, block: u32) {
+        debug_assert_eq!(self.uses[block as usize], Use::Free);
+        self.uses[block as usize] = Use::Open;
+        self.replaced[block as usize] = false;
+        self.owners.begin(block);
+        if self.keeps_older() {
+            self.older.begin(block);
+        }
+    }
+
+    /// It was being written before the start, up to a page.
+    pub(crate) fn go_on(&mut self, block: u32, page: u32) {
+        self.uses[block as usize] = Use::Open;
+        self.programmed[block as usize] = page as u16;
+        self.owners.begin(block);
+    }
+
+    /// Its last page was handed out.
+    pub(crate) fn fill(&mut self, block: u32) {
+        self.uses[block as usize] = Use::Full;
+        self.fills += 1;
+        self.filled[block as usize] = self.fills;
+    }
+
+    /// It was filled before the start, as the so-manyth.
+    pub(crate) fn filled_at_start(&mut self, block: u32, fills: u64) {
+        // Far fewer fills than that are simulated.
+        let fills = fills.min(u32::MAX as u64 / 2) as u32;
+        self.filled[block as usize] = fills;
+        self.fills = self.fills.max(fills);
+    }
+
+    /// Blocks filled so far: the present, for ages.
+    pub(crate) fn fills(&self) -> u32 {
+        self.fills
+    }
+
+    /// Its content is gone.
+    pub(crate) fn erase(&mut self, block: u32) {
+        debug_assert_eq!(self.valid[block as usize], 0);
+        self.uses[block as usize] = Use::Free;
+        self.programmed[block as usize] = 0;
+        self.erases[block as usize] += 1;
+        self.forget_tables(block);
+    }
+
+    /// Records who owns a slot.
+    #[inline]
+    pub(crate) fn set_owner(&mut self, block: u32, slot: u32, owner: u32) {
+        self.owners.set(block, slot, owner);
+    }
+
+    /// Who owns a slot; `None` where the block was written before the start.
+    #[inline]
+    pub(crate) fn owner(&self, block: u32, slot: u32) -> Option<u32> {
+        self.owners.get(block, slot)
+    }
+}

@@ -1,0 +1,94 @@
+//! Where collection and wear levelling move data.
+//!
+//! Document 002, section 2.1.5, has drives that move data only within a chip,
+//! so that an address stays on its chip for ever; others move it anywhere. A
+//! plane's collection writes to that plane unless another in its scope has more
+//! free blocks. One collection at a time writes to a plane.
+//!
+//! *Dynamic* wear levelling writes to the least worn free block. *Static* wear
+//! levelling moves data that nobody overwrites out of the least worn blocks,
+//! into the most worn free ones, so that all blocks take part. That worn blocks
+//! come to rest under cold data is an idea of the dual-pool algorithm (Chang, "On
+//! efficient wear leveling for large-scale flash-memory storage systems", SAC
+//! 2007); there are no pools here, only the difference of erase counts that starts
+//! a move.
+
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::{Ftl, Stream};
+use crate::ssd::spec::GcScope;
+
+impl Ftl {
+    /// The plane that a collection of `plane` should write to; `None` while
+    /// there is none.
+    pub(crate) fn destination(&self, plane: u32) -> Option<u32> {
+        let own = &self.planes[plane as usize];
+        let scope = match self.gc.scope {
+            GcScope::Plane => plane..plane + 1,
+            GcScope::Chip => {
+                let first = plane / self.planes_per_package * self.planes_per_package;
+                first..first + self.planes_per_package
+            }
+            GcScope::Drive => 0..self.plane_count(),
+        };
+        // Two more, so that moving a full block there brings the planes closer
+        // and comes to an end.
+        let is_better = |other: &u32| {
+            let other = &self.planes[*other as usize];
+            other.collector == NONE && other.free.len() >= own.free.len() + 2
+        };
+        let emptiest = scope
+            .filter(|other| *other != plane && is_better(other) && self.has_spare_block(*other))
+            .max_by_key(|other| (self.planes[*other as usize].free.len(), NONE - other));
+        emptiest.or((own.collector == NONE).then_some(plane))
+    }
+
+    /// The most valid slots of a block whose collection makes sense.
+    ///
+    /// A collection may leave its last page partly empty. So that it still
+    /// frees more than it takes, and an idle drive comes to rest, a victim must
+    /// have at least a page's worth of slots without valid data. And what is
+    /// valid must fit in what is left of the row's blocks for collection and the
+    /// reserve, beside what others of the row move: losses of power in the midst
+    /// of collections can have used some of that up. Another plane has a block to
+    /// spare, and takes all of one.
+    pub(crate) fn most_to_move(&self, plane: u32, to: u32) -> u32 {
+        if to != plane {
+            return self.slots_per_block();
+        }
+        self.room_in_row(plane)
+            .min(self.slots_per_block() - self.slots_per_page())
+    }
+
+    /// A job of `plane` is going to write to `to`.
+    pub(crate) fn take_destination(&mut self, plane: u32, to: u32, stream: Stream) {
+        let state = &mut self.planes[to as usize];
+        // Wear levelling has pages of its own, only in its own plane.
+        state.collector = plane;
+        state.promised = (to != plane || stream == Stream::Wear) as u32;
+    }
+
+    /// That job is over.
+    pub(crate) fn leave_destination(&mut self, to: u32) {
+        let state = &mut self.planes[to as usize];
+        state.collector = NONE;
+        state.promised = 0;
+    }
+
+    /// The block that static wear levelling should empty in a plane now: the
+    /// least worn one, if the free block that takes its data is worn so much
+    /// more.
+    pub(crate) fn cold_block(&self, plane: u32) -> Option<u32> {
+        let spread = self.wear.static_spread?;
+        if self.planes[plane as usize].collector != NONE || !self.has_spare_block(plane) {
+            return None;
+        }
+        let erases = |block: &u32| self.blocks.erases[*block as usize];
+        let free = &self.planes[plane as usize].free;
+        let worn = free.most_wear(&self.blocks.erases)?;
+        let coldest = self
+            .plane_blocks(plane)
+            .filter(|block| self.is_written(*block) && !self.is_static_slc(*block))
+            .min_by_key(erases)?;
+        (worn > erases(&coldest) + spread).then_some(coldest)
+    }
+}

@@ -1,0 +1,405 @@
+//! Merges: how logs become data blocks.
+//!
+//! A sequential log that holds all that its data block held becomes the data
+//! block (*switch*). One that holds its first part takes the rest from it
+//! (*partial merge*). Of all others, and of every logical block with pages in
+//! the oldest random log, a new data block is written from wherever the newest
+//! pages are (*full merge*); then that log is erased.
+//!
+//! A merge becomes valid at its end. Until then all it copied stays where it
+//! was, so after a loss of power it is as if the merge had never begun.
+
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
+use crate::ssd::ftl::copies::Holds;
+use crate::ssd::ftl::hybrid::{LogicalPlace, RandomLog, SequentialLog};
+use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::{CLOSED, Ftl, Located, Stream};
+
+/// A logical block's merge under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Merge {
+    pub(crate) logical: u32,
+    /// The sequential log that it takes from or adds to.
+    sequential: Option<usize>,
+    /// The block that will be the data block.
+    target: u32,
+    pub(crate) next_page: u32,
+    pub(crate) end_page: u32,
+    /// Slots with where they were.
+    moved: Vec<(u32, u32)>,
+}
+
+/// What the next step of a plane's merges was or needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing is to be done, or something has to end first.
+    None,
+    /// A sequential log became the data block.
+    Switched,
+    /// The oldest random log is empty, or a sequential log was its own data
+    /// block.
+    Released,
+    /// The rest of a sequential log's block is to be copied to it.
+    Partial,
+    /// A logical block is to be copied.
+    Full,
+    /// This sequential log has to take no more.
+    Close(usize),
+}
+
+impl Ftl {
+    /// A sequential log takes no more. Returns its page that is not full.
+    pub(crate) fn close_sequential(&mut self, plane: u32, number: usize) -> Option<u32> {
+        self.logs_mut(plane).sequential[number].closing = true;
+        self.filling(plane, Stream::Sequential(number as u8))
+    }
+
+    /// The oldest random log is to be emptied. Returns its page that is not full.
+    pub(crate) fn reclaim(&mut self, plane: u32) -> Option<u32> {
+        let logs = self.logs_mut(plane);
+        logs.reclaiming = true;
+        let oldest = logs.random.front()?.block;
+        let record = self.filling(plane, Stream::Host)?;
+        (self.record(record).block == oldest).then_some(record)
+    }
+
+    pub(crate) fn merge_of(&self, plane: u32) -> Option<&Merge> {
+        self.logs(plane).merge.as_ref()
+    }
+
+    /// The next block of a plane to be erased.
+    pub(crate) fn dead_block(&self, plane: u32) -> Option<u32> {
+        self.logs(plane).dead.front().copied()
+    }
+
+    /// That block is erased.
+    pub(crate) fn buried(&mut self, plane: u32) {
+        if let Some(block) = self.logs_mut(plane).dead.pop_front() {
+            self.erased(plane, block);
+        }
+    }
+
+    fn bury(&mut self, plane: u32, block: u32) {
+        debug_assert_eq!(self.blocks.valid[block as usize], 0);
+        self.blocks.uses[block as usize] = Use::Victim;
+        self.logs_mut(plane).dead.push_back(block);
+    }
+
+    /// Takes the next step of a plane in which no merge is under way.
+    pub(crate) fn next_merge(&mut self, plane: u32) -> Step {
+        for number in 0..self.logs(plane).sequential.len() {
+            if self.is_closed_sequential(plane, number) {
+                return self.finish_sequential(plane, number);
+            }
+        }
+        let logs = self.logs(plane);
+        let Some(oldest) = logs.random.front().filter(|_| logs.reclaiming) else {
+            return Step::None;
+        };
+        let oldest = oldest.block;
+        if self.frontier(plane, Stream::Host).block == oldest && self.put_aside(plane).is_err()
+            || !self.is_written_random(plane)
+        {
+            return Step::None;
+        }
+        let Some(logical) = self.first_logical_in(oldest) else {
+            self.logs_mut(plane).reclaiming = false;
+            self.logs_mut(plane).random.pop_front();
+            self.bury(plane, oldest);
+            return Step::Released;
+        };
+        match self.sequential_of(plane, logical) {
+            Some(number) if self.logs(plane).sequential[number].closing => Step::None,
+            Some(number) => Step::Close(number),
+            None => self.begin_full(plane, logical, None),
+        }
+    }
+
+    /// Whether a sequential log is full or closing, and all that went to it is
+    /// programmed.
+    fn is_closed_sequential(&self, plane: u32, number: usize) -> bool {
+        let log = self.logs(plane).sequential[number];
+        let frontier = self.frontier(plane, Stream::Sequential(number as u8));
+        let pages = match frontier.block {
+            NO_BLOCK => self.pages_per_block,
+            _ if !log.closing || frontier.record != NONE => return false,
+            _ => frontier.page,
+        };
+        log.is_used() && self.blocks.programmed[log.block as usize] as u32 == pages
+    }
+
+    /// Whether all that went to the oldest random log is programmed.
+    fn is_written_random(&self, plane: u32) -> bool {
+        let is_written = |log: &RandomLog| {
+            let programmed = self.blocks.programmed[log.block as usize] as u32;
+            let is_open = self.blocks.uses[log.block as usize] == Use::Open;
+            self.is_written(log.block) || is_open && programmed == log.next_page
+        };
+        self.logs(plane).random.front().is_some_and(is_written)
+    }
+
+    /// The logical block of the first slot that anybody needs of a log.
+    fn first_logical_in(&self, log: u32) -> Option<u32> {
+        let first = self.page_start(log, 0);
+        (first..first + self.slots_per_block()).find_map(|at| match self.holds(at) {
+            Holds::Current(slot) | Holds::Kept(slot) => Some(self.logical_place(slot).logical),
+            Holds::Nothing => None,
+        })
+    }
+
+    fn finish_sequential(&mut self, plane: u32, number: usize) -> Step {
+        let stream = Stream::Sequential(number as u8);
+        let log = self.logs(plane).sequential[number];
+        let old = self.logs(plane).data[log.logical as usize];
+        let holds = |at: u32| self.holds(at) != Holds::Nothing;
+        let needed = |from: u32| {
+            let first = self.page_start(old, 0);
+            (first + from..first + self.slots_per_block())
+                .rev()
+                .find(|at| holds(*at))
+        };
+        if old == log.block || old == NO_BLOCK || self.blocks.valid[old as usize] == 0 {
+            self.close_stream(plane, stream);
+            let logs = self.logs_mut(plane);
+            logs.sequential[number] = SequentialLog::NONE;
+            logs.data[log.logical as usize] = log.block;
+            if old == log.block {
+                return Step::Released;
+            }
+            if old != NO_BLOCK {
+                self.bury(plane, old);
+            }
+            return Step::Switched;
+        }
+        let pages = self.blocks.programmed[log.block as usize] as u32;
+        let first = self.page_start(old, 0);
+        let below = first..first + pages * self.slots_per_page();
+        if below.into_iter().any(holds) {
+            return self.begin_full(plane, log.logical, Some(number));
+        }
+        let Some(last) = needed(pages * self.slots_per_page()) else {
+            return Step::None;
+        };
+        let last_page = self.parts(last).page;
+        let frontier = self.frontier(plane, stream);
+        self.set_frontier(plane, stream, CLOSED);
+        self.set_frontier(plane, Stream::Collection, frontier);
+        self.logs_mut(plane).merge = Some(Merge {
+            logical: log.logical,
+            sequential: Some(number),
+            target: log.block,
+            next_page: pages,
+            end_page: last_page + 1,
+            moved: Vec::new(),
+        });
+        Step::Partial
+    }
+
+    /// Begins to write a new data block, if there is a block for it.
+    fn begin_full(&mut self, plane: u32, logical: u32, sequential: Option<usize>) -> Step {
+        if self.planes[plane as usize].free.len() == 0 {
+            return Step::None;
+        }
+        let per_page = self.slots_per_page();
+        let is_there = |page: &u32| {
+            (0..per_page).any(|in_page| {
+                let offset = page * per_page + in_page;
+                self.source(plane, logical, offset, sequential).is_some()
+            })
+        };
+        let last = (0..self.pages_per_block).rev().find(is_there);
+        let target = self.open_block(plane, Stream::Collection);
+        self.begin_at(plane, Stream::Collection, target, 0);
+        self.logs_mut(plane).merge = Some(Merge {
+            logical,
+            sequential,
+            target,
+            next_page: 0,
+            end_page: last.map_or(0, |page| page + 1),
+            moved: Vec::new(),
+        });
+        Step::Full
+    }
+
+    /// The slot at an offset of a logical block, and where a merge takes it
+    /// from: its newest copy on the flash, unless that is in a sequential log
+    /// that is not merged.
+    fn source(
+        &self,
+        plane: u32,
+        logical: u32,
+        offset: u32,
+        sequential: Option<usize>,
+    ) -> Option<(u32, u32)> {
+        let slot = self.slot_of(LogicalPlace {
+            plane,
+            logical,
+            offset,
+        })?;
+        let at = match self.locate(slot) {
+            Located::Flash(at) => at,
+            Located::Buffered(_) => self.kept(slot)?,
+            Located::Nowhere => return None,
+        };
+        let block = self.parts(at).block;
+        let logs = &self.logs(plane).sequential;
+        let apart = |(number, log): (usize, &SequentialLog)| {
+            log.block == block && sequential != Some(number)
+        };
+        let is_elsewhere = logs.iter().enumerate().any(apart);
+        (!is_elsewhere || self.logs(plane).data[logical as usize] == block).then_some((slot, at))
+    }
+
+    /// Takes the next page of a plane's merge; `sources` are the slots that go
+    /// there, in order, with where they are. `None` after the last page.
+    pub(crate) fn next_merge_page(
+        &mut self,
+        plane: u32,
+        sources: &mut Vec<(u32, u32)>,
+    ) -> Option<u32> {
+        let merge = self.logs(plane).merge.as_ref()?;
+        if merge.next_page == merge.end_page {
+            return None;
+        }
+        let page = merge.next_page;
+        let per_page = self.slots_per_page();
+        let offsets = page * per_page..(page + 1) * per_page;
+        let found = offsets.filter_map(|o| self.source(plane, merge.logical, o, merge.sequential));
+        sources.extend(found);
+        self.logs_mut(plane).merge.as_mut()?.next_page += 1;
+        Some(page)
+    }
+
+    /// Begins the next page of a plane's merge. Returns its record.
+    pub(crate) fn begin_merge_page(&mut self, plane: u32) -> u32 {
+        self.open_record(plane, Stream::Collection, 0)
+    }
+
+    /// Gives a slot that was read at `from` its place in a merge's page, unless
+    /// nobody needs it there any more. Returns whether it did.
+    pub(crate) fn merge_slot(&mut self, record: u32, slot: u32, from: u32) -> bool {
+        let holds = self.holds(from);
+        if holds == Holds::Nothing {
+            return false;
+        }
+        let place = self.logical_place(slot);
+        self.record_mut(record).slots = place.offset % self.slots_per_page();
+        match holds {
+            Holds::Kept(_) => self.replace_kept(record, slot, from),
+            _ => self.replace(record, slot),
+        }
+        if let Some(merge) = &mut self.logs_mut(place.plane).merge {
+            merge.moved.push((slot, from));
+        }
+        true
+    }
+
+    /// All pages of a merge are programmed: from now on its block is the data
+    /// block.
+    pub(crate) fn end_merge(&mut self, plane: u32) {
+        let Some(merge) = self.logs_mut(plane).merge.take() else {
+            return;
+        };
+        self.close_stream(plane, Stream::Collection);
+        let logs = self.logs_mut(plane);
+        let old = std::mem::replace(&mut logs.data[merge.logical as usize], merge.target);
+        let mut log = SequentialLog::NONE;
+        if let Some(number) = merge.sequential {
+            std::mem::swap(&mut log, &mut logs.sequential[number]);
+            self.close_stream(plane, Stream::Sequential(number as u8));
+        }
+        let mut done_with = [old, log.block];
+        if old == log.block {
+            done_with[1] = NO_BLOCK;
+        }
+        for block in done_with {
+            if block != NO_BLOCK && block != merge.target {
+                self.bury(plane, block);
+            }
+        }
+    }
+
+    /// A sequential log takes no more, without time.
+    pub(crate) fn close_at_once(&mut self, plane: u32, number: usize) {
+        if let Some(record) = self.close_sequential(plane, number) {
+            self.close(record);
+            self.programmed(record);
+        }
+    }
+
+    /// Carries out what merges a plane needs, without time.
+    pub(crate) fn merge_at_once(&mut self, plane: u32) {
+        let mut sources = Vec::new();
+        loop {
+            while self.dead_block(plane).is_some() {
+                self.buried(plane);
+            }
+            match self.next_merge(plane) {
+                Step::None => return,
+                Step::Close(number) => self.close_at_once(plane, number),
+                Step::Switched | Step::Released => {}
+                Step::Partial | Step::Full => {
+                    while self.next_merge_page(plane, &mut sources).is_some() {
+                        let record = self.begin_merge_page(plane);
+                        for (slot, from) in sources.drain(..) {
+                            self.merge_slot(record, slot, from);
+                        }
+                        self.close(record);
+                        self.programmed(record);
+                    }
+                    self.end_merge(plane);
+                }
+            }
+        }
+    }
+
+    /// After a loss of power: merges under way are forgotten, and logs are what
+    /// was programmed of them.
+    pub(crate) fn abandon_merges(&mut self) {
+        for plane in 0..self.plane_count() {
+            if let Some(merge) = self.logs_mut(plane).merge.take() {
+                self.undo(plane, merge);
+            }
+            self.logs_mut(plane).reclaiming = false;
+            let (uses, programmed) = (&self.blocks.uses, &self.blocks.programmed);
+            let is_free = |block: u32| uses[block as usize] == Use::Free;
+            let hybrid = self.hybrid.as_mut().expect("it maps blocks");
+            let logs = &mut hybrid.planes[plane as usize];
+            logs.random.retain(|log| !is_free(log.block));
+            for log in &mut logs.random {
+                log.next_page = programmed[log.block as usize] as u32;
+            }
+            for log in logs.sequential.iter_mut().filter(|log| log.is_used()) {
+                log.closing = false;
+                if is_free(log.block) {
+                    *log = SequentialLog::NONE;
+                }
+            }
+        }
+    }
+
+    /// What a merge copied is where it was.
+    fn undo(&mut self, plane: u32, merge: Merge) {
+        for (slot, from) in merge.moved {
+            if let Place::At(at) = self.map.get(slot)
+                && self.parts(at).block == merge.target
+            {
+                self.map.set(slot, from);
+                self.discount(at);
+                self.count(from);
+            }
+        }
+        let frontier = self.frontier(plane, Stream::Collection);
+        self.set_frontier(plane, Stream::Collection, CLOSED);
+        let is_log = |number: &usize| self.logs(plane).sequential[*number].block == merge.target;
+        match merge.sequential.filter(is_log) {
+            // What was added to a sequential log is of no use to it.
+            Some(number) => self.set_frontier(plane, Stream::Sequential(number as u8), frontier),
+            None if self.blocks.uses[merge.target as usize] != Use::Free => {
+                self.bury(plane, merge.target);
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Pages on their way to the flash.
+
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT};
+use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::{FlashPage, Ftl, Stream};
+
+/// A page between its first slot and the end of its program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRecord {
+    pub(crate) plane: u32,
+    pub(crate) block: u32,
+    pub(crate) page: u32,
+    /// Slots handed out.
+    pub(crate) slots: u32,
+    /// Bytes of the host's that it keeps in DRAM.
+    pub(crate) dirty_bytes: u32,
+    pub(crate) stream: Stream,
+    /// No further slots: it is queued for its program.
+    pub(crate) closed: bool,
+    /// Copyback: the page of the plane that it is a copy of, or [`NONE`].
+    pub(crate) copy_of: u32,
+    /// Some of its slots name the older copies that they replace.
+    pub(in crate::ssd) replaces: bool,
+    /// The program in the backend, once closed.
+    pub(crate) op: u32,
+    /// Reads that must end before the program starts.
+    pub(crate) reads: u32,
+    /// The flush epoch it belongs to.
+    pub(crate) epoch: u32,
+    /// The first plane whose collection may have data in it, and which of the
+    /// planes from there on have.
+    pub(crate) jobs_from: u32,
+    pub(crate) jobs: u64,
+    /// First of its units that the host has not written whole (see
+    /// [`crate::ssd::ftl::partial`]).
+    pub(in crate::ssd) partial: u32,
+    /// First of the commands that wait for it.
+    pub(crate) waiters: u32,
+    /// The page before it of those that the array programs at once, or [`NONE`].
+    pub(crate) before: u32,
+    next_free: u32,
+}
+
+impl PageRecord {
+    /// Where it will be programmed.
+    pub(crate) fn at(&self) -> FlashPage {
+        FlashPage {
+            plane: self.plane,
+            block: self.block,
+            page: self.page,
+        }
+    }
+}
+
+/// Where a stream writes in a plane.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ssd) struct Frontier {
+    pub(in crate::ssd) block: u32,
+    pub(in crate::ssd) page: u32,
+    /// The record of the page being filled.
+    pub(in crate::ssd) record: u32,
+    /// That of the host's page before it, where the array programs both at once.
+    pub(in crate::ssd) before: u32,
+}
+
+pub(in crate::ssd) const CLOSED: Frontier = Frontier {
+    block: NO_BLOCK,
+    page: 0,
+    record: NONE,
+    before: NONE,
+};
+
+impl Ftl {
+    /// Gives a slot its next place in `plane` and returns the page's record.
+    ///
+    /// A slot that is in the page being filled already keeps its place: the
+    /// data in DRAM is overwritten. The caller has asked [`Ftl::stream_with_room`].
+    pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
+        let record = self.open_record(plane, stream, epoch);
+        let PageRecord {
+            block, page, slots, ..
+        } = self.records[record as usize];
+        let first = self.page_start(block, page);
+        let place = self.map.get(slot);
+        if let Place::At(at) = place
+            && (first..first + slots).contains(&at)
+        {
+            self.rewritten_in_dram += 1;
+            return record;
+        }
+        self.replace_at(record, slot, place);
+        record
+    }
+
+    /// Gives a slot a page's next place instead of the one it has.
+    #[inline]
+    pub(in crate::ssd) fn replace(&mut self, record: u32, slot: u32) {
+        self.replace_at(record, slot, self.map.get(slot));
+    }
+
+    #[inline]
+    fn replace_at(&mut self, record: u32, slot: u32, place: Place) {
+        let older = self.supersede(slot, place);
+        let at = self.take_slot(record, slot);
+        self.map.set(slot, at);
+        let (block, within) = self.slots_per_block.split(at);
+        self.blocks.valid[block as usize] += 1;
+        if older != NO_SLOT {
+            self.blocks.set_older(block, within, older);
+            self.records[record as usize].replaces = true;
+        }
+    }
+
+    /// Hands out a page's next place.
+    #[inline]
+    pub(in crate::ssd) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
+        let page = &mut self.records[record as usize];
+        let within = page.page * self.slots_per_page.get() + page.slots;
+        page.slots += 1;
+        self.blocks.set_owner(page.block, within, slot);
+        page.block * self.slots_per_block.get() + within
+    }
+
+    /// The record of the page being filled, a new one if need be.
+    pub(in crate::ssd) fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
+        if frontier.record != NONE {
+            return frontier.record;
+        }
+        let frontier = match frontier.block {
+            NO_BLOCK => Frontier {
+                block: self.open_block(plane, stream),
+                ..CLOSED
+            },
+            _ => frontier,
+        };
+        let record = self.new_record(PageRecord {
+            plane,
+            block: frontier.block,
+            page: frontier.page,
+            slots: 0,
+            dirty_bytes: 0,
+            stream,
+            closed: false,
+            copy_of: NONE,
+            replaces: false,
+            op: NONE,
+            reads: 0,
+            epoch,
+            jobs_from: NONE,
+            jobs: 0,
+            partial: NONE,
+            waiters: NONE,
+            before: frontier.before,
+            next_free: NONE,
+        });
+        self.planes[plane as usize].frontiers[stream.index()] = Frontier { record, ..frontier };
+        record
+    }
+
+    /// Ends the filling of a page; its place in the block is used up.
+    #[inline]
+    pub(crate) fn close(&mut self, record: u32) {
+        let page = &mut self.records[record as usize];
+        page.closed = true;
+        let (plane, block, stream) = (page.plane, page.block, page.stream);
+        let pages = self.pages_of(block);
+        let is_last = self.completes_program(record);
+        let frontier = &mut self.planes[plane as usize].frontiers[stream.index()];
+        frontier.record = NONE;
+        frontier.before = if is_last { NONE } else { record };
+        frontier.page += 1;
+        if frontier.page == pages {
+            *frontier = CLOSED;
+            self.fill(plane, block, stream);
+        }
+    }
+
+    /// The streams that may carry data of the host's from DRAM.
+    pub(crate) fn host_streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        let logs = self.hybrid.as_ref().map_or(0, |h| h.sequential_logs());
+        let sequential = (0..logs as u8).map(Stream::Sequential);
+        [Stream::Host, Stream::Slc].into_iter().chain(sequential)
+    }
+
+    /// Whether the host's data goes to one page of a plane at a time.
+    pub(crate) fn has_one_host_stream(&self) -> bool {
+        self.slc.is_none() && self.hybrid.is_none()
+    }
+
+    /// The page that a stream begins next in a plane; `None` where it is
+    /// filling one.
+    pub(crate) fn next_page(&self, plane: u32, stream: Stream) -> Option<u32> {
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
+        (frontier.record == NONE).then_some(frontier.page)
+    }
+
+    /// The page that a stream is filling in a plane.
+    pub(crate) fn filling(&self, plane: u32, stream: Stream) -> Option<u32> {
+        let record = self.planes[plane as usize].frontiers[stream.index()].record;
+        (record != NONE).then_some(record)
+    }
+
+    /// The page of the host's that a slot's current copy is in, if that is open.
+    pub(in crate::ssd) fn open_page_of(&self, slot: u32) -> Option<u32> {
+        let Place::At(at) = self.map.get(slot) else {
+            return None;
+        };
+        let page = self.parts(at);
+        let frontiers = &self.planes[page.plane as usize].frontiers;
+        self.host_streams()
+            .map(|stream| &frontiers[stream.index()])
+            .find(|frontier| (frontier.block, frontier.page) == (page.block, page.page))
+            .map(|frontier| frontier.record)
+            .filter(|record| *record != NONE)
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self, record: u32) -> bool {
+        self.records[record as usize].slots == self.slots_per_page.get()
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, record: u32) -> &PageRecord {
+        &self.records[record as usize]
+    }
+
+    #[inline]
+    pub(crate) fn record_mut(&mut self, record: u32) -> &mut PageRecord {
+        &mut self.records[record as usize]
+    }
+
+    /// Its page is on the flash.
+    pub(crate) fn programmed(&mut self, record: u32) {
+        if self.blocks.keeps_older() {
+            self.settle_copies(record);
+        }
+        let PageRecord { block, page, .. } = self.records[record as usize];
+        self.blocks.program(block, page, self.pages_of(block));
+        let page = &mut self.records[record as usize];
+        page.block = NO_BLOCK;
+        page.next_free = self.free_record;
+        self.free_record = record;
+    }
+
+    fn new_record(&mut self, record: PageRecord) -> u32 {
+        if self.free_record == NONE {
+            self.records.push(record);
+            return self.records.len() as u32 - 1;
+        }
+        let index = self.free_record;
+        self.free_record = self.records[index as usize].next_free;
+        self.records[index as usize] = record;
+        index
+    }
+
+    /// Whether the array programs a page, and what is before it of the same
+    /// program, once it has its data. What collection moves is held to be
+    /// programmed page by page: what it replaces is there until its block is
+    /// erased.
+    #[inline]
+    pub(crate) fn completes_program(&self, record: u32) -> bool {
+        if self.pages_per_program == 1 {
+            return true;
+        }
+        let page = &self.records[record as usize];
+        !page.stream.is_of_host()
+            || page.stream == Stream::Slc
+            || (page.page + 1).is_multiple_of(self.pages_per_program)
+    }
+
+    /// Whether the array waits for more before it programs what a plane has of a
+    /// stream.
+    pub(crate) fn is_amid_program(&self, plane: u32, stream: Stream) -> bool {
+        self.planes[plane as usize].frontiers[stream.index()].before != NONE
+    }
+
+    /// Nothing waits for the rest of its program: all is on the flash.
+    pub(in crate::ssd) fn forget_programs(&mut self) {
+        for plane in &mut self.planes {
+            plane.frontiers.iter_mut().for_each(|f| f.before = NONE);
+        }
+    }
+
+    /// The host's pages of a plane that are not complete, or that wait for the
+    /// rest of what the array programs at once: from the last to the first.
+    pub(crate) fn pages_under_way(&self, plane: u32, stream: Stream) -> impl Iterator<Item = u32> {
+        let frontier = self.planes[plane as usize].frontiers[stream.index()];
+        let last = match frontier.record {
+            NONE => frontier.before,
+            record => record,
+        };
+        let known = |record: u32| (record != NONE).then_some(record);
+        std::iter::successors(known(last), move |record| {
+            known(self.records[*record as usize].before)
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! Garbage collection: which block is emptied, and how far along that is.
+//!
+//! One block a plane is collected at a time: its valid slots are read, written
+//! to a collection page, and when all of them are programmed the block is
+//! erased. Where they go is in [`crate::ssd::ftl::destination`].
+
+use std::ops::Range;
+
+use crate::ssd::ftl::blocks::NO_BLOCK;
+use crate::ssd::ftl::{Ftl, Stream};
+use crate::ssd::rng::Rng;
+use crate::ssd::spec::{GcPolicy, GcSpec};
+
+/// So many numbers are drawn for each block that is wanted, before chance is
+/// given up.
+const DRAWS: usize = 16;
+
+/// A plane's collection under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) victim: u32,
+    /// Pages of the victim.
+    pub(crate) pages: u32,
+    /// Valid slots that it had.
+    pub(crate) valid: u32,
+    /// It belongs to the SLC cache.
+    pub(crate) slc: bool,
+    /// The plane that its data goes to, and in which stream.
+    pub(crate) to: u32,
+    pub(crate) stream: Stream,
+    /// It has found something to move.
+    pub(crate) moves: bool,
+    /// Slots that it has moved.
+    pub(crate) moved: u32,
+    /// The next page of the victim to look at, of the even ones and of the odd.
+    pub(crate) next_of_parity: [u32; 2],
+    pub(crate) reads: u32,
+    pub(crate) programs: u32,
+    /// The plane's page register holds a page that will be copied, or soon will.
+    pub(crate) copies: bool,
+    pub(crate) erasing: bool,
+    /// The drive was in the midst of it at the start; it goes on when a plane is
+    /// written.
+    pub(crate) at_rest: bool,
+    /// Something of it may be queued behind all else.
+    pub(crate) steps_aside: bool,
+    /// The host waits for it or soon will: it goes before all else.
+    pub(crate) urgent: bool,
+    pub(crate) since_ns: u64,
+}
+
+impl Job {
+    pub(crate) const NONE: Job = Job {
+        victim: NO_BLOCK,
+        pages: 0,
+        valid: 0,
+        slc: false,
+        to: 0,
+        stream: Stream::Collection,
+        moves: false,
+        moved: 0,
+        next_of_parity: [0, 1],
+        reads: 0,
+        programs: 0,
+        copies: false,
+        erasing: false,
+        at_rest: false,
+        steps_aside: false,
+        urgent: false,
+        since_ns: 0,
+    };
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.victim != NO_BLOCK
+    }
+
+    /// The first page of the victim that it has not looked at.
+    pub(crate) fn next_page(&self) -> u32 {
+        self.next_of_parity[0].min(self.next_of_parity[1])
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_pages_left(&self) -> bool {
+        self.next_page() < self.pages
+    }
+
+    /// It looks at a page, the next of its parity.
+    pub(crate) fn takes(&mut self, page: u32) {
+        self.next_of_parity[page as usize % 2] = page + 2;
+    }
+
+    /// Something of it is under way, so that it can be waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_running() && !self.at_rest
+    }
+}
+
+/// The blocks of a plane that a policy chooses among.
+pub(crate) trait Candidates {
+    /// All blocks of the plane.
+    fn blocks(&self) -> Range<u32>;
+    /// So many of them, the first ones, lots are drawn among.
+    fn drawn(&self) -> u32;
+    /// Whether a block is full and may be emptied.
+    fn is_collectable(&self, block: u32) -> bool;
+    /// Slots of it that hold data.
+    fn valid(&self, block: u32) -> u32;
+    /// Slots of any block.
+    fn slots(&self) -> u32;
+    /// When it was filled, counted in blocks.
+    fn filled(&self, block: u32) -> u32;
+    /// Blocks of the drive that were filled since.
+    fn age(&self, block: u32) -> u64;
+    /// How often it was erased; the same for all where wear is not levelled.
+    fn wear(&self, block: u32) -> u32;
+}
+
+/// The block to collect by a policy; `None` where none has as little valid data
+/// as `most` slots.
+pub(crate) fn choose(
+    among: &impl Candidates,
+    policy: GcPolicy,
+    most: u32,
+    rng: &mut Rng,
+) -> Option<u32> {
+    let valid = |block: &u32| among.valid(*block);
+    let pays = |block: &u32| among.is_collectable(*block) && valid(block) <= most;
+    let least_valid = || {
+        let paying = among.blocks().filter(pays);
+        // How worn a block is matters to few comparisons, and lies elsewhere.
+        paying.min_by(|a, b| {
+            let by_wear = || among.wear(*a).cmp(&among.wear(*b));
+            valid(a).cmp(&valid(b)).then_with(by_wear)
+        })
+    };
+    match policy {
+        GcPolicy::Greedy => least_valid(),
+        GcPolicy::Choices(count) => {
+            let first = among.blocks().start;
+            // Where chance finds nothing worth collecting it is asked again, and
+            // in the end all blocks are looked at.
+            std::iter::repeat_with(|| first + rng.below(among.drawn()))
+                .take(DRAWS * count as usize)
+                .filter(pays)
+                .take(count as usize)
+                .min_by_key(valid)
+                .or_else(least_valid)
+        }
+        GcPolicy::Fifo => among
+            .blocks()
+            .filter(pays)
+            .min_by_key(|block| among.filled(*block)),
+        GcPolicy::CostBenefit => among
+            .blocks()
+            .filter(pays)
+            .max_by_key(|block| cost_benefit(among, *block)),
+    }
+}
+
+/// Benefit over cost, (1 - u) * age / 2u, as a file system on flash weighs
+/// segments (Kawaguchi, Nishioka and Motoda, "A flash-memory based file system",
+/// USENIX 1995), in fixed point. The log structured file system before it divides
+/// by 1 + u (Rosenblum and Ousterhout, SOSP 1991, section 3.6). Both take the age
+/// of the data, since it was changed; this takes that of the block, in blocks
+/// filled since it was full. So data that is moved counts as young again.
+fn cost_benefit(among: &impl Candidates, block: u32) -> u64 {
+    let valid = among.valid(block) as u64;
+    let freed = among.slots() as u64 - valid;
+    ((freed * (among.age(block) + 1)) << 16) / (2 * valid).max(1)
+}
+
+/// Those of a real plane.
+struct PlaneBlocks<'a> {
+    ftl: &'a Ftl,
+    plane: u32,
+}
+
+impl Candidates for PlaneBlocks<'_> {
+    fn blocks(&self) -> Range<u32> {
+        self.ftl.plane_blocks(self.plane)
+    }
+
+    fn drawn(&self) -> u32 {
+        self.ftl.data_blocks_per_plane()
+    }
+
+    fn is_collectable(&self, block: u32) -> bool {
+        // What is the SLC cache's alone is never free for anything else.
+        self.ftl.is_written(block) && !self.ftl.is_static_slc(block)
+    }
+
+    fn valid(&self, block: u32) -> u32 {
+        self.ftl.blocks.valid[block as usize] as u32
+    }
+
+    fn slots(&self) -> u32 {
+        self.ftl.slots_per_block()
+    }
+
+    fn filled(&self, block: u32) -> u32 {
+        self.ftl.blocks.filled[block as usize]
+    }
+
+    fn age(&self, block: u32) -> u64 {
+        (self.ftl.blocks.fills() - self.filled(block)) as u64
+    }
+
+    fn wear(&self, block: u32) -> u32 {
+        match self.ftl.levels_wear() {
+            true => self.ftl.blocks.erases[block as usize],
+            false => 0,
+        }
+    }
+}
+
+/// The block of `plane` to collect by the drive's policy; `None` where none has
+/// as little valid data as `most` slots.
+pub(crate) fn choose_victim(
+    ftl: &Ftl,
+    plane: u32,
+    most: u32,
+    gc: &GcSpec,
+    rng: &mut Rng,
+) -> Option<u32> {
+    choose(&PlaneBlocks { ftl, plane }, gc.policy, most, rng)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::ssd::Ssd;
+    use crate::ssd::tests::{overwrite, overwrite_drawn, small};
+
+    /// Blocks without any data are all the same to a greedy choice: without
+    /// regard to wear some of them would go round and the others would rest.
+    #[test]
+    fn of_blocks_with_as_little_data_the_least_worn_is_collected() {
+        let spec = small(&[("state = \"filled\"", "state = \"fresh\"")]);
+        let mut drive = Ssd::new(spec, 1);
+        let mut slot = 0;
+        overwrite_drawn(&mut drive, 400_000, 1, |_| {
+            slot = (slot + 1) % 1024;
+            slot
+        });
+        let wear = drive.ftl.wear();
+        assert!(
+            wear.mean_erases > 10.0 && wear.max_erases - wear.min_erases <= 3,
+            "{wear:?}"
+        );
+    }
+
+    #[test]
+    fn lots_are_drawn_among_blocks_for_data() {
+        // Half of the blocks are the SLC cache's alone.
+        let cache = "[slc_cache]\nread_us = 20\nprogram_us = 100\nstatic_mb = 44\n\
+                     when_full = \"direct\"\n[write_cache]\nenabled = true";
+        let spec = small(&[
+            ("cell = \"slc\"", "cell = \"tlc\""),
+            ("pages_per_block = 64", "pages_per_block = 63"),
+            ("blocks_per_plane = 112", "blocks_per_plane = 256"),
+            ("[write_cache]\nenabled = true", cache),
+            ("policy = \"greedy\"", "policy = \"d_choices\"\nchoices = 1"),
+        ]);
+        let mut drive = Ssd::new(spec, 1);
+        overwrite(&mut drive, 60_000, 1);
+        let (gc, mut rng) = (drive.spec.gc, Rng::new(1));
+        let most = drive.ftl.slots_per_block();
+        let mut chosen = BTreeMap::<u32, u32>::new();
+        for _ in 0..4000 {
+            let block = choose_victim(&drive.ftl, 0, most, &gc, &mut rng).expect("full blocks");
+            *chosen.entry(block).or_default() += 1;
+        }
+        // One of them alone, drawn by lot: all full ones come as often.
+        let most_often = chosen.values().max().copied();
+        assert!(most_often < Some(80), "{most_often:?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Ages a drive by carrying out every write, without time: the long way, which
+//! the short one ([`crate::ssd::preconditioning::steady`]) is checked against.
+
+use std::ops::Range;
+
+use crate::ssd::ftl::copies::Holds;
+use crate::ssd::ftl::start::occupied_slots;
+use crate::ssd::ftl::{Ftl, Stream, Victim};
+use crate::ssd::gc::victim::choose_victim;
+use crate::ssd::preconditioning::steady::Room;
+use crate::ssd::rng::Rng;
+use crate::ssd::spec::{AgedSpec, SsdSpec};
+
+/// How often the whole address space is overwritten.
+const PASSES: u64 = 12;
+
+/// Overwrites a drive until it is steady.
+pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
+    if ftl.hybrid.is_some() {
+        overwrite_logs(ftl, spec, aged, rng);
+    } else {
+        let victims = vec![None; ftl.plane_count() as usize];
+        let room = spec.room_at_start();
+        let mut ageing = Ageing {
+            ftl,
+            spec,
+            room,
+            victims,
+        };
+        ageing.overwrite(aged, rng);
+        let victims: Vec<Victim> = (ageing.victims.iter().flatten())
+            .map(|under_way| under_way.victim)
+            .collect();
+        for Victim { plane, block, .. } in &victims {
+            ftl.owe_nothing(*plane);
+            ftl.end_collection(*plane, *block);
+        }
+        ftl.victims_at_start = victims;
+    }
+    // Nothing may be left in DRAM before the first command.
+    for plane in 0..ftl.plane_count() {
+        for stream in Stream::all() {
+            if let Some(record) = ftl.filling(plane, stream) {
+                ftl.close(record);
+                ftl.programmed(record);
+            }
+        }
+    }
+    ftl.forget_programs();
+    ftl.forget_wear();
+}
+
+/// Data blocks stay full; what changes is what the logs hold.
+fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
+    let logs = ftl.hybrid.as_ref().map_or(0, |h| h.all_random_logs());
+    for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
+        let slot = aged.draw(spec.logical_slots() as u32, rng);
+        ftl.write_to_logs(slot);
+    }
+}
+
+pub(crate) fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
+    let record = ftl.write(plane, slot, stream, 0);
+    if ftl.is_full(record) {
+        ftl.close(record);
+        ftl.programmed(record);
+    }
+}
+
+struct Ageing<'a> {
+    ftl: &'a mut Ftl,
+    spec: &'a SsdSpec,
+    room: Room,
+    /// What each plane's collection is at.
+    victims: Vec<Option<UnderWay>>,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    victim: Victim,
+    /// The next place to look at.
+    next: u32,
+}
+
+impl Ageing<'_> {
+    /// Data is written once in order, then overwritten.
+    fn overwrite(&mut self, aged: &AgedSpec, rng: &mut Rng) {
+        let live = occupied_slots(self.spec, aged, &self.ftl.placement);
+        let count = live.len() as u32;
+        // Where it is in its blocks' round in the end is chance.
+        let round =
+            self.spec.data_blocks_per_plane() * self.ftl.plane_count() * self.ftl.slots_per_block();
+        let overwrites = count as u64 * PASSES + rng.below(round) as u64;
+        for slot in &live {
+            self.write(*slot, rng);
+        }
+        for _ in 0..overwrites {
+            self.write(live[aged.draw(count, rng) as usize], rng);
+        }
+        // The last write may have left its plane a slot short.
+        for plane in 0..self.ftl.plane_count() {
+            let row = self.ftl.row_of(plane);
+            while self.makes_room(row.clone(), rng) {}
+        }
+    }
+
+    fn write(&mut self, slot: u32, rng: &mut Rng) {
+        let row = self.ftl.row_of(self.ftl.target(slot));
+        self.plane_in_turn(row.clone(), rng);
+        while self.makes_room(row.clone(), rng) {}
+        // No legal description is so full that there is none.
+        if let Some(plane) = self.plane_in_turn(row, rng) {
+            write(self.ftl, plane, slot, Stream::Host);
+        }
+    }
+
+    /// The plane of a row whose turn it is, once it takes a slot of the host's;
+    /// another one while nothing can be freed there.
+    fn plane_in_turn(&mut self, row: Range<u32>, rng: &mut Rng) -> Option<u32> {
+        let first = self.ftl.in_turn(row.start, Stream::Host);
+        loop {
+            if self.ftl.has_room_for_host(first) {
+                return Some(first);
+            }
+            if self.move_one(first, rng) {
+                continue;
+            }
+            let other = row.clone().find(|plane| self.ftl.has_room_for_host(*plane));
+            let mut others = row.clone().filter(|plane| *plane != first);
+            if other.is_some() || !others.any(|plane| self.move_one(plane, rng)) {
+                return other;
+            }
+        }
+    }
+
+    /// Takes a step towards the room that a row should have, in another plane
+    /// where the first in need cannot be collected. `false` where there is
+    /// nothing to do, or to be gained.
+    fn makes_room(&mut self, row: Range<u32>, rng: &mut Rng) -> bool {
+        let Some(first) = self.plane_that_lacks_room(row.clone()) else {
+            return false;
+        };
+        let mut others = row.filter(|plane| *plane != first);
+        self.move_one(first, rng)
+            || others.any(|plane| self.lacks_room(plane) && self.move_one(plane, rng))
+    }
+
+    /// The plane of a row that should be collected first, where the host has to
+    /// wait for it.
+    fn plane_that_lacks_room(&self, mut row: Range<u32>) -> Option<u32> {
+        match self.room {
+            Room::Blocks(_) => row.find(|plane| self.lacks_room(*plane)),
+            Room::Slots(blocks) => {
+                let least = blocks * self.ftl.slots_per_block() * row.len() as u32;
+                let room: u32 = row.clone().map(|plane| self.room_of(plane)).sum();
+                let emptiest = row.min_by_key(|plane| self.room_of(*plane));
+                emptiest.filter(|_| room < least)
+            }
+        }
+    }
+
+    /// Whether a plane of a row that lacks room should be collected.
+    fn lacks_room(&self, plane: u32) -> bool {
+        match self.room {
+            // A block that was begun is emptied to its end.
+            Room::Blocks(blocks) => {
+                self.victims[plane as usize].is_some() || self.ftl.free_blocks(plane) < blocks
+            }
+            Room::Slots(_) => true,
+        }
+    }
+
+    fn room_of(&self, plane: u32) -> u32 {
+        let under_way = self.victims[plane as usize];
+        self.ftl.room(plane, under_way.map(|at| at.victim))
+    }
+
+    /// Moves one slot of a plane's block, or erases the block that has none
+    /// left. `false` where nothing could be gained.
+    fn move_one(&mut self, plane: u32, rng: &mut Rng) -> bool {
+        let Some(UnderWay { victim, mut next }) = self.victims[plane as usize]
+            .take()
+            .or_else(|| self.begin(plane, rng))
+        else {
+            return false;
+        };
+        let first = self.ftl.page_start(victim.block, 0);
+        while next < self.ftl.slots_per_block() {
+            next += 1;
+            if let Holds::Current(slot) = self.ftl.holds(first + next - 1) {
+                let to = self.ftl.collection_plane(plane, Stream::Collection);
+                write(self.ftl, to, slot, Stream::Collection);
+                self.ftl.has_moved(plane);
+                self.victims[plane as usize] = Some(UnderWay { victim, next });
+                return true;
+            }
+        }
+        self.ftl.owe_nothing(plane);
+        self.ftl.erased(plane, victim.block);
+        true
+    }
+
+    fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<UnderWay> {
+        let most = self.ftl.most_to_move(plane, plane);
+        let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
+        let had = self.ftl.blocks.valid[block as usize] as u32;
+        self.ftl.begin_collection(block);
+        self.ftl.owe(plane, block);
+        let victim = Victim { plane, block, had };
+        Some(UnderWay { victim, next: 0 })
+    }
+}

@@ -1,0 +1,392 @@
+//! Read-ahead: the controller brings what a sequential reader will ask for next
+//! into the read cache.
+//!
+//! A stream is a run of reads each of which begins where the one before ended.
+//! From its second read on the drive reads so far ahead of it, half of that at
+//! a time and up to whole pages. A read of what is on its way waits for that
+//! instead of asking the flash again. These reads queue with the host's own.
+
+use std::ops::Range;
+
+use crate::ssd::flash::transaction::{NONE, Op, OpKind, Source};
+use crate::ssd::ftl::Located;
+use crate::ssd::ftl::cached_map::fetch::MapWaiter;
+use crate::ssd::spec::{ReadCacheSpec, SsdSpec};
+use crate::ssd::{Active, Ssd};
+
+/// A run of reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// Where its last read ended, in bytes, and the slot after that.
+    next_byte: u64,
+    next: u32,
+    /// Where what was read ahead for it ends.
+    ahead_to: u32,
+    /// Its reads so far.
+    reads: u32,
+    /// When it went on last, counted in reads of the drive.
+    used: u64,
+}
+
+/// Slots that are read ahead: first those whose entries of the map are on their
+/// way, then those of one page.
+#[derive(Clone, Debug)]
+struct Fetch {
+    first: u32,
+    end: u32,
+    /// Pages of the map that it waits for.
+    map_pages: u32,
+    /// Where it is read; [`NONE`] until the map is here, or if it is over.
+    at: u32,
+    /// Commands that came for it meanwhile, and how many bytes each asked for.
+    waiters: Vec<(u32, u64)>,
+    next_free: u32,
+}
+
+/// The streams of a drive and what is on its way for them.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadAhead {
+    streams: Vec<Stream>,
+    fetches: Vec<Fetch>,
+    free: u32,
+    reads: u64,
+    /// How far ahead, in slots.
+    distance: u32,
+    slots_per_page: u32,
+    logical_slots: u64,
+}
+
+impl ReadAhead {
+    /// `None` where the drive does not read ahead.
+    pub(crate) fn new(spec: &SsdSpec, cache: &ReadCacheSpec) -> Option<ReadAhead> {
+        let distance = (cache.read_ahead_bytes / spec.ftl.map_unit_bytes as u64) as u32;
+        (distance > 0).then(|| ReadAhead {
+            streams: vec![Stream::default(); cache.read_ahead_streams as usize],
+            fetches: Vec::new(),
+            free: NONE,
+            reads: 0,
+            distance,
+            slots_per_page: spec.slots_per_page(),
+            logical_slots: spec.logical_slots(),
+        })
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.streams.fill(Stream::default());
+        self.fetches.clear();
+        self.free = NONE;
+    }
+
+    /// The host reads these bytes, of which the last is in the slot before `end`.
+    /// Returns the range of slots to be read ahead now.
+    fn follow(&mut self, bytes: Range<u64>, end: u32) -> Option<(u32, u32)> {
+        self.reads += 1;
+        let (reads, distance) = (self.reads, self.distance);
+        let goes_on = |s: &&mut Stream| s.reads > 0 && s.next_byte == bytes.start;
+        let Some(stream) = self.streams.iter_mut().find(goes_on) else {
+            let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
+            *oldest = Stream {
+                next_byte: bytes.end,
+                next: end,
+                ahead_to: end,
+                reads: 1,
+                used: reads,
+            };
+            return None;
+        };
+        stream.next_byte = bytes.end;
+        stream.next = end;
+        stream.reads = stream.reads.saturating_add(1);
+        stream.used = reads;
+        let from = stream.ahead_to.max(stream.next);
+        if from - stream.next > distance / 2 {
+            return None;
+        }
+        let wanted = stream.next as u64 + distance as u64;
+        // Whole pages, so that none is read in parts.
+        let to = wanted.next_multiple_of(self.slots_per_page as u64);
+        stream.ahead_to = to.min(self.logical_slots) as u32;
+        (from < stream.ahead_to).then_some((from, stream.ahead_to))
+    }
+
+    fn begin(&mut self, first: u32, end: u32) -> u32 {
+        let index = match self.free {
+            NONE => {
+                self.fetches.push(Fetch {
+                    first,
+                    end,
+                    map_pages: 0,
+                    at: NONE,
+                    waiters: Vec::new(),
+                    next_free: NONE,
+                });
+                return self.fetches.len() as u32 - 1;
+            }
+            free => free,
+        };
+        let fetch = &mut self.fetches[index as usize];
+        self.free = fetch.next_free;
+        (fetch.first, fetch.end) = (first, end);
+        index
+    }
+
+    fn end(&mut self, index: u32) {
+        let fetch = &mut self.fetches[index as usize];
+        fetch.at = NONE;
+        fetch.next_free = self.free;
+        self.free = index;
+    }
+}
+
+impl Ssd {
+    /// The host reads: what its stream wants next is read ahead.
+    #[inline(never)]
+    pub(crate) fn read_ahead(&mut self, now_ns: u64, command: u32) {
+        let (_, last) = self.slots_of(command);
+        let Active {
+            first_byte, bytes, ..
+        } = self.commands[command as usize];
+        let Some(ahead) = &mut self.read_ahead else {
+            return;
+        };
+        let Some((from, to)) = ahead.follow(first_byte..first_byte + bytes, last + 1) else {
+            return;
+        };
+        let index = ahead.begin(from, to);
+        let waiter = MapWaiter::ReadAhead(index);
+        let map_pages = self.fetch_map(now_ns, from, to - 1, false, waiter);
+        if let Some(ahead) = &mut self.read_ahead {
+            ahead.fetches[index as usize].map_pages = map_pages;
+        }
+        if map_pages == 0 {
+            self.read_mapped_ahead(now_ns, index);
+        }
+    }
+
+    /// A page of the map is here that slots wait for which are read ahead.
+    pub(crate) fn read_ahead_map_fetched(&mut self, now_ns: u64, index: u32) {
+        let Some(ahead) = &mut self.read_ahead else {
+            return;
+        };
+        let fetch = &mut ahead.fetches[index as usize];
+        fetch.map_pages -= 1;
+        if fetch.map_pages == 0 {
+            self.read_mapped_ahead(now_ns, index);
+        }
+    }
+
+    /// Reads slots ahead page by page, those that are on the flash alone.
+    fn read_mapped_ahead(&mut self, now_ns: u64, index: u32) {
+        let Some(ahead) = &mut self.read_ahead else {
+            return;
+        };
+        let Fetch { first, end, .. } = ahead.fetches[index as usize];
+        ahead.end(index);
+        self.backend.gather();
+        let mut slot = first;
+        while slot < end {
+            let Some(at) = self.wanted_ahead(slot) else {
+                slot += 1;
+                continue;
+            };
+            let start = slot;
+            slot += 1;
+            while slot < end
+                && (self.wanted_ahead(slot)).is_some_and(|next| self.ftl.same_page(at, next))
+            {
+                slot += 1;
+            }
+            self.read_page_ahead(now_ns, start, slot, at);
+        }
+        self.backend.start_gathered(now_ns);
+    }
+
+    /// Where on the flash a slot is that is neither in the read cache nor on its
+    /// way there.
+    fn wanted_ahead(&self, slot: u32) -> Option<u32> {
+        let cached = self.read_cache.as_ref().is_some_and(|c| c.has(slot));
+        match self.ftl.locate(slot) {
+            Located::Flash(at) if !cached && self.on_its_way(at).is_none() => Some(at),
+            _ => None,
+        }
+    }
+
+    /// What is reading the page of a physical slot ahead.
+    fn on_its_way(&self, at: u32) -> Option<u32> {
+        let fetches = &self.read_ahead.as_ref()?.fetches;
+        let reads = |fetch: &Fetch| fetch.at != NONE && self.ftl.same_page(fetch.at, at);
+        fetches.iter().position(reads).map(|place| place as u32)
+    }
+
+    fn read_page_ahead(&mut self, now_ns: u64, first: u32, end: u32, at: u32) {
+        let Some(ahead) = &mut self.read_ahead else {
+            return;
+        };
+        let index = ahead.begin(first, end);
+        ahead.fetches[index as usize].at = at;
+        let slots = (first..end).filter_map(|slot| match self.ftl.locate(slot) {
+            Located::Flash(at) => Some(at),
+            _ => None,
+        });
+        let bytes = self.codewords.of_units(slots);
+        let page = self.ftl.parts(at);
+        let op = self.flash_op(OpKind::Read, Source::ReadAhead, index, page, bytes);
+        self.stats.read_ahead_units += (end - first) as u64;
+        self.backend.enqueue(now_ns, op);
+    }
+
+    /// Has a command wait for a page that is read ahead, if it is.
+    #[inline(never)]
+    pub(crate) fn joins_read_ahead(&mut self, command: u32, at: u32, bytes: u64) -> bool {
+        let Some(index) = self.on_its_way(at) else {
+            return false;
+        };
+        // All of what the command wants of the page has to be among it.
+        let unit = self.spec.ftl.map_unit_bytes as u64;
+        let active = &self.commands[command as usize];
+        let last = (active.first_byte + active.bytes - 1) / unit;
+        let wanted = (active.first_byte / unit) as u32..=last as u32;
+        let Some(ahead) = &mut self.read_ahead else {
+            return false;
+        };
+        let fetch = &mut ahead.fetches[index as usize];
+        let ftl = &self.ftl;
+        let is_missing = |slot: u32| {
+            let is_there =
+                matches!(ftl.locate(slot), Located::Flash(other) if ftl.same_page(at, other));
+            is_there && !(fetch.first..fetch.end).contains(&slot)
+        };
+        if wanted.into_iter().any(is_missing) {
+            return false;
+        }
+        fetch.waiters.push((command, bytes));
+        true
+    }
+
+    /// A page that was read ahead is in the controller.
+    pub(crate) fn read_ahead_done(&mut self, now_ns: u64, op: Op) {
+        let Some(ahead) = &mut self.read_ahead else {
+            return;
+        };
+        let fetch = &mut ahead.fetches[op.owner as usize];
+        let (first, end) = (fetch.first, fetch.end);
+        let mut waiters = std::mem::take(&mut fetch.waiters);
+        for slot in first..end {
+            self.keep_slot(slot, &op, true);
+        }
+        for (command, bytes) in waiters.drain(..) {
+            #[cfg(test)]
+            self.witness_joined(command, &op);
+            self.count_used_ahead(command, first..end);
+            let sent_ns = self.link.send(now_ns, bytes);
+            self.part_sent(sent_ns, command);
+        }
+        if let Some(ahead) = &mut self.read_ahead {
+            ahead.fetches[op.owner as usize].waiters = waiters;
+            ahead.end(op.owner);
+        }
+    }
+
+    /// A command takes what it wants of slots that have just been read ahead.
+    fn count_used_ahead(&mut self, command: u32, slots: Range<u32>) {
+        let (first, last) = self.slots_of(command);
+        let Some(cache) = &mut self.read_cache else {
+            return;
+        };
+        let wanted = slots.start.max(first)..slots.end.min(last + 1);
+        let used = wanted.filter(|slot| cache.use_ahead(*slot)).count();
+        self.stats.read_ahead_units_used += used as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blklab_blk::{Nanos, Op as HostOp};
+
+    use super::*;
+    use crate::ssd::tests::{command, small};
+    use crate::{Completion, Device};
+
+    /// A drive that reads `kb` ahead of two streams.
+    fn drive(kb: u32) -> Ssd {
+        let ahead = match kb {
+            0 => String::new(),
+            _ => format!("read_ahead_kb = {kb}\nread_ahead_streams = 2\n"),
+        };
+        let table = format!(
+            "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\n{ahead}\
+             [write_cache]\nenabled = true"
+        );
+        Ssd::new(small(&[("[write_cache]\nenabled = true", &table)]), 1)
+    }
+
+    /// Reads these pages one after the other; how long each took, and how many
+    /// map units were read ahead and used.
+    fn read(drive: &mut Ssd, pages: &[u64], pause_ns: u64) -> (Vec<u64>, (u64, u64)) {
+        let (mut now, mut done, mut took) = (Nanos(0), Vec::<Completion>::new(), Vec::new());
+        for page in pages {
+            let since = Nanos(now.0 + pause_ns);
+            drive.advance(since, &mut done);
+            drive.submit(since, command(0, HostOp::Read, *page, 1));
+            now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            took.push((done[0].at - since).0);
+            done.clear();
+        }
+        let stats = drive.stats(now);
+        (took, (stats.read_ahead_units, stats.read_ahead_units_used))
+    }
+
+    /// Doorbell, firmware, link and status; then the flash or the DRAM.
+    const AROUND: u64 = 100 + 1000 + 1364 + 100;
+    const FLASH: u64 = AROUND + 290 + 10_000 + 5120;
+    const DRAM: u64 = AROUND + 4096 * 250 / 1000;
+
+    #[test]
+    fn the_third_read_of_a_stream_is_in_dram() {
+        let pages: Vec<u64> = (100..120).collect();
+        let (took, (ahead, used)) = read(&mut drive(32), &pages, 1_000_000);
+        assert_eq!(took[..2], [FLASH, FLASH]);
+        assert!(took[2..].iter().all(|ns| *ns == DRAM), "{took:?}");
+        assert_eq!(used, 18);
+        // Never further than 32 KiB ahead, nor less than half of that.
+        assert!((used + 4..=used + 8).contains(&ahead), "{ahead}");
+        let (took, counts) = read(&mut drive(0), &pages, 1_000_000);
+        assert!(took.iter().all(|ns| *ns == FLASH));
+        assert_eq!(counts, (0, 0));
+    }
+
+    #[test]
+    fn a_read_waits_for_what_is_on_its_way() {
+        let mut drive = drive(32);
+        let pages: Vec<u64> = (100..140).collect();
+        let (took, (ahead, used)) = read(&mut drive, &pages, 0);
+        assert!(took[2..].iter().all(|ns| *ns < FLASH), "{took:?}");
+        assert_eq!(used, 38);
+        // Nothing is read twice.
+        drive.advance(Nanos(1 << 40), &mut Vec::new());
+        let reads = drive.stats(Nanos(1 << 40)).flash_reads;
+        assert_eq!(reads, 2 + ahead);
+    }
+
+    #[test]
+    fn one_block_read_again_is_no_stream() {
+        let (_, counts) = read(&mut drive(32), &[100; 50], 1_000_000);
+        assert_eq!(counts, (0, 0));
+    }
+
+    #[test]
+    fn streams_are_told_apart_and_chance_is_not_one() {
+        let mixed: Vec<u64> = (0..20).flat_map(|n| [1000 + n, 5000 + n]).collect();
+        let (_, (_, used)) = read(&mut drive(32), &mixed, 1_000_000);
+        assert_eq!(used, 36);
+        let chance: Vec<u64> = (0..500u64).map(|n| n * 7919 % 20_000).collect();
+        let (_, counts) = read(&mut drive(32), &chance, 1_000_000);
+        assert_eq!(counts, (0, 0));
+        // The last page of the drive is the end of a stream.
+        let mut drive = drive(32);
+        let end = drive.spec.logical_slots();
+        let pages: Vec<u64> = (end - 3..end).collect();
+        assert_eq!(read(&mut drive, &pages, 0).1, (1, 1));
+    }
+}
