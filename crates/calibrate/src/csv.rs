@@ -1,6 +1,6 @@
 //! Rows from a CSV file with named columns (RFC 4180: fields may be quoted).
 
-use blklab_sim::SchedulerChoice;
+use blklab_elevator::SchedulerChoice;
 use blklab_workload::fio::{self, Direction};
 
 use crate::row::{Measured, Row, RowError, direction_name};

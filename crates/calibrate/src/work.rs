@@ -1,7 +1,8 @@
 //! From rows to fio jobs, and from a simulated job to what the rows tell.
 
 use blklab_device::DriveSpec;
-use blklab_sim::{Machine, SchedulerChoice, Setup, Workload};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, Setup, Workload};
 use blklab_workload::fio::{self, Direction, JobFile};
 
 use crate::model::CalibrateError;
@@ -59,7 +60,7 @@ pub fn cases(rows: &[Row], settles: bool) -> Result<Vec<Case>, CalibrateError> {
         let scheduler = SchedulerChoice::named(&row.scheduler);
         let scheduler = scheduler.map_err(|problem| CalibrateError::Setup {
             row: row.label(),
-            problem,
+            problem: problem.into(),
         })?;
         cases.push(Case {
             job,

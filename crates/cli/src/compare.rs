@@ -5,8 +5,9 @@ use std::path::Path;
 
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
+use blklab_elevator::SchedulerChoice;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
-use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, SetupError, Workload, sweep_job};
+use blklab_sim::{Machine, ReplayMode, Setup, SetupError, Workload, sweep_job};
 use blklab_stats::{Results, Window};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

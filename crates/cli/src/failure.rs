@@ -48,8 +48,9 @@ impl Failure {
 mod tests {
     use super::*;
     use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, TunableError, Tunables};
-    use blklab_elevator::ElevatorType;
-    use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, find_drive};
+    use blklab_device::registry;
+    use blklab_elevator::{ElevatorType, SchedulerChoice};
+    use blklab_sim::{Machine, Setup, Workload};
     use blklab_stats::Results;
     use blklab_workload::fio;
 
@@ -91,7 +92,7 @@ mod tests {
         blklab_sim::run(&Setup {
             workload: Workload::Job(&job),
             machine: &machine,
-            drive: &find_drive("null").expect("known").0,
+            drive: &registry::load("null").expect("known").0,
             scheduler: &SchedulerChoice {
                 kind,
                 ..SchedulerChoice::named("none").expect("known")

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use blklab_blk::NoMerges;
-use blklab_device::DriveSpec;
-use blklab_sim::{Machine, SchedulerChoice};
+use blklab_description::hint;
+use blklab_device::{DriveSpec, registry};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::Machine;
 use blklab_workload::fio::{self, JobFile};
-use blklab_workload::{hint, library, trace};
+use blklab_workload::{library, trace};
 
 use crate::args::{ModelArgs, WorkArgs};
 use crate::failure::Failure;
@@ -126,12 +128,12 @@ fn is_trace(path: &Path) -> Result<bool, Failure> {
 
 /// The drive that the argument names.
 pub(crate) fn drive(name: &str) -> Result<(DriveSpec, String), Failure> {
-    blklab_sim::find_drive(name).map_err(Failure::Mistake)
+    registry::load(name).map_err(Failure::Mistake)
 }
 
 /// The machine that the argument names.
 pub(crate) fn machine(name: &str) -> Result<(Machine, String), Failure> {
-    blklab_sim::find_machine(name).map_err(Failure::Mistake)
+    Machine::load(name).map_err(Failure::Mistake)
 }
 
 /// The scheduler that a job itself asks for (`ioscheduler`), which fio sets on

@@ -1,6 +1,6 @@
 //! Completions and the manual page, made from the one declaration of options.
 
-use blklab_workload::hint;
+use blklab_description::hint;
 use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
+use blklab_elevator::SchedulerChoice;
 use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
 };
-use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, Workload};
+use blklab_sim::{Machine, ReplayMode, Setup, Workload};
 use blklab_stats::{Results, Window};
 
 use crate::args::{PaceArgs, Replay, RunArgs, RunFormat};

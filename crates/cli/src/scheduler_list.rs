@@ -1,8 +1,8 @@
 //! Schedulers as arguments name them: `--schedulers NAME[:TUNABLE=VALUE...],...`
 //! for each by itself, `--set NAME.TUNABLE=VALUE` for all of a name.
 
+use blklab_description::hint;
 use blklab_elevator::Setting;
-use blklab_workload::hint;
 
 use crate::failure::Failure;
 

@@ -1,9 +1,11 @@
 //! `blklab show`: one scheduler, drive, machine or job.
 
 use blklab_blk::{Attribute, Tunable};
+use blklab_description::hint;
 use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice};
-use blklab_workload::{hint, library};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::Machine;
+use blklab_workload::library;
 
 use crate::args::{ShowArgs, Shown};
 use crate::failure::Failure;

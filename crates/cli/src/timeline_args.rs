@@ -100,7 +100,7 @@ mod tests {
             timeline_length: None,
         };
         let length_ns = |name: &str| {
-            let (drive, _) = blklab_sim::find_drive(name).expect("known");
+            let (drive, _) = blklab_device::registry::load(name).expect("known");
             let window = args.window(true, false, (&drive, 7)).expect("a page");
             assert_eq!(window.start_ns, 7);
             window.length_ns

@@ -2,6 +2,8 @@
 //! key, so that every complaint names file, line and key, what was found there
 //! and what would have been legal.
 
+mod nearest;
+mod shipped;
 mod source;
 mod table;
 #[cfg(test)]
@@ -13,6 +15,8 @@ use toml::de::DeTable;
 
 use source::{Source, Syntax};
 
+pub use nearest::{hint, nearest};
+pub use shipped::text_of;
 pub use table::{ReadError, Table};
 
 /// A mistake in a description.

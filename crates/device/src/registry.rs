@@ -1,6 +1,6 @@
 //! The drives that come with the program, by name.
 
-use blklab_description::SpecError;
+use blklab_description::{SpecError, text_of};
 
 use crate::spec::DriveSpec;
 
@@ -51,6 +51,17 @@ pub fn text(name: &str) -> Option<&'static str> {
 /// The drive of that name; `None` where there is none.
 pub fn find(name: &str) -> Option<Result<DriveSpec, SpecError>> {
     text(name).map(|text| DriveSpec::parse(name, text))
+}
+
+/// The drive of that name, or that a file describes, and its text.
+///
+/// # Errors
+/// Where there is none, or its description has a mistake; the message names the
+/// drives that there are, or file and line.
+pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
+    let text = text_of("drive", name, DRIVES)?;
+    let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
+    Ok((spec, text))
 }
 
 #[cfg(test)]

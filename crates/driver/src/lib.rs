@@ -9,6 +9,7 @@ mod loopback;
 mod mmc;
 mod nvme;
 mod port;
+mod stats;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device, DriveSpec, Interface};
@@ -19,6 +20,7 @@ use mmc::Mmc;
 use nvme::Nvme;
 pub use port::request_end;
 use port::{OneAtATime, Port};
+pub use stats::disk_stats;
 
 /// A driver with its drive.
 pub enum Driver {

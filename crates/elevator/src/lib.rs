@@ -13,6 +13,7 @@ mod bfq;
 mod bp;
 mod bundles;
 mod cfq;
+mod choice;
 mod deadline;
 mod divide;
 mod fifos;
@@ -31,5 +32,6 @@ mod single_queue;
 mod sio;
 mod stb;
 
+pub use choice::{ChoiceError, SchedulerChoice};
 pub use registry::{Build, ElevatorType, all, find};
 pub use setting::Setting;

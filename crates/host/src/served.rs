@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use blklab_device::DriveSpec;
+use blklab_elevator::SchedulerChoice;
 use blklab_serve::{Backend, ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings};
-use blklab_sim::SchedulerChoice;
 use blklab_stats::{Results, World};
 use blklab_workload::fio::JobFile;
 

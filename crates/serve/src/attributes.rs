@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use blklab_blk::{Attribute, NoMerges, Op};
-use blklab_sim::SchedulerChoice;
+use blklab_elevator::SchedulerChoice;
 
 use crate::disk::{Change, ChangeDone};
 use crate::export_loop::{Message, Visit};

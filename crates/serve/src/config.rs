@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use blklab_device::DriveSpec;
+use blklab_elevator::SchedulerChoice;
 use blklab_nbd::Uri;
-use blklab_sim::SchedulerChoice;
 
 use crate::tls::TlsSettings;
 

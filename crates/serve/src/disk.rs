@@ -8,9 +8,9 @@ use blklab_blk::{
 };
 use blklab_device::DriveSpec;
 use blklab_driver::Driver;
+use blklab_elevator::SchedulerChoice;
 use blklab_nbd::Extent;
 use blklab_nbd::wire::{Command, CommandFlags};
-use blklab_sim::SchedulerChoice;
 use blklab_stats::Histogram;
 
 use crate::buffers::{Buffer, Buffers};

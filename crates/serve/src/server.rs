@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blklab_blk::Nanos;
+use blklab_driver::disk_stats;
 use blklab_nbd::wire::ExportFlags;
 use blklab_nbd::{BlockSizes, Export, Tls};
-use blklab_sim::disk_stats;
 use blklab_stats::{DiskStats, Histogram};
 
 use crate::attributes::visit;

@@ -4,9 +4,9 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use blklab_elevator::Setting;
+use blklab_device::registry;
+use blklab_elevator::{SchedulerChoice, Setting};
 use blklab_nbd::Uri;
-use blklab_sim::{SchedulerChoice, find_drive};
 use serde::Deserialize;
 
 use crate::config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
@@ -294,7 +294,7 @@ impl ExportSpec {
             return Err(format!("a depth of {depth}; it may be 1 to {MAX_DEPTH}"));
         }
         let drive = match &self.drive {
-            Some(name) => Some((name.clone(), find_drive(name)?.0)),
+            Some(name) => Some((name.clone(), registry::load(name)?.0)),
             None => None,
         };
         if drive.is_some() && self.depth.is_some() {

@@ -11,7 +11,8 @@
 use std::time::Instant;
 
 use blklab_device::{DriveSpec, registry};
-use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run, sweep_job};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, Setup, Workload, run, sweep_job};
 use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.

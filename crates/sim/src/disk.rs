@@ -2,16 +2,14 @@
 
 use blklab_blk::{BioEnd, CgroupId, Nanos, Op, RequestId, RequestQueue, Span, Steps, TraceEvent};
 use blklab_device::{CommandStatus, Completion, DriveSpec};
-use blklab_driver::{Driver, request_end};
-use blklab_stats::{
-    Counter, DiskStats, DriveTimeline, HwQueueStats, PowerLoss, QueueStats, RequestStep,
-    SchedulerStats, StepKind,
-};
+use blklab_driver::{Driver, disk_stats, request_end};
+use blklab_elevator::SchedulerChoice;
+use blklab_stats::{DiskStats, DriveTimeline, PowerLoss, RequestStep, StepKind};
 
 use crate::cost::StepCosts;
 use crate::cpu::Mode;
 use crate::lock::Lock;
-use crate::setup::{SchedulerChoice, SetupError};
+use crate::setup::SetupError;
 
 pub(crate) struct Disk {
     pub(crate) name: String,
@@ -235,42 +233,5 @@ pub(crate) fn letter(op: Op) -> char {
         Op::Write | Op::WriteZeroes => 'W',
         Op::Discard => 'D',
         Op::Flush => 'F',
-    }
-}
-
-/// What a request queue and the drive under it have to tell of the time since
-/// both began.
-pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos) -> DiskStats {
-    let c = queue.counters(now);
-    let hctx = (0..queue.nr_hw_queues()).map(|h| {
-        let (stats, dispatch_busy) = queue.hctx_stats(h);
-        HwQueueStats {
-            run: stats.run,
-            dispatched: stats.dispatched,
-            dispatch_busy,
-        }
-    });
-    let counters = queue.elevator_counters().into_iter();
-    DiskStats {
-        name: name.to_string(),
-        counted_ns: now.0,
-        queue: QueueStats {
-            ios: c.ios,
-            merges: c.merges,
-            sectors: c.sectors,
-            ticks_ns: c.ticks_ns,
-            io_ticks_ns: c.io_ticks_ns,
-            time_in_queue_ns: c.ticks_ns.iter().sum(),
-            errors: c.errors,
-            requeues: c.requeues,
-            hctx: hctx.collect(),
-        },
-        scheduler: SchedulerStats {
-            counters: counters
-                .map(|(name, value)| Counter { name, value })
-                .collect(),
-        },
-        device: driver.device().stats(now),
-        power_loss: None,
     }
 }

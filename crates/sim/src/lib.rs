@@ -15,7 +15,6 @@ mod fit;
 mod lock;
 mod machine;
 mod min_rate;
-mod named;
 mod plan;
 mod process;
 mod progress;
@@ -31,9 +30,7 @@ mod waiting;
 mod worker;
 mod world;
 
-pub use disk::disk_stats;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
-pub use named::{find_drive, find_machine};
 pub use run::run;
-pub use setup::{ReplayMode, SchedulerChoice, Setup, SetupError, Workload, check_job};
+pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
 pub use sweep::{set_threads, sweep, sweep_job};

@@ -344,6 +344,17 @@ impl Machine {
         Some(Machine::parse(name, Machine::text(name)?))
     }
 
+    /// The machine of that name, or that a file describes, and its text.
+    ///
+    /// # Errors
+    /// Where there is none, or its description has a mistake; the message names
+    /// the machines that there are, or file and line.
+    pub fn load(name: &str) -> Result<(Machine, String), String> {
+        let text = blklab_description::text_of("machine", name, MACHINES)?;
+        let machine = Machine::parse(name, &text).map_err(|e| e.to_string())?;
+        Ok((machine, text))
+    }
+
     /// Reads a description; `name` is the file as the user named it.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use blklab_elevator::SchedulerChoice;
 use blklab_stats::Results;
 
-use crate::setup::{SchedulerChoice, Setup, SetupError};
+use crate::setup::{Setup, SetupError};
 
 /// Has sweeps use so many threads instead of one a processor. Once a program.
 ///

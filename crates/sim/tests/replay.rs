@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use blklab_device::registry;
-use blklab_sim::{Machine, ReplayMode, SchedulerChoice, Setup, Workload, run};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, ReplayMode, Setup, Workload, run};
 use blklab_stats::Results;
 
 const SERVICE_NS: u64 = 10_000;

@@ -1,7 +1,8 @@
 //! Whole runs in virtual time, checked by what must add up.
 
 use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, Setup, Workload, run};
 use blklab_stats::Results;
 use blklab_workload::fio;
 

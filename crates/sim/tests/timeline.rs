@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_device::registry;
-use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, Setup, Workload, run};
 use blklab_stats::{RequestStep, StepKind, Timeline, Window, Work};
 use blklab_workload::fio;
 

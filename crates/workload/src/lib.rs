@@ -5,7 +5,4 @@ pub mod generate;
 #[cfg(test)]
 mod judge;
 pub mod library;
-mod nearest;
 pub mod trace;
-
-pub use nearest::{hint, nearest};

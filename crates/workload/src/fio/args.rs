@@ -7,7 +7,7 @@ use super::spec::JobFile;
 use super::substitute::Environment;
 use super::table::{self, Kind};
 use super::{include_file, read};
-use crate::nearest;
+use blklab_description::nearest;
 
 /// What jobs given as options are reported under.
 const COMMAND_LINE: &str = "command line";

@@ -8,7 +8,7 @@ use super::sections::{self, Entry, Includes, Section};
 use super::spec::*;
 use super::substitute::{Environment, substitute};
 use super::table::{self, Kind, Outcome};
-use crate::nearest;
+use blklab_description::nearest;
 
 /// What is read so far.
 pub(crate) struct Loader<'a> {

@@ -4,7 +4,7 @@ use super::error::Fault;
 use super::spec::Extent;
 use super::table::{Kind, OptionInfo};
 use super::units;
-use crate::nearest;
+use blklab_description::nearest;
 
 /// What an option was set to.
 #[derive(Clone, Debug, PartialEq)]

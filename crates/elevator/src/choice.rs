@@ -1,0 +1,160 @@
+//! A scheduler as it is asked for: its name, and what is set on it.
+
+use std::fmt;
+
+use blklab_blk::{NoMerges, RequestQueue, TunableError};
+use blklab_description::hint;
+
+use crate::registry::{ElevatorType, all, find};
+
+/// Why a scheduler cannot be had as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChoiceError {
+    /// No scheduler of that name.
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A tunable that cannot be set so.
+    Tunable {
+        /// The scheduler.
+        scheduler: &'static str,
+        /// The tunable as written.
+        tunable: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+impl fmt::Display for ChoiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChoiceError::Unknown { name } => f.write_str(&unknown_scheduler(name)),
+            ChoiceError::Tunable {
+                scheduler,
+                tunable,
+                problem,
+            } => write!(f, "{scheduler}.{tunable}: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for ChoiceError {}
+
+fn unknown_scheduler(name: &str) -> String {
+    let known: Vec<&str> = all().iter().map(|t| t.name).collect();
+    let hint = hint(name, known.iter().copied());
+    let known = known.join(", ");
+    match name {
+        "" => format!("a scheduler's name is missing; there are {known}"),
+        _ => format!("there is no scheduler called {name}; there are {known}{hint}"),
+    }
+}
+
+/// A scheduler and how it is set.
+#[derive(Clone)]
+pub struct SchedulerChoice {
+    /// Its kind.
+    pub kind: &'static ElevatorType,
+    /// Tunables that are not at their defaults.
+    pub tunables: Vec<(String, i64)>,
+    /// Attributes written, after the tunables.
+    pub attributes: Vec<(&'static str, Vec<u64>)>,
+    /// `queue/nr_requests`, where it is not the kernel's default.
+    pub nr_requests: Option<u32>,
+    /// `queue/nomerges`; the queue's own if not given.
+    pub nomerges: Option<NoMerges>,
+}
+
+impl SchedulerChoice {
+    /// The scheduler of that name, as it comes.
+    ///
+    /// # Errors
+    /// Where there is none; the message names the nearest.
+    pub fn named(name: &str) -> Result<SchedulerChoice, ChoiceError> {
+        let kind = find(name).ok_or_else(|| ChoiceError::Unknown {
+            name: name.to_string(),
+        })?;
+        Ok(SchedulerChoice {
+            kind,
+            tunables: Vec::new(),
+            attributes: Vec::new(),
+            nr_requests: None,
+            nomerges: None,
+        })
+    }
+
+    /// Sets a tunable from its text.
+    ///
+    /// # Errors
+    /// Where the scheduler has no such tunable, or the value is no number or out
+    /// of range; the message says what is right.
+    pub fn set(&mut self, tunable: &str, value: &str) -> Result<(), ChoiceError> {
+        let fault = |problem: String| ChoiceError::Tunable {
+            scheduler: self.kind.name,
+            tunable: tunable.to_string(),
+            problem,
+        };
+        let attributes = self.kind.attributes;
+        if let Some(attribute) = attributes.iter().find(|a| a.name == tunable) {
+            let numbers = attribute.parse(value).map_err(fault)?;
+            self.attributes.push((attribute.name, numbers));
+            return Ok(());
+        }
+        let declared = self.kind.tunables;
+        let Some(t) = declared.iter().find(|t| t.name == tunable) else {
+            let names = declared.iter().map(|t| t.name);
+            let written = attributes.iter().filter(|a| !a.takes.is_empty());
+            let known: Vec<&'static str> = names.chain(written.map(|a| a.name)).collect();
+            let hint = hint(tunable, known.iter().copied());
+            let list = TunableError::Unknown { known };
+            return Err(fault(format!("no such tunable; {list}{hint}")));
+        };
+        let number: i64 = value
+            .parse()
+            .map_err(|_| fault(format!("found {value:?}; legal is {}", t.range())))?;
+        if !(t.min..=t.max).contains(&number) {
+            return Err(fault(TunableError::Range(*t, number).to_string()));
+        }
+        self.tunables.push((tunable.to_string(), number));
+        Ok(())
+    }
+
+    /// Puts the scheduler on an idle queue, set as chosen.
+    ///
+    /// # Errors
+    /// Where the queue does not take its `nr_requests`, or the scheduler a
+    /// tunable; the message says what is right.
+    pub fn put_on(&self, queue: &mut RequestQueue) -> Result<(), String> {
+        let info = queue.info();
+        queue.set_elevator(self.kind.build(&info));
+        if let Some(nr) = self.nr_requests {
+            queue.set_nr_requests(nr)?;
+        }
+        if let Some(nomerges) = self.nomerges {
+            queue.limits_mut().nomerges = nomerges;
+        }
+        if let Some(elevator) = queue.elevator_mut() {
+            for (name, value) in &self.tunables {
+                let set = elevator.set_tunable(name, *value);
+                set.map_err(|e| e.to_string())?;
+            }
+            for (name, numbers) in &self.attributes {
+                elevator.set_attribute(name, numbers);
+            }
+        }
+        Ok(())
+    }
+
+    /// The name to show: the kind's, and what was set.
+    pub fn label(&self) -> String {
+        let mut words = vec![self.kind.name.to_string()];
+        let tunables = self.tunables.iter();
+        words.extend(tunables.map(|(name, value)| format!("{name}={value}")));
+        words.extend(self.attributes.iter().map(|(name, numbers)| {
+            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            format!("{name}={}", numbers.join(","))
+        }));
+        words.join(" ")
+    }
+}
