@@ -6,6 +6,7 @@
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device};
 use blklab_stats::Histogram;
+use proptest::prelude::ProptestConfig;
 
 /// SplitMix64, so that a test is the same everywhere.
 pub struct Rng(pub u64);
@@ -119,5 +120,17 @@ pub fn closed_loop(drive: &mut dyn Device, work: &Work) -> Outcome {
         reads,
         writes,
         errors,
+    }
+}
+
+/// How many cases a property test tries: so many, or what `PROPTEST_CASES` says.
+pub fn cases(usual: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config,
+        None => ProptestConfig {
+            cases: usual,
+            ..config
+        },
     }
 }

@@ -1,10 +1,8 @@
 //! What a disk takes, against the arithmetic of its description.
 
-mod harness;
-
+use crate::harness::Rng;
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Device, DriveSpec, registry};
-use harness::Rng;
 
 /// The disk that comes with the program, changed.
 fn disk(changes: &[(&str, &str)]) -> Box<dyn Device> {

@@ -5,16 +5,14 @@
 //! means of shorter runs of the same program with the same files, which its
 //! cached map survives: see [`FAULTS`].
 
-mod harness;
-
+use crate::harness::{Outcome, Work, closed_loop};
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Device, DriveSpec, registry};
 use blklab_stats::Histogram;
-use harness::{Outcome, Work, closed_loop};
 
-const ROWS: &str = include_str!("data/mqsim-results.csv");
-const SHORT_ROWS: &str = include_str!("data/mqsim-short.csv");
-const WSRCH: &str = include_str!("data/wsrch-small.trace");
+const ROWS: &str = include_str!("../data/mqsim-results.csv");
+const SHORT_ROWS: &str = include_str!("../data/mqsim-short.csv");
+const WSRCH: &str = include_str!("../data/wsrch-small.trace");
 
 /// What MQSim does wrong in the rows with a cached map that are shown and not
 /// matched, by the kind of work.

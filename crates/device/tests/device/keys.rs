@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use blklab_description::SpecError;
 use blklab_device::DriveSpec;
 
-#[path = "harness/texts.rs"]
-mod texts;
-
-use texts::{Setting, changed, known_keys, settings, with_line};
+use crate::texts::{Setting, changed, known_keys, settings, with_line};
 
 /// What becomes of a key whose value is 0.
 #[derive(Clone, Copy, PartialEq)]
@@ -294,10 +291,10 @@ const LOGS: &[Key] = &[
 /// Four drives with every key that their kind can have, and these keys.
 fn drives() -> Vec<(String, Vec<Key>)> {
     let all = vec![
-        (texts::null(), [COMMON, NULL].concat()),
-        (texts::disk(), [COMMON, DISK].concat()),
-        (texts::pages(), [COMMON, FLASH, MAP, PAGES].concat()),
-        (texts::logs(), [COMMON, FLASH, LOGS].concat()),
+        (crate::texts::null(), [COMMON, NULL].concat()),
+        (crate::texts::disk(), [COMMON, DISK].concat()),
+        (crate::texts::pages(), [COMMON, FLASH, MAP, PAGES].concat()),
+        (crate::texts::logs(), [COMMON, FLASH, LOGS].concat()),
     ];
     for (text, _) in &all {
         parse(text).unwrap_or_else(|error| panic!("{error}"));

@@ -1,14 +1,10 @@
 //! Descriptions with some values changed at random: each is refused, or is a
 //! drive that ends every command.
 
-#[path = "harness/cases.rs"]
-mod cases;
-mod harness;
-
+use crate::harness::Rng;
+use crate::harness::cases;
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Completion, Device, DriveSpec, registry};
-use cases::cases;
-use harness::Rng;
 use proptest::prelude::*;
 
 /// Words that some key takes.

@@ -1,10 +1,8 @@
 //! The drives that come with the program, against their own data sheets.
 
-mod harness;
-
+use crate::harness::{Outcome, Work, closed_loop};
 use blklab_blk::Nanos;
 use blklab_device::{Device, DriveSpec, registry};
-use harness::{Outcome, Work, closed_loop};
 
 fn run(drive: &str, depth: u32, read_percent: u64, bytes: u64, sequential: bool) -> Outcome {
     let spec = registry::find(drive).expect("listed").expect("parses");

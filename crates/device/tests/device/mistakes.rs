@@ -4,13 +4,8 @@
 use blklab_description::SpecError;
 use blklab_device::{DriveSpec, registry};
 
-#[path = "harness/one_mistake.rs"]
-mod one_mistake;
-#[path = "harness/texts.rs"]
-mod texts;
-
-use one_mistake::Description;
-use texts::{changed, with_line};
+use crate::one_mistake::Description;
+use crate::texts::{changed, with_line};
 
 /// All descriptions, and those with every key of a kind.
 fn descriptions() -> Vec<(String, String)> {
@@ -19,10 +14,10 @@ fn descriptions() -> Vec<(String, String)> {
         .map(|name| (name.to_string(), text(name)))
         .collect();
     for (name, text) in [
-        ("every-null", texts::null()),
-        ("every-disk", texts::disk()),
-        ("every-pages", texts::pages()),
-        ("every-logs", texts::logs()),
+        ("every-null", crate::texts::null()),
+        ("every-disk", crate::texts::disk()),
+        ("every-pages", crate::texts::pages()),
+        ("every-logs", crate::texts::logs()),
     ] {
         all.push((name.to_string(), text));
     }
@@ -70,7 +65,7 @@ fn a_key_of_no_meaning_is_told_with_those_that_have_one() {
 
 #[test]
 fn an_slc_cache_has_to_fit_its_drive() {
-    let text = texts::pages();
+    let text = crate::texts::pages();
     let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     let too_large = error("static_mb = 1\n", "static_mb = 1000000000\n");
     assert_eq!(too_large.key, "slc_cache.static_mb");
@@ -90,7 +85,10 @@ fn an_slc_cache_has_to_fit_its_drive() {
         "static_mb = 0\ndynamic_mb = 0",
     );
     assert!(nothing.problem.contains("above 0"), "{nothing}");
-    let fresh = [("state = \"aged\"", "state = \"fresh\""), (texts::AGED, "")];
+    let fresh = [
+        ("state = \"aged\"", "state = \"fresh\""),
+        (crate::texts::AGED, ""),
+    ];
     let empty = error_after(&text, &fresh);
     assert_eq!(empty.key, "slc_cache.filled");
 }
@@ -98,7 +96,7 @@ fn an_slc_cache_has_to_fit_its_drive() {
 /// How many blocks a plane needs at least, and may have at most, is told as it is.
 #[test]
 fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
-    let text = texts::pages();
+    let text = crate::texts::pages();
     let with = |blocks: u64| {
         let line = format!("blocks_per_plane = {blocks}");
         let changed = changed(&text, &[("blocks_per_plane = 200", &line)]);
@@ -144,7 +142,7 @@ fn collection_that_steps_aside_starts_before_the_reserve() {
 
 #[test]
 fn hybrid_mapping_refuses_what_it_does_not_go_with() {
-    let text = texts::logs();
+    let text = crate::texts::logs();
     let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     for (from, to, key) in [
         ("\"static\"", "\"next_free\"", "ftl.allocation"),

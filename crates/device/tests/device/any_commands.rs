@@ -5,16 +5,9 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec};
 use proptest::prelude::*;
 
-#[path = "harness/cases.rs"]
-mod cases;
-#[path = "harness/small.rs"]
-mod small;
-#[path = "harness/texts.rs"]
-mod texts;
-
-use cases::cases;
-use small::{small, small_in_rows};
-use texts::changed;
+use crate::harness::cases;
+use crate::small::{small, small_in_rows};
+use crate::texts::changed;
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -157,7 +150,7 @@ fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
         let through = "write_back = false";
         changes.push(("write_back = true\nflush_limit_us = 1000000", through));
     }
-    changed(&texts::disk(), &changes)
+    changed(&crate::texts::disk(), &changes)
 }
 
 fn parse(text: &str) -> DriveSpec {

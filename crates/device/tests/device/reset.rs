@@ -5,13 +5,8 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Completion, Device, DriveSpec};
 use proptest::prelude::*;
 
-#[path = "harness/cases.rs"]
-mod cases;
-#[path = "harness/small.rs"]
-mod small;
-
-use cases::cases;
-use small::{small, small_in_rows};
+use crate::harness::cases;
+use crate::small::{small, small_in_rows};
 
 /// What is no sum: extremes and means, erases, which count for the drive's life,
 /// the number of a die's channel, and a stall that goes on, which counts in both

@@ -1,19 +1,17 @@
 //! What a drive writes down of its parts agrees with what it counts.
 
-mod harness;
-
 use std::collections::HashSet;
 
+use crate::harness::closed_loop;
 use blklab_blk::Nanos;
 use blklab_device::{Device, registry};
 use blklab_stats::{DriveTimeline, Work};
-use harness::closed_loop;
 
 fn recorded(drive: &str, read_percent: u64, requests: u64) -> (Box<dyn Device>, DriveTimeline) {
     let spec = registry::find(drive).expect("listed").expect("parses");
     let mut drive = spec.build(1);
     drive.record(true);
-    let work = harness::Work {
+    let work = crate::harness::Work {
         requests,
         depth: 32,
         read_percent,
@@ -112,7 +110,7 @@ fn recording_changes_nothing() {
         .expect("listed")
         .expect("parses");
     let mut plain = spec.build(1);
-    let work = harness::Work {
+    let work = crate::harness::Work {
         requests: 3000,
         depth: 32,
         read_percent: 50,
