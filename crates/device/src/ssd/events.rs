@@ -6,7 +6,7 @@
 //! sorted; the next event is the least of the lanes' heads. That is several
 //! times faster than one heap for all.
 
-/// Lanes there are.
+/// EventQueue there are.
 const LANES: usize = 8;
 const LANE_BITS: u32 = LANES.trailing_zeros();
 /// No event in a lane.
@@ -16,25 +16,25 @@ const LATEST_NS: u64 = (1 << (64 - LANE_BITS)) - 2;
 
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lane(usize);
+pub(crate) struct EventKind(usize);
 
-impl Lane {
+impl EventKind {
     /// A read's data has left its channel.
-    pub(crate) const DATA_OUT: Lane = Lane(0);
+    pub(crate) const DATA_OUT: EventKind = EventKind(0);
     /// A channel is free again that somebody waits for.
-    pub(crate) const BUS: Lane = Lane(1);
+    pub(crate) const BUS: EventKind = EventKind(1);
     /// A command has passed the controller.
-    pub(crate) const ARRIVING: Lane = Lane(2);
+    pub(crate) const ARRIVING: EventKind = EventKind(2);
     /// A write's data has arrived.
-    pub(crate) const RECEIVING: Lane = Lane(3);
+    pub(crate) const RECEIVING: EventKind = EventKind(3);
     /// A DRAM transfer is over.
-    pub(crate) const DRAM: Lane = Lane(4);
+    pub(crate) const DRAM: EventKind = EventKind(4);
     /// An end has reached the host.
-    pub(crate) const LEAVING: Lane = Lane(5);
+    pub(crate) const LEAVING: EventKind = EventKind(5);
     /// A unit's array has read.
-    pub(crate) const READ: Lane = Lane(6);
+    pub(crate) const READ: EventKind = EventKind(6);
     /// A unit's array has programmed or erased.
-    pub(crate) const CHANGE: Lane = Lane(7);
+    pub(crate) const CHANGE: EventKind = EventKind(7);
 }
 
 /// A lane's events in order of time, in a ring whose size is a power of two.
@@ -124,7 +124,7 @@ impl Ring {
 
 /// Events by lane.
 #[derive(Clone, Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct EventQueue {
     rings: [Ring; LANES],
     /// A tree: at `LANES + lane` the first of each lane, and before that at
     /// every place the lesser of the two at twice that place. So the first is
@@ -136,9 +136,9 @@ pub(crate) struct Lanes {
     first_events: [u32; LANES],
 }
 
-impl Lanes {
-    pub(crate) fn new() -> Lanes {
-        Lanes {
+impl EventQueue {
+    pub(crate) fn new() -> EventQueue {
+        EventQueue {
             rings: std::array::from_fn(|_| Ring::new()),
             least: [NEVER; 2 * LANES],
             first_events: [0; LANES],
@@ -156,7 +156,7 @@ impl Lanes {
 
     /// Adds an event.
     #[inline(never)]
-    pub(crate) fn push(&mut self, lane: Lane, at_ns: u64, event: u32) {
+    pub(crate) fn push(&mut self, lane: EventKind, at_ns: u64, event: u32) {
         let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
         let ring = &mut self.rings[lane.0 % LANES];
         if !ring.can_append(key) {
@@ -198,9 +198,9 @@ impl Lanes {
     }
 
     /// Takes the next event if its key is no later than `last`, from
-    /// [`Lanes::until`].
+    /// [`EventQueue::until`].
     #[inline]
-    pub(crate) fn pop_due(&mut self, last: u64) -> Option<(u64, Lane, u32)> {
+    pub(crate) fn pop_due(&mut self, last: u64) -> Option<(u64, EventKind, u32)> {
         let key = self.least[1];
         if key > last {
             return None;
@@ -209,7 +209,7 @@ impl Lanes {
         let event = self.first_events[lane];
         self.rings[lane].drop_first();
         self.set_first(lane, self.rings[lane].head());
-        Some((key >> LANE_BITS, Lane(lane), event))
+        Some((key >> LANE_BITS, EventKind(lane), event))
     }
 }
 
@@ -223,18 +223,18 @@ mod tests {
         fn events_come_in_order_of_time(
             steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u64..200), 0..600),
         ) {
-            let mut lanes = Lanes::new();
+            let mut lanes = EventQueue::new();
             let mut plain: Vec<(u64, usize)> = Vec::new();
             let mut now = 0;
             for (pop, lane, after) in steps {
                 if pop {
                     plain.sort();
-                    let got = lanes.pop_due(Lanes::until(u64::MAX)).map(|(at, lane, _)| (at, lane.0));
+                    let got = lanes.pop_due(EventQueue::until(u64::MAX)).map(|(at, lane, _)| (at, lane.0));
                     let want = (!plain.is_empty()).then(|| plain.remove(0));
                     prop_assert_eq!(got, want);
                     now = got.map_or(now, |got| got.0);
                 } else {
-                    lanes.push(Lane(lane), now + after, 0);
+                    lanes.push(EventKind(lane), now + after, 0);
                     plain.push((now + after, lane));
                 }
                 prop_assert_eq!(lanes.next_ns(), plain.iter().map(|p| p.0).min().unwrap_or(NEVER));

@@ -30,10 +30,10 @@ use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline, Waits};
 
 use crate::{Command, CommandStatus, Completion, Device, Identity};
-use events::{Lane, Lanes};
-use flash::Backend;
+use events::{EventKind, EventQueue};
+use flash::Flash;
 use flash::codewords::Codewords;
-use flash::transaction::{NONE, Op, OpKind, Rank, Source};
+use flash::transaction::{NONE, Operation, Priority, Source, Transaction};
 use ftl::cached_map::blocks::MapBlocks;
 use ftl::cached_map::cmt::Cmt;
 use ftl::cached_map::fetch::MapRead;
@@ -67,7 +67,7 @@ const EVENTS_TO_MOVE: u64 = 1 << 22;
 
 /// A command inside the drive.
 #[derive(Clone, Copy, Debug)]
-struct Active {
+struct ActiveCommand {
     tag: u32,
     op: HostOp,
     fua: bool,
@@ -95,9 +95,9 @@ struct Active {
     stalled_since_ns: u64,
 }
 
-impl Active {
+impl ActiveCommand {
     /// What a place holds before its first command.
-    const NONE: Active = Active {
+    const NONE: ActiveCommand = ActiveCommand {
         tag: 0,
         op: HostOp::Read,
         fua: false,
@@ -121,12 +121,12 @@ impl Active {
 #[cfg_attr(not(test), derive(Clone, Debug))]
 pub struct Ssd {
     spec: SsdSpec,
-    backend: Backend,
+    flash: Flash,
     ftl: Ftl,
     link: Link,
     codewords: Codewords,
     rng: Rng,
-    commands: Vec<Active>,
+    commands: Vec<ActiveCommand>,
     free_command: u32,
     /// When the controller can take the next command.
     controller_ns: u64,
@@ -189,7 +189,7 @@ impl Ssd {
     pub fn new(spec: SsdSpec, seed: u64) -> Ssd {
         let mut rng = Rng::new(seed);
         let mut drive = Ssd {
-            backend: Backend::new(&spec),
+            flash: Flash::new(&spec),
             ftl: Ftl::new(&spec, &mut rng),
             link: Link::new(spec.link),
             codewords: Codewords::new(&spec),
@@ -264,14 +264,14 @@ impl Ssd {
         drive
     }
 
-    /// Takes a command in, field by field (see [`Op::become_op`]).
+    /// Takes a command in, field by field (see [`Transaction::replace_with`]).
     #[inline]
     fn keep(&mut self, command: &Command) -> u32 {
         if self.free_command == NONE {
             self.add_command();
         }
         let index = self.free_command;
-        let number = self.backend.next_command();
+        let number = self.flash.next_command();
         let active = &mut self.commands[index as usize];
         self.free_command = active.next_free;
         active.tag = command.tag;
@@ -296,20 +296,20 @@ impl Ssd {
     #[cold]
     fn add_command(&mut self) {
         self.free_command = self.commands.len() as u32;
-        self.commands.push(Active::NONE);
+        self.commands.push(ActiveCommand::NONE);
     }
 
     /// When anything happens next inside.
     #[inline]
     fn next_ns(&self) -> u64 {
-        self.backend.lanes.next_ns()
+        self.flash.events.next_ns()
     }
 
     /// What an event brings; whether that is the end of a command.
     #[inline(always)]
     fn step(
         &mut self,
-        (now_ns, lane, event): (u64, Lane, u32),
+        (now_ns, lane, event): (u64, EventKind, u32),
         done: &mut Vec<Completion>,
     ) -> bool {
         self.stats.events += 1;
@@ -317,22 +317,22 @@ impl Ssd {
             return false;
         }
         match lane {
-            Lane::LEAVING => self.leave(now_ns, event, done),
-            Lane::ARRIVING => self.arrive(now_ns, event),
-            Lane::RECEIVING => self.start_write(now_ns, event),
-            Lane::DRAM => self.part_done(now_ns, event),
-            Lane::DATA_OUT => {
-                self.backend.data_out(now_ns, event);
-                self.op_done(now_ns, event);
+            EventKind::LEAVING => self.leave(now_ns, event, done),
+            EventKind::ARRIVING => self.arrive(now_ns, event),
+            EventKind::RECEIVING => self.start_write(now_ns, event),
+            EventKind::DRAM => self.part_done(now_ns, event),
+            EventKind::DATA_OUT => {
+                self.flash.data_out(now_ns, event);
+                self.transaction_done(now_ns, event);
             }
-            Lane::BUS => self.backend.bus_free(now_ns, event),
-            Lane::READ => self.backend.array_done(now_ns, event),
+            EventKind::BUS => self.flash.bus_free(now_ns, event),
+            EventKind::READ => self.flash.array_done(now_ns, event),
             _ => {
-                self.backend.array_done(now_ns, event);
+                self.flash.array_done(now_ns, event);
                 self.settle(now_ns);
             }
         }
-        lane == Lane::LEAVING
+        lane == EventKind::LEAVING
     }
 
     /// Whether nothing has moved since the last look. Then nothing ever will:
@@ -342,7 +342,7 @@ impl Ssd {
         let still = self.looked_at_ns == Some(now_ns);
         self.looked_at_ns = Some(now_ns);
         if still {
-            self.backend.lanes = Lanes::new();
+            self.flash.events = EventQueue::new();
         }
         still
     }
@@ -355,7 +355,7 @@ impl Ssd {
                 _ => self.fold_idle(now_ns),
             };
         }
-        let Active { op, status, .. } = self.commands[index as usize];
+        let ActiveCommand { op, status, .. } = self.commands[index as usize];
         if status != CommandStatus::Ok {
             return self.finish(now_ns, index);
         }
@@ -377,10 +377,17 @@ impl Ssd {
         ((command.first_byte >> unit_bits) as u32, last as u32)
     }
 
-    /// An operation as it enters the backend.
+    /// A transaction as it enters the flash.
     #[inline]
-    fn flash_op(&self, kind: OpKind, source: Source, owner: u32, at: FlashPage, bytes: u32) -> Op {
-        Op {
+    fn flash_op(
+        &self,
+        kind: Operation,
+        source: Source,
+        owner: u32,
+        at: FlashPage,
+        bytes: u32,
+    ) -> Transaction {
+        Transaction {
             next: NONE,
             owner,
             plane: at.plane,
@@ -392,7 +399,7 @@ impl Ssd {
             copies: NONE,
             kind,
             source,
-            rank: Rank::Normal,
+            priority: Priority::Normal,
             collects: matches!(
                 source,
                 Source::Gc | Source::Copyback | Source::Merge | Source::MapMove
@@ -409,34 +416,34 @@ impl Ssd {
     /// Handles what ended in the flash.
     fn settle(&mut self, now_ns: u64) {
         // Nothing new ends while these are handled: that takes another step.
-        for place in 0..self.backend.finished.len() {
-            self.op_done(now_ns, self.backend.finished[place]);
+        for place in 0..self.flash.finished.len() {
+            self.transaction_done(now_ns, self.flash.finished[place]);
         }
-        self.backend.finished.clear();
+        self.flash.finished.clear();
     }
 
     /// An operation has ended: who wanted it is told, and it is forgotten.
     #[inline(always)]
-    fn op_done(&mut self, now_ns: u64, index: u32) {
+    fn transaction_done(&mut self, now_ns: u64, index: u32) {
         #[cfg(test)]
         self.witness_op(index);
-        let Op {
+        let Transaction {
             owner,
             bytes,
             kind,
             source,
             ..
-        } = self.backend.ops[index];
-        if kind == OpKind::Program {
+        } = self.flash.transactions[index];
+        if kind == Operation::Program {
             self.stats.flash_sectors_programmed += bytes as u64 / 512;
         }
         if self.read_cache.is_some() && source == Source::Host {
             self.keep_read(index);
         }
-        let op = &self.backend.ops[index];
+        let op = &self.flash.transactions[index];
         match source {
             Source::Host => {
-                let read = self.backend.ops.waiting[index as usize];
+                let read = self.flash.transactions.waiting[index as usize];
                 self.host_read_done(now_ns, owner, read)
             }
             Source::ReadAhead => self.read_ahead_done(now_ns, *op),
@@ -450,7 +457,7 @@ impl Ssd {
             Source::MapMove => self.map_collected(now_ns, *op),
             Source::DiscardLog => self.epoch_page_done(now_ns, owner),
         }
-        self.backend.ops.remove(index);
+        self.flash.transactions.remove(index);
     }
 
     /// Data of a command from or to DRAM is through.
@@ -487,7 +494,7 @@ impl Ssd {
     #[inline]
     fn end(&mut self, sent_ns: u64, index: u32) {
         let at_ns = self.link.send_status(sent_ns) + self.spec.link.complete_ns;
-        self.backend.lanes.push(Lane::LEAVING, at_ns, index);
+        self.flash.events.push(EventKind::LEAVING, at_ns, index);
     }
 
     #[inline]
@@ -533,11 +540,11 @@ impl Device for Ssd {
     }
 
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
-        let (mut limit_ns, mut last) = (limit.0, Lanes::until(limit.0));
-        while let Some(event) = self.backend.lanes.pop_due(last) {
+        let (mut limit_ns, mut last) = (limit.0, EventQueue::until(limit.0));
+        while let Some(event) = self.flash.events.pop_due(last) {
             if self.step(event, done) {
                 // What else happens at this time still belongs to it.
-                (limit_ns, last) = (event.0, Lanes::until(event.0));
+                (limit_ns, last) = (event.0, EventQueue::until(event.0));
             }
         }
         Nanos(limit_ns)
@@ -552,7 +559,7 @@ impl Device for Ssd {
         for since_ns in self.stalls_ns() {
             stats.collection.count_stall(now.0 - since_ns);
         }
-        self.backend.report(now.0, &mut stats);
+        self.flash.report(now.0, &mut stats);
         stats.wear = self.ftl.wear();
         stats
     }
@@ -567,15 +574,15 @@ impl Device for Ssd {
         self.stats.collection.writes_stalled = self.count_stalls_from(now.0);
         self.jobs.iter_mut().for_each(|job| job.since_ns = now.0);
         self.merging.iter_mut().for_each(|m| m.counts_from(now.0));
-        self.backend.reset_stats(now.0);
+        self.flash.reset_stats(now.0);
     }
 
     fn record(&mut self, on: bool) {
-        self.backend.record(on);
+        self.flash.record(on);
     }
 
     fn take_record(&mut self, out: &mut DriveTimeline) {
-        if let Some(recorder) = &mut self.backend.recorder {
+        if let Some(recorder) = &mut self.flash.recorder {
             recorder.take(out);
         }
     }

@@ -23,7 +23,7 @@ impl Ssd {
     /// gives it back. Returns when the drive is ready; commands sent earlier
     /// wait until then.
     pub(super) fn lose_power(&mut self, now: Nanos) -> Nanos {
-        let interrupted = self.backend.power_off(now.0);
+        let interrupted = self.flash.power_off(now.0);
         let open_pages = self.pages_to_scan();
         self.stats.power_losses += 1;
         #[cfg(test)]
@@ -178,6 +178,6 @@ impl Ssd {
         let map_pages = entries.div_ceil(self.spec.ftl.entries_per_map_page as u64);
         let dies = (geometry.channels * geometry.dies_per_channel()) as u64;
         let rounds = map_pages.div_ceil(dies) + open_pages as u64;
-        rounds * self.backend.slowest_read_ns()
+        rounds * self.flash.slowest_read_ns()
     }
 }

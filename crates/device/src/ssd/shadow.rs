@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use blklab_blk::Op as HostOp;
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Op, OpKind, Source};
+use crate::ssd::flash::transaction::{Operation, Source, Transaction};
 use crate::ssd::ftl::{FlashPage, Located, PageRecord};
 use crate::ssd::spec::SsdSpec;
 
@@ -207,7 +207,7 @@ impl Witness {
     }
 
     /// An operation is over.
-    pub(super) fn op_done(&mut self, op: &Op, tag: u32) {
+    pub(super) fn transaction_done(&mut self, op: &Transaction, tag: u32) {
         let page = FlashPage {
             plane: op.plane,
             block: op.block,
@@ -216,7 +216,7 @@ impl Witness {
         match (op.source, op.kind) {
             (Source::Host, _) => self.host_page_read(tag, page),
             (Source::Rewrite, _) => self.rest_read(op.owner, page),
-            (Source::Gc | Source::Merge, OpKind::Erase) => self.erased(op.block),
+            (Source::Gc | Source::Merge, Operation::Erase) => self.erased(op.block),
             _ => {}
         }
     }
@@ -349,10 +349,10 @@ impl Ssd {
 
     /// A read of bytes within one map unit.
     pub(super) fn witness_op(&mut self, index: u32) {
-        let op = &self.backend.ops[index];
+        let op = &self.flash.transactions[index];
         if let Some(witness) = &mut self.witness {
             let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
-            witness.op_done(op, tag);
+            witness.transaction_done(op, tag);
         }
     }
 
@@ -379,7 +379,7 @@ impl Ssd {
     }
 
     /// A command takes what it waits for from a page that was read ahead.
-    pub(super) fn witness_joined(&mut self, index: u32, op: &Op) {
+    pub(super) fn witness_joined(&mut self, index: u32, op: &Transaction) {
         let tag = self.commands[index as usize].tag;
         if let Some(witness) = &mut self.witness {
             let page = FlashPage {

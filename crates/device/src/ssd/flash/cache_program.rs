@@ -3,25 +3,25 @@
 
 use blklab_stats::Work;
 
-use crate::ssd::events::Lane;
-use crate::ssd::flash::Backend;
+use crate::ssd::events::EventKind;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::scheduling::Queue;
-use crate::ssd::flash::transaction::{NONE, OpKind};
+use crate::ssd::flash::transaction::{NONE, Operation};
 use crate::ssd::flash::unit::{Loaded, Unit};
 use crate::ssd::spec::Scheduling;
 
-impl Backend {
+impl Flash {
     /// Whether the data of a unit's next program may go over the bus while its
     /// array is at the last one: ONFI's page cache program. (While that one's own
     /// data is on the bus, the bus is not free.)
     #[inline]
     pub(crate) fn can_load(&self, unit: &Unit) -> bool {
         self.flash.cache_program
-            && unit.kind == OpKind::Program
+            && unit.kind == Operation::Program
             && unit.suspended.is_none()
             && unit.loaded.group.is_empty()
-            && (self.programs.oldest(&self.ops, unit))
-                .is_some_and(|program| self.ops[program].copies == NONE)
+            && (self.programs.oldest(&self.transactions, unit))
+                .is_some_and(|program| self.transactions[program].copies == NONE)
             && self.choose(unit, false) == Some(Queue::Programs)
     }
 
@@ -62,10 +62,11 @@ impl Backend {
         unit.done_ns = unit.began_ns + loaded.array_ns;
         unit.busy_ns += loaded.array_ns;
         unit.collecting.end(now_ns);
-        if self.ops[unit.group.head()].collects {
+        if self.transactions[unit.group.head()].collects {
             unit.collecting.begin(now_ns);
         }
-        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        self.events
+            .push(EventKind::CHANGE, unit.done_ns, unit_index);
         let unit = &self.units[unit_index as usize];
         if self.will_suspend(now_ns, unit) {
             // Reads could not stop the last one, with data in the register.
@@ -80,7 +81,7 @@ impl Backend {
     #[inline(never)]
     pub(crate) fn offer_next_program(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &self.units[unit_index as usize];
-        if unit.kind == OpKind::Program && unit.program_planes != 0 {
+        if unit.kind == Operation::Program && unit.program_planes != 0 {
             let (channel_index, bit) = (unit.channel, unit.bit);
             self.channels[channel_index as usize].set_ready(now_ns, bit);
         }

@@ -1,10 +1,10 @@
 //! ONFI's read cache commands: a die reads on while what it has read goes out.
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{List, NONE};
 use crate::ssd::flash::unit::Phase;
 
-impl Backend {
+impl Flash {
     /// What the array has read goes to the cache register, and out from there;
     /// the array may go on.
     #[inline(never)]
@@ -16,8 +16,8 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         while index != NONE {
             channel.put_output(now_ns, index);
-            self.ops.is_ready(index, now_ns);
-            index = self.ops[index].next;
+            self.transactions.is_ready(index, now_ns);
+            index = self.transactions[index].next;
         }
     }
 
@@ -42,7 +42,7 @@ impl Backend {
     #[inline(never)]
     pub(crate) fn leave_cache_register(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
-        unit.outgoing.pop(&self.ops);
+        unit.outgoing.pop(&self.transactions);
         if !unit.outgoing.is_empty() {
             return;
         }

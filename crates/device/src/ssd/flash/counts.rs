@@ -2,7 +2,7 @@
 
 use blklab_stats::{ChannelStats, DeviceStats, DieStats};
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::paq;
 
 /// Counts of the whole flash.
@@ -32,7 +32,7 @@ impl Counts {
     }
 }
 
-impl Backend {
+impl Flash {
     /// Adds what was counted until `now_ns` to `stats`.
     pub(crate) fn report(&self, now_ns: u64, stats: &mut DeviceStats) {
         stats.channels = self.channels.iter().map(|c| c.stats(now_ns)).collect();
@@ -77,7 +77,7 @@ impl Backend {
         let mut busy_ns = self.plane_busy_ns.clone();
         for unit in &self.units {
             for (group, ahead_ns) in unit.under_way(now_ns) {
-                for op in self.ops.of(group) {
+                for op in self.transactions.of(group) {
                     let busy_ns = &mut busy_ns[op.plane as usize];
                     *busy_ns = busy_ns.saturating_sub(ahead_ns);
                 }

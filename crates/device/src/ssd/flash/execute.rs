@@ -2,22 +2,22 @@
 
 use blklab_stats::Work;
 
-use crate::ssd::events::Lane;
-use crate::ssd::flash::Backend;
-use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Source};
+use crate::ssd::events::EventKind;
+use crate::ssd::flash::Flash;
+use crate::ssd::flash::transaction::{List, NONE, Operation, Source, Transaction};
 use crate::ssd::flash::unit::Phase;
 use crate::ssd::spec::Scheduling;
 
 /// In place of a block, in a page register: collection will copy the page.
 const TO_BE_COPIED: u32 = u32::MAX;
 
-impl Backend {
+impl Flash {
     /// Puts the unit's group on the bus and sets the array's end.
     pub(crate) fn execute(&mut self, now_ns: u64, unit_index: u32, delay_ns: u64) {
         let group = self.units[unit_index as usize].group;
         let (bus_ns, array_ns) = self.transfer(now_ns, unit_index, group);
         let reader = self.reader_of(group);
-        let Op { kind, collects, .. } = self.ops[group.head()];
+        let Transaction { kind, collects, .. } = self.transactions[group.head()];
         let unit = &mut self.units[unit_index as usize];
         unit.reader = reader;
         let channel = &mut self.channels[unit.channel as usize];
@@ -31,7 +31,7 @@ impl Backend {
         unit.phase = Phase::Busy;
         unit.kind = kind;
         match kind {
-            OpKind::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
+            Operation::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
             // Parts of a page that is not complete cost no turn.
             _ if array_ns > 0 => unit.reads_in_a_row = 0,
             _ => {}
@@ -42,20 +42,20 @@ impl Backend {
         // The array is not free while it is being stopped.
         unit.busy_ns += delay_ns + array_ns;
         unit.commands += 1;
-        if kind != OpKind::Read {
+        if kind != Operation::Read {
             unit.writing.begin(now_ns);
         }
         let channel_index = unit.channel;
         let lane = match kind {
-            OpKind::Read => Lane::READ,
-            _ => Lane::CHANGE,
+            Operation::Read => EventKind::READ,
+            _ => EventKind::CHANGE,
         };
-        self.lanes.push(lane, unit.done_ns, unit_index);
+        self.events.push(lane, unit.done_ns, unit_index);
         if self.flash.cache_program {
             self.offer_next_program(now_ns, unit_index);
         }
         let work = match kind {
-            OpKind::Program => Work::DataIn,
+            Operation::Program => Work::DataIn,
             _ => Work::Command,
         };
         self.record_channel(now_ns, channel_index, work, group);
@@ -68,7 +68,7 @@ impl Backend {
     /// does.
     #[inline(always)]
     pub(crate) fn transfer(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
-        let command_ns = self.timing.command_ns(self.ops[group.head()].kind);
+        let command_ns = self.timing.command_ns(self.transactions[group.head()].kind);
         let (data_ns, array_ns) = self.count_op(now_ns, unit_index, group.head());
         match group.is_single() {
             true => (command_ns + data_ns, array_ns),
@@ -85,12 +85,12 @@ impl Backend {
     fn transfer_others(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
         self.counts.multi_plane += 1;
         let (mut bus_ns, mut array_ns) = (0, 0);
-        let mut index = self.ops[group.head()].next;
+        let mut index = self.transactions[group.head()].next;
         while index != NONE {
             let (data_ns, op_ns) = self.count_op(now_ns, unit_index, index);
             bus_ns += self.timing.plane_command_ns + data_ns;
             array_ns = op_ns.max(array_ns);
-            index = self.ops[index].next;
+            index = self.transactions[index].next;
         }
         (bus_ns, array_ns)
     }
@@ -98,20 +98,20 @@ impl Backend {
     /// How long one operation's data takes the bus, and itself the array.
     #[inline(always)]
     fn count_op(&mut self, now_ns: u64, unit_index: u32, index: u32) -> (u64, u64) {
-        let op = &self.ops[index];
+        let op = &self.transactions[index];
         let (mut data_ns, mut array_ns) = (0, self.timing.array_ns(op));
         if let Some(page) = self.timing.physical_page(op) {
             (data_ns, array_ns) = self.use_register(index, page, array_ns);
         }
         let unit = &self.units[unit_index as usize];
         let channel = &mut self.channels[unit.channel as usize];
-        let (op, waiting) = self.ops.with_waiting(index);
+        let (op, waiting) = self.transactions.with_waiting(index);
         if op.is_awaited() {
             waiting.waits = unit.start_waits(now_ns, channel, op, waiting.ready_ns);
         }
         self.plane_busy_ns[op.plane as usize] += array_ns;
         match op.kind {
-            OpKind::Read => {
+            Operation::Read => {
                 channel.stats.reads += 1;
                 if op.source == Source::Host {
                     let lost_ns = unit.writing.held_ns - op.write_clock_ns;
@@ -121,14 +121,14 @@ impl Backend {
                         .waited_for_collection(unit.collecting.held_ns - op.collection_clock_ns);
                 }
             }
-            OpKind::Program => {
+            Operation::Program => {
                 match op.copies {
                     NONE => data_ns += self.timing.data_ns(op.bytes),
                     _ => self.counts.copybacks += 1,
                 }
                 channel.stats.writes += 1;
             }
-            OpKind::Erase => self.counts.erases += 1,
+            Operation::Erase => self.counts.erases += 1,
         }
         (data_ns, array_ns)
     }
@@ -137,16 +137,16 @@ impl Backend {
     /// needs of the bus, and the time in the array with it.
     #[inline(never)]
     fn use_register(&mut self, index: u32, page: u32, array_ns: u64) -> (u64, u64) {
-        let op = &self.ops[index];
+        let op = &self.transactions[index];
         let holds = match op.kind {
-            OpKind::Read if op.source == Source::Copyback => Some((TO_BE_COPIED, op.page)),
-            OpKind::Read if !op.slc => Some((op.block, page)),
+            Operation::Read if op.source == Source::Copyback => Some((TO_BE_COPIED, op.page)),
+            Operation::Read if !op.slc => Some((op.block, page)),
             _ => None,
         };
         let held = std::mem::replace(&mut self.sensed[op.plane as usize], holds);
         // Another part of a page is asked for while it is there.
         let is_there = holds.is_some() && holds == held && self.timing.has_parts();
-        if op.kind == OpKind::Read && is_there {
+        if op.kind == Operation::Read && is_there {
             return (0, 0);
         }
         if op.copies != NONE && held != Some((TO_BE_COPIED, op.copies)) {

@@ -5,10 +5,10 @@
 //! command. (MQSim hands all transactions of a request to its scheduling unit
 //! before that looks at any chip, too.)
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 
-impl Backend {
-    /// Until [`Backend::start_gathered`] operations are queued and nothing
+impl Flash {
+    /// Until [`Flash::start_gathered`] operations are queued and nothing
     /// starts. Calls may be nested; the last to end counts.
     #[inline]
     pub(crate) fn gather(&mut self) {

@@ -33,27 +33,29 @@ use std::collections::VecDeque;
 
 use blklab_stats::Work;
 
-use crate::ssd::events::{Lane, Lanes};
+use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::recorder::{Part, Recorder};
 use crate::ssd::flash::timing::Timing;
-use crate::ssd::flash::transaction::{NONE, Op, OpKind, Ops, Rank, Source};
+use crate::ssd::flash::transaction::{
+    NONE, Operation, Priority, Source, Transaction, Transactions,
+};
 use crate::ssd::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use channel::Channel;
 use counts::Counts;
 use multi_plane::{Partners, QueuedReads};
 use program_queues::Programs;
 use scheduling::Queue;
-use unit::{Phase, Seat, Unit};
+use unit::{Phase, PlaneAddress, Unit};
 
 /// The flash and its channels.
 #[derive(Clone, Debug)]
-pub(crate) struct Backend {
-    pub(crate) ops: Ops,
-    pub(crate) lanes: Lanes,
+pub(crate) struct Flash {
+    pub(crate) transactions: Transactions,
+    pub(crate) events: EventQueue,
     units: Vec<Unit>,
     channels: Vec<Channel>,
     /// By plane.
-    seats: Vec<Seat>,
+    planes: Vec<PlaneAddress>,
     plane_busy_ns: Vec<u64>,
     /// Block and physical page in each plane's page register, where pages are
     /// parts of physical ones.
@@ -80,8 +82,8 @@ pub(crate) struct Backend {
     pub(crate) finished: Vec<u32>,
 }
 
-impl Backend {
-    pub(crate) fn new(spec: &SsdSpec) -> Backend {
+impl Flash {
+    pub(crate) fn new(spec: &SsdSpec) -> Flash {
         let geometry = &spec.geometry;
         let planes_per_unit = match spec.flash.interleave {
             Interleave::Package => geometry.dies_per_package * geometry.planes_per_die,
@@ -99,13 +101,13 @@ impl Backend {
         let channels = (0..geometry.channels)
             .map(|channel| Channel::new(channel * units_per_channel, units_per_channel))
             .collect();
-        Backend {
-            ops: Ops::new(),
-            lanes: Lanes::new(),
+        Flash {
+            transactions: Transactions::new(),
+            events: EventQueue::new(),
             units,
             channels,
-            seats: (0..geometry.planes())
-                .map(|plane| Seat::new(plane, planes_per_unit, geometry.planes_per_die))
+            planes: (0..geometry.planes())
+                .map(|plane| PlaneAddress::new(plane, planes_per_unit, geometry.planes_per_die))
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
             sensed: vec![None; geometry.planes() as usize],
@@ -131,7 +133,7 @@ impl Backend {
     /// operations of the die before those of its channel.
     #[inline]
     pub(crate) fn load(&self, plane: u32) -> u64 {
-        let unit = &self.units[self.seats[plane as usize].unit as usize];
+        let unit = &self.units[self.planes[plane as usize].unit as usize];
         let channel = &self.channels[unit.channel as usize];
         let at_work = unit.phase != Phase::Idle || unit.suspended.is_some();
         (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
@@ -140,51 +142,51 @@ impl Backend {
     /// Queues an operation. Inlined as far as this, so that it is made where it
     /// will lie.
     #[inline(always)]
-    pub(crate) fn enqueue(&mut self, now_ns: u64, op: Op) -> u32 {
-        let index = self.ops.insert(op);
+    pub(crate) fn enqueue(&mut self, now_ns: u64, op: Transaction) -> u32 {
+        let index = self.transactions.insert(op);
         self.enqueue_kept(now_ns, index);
         index
     }
 
     fn enqueue_kept(&mut self, now_ns: u64, index: u32) {
-        self.ops.is_ready(index, now_ns);
-        let op = &mut self.ops[index];
-        let seat = self.seats[op.plane as usize];
-        (op.place, op.die) = (seat.place, seat.die);
-        let unit_index = seat.unit;
+        self.transactions.is_ready(index, now_ns);
+        let op = &mut self.transactions[index];
+        let address = self.planes[op.plane as usize];
+        (op.place, op.die) = (address.place, address.die);
+        let unit_index = address.unit;
         let unit = &mut self.units[unit_index as usize];
         op.write_clock_ns = unit.writing.read(now_ns);
         op.collection_clock_ns = unit.collecting.read(now_ns);
         let ready = op.ready;
-        if self.scheduling == Scheduling::Fcfs && op.rank == Rank::First {
-            op.rank = Rank::Normal;
+        if self.scheduling == Scheduling::Fcfs && op.priority == Priority::Urgent {
+            op.priority = Priority::Normal;
         }
-        let (plane, kind, rank, source) = (op.plane, op.kind, op.rank, op.source);
+        let (plane, kind, priority, source) = (op.plane, op.kind, op.priority, op.source);
         let channel = &self.channels[unit.channel as usize];
         if unit.is_free()
-            && kind == OpKind::Read
+            && kind == Operation::Read
             && channel.is_free(now_ns)
             && self.scheduling != Scheduling::Fcfs
             && self.gathering == 0
         {
             // Nobody is in the way: the most common case needs no queue.
-            unit.group.push(&mut self.ops, index);
+            unit.group.push(&mut self.transactions, index);
             self.execute(now_ns, unit_index, 0);
             return;
         }
         unit.count_queued(now_ns, 1);
-        if kind == OpKind::Read {
+        if kind == Operation::Read {
             self.queued_reads.put(plane);
         }
-        let list = match (rank, kind) {
-            (Rank::Last, _) => Some(&mut unit.background),
-            (Rank::First, _) => Some(&mut unit.urgent),
-            (_, OpKind::Read) => Some(&mut unit.reads),
-            (_, OpKind::Program) => None,
-            (_, OpKind::Erase) => Some(&mut unit.erases),
+        let list = match (priority, kind) {
+            (Priority::Background, _) => Some(&mut unit.background),
+            (Priority::Urgent, _) => Some(&mut unit.urgent),
+            (_, Operation::Read) => Some(&mut unit.reads),
+            (_, Operation::Program) => None,
+            (_, Operation::Erase) => Some(&mut unit.erases),
         };
         match (list, source) {
-            (None, _) => self.programs.push(&mut self.ops, unit, index),
+            (None, _) => self.programs.push(&mut self.transactions, unit, index),
             // Whole commands wait for a page of the map.
             (Some(list), Source::MapFetch | Source::MapMerge)
                 if self.scheduling != Scheduling::Fcfs =>
@@ -192,14 +194,14 @@ impl Backend {
                 // It counts as no younger than what it goes before, else an
                 // erase could pass that and take its page.
                 if !list.is_empty() {
-                    self.ops[index].arrival = self.ops[list.head()].arrival;
+                    self.transactions[index].arrival = self.transactions[list.head()].arrival;
                 }
-                list.push_front(&mut self.ops, index)
+                list.push_front(&mut self.transactions, index)
             }
-            (Some(list), _) => list.push(&mut self.ops, index),
+            (Some(list), _) => list.push(&mut self.transactions, index),
         }
-        if self.scheduling == Scheduling::Fcfs && rank != Rank::Last {
-            self.in_order.push_back(self.ops[index].arrival);
+        if self.scheduling == Scheduling::Fcfs && priority != Priority::Background {
+            self.in_order.push_back(self.transactions[index].arrival);
         }
         if ready {
             self.wake(now_ns, unit_index);
@@ -207,26 +209,30 @@ impl Backend {
     }
 
     /// Whether a program is the last of its word line.
-    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+    pub(crate) fn completes_word_line(&self, op: &Transaction) -> bool {
         self.timing.completes_word_line(op)
     }
 
     /// A program whose data is complete may start.
     pub(crate) fn make_ready(&mut self, now_ns: u64, index: u32) {
-        let op = &mut self.ops[index];
-        let unit_index = self.seats[op.plane as usize].unit;
+        let op = &mut self.transactions[index];
+        let unit_index = self.planes[op.plane as usize].unit;
         let unit = &self.units[unit_index as usize];
         op.ready = true;
         op.collection_clock_ns = unit.collecting.read(now_ns);
-        self.ops.is_ready(index, now_ns);
+        self.transactions.is_ready(index, now_ns);
         self.wake(now_ns, unit_index);
     }
 
     /// Whether the array has done its part of a read.
     pub(crate) fn is_sensed(&self, index: u32) -> bool {
-        let op = &self.ops[index];
-        let unit = &self.units[self.seats[op.plane as usize].unit as usize];
-        let is_among = |list| self.ops.of(list).any(|other| std::ptr::eq(other, op));
+        let op = &self.transactions[index];
+        let unit = &self.units[self.planes[op.plane as usize].unit as usize];
+        let is_among = |list| {
+            self.transactions
+                .of(list)
+                .any(|other| std::ptr::eq(other, op))
+        };
         is_among(unit.outgoing) || unit.phase == Phase::Output && is_among(unit.group)
     }
 
@@ -275,14 +281,15 @@ impl Backend {
         let channel = &mut self.channels[channel_index as usize];
         if !channel.scheduled {
             channel.scheduled = true;
-            self.lanes.push(Lane::BUS, channel.free_ns, channel_index);
+            self.events
+                .push(EventKind::BUS, channel.free_ns, channel_index);
         }
     }
 
     /// A read's data has left the bus: the read is over.
     #[inline(always)]
     pub(crate) fn data_out(&mut self, now_ns: u64, index: u32) {
-        let unit_index = self.seats[self.ops[index].plane as usize].unit;
+        let unit_index = self.planes[self.transactions[index].plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
         let channel_index = unit.channel;
         if !unit.outgoing.is_empty() {
@@ -290,7 +297,7 @@ impl Backend {
             return self.bus_free(now_ns, channel_index);
         }
         // The group's reads leave in order: the head is the one that left.
-        unit.group.pop(&self.ops);
+        unit.group.pop(&self.transactions);
         if unit.group.is_empty() {
             self.release(now_ns, unit_index);
         }
@@ -340,32 +347,32 @@ impl Backend {
             self.record_array(now_ns, unit_index);
         }
         let unit = &mut self.units[unit_index as usize];
-        if unit.kind == OpKind::Read && self.flash.cache_read && unit.suspended.is_none() {
+        if unit.kind == Operation::Read && self.flash.cache_read && unit.suspended.is_none() {
             unit.phase = Phase::Output;
             if unit.outgoing.is_empty() {
                 self.fill_cache_register(now_ns, unit_index);
             }
-        } else if unit.kind == OpKind::Read {
+        } else if unit.kind == Operation::Read {
             unit.phase = Phase::Output;
             let channel = &mut self.channels[channel_index as usize];
             let mut index = unit.group.head();
             if channel.is_free(now_ns) && !self.commands_first {
                 let first = index;
-                index = self.ops[index].next;
+                index = self.transactions[index].next;
                 self.carry(now_ns, channel_index, first);
             }
             let channel = &mut self.channels[channel_index as usize];
             while index != NONE {
                 channel.put_output(now_ns, index);
-                self.ops.is_ready(index, now_ns);
-                index = self.ops[index].next;
+                self.transactions.is_ready(index, now_ns);
+                index = self.transactions[index].next;
             }
         } else {
             if unit.done_ns > unit.began_ns {
                 // Its turn is over, which a stop for reads has not ended.
                 unit.reads_in_a_row = 0;
             }
-            while let Some(index) = unit.group.pop(&self.ops) {
+            while let Some(index) = unit.group.pop(&self.transactions) {
                 self.finished.push(index);
             }
             if unit.loaded.group.is_empty() {
@@ -386,14 +393,15 @@ impl Backend {
     #[inline(always)]
     fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
         let channel = &mut self.channels[channel_index as usize];
-        let op = &self.ops[index];
+        let op = &self.transactions[index];
         channel.occupy(now_ns, self.timing.data_ns(op.bytes));
         channel.reader = op.reader();
         channel.scheduled = true;
         let span_ns = (now_ns, channel.free_ns);
-        self.lanes.push(Lane::DATA_OUT, channel.free_ns, index);
+        self.events
+            .push(EventKind::DATA_OUT, channel.free_ns, index);
         if let Some(recorder) = &mut self.recorder {
-            let carried = std::iter::once(&self.ops[index]);
+            let carried = std::iter::once(&self.transactions[index]);
             recorder.worked(
                 Part::Channel(channel_index),
                 Work::DataOut,
@@ -417,7 +425,7 @@ impl Backend {
         }
         let channel = &mut self.channels[channel_index as usize];
         if let Some(index) = channel.take_output(now_ns) {
-            channel.note_output_wait(now_ns, &mut self.ops, index);
+            channel.note_output_wait(now_ns, &mut self.transactions, index);
             return self.carry(now_ns, channel_index, index);
         }
         while self.channels[channel_index as usize].ready() != 0 {

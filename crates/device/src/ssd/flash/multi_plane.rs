@@ -1,6 +1,6 @@
 //! Multi-plane commands: which operations on planes of a die run as one.
 
-use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Ops};
+use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
 use crate::ssd::spec::{MultiPlane, SsdSpec};
 
 /// Which operations may run as one command.
@@ -34,8 +34,8 @@ impl Partners {
     /// How far behind the first partners are looked for. Programs of a stripe
     /// are laid out so that planes work together.
     #[inline]
-    pub(crate) fn reach_of(&self, kind: OpKind) -> u32 {
-        match kind == OpKind::Program && self.superpage {
+    pub(crate) fn reach_of(&self, kind: Operation) -> u32 {
+        match kind == Operation::Program && self.superpage {
             true => u32::MAX,
             false => self.reach,
         }
@@ -43,13 +43,13 @@ impl Partners {
 
     /// The plane of an operation as a bit within its unit.
     #[inline]
-    pub(crate) fn bit(&self, op: &Op) -> u64 {
+    pub(crate) fn bit(&self, op: &Transaction) -> u64 {
         1 << op.place
     }
 
     /// The unit's planes that are in another die than that of an operation.
     #[inline]
-    pub(crate) fn other_dies(&self, op: &Op) -> u64 {
+    pub(crate) fn other_dies(&self, op: &Transaction) -> u64 {
         let per_die = self.planes_per_die;
         let first = op.die as u32 * per_die;
         self.all_planes() & !((u64::MAX >> (64 - per_die)) << first)
@@ -64,7 +64,7 @@ impl Partners {
     /// Whether two operations on different planes of a unit may run as one
     /// command.
     #[inline]
-    pub(crate) fn fit(&self, lead: &Op, other: &Op) -> bool {
+    pub(crate) fn fit(&self, lead: &Transaction, other: &Transaction) -> bool {
         // What most do not share comes first.
         (!self.same_page || lead.page == other.page)
             && lead.die == other.die
@@ -93,11 +93,11 @@ impl QueuedReads {
 
     /// A command's operations, if they are reads, are not queued any more.
     #[inline(always)]
-    pub(crate) fn take(&mut self, ops: &Ops, group: List) {
+    pub(crate) fn take(&mut self, transactions: &Transactions, group: List) {
         let mut index = group.head();
         while index != NONE {
-            let op = &ops[index];
-            self.0[op.plane as usize] -= (op.kind == OpKind::Read) as u32;
+            let op = &transactions[index];
+            self.0[op.plane as usize] -= (op.kind == Operation::Read) as u32;
             index = op.next;
         }
     }
@@ -108,7 +108,7 @@ impl QueuedReads {
     }
 
     /// The planes of a read's die for which none is queued, as bits of its unit.
-    fn none_in(&self, lead: &Op, partners: &Partners) -> u64 {
+    fn none_in(&self, lead: &Transaction, partners: &Partners) -> u64 {
         let first_place = lead.die as u32 * partners.planes_per_die;
         let first_plane = lead.plane - lead.place as u32 + first_place;
         (0..partners.planes_per_die.min(partners.planes_per_unit))
@@ -137,13 +137,13 @@ impl Held {
 
     /// Whether a program in a plane, by its bit, has to wait.
     #[inline]
-    pub(crate) fn holds(&self, op: &Op, bit: u64) -> bool {
+    pub(crate) fn holds(&self, op: &Transaction, bit: u64) -> bool {
         self.planes[(op.collects && self.apart) as usize] & bit != 0
     }
 
     /// Younger programs wait for this one.
     #[inline]
-    pub(crate) fn hold(&mut self, op: &Op, bit: u64) {
+    pub(crate) fn hold(&mut self, op: &Transaction, bit: u64) {
         self.planes[(op.collects && self.apart) as usize] |= bit;
     }
 
@@ -161,7 +161,7 @@ impl Held {
 /// for it on other planes of its die.
 #[inline(always)]
 pub(crate) fn take_reads(
-    ops: &mut Ops,
+    transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
     queued: &QueuedReads,
@@ -169,23 +169,23 @@ pub(crate) fn take_reads(
     if list.is_single() {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
-    take_reads_of_several(ops, list, partners, queued)
+    take_reads_of_several(transactions, list, partners, queued)
 }
 
 /// The same from a list of several. While a plane is collected there are
 /// hundreds, and few fit.
 fn take_reads_of_several(
-    ops: &mut Ops,
+    transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
     queued: &QueuedReads,
 ) -> (List, u32) {
     let mut group = List::EMPTY;
-    let Some(lead) = list.pop(ops) else {
+    let Some(lead) = list.pop(transactions) else {
         return (group, 0);
     };
-    group.push(ops, lead);
-    let lead = ops[lead];
+    group.push(transactions, lead);
+    let lead = transactions[lead];
     let mut closed = partners.other_dies(&lead) | partners.bit(&lead);
     closed |= queued.none_in(&lead, partners);
     let (mut before, mut index, mut taken) = (NONE, list.head(), 1);
@@ -193,14 +193,14 @@ fn take_reads_of_several(
         if index == NONE || closed == partners.all_planes() {
             break;
         }
-        let op = &ops[index];
+        let op = &transactions[index];
         let (next, bit) = (op.next, partners.bit(op));
         if partners.fit(&lead, op) && closed & bit == 0 {
-            list.unlink(ops, before, index);
+            list.unlink(transactions, before, index);
             if before != NONE {
-                ops[before].next = next;
+                transactions[before].next = next;
             }
-            group.push(ops, index);
+            group.push(transactions, index);
             closed |= bit;
             taken += 1;
         } else {
@@ -218,25 +218,25 @@ fn take_reads_of_several(
 /// kind to take from a list of several.
 #[inline(always)]
 pub(crate) fn take_group(
-    ops: &mut Ops,
+    transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
     kept: u64,
-    only: Option<OpKind>,
+    only: Option<Operation>,
 ) -> (List, u32) {
-    if list.is_single() && ops[list.head()].ready {
+    if list.is_single() && transactions[list.head()].ready {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
-    take_group_of_several(ops, list, partners, kept, only)
+    take_group_of_several(transactions, list, partners, kept, only)
 }
 
 /// The same from a list of several.
 fn take_group_of_several(
-    ops: &mut Ops,
+    transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
     kept: u64,
-    only: Option<OpKind>,
+    only: Option<Operation>,
 ) -> (List, u32) {
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
@@ -246,25 +246,25 @@ fn take_group_of_several(
     let mut closed = 0u64;
     let mut held = Held::nothing(partners);
     while index != NONE && closed != partners.all_planes() {
-        let op = &ops[index];
+        let op = &transactions[index];
         let bit = partners.bit(op);
         let waits = match op.kind {
             kind if only.is_some_and(|only| only != kind) => true,
-            OpKind::Read => false,
-            OpKind::Program => !op.ready || held.holds(op, bit),
-            OpKind::Erase => kept & bit != 0,
+            Operation::Read => false,
+            Operation::Program => !op.ready || held.holds(op, bit),
+            Operation::Erase => kept & bit != 0,
         };
         let is_open = !waits && closed & bit == 0;
-        if is_open && (taken == 0 || partners.fit(&ops[lead], op)) {
+        if is_open && (taken == 0 || partners.fit(&transactions[lead], op)) {
             if taken == 0 {
                 closed |= partners.other_dies(op);
             }
             lead = index;
-            let next = list.unlink(ops, before, index);
+            let next = list.unlink(transactions, before, index);
             if before != NONE {
-                ops[before].next = next;
+                transactions[before].next = next;
             }
-            group.push(ops, index);
+            group.push(transactions, index);
             taken += 1;
             closed |= bit;
             if partners.reach == 0 || taken == partners.planes_per_die {
@@ -272,7 +272,7 @@ fn take_group_of_several(
             }
             index = next;
         } else {
-            if op.kind == OpKind::Program {
+            if op.kind == Operation::Program {
                 held.hold(op, bit);
             }
             before = index;
@@ -280,9 +280,9 @@ fn take_group_of_several(
         }
         looked += 1;
         if taken > 0 {
-            let kind = ops[lead].kind;
+            let kind = transactions[lead].kind;
             let waiting = match kind {
-                OpKind::Program => held.whole(),
+                Operation::Program => held.whole(),
                 _ => 0,
             };
             // Nobody is left to join it, or nobody near enough.

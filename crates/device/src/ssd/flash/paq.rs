@@ -8,8 +8,8 @@
 //! other's transfers. *Packing*: of the reads that wait for a die, the one goes
 //! first that most others can join in a multi-plane command, whoever's they are.
 
-use crate::ssd::flash::transaction::{List, NONE, OpKind, Ops};
-use crate::ssd::flash::{Backend, Partners};
+use crate::ssd::flash::transaction::{List, NONE, Operation, Transactions};
+use crate::ssd::flash::{Flash, Partners};
 
 /// Reads of a die that are compared.
 const WINDOW: u32 = 16;
@@ -23,7 +23,7 @@ pub(crate) struct Counts {
     pub(crate) clumped: u64,
 }
 
-impl Backend {
+impl Flash {
     /// Starts a read on an idle die of a channel whose bus is free, although
     /// data is ready for it.
     #[inline(never)]
@@ -43,7 +43,12 @@ impl Backend {
 
 /// Puts that read first which the most others can join; `passed` counts how
 /// often the oldest was passed over. Returns whether it was now.
-pub(crate) fn pack(ops: &mut Ops, reads: &mut List, partners: &Partners, passed: &mut u32) -> bool {
+pub(crate) fn pack(
+    transactions: &mut Transactions,
+    reads: &mut List,
+    partners: &Partners,
+    passed: &mut u32,
+) -> bool {
     let oldest = reads.head();
     if oldest == NONE || *passed >= PATIENCE {
         *passed = 0;
@@ -55,37 +60,37 @@ pub(crate) fn pack(ops: &mut Ops, reads: &mut List, partners: &Partners, passed:
         if lead == NONE {
             break;
         }
-        let joined = joins(ops, oldest, lead, partners);
+        let joined = joins(transactions, oldest, lead, partners);
         if joined > most {
             (best, most) = ((before, lead), joined);
         }
-        (before, lead) = (lead, ops[lead].next);
+        (before, lead) = (lead, transactions[lead].next);
     }
     let (before, lead) = best;
     if lead == oldest {
         *passed = 0;
         return false;
     }
-    let next = reads.unlink(ops, before, lead);
-    ops[before].next = next;
-    reads.push_front(ops, lead);
+    let next = reads.unlink(transactions, before, lead);
+    transactions[before].next = next;
+    reads.push_front(transactions, lead);
     *passed += 1;
     true
 }
 
 /// Planes that a command led by `lead` would read.
-fn joins(ops: &Ops, oldest: u32, lead: u32, partners: &Partners) -> u32 {
+fn joins(transactions: &Transactions, oldest: u32, lead: u32, partners: &Partners) -> u32 {
     let mut planes = 0u64;
     let mut index = oldest;
     for _ in 0..WINDOW {
         if index == NONE {
             break;
         }
-        if index == lead || partners.fit(&ops[lead], &ops[index]) {
-            debug_assert_eq!(ops[index].kind, OpKind::Read);
-            planes |= partners.bit(&ops[index]);
+        if index == lead || partners.fit(&transactions[lead], &transactions[index]) {
+            debug_assert_eq!(transactions[index].kind, Operation::Read);
+            planes |= partners.bit(&transactions[index]);
         }
-        index = ops[index].next;
+        index = transactions[index].next;
     }
     planes.count_ones()
 }

@@ -1,8 +1,8 @@
 //! Loss of power: everything stops at once.
 
-use crate::ssd::events::Lanes;
-use crate::ssd::flash::Backend;
-use crate::ssd::flash::transaction::{List, Op, Ops};
+use crate::ssd::events::EventQueue;
+use crate::ssd::flash::Flash;
+use crate::ssd::flash::transaction::{List, Transaction, Transactions};
 use crate::ssd::flash::unit::Phase;
 
 /// Programs that were changing the array when the power went.
@@ -11,17 +11,18 @@ pub(crate) struct Interrupted {
     /// The records of pages.
     pub(crate) records: Vec<u32>,
     /// Programs of pages of the map.
-    pub(crate) map_programs: Vec<Op>,
+    pub(crate) map_programs: Vec<Transaction>,
 }
 
 impl Interrupted {
-    fn add(&mut self, ops: &Ops, group: List) {
-        self.records.extend(ops.programs_of(group));
-        self.map_programs.extend(ops.map_programs_of(group));
+    fn add(&mut self, transactions: &Transactions, group: List) {
+        self.records.extend(transactions.programs_of(group));
+        self.map_programs
+            .extend(transactions.map_programs_of(group));
     }
 }
 
-impl Backend {
+impl Flash {
     /// Stops everything at once. Returns whose programs were changing the array.
     pub(crate) fn power_off(&mut self, now_ns: u64) -> Interrupted {
         let mut interrupted = Interrupted::default();
@@ -33,11 +34,11 @@ impl Backend {
                 channel.leave(now_ns.max(channel.active_since_ns));
             }
             if let Some(stopped) = unit.suspended {
-                interrupted.add(&self.ops, stopped.group);
+                interrupted.add(&self.transactions, stopped.group);
             }
             // Before that its data was still on the bus.
             if unit.phase == Phase::Busy && unit.began_ns <= now_ns {
-                interrupted.add(&self.ops, unit.group);
+                interrupted.add(&self.transactions, unit.group);
             }
             *unit = unit.powered_off(now_ns);
         }
@@ -47,8 +48,8 @@ impl Backend {
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_all();
         }
-        self.ops = Ops::new();
-        self.lanes = Lanes::new();
+        self.transactions = Transactions::new();
+        self.events = EventQueue::new();
         self.queued_reads.clear();
         self.programs.clear();
         self.in_order.clear();

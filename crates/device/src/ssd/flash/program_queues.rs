@@ -5,7 +5,7 @@
 //! may join another plane's program is found without going through them.
 
 use crate::ssd::flash::multi_plane::Partners;
-use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Ops};
+use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
 use crate::ssd::flash::unit::Unit;
 
 /// The programs of all planes that wait in their unit's queue, those of urgent
@@ -32,20 +32,20 @@ impl Programs {
     }
 
     #[inline]
-    fn list_of(&mut self, op: &Op) -> &mut List {
+    fn list_of(&mut self, op: &Transaction) -> &mut List {
         &mut self.lists[op.plane as usize][(op.collects && self.apart) as usize]
     }
 
     /// Queues a program.
-    pub(crate) fn push(&mut self, ops: &mut Ops, unit: &mut Unit, index: u32) {
-        unit.program_planes |= 1 << ops[index].place;
-        self.list_of(&ops[index]).push(ops, index);
+    pub(crate) fn push(&mut self, transactions: &mut Transactions, unit: &mut Unit, index: u32) {
+        unit.program_planes |= 1 << transactions[index].place;
+        self.list_of(&transactions[index]).push(transactions, index);
     }
 
     /// Takes out the oldest program of its list.
-    fn take(&mut self, ops: &Ops, unit: &mut Unit, index: u32) {
-        let op = &ops[index];
-        self.list_of(op).pop(ops);
+    fn take(&mut self, transactions: &Transactions, unit: &mut Unit, index: u32) {
+        let op = &transactions[index];
+        self.list_of(op).pop(transactions);
         if self.lists[op.plane as usize].iter().all(List::is_empty) {
             unit.program_planes &= !(1 << op.place);
         }
@@ -69,53 +69,53 @@ impl Programs {
     #[inline]
     fn oldest_that(
         &self,
-        ops: &Ops,
+        transactions: &Transactions,
         unit: &Unit,
         planes: u64,
-        may: impl Fn(&Op) -> bool,
+        may: impl Fn(&Transaction) -> bool,
     ) -> Option<u32> {
         self.lists(unit, planes)
             .map(|list| list.head())
-            .filter(|index| may(&ops[*index]))
-            .min_by_key(|index| ops[*index].arrival)
+            .filter(|index| may(&transactions[*index]))
+            .min_by_key(|index| transactions[*index].arrival)
     }
 
     /// The unit's oldest program.
-    pub(crate) fn oldest(&self, ops: &Ops, unit: &Unit) -> Option<u32> {
-        self.oldest_that(ops, unit, u64::MAX, |_| true)
+    pub(crate) fn oldest(&self, transactions: &Transactions, unit: &Unit) -> Option<u32> {
+        self.oldest_that(transactions, unit, u64::MAX, |_| true)
     }
 
     /// Whether one of a unit's programs may start: its data is complete, and no
     /// older program has to go first.
-    pub(crate) fn any_startable(&self, ops: &Ops, unit: &Unit) -> bool {
+    pub(crate) fn any_startable(&self, transactions: &Transactions, unit: &Unit) -> bool {
         self.lists(unit, u64::MAX)
-            .any(|list| ops[list.head()].ready)
+            .any(|list| transactions[list.head()].ready)
     }
 
     /// Takes the oldest program of a unit that may start, and partners for it on
     /// other planes of its die.
     pub(crate) fn take_group(
         &mut self,
-        ops: &mut Ops,
+        transactions: &mut Transactions,
         unit: &mut Unit,
         partners: &Partners,
     ) -> (List, u32) {
         let mut group = List::EMPTY;
-        let Some(lead) = self.oldest_that(ops, unit, u64::MAX, |op| op.ready) else {
+        let Some(lead) = self.oldest_that(transactions, unit, u64::MAX, |op| op.ready) else {
             return (group, 0);
         };
-        self.take(ops, unit, lead);
-        group.push(ops, lead);
-        let lead = ops[lead];
+        self.take(transactions, unit, lead);
+        group.push(transactions, lead);
+        let lead = transactions[lead];
         let mut open = !(partners.other_dies(&lead) | partners.bit(&lead));
         let mut taken = 1;
-        while let Some(index) =
-            self.oldest_that(ops, unit, open, |op| op.ready && partners.fit(&lead, op))
-            && self.is_near(ops, unit, partners, index, taken)
+        while let Some(index) = self.oldest_that(transactions, unit, open, |op| {
+            op.ready && partners.fit(&lead, op)
+        }) && self.is_near(transactions, unit, partners, index, taken)
         {
-            open &= !partners.bit(&ops[index]);
-            self.take(ops, unit, index);
-            group.push(ops, index);
+            open &= !partners.bit(&transactions[index]);
+            self.take(transactions, unit, index);
+            group.push(transactions, index);
             taken += 1;
         }
         (group, taken)
@@ -123,21 +123,28 @@ impl Programs {
 
     /// Whether a program is near enough behind the first, counting those that
     /// were `taken`, to be found.
-    fn is_near(&self, ops: &Ops, unit: &Unit, partners: &Partners, index: u32, taken: u32) -> bool {
-        let reach = partners.reach_of(OpKind::Program);
+    fn is_near(
+        &self,
+        transactions: &Transactions,
+        unit: &Unit,
+        partners: &Partners,
+        index: u32,
+        taken: u32,
+    ) -> bool {
+        let reach = partners.reach_of(Operation::Program);
         if unit.queued <= reach {
             return true;
         }
-        let arrival = ops[index].arrival;
+        let arrival = transactions[index].arrival;
         let mut before = taken;
         for list in self.lists(unit, u64::MAX) {
             let mut index = list.head();
-            while index != NONE && ops[index].arrival < arrival {
+            while index != NONE && transactions[index].arrival < arrival {
                 before += 1;
                 if before > reach {
                     return false;
                 }
-                index = ops[index].next;
+                index = transactions[index].next;
             }
         }
         true
@@ -146,9 +153,9 @@ impl Programs {
     /// Takes out all of a unit's programs that `belong`, oldest first.
     pub(crate) fn sift(
         &mut self,
-        ops: &mut Ops,
+        transactions: &mut Transactions,
         unit: &mut Unit,
-        belongs: impl Fn(&Op) -> bool + Copy,
+        belongs: impl Fn(&Transaction) -> bool + Copy,
     ) -> List {
         let mut sifted = Vec::new();
         let planes = self.lists.len() as u32;
@@ -159,16 +166,18 @@ impl Programs {
             }
             let lists = &mut self.lists[plane as usize];
             for list in lists.iter_mut() {
-                let mut found = list.sift(ops, belongs);
-                sifted.extend(std::iter::from_fn(|| found.pop(ops)));
+                let mut found = list.sift(transactions, belongs);
+                sifted.extend(std::iter::from_fn(|| found.pop(transactions)));
             }
             if lists.iter().all(List::is_empty) {
                 unit.program_planes &= !(1 << (plane - first));
             }
         }
-        sifted.sort_unstable_by_key(|index| ops[*index].arrival);
+        sifted.sort_unstable_by_key(|index| transactions[*index].arrival);
         let mut list = List::EMPTY;
-        sifted.iter().for_each(|index| list.push(ops, *index));
+        sifted
+            .iter()
+            .for_each(|index| list.push(transactions, *index));
         list
     }
 }
@@ -179,11 +188,11 @@ mod tests {
 
     use super::*;
     use crate::ssd::flash::multi_plane::take_group;
-    use crate::ssd::flash::transaction::{Rank, Source};
+    use crate::ssd::flash::transaction::{Priority, Source};
 
     /// A program of a unit of two dies with two planes each.
-    fn program(plane: u32, page: u32, ready: bool, collects: bool) -> Op {
-        Op {
+    fn program(plane: u32, page: u32, ready: bool, collects: bool) -> Transaction {
+        Transaction {
             next: NONE,
             owner: 0,
             plane,
@@ -193,9 +202,9 @@ mod tests {
             page,
             bytes: 4096,
             copies: NONE,
-            kind: OpKind::Program,
+            kind: Operation::Program,
             source: Source::Program,
-            rank: Rank::Normal,
+            priority: Priority::Normal,
             collects,
             slc: false,
             ready,
@@ -206,8 +215,8 @@ mod tests {
         }
     }
 
-    fn arrivals(ops: &Ops, group: List) -> Vec<u64> {
-        ops.of(group).map(|op| op.arrival).collect()
+    fn arrivals(transactions: &Transactions, group: List) -> Vec<u64> {
+        transactions.of(group).map(|op| op.arrival).collect()
     }
 
     proptest! {
@@ -228,22 +237,22 @@ mod tests {
                 in_step,
             };
             let mut unit = Unit::new(0, 1, 0);
-            let (mut ops, mut list) = (Ops::new(), List::EMPTY);
+            let (mut transactions, mut list) = (Transactions::new(), List::EMPTY);
             let mut waiting = Programs::new(4, &partners);
             for (plane, page, ready, collects) in programs {
-                let index = ops.insert(program(plane, page, ready, collects));
-                list.push(&mut ops, index);
+                let index = transactions.insert(program(plane, page, ready, collects));
+                list.push(&mut transactions, index);
                 unit.queued += 1;
             }
-            let mut apart = ops.clone();
+            let mut apart = transactions.clone();
             for index in 0..unit.queued {
                 waiting.push(&mut apart, &mut unit, index);
             }
             loop {
-                let (one_list, taken) = take_group(&mut ops, &mut list, &partners, 0, None);
+                let (one_list, taken) = take_group(&mut transactions, &mut list, &partners, 0, None);
                 let (by_plane, found) = waiting.take_group(&mut apart, &mut unit, &partners);
                 prop_assert_eq!(found, taken);
-                prop_assert_eq!(arrivals(&apart, by_plane), arrivals(&ops, one_list));
+                prop_assert_eq!(arrivals(&apart, by_plane), arrivals(&transactions, one_list));
                 unit.queued -= taken;
                 if taken == 0 {
                     break;

@@ -2,12 +2,12 @@
 
 use blklab_stats::Work;
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::recorder::{Part, Recorder};
-use crate::ssd::flash::transaction::{List, NONE, OpKind};
+use crate::ssd::flash::transaction::{List, NONE, Operation};
 use crate::ssd::spec::Interleave;
 
-impl Backend {
+impl Flash {
     /// Starts or stops writing down what happens.
     pub(crate) fn record(&mut self, on: bool) {
         let channel_of_unit: Vec<u32> = self.units.iter().map(|unit| unit.channel).collect();
@@ -53,12 +53,17 @@ impl Backend {
         };
         let unit = &self.units[unit_index as usize];
         let work = match unit.kind {
-            OpKind::Read => Work::Sense,
-            OpKind::Program => Work::Program,
-            OpKind::Erase => Work::Erase,
+            Operation::Read => Work::Sense,
+            Operation::Program => Work::Program,
+            Operation::Erase => Work::Erase,
         };
-        let ops = self.ops.of(unit.group);
-        recorder.worked(Part::Unit(unit_index), work, (unit.began_ns, now_ns), ops);
+        let transactions = self.transactions.of(unit.group);
+        recorder.worked(
+            Part::Unit(unit_index),
+            work,
+            (unit.began_ns, now_ns),
+            transactions,
+        );
     }
 
     /// Writes down that a channel carries a group until it is free.
@@ -66,7 +71,12 @@ impl Backend {
     pub(crate) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
         if let Some(recorder) = &mut self.recorder {
             let span_ns = (now_ns, self.channels[channel as usize].free_ns);
-            recorder.worked(Part::Channel(channel), work, span_ns, self.ops.of(group));
+            recorder.worked(
+                Part::Channel(channel),
+                work,
+                span_ns,
+                self.transactions.of(group),
+            );
         }
     }
 }

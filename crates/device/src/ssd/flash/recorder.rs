@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
-use crate::ssd::flash::transaction::{NONE, Op};
+use crate::ssd::flash::transaction::{NONE, Transaction};
 
 /// What can be at work.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Recorder {
         part: Part,
         work: Work,
         (start_ns, end_ns): (u64, u64),
-        ops: impl Iterator<Item = &'a Op>,
+        transactions: impl Iterator<Item = &'a Transaction>,
     ) {
         let part = match part {
             Part::Channel(channel) => self.channel_parts[channel as usize],
@@ -98,7 +98,7 @@ impl Recorder {
         };
         let first_command = self.seen.commands.len() as u32;
         let mut cause = Cause::Host;
-        for op in ops {
+        for op in transactions {
             cause = op.cause();
             if op.command != NONE {
                 self.seen.commands.push(op.command);

@@ -1,9 +1,9 @@
 //! What a unit starts next, by the drive's scheduling.
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::multi_plane::{take_group, take_reads};
 use crate::ssd::flash::paq;
-use crate::ssd::flash::transaction::{List, NONE, Op, OpKind};
+use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction};
 use crate::ssd::flash::unit::{Phase, Unit};
 use crate::ssd::spec::Scheduling;
 
@@ -15,10 +15,10 @@ pub(crate) enum Queue {
     Erases,
     Background,
     /// Operations of this kind.
-    Urgent(OpKind),
+    Urgent(Operation),
 }
 
-impl Backend {
+impl Flash {
     /// Takes the next command's operations out of their queue.
     #[inline(always)]
     pub(crate) fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
@@ -29,28 +29,39 @@ impl Backend {
         let kept = match choice {
             // The oldest has been found to be due; others must not run early.
             Queue::Erases if !unit.erases.is_single() => {
-                let oldest = &self.ops[unit.erases.head()];
+                let oldest = &self.transactions[unit.erases.head()];
                 self.planes_with_reads_before_erases(unit, unit.erases) & !self.partners.bit(oldest)
             }
-            Queue::Urgent(OpKind::Erase) => self.planes_with_reads_before_erases(unit, unit.urgent),
+            Queue::Urgent(Operation::Erase) => {
+                self.planes_with_reads_before_erases(unit, unit.urgent)
+            }
             _ => 0,
         };
         let unit = &mut self.units[unit_index as usize];
         if self.scheduling == Scheduling::Paq && choice == Queue::Reads {
             let passed = &mut unit.passed_over;
-            let packed = paq::pack(&mut self.ops, &mut unit.reads, &self.partners, passed);
+            let packed = paq::pack(
+                &mut self.transactions,
+                &mut unit.reads,
+                &self.partners,
+                passed,
+            );
             self.counts.paq.packed += packed as u64;
         }
-        let (ops, partners) = (&mut self.ops, &self.partners);
+        let (transactions, partners) = (&mut self.transactions, &self.partners);
         let (group, taken) = match choice {
-            Queue::Reads => take_reads(ops, &mut unit.reads, partners, &self.queued_reads),
-            Queue::Programs => self.programs.take_group(ops, unit, partners),
-            Queue::Erases => take_group(ops, &mut unit.erases, partners, kept, None),
-            Queue::Background => take_group(ops, &mut unit.background, partners, kept, None),
-            Queue::Urgent(kind) => take_group(ops, &mut unit.urgent, partners, kept, Some(kind)),
+            Queue::Reads => take_reads(transactions, &mut unit.reads, partners, &self.queued_reads),
+            Queue::Programs => self.programs.take_group(transactions, unit, partners),
+            Queue::Erases => take_group(transactions, &mut unit.erases, partners, kept, None),
+            Queue::Background => {
+                take_group(transactions, &mut unit.background, partners, kept, None)
+            }
+            Queue::Urgent(kind) => {
+                take_group(transactions, &mut unit.urgent, partners, kept, Some(kind))
+            }
         };
         if !matches!(choice, Queue::Programs | Queue::Erases) {
-            self.queued_reads.take(&self.ops, group);
+            self.queued_reads.take(&self.transactions, group);
         }
         unit.count_queued(now_ns, -(taken as i32));
         if self.scheduling == Scheduling::Fcfs {
@@ -62,7 +73,9 @@ impl Backend {
     /// Whether a read waits for a page of a block. (Only reads that came before
     /// its erase do: nothing is valid in it any more.)
     pub(crate) fn is_read(&self, unit: &Unit, block: u32) -> bool {
-        self.ops.of(unit.reads).any(|read| read.block == block)
+        self.transactions
+            .of(unit.reads)
+            .any(|read| read.block == block)
     }
 
     /// Which queue is next, by the drive's scheduling.
@@ -92,7 +105,7 @@ impl Backend {
     #[inline(never)]
     fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
         let reads = !unit.reads.is_empty();
-        let programs = self.programs.any_startable(&self.ops, unit);
+        let programs = self.programs.any_startable(&self.transactions, unit);
         let erases = !unit.erases.is_empty();
         if self.scheduling == Scheduling::ReadPriority {
             let had_their_turn = unit.reads_in_a_row >= self.reads_in_a_row;
@@ -102,21 +115,25 @@ impl Backend {
             if programs {
                 return Some(Queue::Programs);
             }
-            let may_erase = erases && !self.is_read(unit, self.ops[unit.erases.head()].block);
+            let may_erase =
+                erases && !self.is_read(unit, self.transactions[unit.erases.head()].block);
             return match may_erase {
                 true => Some(Queue::Erases),
                 false => reads.then_some(Queue::Reads),
             };
         }
         let mut oldest: Option<(u64, Queue)> = None;
-        let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+        let program = self
+            .programs
+            .oldest(&self.transactions, unit)
+            .unwrap_or(NONE);
         for (waits, first, queue) in [
             (reads, unit.reads.head(), Queue::Reads),
             (programs, program, Queue::Programs),
             (erases, unit.erases.head(), Queue::Erases),
         ] {
             if waits {
-                let arrival = self.ops[first].arrival;
+                let arrival = self.transactions[first].arrival;
                 oldest = match oldest {
                     Some(older) if older.0 <= arrival => Some(older),
                     _ => Some((arrival, queue)),
@@ -135,9 +152,9 @@ impl Backend {
         if unit.reads.is_empty() {
             return 0;
         }
-        let waits = |op: &&Op| op.kind == OpKind::Erase && self.is_read(unit, op.block);
-        let bit = |op: &Op| self.partners.bit(op);
-        self.ops
+        let waits = |op: &&Transaction| op.kind == Operation::Erase && self.is_read(unit, op.block);
+        let bit = |op: &Transaction| self.partners.bit(op);
+        self.transactions
             .of(list)
             .filter(waits)
             .fold(0, |all, op| all | bit(op))
@@ -148,11 +165,11 @@ impl Backend {
     pub(crate) fn note_started(&mut self, group: List) {
         let mut index = group.head();
         while index != NONE {
-            let arrival = self.ops[index].arrival;
+            let arrival = self.transactions[index].arrival;
             if let Some(place) = self.in_order.iter().position(|a| *a == arrival) {
                 self.in_order.remove(place);
             }
-            index = self.ops[index].next;
+            index = self.transactions[index].next;
         }
     }
 
@@ -163,10 +180,13 @@ impl Backend {
             return;
         };
         let holder = self.units.iter().position(|unit| {
-            let program = self.programs.oldest(&self.ops, unit).unwrap_or(NONE);
+            let program = self
+                .programs
+                .oldest(&self.transactions, unit)
+                .unwrap_or(NONE);
             [unit.reads.head(), program, unit.erases.head()]
                 .iter()
-                .any(|first| *first != NONE && self.ops[*first].arrival == arrival)
+                .any(|first| *first != NONE && self.transactions[*first].arrival == arrival)
         });
         let Some(holder) = holder else { return };
         let unit = &self.units[holder];

@@ -1,11 +1,11 @@
 //! Programs and erases that are stopped for a read.
 
-use crate::ssd::events::Lane;
-use crate::ssd::flash::Backend;
-use crate::ssd::flash::transaction::{NONE, OpKind};
+use crate::ssd::events::EventKind;
+use crate::ssd::flash::Flash;
+use crate::ssd::flash::transaction::{NONE, Operation};
 use crate::ssd::flash::unit::{Phase, Suspended, Unit};
 
-impl Backend {
+impl Flash {
     /// Whether a read may stop what the unit is doing.
     #[inline]
     pub(crate) fn can_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
@@ -34,11 +34,11 @@ impl Backend {
 
     /// How long the array takes to stop; `None` where it does not.
     #[inline]
-    fn suspend_ns(&self, kind: OpKind) -> Option<u64> {
+    fn suspend_ns(&self, kind: Operation) -> Option<u64> {
         match kind {
-            OpKind::Read => None,
-            OpKind::Program => self.flash.program_suspend_ns,
-            OpKind::Erase => self.flash.erase_suspend_ns,
+            Operation::Read => None,
+            Operation::Program => self.flash.program_suspend_ns,
+            Operation::Erase => self.flash.erase_suspend_ns,
         }
     }
 
@@ -75,9 +75,10 @@ impl Backend {
         unit.began_ns = now_ns;
         unit.done_ns = now_ns + stopped.remaining_ns;
         unit.writing.begin(now_ns);
-        if self.ops[unit.group.head()].collects {
+        if self.transactions[unit.group.head()].collects {
             unit.collecting.begin(now_ns);
         }
-        self.lanes.push(Lane::CHANGE, unit.done_ns, unit_index);
+        self.events
+            .push(EventKind::CHANGE, unit.done_ns, unit_index);
     }
 }

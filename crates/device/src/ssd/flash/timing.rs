@@ -1,6 +1,6 @@
 //! How long every step takes, worked out once.
 
-use crate::ssd::flash::transaction::{Op, OpKind};
+use crate::ssd::flash::transaction::{Operation, Transaction};
 use crate::ssd::spec::{Copyback, SsdSpec};
 
 /// The times of one drive.
@@ -58,7 +58,7 @@ impl Timing {
 
     /// Command and address cycles of a command for one plane.
     #[inline]
-    pub(crate) fn command_ns(&self, kind: OpKind) -> u64 {
+    pub(crate) fn command_ns(&self, kind: Operation) -> u64 {
         self.command_ns[kind as usize]
     }
 
@@ -66,13 +66,13 @@ impl Timing {
     /// been pushed out of the page register.
     pub(crate) fn sense_again_ns(&self, page: u32) -> (u64, u64) {
         let array_ns = of_level(&self.read_ns, page >> self.part_bits);
-        (self.command_ns(OpKind::Read), array_ns)
+        (self.command_ns(Operation::Read), array_ns)
     }
 
     /// The physical page that a page is part of; `None` where nobody asks what
     /// a page register holds.
     #[inline]
-    pub(crate) fn physical_page(&self, op: &Op) -> Option<u32> {
+    pub(crate) fn physical_page(&self, op: &Transaction) -> Option<u32> {
         self.minds_registers.then_some(op.page >> self.part_bits)
     }
 
@@ -82,9 +82,9 @@ impl Timing {
     }
 
     /// Whether a program is the last of its word line.
-    pub(crate) fn completes_word_line(&self, op: &Op) -> bool {
+    pub(crate) fn completes_word_line(&self, op: &Transaction) -> bool {
         let parts = 1 << self.part_bits;
-        op.kind == OpKind::Program
+        op.kind == Operation::Program
             && !op.slc
             && (op.page + 1) & (parts - 1) == 0
             && (op.page >> self.part_bits) % self.levels == self.levels - 1
@@ -93,29 +93,29 @@ impl Timing {
     /// The array at work. Each level has its own time. What is programmed in
     /// parts is programmed with the last of them.
     #[inline(always)]
-    pub(crate) fn array_ns(&self, op: &Op) -> u64 {
+    pub(crate) fn array_ns(&self, op: &Transaction) -> u64 {
         match op.kind {
-            OpKind::Read if !op.slc => of_level(&self.read_ns, op.page >> self.part_bits),
+            Operation::Read if !op.slc => of_level(&self.read_ns, op.page >> self.part_bits),
             _ => self.other_array_ns(op),
         }
     }
 
     /// The same for all but reads of pages with more than one bit a cell.
-    fn other_array_ns(&self, op: &Op) -> u64 {
+    fn other_array_ns(&self, op: &Transaction) -> u64 {
         if op.slc {
             return self.slc_ns[op.kind as usize];
         }
         let (page, parts) = (op.page >> self.part_bits, 1 << self.part_bits);
         match op.kind {
-            OpKind::Read => of_level(&self.read_ns, page),
-            OpKind::Program => {
+            Operation::Read => of_level(&self.read_ns, page),
+            Operation::Program => {
                 let is_last_part = (op.page + 1) & (parts - 1) == 0;
                 match is_last_part {
                     true => of_level(&self.program_ns, page),
                     false => 0,
                 }
             }
-            OpKind::Erase => self.erase_ns,
+            Operation::Erase => self.erase_ns,
         }
     }
 }

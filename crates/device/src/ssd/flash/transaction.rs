@@ -7,7 +7,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// What the array does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpKind {
+pub(crate) enum Operation {
     Read,
     Program,
     Erase,
@@ -48,20 +48,20 @@ pub(crate) enum Source {
 
 /// Whom an operation goes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rank {
+pub(crate) enum Priority {
     /// Nobody: background work.
-    Last,
+    Background,
     /// As the drive's scheduling says.
     Normal,
     /// All others: the host waits for what it makes room for.
-    First,
+    Urgent,
 }
 
 /// An operation, from its queue to its end. One cache line: a unit's next
 /// command is looked for among many.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(crate) struct Op {
+pub(crate) struct Transaction {
     /// The next in whatever list holds it.
     pub(crate) next: u32,
     /// Who is told of the end; what it means depends on `source`.
@@ -81,10 +81,10 @@ pub(crate) struct Op {
     /// Copyback: the page of its plane that a program takes its data from,
     /// [`NONE`] where that comes over the channel.
     pub(crate) copies: u32,
-    pub(crate) kind: OpKind,
+    pub(crate) kind: Operation,
     pub(crate) source: Source,
     /// What it goes before.
-    pub(crate) rank: Rank,
+    pub(crate) priority: Priority,
     /// It serves garbage collection.
     pub(crate) collects: bool,
     /// Its block is written with one bit a cell.
@@ -101,11 +101,14 @@ pub(crate) struct Op {
     pub(crate) command: u32,
 }
 
-const _: () = assert!(size_of::<Op>() == 64, "an operation is one cache line");
+const _: () = assert!(
+    size_of::<Transaction>() == 64,
+    "an operation is one cache line"
+);
 
-impl Op {
+impl Transaction {
     /// What a place holds before its first operation.
-    const NONE: Op = Op {
+    const NONE: Transaction = Transaction {
         next: NONE,
         owner: NONE,
         plane: 0,
@@ -115,9 +118,9 @@ impl Op {
         page: 0,
         bytes: 0,
         copies: NONE,
-        kind: OpKind::Read,
+        kind: Operation::Read,
         source: Source::Host,
-        rank: Rank::Normal,
+        priority: Priority::Normal,
         collects: false,
         slc: false,
         ready: false,
@@ -131,8 +134,8 @@ impl Op {
     /// large pieces what has just been written in small ones, which a processor
     /// cannot forward, and waits until all of it is in its cache.
     #[inline(always)]
-    fn become_op(&mut self, op: Op) {
-        let Op {
+    fn replace_with(&mut self, op: Transaction) {
+        let Transaction {
             next,
             owner,
             plane,
@@ -144,7 +147,7 @@ impl Op {
             copies,
             kind,
             source,
-            rank,
+            priority,
             collects,
             slc,
             ready,
@@ -164,7 +167,7 @@ impl Op {
         self.copies = copies;
         self.kind = kind;
         self.source = source;
-        self.rank = rank;
+        self.priority = priority;
         self.collects = collects;
         self.slc = slc;
         self.ready = ready;
@@ -226,17 +229,17 @@ impl Waiting {
 
 /// All operations, linked by index.
 #[derive(Clone, Debug)]
-pub(crate) struct Ops {
-    slots: Vec<Op>,
+pub(crate) struct Transactions {
+    slots: Vec<Transaction>,
     /// Apart, since an operation is a cache line without it.
     pub(crate) waiting: Vec<Waiting>,
     free: u32,
     arrivals: u64,
 }
 
-impl Ops {
-    pub(crate) fn new() -> Ops {
-        Ops {
+impl Transactions {
+    pub(crate) fn new() -> Transactions {
+        Transactions {
             slots: Vec::with_capacity(256),
             waiting: Vec::with_capacity(256),
             free: NONE,
@@ -252,7 +255,7 @@ impl Ops {
 
     /// Keeps an operation and numbers its arrival.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, op: Op) -> u32 {
+    pub(crate) fn insert(&mut self, op: Transaction) -> u32 {
         self.arrivals += 1;
         if self.free == NONE {
             self.add_place();
@@ -260,7 +263,7 @@ impl Ops {
         let index = self.free;
         let place = &mut self.slots[index as usize];
         self.free = place.next;
-        place.become_op(op);
+        place.replace_with(op);
         place.arrival = self.arrivals;
         self.waiting[index as usize] = Waiting::NOT;
         index
@@ -270,7 +273,7 @@ impl Ops {
     #[cold]
     fn add_place(&mut self) {
         self.free = self.slots.len() as u32;
-        self.slots.push(Op::NONE);
+        self.slots.push(Transaction::NONE);
         self.waiting.push(Waiting::NOT);
     }
 
@@ -282,13 +285,13 @@ impl Ops {
 
     /// An operation, and what it waits and has waited for.
     #[inline(always)]
-    pub(crate) fn with_waiting(&mut self, index: u32) -> (&Op, &mut Waiting) {
+    pub(crate) fn with_waiting(&mut self, index: u32) -> (&Transaction, &mut Waiting) {
         let index = index as usize;
         (&self.slots[index], &mut self.waiting[index])
     }
 
     /// The operations in a list.
-    pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Op> {
+    pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Transaction> {
         let first = (list.head != NONE).then_some(list.head);
         std::iter::successors(first, |index| {
             Some(self[*index].next).filter(|next| *next != NONE)
@@ -304,11 +307,11 @@ impl Ops {
     }
 
     /// The programs of pages of the map in a list.
-    pub(crate) fn map_programs_of(&self, list: List) -> impl Iterator<Item = Op> {
-        let of_map = |op: &&Op| matches!(op.source, Source::MapWrite | Source::MapMove);
+    pub(crate) fn map_programs_of(&self, list: List) -> impl Iterator<Item = Transaction> {
+        let of_map = |op: &&Transaction| matches!(op.source, Source::MapWrite | Source::MapMove);
         self.of(list)
             .filter(of_map)
-            .filter(|op| op.kind == OpKind::Program)
+            .filter(|op| op.kind == Operation::Program)
             .copied()
     }
 
@@ -319,17 +322,17 @@ impl Ops {
     }
 }
 
-impl std::ops::Index<u32> for Ops {
-    type Output = Op;
+impl std::ops::Index<u32> for Transactions {
+    type Output = Transaction;
     #[inline]
-    fn index(&self, index: u32) -> &Op {
+    fn index(&self, index: u32) -> &Transaction {
         &self.slots[index as usize]
     }
 }
 
-impl std::ops::IndexMut<u32> for Ops {
+impl std::ops::IndexMut<u32> for Transactions {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Op {
+    fn index_mut(&mut self, index: u32) -> &mut Transaction {
         &mut self.slots[index as usize]
     }
 }
@@ -364,18 +367,18 @@ impl List {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, ops: &mut Ops, index: u32) {
-        ops[index].next = NONE;
+    pub(crate) fn push(&mut self, transactions: &mut Transactions, index: u32) {
+        transactions[index].next = NONE;
         match self.tail {
             NONE => self.head = index,
-            tail => ops[tail].next = index,
+            tail => transactions[tail].next = index,
         }
         self.tail = index;
     }
 
     /// Puts an operation before all others.
-    pub(crate) fn push_front(&mut self, ops: &mut Ops, index: u32) {
-        ops[index].next = self.head;
+    pub(crate) fn push_front(&mut self, transactions: &mut Transactions, index: u32) {
+        transactions[index].next = self.head;
         self.head = index;
         if self.tail == NONE {
             self.tail = index;
@@ -383,22 +386,26 @@ impl List {
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self, ops: &Ops) -> Option<u32> {
+    pub(crate) fn pop(&mut self, transactions: &Transactions) -> Option<u32> {
         let index = self.head;
         if index == NONE {
             return None;
         }
-        self.unlink(ops, NONE, index);
+        self.unlink(transactions, NONE, index);
         Some(index)
     }
 
     /// Takes out all operations that `belong`, in their order.
-    pub(crate) fn sift(&mut self, ops: &mut Ops, belongs: impl Fn(&Op) -> bool) -> List {
+    pub(crate) fn sift(
+        &mut self,
+        transactions: &mut Transactions,
+        belongs: impl Fn(&Transaction) -> bool,
+    ) -> List {
         let (mut rest, mut taken) = (std::mem::replace(self, List::EMPTY), List::EMPTY);
-        while let Some(index) = rest.pop(ops) {
-            match belongs(&ops[index]) {
-                true => taken.push(ops, index),
-                false => self.push(ops, index),
+        while let Some(index) = rest.pop(transactions) {
+            match belongs(&transactions[index]) {
+                true => taken.push(transactions, index),
+                false => self.push(transactions, index),
             }
         }
         taken
@@ -406,8 +413,8 @@ impl List {
 
     /// Takes out `index`, which follows `before` ([`NONE`] at the head).
     #[inline]
-    pub(crate) fn unlink(&mut self, ops: &Ops, before: u32, index: u32) -> u32 {
-        let next = ops[index].next;
+    pub(crate) fn unlink(&mut self, transactions: &Transactions, before: u32, index: u32) -> u32 {
+        let next = transactions[index].next;
         if before == NONE {
             self.head = next;
         }

@@ -1,21 +1,21 @@
 //! A unit: the smallest part of the flash that executes a command of its own.
 
 use crate::ssd::flash::clocks::{HoldClock, QueueClock};
-use crate::ssd::flash::transaction::{List, NONE, OpKind};
+use crate::ssd::flash::transaction::{List, NONE, Operation};
 
 /// Where a plane is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct PlaneAddress {
     pub(crate) unit: u32,
     /// The plane within its unit, and the die that it is in.
     pub(crate) place: u8,
     pub(crate) die: u8,
 }
 
-impl Seat {
-    pub(crate) fn new(plane: u32, planes_per_unit: u32, planes_per_die: u32) -> Seat {
+impl PlaneAddress {
+    pub(crate) fn new(plane: u32, planes_per_unit: u32, planes_per_die: u32) -> PlaneAddress {
         let place = plane % planes_per_unit;
-        Seat {
+        PlaneAddress {
             unit: plane / planes_per_unit,
             place: place as u8,
             die: (place / planes_per_die) as u8,
@@ -37,7 +37,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspended {
     pub(crate) group: List,
-    pub(crate) kind: OpKind,
+    pub(crate) kind: Operation,
     pub(crate) remaining_ns: u64,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Unit {
     /// The first of its planes.
     pub(crate) first_plane: u32,
     pub(crate) phase: Phase,
-    pub(crate) kind: OpKind,
+    pub(crate) kind: Operation,
     /// What is being executed; several under a multi-plane command.
     pub(crate) group: List,
     /// When the array will be done.
@@ -115,7 +115,7 @@ impl Unit {
             bit,
             first_plane,
             phase: Phase::Idle,
-            kind: OpKind::Read,
+            kind: Operation::Read,
             group: List::EMPTY,
             done_ns: 0,
             reads: List::EMPTY,

@@ -7,14 +7,14 @@
 
 use std::ops::Range;
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::multi_plane::Held;
 use crate::ssd::flash::scheduling::Queue;
-use crate::ssd::flash::transaction::{NONE, Op, OpKind, Rank, Source};
+use crate::ssd::flash::transaction::{NONE, Operation, Priority, Source, Transaction};
 use crate::ssd::flash::unit::{Phase, Unit};
 use crate::ssd::spec::Scheduling;
 
-impl Backend {
+impl Flash {
     /// What an idle unit with urgent operations should start: one of those,
     /// reads first, then programs, then erases, as MQSim does, so that programs
     /// of several planes find each other; or a read that an erase waits for.
@@ -23,23 +23,23 @@ impl Backend {
     pub(crate) fn urgent_or_its_reads(&self, unit: &Unit) -> Option<Queue> {
         let mut held = Held::nothing(&self.partners);
         let (mut programs, mut erases, mut waits_for_read) = (false, false, false);
-        for op in self.ops.of(unit.urgent) {
+        for op in self.transactions.of(unit.urgent) {
             let bit = self.partners.bit(op);
             match op.kind {
-                OpKind::Read => return Some(Queue::Urgent(OpKind::Read)),
-                OpKind::Program => {
+                Operation::Read => return Some(Queue::Urgent(Operation::Read)),
+                Operation::Program => {
                     programs |= op.ready && !held.holds(op, bit);
                     held.hold(op, bit);
                 }
-                OpKind::Erase => match self.is_read(unit, op.block) {
+                Operation::Erase => match self.is_read(unit, op.block) {
                     true => waits_for_read = true,
                     false => erases = true,
                 },
             }
         }
         match (programs, erases, waits_for_read) {
-            (true, ..) => Some(Queue::Urgent(OpKind::Program)),
-            (_, true, _) => Some(Queue::Urgent(OpKind::Erase)),
+            (true, ..) => Some(Queue::Urgent(Operation::Program)),
+            (_, true, _) => Some(Queue::Urgent(Operation::Erase)),
             (_, _, true) => Some(Queue::Reads),
             _ => None,
         }
@@ -51,11 +51,11 @@ impl Backend {
         if self.scheduling == Scheduling::Fcfs {
             return;
         }
-        let own = self.seats[plane as usize].unit;
+        let own = self.planes[plane as usize].unit;
         self.promote_in_unit(now_ns, own, plane, &to);
         let mut last = own;
         for other in to.clone() {
-            let unit = self.seats[other as usize].unit;
+            let unit = self.planes[other as usize].unit;
             if unit != own && unit != last {
                 self.promote_in_unit(now_ns, unit, plane, &to);
                 last = unit;
@@ -66,20 +66,20 @@ impl Backend {
     /// The host waits for the collection of a plane: what is queued for it
     /// steps aside no more.
     pub(crate) fn raise_collection(&mut self, now_ns: u64, plane: u32) {
-        let unit_index = self.seats[plane as usize].unit;
+        let unit_index = self.planes[plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
-        let mut raised = (unit.background).sift(&mut self.ops, |op| op.owner == plane);
-        while let Some(index) = raised.pop(&self.ops) {
-            let op = &mut self.ops[index];
-            op.rank = Rank::Normal;
+        let mut raised = (unit.background).sift(&mut self.transactions, |op| op.owner == plane);
+        while let Some(index) = raised.pop(&self.transactions) {
+            let op = &mut self.transactions[index];
+            op.priority = Priority::Normal;
             let kind = op.kind;
-            self.ops.renumber(index);
+            self.transactions.renumber(index);
             match kind {
-                OpKind::Read => unit.reads.push(&mut self.ops, index),
-                _ => unit.erases.push(&mut self.ops, index),
+                Operation::Read => unit.reads.push(&mut self.transactions, index),
+                _ => unit.erases.push(&mut self.transactions, index),
             }
             if self.scheduling == Scheduling::Fcfs {
-                self.in_order.push_back(self.ops[index].arrival);
+                self.in_order.push_back(self.transactions[index].arrival);
             }
         }
         self.wake(now_ns, unit_index);
@@ -87,23 +87,23 @@ impl Backend {
 
     fn promote_in_unit(&mut self, now_ns: u64, unit_index: u32, plane: u32, to: &Range<u32>) {
         let unit = &mut self.units[unit_index as usize];
-        let belongs = |op: &Op| match op.source {
+        let belongs = |op: &Transaction| match op.source {
             Source::Gc | Source::Copyback => op.owner == plane,
             Source::Program => op.collects && to.contains(&op.plane),
             _ => false,
         };
-        let ops = &mut self.ops;
+        let transactions = &mut self.transactions;
         let promoted = [
-            unit.background.sift(ops, belongs),
-            unit.reads.sift(ops, belongs),
-            self.programs.sift(ops, unit, belongs),
-            unit.erases.sift(ops, belongs),
+            unit.background.sift(transactions, belongs),
+            unit.reads.sift(transactions, belongs),
+            self.programs.sift(transactions, unit, belongs),
+            unit.erases.sift(transactions, belongs),
         ];
         let mut urgent = unit.urgent;
         for mut promoted in promoted {
-            while let Some(index) = promoted.pop(&self.ops) {
-                self.ops[index].rank = Rank::First;
-                urgent.push(&mut self.ops, index);
+            while let Some(index) = promoted.pop(&self.transactions) {
+                self.transactions[index].priority = Priority::Urgent;
+                urgent.push(&mut self.transactions, index);
             }
         }
         unit.urgent = urgent;

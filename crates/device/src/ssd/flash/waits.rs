@@ -7,31 +7,31 @@
 
 use blklab_stats::{Wait, Waits};
 
-use crate::ssd::flash::Backend;
+use crate::ssd::flash::Flash;
 use crate::ssd::flash::channel::Channel;
-use crate::ssd::flash::transaction::{List, NONE, Op, OpKind, Ops, Source};
+use crate::ssd::flash::transaction::{List, NONE, Operation, Source, Transaction, Transactions};
 use crate::ssd::flash::unit::Unit;
 
-impl Backend {
+impl Flash {
     /// The command of the host that all of a group are reads of, if there is one.
     #[inline(always)]
     pub(crate) fn reader_of(&self, group: List) -> u32 {
-        let reader = self.ops[group.head()].reader();
-        match group.is_single() || self.ops.of(group).all(|op| op.reader() == reader) {
+        let reader = self.transactions[group.head()].reader();
+        match group.is_single() || self.transactions.of(group).all(|op| op.reader() == reader) {
             true => reader,
             false => NONE,
         }
     }
 }
 
-impl Op {
+impl Transaction {
     /// Whether a request may wait for it.
     #[inline(always)]
     pub(crate) fn is_awaited(&self) -> bool {
         match self.kind {
-            OpKind::Read => self.source == Source::Host,
-            OpKind::Program => !self.collects,
-            OpKind::Erase => false,
+            Operation::Read => self.source == Source::Host,
+            Operation::Program => !self.collects,
+            Operation::Erase => false,
         }
     }
 }
@@ -44,7 +44,7 @@ impl Unit {
         &self,
         now_ns: u64,
         channel: &Channel,
-        op: &Op,
+        op: &Transaction,
         ready_ns: u64,
     ) -> Waits {
         let reader = op.reader();
@@ -63,9 +63,14 @@ impl Unit {
 impl Channel {
     /// A read's data gets the bus: did it wait?
     #[inline(always)]
-    pub(crate) fn note_output_wait(&self, now_ns: u64, ops: &mut Ops, index: u32) {
-        let reader = ops[index].reader();
-        let waiting = &mut ops.waiting[index as usize];
+    pub(crate) fn note_output_wait(
+        &self,
+        now_ns: u64,
+        transactions: &mut Transactions,
+        index: u32,
+    ) {
+        let reader = transactions[index].reader();
+        let waiting = &mut transactions.waiting[index as usize];
         let waited = now_ns > waiting.ready_ns && reader != self.reader;
         waiting.waits.note(Wait::Channel, waited);
     }

@@ -8,7 +8,7 @@
 //! is to be durable or a full cache closes it.
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{NONE, OpKind, Source};
+use crate::ssd::flash::transaction::{NONE, Operation, Source};
 use crate::ssd::ftl::Located;
 use crate::ssd::spec::MOST_MAP_UNIT_BYTES;
 
@@ -237,8 +237,8 @@ impl Ssd {
         }
         let bytes = self.missing_bytes(unit.written);
         let page = self.ftl.parts(unit.rest);
-        let op = self.flash_op(OpKind::Read, Source::Rewrite, unit.record, page, bytes);
-        self.backend.enqueue(now_ns, op);
+        let op = self.flash_op(Operation::Read, Source::Rewrite, unit.record, page, bytes);
+        self.flash.enqueue(now_ns, op);
         self.ftl.record_mut(unit.record).reads += 1;
     }
 

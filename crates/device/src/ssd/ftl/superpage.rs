@@ -7,7 +7,7 @@
 //! that comes meanwhile finds every die at work, not one.
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::Op;
+use crate::ssd::flash::transaction::Transaction;
 
 /// Word lines that wait for the rest of their stripe.
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ impl Stripe {
 
 impl Ssd {
     /// Whether a program has to wait for others of its stripe.
-    pub(crate) fn waits_for_stripe(&self, op: &Op) -> bool {
-        self.stripe.is_some() && op.ready && self.backend.completes_word_line(op)
+    pub(crate) fn waits_for_stripe(&self, op: &Transaction) -> bool {
+        self.stripe.is_some() && op.ready && self.flash.completes_word_line(op)
     }
 
     /// Whether collection in a plane has filled its part of the stripe.
@@ -51,7 +51,7 @@ impl Ssd {
     /// A word line of a plane is complete.
     pub(crate) fn join_stripe(&mut self, now_ns: u64, index: u32) {
         let (plane, collects) = {
-            let op = &self.backend.ops[index];
+            let op = &self.flash.transactions[index];
             (op.plane as usize, op.collects)
         };
         let Some(stripe) = &mut self.stripe else {
@@ -85,7 +85,7 @@ impl Ssd {
             return;
         };
         for index in stripe.programs.drain(..) {
-            self.backend.make_ready(now_ns, index);
+            self.flash.make_ready(now_ns, index);
         }
         stripe.clear();
     }

@@ -22,7 +22,7 @@ pub(crate) struct PageRecord {
     pub(crate) copy_of: u32,
     /// Some of its slots name the older copies that they replace.
     pub(in crate::ssd) replaces: bool,
-    /// The program in the backend, once closed.
+    /// The transaction that programs it, once closed.
     pub(crate) op: u32,
     /// Reads that must end before the program starts.
     pub(crate) reads: u32,

@@ -1,7 +1,7 @@
 //! Garbage collection at work: its reads, programs and erases.
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Op, OpKind, Rank, Source};
+use crate::ssd::flash::transaction::{Operation, Priority, Source, Transaction};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{FlashPage, PageRecord, Stream};
 use crate::ssd::gc::victim::{Job, choose_victim};
@@ -123,22 +123,22 @@ impl Ssd {
     fn hurry_collection(&mut self, now_ns: u64, plane: u32) {
         if self.jobs[plane as usize].steps_aside && self.is_behind(plane) {
             self.jobs[plane as usize].steps_aside = false;
-            self.backend.raise_collection(now_ns, plane);
+            self.flash.raise_collection(now_ns, plane);
         }
         if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(plane) {
             self.jobs[plane as usize].urgent = true;
             let to = self.jobs[plane as usize].to;
-            self.backend
+            self.flash
                 .promote_collection(now_ns, plane, self.ftl.row_of(to));
         }
     }
 
     /// What the operations of a plane's collection go before.
-    pub(crate) fn collection_rank(&self, plane: u32) -> Rank {
+    pub(crate) fn collection_rank(&self, plane: u32) -> Priority {
         match self.jobs[plane as usize].urgent {
-            true => Rank::First,
-            false if self.spec.gc.preemptible && self.may_step_aside(plane) => Rank::Last,
-            false => Rank::Normal,
+            true => Priority::Urgent,
+            false if self.spec.gc.preemptible && self.may_step_aside(plane) => Priority::Background,
+            false => Priority::Normal,
         }
     }
 
@@ -153,9 +153,9 @@ impl Ssd {
         if !job.is_running() || job.erasing {
             return;
         }
-        let rank = self.collection_rank(plane);
+        let priority = self.collection_rank(plane);
         let ahead = (PREFETCH_SLOTS / self.ftl.slots_per_page()).max(1);
-        while self.may_read_on(&job, rank)
+        while self.may_read_on(&job, priority)
             && let Some(page) = self.page_to_move(plane, &mut job)
         {
             let on_chip = self.copies_on_chip(plane, &job, page);
@@ -174,11 +174,17 @@ impl Ssd {
                     page,
                 };
                 match on_chip {
-                    true => self.enqueue_copyback(now_ns, at, rank),
-                    false => self.enqueue_collection(now_ns, OpKind::Read, at, bytes_to_move, rank),
+                    true => self.enqueue_copyback(now_ns, at, priority),
+                    false => self.enqueue_collection(
+                        now_ns,
+                        Operation::Read,
+                        at,
+                        bytes_to_move,
+                        priority,
+                    ),
                 }
                 job.reads += 1;
-                job.steps_aside |= rank == Rank::Last;
+                job.steps_aside |= priority == Priority::Background;
                 job.copies = on_chip;
             }
         }
@@ -198,7 +204,7 @@ impl Ssd {
         if self.jobs[plane as usize].programs == 0 {
             let job = &mut self.jobs[plane as usize];
             job.erasing = true;
-            job.steps_aside |= rank == Rank::Last;
+            job.steps_aside |= priority == Priority::Background;
             let job = *job;
             self.earn_rest(&job);
             self.rescue_rests(now_ns, job.victim);
@@ -207,7 +213,7 @@ impl Ssd {
                 block: job.victim,
                 page: 0,
             };
-            self.enqueue_collection(now_ns, OpKind::Erase, at, 0, rank);
+            self.enqueue_collection(now_ns, Operation::Erase, at, 0, priority);
             self.program_full_stripe(now_ns);
         }
     }
@@ -216,12 +222,12 @@ impl Ssd {
     /// depth may be unprogrammed: the one that it is filling. A page that is
     /// copied on the chip is alone: another read would take its place in the
     /// page register.
-    fn may_read_on(&self, job: &Job, rank: Rank) -> bool {
+    fn may_read_on(&self, job: &Job, priority: Priority) -> bool {
         if job.copies {
             return false;
         }
-        let depth = match rank {
-            Rank::Last => self.spec.gc.depth.min(ASIDE_DEPTH),
+        let depth = match priority {
+            Priority::Background => self.spec.gc.depth.min(ASIDE_DEPTH),
             _ => self.spec.gc.depth,
         };
         // A stripe has bounds of its own.
@@ -235,21 +241,21 @@ impl Ssd {
     pub(crate) fn enqueue_collection(
         &mut self,
         now_ns: u64,
-        kind: OpKind,
+        kind: Operation,
         at: FlashPage,
         bytes: u32,
-        rank: Rank,
+        priority: Priority,
     ) {
         let mut op = self.flash_op(kind, Source::Gc, at.plane, at, bytes);
-        op.rank = rank;
-        self.backend.enqueue(now_ns, op);
+        op.priority = priority;
+        self.flash.enqueue(now_ns, op);
     }
 
     /// A page is read into its plane's page register, no data on the channel.
-    fn enqueue_copyback(&mut self, now_ns: u64, at: FlashPage, rank: Rank) {
-        let mut op = self.flash_op(OpKind::Read, Source::Copyback, at.plane, at, 0);
-        op.rank = rank;
-        self.backend.enqueue(now_ns, op);
+    fn enqueue_copyback(&mut self, now_ns: u64, at: FlashPage, priority: Priority) {
+        let mut op = self.flash_op(Operation::Read, Source::Copyback, at.plane, at, 0);
+        op.priority = priority;
+        self.flash.enqueue(now_ns, op);
     }
 
     /// Bytes on the channel of what is valid in a page.
@@ -262,9 +268,9 @@ impl Ssd {
     }
 
     /// A read or the erase of a collection is over.
-    pub(crate) fn collection_done(&mut self, now_ns: u64, op: Op) {
+    pub(crate) fn collection_done(&mut self, now_ns: u64, op: Transaction) {
         let plane = op.plane;
-        if op.kind == OpKind::Erase {
+        if op.kind == Operation::Erase {
             let job = &mut self.jobs[plane as usize];
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(now_ns, &ended);

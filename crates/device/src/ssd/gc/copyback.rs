@@ -6,7 +6,7 @@
 //! same parity as the page that it goes to, as long as there are any.
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Op, OpKind};
+use crate::ssd::flash::transaction::{Operation, Transaction};
 use crate::ssd::ftl::FlashPage;
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::gc::victim::Job;
@@ -40,7 +40,7 @@ impl Ssd {
 
     /// A page that was to be copied on the chip is not whole any more, or its
     /// place has been taken: what is left of it goes over the channel.
-    pub(crate) fn read_instead_of_copying(&mut self, now_ns: u64, op: &Op) {
+    pub(crate) fn read_instead_of_copying(&mut self, now_ns: u64, op: &Transaction) {
         let bytes = self.bytes_to_move(op.block, op.page);
         let job = &mut self.jobs[op.plane as usize];
         job.copies = false;
@@ -53,7 +53,7 @@ impl Ssd {
             block: op.block,
             page: op.page,
         };
-        self.enqueue_collection(now_ns, OpKind::Read, at, bytes, op.rank);
+        self.enqueue_collection(now_ns, Operation::Read, at, bytes, op.priority);
     }
 
     /// Whether a page can be copied within its plane as it is: all of it is

@@ -6,7 +6,7 @@
 //! block by block, when collection finds that the block with least to move is one
 //! of the cache's.
 
-use crate::ssd::events::Lane;
+use crate::ssd::events::EventKind;
 use crate::ssd::spec::Allocation;
 use crate::ssd::{FOLD_TIMER, Ssd};
 
@@ -63,7 +63,9 @@ impl Ssd {
                         + 1
                 }
             };
-            self.backend.lanes.push(Lane::ARRIVING, at_ns, FOLD_TIMER);
+            self.flash
+                .events
+                .push(EventKind::ARRIVING, at_ns, FOLD_TIMER);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Op, OpKind, Source};
+use crate::ssd::flash::transaction::{Operation, Source, Transaction};
 use crate::ssd::ftl::hybrid::Want;
 use crate::ssd::ftl::hybrid::merge::Step;
 use crate::ssd::ftl::{FlashPage, Stream};
@@ -122,8 +122,8 @@ impl Ssd {
                 block,
                 page: 0,
             };
-            let erase = self.flash_op(OpKind::Erase, Source::Merge, plane, at, 0);
-            self.backend.enqueue(now_ns, erase);
+            let erase = self.flash_op(Operation::Erase, Source::Merge, plane, at, 0);
+            self.flash.enqueue(now_ns, erase);
         }
     }
 
@@ -164,8 +164,8 @@ impl Ssd {
             let bytes = self.codewords.of_units(slots);
             let from = self.ftl.parts(*at);
             debug_assert_eq!(from.plane, plane);
-            let read = self.flash_op(OpKind::Read, Source::Merge, page, from, bytes);
-            self.backend.enqueue(now_ns, read);
+            let read = self.flash_op(Operation::Read, Source::Merge, page, from, bytes);
+            self.flash.enqueue(now_ns, read);
             reads += 1;
         }
         reads
@@ -201,9 +201,9 @@ impl Ssd {
     }
 
     /// A read or an erase of a merge is over.
-    pub(crate) fn merge_op_done(&mut self, now_ns: u64, op: Op) {
+    pub(crate) fn merge_op_done(&mut self, now_ns: u64, op: Transaction) {
         let merging = &mut self.merging[op.plane as usize];
-        if op.kind == OpKind::Read {
+        if op.kind == Operation::Read {
             let page = merging.reading.iter_mut().find(|p| p.page == op.owner);
             if let Some(page) = page {
                 page.reads -= 1;

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use crate::Command;
-use crate::ssd::events::Lane;
+use crate::ssd::events::EventKind;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::spec::{Arbitration, NvmeSpec};
 use crate::ssd::{FETCH, Ssd};
@@ -193,7 +193,7 @@ impl Ssd {
         let due_ns = visible_ns.max(self.controller_ns).max(now_ns);
         if due_ns < arbiter.due_ns {
             arbiter.due_ns = due_ns;
-            self.backend.lanes.push(Lane::ARRIVING, due_ns, FETCH);
+            self.flash.events.push(EventKind::ARRIVING, due_ns, FETCH);
         }
     }
 

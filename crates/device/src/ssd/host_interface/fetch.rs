@@ -3,7 +3,7 @@
 use blklab_blk::Op as HostOp;
 
 use crate::ssd::Ssd;
-use crate::ssd::events::Lane;
+use crate::ssd::events::EventKind;
 use crate::ssd::ftl::Located;
 use crate::{Command, CommandStatus};
 
@@ -68,7 +68,7 @@ impl Ssd {
             (first..last + 1).for_each(|slot| self.ftl.prefetch(slot));
             if self.link.is_shared() {
                 // Until then the cable may serve the other direction.
-                return self.backend.lanes.push(Lane::ARRIVING, taken_ns, index);
+                return self.flash.events.push(EventKind::ARRIVING, taken_ns, index);
             }
             return self.receive(taken_ns, index);
         }
@@ -87,7 +87,7 @@ impl Ssd {
                 _ => self.arrive(at_ns, index),
             };
         }
-        self.backend.lanes.push(Lane::ARRIVING, at_ns, index);
+        self.flash.events.push(EventKind::ARRIVING, at_ns, index);
     }
 
     /// A write's data follows its command over the link.
@@ -97,6 +97,6 @@ impl Ssd {
             .link
             .receive(now_ns, self.commands[index as usize].bytes);
         let at_ns = received_ns + self.spec.controller.write_ns;
-        self.backend.lanes.push(Lane::RECEIVING, at_ns, index);
+        self.flash.events.push(EventKind::RECEIVING, at_ns, index);
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod read;
 pub(crate) mod read_ahead;
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::Op;
+use crate::ssd::flash::transaction::Transaction;
 use crate::ssd::ftl::Located;
 use crate::ssd::lru::Lru;
 use crate::ssd::spec::{ReadCachePolicy, ReadCacheSpec};
@@ -112,7 +112,7 @@ impl Ssd {
     /// meanwhile.
     #[inline(never)]
     pub(super) fn keep_read(&mut self, index: u32) {
-        let op = self.backend.ops[index];
+        let op = self.flash.transactions[index];
         let (first, last) = self.slots_of(op.owner);
         for slot in first..=last {
             self.keep_slot(slot, &op, false);
@@ -121,7 +121,7 @@ impl Ssd {
 
     /// Keeps a slot if it still is where an operation has read; `ahead` where
     /// nobody has asked for it.
-    pub(super) fn keep_slot(&mut self, slot: u32, op: &Op, ahead: bool) {
+    pub(super) fn keep_slot(&mut self, slot: u32, op: &Transaction, ahead: bool) {
         let Located::Flash(at) = self.ftl.locate(slot) else {
             return;
         };

@@ -3,12 +3,12 @@
 
 use blklab_stats::Wait;
 
-use crate::ssd::events::Lane;
+use crate::ssd::events::EventKind;
 use crate::ssd::flash::codewords::Together;
-use crate::ssd::flash::transaction::{OpKind, Source, Waiting};
+use crate::ssd::flash::transaction::{Operation, Source, Waiting};
 use crate::ssd::ftl::Located;
 use crate::ssd::ftl::cached_map::fetch::MapWaiter;
-use crate::ssd::{Active, Ssd};
+use crate::ssd::{ActiveCommand, Ssd};
 
 /// What a read wants of one page, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,9 @@ impl Ssd {
     #[inline(never)]
     fn waits_for_map(&mut self, now_ns: u64, index: u32) -> bool {
         let (first, last) = self.slots_of(index);
-        self.backend.gather();
+        self.flash.gather();
         let fetches = self.fetch_map(now_ns, first, last, false, MapWaiter::Command(index));
-        self.backend.start_gathered(now_ns);
+        self.flash.start_gathered(now_ns);
         let command = &mut self.commands[index as usize];
         command.parts = fetches;
         command.waits.note(Wait::Map, fetches > 0);
@@ -74,9 +74,9 @@ impl Ssd {
         match first == last {
             true => self.read_slot(now_ns, index, first),
             false => {
-                self.backend.gather();
+                self.flash.gather();
                 self.read_slots(now_ns, index);
-                self.backend.start_gathered(now_ns);
+                self.flash.start_gathered(now_ns);
             }
         }
     }
@@ -84,7 +84,7 @@ impl Ssd {
     /// Reads of several map units.
     #[inline(never)]
     fn read_slots(&mut self, now_ns: u64, index: u32) {
-        let Active {
+        let ActiveCommand {
             first_byte, bytes, ..
         } = self.commands[index as usize];
         let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
@@ -190,11 +190,17 @@ impl Ssd {
             return;
         }
         let at = self.ftl.parts(at);
-        let mut op = self.flash_op(OpKind::Read, Source::Host, owner, at, part.channel as u32);
+        let mut op = self.flash_op(
+            Operation::Read,
+            Source::Host,
+            owner,
+            at,
+            part.channel as u32,
+        );
         op.command = self.commands[owner as usize].number;
         self.stats.slc.pages_read += op.slc as u64;
-        let op = self.backend.enqueue(now_ns, op);
-        self.backend.ops.waiting[op as usize].host_bytes = part.host as u32;
+        let op = self.flash.enqueue(now_ns, op);
+        self.flash.transactions.waiting[op as usize].host_bytes = part.host as u32;
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
@@ -211,6 +217,6 @@ impl Ssd {
         let cache = &self.spec.write_cache;
         let ns = cache.access_ns + bytes * cache.byte_ps / 1000;
         self.dram_ns = self.dram_ns.max(now_ns) + ns;
-        self.backend.lanes.push(Lane::DRAM, self.dram_ns, index);
+        self.flash.events.push(EventKind::DRAM, self.dram_ns, index);
     }
 }

@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 
-use crate::ssd::flash::transaction::{NONE, Op, OpKind, Source};
+use crate::ssd::flash::transaction::{NONE, Operation, Source, Transaction};
 use crate::ssd::ftl::Located;
 use crate::ssd::ftl::cached_map::fetch::MapWaiter;
 use crate::ssd::spec::{ReadCacheSpec, SsdSpec};
-use crate::ssd::{Active, Ssd};
+use crate::ssd::{ActiveCommand, Ssd};
 
 /// A run of reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,7 +144,7 @@ impl Ssd {
     #[inline(never)]
     pub(crate) fn read_ahead(&mut self, now_ns: u64, command: u32) {
         let (_, last) = self.slots_of(command);
-        let Active {
+        let ActiveCommand {
             first_byte, bytes, ..
         } = self.commands[command as usize];
         let Some(ahead) = &mut self.read_ahead else {
@@ -183,7 +183,7 @@ impl Ssd {
         };
         let Fetch { first, end, .. } = ahead.fetches[index as usize];
         ahead.end(index);
-        self.backend.gather();
+        self.flash.gather();
         let mut slot = first;
         while slot < end {
             let Some(at) = self.wanted_ahead(slot) else {
@@ -199,7 +199,7 @@ impl Ssd {
             }
             self.read_page_ahead(now_ns, start, slot, at);
         }
-        self.backend.start_gathered(now_ns);
+        self.flash.start_gathered(now_ns);
     }
 
     /// Where on the flash a slot is that is neither in the read cache nor on its
@@ -231,9 +231,9 @@ impl Ssd {
         });
         let bytes = self.codewords.of_units(slots);
         let page = self.ftl.parts(at);
-        let op = self.flash_op(OpKind::Read, Source::ReadAhead, index, page, bytes);
+        let op = self.flash_op(Operation::Read, Source::ReadAhead, index, page, bytes);
         self.stats.read_ahead_units += (end - first) as u64;
-        self.backend.enqueue(now_ns, op);
+        self.flash.enqueue(now_ns, op);
     }
 
     /// Has a command wait for a page that is read ahead, if it is.
@@ -265,7 +265,7 @@ impl Ssd {
     }
 
     /// A page that was read ahead is in the controller.
-    pub(crate) fn read_ahead_done(&mut self, now_ns: u64, op: Op) {
+    pub(crate) fn read_ahead_done(&mut self, now_ns: u64, op: Transaction) {
         let Some(ahead) = &mut self.read_ahead else {
             return;
         };

@@ -180,7 +180,7 @@ fn the_rest_is_read_before_its_block_is_erased() {
     trial.write(0, 2);
     let home = trial.drive.ftl.parts(trial.drive.ftl.home_of(0));
     trial.drive.rescue_rests(trial.now.0, home.block + 1);
-    assert!(trial.drive.backend.lanes.next_ns() > trial.now.0 + 1_000_000_000);
+    assert!(trial.drive.flash.events.next_ns() > trial.now.0 + 1_000_000_000);
     trial.drive.rescue_rests(trial.now.0, home.block);
     trial.write(4, 2);
     assert_eq!(trial.counts(), [0, 0, 0, 1, 0]);

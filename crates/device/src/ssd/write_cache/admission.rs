@@ -15,9 +15,9 @@ use crate::CommandStatus;
 use crate::ssd::ftl::partial::Span;
 use crate::ssd::spec::Allocation;
 use crate::ssd::write_cache::queue::Parked;
-use crate::ssd::{Active, Ssd};
+use crate::ssd::{ActiveCommand, Ssd};
 
-/// No stall: see [`Active::stalled_since_ns`].
+/// No stall: see [`ActiveCommand::stalled_since_ns`].
 pub(crate) const NOT_STALLED: u64 = u64::MAX;
 
 /// What became of a slot that was to get its place.
@@ -43,9 +43,9 @@ impl Ssd {
         if first == last {
             self.admit(now_ns);
         } else {
-            self.backend.gather();
+            self.flash.gather();
             self.admit(now_ns);
-            self.backend.start_gathered(now_ns);
+            self.flash.start_gathered(now_ns);
         }
         self.fetched_waits(now_ns);
     }
@@ -82,7 +82,7 @@ impl Ssd {
         if since_ns != NOT_STALLED {
             self.stats.collection.count_stall(now_ns - since_ns);
         }
-        let Active {
+        let ActiveCommand {
             op,
             status,
             fua,
@@ -148,7 +148,7 @@ impl Ssd {
     /// where it has to stay first.
     fn place(&mut self, now_ns: u64, index: u32) -> bool {
         let unit = self.spec.ftl.map_unit_bytes as u64;
-        let Active {
+        let ActiveCommand {
             op,
             first_byte,
             bytes,

@@ -91,8 +91,8 @@ impl Ssd {
             };
             let load = match self.spec.ftl.allocation {
                 // Any die at work is as bad as any other.
-                Allocation::NextFree => (self.backend.load(plane) > 0) as u64,
-                _ => self.backend.load(plane),
+                Allocation::NextFree => (self.flash.load(plane) > 0) as u64,
+                _ => self.flash.load(plane),
             };
             if best.is_none_or(|(least, ..)| load < least) {
                 best = Some((load, place, plane, stream));

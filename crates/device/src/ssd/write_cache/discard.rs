@@ -2,7 +2,7 @@
 
 use crate::Command;
 use crate::ssd::Ssd;
-use crate::ssd::events::Lane;
+use crate::ssd::events::EventKind;
 
 impl Ssd {
     /// How long the firmware goes through the map for a discard.
@@ -20,8 +20,8 @@ impl Ssd {
     #[inline(never)]
     pub(crate) fn fetch_discard(&mut self, taken_ns: u64, index: u32, command: &Command) {
         let ns = self.spec.controller.discard_ns + self.discard_walk_ns(command);
-        let lanes = &mut self.backend.lanes;
-        lanes.push(Lane::ARRIVING, taken_ns + ns, index);
+        let lanes = &mut self.flash.events;
+        lanes.push(EventKind::ARRIVING, taken_ns + ns, index);
     }
 
     pub(crate) fn start_discard(&mut self, now_ns: u64, index: u32) {

@@ -5,7 +5,7 @@ use blklab_blk::Op as HostOp;
 use blklab_stats::Wait;
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{NONE, OpKind, Rank, Source};
+use crate::ssd::flash::transaction::{NONE, Operation, Priority, Source};
 use crate::ssd::ftl::cached_map::fetch::MapWaiter;
 use crate::ssd::ftl::partial::Span;
 use crate::ssd::ftl::{Located, PageRecord, Stream};
@@ -145,7 +145,7 @@ impl Ssd {
             self.ftl.record_mut(record).reads += fetches;
         }
         let command = &self.commands[index as usize];
-        self.backend.note_writer(record, command.number);
+        self.flash.note_writer(record, command.number);
         if command.op == HostOp::Write && !self.is_cached(command.fua) {
             let command = &mut self.commands[index as usize];
             command.waits.note(Wait::Map, fetches > 0);
@@ -247,7 +247,13 @@ impl Ssd {
         let (plane, of_host) = (page.plane, page.stream.is_of_host());
         let cached = (page.stream == Stream::Slc).then_some(page.page);
         let bytes = self.spec.geometry.page_bytes;
-        let mut op = self.flash_op(OpKind::Program, Source::Program, record, page.at(), bytes);
+        let mut op = self.flash_op(
+            Operation::Program,
+            Source::Program,
+            record,
+            page.at(),
+            bytes,
+        );
         // Programs of one block must not overtake each other, so they wait in
         // one queue with the host's unless the host waits for them; collection
         // yields with its reads and erases.
@@ -255,12 +261,12 @@ impl Ssd {
         op.copies = page.copy_of;
         op.collects = !of_host;
         if op.collects && self.ftl.hybrid.is_none() && self.has_urgent_job(page) {
-            op.rank = Rank::First;
+            op.priority = Priority::Urgent;
         }
         self.programs_queued += of_host as u32;
         let waits = self.waits_for_stripe(&op);
         op.ready &= !waits;
-        let op = self.backend.enqueue(now_ns, op);
+        let op = self.flash.enqueue(now_ns, op);
         self.ftl.record_mut(record).op = op;
         if waits {
             self.join_stripe(now_ns, op);
@@ -351,13 +357,13 @@ impl Ssd {
         page.reads -= 1;
         if page.reads == 0 && page.closed {
             let op = page.op;
-            self.backend.make_ready(now_ns, op);
+            self.flash.make_ready(now_ns, op);
         }
     }
 
     /// A page is on the flash.
     pub(crate) fn program_done(&mut self, now_ns: u64, record: u32) {
-        self.backend.forget_writers(record);
+        self.flash.forget_writers(record);
         let page = self.ftl.record(record);
         if !page.stream.is_of_host() {
             let page = *page;
@@ -391,7 +397,7 @@ impl Ssd {
         let mut waiter = waiters;
         while waiter != NONE {
             let (index, next) = self.waiters[waiter as usize];
-            let waits = self.backend.ops.waiting[op as usize].waits;
+            let waits = self.flash.transactions.waiting[op as usize].waits;
             self.commands[index as usize].waits.add(waits);
             waiter = next;
         }
@@ -450,12 +456,12 @@ impl Ssd {
         if self.spec.write_cache.power_loss_protection {
             return self.finish(now_ns, index);
         }
-        self.backend.gather();
+        self.flash.gather();
         self.close_all(now_ns);
         if std::mem::take(&mut self.log_is_dirty) {
             self.program_discard_log(now_ns);
         }
-        self.backend.start_gathered(now_ns);
+        self.flash.start_gathered(now_ns);
         self.epochs.flush(index);
         while let Some(flush) = self.epochs.pop_durable() {
             self.finish(now_ns, flush);
@@ -469,7 +475,7 @@ impl Ssd {
         let page = self.ftl.discard_log();
         let bytes = self.spec.geometry.page_bytes;
         let epoch = self.epochs.now();
-        let op = self.flash_op(OpKind::Program, Source::DiscardLog, epoch, page, bytes);
-        self.backend.enqueue(now_ns, op);
+        let op = self.flash_op(Operation::Program, Source::DiscardLog, epoch, page, bytes);
+        self.flash.enqueue(now_ns, op);
     }
 }

@@ -114,7 +114,7 @@ impl Ssd {
         let serves = |read: &MapRead| {
             read.page == page
                 && !read.waiters.is_empty()
-                && (read.codewords & codewords == codewords || !self.backend.is_sensed(read.op))
+                && (read.codewords & codewords == codewords || !self.flash.is_sensed(read.op))
         };
         let index = match self.map_reads.iter().position(serves) {
             Some(index) => index,
@@ -124,7 +124,7 @@ impl Ssd {
         let more = (codewords & !read.codewords).count_ones();
         read.codewords |= codewords;
         read.want(line);
-        self.backend.ops[read.op].bytes += more * self.spec.channel.codeword_bytes;
+        self.flash.transactions[read.op].bytes += more * self.spec.channel.codeword_bytes;
         if read.waiters.last() == Some(&waiter) {
             return false;
         }

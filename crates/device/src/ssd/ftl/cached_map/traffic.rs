@@ -7,7 +7,7 @@
 //! what is on its way from them in [`crate::ssd::ftl::cached_map::fetch`].
 
 use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{NONE, Op, OpKind, Source};
+use crate::ssd::flash::transaction::{NONE, Operation, Source, Transaction};
 use crate::ssd::ftl::FlashPage;
 use crate::ssd::ftl::cached_map::blocks::Step;
 use crate::ssd::ftl::cached_map::fetch::MapWaiter;
@@ -27,7 +27,7 @@ impl Ssd {
             Some((map.plane_of(page), place))
         });
         match place {
-            Some(place) => self.map_op(now_ns, OpKind::Read, source, owner, place, bytes),
+            Some(place) => self.map_op(now_ns, Operation::Read, source, owner, place, bytes),
             None => NONE,
         }
     }
@@ -36,7 +36,7 @@ impl Ssd {
     fn map_op(
         &mut self,
         now_ns: u64,
-        kind: OpKind,
+        kind: Operation,
         source: Source,
         owner: u32,
         (plane, place): (usize, u32),
@@ -46,13 +46,13 @@ impl Ssd {
             return NONE;
         };
         match kind {
-            OpKind::Read => self.stats.map_reads += 1,
-            OpKind::Program => self.stats.map_programs += 1,
-            OpKind::Erase => self.stats.map_erases += 1,
+            Operation::Read => self.stats.map_reads += 1,
+            Operation::Program => self.stats.map_programs += 1,
+            Operation::Erase => self.stats.map_erases += 1,
         }
         let at = self.ftl.map_page(plane, place, map.blocks());
         let op = self.flash_op(kind, source, owner, at, bytes);
-        self.backend.enqueue(now_ns, op)
+        self.flash.enqueue(now_ns, op)
     }
 
     /// Writes a page of the map: first the entries that did not change are read,
@@ -85,19 +85,26 @@ impl Ssd {
         let plane = map.plane_of(page);
         if let Some(place) = map.take_place(page) {
             let (to, bytes) = ((plane, place), self.spec.geometry.page_bytes);
-            self.map_op(now_ns, OpKind::Program, Source::MapWrite, page, to, bytes);
+            self.map_op(
+                now_ns,
+                Operation::Program,
+                Source::MapWrite,
+                page,
+                to,
+                bytes,
+            );
         }
         self.collect_map(now_ns, plane);
     }
 
     /// A page of the map is on the flash.
-    pub(crate) fn map_written(&mut self, now_ns: u64, op: Op) {
+    pub(crate) fn map_written(&mut self, now_ns: u64, op: Transaction) {
         let plane = self.map_programmed(now_ns, &op);
         self.collect_map(now_ns, plane);
     }
 
     /// Notes a program's end; returns its plane in order of allocation.
-    fn map_programmed(&mut self, now_ns: u64, op: &Op) -> usize {
+    fn map_programmed(&mut self, now_ns: u64, op: &Transaction) -> usize {
         let place = self.map_place_of(op);
         let Some(map) = &mut self.map_blocks else {
             return 0;
@@ -110,7 +117,7 @@ impl Ssd {
     }
 
     /// Where an operation is within its plane's map blocks.
-    pub(crate) fn map_place_of(&self, op: &Op) -> u32 {
+    pub(crate) fn map_place_of(&self, op: &Transaction) -> u32 {
         let at = FlashPage {
             plane: op.plane,
             block: op.block,
@@ -126,10 +133,10 @@ impl Ssd {
             && let Some(step) = map.next_step(plane)
         {
             let (kind, place, bytes) = match step {
-                Step::Read(place) => (OpKind::Read, place, self.spec.geometry.page_bytes),
+                Step::Read(place) => (Operation::Read, place, self.spec.geometry.page_bytes),
                 Step::Erase(block) => {
                     let place = block * self.spec.geometry.pages_per_block;
-                    (OpKind::Erase, place, 0)
+                    (Operation::Erase, place, 0)
                 }
             };
             let (at, owner) = ((plane, place), plane as u32);
@@ -138,10 +145,10 @@ impl Ssd {
     }
 
     /// A step of the collection of map blocks is over.
-    pub(crate) fn map_collected(&mut self, now_ns: u64, op: Op) {
+    pub(crate) fn map_collected(&mut self, now_ns: u64, op: Transaction) {
         let place = self.map_place_of(&op);
         let plane = match op.kind {
-            OpKind::Program => self.map_programmed(now_ns, &op),
+            Operation::Program => self.map_programmed(now_ns, &op),
             _ => op.owner as usize,
         };
         let Some(map) = &mut self.map_blocks else {
@@ -149,15 +156,15 @@ impl Ssd {
         };
         let bytes = self.spec.geometry.page_bytes;
         match op.kind {
-            OpKind::Read => {
+            Operation::Read => {
                 if let Some((page, to)) = map.move_page(plane, place) {
                     self.stats.map_pages_moved += 1;
                     let to = (plane, to);
-                    self.map_op(now_ns, OpKind::Program, Source::MapMove, page, to, bytes);
+                    self.map_op(now_ns, Operation::Program, Source::MapMove, page, to, bytes);
                 }
             }
-            OpKind::Program => map.moved(plane),
-            OpKind::Erase => {
+            Operation::Program => map.moved(plane),
+            Operation::Erase => {
                 map.erased(plane, place / self.spec.geometry.pages_per_block);
                 self.ftl.blocks.erases[op.block as usize] += 1;
                 self.write_waiting_map_pages(now_ns, plane);
@@ -172,7 +179,14 @@ impl Ssd {
             && let Some((page, place)) = map.take_waiting(plane)
         {
             let to = (plane, place);
-            self.map_op(now_ns, OpKind::Program, Source::MapWrite, page, to, bytes);
+            self.map_op(
+                now_ns,
+                Operation::Program,
+                Source::MapWrite,
+                page,
+                to,
+                bytes,
+            );
         }
     }
 
