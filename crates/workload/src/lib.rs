@@ -2,7 +2,5 @@
 
 pub mod fio;
 pub mod generate;
-#[cfg(test)]
-mod judge;
 pub mod library;
 pub mod trace;

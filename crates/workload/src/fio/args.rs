@@ -1,11 +1,10 @@
 //! fio's command line: `--name=job1 --rw=randread ...`, with job files among it.
 
 use super::error::{Fault, JobError, Note, Position};
-use super::loader::{Loader, unknown};
-use super::sections::{Entry, Section};
+use super::job_file::{Entry, Environment, Section};
+use super::loader::Loader;
+use super::options::{self, Values, unknown};
 use super::spec::JobFile;
-use super::substitute::Environment;
-use super::table::{self, Kind};
 use super::{include_file, read};
 use blklab_description::nearest;
 
@@ -124,7 +123,9 @@ fn take_apart<'a>(
 fn takes_value(name: &str) -> bool {
     match COMMAND_OPTIONS.iter().find(|(option, _)| *option == name) {
         Some((_, takes)) => *takes,
-        None => table::find(name).is_some_and(|option| option.kind != Kind::Switch),
+        None => {
+            options::find(name).is_some_and(|option| !matches!(option.values, Values::Switch(_)))
+        }
     }
 }
 
@@ -132,7 +133,7 @@ fn all_names() -> impl Iterator<Item = &'static str> {
     COMMAND_OPTIONS
         .iter()
         .map(|(name, _)| *name)
-        .chain(table::names())
+        .chain(options::names())
 }
 
 fn full_name(typed: &str) -> Result<&'static str, Fault> {

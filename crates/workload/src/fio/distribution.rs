@@ -2,7 +2,7 @@
 
 use super::error::Fault;
 use super::spec::{ByDirection, Distribution, FileService};
-use super::{splits, units};
+use super::{lists, units};
 
 /// fio's defaults where no number is given.
 const ZIPF_THETA: f64 = 1.1;
@@ -84,9 +84,9 @@ pub(crate) fn offsets(
             let rest = rest.ok_or_else(|| {
                 Fault::new("the zones are missing").help("such as zoned:60/10:40/90")
             })?;
-            let lists = splits::directions(rest)?;
+            let lists = lists::by_direction(rest)?;
             for direction in super::spec::Direction::ALL {
-                let list = splits::zones(lists[direction], absolute, kb_base)?;
+                let list = lists::zones(lists[direction], absolute, kb_base)?;
                 if !list.is_empty() {
                     zones[direction] = list;
                 }

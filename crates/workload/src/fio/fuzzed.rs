@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::table::{self, Kind};
+use super::options::{self, FioOption, Values};
 use super::{JobFile, JobSpec, parse_args, parse_str};
 
 fn parse(text: &str) -> Result<JobFile, super::JobError> {
@@ -17,35 +17,37 @@ fn parse(text: &str) -> Result<JobFile, super::JobError> {
     )
 }
 
-/// A value that is often right for an option of this kind.
-fn value(kind: Kind) -> BoxedStrategy<Option<String>> {
-    let words = |words: &'static [&'static str]| {
-        prop::sample::select(words.to_vec()).prop_map(str::to_string)
-    };
-    match kind {
-        Kind::Flag => (0..2u8).prop_map(|n| Some(n.to_string())).boxed(),
-        Kind::Switch => prop::option::of((0..2u8).prop_map(|n| n.to_string())).boxed(),
-        Kind::Number { min, max } => (min..=max.min(min + 5000))
-            .prop_map(|n| Some(n.to_string()))
-            .boxed(),
-        Kind::Signed { min, max } => (min..=max).prop_map(|n| Some(n.to_string())).boxed(),
-        Kind::Bytes { .. } | Kind::Extent => {
-            "[1-9][0-9]{0,3}[kmg]?|[1-9]?[0-9]%".prop_map(Some).boxed()
+/// A value that is often right for an option.
+fn value(values: &'static Values) -> BoxedStrategy<Option<String>> {
+    let numbers = |low: u64, high: u64| (low..=high.min(low + 5000)).prop_map(|n| n.to_string());
+    let text = match values {
+        Values::Flag(_) => (0..2u8).prop_map(|n| n.to_string()).boxed(),
+        Values::Switch(_) => {
+            return prop::option::of((0..2u8).prop_map(|n| n.to_string())).boxed();
         }
-        Kind::Time(_) => "[0-9]{1,4}(us|ms|s|m|h|d)?".prop_map(Some).boxed(),
-        Kind::Ranges => "[1-9]k-[1-9]k(,[1-9]k-[1-9]k)?".prop_map(Some).boxed(),
-        Kind::Fractions { .. } => "[0-9]{1,2}(\\.[0-9])?".prop_map(Some).boxed(),
-        Kind::Choice(list) | Kind::Choices(list) => words(list).prop_map(Some).boxed(),
-        _ => "[a-z0-9:/,]{0,12}".prop_map(Some).boxed(),
-    }
+        Values::Count(range, _) | Values::Counts(range, _) => {
+            numbers(*range.start(), *range.end()).boxed()
+        }
+        Values::Amounts(min, _) => numbers(*min, u64::MAX).boxed(),
+        Values::Signed(range, _) => range.clone().prop_map(|n| n.to_string()).boxed(),
+        Values::Bytes(..) | Values::BytesOrShare(_) => "[1-9][0-9]{0,3}[kmg]?|[1-9]?[0-9]%".boxed(),
+        Values::Time(..) | Values::Times(..) => "[0-9]{1,4}(us|ms|s|m|h|d)?".boxed(),
+        Values::Ranges(_) => "[1-9]k-[1-9]k(,[1-9]k-[1-9]k)?".boxed(),
+        Values::Fraction(..) | Values::Fractions(..) => "[0-9]{1,2}(\\.[0-9])?".boxed(),
+        values if !values.words().is_empty() => prop::sample::select(values.words())
+            .prop_map(str::to_string)
+            .boxed(),
+        _ => "[a-z0-9:/,]{0,12}".boxed(),
+    };
+    text.prop_map(Some).boxed()
 }
 
 /// An option of fio's, mostly with a value that suits it.
 fn any_option() -> impl Strategy<Value = String> {
-    (0..table::OPTIONS.len()).prop_flat_map(|index| {
-        let option = &table::OPTIONS[index];
+    let all: Vec<&'static FioOption> = options::listed().collect();
+    prop::sample::select(all).prop_flat_map(|option| {
         let value = prop_oneof![
-            9 => value(option.kind),
+            9 => value(&option.values),
             1 => ".{0,12}".prop_map(Some),
         ];
         (Just(option.name), value).prop_map(|(name, value)| match value {

@@ -1,13 +1,12 @@
 //! Sections to jobs: what `[global]` hands down, in which order options
 //! apply, which group a job is in, and the notes about the whole.
 
-use super::draft::Draft;
 use super::error::{Fault, JobError, Note, Position};
-use super::finish::{self, Remarks, refuse};
-use super::sections::{self, Entry, Includes, Section};
+use super::fixup::{Adjustments, fixup, refuse};
+use super::job_file::{self, Entry, Environment, Includes, Section, substitute};
+use super::options::{self, FioOption, Order, Outcome};
+use super::section::SectionOptions;
 use super::spec::*;
-use super::substitute::{Environment, substitute};
-use super::table::{self, Kind, Outcome};
 use blklab_description::nearest;
 
 /// What is read so far.
@@ -17,7 +16,7 @@ pub(crate) struct Loader<'a> {
     pub only: Vec<String>,
     /// Refuse jobs that write (`--readonly`).
     pub read_only: bool,
-    global: Draft,
+    global: SectionOptions,
     global_options: Vec<(String, String)>,
     jobs: Vec<JobSpec>,
     /// Jobs with `wait_for`, by their index, and whom they name.
@@ -26,7 +25,7 @@ pub(crate) struct Loader<'a> {
     group: u32,
     jobs_in_group: u32,
     meaningless: Vec<&'static str>,
-    not_modelled: Vec<&'static str>,
+    not_simulated: Vec<&'static str>,
     obsolete: Vec<&'static str>,
     buffered: Vec<String>,
     pub notes: Vec<Note>,
@@ -39,23 +38,13 @@ struct Given<'a> {
     value: Option<String>,
 }
 
-/// When fio applies an option among those of its section: units first, since
-/// others are read by them; names of files last, since they need the rest.
-fn precedence(name: &str) -> u8 {
-    match name {
-        "kb_base" | "unit_base" | "lockfile" | "cpus_allowed_policy" => 0,
-        "filename" | "filename_format" => 2,
-        _ => 1,
-    }
-}
-
 impl<'a> Loader<'a> {
     pub fn new(environment: Environment<'a>) -> Loader<'a> {
         Loader {
             environment,
             only: Vec::new(),
             read_only: false,
-            global: Draft::new(nowhere()),
+            global: options::defaults(),
             global_options: Vec::new(),
             jobs: Vec::new(),
             waiting: Vec::new(),
@@ -63,7 +52,7 @@ impl<'a> Loader<'a> {
             group: 0,
             jobs_in_group: 0,
             meaningless: Vec::new(),
-            not_modelled: Vec::new(),
+            not_simulated: Vec::new(),
             obsolete: Vec::new(),
             buffered: Vec::new(),
             notes: Vec::new(),
@@ -79,11 +68,11 @@ impl<'a> Loader<'a> {
         includes: Includes<'_>,
     ) -> Result<(), JobError> {
         if self.files > 0 {
-            self.global = Draft::new(nowhere());
+            self.global = options::defaults();
         }
         let mut stonewall = self.files > 0;
         self.files += 1;
-        for section in sections::split(name, text, includes)? {
+        for section in job_file::split(name, text, includes)? {
             let skipped = !self.only.is_empty() && !self.only.contains(&section.name);
             if section.is_global() {
                 self.add_global(&section.entries, true)?;
@@ -96,9 +85,9 @@ impl<'a> Loader<'a> {
 
     /// Adds options for all jobs that follow.
     pub fn add_global(&mut self, entries: &[Entry], from_file: bool) -> Result<(), JobError> {
-        let mut draft = self.global.clone();
-        let options = self.apply(&mut draft, entries, from_file)?;
-        self.global = draft;
+        let mut global = self.global.clone();
+        let options = self.apply(&mut global, entries, from_file)?;
+        self.global = global;
         self.global_options.extend(options);
         Ok(())
     }
@@ -110,29 +99,29 @@ impl<'a> Loader<'a> {
         from_file: bool,
         stonewall: bool,
     ) -> Result<(), JobError> {
-        let mut draft = self.global.clone();
-        draft.spec.name = section.name.clone();
-        draft.spec.section = section.name.clone();
-        draft.spec.position = section.position.clone();
-        draft.spec.stonewall |= stonewall;
-        draft.spec.options = self.apply(&mut draft, &section.entries, from_file)?;
-        if self.read_only && draft.spec.pattern != Pattern::Read {
+        let mut job = self.global.clone();
+        job.spec.name = section.name.clone();
+        job.spec.section = section.name.clone();
+        job.spec.position = section.position.clone();
+        job.spec.stonewall |= stonewall;
+        job.spec.options = self.apply(&mut job, &section.entries, from_file)?;
+        if self.read_only && job.spec.pattern != Pattern::Read {
             let writes = [Direction::Write, Direction::Trim]
                 .into_iter()
-                .any(|direction| draft.spec.pattern.does(direction));
+                .any(|direction| job.spec.pattern.does(direction));
             if writes {
                 return Err(refuse(
-                    &draft,
+                    &job,
                     "rw",
                     Fault::new("the job writes, and --readonly is given").help("leave one out"),
                 ));
             }
         }
-        if let Some(awaited) = draft.wait_for.take() {
+        if let Some(awaited) = job.wait_for.take() {
             self.waiting.push((self.jobs.len(), awaited));
         }
-        let (mut spec, remarks) = finish::finish(draft)?;
-        self.remark(&spec, remarks);
+        let (mut spec, adjustments) = fixup(job)?;
+        self.note_adjustments(&spec, adjustments);
         self.assign_group(&mut spec)?;
         self.jobs.push(spec);
         Ok(())
@@ -141,7 +130,7 @@ impl<'a> Loader<'a> {
     /// Applies options in fio's order, and returns them as its JSON shows them.
     fn apply(
         &mut self,
-        draft: &mut Draft,
+        job: &mut SectionOptions,
         entries: &[Entry],
         from_file: bool,
     ) -> Result<Vec<(String, String)>, JobError> {
@@ -150,20 +139,23 @@ impl<'a> Loader<'a> {
             given.push(self.prepare(entry, from_file)?);
         }
         if from_file {
-            given.sort_by_key(|option| precedence(&option.name));
+            given.sort_by_key(|option| match options::find(&option.name) {
+                Some(declared) => declared.order,
+                None => Order::Written,
+            });
         }
-        let mut options = Vec::new();
+        let mut applied = Vec::new();
         // The engine must be known before its own options are.
         for engine_options in [false, true] {
             for option in &given {
-                let is_engines =
-                    table::find(&option.name).is_none_or(|info| !info.engines.is_empty());
+                let declared = options::find(&option.name);
+                let is_engines = declared.is_none_or(|declared| !declared.engines.is_empty());
                 if is_engines == engine_options {
-                    options.push(self.apply_one(draft, option)?);
+                    applied.push(self.apply_one(job, option)?);
                 }
             }
         }
-        Ok(options)
+        Ok(applied)
     }
 
     fn prepare<'e>(&self, entry: &'e Entry, from_file: bool) -> Result<Given<'e>, JobError> {
@@ -181,40 +173,43 @@ impl<'a> Loader<'a> {
 
     fn apply_one(
         &mut self,
-        draft: &mut Draft,
+        job: &mut SectionOptions,
         option: &Given<'_>,
     ) -> Result<(String, String), JobError> {
         let Entry { position, text } = option.entry;
         let fail = |fault| JobError::at(position, text, fault);
-        let info = table::find(&option.name).ok_or_else(|| fail(unknown(&option.name)))?;
-        let engine = draft.spec.engine.name();
-        if !info.engines.is_empty() && !info.engines.contains(&engine) {
+        let declared =
+            options::find(&option.name).ok_or_else(|| fail(options::unknown(&option.name)))?;
+        let FioOption { name, engines, .. } = *declared;
+        let engine = job.spec.engine.name();
+        if !engines.is_empty() && !engines.contains(&engine) {
+            let engines = engines.join(", ");
             return Err(fail(
-                Fault::new(format!("ioengine={engine} has no such option")).help(format!(
-                    "{} is an option of {}",
-                    info.name,
-                    info.engines.join(", ")
-                )),
+                Fault::new(format!("ioengine={engine} has no such option"))
+                    .help(format!("{name} is an option of {engines}")),
             ));
         }
         let value = option.value.as_deref();
-        let set = draft.set(info, value, position, text);
+        let set = declared.set(value, job);
         set.map_err(|fault| match value {
             Some("") if text.contains("${") => {
                 fail(Fault::new("is empty").help("set the variable in it"))
             }
             _ => fail(fault),
         })?;
-        let neutral = matches!(value, Some("0" | "none"));
-        match (info.kind, info.outcome) {
-            (Kind::Obsolete, _) => remember(&mut self.obsolete, info.name),
-            (_, Outcome::Meaningless) => remember(&mut self.meaningless, info.name),
-            (_, Outcome::NotModelled) if !neutral => {
-                remember(&mut self.not_modelled, info.name);
-            }
-            _ => {}
+        job.spec.written.push(WrittenOption {
+            name,
+            position: position.clone(),
+            text: text.clone(),
+        });
+        let is_off = matches!(value, Some("0" | "none"));
+        match declared.outcome() {
+            Outcome::Obsolete => remember(&mut self.obsolete, name),
+            Outcome::Meaningless => remember(&mut self.meaningless, name),
+            Outcome::NotSimulated if !is_off => remember(&mut self.not_simulated, name),
+            Outcome::Used | Outcome::NotSimulated => {}
         }
-        Ok((info.name.to_string(), value.unwrap_or_default().to_string()))
+        Ok((name.to_string(), value.unwrap_or_default().to_string()))
     }
 
     /// The job that job `index` waits for. Only one before it, and only one of
@@ -261,24 +256,24 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn remark(&mut self, spec: &JobSpec, remarks: Remarks) {
+    fn note_adjustments(&mut self, spec: &JobSpec, adjustments: Adjustments) {
         let mut note = |text: String| {
             self.notes.push(Note {
                 job: Some(spec.name.clone()),
                 text,
             });
         };
-        if remarks.depth_capped {
+        if adjustments.depth_capped {
             note(format!(
                 "ioengine={} is synchronous: iodepth={} has the effect of 1",
                 spec.engine.name(),
                 spec.io_depth
             ));
         }
-        if remarks.not_time_based {
+        if adjustments.not_time_based {
             note("time_based needs runtime: it is left out".to_string());
         }
-        if remarks.buffered {
+        if adjustments.buffered {
             self.buffered.push(spec.name.clone());
         }
     }
@@ -326,10 +321,10 @@ impl<'a> Loader<'a> {
                 self.buffered.join(", ")
             ));
         }
-        if !self.not_modelled.is_empty() {
+        if !self.not_simulated.is_empty() {
             note(format!(
                 "options that are not simulated and are left out: {}",
-                self.not_modelled.join(", ")
+                self.not_simulated.join(", ")
             ));
         }
         if !self.meaningless.is_empty() {
@@ -347,24 +342,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-fn nowhere() -> Position {
-    Position {
-        file: String::new(),
-        line: 0,
-    }
-}
-
 fn remember(list: &mut Vec<&'static str>, name: &'static str) {
     if !list.contains(&name) {
         list.push(name);
-    }
-}
-
-/// What to say about an option fio does not know.
-pub(crate) fn unknown(name: &str) -> Fault {
-    let fault = Fault::new("fio has no such option");
-    match nearest(name, table::names()) {
-        Some(close) => fault.help(format!("did you mean {close}?")),
-        None => fault.help("fio --cmdhelp lists them"),
     }
 }

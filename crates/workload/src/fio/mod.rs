@@ -10,27 +10,22 @@
 //! this reader refuses instead.
 
 mod args;
-mod cpus;
 mod distribution;
-mod draft;
 mod error;
-mod expression;
-mod filenames;
-mod finish;
+mod fixup;
+mod job_file;
+mod lists;
 mod loader;
-mod sections;
+mod options;
+mod section;
 mod spec;
-mod splits;
-mod substitute;
-mod table;
 mod units;
-mod value;
 
 pub use args::parse_args;
 pub use error::{JobError, Note, Position};
-pub use sections::Includes;
+pub use job_file::{Environment, Includes};
+pub use options::option_tables;
 pub use spec::*;
-pub use substitute::Environment;
 
 use error::Fault;
 use loader::Loader;
@@ -96,7 +91,3 @@ fn include_file(from: &str, name: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod fuzzed;
-#[cfg(test)]
-mod judged;
-#[cfg(test)]
-mod tests;

@@ -117,20 +117,42 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// fio's name for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Pattern::Read => "read",
-            Pattern::Write => "write",
-            Pattern::Trim => "trim",
-            Pattern::RandRead => "randread",
-            Pattern::RandWrite => "randwrite",
-            Pattern::RandTrim => "randtrim",
-            Pattern::ReadWrite => "rw",
-            Pattern::RandReadWrite => "randrw",
-            Pattern::TrimWrite => "trimwrite",
-            Pattern::RandTrimWrite => "randtrimwrite",
+    /// Each pattern by fio's words for it; the first of two is its name.
+    const NAMED: [(&'static str, Pattern); 11] = [
+        ("read", Pattern::Read),
+        ("write", Pattern::Write),
+        ("trim", Pattern::Trim),
+        ("randread", Pattern::RandRead),
+        ("randwrite", Pattern::RandWrite),
+        ("randtrim", Pattern::RandTrim),
+        ("rw", Pattern::ReadWrite),
+        ("readwrite", Pattern::ReadWrite),
+        ("randrw", Pattern::RandReadWrite),
+        ("trimwrite", Pattern::TrimWrite),
+        ("randtrimwrite", Pattern::RandTrimWrite),
+    ];
+
+    /// The words.
+    pub(crate) const WORDS: [&'static str; Pattern::NAMED.len()] = {
+        let mut words = [""; Pattern::NAMED.len()];
+        let mut n = 0;
+        while n < words.len() {
+            words[n] = Pattern::NAMED[n].0;
+            n += 1;
         }
+        words
+    };
+
+    /// The pattern of that word, if it is one.
+    pub(crate) fn named(word: &str) -> Option<Pattern> {
+        let found = Pattern::NAMED.iter().find(|(known, _)| *known == word);
+        found.map(|(_, pattern)| *pattern)
+    }
+
+    /// fio's name for it.
+    pub fn name(self) -> &'static str {
+        let found = Pattern::NAMED.iter().find(|(_, pattern)| *pattern == self);
+        found.map_or("", |(word, _)| word)
     }
 
     /// Addresses are random.
@@ -345,6 +367,27 @@ impl Engine {
         }
     }
 
+    /// The engine that fio calls so.
+    pub(crate) fn named(name: &str) -> Engine {
+        const KNOWN: [Engine; 13] = [
+            Engine::Sync,
+            Engine::Psync,
+            Engine::Vsync,
+            Engine::Pvsync,
+            Engine::Pvsync2,
+            Engine::Libaio,
+            Engine::Posixaio,
+            Engine::IoUring,
+            Engine::IoUringCmd,
+            Engine::Mmap,
+            Engine::Splice,
+            Engine::Sg,
+            Engine::Null,
+        ];
+        let found = KNOWN.into_iter().find(|engine| engine.name() == name);
+        found.unwrap_or_else(|| Engine::Other(name.to_string()))
+    }
+
     /// Each I/O is over when the call returns, so `iodepth` is 1 whatever
     /// the job says.
     pub fn is_synchronous(&self) -> bool {
@@ -436,7 +479,7 @@ pub enum UnifiedReporting {
 }
 
 /// `latency_target` and what goes with it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyTarget {
     /// The latency to stay under, in microseconds.
     pub target_us: u64,
@@ -728,5 +771,54 @@ impl JobSpec {
             Some(option) => JobError::at(&option.position, &option.text, fault),
             None => JobError::at(&self.position, format!("[{}]", self.name), fault),
         }
+    }
+
+    /// The files that process `process` (0 up to [`JobSpec::processes`]) of
+    /// this job uses.
+    ///
+    /// Without `filename`, fio makes up `nrfiles` names for each process from
+    /// `filename_format`, which is `$jobname.$jobnum.$filenum`.
+    pub fn file_names(&self, process: u32) -> Vec<String> {
+        if !self.files.is_empty() {
+            let count = (self.file_count as usize).min(self.files.len());
+            return self.files[..count].to_vec();
+        }
+        let directory = match self.directories.len() {
+            0 => String::new(),
+            n => format!("{}/", self.directories[process as usize % n]),
+        };
+        (0..self.file_count)
+            .map(|file| {
+                let name = replace(&self.filename_format, "$jobname", &self.section);
+                let name = replace(&name, "$jobnum", &process.to_string());
+                let name = replace(&name, "$filenum", &file.to_string());
+                let name = replace(&name, "$clientuid", "");
+                format!("{directory}{name}")
+            })
+            .collect()
+    }
+}
+
+/// Replaces `keyword`, whatever its case.
+fn replace(text: &str, keyword: &str, value: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let mut out = String::new();
+    let mut from = 0;
+    while let Some(at) = lower[from..].find(keyword) {
+        out.push_str(&text[from..from + at]);
+        out.push_str(value);
+        from += at + keyword.len();
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replace;
+
+    #[test]
+    fn keywords_in_any_case() {
+        assert_eq!(replace("$JobName.x.$jobname", "$jobname", "a"), "a.x.a");
     }
 }

@@ -11,8 +11,6 @@
 mod choose;
 mod draws;
 mod file;
-#[cfg(test)]
-mod judged;
 mod layout;
 mod limits;
 mod map;

@@ -228,6 +228,3 @@ impl OffsetGenerator {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

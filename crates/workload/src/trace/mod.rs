@@ -43,6 +43,3 @@ pub fn read_text(path: &Path) -> Result<String, TraceError> {
     }
     Ok(text)
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,8 +7,6 @@
 //! *notify* are no I/O: one of them gives a process its name.
 
 mod read;
-#[cfg(test)]
-mod tests;
 mod write;
 
 pub(super) use read::{Source, is_magic};

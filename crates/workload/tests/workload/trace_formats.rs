@@ -1,11 +1,16 @@
+//! Traces of every format, read and written.
+
 use std::io::{Cursor, Write};
+use std::path::Path;
 
 use blklab_blk::{BioFlags, Op, Sector};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
-use super::*;
+use blklab_workload::trace::*;
+
+use super::scratch::{Scratch, have_fio, text};
 
 fn read(text: &str, format: Option<Format>) -> Result<Vec<TraceRecord>, TraceError> {
     let bytes = Cursor::new(text.to_owned().into_bytes());
@@ -118,14 +123,14 @@ fn an_iolog_of_fio_is_read() {
 /// fio itself writes one.
 #[test]
 fn what_fio_logs_is_what_fio_does() {
-    if !crate::judge::is_there() {
+    if !have_fio() {
         return;
     }
-    let place = crate::judge::Scratch::new();
+    let place = Scratch::new();
     let job = "--name=t --filename=f --size=1m --rw=randrw --bs=4k --number_ios=40 \
         --rate_iops=1000 --write_iolog=log";
     let done = place.fio(&job.split_whitespace().collect::<Vec<_>>());
-    assert!(done.status.success(), "{}", crate::judge::text(&done));
+    assert!(done.status.success(), "{}", text(&done));
     let records: Vec<_> = open(&place.path("log"), None)
         .unwrap()
         .map(Result::unwrap)

@@ -1,150 +1,9 @@
 //! What the installed fio says about our reading of its jobs.
 
-use std::collections::BTreeSet;
+use blklab_workload::fio::parse_args;
 
-use super::table::{self, Kind};
-use super::{JobFile, parse_str};
-use crate::judge::{Scratch, is_there, text};
-
-fn ours(text: &str) -> Result<JobFile, String> {
-    parse_str("t.fio", text, &|_| None, &|_, name| {
-        Err(format!("no {name}"))
-    })
-    .map_err(|error| error.to_string())
-}
-
-/// Names that `fio --cmdhelp` or `--enghelp` lists: what stands before a colon
-/// in the first 24 columns.
-fn listed(help: &str) -> BTreeSet<String> {
-    help.lines()
-        .filter(|line| !line.contains("has no options") && !line.ends_with("engines:"))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, _)| name.trim().to_string())
-        .filter(|name| !name.is_empty() && !name.contains(' '))
-        .collect()
-}
-
-#[test]
-fn we_know_every_option_fio_lists() {
-    if !is_there() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let names = listed(&text(&scratch.fio(&["--cmdhelp"])));
-    assert!(names.len() > 200, "{}", names.len());
-    for name in &names {
-        let option = table::find(name).unwrap_or_else(|| panic!("{name} is missing"));
-        assert!(option.engines.is_empty(), "{name} is not an engine's own");
-    }
-}
-
-#[test]
-#[ignore = "asks fio two hundred times"]
-fn we_know_no_option_fio_does_not() {
-    if !is_there() {
-        return;
-    }
-    let scratch = Scratch::new();
-    for option in table::OPTIONS.iter().filter(|o| o.engines.is_empty()) {
-        if matches!(option.kind, Kind::Removed | Kind::Obsolete) {
-            continue;
-        }
-        let name = option.name;
-        let help = text(&scratch.fio(&[&format!("--cmdhelp={name}")]));
-        assert!(!help.contains("No such command"), "{name}");
-        let alias = help
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("alias: "))
-            .map(str::to_string);
-        assert_eq!(option.alias.map(str::to_string), alias, "{name}");
-        check_values(name, option.kind, &help);
-    }
-}
-
-/// The words and bounds in `fio --cmdhelp=NAME`.
-fn check_values(name: &str, kind: Kind, help: &str) {
-    let range = help
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("range: "));
-    let bound = |which: &str| -> Option<i64> {
-        let (_, after) = range?.split_once(which)?;
-        let end = after.find(',').unwrap_or(after.len());
-        after[..end].trim().parse().ok()
-    };
-    let (min, max) = (bound("min="), bound("max=").filter(|max| *max != -1));
-    match kind {
-        Kind::Number {
-            min: low,
-            max: high,
-        } => {
-            assert_eq!(min.unwrap_or(0), low as i64, "{name}");
-            if let Some(max) = max {
-                assert_eq!(max, high as i64, "{name}");
-            }
-        }
-        Kind::Signed {
-            min: low,
-            max: high,
-        } => {
-            assert_eq!((min, max), (Some(low), Some(high)), "{name}");
-        }
-        Kind::Choice(words) => {
-            let (_, values) = help.split_once("valid values:").unwrap_or(("", ""));
-            let listed: BTreeSet<&str> = values
-                .lines()
-                .filter_map(|line| line.trim_start_matches([' ', ':']).split(' ').next())
-                .filter(|word| !word.is_empty())
-                .collect();
-            assert_eq!(
-                words.iter().copied().collect::<BTreeSet<_>>(),
-                listed,
-                "{name}"
-            );
-        }
-        Kind::Flag => assert!(help.contains("boolean value"), "{name}"),
-        Kind::Switch => assert!(help.contains("empty or boolean"), "{name}"),
-        Kind::Time(_) => assert!(
-            help.contains("time postfix") || help.contains("integer value"),
-            "{name}"
-        ),
-        _ => {}
-    }
-}
-
-fn check_engine(scratch: &Scratch, engine: &str) {
-    assert!(table::ENGINES.contains(&engine), "{engine}");
-    let help = text(&scratch.fio(&[&format!("--enghelp={engine}")]));
-    for name in listed(&help) {
-        let option = table::find(&name).unwrap_or_else(|| panic!("{engine}: {name}"));
-        assert!(option.engines.contains(&engine), "{engine}: {name}");
-    }
-}
-
-#[test]
-fn we_know_the_options_of_the_engines_we_have() {
-    if !is_there() {
-        return;
-    }
-    let scratch = Scratch::new();
-    for engine in ["psync", "pvsync2", "libaio", "io_uring"] {
-        check_engine(&scratch, engine);
-    }
-}
-
-#[test]
-#[ignore = "asks fio once for each of its engines"]
-fn we_know_the_options_of_every_engine() {
-    if !is_there() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let list = text(&scratch.fio(&["--enghelp"]));
-    let engines: Vec<&str> = list.lines().skip(1).map(str::trim).collect();
-    assert!(engines.len() > 20);
-    for engine in engines.into_iter().filter(|engine| !engine.is_empty()) {
-        check_engine(&scratch, engine);
-    }
-}
+use super::parse;
+use super::scratch::{Scratch, have_fio, text};
 
 /// Jobs that both take.
 const TAKEN: &[&str] = &[
@@ -249,7 +108,7 @@ const REFUSED: &[&str] = &[
 
 #[test]
 fn we_take_and_refuse_what_fio_does() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     let scratch = Scratch::new();
@@ -263,7 +122,7 @@ fn we_take_and_refuse_what_fio_does() {
     let output = scratch.fio(&["--parse-only", "taken.fio"]);
     assert!(output.status.success(), "fio: {}", text(&output));
     for options in TAKEN {
-        let ours = ours(&format!("[a]\n{options}\n"));
+        let ours = parse(&format!("[a]\n{options}\n"));
         assert!(ours.is_ok(), "we refuse {options}: {ours:?}");
     }
     for options in REFUSED {
@@ -271,7 +130,7 @@ fn we_take_and_refuse_what_fio_does() {
         scratch.write("t.fio", &job);
         let output = scratch.fio(&["--parse-only", "t.fio"]);
         assert!(!output.status.success(), "fio takes {options}");
-        assert!(ours(&job).is_err(), "we take {options}");
+        assert!(parse(&job).is_err(), "we take {options}");
     }
 }
 
@@ -289,7 +148,7 @@ const REFUSED_TO_RUN: &[&str] = &[
 
 #[test]
 fn we_refuse_what_fio_does_not_run() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     let scratch = Scratch::new();
@@ -307,13 +166,13 @@ fn we_refuse_what_fio_does_not_run() {
             "fio: {options}: {}",
             text(&output)
         );
-        assert_eq!(ours(&job).is_ok(), runs, "ours: {options}");
+        assert_eq!(parse(&job).is_ok(), runs, "ours: {options}");
     }
 }
 
 #[test]
 fn we_take_fios_command_line_as_it_does() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     let scratch = Scratch::new();
@@ -341,10 +200,6 @@ fn we_take_fios_command_line_as_it_does() {
             text(&output)
         );
         let words: Vec<String> = words.into_iter().map(str::to_string).collect();
-        assert_eq!(
-            super::parse_args(&words, &|_| None).is_ok(),
-            taken,
-            "ours: {line}"
-        );
+        assert_eq!(parse_args(&words, &|_| None).is_ok(), taken, "ours: {line}");
     }
 }

@@ -5,18 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{Layout, OffsetGenerator, Seeds};
-use crate::fio::{Direction, parse_str};
-use crate::judge::{Scratch, is_there, text};
+use blklab_workload::fio::{Direction, Extent};
+use blklab_workload::generate::{Layout, OffsetGenerator, Seeds};
+
+use super::parse;
+use super::scratch::{Scratch, have_fio, text};
 
 /// Direction, offset and length.
-type Step = (Direction, u64, u64);
+type Access = (Direction, u64, u64);
 
 const HEAD: &str = "[a]\nioengine=null\nfilename=f\n";
 
 /// What fio does: the lines of its iolog (version 3: time, file, action,
 /// offset, length).
-fn fios(options: &str) -> Vec<Step> {
+fn fios(options: &str) -> Vec<Access> {
     let scratch = Scratch::new();
     scratch.write("t.fio", &format!("{HEAD}write_iolog=log\n{options}\n"));
     let output = scratch.fio(&["t.fio"]);
@@ -37,34 +39,33 @@ fn fios(options: &str) -> Vec<Step> {
 }
 
 /// What we do. fio's null engine takes a file to end where the job does.
-fn ours(options: &str) -> Vec<Step> {
+fn ours(options: &str) -> Vec<Access> {
     let job = format!("{HEAD}{options}\n");
-    let file = parse_str("t", &job, &|_| None, &|_, _| Err(String::new()))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let file = parse(&job).unwrap_or_else(|error| panic!("{error}"));
     let spec = &file.jobs[0];
     let seeds = Seeds::new(spec, 1, 0);
     let end = [spec.size, Some(spec.offset)]
         .into_iter()
         .flatten()
         .map(|extent| match extent {
-            crate::fio::Extent::Bytes(bytes) => bytes,
+            Extent::Bytes(bytes) => bytes,
             _ => 0,
         })
         .sum();
     let layout = Layout::new(spec, 0, &seeds, &[end]).unwrap();
     let mut generator = OffsetGenerator::new(spec, &layout, &seeds).unwrap();
-    let mut steps = Vec::new();
+    let mut accesses = Vec::new();
     while generator.start_pass() {
         while let Some(io) = generator.next() {
-            steps.push((io.direction, io.offset_bytes, u64::from(io.length_bytes)));
+            accesses.push((io.direction, io.offset_bytes, u64::from(io.length_bytes)));
         }
     }
-    steps
+    accesses
 }
 
 #[test]
 fn sequential_jobs_agree_io_by_io() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     for options in [
@@ -88,22 +89,22 @@ fn sequential_jobs_agree_io_by_io() {
     }
 }
 
-fn bytes_by_direction(steps: &[Step]) -> BTreeMap<Direction, u64> {
+fn bytes_by_direction(accesses: &[Access]) -> BTreeMap<Direction, u64> {
     let mut bytes = BTreeMap::new();
-    for (direction, _, length) in steps {
+    for (direction, _, length) in accesses {
         *bytes.entry(*direction).or_insert(0) += length;
     }
     bytes
 }
 
-fn sorted(mut steps: Vec<Step>) -> Vec<Step> {
-    steps.sort_unstable_by_key(|(direction, offset, length)| (*offset, *direction, *length));
-    steps
+fn sorted(mut accesses: Vec<Access>) -> Vec<Access> {
+    accesses.sort_unstable_by_key(|(direction, offset, length)| (*offset, *direction, *length));
+    accesses
 }
 
 #[test]
 fn random_jobs_visit_the_same_blocks() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     for options in [
@@ -121,7 +122,7 @@ fn random_jobs_visit_the_same_blocks() {
 
 #[test]
 fn random_jobs_do_as_much() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     for options in [
@@ -143,20 +144,20 @@ fn random_jobs_do_as_much() {
 }
 
 /// The share of I/Os that went to the `n` most popular blocks.
-fn share_of_most_popular(steps: &[Step], n: usize) -> f64 {
+fn share_of_most_popular(accesses: &[Access], n: usize) -> f64 {
     let mut counts = BTreeMap::new();
-    for (_, offset, _) in steps {
+    for (_, offset, _) in accesses {
         *counts.entry(*offset).or_insert(0u32) += 1;
     }
     let mut counts: Vec<u32> = counts.into_values().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
     let most: u32 = counts.iter().take(n).sum();
-    f64::from(most) / steps.len() as f64
+    f64::from(most) / accesses.len() as f64
 }
 
 #[test]
 fn distributions_are_as_skewed() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     for distribution in [
@@ -185,7 +186,7 @@ fn distributions_are_as_skewed() {
 
 #[test]
 fn mixes_and_splits_have_the_same_shares() {
-    if !is_there() {
+    if !have_fio() {
         return;
     }
     for (options, of) in [
@@ -203,12 +204,12 @@ fn mixes_and_splits_have_the_same_shares() {
         ("rw=randread\nnorandommap\nbsrange=4k-16k", Some(8192)),
     ] {
         let options = format!("{options}\nsize=256m\nnumber_ios=20000\nrandrepeat=0");
-        let share = |steps: Vec<Step>| {
-            let hits = steps.iter().filter(|(direction, _, length)| match of {
+        let share = |accesses: Vec<Access>| {
+            let hits = accesses.iter().filter(|(direction, _, length)| match of {
                 None => *direction == Direction::Read,
                 Some(size) => *length == size,
             });
-            hits.count() as f64 / steps.len() as f64
+            hits.count() as f64 / accesses.len() as f64
         };
         let (our, their) = (share(ours(&options)), share(fios(&options)));
         assert!(

@@ -1,29 +1,22 @@
-//! The installed fio, as a judge of what is written here about it.
+//! A directory to work in, and the installed fio as a judge.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
 
 /// Whether there is an fio to ask; says so where there is none, because a
 /// test that asks nobody proves nothing.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn have_fio() -> bool {
     blklab_judges::have("fio")
 }
 
 /// A directory of its own, gone when the test is.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
     pub fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "blklab-judge-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+        Scratch(tempfile::tempdir().unwrap())
     }
 
     /// Runs fio here.
@@ -34,18 +27,18 @@ impl Scratch {
     /// A program to be run here.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.0);
+        command.current_dir(self.0.path());
         command
     }
 
     /// A file's path.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     /// Reads a file from here.
     pub fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
+        std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Writes a file here.
@@ -55,14 +48,7 @@ impl Scratch {
 
     /// Writes a file of any bytes here.
     pub fn write_bytes(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.0.join(name), bytes).unwrap();
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left behind in the temporary directory harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
+        std::fs::write(self.path(name), bytes).unwrap();
     }
 }
 

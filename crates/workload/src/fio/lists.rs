@@ -1,6 +1,6 @@
-//! `bssplit`, `cmdprio_bssplit` and the zones of `random_distribution`: lists
-//! of `value/share` with `:` between, one list for each direction with `,`
-//! between.
+//! Values that are lists: names of files, CPUs, and the lists of `value/share`
+//! that `bssplit`, `cmdprio_bssplit` and the zones of `random_distribution` are,
+//! one for each direction with `,` between.
 
 use super::error::Fault;
 use super::spec::{ByDirection, CommandPrioritySplit, Priority, Zone};
@@ -8,7 +8,7 @@ use super::units;
 
 /// The text for each direction: one for all, `reads,others`, or
 /// `reads,writes,trims`; an empty one leaves its direction as it is.
-pub(crate) fn directions(text: &str) -> Result<ByDirection<&str>, Fault> {
+pub(crate) fn by_direction(text: &str) -> Result<ByDirection<&str>, Fault> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     match parts[..] {
         [all] => Ok(ByDirection::all(all)),
@@ -172,6 +172,61 @@ fn divide_rest(zones: &mut [Zone]) -> Result<(), Fault> {
     Ok(())
 }
 
+/// More CPUs than any machine has.
+const CPU_LIMIT: u32 = 4096;
+
+/// `0,2,4-7`: the CPUs of a list, in rising order.
+pub(crate) fn cpus(text: &str) -> Result<Vec<u32>, Fault> {
+    let help = "CPUs and ranges of them, such as 0,2,4-7";
+    let cpu = |text: &str| match text.trim().parse::<u32>() {
+        Ok(cpu) if cpu < CPU_LIMIT => Ok(cpu),
+        Ok(_) => Err(Fault::new("no machine has so many CPUs").help(help)),
+        Err(_) => Err(Fault::new(format!("`{text}` is not a CPU")).help(help)),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (cpu(first)?, cpu(last)?),
+            None => (cpu(part)?, cpu(part)?),
+        };
+        if first > last {
+            return Err(Fault::new(format!("{part} runs backwards")).help(help));
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+/// The CPUs whose bits are set in a mask.
+pub(crate) fn cpus_of_mask(mask: u32) -> Vec<u32> {
+    (0..32).filter(|cpu| mask & (1 << cpu) != 0).collect()
+}
+
+/// The names in a list; `\:` is a colon that belongs to a name.
+pub(crate) fn file_names(list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut name = String::new();
+    let mut chars = list.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if chars.peek() == Some(&':') => {
+                chars.next();
+                name.push(':');
+            }
+            ':' => names.extend(take_name(&mut name)),
+            c => name.push(c),
+        }
+    }
+    names.extend(take_name(&mut name));
+    names
+}
+
+fn take_name(name: &mut String) -> Option<String> {
+    (!name.is_empty()).then(|| std::mem::take(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +278,23 @@ mod tests {
         assert_eq!(splits[1].priority, rt);
         assert!(command_priorities("4k/60:4k/50", rt, 1024).is_err());
         assert!(command_priorities("4k/60/1", rt, 1024).is_err());
+    }
+
+    #[test]
+    fn cpus_by_list_and_by_mask() {
+        assert_eq!(cpus("0,2,4-6"), Ok(vec![0, 2, 4, 5, 6]));
+        assert_eq!(cpus("1,1"), Ok(vec![1]));
+        assert_eq!(cpus_of_mask(0b1010), [1, 3]);
+        for text in ["", "a", "3-1", "0-99999", "1,"] {
+            assert!(cpus(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn colons_separate_unless_escaped() {
+        assert_eq!(file_names("/dev/sda:/dev/sdb"), ["/dev/sda", "/dev/sdb"]);
+        assert_eq!(file_names(r"/dev/a\:b:c"), ["/dev/a:b", "c"]);
+        assert_eq!(file_names("::a::"), ["a"]);
+        assert!(file_names("").is_empty());
     }
 }

@@ -1,47 +1,49 @@
-//! From options as given to a job that can run: what fio adjusts so that
-//! options fit one another, and what it refuses.
+//! From options as given to a job that can run: what fio's `fixup_options`
+//! adjusts so that options fit one another, and what it refuses.
 
 use blklab_blk::SECTOR_SIZE;
+use blklab_stats::DEFAULT_PERCENTILES;
 
-use super::draft::Draft;
 use super::error::{Fault, JobError};
+use super::lists;
+use super::section::SectionOptions;
 use super::spec::*;
-use super::splits;
 
-/// What a job's user should know, for the notes of the whole file.
+/// What was adjusted that its user should know.
 #[derive(Default)]
-pub(crate) struct Remarks {
+pub(crate) struct Adjustments {
     pub buffered: bool,
     pub depth_capped: bool,
     pub not_time_based: bool,
 }
 
-/// The adjustments of fio's `fixup_options`, and its checks.
-pub(crate) fn finish(mut draft: Draft) -> Result<(JobSpec, Remarks), JobError> {
-    fit_blocks(&mut draft);
-    fit_depths(&mut draft.spec);
-    fit_files(&mut draft);
-    fit_priorities(&mut draft)?;
-    let remarks = fit_rest(&mut draft);
-    check_sizes(&draft)?;
-    check_rates(&draft)?;
-    check_zones(&draft)?;
-    check_counts(&draft)?;
-    Ok((draft.spec, remarks))
+/// Makes options fit one another, and checks them.
+pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments), JobError> {
+    fit_blocks(&mut section);
+    fit_depths(&mut section.spec);
+    fit_files(&mut section);
+    fit_priorities(&mut section)?;
+    let adjustments = fit_rest(&mut section);
+    check_sizes(&section)?;
+    check_rates(&section)?;
+    check_not_simulated(&section)?;
+    check_counts(&section)?;
+    Ok((section.spec, adjustments))
 }
 
 /// A mistake in `option`, or in the job where the option was not given.
-pub(crate) fn refuse(draft: &Draft, option: &str, fault: Fault) -> JobError {
-    draft.spec.refuse(&[option], fault)
+pub(crate) fn refuse(section: &SectionOptions, option: &str, fault: Fault) -> JobError {
+    section.spec.refuse(&[option], fault)
 }
 
-fn fit_blocks(draft: &mut Draft) {
-    let spec = &mut draft.spec;
+fn fit_blocks(section: &mut SectionOptions) {
+    let spec = &mut section.spec;
     for direction in Direction::ALL {
         let sizes = &mut spec.block_sizes[direction];
-        let plain = draft.block_bytes[direction];
-        (sizes.min_bytes, sizes.max_bytes) = draft.block_range[direction].unwrap_or((plain, plain));
-        let align = draft.align_bytes[direction].filter(|_| spec.pattern.is_random());
+        let plain = section.block_bytes[direction];
+        (sizes.min_bytes, sizes.max_bytes) =
+            section.block_range[direction].unwrap_or((plain, plain));
+        let align = section.align_bytes[direction].filter(|_| spec.pattern.is_random());
         spec.align_bytes[direction] = align.unwrap_or(sizes.min_bytes);
         if spec.align_bytes[direction] != sizes.min_bytes {
             spec.no_random_map = true;
@@ -67,28 +69,28 @@ fn fit_depths(spec: &mut JobSpec) {
     }
 }
 
-fn fit_files(draft: &mut Draft) {
-    let spec = &mut draft.spec;
+fn fit_files(section: &mut SectionOptions) {
+    let spec = &mut section.spec;
     if !spec.files.is_empty() {
         spec.file_count = spec.file_count.min(spec.files.len() as u32);
     }
 }
 
 /// fio's `ioprio_value` and `fio_cmdprio_init`.
-fn fit_priorities(draft: &mut Draft) -> Result<(), JobError> {
+fn fit_priorities(section: &mut SectionOptions) -> Result<(), JobError> {
     const REAL_TIME: u8 = 1;
     const BEST_EFFORT: u8 = 2;
-    if let Some(priority) = &mut draft.spec.priority
+    if let Some(priority) = &mut section.spec.priority
         && priority.class == 0
     {
         priority.class = BEST_EFFORT;
     }
-    let engine = draft.engine.clone();
+    let engine = section.engine.clone();
     let percents = engine.command_percent;
     let some_percent = percents.read > 0 || percents.write > 0;
     if some_percent && !engine.command_split.is_empty() {
         return Err(refuse(
-            draft,
+            section,
             "cmdprio_bssplit",
             Fault::new("cmdprio_percentage is also given").help("one or the other"),
         ));
@@ -101,12 +103,12 @@ fn fit_priorities(draft: &mut Draft) -> Result<(), JobError> {
             },
             level: engine.command_level[direction] as u8,
         };
-        let list = splits::directions(&engine.command_split)
+        let list = lists::by_direction(&engine.command_split)
             .and_then(|lists| {
-                splits::command_priorities(lists[direction], priority, draft.spec.kb_base)
+                lists::command_priorities(lists[direction], priority, section.spec.kb_base)
             })
-            .map_err(|fault| refuse(draft, "cmdprio_bssplit", fault))?;
-        draft.spec.command_priority[direction] = match percents[direction] {
+            .map_err(|fault| refuse(section, "cmdprio_bssplit", fault))?;
+        section.spec.command_priority[direction] = match percents[direction] {
             0 => list,
             percent => vec![CommandPrioritySplit {
                 block_bytes: None,
@@ -118,10 +120,9 @@ fn fit_priorities(draft: &mut Draft) -> Result<(), JobError> {
     Ok(())
 }
 
-fn fit_rest(draft: &mut Draft) -> Remarks {
-    let given = &draft.given;
-    let spec = &mut draft.spec;
-    let engine = &draft.engine;
+fn fit_rest(section: &mut SectionOptions) -> Adjustments {
+    let spec = &mut section.spec;
+    let engine = &section.engine;
     spec.polled = engine.polled;
     spec.submission_thread = engine.submission_thread;
     spec.nowait = engine.nowait;
@@ -129,25 +130,28 @@ fn fit_rest(draft: &mut Draft) -> Remarks {
     spec.direct |= spec.atomic;
     spec.random_repeatable &= spec.random_seed.is_none();
     spec.think.spin_us = spec.think.spin_us.min(spec.think.pause_us);
-    spec.think.blocks_given = given.contains("thinktime_blocks");
+    spec.think.blocks_given = spec.written("thinktime_blocks").is_some();
     spec.loops = spec.loops.max(1);
+    if spec.percentiles.is_empty() {
+        spec.percentiles = DEFAULT_PERCENTILES.to_vec();
+    }
     spec.latency_target = spec.latency_target.filter(|target| target.target_us > 0);
     let not_time_based = spec.time_based && spec.runtime_us == 0;
     spec.time_based &= !not_time_based;
-    Remarks {
+    Adjustments {
         buffered: !spec.direct && spec.engine != Engine::Null,
         depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1,
         not_time_based,
     }
 }
 
-fn check_sizes(draft: &Draft) -> Result<(), JobError> {
-    let spec = &draft.spec;
+fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
+    let spec = &section.spec;
     if let Some(Extent::Bytes(size)) = spec.size {
         let block = spec.smallest_block();
         if size < block {
             return Err(refuse(
-                draft,
+                section,
                 "size",
                 Fault::new(format!("smaller than one block of {block} bytes"))
                     .help("at least one block"),
@@ -156,16 +160,16 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
     }
     for direction in Direction::ALL {
         if spec.pattern.does(direction) {
-            check_sectors(draft, &spec.block_sizes[direction])?;
+            check_sectors(section, &spec.block_sizes[direction])?;
             let align = spec.align_bytes[direction];
             if !align.is_multiple_of(SECTOR_SIZE) {
-                return Err(not_sectors(draft, "ba", align));
+                return Err(not_sectors(section, "ba", align));
             }
         }
     }
     if spec.unaligned {
         return Err(refuse(
-            draft,
+            section,
             "bs_unaligned",
             Fault::new(
                 "blocks that are not whole sectors need the page cache, which is not modelled",
@@ -184,37 +188,37 @@ fn check_sizes(draft: &Draft) -> Result<(), JobError> {
         ("offset_align", spec.offset_align_bytes),
     ] {
         if !bytes.is_multiple_of(SECTOR_SIZE) {
-            return Err(not_sectors(draft, option, bytes));
+            return Err(not_sectors(section, option, bytes));
         }
     }
     Ok(())
 }
 
 /// `bytes`, which `option` gave, are not whole sectors.
-fn not_sectors(draft: &Draft, option: &str, bytes: u64) -> JobError {
-    let written = draft.spec.written(option).map_or("", |w| w.text.as_str());
-    let help = match written.to_ascii_lowercase().contains("ib") && draft.spec.kb_base == 1024 {
+fn not_sectors(section: &SectionOptions, option: &str, bytes: u64) -> JobError {
+    let written = section.spec.written(option).map_or("", |w| w.text.as_str());
+    let help = match written.to_ascii_lowercase().contains("ib") && section.spec.kb_base == 1024 {
         true => "KiB and its like count by 1000 unless kb_base=1000 is set: write k, or set that",
         false => "a multiple of 512 bytes, as direct I/O needs",
     };
     let fault = Fault::new(format!("{bytes} bytes are not whole sectors")).help(help);
-    refuse(draft, option, fault)
+    refuse(section, option, fault)
 }
 
-fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
+fn check_sectors(section: &SectionOptions, sizes: &BlockSizes) -> Result<(), JobError> {
     let split = sizes.split.iter().map(|(bytes, _)| *bytes);
     let all = [sizes.min_bytes, sizes.max_bytes].into_iter().chain(split);
     let option = ["bssplit", "bsrange", "bs"]
         .into_iter()
-        .find(|option| draft.given.contains(option))
+        .find(|option| section.spec.written(option).is_some())
         .unwrap_or("bs");
     for bytes in all {
         if !bytes.is_multiple_of(SECTOR_SIZE) {
-            return Err(not_sectors(draft, option, bytes));
+            return Err(not_sectors(section, option, bytes));
         }
         if u32::try_from(bytes).is_err() {
             return Err(refuse(
-                draft,
+                section,
                 option,
                 Fault::new("too large a block").help("less than 4 GiB"),
             ));
@@ -223,60 +227,70 @@ fn check_sectors(draft: &Draft, sizes: &BlockSizes) -> Result<(), JobError> {
     Ok(())
 }
 
-fn check_rates(draft: &Draft) -> Result<(), JobError> {
-    let spec = &draft.spec;
+fn check_rates(section: &SectionOptions) -> Result<(), JobError> {
+    let spec = &section.spec;
     let any = |rates: &ByDirection<u64>| Direction::ALL.into_iter().any(|d| rates[d] > 0);
     let any_iops = |rates: &ByDirection<u32>| Direction::ALL.into_iter().any(|d| rates[d] > 0);
     let exclusive = Fault::new("rate and rate_iops are both given").help("one or the other");
     if any(&spec.rate_bytes) && any_iops(&spec.rate_iops) {
-        return Err(refuse(draft, "rate_iops", exclusive));
+        return Err(refuse(section, "rate_iops", exclusive));
     }
     if any(&spec.rate_min_bytes) && any_iops(&spec.rate_iops_min) {
-        return Err(refuse(draft, "rate_iops_min", exclusive));
+        return Err(refuse(section, "rate_iops_min", exclusive));
     }
     for d in Direction::ALL {
         let too_low = Fault::new("the minimum is above the rate");
         if spec.rate_bytes[d] > 0 && spec.rate_bytes[d] < spec.rate_min_bytes[d] {
-            return Err(refuse(draft, "rate_min", too_low));
+            return Err(refuse(section, "rate_min", too_low));
         }
         if spec.rate_iops[d] > 0 && spec.rate_iops[d] < spec.rate_iops_min[d] {
-            return Err(refuse(draft, "rate_iops_min", too_low));
+            return Err(refuse(section, "rate_iops_min", too_low));
         }
     }
     Ok(())
 }
 
-/// Zones are not carried out here, but fio's refusals still hold.
-fn check_zones(draft: &Draft) -> Result<(), JobError> {
-    let mode = draft.spec.written("zonemode").map(|w| w.text.as_str());
+/// What is not simulated has values that fio refuses all the same.
+fn check_not_simulated(section: &SectionOptions) -> Result<(), JobError> {
+    if let Some(written) = section.spec.written("steadystate")
+        && !written.text.contains(':')
+    {
+        let fault = Fault::new("the threshold is missing").help("such as iops:5%");
+        return Err(refuse(section, "steadystate", fault));
+    }
+    check_zones(section)
+}
+
+fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
+    let mode = section.spec.written("zonemode").map(|w| w.text.as_str());
     let strided = mode.is_some_and(|text| text.ends_with("=strided"));
     let zoned = mode.is_some_and(|text| !text.ends_with("=none"));
-    let size = draft.spec.written("zonesize");
+    let size = section.spec.written("zonesize");
     let sized = size.is_some_and(|w| !w.text.ends_with("=0"));
     if sized && !zoned {
         return Err(refuse(
-            draft,
+            section,
             "zonesize",
             Fault::new("needs a zonemode").help("zonemode=strided or zonemode=zbd"),
         ));
     }
     if strided && !sized {
         return Err(refuse(
-            draft,
+            section,
             "zonemode",
             Fault::new("needs zonesize").help("such as zonesize=1m"),
         ));
     }
     let in_zones = |extent: Option<Extent>| matches!(extent, Some(Extent::Zones(_)));
     for (option, extent) in [
-        ("size", draft.spec.size),
-        ("io_size", draft.spec.io_size),
-        ("offset", Some(draft.spec.offset)),
-        ("offset_increment", Some(draft.spec.offset_increment)),
+        ("size", section.spec.size),
+        ("io_size", section.spec.io_size),
+        ("offset", Some(section.spec.offset)),
+        ("offset_increment", Some(section.spec.offset_increment)),
     ] {
         if in_zones(extent) {
             return Err(refuse(
-                draft,
+                section,
                 option,
                 Fault::new("zones are not modelled").help("bytes or percent"),
             ));
@@ -285,27 +299,27 @@ fn check_zones(draft: &Draft) -> Result<(), JobError> {
     Ok(())
 }
 
-fn check_counts(draft: &Draft) -> Result<(), JobError> {
+fn check_counts(section: &SectionOptions) -> Result<(), JobError> {
     /// fio's own limit (`REAL_MAX_JOBS`).
     const JOB_LIMIT: u32 = 4096;
-    let spec = &draft.spec;
+    let spec = &section.spec;
     if !(1..=JOB_LIMIT).contains(&spec.processes) {
         return Err(refuse(
-            draft,
+            section,
             "numjobs",
             Fault::new("not a number of processes").help(format!("1 to {JOB_LIMIT}")),
         ));
     }
     if spec.file_count == 0 {
         return Err(refuse(
-            draft,
+            section,
             "nrfiles",
             Fault::new("a job needs a file").help("at least 1"),
         ));
     }
     if spec.io_depth > 1 << 20 {
         return Err(refuse(
-            draft,
+            section,
             "iodepth",
             Fault::new("too deep").help(format!("at most {}", 1 << 20)),
         ));

@@ -6,18 +6,21 @@ use std::process::Stdio;
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::judge::Scratch;
-use crate::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent, RqPrio};
-use crate::trace::{
-    Action, EventContext, Format, Reader, Rwbs, TraceError, TraceRecord, blkparse, device_number,
-};
+use super::scratch::Scratch;
 use blklab_blk::{BioFlags, IoClass, Op, Sector};
+use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent, RqPrio};
+use blklab_workload::trace::{
+    Action, BlktraceWriter, EventContext, Format, Reader, Rwbs, TraceError, TraceRecord, blkparse,
+    device_number,
+};
 
-type Told = (EventContext<'static>, Action, Rwbs, Sector, u32);
+/// A record without the data behind it.
+const RECORD_BYTES: usize = 48;
+
+type Written = (EventContext<'static>, Action, Rwbs, Sector, u32);
 
 /// Events as an I/O's life has them, on two CPUs.
-fn events() -> Vec<Told> {
+fn events() -> Vec<Written> {
     let kinds = [
         (Op::Read, BioFlags::NONE),
         (Op::Write, BioFlags::SYNC.with(BioFlags::FUA)),
@@ -65,8 +68,8 @@ const DEV: Dev = Dev {
     minor: 3,
 };
 
-fn kind(told: &Told) -> EventKind<'static> {
-    let (context, action, rwbs, sector, sectors) = *told;
+fn kind(written: &Written) -> EventKind<'static> {
+    let (context, action, rwbs, sector, sectors) = *written;
     let bio = BioEvent {
         dev: DEV,
         rwbs,
@@ -109,21 +112,23 @@ fn kind(told: &Told) -> EventKind<'static> {
     }
 }
 
-fn binary(events: &[Told]) -> Vec<u8> {
+fn binary(events: &[Written]) -> Vec<u8> {
     let mut writer = BlktraceWriter::new(Vec::new(), DEV);
-    events.iter().for_each(|told| write(&mut writer, told));
+    events
+        .iter()
+        .for_each(|written| write(&mut writer, written));
     writer.finish().expect("memory takes it")
 }
 
-fn write(writer: &mut BlktraceWriter<Vec<u8>>, told: &Told) {
+fn write(writer: &mut BlktraceWriter<Vec<u8>>, written: &Written) {
     let done = writer.event(&Event {
-        task: told.0.process,
-        pid: told.0.pid,
-        cpu: told.0.cpu,
+        task: written.0.process,
+        pid: written.0.pid,
+        cpu: written.0.cpu,
         irq: false,
         need_resched: false,
-        at_ns: told.0.at_ns,
-        kind: kind(told),
+        at_ns: written.0.at_ns,
+        kind: kind(written),
     });
     done.expect("memory takes it");
 }
@@ -160,12 +165,12 @@ fn events_of(mut lines: Vec<String>) -> Vec<String> {
 fn blkparse_counts_what_was_lost() {
     let mut writer = BlktraceWriter::new(Vec::new(), DEV);
     let events = events();
-    let of_a_cpu = events.iter().filter(|told| told.0.cpu == 0);
-    for (n, told) in of_a_cpu.enumerate() {
+    let of_a_cpu = events.iter().filter(|written| written.0.cpu == 0);
+    for (n, written) in of_a_cpu.enumerate() {
         if n == 2 {
             writer.lost(7);
         }
-        write(&mut writer, told);
+        write(&mut writer, written);
     }
     let place = Scratch::new();
     let bytes = writer.finish().unwrap();
@@ -207,7 +212,7 @@ fn files_of_all_cpus_are_read_as_one() {
     place.write_bytes("t.blktrace.0", &binary(&even));
     place.write_bytes("t.blktrace.1", &binary(&odd));
     for cpu in ["t.blktrace.0", "t.blktrace.1"] {
-        let reader = crate::trace::open(&place.path(cpu), None).unwrap();
+        let reader = blklab_workload::trace::open(&place.path(cpu), None).unwrap();
         assert_eq!(reader.format(), Format::Blktrace);
         let records: Result<Vec<_>, _> = reader.collect();
         let whole = read(binary(&events())).unwrap();

@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
-use crate::fio::parse_str;
+use blklab_workload::fio::{Direction, JobSpec};
+use blklab_workload::generate::{Io, Layout, LayoutError, OffsetGenerator, Seeds};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
+/// The job of these options, on 1 MiB where they do not say how much.
 fn job(options: &str) -> JobSpec {
-    let text = format!("[a]\nsize=1m\n{options}\n");
-    parse_str("t", &text, &|_| None, &|_, _| Err(String::new()))
-        .unwrap_or_else(|error| panic!("{error}"))
-        .jobs
-        .remove(0)
+    super::job(&format!("size=1m\n{options}"))
 }
 
 fn generator(spec: &JobSpec, file_bytes: &[u64], run_seed: u64) -> OffsetGenerator {

@@ -1,24 +1,18 @@
 //! Whole jobs, from text to [`JobFile`].
 
-use super::*;
+use blklab_workload::fio::*;
 
-fn environment(name: &str) -> Option<String> {
-    (name == "DEPTH").then(|| "16".to_string())
-}
+use super::{job as one, parse};
 
-fn no_includes(_: &str, name: &str) -> Result<(String, String), String> {
-    Err(format!("{name} cannot be read"))
-}
-
-fn parse(text: &str) -> Result<JobFile, JobError> {
-    parse_str("t.fio", text, &environment, &no_includes)
-}
-
-fn one(options: &str) -> JobSpec {
-    match parse(&format!("[a]\n{options}\n")) {
-        Ok(mut file) => file.jobs.remove(0),
-        Err(error) => panic!("{error}"),
-    }
+/// Reads a job file where `${DEPTH}` is 16.
+fn parse_with_depth(text: &str) -> Result<JobFile, JobError> {
+    let environment = |name: &str| (name == "DEPTH").then(|| "16".to_string());
+    parse_str(
+        "t.fio",
+        text,
+        &environment,
+        &|_, name| Err(name.to_string()),
+    )
 }
 
 fn refused(options: &str) -> String {
@@ -46,7 +40,7 @@ fn fios_defaults() {
 
 #[test]
 fn globals_hand_down_and_jobs_override() {
-    let file = parse(
+    let file = parse_with_depth(
         "[global]\nbs=8k\niodepth=${DEPTH}\nioengine=libaio\ndirect=1\n\
          [a]\nrw=randread\n[global]\nbs=16k\n[b]\nrw=write\niodepth=2\n",
     )
@@ -304,7 +298,7 @@ fn what_fio_refuses_is_refused() {
 
 fn args(line: &str) -> Result<JobFile, JobError> {
     let words: Vec<String> = line.split_whitespace().map(str::to_string).collect();
-    parse_args(&words, &environment)
+    parse_args(&words, &|_| None)
 }
 
 #[test]
@@ -332,14 +326,14 @@ fn the_command_line() {
 }
 
 #[test]
-fn what_nothing_reads_is_told_as_not_simulated() {
+fn what_nothing_reads_is_noted_as_not_simulated() {
     let file =
         parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nopenfiles=2\nreplay_no_stall=1\n")
             .unwrap();
     let note = "options that are not simulated and are left out";
     let notes = file.notes.iter().map(|note| note.text.as_str());
-    let told: String = notes.filter(|text| text.starts_with(note)).collect();
+    let left_out: String = notes.filter(|text| text.starts_with(note)).collect();
     for option in ["sqthread_poll_cpu", "openfiles", "replay_no_stall"] {
-        assert!(told.contains(option), "{option}: {told}");
+        assert!(left_out.contains(option), "{option}: {left_out}");
     }
 }

@@ -1,0 +1,98 @@
+//! Every option that fio 3.33 knows, each declared once: name, alias, help,
+//! default, what its values look like, and what they set.
+//!
+//! The names, aliases and ranges are those `fio --cmdhelp` and
+//! `fio --enghelp=ENGINE` print; a test compares them where fio is installed.
+
+mod declaration;
+mod engines;
+mod jobs;
+mod parse;
+
+pub(crate) use declaration::{FioOption, Order, Outcome, Values};
+
+use blklab_description::nearest;
+
+use super::error::Fault;
+use super::section::SectionOptions;
+
+/// Those that fio lists, in its order.
+pub(crate) fn listed() -> impl Iterator<Item = &'static FioOption> {
+    jobs::OPTIONS.iter().chain(engines::OPTIONS)
+}
+
+/// The option called `name`, by its name or its alias.
+pub(crate) fn find(name: &str) -> Option<&'static FioOption> {
+    listed()
+        .chain(engines::PROFILE_OPTIONS)
+        .find(|option| option.name == name || option.alias == Some(name))
+}
+
+/// Every name and alias, in fio's order.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    listed()
+        .flat_map(|option| [Some(option.name), option.alias])
+        .flatten()
+}
+
+/// What to say about an option fio does not know.
+pub(crate) fn unknown(name: &str) -> Fault {
+    let fault = Fault::new("fio has no such option");
+    match nearest(name, names()) {
+        Some(close) => fault.help(format!("did you mean {close}?")),
+        None => fault.help("fio --cmdhelp lists them"),
+    }
+}
+
+/// The options as tables in Markdown, by what becomes of them. Those of engines
+/// that are not simulated are left out, as are their engines.
+pub fn option_tables() -> String {
+    let mut text = String::new();
+    for (title, outcome) in [
+        ("Simulated", Outcome::Used),
+        (
+            "Not simulated: left out, and a note says so",
+            Outcome::NotSimulated,
+        ),
+        (
+            "Without meaning in a simulation: a note says so",
+            Outcome::Meaningless,
+        ),
+        ("Without effect in fio, or gone from it", Outcome::Obsolete),
+    ] {
+        text.push_str(&format!(
+            "## {title}\n\n| option | default | |\n| --- | --- | --- |\n"
+        ));
+        let of_all = |option: &&FioOption| option.engines.is_empty() || outcome == Outcome::Used;
+        for option in listed().filter(of_all).filter(|o| o.outcome() == outcome) {
+            let alias = option.alias.map(|alias| format!(", `{alias}`"));
+            let default = option.default.map(|value| format!("`{value}`"));
+            text.push_str(&format!(
+                "| `{}`{} | {} | {} |\n",
+                option.name,
+                alias.unwrap_or_default(),
+                default.unwrap_or_default(),
+                option.help,
+            ));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A section in which nothing is set: fio's defaults.
+pub(crate) fn defaults() -> SectionOptions {
+    let mut section = SectionOptions::default();
+    for order in [Order::First, Order::Written, Order::Last] {
+        for option in listed().filter(|option| option.order == order) {
+            if let Some(default) = option.default {
+                let set = option.set(Some(default), &mut section);
+                debug_assert!(set.is_ok(), "{}: {set:?}", option.name);
+            }
+        }
+    }
+    section
+}
+
+#[cfg(test)]
+mod tests;

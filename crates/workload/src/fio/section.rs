@@ -1,0 +1,105 @@
+//! The options of one section as given, before [fixup](super::fixup) makes them
+//! fit one another.
+
+use super::error::Fault;
+use super::lists;
+use super::spec::*;
+use super::units;
+
+/// What the options of a section set, on top of those of the global ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SectionOptions {
+    pub spec: JobSpec,
+    /// `bs`.
+    pub block_bytes: ByDirection<u64>,
+    /// `bsrange`, or what `bssplit` spans.
+    pub block_range: ByDirection<Option<(u64, u64)>>,
+    /// `blockalign`.
+    pub align_bytes: ByDirection<Option<u64>>,
+    /// `wait_for`, by name; the jobs it may name are known only once all are read.
+    pub wait_for: Option<String>,
+    /// The engine's own.
+    pub engine: EngineOptions,
+}
+
+/// Options that only some engines have; fio forgets them when a job takes
+/// another engine than the global section.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EngineOptions {
+    pub command_percent: ByDirection<u32>,
+    pub command_class: ByDirection<u32>,
+    pub command_level: ByDirection<u32>,
+    pub command_split: String,
+    pub polled: bool,
+    pub submission_thread: bool,
+    pub nowait: bool,
+    pub force_async_every: u32,
+}
+
+impl SectionOptions {
+    /// `rw`: a pattern, and what follows it after a `:`.
+    pub fn set_pattern(&mut self, word: &str, detail: Option<&str>) -> Result<(), Fault> {
+        let spec = &mut self.spec;
+        spec.pattern = Pattern::named(word).unwrap_or_default();
+        spec.random_every = 1;
+        spec.sequential_step_bytes = 0;
+        let Some(detail) = detail else { return Ok(()) };
+        if spec.pattern.is_random() {
+            spec.random_every = match detail.trim().parse() {
+                Ok(n) if n > 0 => n,
+                _ => {
+                    return Err(Fault::new("the number of I/Os per random offset is wrong")
+                        .help("such as rw=randread:8"));
+                }
+            };
+        } else {
+            spec.sequential_step_bytes = units::signed_bytes(detail, spec.kb_base)?;
+        }
+        Ok(())
+    }
+
+    /// `filename`: names add up over sections.
+    pub fn add_files(&mut self, text: &str) -> Result<(), Fault> {
+        let spec = &mut self.spec;
+        let names = lists::file_names(text);
+        if names.is_empty() {
+            return Err(Fault::new("names no file"));
+        }
+        // fio forgets nrfiles with the first name and counts names instead.
+        if spec.files.is_empty() {
+            spec.file_count = 0;
+        }
+        spec.file_count = spec.file_count.saturating_add(names.len() as u32);
+        let directory = match spec.directories.first() {
+            Some(directory) => format!("{directory}/"),
+            None => String::new(),
+        };
+        spec.files
+            .extend(names.iter().map(|name| format!("{directory}{name}")));
+        Ok(())
+    }
+
+    /// `bssplit`.
+    pub fn set_block_split(&mut self, text: &str) -> Result<(), Fault> {
+        let lists = lists::by_direction(text)?;
+        for direction in Direction::ALL {
+            let split = lists::block_sizes(lists[direction], self.spec.kb_base)?;
+            let sizes = || split.iter().map(|(size, _)| *size);
+            if let (Some(min), Some(max)) = (sizes().min(), sizes().max()) {
+                self.block_range[direction] = Some((min, max));
+                self.spec.block_sizes[direction].split = split;
+            }
+        }
+        Ok(())
+    }
+
+    /// The priority, which may not have been given so far.
+    pub fn priority(&mut self) -> &mut Priority {
+        self.spec.priority.get_or_insert_default()
+    }
+
+    /// The latency target, likewise.
+    pub fn latency_target(&mut self) -> &mut LatencyTarget {
+        self.spec.latency_target.get_or_insert_default()
+    }
+}
