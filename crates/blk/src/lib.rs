@@ -8,6 +8,7 @@ mod attribute;
 mod bio;
 mod complete;
 mod dispatch;
+mod divide;
 mod elevator;
 mod flush;
 mod hctx;
@@ -28,6 +29,7 @@ mod units;
 
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
+pub use divide::Divisor;
 pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};
@@ -48,4 +50,7 @@ pub use steps::Steps;
 pub use tags::Tags;
 pub use trace::{Span, Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};
-pub use units::{Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector};
+pub use units::{
+    HZ, JIFFY_NS, Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector, jiffies, jiffy_start,
+    msecs_to_jiffies,
+};

@@ -82,6 +82,7 @@ mod tests {
         source: "none",
         tunables: &[],
         attributes: &[],
+        costs_like: None,
         build: Some(|_| Box::new(Loses(Tunables::new(&[])))),
     };
 

@@ -1,12 +1,9 @@
 //! The trace's clock and its ticks, as one time that a scheduler can be given.
 
-use blklab_blk::Nanos;
+use blklab_blk::{JIFFY_NS, Nanos};
 use blklab_workload::trace::tracefs::EventKind;
 
 use crate::recording::Recorded;
-
-/// A jiffy at HZ=250, with which the traces were recorded.
-const JIFFY_NS: u64 = 4_000_000;
 
 /// No moment is later: a year and a month, of which the kernel's first count of
 /// jiffies takes half. Delays can be added to it and times summed.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use blklab_blk::{Bio, InsertAt, Nanos, Op, Sector};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
-#[path = "../src/rig.rs"]
-mod rig;
-use rig::{Rig, queue_info};
+#[path = "../src/test_queue.rs"]
+mod test_queue;
+use test_queue::{TestQueue, queue_info};
 
 const DEPTHS: [usize; 3] = [32, 256, 1024];
 /// Bios made beforehand, so that making them is not measured: a power of two.
@@ -40,17 +40,17 @@ fn bios() -> Vec<Bio> {
 }
 
 /// One out, one in. A scheduler that waits for its timer is given the time.
-fn step(rig: &mut Rig, bio: &Bio) {
-    rig.now += Nanos(2_000);
+fn step(queue: &mut TestQueue, bio: &Bio) {
+    queue.now += Nanos(2_000);
     let id = loop {
-        if let Some(id) = rig.dispatch() {
+        if let Some(id) = queue.dispatch() {
             break id;
         }
-        rig.now += Nanos(100_000);
-        rig.run_timer();
+        queue.now += Nanos(100_000);
+        queue.run_timer();
     };
-    rig.reuse(id, bio);
-    rig.insert_request(id, InsertAt::Tail);
+    queue.reuse(id, bio);
+    queue.insert_request(id, InsertAt::Tail);
 }
 
 fn insert_dispatch(c: &mut Criterion) {
@@ -61,14 +61,14 @@ fn insert_dispatch(c: &mut Criterion) {
             let Some(elevator) = kind.build(&queue_info()) else {
                 continue;
             };
-            let mut rig = Rig::new(elevator);
+            let mut queue = TestQueue::new(elevator);
             for bio in &bios[..depth] {
-                rig.insert(bio);
+                queue.insert(bio);
             }
             let mut at = 0;
             group.bench_function(BenchmarkId::from_parameter(depth), |b| {
                 b.iter(|| {
-                    step(&mut rig, &bios[at]);
+                    step(&mut queue, &bios[at]);
                     at = (at + 1) % BIOS;
                 });
             });

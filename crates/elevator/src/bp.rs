@@ -21,12 +21,16 @@
 //! - Reads have no deadline: they go by arrival, and writes go before them for
 //!   one batch at a time.
 
-use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::bundles::Bundles;
-use crate::fifos::Fifos;
-use crate::jiffies::{jiffies, msecs_to_jiffies};
-use crate::single_queue::Policy;
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
+    msecs_to_jiffies,
+};
+
+use crate::ElevatorType;
+use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
 
 const WRITE_EXPIRE: usize = 0;
 const WRITES_STARVED: usize = 1;
@@ -75,6 +79,7 @@ const WRITE: usize = 1;
 /// The scheduler's state.
 pub struct Bp {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     blocks: Bundles,
@@ -91,6 +96,7 @@ impl Bp {
     pub fn new() -> Bp {
         Bp {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             fifo: Fifos::default(),
             blocks: Bundles::default(),
             dir: READ,
@@ -148,12 +154,8 @@ impl Bp {
         self.crossings += 1;
         Some(oldest)
     }
-}
 
-impl Policy for Bp {
-    const NAME: &'static str = "bp";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         if dir == WRITE {
             let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
@@ -164,6 +166,7 @@ impl Policy for Bp {
         self.fifo.push_back(ctx, id, dir);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let over = self.batching >= self.tunables.at(FIFO_BATCH);
         if over || self.fifo.front(self.dir).is_none() {
@@ -180,126 +183,185 @@ impl Policy for Bp {
         self.fifo.remove(ctx, id);
         self.blocks.remove(ctx.rqs, id);
     }
+}
 
-    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+impl Elevator for Bp {
+    fn name(&self) -> &'static str {
+        BP.name
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
         self.fifo.merged(ctx, id, next);
+        self.remove(ctx, next);
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        if rqs[id].is_write() {
-            return self.blocks.prev(rqs, id);
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.blocks.prev(ctx.rqs, id);
         }
-        self.fifo.prev(rqs, id)
+        self.fifo.prev(ctx.rqs, id)
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        if rqs[id].is_write() {
-            return self.blocks.next(rqs, id);
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.blocks.next(ctx.rqs, id);
         }
-        self.fifo.next(rqs, id)
+        self.fifo.next(ctx.rqs, id)
     }
 
-    fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("batches", self.batches),
             ("blocks entered", self.crossings),
             ("expired deadlines", self.expired),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const BP: ElevatorType = ElevatorType {
+    name: "bp",
+    help: "writes stay in the erase block of the last one; batches and deadlines",
+    source: "M. Dunn, N. Reddy, Texas A&M University 2009",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Bp::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, Op, Sector};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Bp::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Bp::new()))
     }
 
     /// Blocks of 1024 sectors.
-    fn add(rig: &mut Rig, op: Op, block: u64) -> RequestId {
-        let place = rig.in_use() as u64;
+    fn add(queue: &mut TestQueue, op: Op, block: u64) -> RequestId {
+        let place = queue.in_use() as u64;
         let bio = Bio::new(op, Sector(block * 1024 + place * 10), 8);
-        rig.insert(&bio).expect("does not merge")
+        queue.insert(&bio).expect("does not merge")
     }
 
-    fn blocks(rig: &mut Rig) -> Vec<u64> {
-        rig.drain_sectors().into_iter().map(|s| s / 1024).collect()
+    fn blocks(queue: &mut TestQueue) -> Vec<u64> {
+        queue
+            .drain_sectors()
+            .into_iter()
+            .map(|s| s / 1024)
+            .collect()
     }
 
     #[test]
     fn stays_in_a_block_as_long_as_it_has_writes() {
-        let mut rig = rig();
+        let mut queue = queue();
         for block in [7, 2, 7, 5] {
-            add(&mut rig, Op::Write, block);
+            add(&mut queue, Op::Write, block);
         }
-        rig.dispatch();
-        add(&mut rig, Op::Write, 7);
-        assert_eq!(blocks(&mut rig), [7, 7, 2, 5]);
-        assert_eq!(rig.count("blocks entered"), 3);
+        queue.dispatch();
+        add(&mut queue, Op::Write, 7);
+        assert_eq!(blocks(&mut queue), [7, 7, 2, 5]);
+        assert_eq!(queue.count("blocks entered"), 3);
     }
 
     #[test]
     fn comes_back_to_the_block_after_reads() {
-        let mut rig = rig();
-        rig.set("fifo_batch", 2);
-        rig.set("writes_starved", 1);
+        let mut queue = queue();
+        queue.set("fifo_batch", 2);
+        queue.set("writes_starved", 1);
         for block in [7, 2, 7, 2, 7] {
-            add(&mut rig, Op::Write, block);
+            add(&mut queue, Op::Write, block);
         }
-        rig.dispatch();
-        rig.dispatch();
+        queue.dispatch();
+        queue.dispatch();
         (0..3).for_each(|_| {
-            add(&mut rig, Op::Read, 1);
+            add(&mut queue, Op::Read, 1);
         });
-        assert_eq!(blocks(&mut rig), [1, 1, 7, 2, 1, 2]);
+        assert_eq!(blocks(&mut queue), [1, 1, 7, 2, 1, 2]);
     }
 
     #[test]
     fn a_late_write_ends_the_preference_at_the_next_batch() {
-        let mut rig = rig();
-        let lone = add(&mut rig, Op::Write, 2);
-        rig.dispatch();
-        add(&mut rig, Op::Write, 7);
-        rig.dispatch();
-        assert_eq!(rig.rq(lone).sector.0 / 1024, 2);
+        let mut queue = queue();
+        let lone = add(&mut queue, Op::Write, 2);
+        queue.dispatch();
+        add(&mut queue, Op::Write, 7);
+        queue.dispatch();
+        assert_eq!(queue.rq(lone).sector.0 / 1024, 2);
         (0..4).for_each(|_| {
-            add(&mut rig, Op::Write, 7);
+            add(&mut queue, Op::Write, 7);
         });
-        rig.dispatch();
-        let late = add(&mut rig, Op::Write, 2);
-        rig.pass_ms(5_000);
+        queue.dispatch();
+        let late = add(&mut queue, Op::Write, 2);
+        queue.pass_ms(5_000);
         (0..40).for_each(|_| {
-            add(&mut rig, Op::Write, 7);
+            add(&mut queue, Op::Write, 7);
         });
-        let ids = rig.drain();
+        let ids = queue.drain();
         let at = ids.iter().position(|&id| id == late).unwrap();
         assert!(at <= 16, "the late write came {at} later");
     }
 
     #[test]
     fn reads_go_first_but_do_not_starve_writes() {
-        let mut rig = rig();
-        let write = add(&mut rig, Op::Write, 7);
+        let mut queue = queue();
+        let write = add(&mut queue, Op::Write, 7);
         (0..60).for_each(|_| {
-            add(&mut rig, Op::Read, 1);
+            add(&mut queue, Op::Read, 1);
         });
-        let ids = rig.drain();
+        let ids = queue.drain();
         assert_eq!(ids.iter().position(|&id| id == write), Some(32));
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // The batch under way and writes_starved others.
+        assert_wait(&BP, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
+        // The deadline and a batch.
+        assert_wait(
+            &BP,
+            &[("write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::SyncWrites,
+            SOON + 16,
+        );
     }
 }

@@ -18,14 +18,18 @@
 //! The kernel's function moved one request a call to the queue from which the
 //! driver takes, and was called when that queue was empty: one call here.
 
-use std::ops::RangeInclusive;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, MergeKind, Nanos, RequestId, Requests, RqList, SchedCtx, SortList, Tunable, Tunables, Unit,
+    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqList, SchedCtx, SortList, Tunable,
+    TunableError, Tunables, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
 };
 
-use crate::jiffies::{jiffies, msecs_to_jiffies};
-use crate::single_queue::Policy;
+use crate::ElevatorType;
+use crate::single_queue::{DispatchQueue, admit};
 
 pub(crate) const READ_EXPIRE: usize = 0;
 pub(crate) const WRITE_EXPIRE: usize = 1;
@@ -86,6 +90,7 @@ const WRITE: usize = 1;
 /// The scheduler's state.
 pub struct Deadline {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     sorted: [SortList; 2],
     fifo: [RqList; 2],
     /// The request behind the last one dispatched, in its direction only.
@@ -101,6 +106,7 @@ impl Deadline {
     pub fn new() -> Deadline {
         Deadline {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             sorted: Default::default(),
             fifo: Default::default(),
             next_rq: [None; 2],
@@ -151,12 +157,8 @@ impl Deadline {
             _ => Some(oldest),
         }
     }
-}
 
-impl Policy for Deadline {
-    const NAME: &'static str = "deadline";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let expire = msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
         ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
@@ -165,6 +167,7 @@ impl Policy for Deadline {
         ctx.merge.add(ctx.rqs, id);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
         let id = match ahead {
@@ -191,15 +194,26 @@ impl Policy for Deadline {
         }
         ctx.merge.remove(ctx.rqs, id);
     }
+}
 
-    fn behind(&self, bio: &Bio) -> Option<RequestId> {
+impl Elevator for Deadline {
+    fn name(&self) -> &'static str {
+        DEADLINE.name
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
         if self.tunables.at(FRONT_MERGES) == 0 {
             return None;
         }
-        self.sorted[bio.op.is_write() as usize].find(bio.end())
+        let id = self.sorted[bio.op.is_write() as usize].find(bio.end())?;
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
     }
 
-    fn grown(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
         if kind == MergeKind::Front && ctx.rqs[id].is_sorted() {
             let sorted = &mut self.sorted[ctx.rqs[id].is_write() as usize];
             sorted.remove(ctx.rqs, id);
@@ -208,36 +222,60 @@ impl Policy for Deadline {
     }
 
     /// The survivor takes over the earlier deadline together with its place.
-    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
         if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
             let dir = ctx.rqs[id].is_write() as usize;
             self.fifo[dir].inherit_deadline(ctx.rqs, id, next);
         }
+        self.remove(ctx, next);
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.sorted[rqs[id].is_write() as usize].prev(rqs, id)
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sorted[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.sorted[rqs[id].is_write() as usize].next(rqs, id)
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sorted[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
     }
 
-    fn is_empty(&self) -> bool {
-        self.fifo.iter().all(RqList::is_empty)
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
     /// `STORE_FUNCTION`.
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i64::MIN..=i64::MAX)
-    }
-
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -248,87 +286,120 @@ impl Policy for Deadline {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("batches", self.batches),
             ("expired deadlines", self.expired),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const DEADLINE: ElevatorType = ElevatorType {
+    name: "deadline",
+    help: "sorted batches with a deadline a request, one queue",
+    source: "Linux 4.x, block/deadline-iosched.c",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Deadline::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Op, Sector};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Deadline::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Deadline::new()))
     }
 
-    fn add(rig: &mut Rig, op: Op, sector: u64) -> RequestId {
-        rig.insert(&Bio::new(op, Sector(sector), 8))
+    fn add(queue: &mut TestQueue, op: Op, sector: u64) -> RequestId {
+        queue
+            .insert(&Bio::new(op, Sector(sector), 8))
             .expect("nothing to merge with")
     }
 
     #[test]
     fn starts_at_the_oldest_and_goes_up() {
-        let mut rig = rig();
+        let mut queue = queue();
         for sector in [300, 100, 500, 400] {
-            add(&mut rig, Op::Read, sector);
+            add(&mut queue, Op::Read, sector);
         }
-        assert_eq!(rig.drain_sectors(), [300, 400, 500, 100]);
+        assert_eq!(queue.drain_sectors(), [300, 400, 500, 100]);
     }
 
     #[test]
     fn a_request_between_here_and_the_link_waits_for_the_next_pass() {
-        let mut rig = rig();
-        add(&mut rig, Op::Read, 100);
-        add(&mut rig, Op::Read, 500);
-        rig.dispatch();
-        add(&mut rig, Op::Read, 200);
-        assert_eq!(rig.drain_sectors(), [500, 200]);
+        let mut queue = queue();
+        add(&mut queue, Op::Read, 100);
+        add(&mut queue, Op::Read, 500);
+        queue.dispatch();
+        add(&mut queue, Op::Read, 200);
+        assert_eq!(queue.drain_sectors(), [500, 200]);
     }
 
     #[test]
     fn writes_wait_for_two_batches_of_reads() {
-        let mut rig = rig();
-        rig.set("fifo_batch", 2);
+        let mut queue = queue();
+        queue.set("fifo_batch", 2);
         (0..8).for_each(|i| {
-            add(&mut rig, Op::Read, i * 100);
+            add(&mut queue, Op::Read, i * 100);
         });
-        add(&mut rig, Op::Write, 10_000);
-        let ids = rig.drain();
-        let at = ids.iter().position(|&id| rig.rq(id).is_write());
+        add(&mut queue, Op::Write, 10_000);
+        let ids = queue.drain();
+        let at = ids.iter().position(|&id| queue.rq(id).is_write());
         assert_eq!(at, Some(4));
     }
 
     #[test]
     fn keeps_batches_at_fifo_batch_when_a_deadline_passes() {
-        let mut rig = rig();
-        let late = add(&mut rig, Op::Read, 10);
-        add(&mut rig, Op::Read, 100_000);
-        rig.pass_ms(100);
+        let mut queue = queue();
+        let late = add(&mut queue, Op::Read, 10);
+        add(&mut queue, Op::Read, 100_000);
+        queue.pass_ms(100);
         // The head has moved past the late one.
-        assert_eq!(rig.dispatch(), Some(late));
-        let late = add(&mut rig, Op::Read, 20);
+        assert_eq!(queue.dispatch(), Some(late));
+        let late = add(&mut queue, Op::Read, 20);
         (0..100).for_each(|i| {
-            add(&mut rig, Op::Read, 200_000 + 100 * i);
+            add(&mut queue, Op::Read, 200_000 + 100 * i);
         });
-        rig.pass_ms(600);
-        let ids = rig.drain();
+        queue.pass_ms(600);
+        let ids = queue.drain();
         let at = ids.iter().position(|&id| id == late).unwrap();
         assert!((1..=16).contains(&at), "the late one came {at} later");
     }
 
     #[test]
     fn puts_a_bio_in_front() {
-        let mut rig = rig();
-        let id = add(&mut rig, Op::Write, 100);
-        add(&mut rig, Op::Write, 300);
-        assert_eq!(rig.merge(&Bio::new(Op::Write, Sector(92), 8)), Some(id));
-        rig.set("front_merges", 0);
-        assert_eq!(rig.merge(&Bio::new(Op::Write, Sector(292), 8)), None);
-        assert_eq!(rig.drain_sectors(), [92, 300]);
+        let mut queue = queue();
+        let id = add(&mut queue, Op::Write, 100);
+        add(&mut queue, Op::Write, 300);
+        assert_eq!(queue.merge(&Bio::new(Op::Write, Sector(92), 8)), Some(id));
+        queue.set("front_merges", 0);
+        assert_eq!(queue.merge(&Bio::new(Op::Write, Sector(292), 8)), None);
+        assert_eq!(queue.drain_sectors(), [92, 300]);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // The batch under way and writes_starved others.
+        assert_wait(&DEADLINE, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
+        // The deadline and a batch, among others that lie nearer.
+        assert_wait(
+            &DEADLINE,
+            &[("read_expire", SOON_MS)],
+            Victim::Read,
+            Adversary::Reads,
+            SOON + 16,
+        );
+        assert_wait(
+            &DEADLINE,
+            &[("write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::SyncWrites,
+            SOON + 16,
+        );
     }
 }

@@ -29,12 +29,19 @@
 //! - A task is who submitted; requests merge only inside a task, behind each
 //!   other and with the neighbour, so that each is charged to whom it serves.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use blklab_blk::{Bio, Nanos, RequestId, Requests, RqList, SchedCtx, Tunable, Tunables, Unit};
+use blklab_blk::{
+    Bio, Elevator, InsertAt, Nanos, RequestId, RqList, SchedCtx, SubmitterId, Tunable,
+    TunableError, Tunables, Unit,
+};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
-use crate::id_map::IdMap;
-use crate::single_queue::Policy;
+use crate::ElevatorType;
+use crate::single_queue::{DispatchQueue, admit};
 
 const TIMESLICE: usize = 0;
 const READ_PREFERENCE: usize = 1;
@@ -107,8 +114,9 @@ const QUEUED: u32 = u32::MAX;
 /// The scheduler's state.
 pub struct Fios {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     tasks: Vec<Task>,
-    task_ids: IdMap<TaskId>,
+    task_ids: HashMap<SubmitterId, TaskId, FxBuildHasher>,
     epoch: u64,
     /// Tasks with reads, and with writes, and time left, in turn.
     ready: [VecDeque<TaskId>; 2],
@@ -139,8 +147,9 @@ impl Fios {
     pub fn new() -> Fios {
         let mut new = Fios {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             tasks: Vec::new(),
-            task_ids: IdMap::default(),
+            task_ids: HashMap::default(),
             epoch: 0,
             ready: Default::default(),
             exhausted: Default::default(),
@@ -171,9 +180,9 @@ impl Fios {
         ns.saturating_mul(percent) / (100 - percent)
     }
 
-    fn task(&mut self, submitter: u32) -> TaskId {
+    fn task(&mut self, submitter: SubmitterId) -> TaskId {
         let next = self.tasks.len();
-        let id = *self.task_ids.entry(submitter as u64).or_insert(next);
+        let id = *self.task_ids.entry(submitter).or_insert(next);
         if id == next {
             self.tasks.push(Task::default());
         }
@@ -206,7 +215,7 @@ impl Fios {
     /// Puts a task that has requests of a direction where its turn comes.
     fn list(&mut self, id: TaskId, dir: usize) {
         let task = &mut self.tasks[id];
-        if task.fifo[dir].is_empty() || std::mem::replace(&mut task.listed[dir], true) {
+        if task.fifo[dir].is_empty() || core::mem::replace(&mut task.listed[dir], true) {
             return;
         }
         if task.left_ns > 0 {
@@ -357,13 +366,9 @@ impl Fios {
             }
         }
     }
-}
 
-impl Policy for Fios {
-    const NAME: &'static str = "fios";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let task = self.task(ctx.rqs[id].submitter.0);
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let task = self.task(ctx.rqs[id].submitter);
         let dir = ctx.rqs[id].is_write() as usize;
         ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
         self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
@@ -371,11 +376,6 @@ impl Policy for Fios {
         self.queued += 1;
         self.expected.retain(|&expected| expected != task);
         self.list(task, dir);
-    }
-
-    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let (task, dir) = self.turn(ctx.now)?;
-        self.tasks[task].fifo[dir].front()
     }
 
     /// Takes a queued request out; one that merges while it is being inserted
@@ -391,7 +391,8 @@ impl Policy for Fios {
         self.queued -= 1;
     }
 
-    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// A request that was taken out goes to the drive.
+    fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let task = ctx.rqs[id].elv[ELV_TASK] as TaskId - 1;
         self.in_flight[dir] += 1;
@@ -403,27 +404,62 @@ impl Policy for Fios {
         self.ready[dir].rotate_left(1);
         self.end_epoch_wait(ctx.now);
     }
+}
+
+impl Elevator for Fios {
+    fn name(&self) -> &'static str {
+        FIOS.name
+    }
 
     /// Only inside a task, so that each pays for what serves it.
-    fn allows_merge(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
-        rqs[id].submitter == bio.submitter
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        ctx.rqs[id].submitter == bio.submitter
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let task = rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
-        self.tasks[task].fifo[rqs[id].is_write() as usize].prev(rqs, id)
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
+        self.remove(ctx, next);
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let task = rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
-        self.tasks[task].fifo[rqs[id].is_write() as usize].next(rqs, id)
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].prev(ctx.rqs, id)
     }
 
-    fn is_empty(&self) -> bool {
-        self.queued == 0
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let task = ctx.rqs[id].elv[ELV_TASK].checked_sub(1)? as TaskId;
+        self.tasks[task].fifo[ctx.rqs[id].is_write() as usize].next(ctx.rqs, id)
     }
 
-    fn completed(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let (task, dir) = self.turn(ctx.now)?;
+        let id = self.tasks[task].fifo[dir].front()?;
+        self.remove(ctx, id);
+        self.enter_drive(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || self.queued > 0
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if let Some(task) = self.charge(ctx, id) {
             ctx.rqs[id].elv[ELV_STATE] = 0;
             if !ctx.rqs[id].is_write() {
@@ -436,7 +472,7 @@ impl Policy for Fios {
     }
 
     /// It was in the drive for nothing; what that cost is charged all the same.
-    fn requeued(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if self.charge(ctx, id).is_some() {
             ctx.rqs[id].elv[ELV_STATE] = 0;
         }
@@ -450,9 +486,9 @@ impl Policy for Fios {
         }
     }
 
-    fn timer(&mut self, now: Nanos) -> bool {
-        let kicked = self.kick.take_if(|at| *at <= now).is_some();
-        let woken = self.wake.take_if(|at| *at <= now).is_some();
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
+        let woken = self.wake.take_if(|at| *at <= ctx.now).is_some();
         kicked || woken
     }
 
@@ -460,28 +496,39 @@ impl Policy for Fios {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("epochs", self.epochs),
             ("times writes were held", self.writes_held),
             ("times waited for a task", self.waits),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const FIOS: ElevatorType = ElevatorType {
+    name: "fios",
+    help: "equal time on the drive for each task, in epochs; reads before writes",
+    source: "S. Park, K. Shen, FAST 2012",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Fios::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Op, Sector, SubmitterId};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Fios::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Fios::new()))
     }
 
     fn bio(task: u32, op: Op, sector: u64) -> Bio {
@@ -494,34 +541,34 @@ mod tests {
     /// Keeps `depth` requests of each task queued for a second, on a drive that
     /// serves one at a time: `us` for each of the task's. What each task got.
     fn serve(tasks: &[(Op, usize, u64)]) -> Vec<u64> {
-        let mut rig = rig();
+        let mut queue = queue();
         let mut served_us = vec![0; tasks.len()];
         let mut sector = 0;
-        let mut add = |rig: &mut Rig, task: usize| {
+        let mut add = |queue: &mut TestQueue, task: usize| {
             sector += 1000;
-            rig.insert(&bio(task as u32, tasks[task].0, sector));
+            queue.insert(&bio(task as u32, tasks[task].0, sector));
         };
         for (task, &(_, depth, _)) in tasks.iter().enumerate() {
-            (0..depth).for_each(|_| add(&mut rig, task));
+            (0..depth).for_each(|_| add(&mut queue, task));
         }
-        while rig.now < Nanos::from_secs(1) {
-            match rig.dispatch() {
+        while queue.now < Nanos::from_secs(1) {
+            match queue.dispatch() {
                 Some(id) => {
-                    let task = rig.rq(id).submitter.0 as usize;
-                    rig.now += Nanos::from_micros(tasks[task].2);
+                    let task = queue.rq(id).submitter.0 as usize;
+                    queue.now += Nanos::from_micros(tasks[task].2);
                     served_us[task] += tasks[task].2;
-                    rig.complete(id);
-                    add(&mut rig, task);
+                    queue.complete(id);
+                    add(&mut queue, task);
                 }
                 None => {
-                    rig.now = rig
+                    queue.now = queue
                         .elevator
                         .next_timer()
                         .expect("something waits")
-                        .max(rig.now)
+                        .max(queue.now)
                 }
             }
-            rig.run_timer();
+            queue.run_timer();
         }
         served_us
     }
@@ -547,25 +594,25 @@ mod tests {
 
     #[test]
     fn what_is_overdrawn_is_taken_from_as_many_slices_as_it_takes() {
-        let mut rig = rig();
+        let mut queue = queue();
         let ids: Vec<_> = (0..4)
-            .filter_map(|i| rig.insert(&bio(0, Op::Read, i * 1000)))
+            .filter_map(|i| queue.insert(&bio(0, Op::Read, i * 1000)))
             .collect();
-        assert_eq!(rig.drain(), ids);
-        rig.pass_ms(48);
-        ids.iter().for_each(|&id| rig.complete(id));
+        assert_eq!(queue.drain(), ids);
+        queue.pass_ms(48);
+        ids.iter().for_each(|&id| queue.complete(id));
         // 48 + 24 + 16 + 12 ms: five slices, of which one was its own. Another's
         // reads take 5 ms each.
-        let first = rig.insert(&bio(0, Op::Read, 9000));
+        let first = queue.insert(&bio(0, Op::Read, 9000));
         let mut sent = 0;
         loop {
-            rig.insert(&bio(1, Op::Read, 20_000 + 1000 * sent));
-            let id = rig.dispatch().expect("one of them has time");
+            queue.insert(&bio(1, Op::Read, 20_000 + 1000 * sent));
+            let id = queue.dispatch().expect("one of them has time");
             if Some(id) == first {
                 break;
             }
-            rig.pass_ms(5);
-            rig.complete(id);
+            queue.pass_ms(5);
+            queue.complete(id);
             sent += 1;
         }
         assert!((16..=20).contains(&sent), "{sent}");
@@ -573,66 +620,72 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_reads_in_the_drive_and_briefly_for_the_next() {
-        let mut rig = rig();
-        let read = rig.insert(&bio(0, Op::Read, 0)).unwrap();
-        let write = rig.insert(&bio(1, Op::Write, 1000)).unwrap();
-        assert_eq!(rig.dispatch(), Some(read));
-        assert_eq!(rig.dispatch(), None);
-        rig.now += Nanos::from_micros(100);
-        rig.complete(read);
-        assert!(rig.run_timer());
-        assert_eq!(rig.dispatch(), None);
+        let mut queue = queue();
+        let read = queue.insert(&bio(0, Op::Read, 0)).unwrap();
+        let write = queue.insert(&bio(1, Op::Write, 1000)).unwrap();
+        assert_eq!(queue.dispatch(), Some(read));
+        assert_eq!(queue.dispatch(), None);
+        queue.now += Nanos::from_micros(100);
+        queue.complete(read);
+        assert!(queue.run_timer());
+        assert_eq!(queue.dispatch(), None);
         // Alpha is a half: as long as a read took.
-        rig.now += Nanos::from_micros(100);
-        assert!(rig.run_timer());
-        assert_eq!(rig.dispatch(), Some(write));
+        queue.now += Nanos::from_micros(100);
+        assert!(queue.run_timer());
+        assert_eq!(queue.dispatch(), Some(write));
     }
 
     #[test]
     fn reads_beside_each_other_cost_a_part_of_their_time_each() {
-        let mut rig = rig();
+        let mut queue = queue();
         let ids: Vec<_> = (0..4)
-            .filter_map(|i| rig.insert(&bio(0, Op::Read, i * 1000)))
+            .filter_map(|i| queue.insert(&bio(0, Op::Read, i * 1000)))
             .collect();
-        assert_eq!(rig.drain(), ids);
-        rig.pass_ms(12);
-        ids.iter().for_each(|&id| rig.complete(id));
+        assert_eq!(queue.drain(), ids);
+        queue.pass_ms(12);
+        ids.iter().for_each(|&id| queue.complete(id));
         // 12 + 6 + 4 + 3 ms: more than the slice of 20.
-        rig.insert(&bio(0, Op::Read, 9000));
-        rig.insert(&bio(1, Op::Read, 10_000));
-        assert_eq!(rig.drain_sectors(), [10_000]);
+        queue.insert(&bio(0, Op::Read, 9000));
+        queue.insert(&bio(1, Op::Read, 10_000));
+        assert_eq!(queue.drain_sectors(), [10_000]);
     }
 
     #[test]
     fn waiting_for_a_thinking_task_costs_no_more_than_alpha() {
-        let mut rig = rig();
+        let mut queue = queue();
         let mut busy_us = 0;
         let mut sector = 0;
-        let mut add = |rig: &mut Rig, task| {
+        let mut add = |queue: &mut TestQueue, task| {
             sector += 1000;
-            rig.insert(&bio(task, Op::Read, sector));
+            queue.insert(&bio(task, Op::Read, sector));
         };
-        (0..8).for_each(|_| add(&mut rig, 1));
+        (0..8).for_each(|_| add(&mut queue, 1));
         let mut thinks_until = Some(Nanos::ZERO);
-        while rig.now < Nanos::from_secs(2) {
-            if thinks_until.is_some_and(|at| at <= rig.now) {
+        while queue.now < Nanos::from_secs(2) {
+            if thinks_until.is_some_and(|at| at <= queue.now) {
                 thinks_until = None;
-                add(&mut rig, 0);
+                add(&mut queue, 0);
             }
-            let Some(id) = rig.dispatch() else {
-                rig.now += Nanos::from_micros(100);
-                rig.run_timer();
+            let Some(id) = queue.dispatch() else {
+                queue.now += Nanos::from_micros(100);
+                queue.run_timer();
                 continue;
             };
-            rig.now += Nanos::from_micros(100);
+            queue.now += Nanos::from_micros(100);
             busy_us += 100;
-            let task = rig.rq(id).submitter.0;
-            rig.complete(id);
+            let task = queue.rq(id).submitter.0;
+            queue.complete(id);
             match task {
-                0 => thinks_until = Some(rig.now + Nanos::from_millis(10)),
-                _ => add(&mut rig, 1),
+                0 => thinks_until = Some(queue.now + Nanos::from_millis(10)),
+                _ => add(&mut queue, 1),
             }
         }
         assert!(busy_us >= 950_000, "{busy_us}");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // The two others' time of an epoch, and what they overdraw.
+        assert_wait(&FIOS, &[], Victim::AsyncWrite, Adversary::Reads, 2 * 20 + 2);
     }
 }

@@ -19,11 +19,13 @@
 //! - There is no deadline: with `read_preference` reads may starve writes. STB
 //!   came to mend that.
 
-use blklab_blk::{RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::bundles::Bundles;
-use crate::fifos::Fifos;
-use crate::single_queue::Policy;
+use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit};
+
+use crate::ElevatorType;
+use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -54,6 +56,7 @@ const WRITE: usize = 1;
 /// The scheduler's state.
 pub struct Irbw {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     bundles: Bundles,
@@ -65,6 +68,7 @@ impl Irbw {
     pub fn new() -> Irbw {
         Irbw {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
             sent_bundles: 0,
@@ -91,12 +95,8 @@ impl Irbw {
         self.sent_bundles += 1;
         Some(oldest)
     }
-}
 
-impl Policy for Irbw {
-    const NAME: &'static str = "irbw";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         if dir == WRITE {
             let block = ctx.rqs[id].sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
@@ -105,6 +105,7 @@ impl Policy for Irbw {
         self.fifo.push_back(ctx, id, dir);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(id) = self.bundles.front() {
             return Some(id);
@@ -120,100 +121,162 @@ impl Policy for Irbw {
         self.fifo.remove(ctx, id);
         self.bundles.remove(ctx.rqs, id);
     }
+}
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        if rqs[id].is_write() {
-            return self.bundles.prev(rqs, id);
-        }
-        self.fifo.prev(rqs, id)
+impl Elevator for Irbw {
+    fn name(&self) -> &'static str {
+        IRBW.name
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        if rqs[id].is_write() {
-            return self.bundles.next(rqs, id);
-        }
-        self.fifo.next(rqs, id)
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
+        self.remove(ctx, next);
     }
 
-    fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.bundles.prev(ctx.rqs, id);
+        }
+        self.fifo.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        if ctx.rqs[id].is_write() {
+            return self.bundles.next(ctx.rqs, id);
+        }
+        self.fifo.next(ctx.rqs, id)
+    }
+
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("bundles", self.sent_bundles)]
+        self.dispatch.counters([("bundles", self.sent_bundles)])
     }
 }
+
+/// As it is registered.
+pub const IRBW: ElevatorType = ElevatorType {
+    name: "irbw",
+    help: "reads one by one and first, writes in bundles by erase block",
+    source: "J. Kim and others, EMSOFT 2009",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Irbw::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, CROWD, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, Op, Sector};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Irbw::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Irbw::new()))
     }
 
     /// Blocks of 1024 sectors.
-    fn add(rig: &mut Rig, op: Op, block: u64, place: u64) {
+    fn add(queue: &mut TestQueue, op: Op, block: u64, place: u64) {
         let bio = Bio::new(op, Sector(block * 1024 + place * 16), 8);
-        rig.insert(&bio).expect("does not merge");
+        queue.insert(&bio).expect("does not merge");
     }
 
-    fn blocks(rig: &mut Rig) -> Vec<u64> {
-        rig.drain_sectors().into_iter().map(|s| s / 1024).collect()
+    fn blocks(queue: &mut TestQueue) -> Vec<u64> {
+        queue
+            .drain_sectors()
+            .into_iter()
+            .map(|s| s / 1024)
+            .collect()
     }
 
     #[test]
     fn writes_go_by_block_in_order_of_each_block_s_oldest() {
-        let mut rig = rig();
+        let mut queue = queue();
         for block in [7, 2, 7, 5, 2, 7] {
-            let place = rig.in_use() as u64;
-            add(&mut rig, Op::Write, block, place);
+            let place = queue.in_use() as u64;
+            add(&mut queue, Op::Write, block, place);
         }
-        assert_eq!(blocks(&mut rig), [7, 7, 7, 2, 2, 5]);
-        assert_eq!(rig.count("bundles"), 3);
+        assert_eq!(blocks(&mut queue), [7, 7, 7, 2, 2, 5]);
+        assert_eq!(queue.count("bundles"), 3);
     }
 
     #[test]
     fn reads_go_first_but_do_not_interrupt_a_bundle() {
-        let mut rig = rig();
-        add(&mut rig, Op::Write, 7, 0);
-        add(&mut rig, Op::Write, 7, 1);
-        add(&mut rig, Op::Write, 8, 0);
-        rig.dispatch();
-        add(&mut rig, Op::Read, 1, 0);
-        assert_eq!(blocks(&mut rig), [7, 1, 8]);
+        let mut queue = queue();
+        add(&mut queue, Op::Write, 7, 0);
+        add(&mut queue, Op::Write, 7, 1);
+        add(&mut queue, Op::Write, 8, 0);
+        queue.dispatch();
+        add(&mut queue, Op::Read, 1, 0);
+        assert_eq!(blocks(&mut queue), [7, 1, 8]);
     }
 
     #[test]
     fn irbw_fifo_keeps_the_order_of_arrival_of_reads_and_bundles() {
-        let mut rig = rig();
-        rig.set("read_preference", 0);
-        add(&mut rig, Op::Write, 7, 0);
-        add(&mut rig, Op::Read, 1, 0);
-        add(&mut rig, Op::Write, 8, 0);
-        add(&mut rig, Op::Write, 7, 1);
-        assert_eq!(blocks(&mut rig), [7, 7, 1, 8]);
+        let mut queue = queue();
+        queue.set("read_preference", 0);
+        add(&mut queue, Op::Write, 7, 0);
+        add(&mut queue, Op::Read, 1, 0);
+        add(&mut queue, Op::Write, 8, 0);
+        add(&mut queue, Op::Write, 7, 1);
+        assert_eq!(blocks(&mut queue), [7, 7, 1, 8]);
     }
 
     #[test]
     fn a_bundle_takes_no_writes_once_it_goes() {
-        let mut rig = rig();
-        add(&mut rig, Op::Write, 7, 0);
-        add(&mut rig, Op::Write, 7, 1);
-        add(&mut rig, Op::Write, 8, 0);
-        rig.dispatch();
-        add(&mut rig, Op::Write, 7, 2);
-        assert_eq!(blocks(&mut rig), [7, 8, 7]);
+        let mut queue = queue();
+        add(&mut queue, Op::Write, 7, 0);
+        add(&mut queue, Op::Write, 7, 1);
+        add(&mut queue, Op::Write, 8, 0);
+        queue.dispatch();
+        add(&mut queue, Op::Write, 7, 2);
+        assert_eq!(blocks(&mut queue), [7, 8, 7]);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // Those that came before.
+        assert_wait(
+            &IRBW,
+            &[("read_preference", 0)],
+            Victim::AsyncWrite,
+            Adversary::Reads,
+            CROWD,
+        );
+        // A bundle.
+        assert_wait(&IRBW, &[], Victim::Read, Adversary::SyncWrites, CROWD);
     }
 }

@@ -3,35 +3,38 @@
 //!
 //! A scheduler is a state machine behind [`blklab_blk::Elevator`]: it keeps no
 //! time and knows no drive. Each file names the paper or kernel source whose
-//! decisions it makes.
+//! decisions it makes, and ends with its [`ElevatorType`].
+//!
+//! Without the feature `std`, which is what users write and the messages about it,
+//! the crate needs `alloc` alone, so that a kernel module can link it.
+
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
 
 mod ac;
 mod ac2;
 mod adios;
-mod admit;
 mod bfq;
+#[cfg(test)]
+mod bounds;
 mod bp;
-mod bundles;
 mod cfq;
+#[cfg(feature = "std")]
 mod choice;
 mod deadline;
-mod divide;
-mod fifos;
 mod fios;
-mod id_map;
 mod irbw;
-mod jiffies;
 mod kyber;
 mod mq_deadline;
 mod noop;
 mod registry;
-#[cfg(test)]
-mod rig;
-mod setting;
 mod single_queue;
 mod sio;
 mod stb;
+#[cfg(test)]
+mod test_queue;
 
-pub use choice::{ChoiceError, SchedulerChoice};
+#[cfg(feature = "std")]
+pub use choice::{ChoiceError, SchedulerChoice, Setting};
 pub use registry::{Build, ElevatorType, all, find};
-pub use setting::Setting;

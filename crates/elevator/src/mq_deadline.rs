@@ -12,18 +12,21 @@
 //! compared with the tick, not with the exact time, and the kernel's decisions
 //! follow from that.
 
-use std::ops::RangeInclusive;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use blklab_blk::{
     Bio, BioFlags, Elevator, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo, RequestId,
-    RqFlags, RqList, SchedCtx, SortList, Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok,
-    op_is_sync, sched_try_insert_merge,
+    RqFlags, RqList, SchedCtx, Sector, SortList, Tunable, TunableError, Tunables, Unit,
+    elv_bio_merge_ok, jiffies, msecs_to_jiffies, op_is_sync, sched_try_insert_merge,
 };
 
+use crate::ElevatorType;
 use crate::deadline::{
     DECLARED, FIFO_BATCH, FRONT_MERGES, READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED,
 };
-use crate::jiffies::{jiffies, msecs_to_jiffies};
 
 const ASYNC_DEPTH: usize = 5;
 const PRIO_AGING_EXPIRE: usize = 6;
@@ -188,7 +191,7 @@ impl MqDeadline {
             self.expired += 1;
             return Some(oldest);
         }
-        let ahead = c.sorted[dir].from_sector(blklab_blk::Sector(c.latest_pos[dir]));
+        let ahead = c.sorted[dir].from_sector(Sector(c.latest_pos[dir]));
         Some(ahead.unwrap_or(oldest))
     }
 
@@ -204,7 +207,7 @@ impl MqDeadline {
         if c.fifo.iter().all(RqList::is_empty) {
             return None;
         }
-        let pos = blklab_blk::Sector(c.latest_pos[self.last_dir]);
+        let pos = Sector(c.latest_pos[self.last_dir]);
         let ahead = c.sorted[self.last_dir].from_sector(pos);
         let id = match ahead {
             Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
@@ -245,7 +248,7 @@ impl MqDeadline {
     fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
         let rq = &mut ctx.rqs[id];
         let class = class_of(rq.prio.class);
-        let came_before = std::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
+        let came_before = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
         self.classes[class].inserted += !came_before as u64;
         if sched_try_insert_merge(self, ctx, id) {
             return;
@@ -267,7 +270,7 @@ impl MqDeadline {
 
 impl Elevator for MqDeadline {
     fn name(&self) -> &'static str {
-        "mq-deadline"
+        MQ_DEADLINE.name
     }
 
     /// A new `nr_requests` sets `async_depth` to all of it. In the recorded
@@ -410,14 +413,26 @@ impl Elevator for MqDeadline {
     }
 }
 
+/// As it is registered.
+pub const MQ_DEADLINE: ElevatorType = ElevatorType {
+    name: "mq-deadline",
+    help: "sorted batches with a deadline a request, three priority classes",
+    source: "Linux 6.12, block/mq-deadline.c",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: None,
+    build: Some(|info| Box::new(MqDeadline::new(info))),
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::{Rig, queue_info};
-    use blklab_blk::{IoPrio, Op, Sector};
+    use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
+    use crate::test_queue::{TestQueue, queue_info};
+    use blklab_blk::IoPrio;
 
-    fn rig() -> Rig {
-        Rig::new(Box::new(MqDeadline::new(&queue_info())))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(MqDeadline::new(&queue_info())))
     }
 
     fn bio(op: Op, sector: u64) -> Bio {
@@ -434,60 +449,96 @@ mod tests {
 
     #[test]
     fn a_batch_is_fifo_batch_long_and_goes_up() {
-        let mut rig = rig();
-        rig.set("fifo_batch", 4);
+        let mut queue = queue();
+        queue.set("fifo_batch", 4);
         for sector in [900, 100, 700, 300, 500] {
-            rig.insert(&bio(Op::Read, sector));
+            queue.insert(&bio(Op::Read, sector));
         }
         // It starts at the oldest. The deadline of those behind has passed by
         // the end of the batch, but not before it.
-        rig.pass_ms(600);
+        queue.pass_ms(600);
         for sector in [910, 920, 930, 940, 950] {
-            rig.insert(&bio(Op::Read, sector));
+            queue.insert(&bio(Op::Read, sector));
         }
         let expected = [900, 910, 920, 930, 100, 300, 500, 700, 940, 950];
-        assert_eq!(rig.drain_sectors(), expected);
-        assert_eq!(rig.count("batches"), 3);
+        assert_eq!(queue.drain_sectors(), expected);
+        assert_eq!(queue.count("batches"), 3);
     }
 
     #[test]
     fn writes_wait_for_no_more_than_writes_starved_batches_of_reads() {
-        let mut rig = rig();
-        rig.set("fifo_batch", 1);
-        rig.insert(&bio(Op::Read, 50));
-        rig.dispatch();
-        rig.insert(&bio(Op::Write, 1));
+        let mut queue = queue();
+        queue.set("fifo_batch", 1);
+        queue.insert(&bio(Op::Read, 50));
+        queue.dispatch();
+        queue.insert(&bio(Op::Write, 1));
         for sector in 10..20 {
-            rig.insert(&bio(Op::Read, sector * 100));
+            queue.insert(&bio(Op::Read, sector * 100));
         }
         let place = |sectors: Vec<u64>| sectors.iter().position(|&s| s == 1);
-        assert_eq!(place(rig.drain_sectors()), Some(2));
+        assert_eq!(place(queue.drain_sectors()), Some(2));
     }
 
     #[test]
     fn a_request_past_its_deadline_begins_the_next_batch() {
-        let mut rig = rig();
-        rig.set("fifo_batch", 1);
-        rig.insert(&bio(Op::Read, 100));
-        rig.dispatch();
-        rig.insert(&bio(Op::Read, 5));
-        rig.pass_ms(501);
+        let mut queue = queue();
+        queue.set("fifo_batch", 1);
+        queue.insert(&bio(Op::Read, 100));
+        queue.dispatch();
+        queue.insert(&bio(Op::Read, 5));
+        queue.pass_ms(501);
         for sector in [200, 300, 400] {
-            rig.insert(&bio(Op::Read, sector));
+            queue.insert(&bio(Op::Read, sector));
         }
-        assert_eq!(rig.drain_sectors()[0], 5);
+        assert_eq!(queue.drain_sectors()[0], 5);
     }
 
     #[test]
     fn idle_waits_for_the_other_classes_but_no_longer_than_prio_aging_expire() {
-        let mut rig = rig();
-        rig.insert(&with_class(Op::Read, 5, IoClass::Idle));
-        let first = rig.insert(&with_class(Op::Read, 100, IoClass::Rt)).unwrap();
-        assert_eq!(rig.dispatch(), Some(first));
-        rig.pass_ms(10_001);
-        rig.insert(&bio(Op::Read, 200));
+        let mut queue = queue();
+        queue.insert(&with_class(Op::Read, 5, IoClass::Idle));
+        let first = queue
+            .insert(&with_class(Op::Read, 100, IoClass::Rt))
+            .unwrap();
+        assert_eq!(queue.dispatch(), Some(first));
+        queue.pass_ms(10_001);
+        queue.insert(&bio(Op::Read, 200));
         // Best effort is not that old, and waits for what the drive has of real time.
-        assert_eq!(rig.drain_sectors(), [5]);
-        assert_eq!(rig.count("aged out of priority"), 1);
+        assert_eq!(queue.drain_sectors(), [5]);
+        assert_eq!(queue.count("aged out of priority"), 1);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // The batch under way and writes_starved others.
+        assert_wait(
+            &MQ_DEADLINE,
+            &[],
+            Victim::AsyncWrite,
+            Adversary::Reads,
+            3 * 16,
+        );
+        // The deadline and a batch, among others that lie nearer.
+        assert_wait(
+            &MQ_DEADLINE,
+            &[("read_expire", SOON_MS)],
+            Victim::Read,
+            Adversary::Reads,
+            SOON + 16,
+        );
+        assert_wait(
+            &MQ_DEADLINE,
+            &[("write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::SyncWrites,
+            SOON + 16,
+        );
+        assert_wait(
+            &MQ_DEADLINE,
+            &[("prio_aging_expire", SOON_MS)],
+            Victim::IdleRead,
+            Adversary::Reads,
+            SOON + 16,
+        );
     }
 }

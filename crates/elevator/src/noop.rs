@@ -11,9 +11,15 @@
 //! that the driver takes from. The driver asks only when that queue is empty,
 //! so the sort never had anything to sort, and there is none here.
 
-use blklab_blk::{RequestId, Requests, RqList, SchedCtx, Tunable, Tunables};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::single_queue::Policy;
+use blklab_blk::{
+    Elevator, InsertAt, RequestId, RqList, SchedCtx, Tunable, TunableError, Tunables,
+};
+
+use crate::ElevatorType;
+use crate::single_queue::{DispatchQueue, admit};
 
 /// It has none.
 pub const TUNABLES: &[Tunable] = &[];
@@ -24,6 +30,7 @@ const ELV_QUEUED: usize = 0;
 /// The scheduler's state.
 pub struct Noop {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     queue: RqList,
 }
 
@@ -32,24 +39,19 @@ impl Noop {
     pub fn new() -> Noop {
         Noop {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             queue: RqList::new(),
         }
     }
-}
 
-impl Policy for Noop {
-    const NAME: &'static str = "noop";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.rqs[id].elv[ELV_QUEUED] = 1;
         self.queue.push_back(ctx.rqs, id);
         ctx.merge.add(ctx.rqs, id);
     }
 
-    fn choose(&mut self, _ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        self.queue.front()
-    }
-
+    /// Takes a queued request out; one that merges while it is being inserted is
+    /// not queued.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if ctx.rqs[id].elv[ELV_QUEUED] == 1 {
             ctx.rqs[id].elv[ELV_QUEUED] = 0;
@@ -57,33 +59,81 @@ impl Policy for Noop {
             ctx.merge.remove(ctx.rqs, id);
         }
     }
+}
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.queue.prev(rqs, id)
+impl Elevator for Noop {
+    fn name(&self) -> &'static str {
+        NOOP.name
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.queue.next(rqs, id)
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
+        self.remove(ctx, next);
     }
 
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.queue.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.queue.next(ctx.rqs, id)
+    }
+
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.queue.front()?;
+        self.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || !self.queue.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.dispatch.counters([])
     }
 }
+
+/// As it is registered.
+pub const NOOP: ElevatorType = ElevatorType {
+    name: "noop",
+    help: "order of arrival, with merging",
+    source: "Linux 4.x, block/noop-iosched.c",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: None,
+    build: Some(|_| Box::new(Noop::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, CROWD, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, Op, Sector};
 
     fn read(sector: u64) -> Bio {
@@ -92,32 +142,39 @@ mod tests {
 
     #[test]
     fn goes_in_order_of_arrival() {
-        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
+        let mut queue = TestQueue::new(Box::new(Noop::new()));
         let ids: Vec<_> = [800, 16, 400, 8]
-            .map(|s| rig.insert(&read(s)))
+            .map(|s| queue.insert(&read(s)))
             .into_iter()
             .flatten()
             .collect();
-        assert_eq!(rig.drain(), ids);
+        assert_eq!(queue.drain(), ids);
     }
 
     #[test]
     fn joins_neighbours_in_the_queue_only() {
-        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
-        let first = rig.insert(&read(0)).unwrap();
-        let hole_end = rig.insert(&read(16)).unwrap();
-        assert_eq!(rig.merge(&read(8)), Some(first));
-        assert_eq!(rig.swallowed(), vec![hole_end]);
-        assert_eq!(rig.drain(), vec![first]);
-        assert_eq!(rig.rq(first).sectors, 24);
+        let mut queue = TestQueue::new(Box::new(Noop::new()));
+        let first = queue.insert(&read(0)).unwrap();
+        let hole_end = queue.insert(&read(16)).unwrap();
+        assert_eq!(queue.merge(&read(8)), Some(first));
+        assert_eq!(queue.swallowed(), vec![hole_end]);
+        assert_eq!(queue.drain(), vec![first]);
+        assert_eq!(queue.rq(first).sectors, 24);
     }
 
     #[test]
     fn finds_nothing_to_put_a_bio_in_front_of() {
-        let mut rig = Rig::new(SingleQueue::of(Noop::new()));
-        rig.insert(&read(800)).unwrap();
-        rig.insert(&read(16)).unwrap();
+        let mut queue = TestQueue::new(Box::new(Noop::new()));
+        queue.insert(&read(800)).unwrap();
+        queue.insert(&read(16)).unwrap();
         // 16 was inserted last but not merged last, so only the hash is asked.
-        assert_eq!(rig.merge(&read(8)), None);
+        assert_eq!(queue.merge(&read(8)), None);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // Those that came before.
+        assert_wait(&NOOP, &[], Victim::AsyncWrite, Adversary::Reads, CROWD);
+        assert_wait(&NOOP, &[], Victim::Read, Adversary::SyncWrites, CROWD);
     }
 }

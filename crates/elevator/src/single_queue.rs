@@ -1,278 +1,82 @@
-//! What the schedulers of the block layer with one queue have in common.
-//!
-//! Linux up to 4.20 asked such a scheduler little more than to take a request in
-//! and to name the next one (`struct elevator_ops`). [`Policy`] is that, and
-//! [`SingleQueue`] the rest, which is the same for all of them: requests that go
-//! in at the head, merging, counts.
+//! What the schedulers of the block layer with one queue share: the list that is
+//! served before all else and their counts, queues in order of arrival, and
+//! writes by erase block.
 
-use std::ops::RangeInclusive;
+use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, RequestId, Requests, RqFlags, RqList,
-    SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    Elevator, InsertAt, RequestId, Requests, RqFlags, RqList, SchedCtx, sched_try_insert_merge,
 };
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
-use crate::admit::admit;
-
-/// What a scheduler decides. In brackets the kernel's name of a hook.
-pub trait Policy: Send {
-    /// As `queue/scheduler` shows it.
-    const NAME: &'static str;
-
-    /// The queue's shape changed.
-    fn depth_updated(&mut self, _info: &QueueInfo) {}
-
-    /// How many of the tags the bio's request may use (`elevator_may_queue_fn`,
-    /// which said yes or no).
-    fn limit_depth_for(&mut self, _bio: &Bio) -> Option<u32> {
-        None
+/// The start of most schedulers' `insert_request`. Returns whether the request is
+/// left for the scheduler to queue. It is not where it is inserted at the head,
+/// as requeues and the data of flush sequences are: it goes into `head_list`,
+/// which is served before all else. Nor is it where a queued request swallows it.
+#[inline(always)]
+pub fn admit<E: Elevator>(
+    elevator: &mut E,
+    head_list: impl FnOnce(&mut E) -> &mut RqList,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    at: InsertAt,
+) -> bool {
+    if at == InsertAt::Tail && sched_try_insert_merge(elevator, ctx, id) {
+        return false;
     }
-
-    /// As [`Elevator::min_shallow_depth`].
-    fn min_shallow_depth(&self) -> Option<u32> {
-        None
+    ctx.trace_insert(id);
+    if at == InsertAt::Head {
+        head_list(elevator).push_front(ctx.rqs, id);
     }
-
-    /// Takes a request in (`elevator_add_req_fn`).
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
-
-    /// The next request, if one may go: it goes (`elevator_dispatch_fn`).
-    fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId>;
-
-    /// Takes a request out that goes or became part of another. One that merges
-    /// while it is being inserted is not queued.
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId);
-
-    /// A request that was chosen and taken out is on its way.
-    fn sent(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
-
-    /// `next` becomes part of `id`, and leaves it what it has
-    /// (`elevator_merge_req_fn`).
-    fn inherit(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _next: RequestId) {}
-
-    /// The queued request that starts before this one
-    /// (`elevator_former_req_fn`).
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId>;
-
-    /// The queued request that starts behind this one
-    /// (`elevator_latter_req_fn`).
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId>;
-
-    /// Whether nothing is queued.
-    fn is_empty(&self) -> bool;
-
-    /// A queued request that starts where the bio ends (`elevator_merge_fn`).
-    fn behind(&self, _bio: &Bio) -> Option<RequestId> {
-        None
-    }
-
-    /// A queued request has grown by a bio (`elevator_merged_fn`).
-    fn grown(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _kind: MergeKind) {}
-
-    /// Whether a bio may become part of a request
-    /// (`elevator_allow_bio_merge_fn`).
-    fn allows_merge(&self, _rqs: &Requests, _id: RequestId, _bio: &Bio) -> bool {
-        true
-    }
-
-    /// The drive finished a request (`elevator_completed_req_fn`).
-    fn completed(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
-
-    /// The driver put a request back (`elevator_deactivate_req_fn`).
-    fn requeued(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
-
-    /// A request is about to be freed (`elevator_put_req_fn`).
-    fn finished(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
-
-    /// A submitter is gone (`elevator_exit_icq_fn`).
-    fn submitter_exited(&mut self, _submitter: SubmitterId) {}
-
-    /// When [`Policy::timer`] should be called.
-    fn next_timer(&self) -> Option<Nanos> {
-        None
-    }
-
-    /// Its timer ran out. Returns whether it may have something to take now.
-    fn timer(&mut self, _now: Nanos) -> bool {
-        false
-    }
-
-    /// Its tunables.
-    fn tunables(&self) -> &Tunables;
-
-    /// Its tunables, to be set.
-    fn tunables_mut(&mut self) -> &mut Tunables;
-
-    /// A tunable was set.
-    fn tunable_set(&mut self) {}
-
-    /// As [`Elevator::sysfs_clamps`].
-    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
-        None
-    }
-
-    /// What it decided so far, besides what [`SingleQueue`] counts.
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-
-    /// As [`Elevator::debug_state`].
-    fn debug_state(&self) -> Vec<(&'static str, i64)> {
-        Vec::new()
-    }
+    at == InsertAt::Tail
 }
 
-/// A scheduler that is a policy over one queue.
-pub struct SingleQueue<P> {
-    policy: P,
+/// The way out of a scheduler for one queue: the requests that go before all
+/// others, and counts of what went and what merged.
+#[derive(Default)]
+pub struct DispatchQueue {
     /// Head inserts: requeues and the data of flush sequences.
-    head: RqList,
+    pub head: RqList,
     last_was_write: bool,
     switches: u64,
     merged: u64,
     dispatched: u64,
 }
 
-impl<P: Policy + 'static> SingleQueue<P> {
-    /// A scheduler with that policy.
-    pub fn of(policy: P) -> Box<dyn Elevator> {
-        Box::new(SingleQueue {
-            policy,
-            head: RqList::new(),
-            last_was_write: false,
-            switches: 0,
-            merged: 0,
-            dispatched: 0,
-        })
-    }
-
+impl DispatchQueue {
+    /// The next head insert, which goes.
     #[inline]
-    fn take(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.policy.choose(ctx)?;
-        self.policy.remove(ctx, id);
-        self.policy.sent(ctx, id);
-        let write = ctx.rqs[id].is_write();
-        self.switches += (write != self.last_was_write) as u64;
-        self.last_was_write = write;
-        Some(id)
-    }
-}
-
-impl<P: Policy + 'static> Elevator for SingleQueue<P> {
-    fn name(&self) -> &'static str {
-        P::NAME
-    }
-
-    fn depth_updated(&mut self, info: &QueueInfo) {
-        self.policy.depth_updated(info);
-    }
-
-    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
-        self.policy.limit_depth_for(bio)
-    }
-
-    fn min_shallow_depth(&self) -> Option<u32> {
-        self.policy.min_shallow_depth()
-    }
-
-    fn request_merge(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        bio: &Bio,
-    ) -> Option<(RequestId, MergeKind)> {
-        let id = self.policy.behind(bio)?;
-        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
-    }
-
-    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
-        self.policy.allows_merge(ctx.rqs, id, bio)
-    }
-
-    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
-        self.policy.grown(ctx, id, kind);
-    }
-
-    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.merged += 1;
-        self.policy.inherit(ctx, id, next);
-        self.policy.remove(ctx, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.policy.former(ctx.rqs, id)
-    }
-
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.policy.latter(ctx.rqs, id)
-    }
-
-    #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.head, ctx, id, at) {
-            self.policy.add(ctx, id);
-        }
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        let id = match self.head.pop_front(ctx.rqs) {
-            Some(id) => id,
-            None => self.take(ctx)?,
-        };
+    pub fn pop_head(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.head.pop_front(ctx.rqs)?;
         self.dispatched += 1;
         ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
         Some(id)
     }
 
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.head.is_empty() || !self.policy.is_empty()
+    /// A request that the scheduler chose and took out goes.
+    #[inline]
+    pub fn send(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let rq = &mut ctx.rqs[id];
+        rq.rq_flags.set(RqFlags::STARTED);
+        self.switches += (rq.is_write() != self.last_was_write) as u64;
+        self.last_was_write = rq.is_write();
+        self.dispatched += 1;
+        Some(id)
     }
 
-    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.policy.completed(ctx, id);
+    /// A queued request became part of another.
+    #[inline]
+    pub fn count_merge(&mut self) {
+        self.merged += 1;
     }
 
-    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.policy.requeued(ctx, id);
-    }
-
-    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.policy.finished(ctx, id);
-    }
-
-    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
-        self.policy.submitter_exited(submitter);
-    }
-
-    fn next_timer(&self) -> Option<Nanos> {
-        self.policy.next_timer()
-    }
-
-    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        self.policy.timer(ctx.now)
-    }
-
-    fn tunables(&self) -> &Tunables {
-        self.policy.tunables()
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.policy.tunables_mut().set(name, value)?;
-        self.policy.tunable_set();
-        Ok(())
-    }
-
-    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
-        self.policy.sysfs_clamps()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut counters = self.policy.counters();
+    /// The scheduler's own counts and these.
+    pub fn counters<const N: usize>(
+        &self,
+        own: [(&'static str, u64); N],
+    ) -> Vec<(&'static str, u64)> {
+        let mut counters = own.to_vec();
         counters.extend([
             ("direction switches", self.switches),
             ("requests merged", self.merged),
@@ -280,8 +84,204 @@ impl<P: Policy + 'static> Elevator for SingleQueue<P> {
         ]);
         counters
     }
+}
 
-    fn debug_state(&self) -> Vec<(&'static str, i64)> {
-        self.policy.debug_state()
+/// `elv[0]`: a request's kind, and one more so that zero says not queued.
+const ELV_KIND: usize = 0;
+
+/// Queued requests by kind, each kind in order of arrival: the queues of the
+/// schedulers that do not sort.
+pub struct Fifos<const KINDS: usize>([RqList; KINDS]);
+
+impl<const KINDS: usize> Default for Fifos<KINDS> {
+    fn default() -> Self {
+        Fifos([RqList::new(); KINDS])
+    }
+}
+
+impl<const KINDS: usize> Fifos<KINDS> {
+    /// Queues a request behind those of its kind.
+    #[inline]
+    pub fn push_back(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: usize) {
+        ctx.rqs[id].elv[ELV_KIND] = kind as u32 + 1;
+        self.0[kind].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+    }
+
+    /// The kind of a request, if it is queued.
+    #[inline]
+    pub fn kind_of(&self, rqs: &Requests, id: RequestId) -> Option<usize> {
+        let kind = rqs[id].elv[ELV_KIND].checked_sub(1)?;
+        Some(kind as usize)
+    }
+
+    /// Takes a request out; one that merges while it is being inserted is in no
+    /// queue yet.
+    #[inline]
+    pub fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some(kind) = self.kind_of(ctx.rqs, id) {
+            ctx.rqs[id].elv[ELV_KIND] = 0;
+            self.0[kind].remove(ctx.rqs, id);
+            ctx.merge.remove(ctx.rqs, id);
+        }
+    }
+
+    /// `next` became part of `id`, which takes over the earlier deadline
+    /// together with its place where both are of one kind.
+    #[inline]
+    pub fn merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        let kind = self.kind_of(ctx.rqs, id);
+        if let Some(kind) = kind
+            && self.kind_of(ctx.rqs, next) == Some(kind)
+        {
+            self.0[kind].inherit_deadline(ctx.rqs, id, next);
+        }
+    }
+
+    /// Whether nothing is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(RqList::is_empty)
+    }
+
+    /// The oldest request of a kind.
+    #[inline]
+    pub fn front(&self, kind: usize) -> Option<RequestId> {
+        self.0[kind].front()
+    }
+
+    /// The oldest of each kind that has any.
+    #[inline]
+    pub fn fronts(&self) -> impl Iterator<Item = RequestId> {
+        self.0.iter().filter_map(RqList::front)
+    }
+
+    /// The request queued before this one, if it is queued.
+    #[inline]
+    pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.0[self.kind_of(rqs, id)?].prev(rqs, id)
+    }
+
+    /// The request queued behind this one, if it is queued.
+    #[inline]
+    pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        self.0[self.kind_of(rqs, id)?].next(rqs, id)
+    }
+}
+
+/// `elv[1]`: the bundle a request is in, and one more so that zero says none.
+const ELV_BUNDLE: usize = 1;
+
+/// Writes that go together. Its requests are linked by their second link.
+#[derive(Default)]
+struct Bundle {
+    block: u64,
+    open: bool,
+    writes: RqList<1>,
+}
+
+/// The name of a bundle.
+pub type BundleId = u32;
+
+/// Queued writes by the erase block that they fall into, for the schedulers that
+/// send writes of one block together.
+///
+/// What matters to a drive is which writes go together, not their order inside
+/// the block, so a bundle is a list and nothing here is sorted.
+#[derive(Default)]
+pub struct Bundles {
+    bundles: Vec<Bundle>,
+    free: Vec<BundleId>,
+    /// The bundle of a block that still takes writes.
+    open: HashMap<u64, BundleId, FxBuildHasher>,
+    /// The bundle that is being sent, while it has writes.
+    current: Option<BundleId>,
+}
+
+impl Bundles {
+    /// Puts a write into the open bundle of `block`, which is made if there is
+    /// none.
+    #[inline]
+    pub fn add(&mut self, rqs: &mut Requests, id: RequestId, block: u64) {
+        let bundle = match self.open.get(&block) {
+            Some(&bundle) => bundle,
+            None => self.make(block),
+        };
+        self.bundles[bundle as usize].writes.push_back(rqs, id);
+        rqs[id].elv[ELV_BUNDLE] = bundle + 1;
+    }
+
+    fn make(&mut self, block: u64) -> BundleId {
+        let bundle = self.free.pop().unwrap_or_else(|| {
+            self.bundles.push(Bundle::default());
+            self.bundles.len() as BundleId - 1
+        });
+        self.bundles[bundle as usize] = Bundle {
+            block,
+            open: true,
+            writes: RqList::new(),
+        };
+        self.open.insert(block, bundle);
+        bundle
+    }
+
+    /// Takes a write out. A bundle ends with its last write.
+    #[inline]
+    pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
+        let Some(bundle) = rqs[id].elv[ELV_BUNDLE].checked_sub(1) else {
+            return;
+        };
+        rqs[id].elv[ELV_BUNDLE] = 0;
+        self.bundles[bundle as usize].writes.remove(rqs, id);
+        if self.bundles[bundle as usize].writes.is_empty() {
+            self.close(bundle);
+            self.free.push(bundle);
+            self.current = self.current.filter(|&current| current != bundle);
+        }
+    }
+
+    /// Makes the bundle of a queued write the one that is being sent. Returns
+    /// it, if it was not already.
+    #[inline]
+    pub fn start(&mut self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
+        let bundle = self.of(rqs, id)?;
+        (self.current.replace(bundle) != Some(bundle)).then_some(bundle)
+    }
+
+    /// No bundle is being sent any more.
+    pub fn stop(&mut self) {
+        self.current = None;
+    }
+
+    /// Lets no more writes join: those that come make a new bundle.
+    pub fn close(&mut self, bundle: BundleId) {
+        let b = &mut self.bundles[bundle as usize];
+        if core::mem::take(&mut b.open) {
+            let block = b.block;
+            self.open.remove(&block);
+        }
+    }
+
+    /// The bundle that a queued write is in.
+    fn of(&self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
+        rqs[id].elv[ELV_BUNDLE].checked_sub(1)
+    }
+
+    /// The oldest write of the bundle that is being sent, if there is one.
+    #[inline]
+    pub fn front(&self) -> Option<RequestId> {
+        self.bundles[self.current? as usize].writes.front()
+    }
+
+    /// The write queued before this one in its bundle.
+    pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let bundle = self.of(rqs, id)?;
+        self.bundles[bundle as usize].writes.prev(rqs, id)
+    }
+
+    /// The write queued behind this one in its bundle.
+    pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        let bundle = self.of(rqs, id)?;
+        self.bundles[bundle as usize].writes.next(rqs, id)
     }
 }

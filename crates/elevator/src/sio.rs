@@ -13,11 +13,17 @@
 //! There is no sorting. Requests merge behind each other through the block
 //! layer's hash, and with their neighbour in the queue.
 
-use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 
-use crate::fifos::Fifos;
-use crate::jiffies::{jiffies, msecs_to_jiffies};
-use crate::single_queue::Policy;
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
+    msecs_to_jiffies,
+};
+
+use crate::ElevatorType;
+use crate::single_queue::{DispatchQueue, Fifos, admit};
 
 const WRITES_STARVED: usize = 0;
 const FIFO_BATCH: usize = 1;
@@ -83,6 +89,7 @@ pub(crate) fn kind_of(dir: usize, sync: bool) -> usize {
 /// The scheduler's state.
 pub struct Sio {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     fifo: Fifos<KINDS>,
     batched: i64,
     starved: i64,
@@ -94,6 +101,7 @@ impl Sio {
     pub fn new() -> Sio {
         Sio {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             fifo: Fifos::default(),
             batched: 0,
             starved: 0,
@@ -117,12 +125,8 @@ impl Sio {
             sync.or_else(|| self.fifo.front(kind_of(dir, false)))
         })
     }
-}
 
-impl Policy for Sio {
-    const NAME: &'static str = "sio";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let kind = kind_of(rq.is_write() as usize, rq.is_sync());
         let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
@@ -130,6 +134,7 @@ impl Policy for Sio {
         self.fifo.push_back(ctx, id, kind);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched > self.tunables.at(FIFO_BATCH) {
@@ -145,33 +150,59 @@ impl Policy for Sio {
         };
         Some(id)
     }
+}
 
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
+impl Elevator for Sio {
+    fn name(&self) -> &'static str {
+        SIO.name
     }
 
-    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
         self.fifo.merged(ctx, id, next);
+        self.fifo.remove(ctx, next);
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.fifo.prev(rqs, id)
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.fifo.prev(ctx.rqs, id)
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.fifo.next(rqs, id)
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.fifo.next(ctx.rqs, id)
     }
 
-    fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.fifo.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -179,59 +210,85 @@ impl Policy for Sio {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("expired deadlines", self.expired)]
+        self.dispatch
+            .counters([("expired deadlines", self.expired)])
     }
 }
+
+/// As it is registered.
+pub const SIO: ElevatorType = ElevatorType {
+    name: "sio",
+    help: "four queues in order of arrival with a deadline each kind, no sorting",
+    source: "M. Boton's module sio-iosched, version 0.2 of 2012",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Sio::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, BioFlags, Op, Sector};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Sio::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Sio::new()))
     }
 
-    fn add(rig: &mut Rig, op: Op, flags: BioFlags, sector: u64) -> RequestId {
+    fn add(queue: &mut TestQueue, op: Op, flags: BioFlags, sector: u64) -> RequestId {
         let mut bio = Bio::new(op, Sector(sector), 8);
         bio.flags = flags;
-        rig.insert(&bio).expect("does not merge")
+        queue.insert(&bio).expect("does not merge")
     }
 
     #[test]
     fn a_write_goes_after_two_reads_and_sync_before_async() {
-        let mut rig = rig();
-        let slow = add(&mut rig, Op::Write, BioFlags::NONE, 9000);
-        let sync = add(&mut rig, Op::Write, BioFlags::SYNC, 8000);
+        let mut queue = queue();
+        let slow = add(&mut queue, Op::Write, BioFlags::NONE, 9000);
+        let sync = add(&mut queue, Op::Write, BioFlags::SYNC, 8000);
         (0..5).for_each(|i| {
-            add(&mut rig, Op::Read, BioFlags::NONE, 1000 - i * 100);
+            add(&mut queue, Op::Read, BioFlags::NONE, 1000 - i * 100);
         });
-        let ids = rig.drain();
+        let ids = queue.drain();
         let at = |id| ids.iter().position(|&x| x == id);
         assert_eq!((at(sync), at(slow)), (Some(2), Some(5)));
     }
 
     #[test]
     fn a_late_write_goes_within_a_batch_however_many_reads_there_are() {
-        let mut rig = rig();
-        rig.set("writes_starved", i32::MAX as i64);
-        let write = add(&mut rig, Op::Write, BioFlags::NONE, 9000);
-        rig.pass_ms(16_004);
+        let mut queue = queue();
+        queue.set("writes_starved", i32::MAX as i64);
+        let write = add(&mut queue, Op::Write, BioFlags::NONE, 9000);
+        queue.pass_ms(16_004);
         (0..20).for_each(|i| {
-            add(&mut rig, Op::Read, BioFlags::NONE, i * 100);
+            add(&mut queue, Op::Read, BioFlags::NONE, i * 100);
         });
-        let ids = rig.drain();
+        let ids = queue.drain();
         assert_eq!(ids.iter().position(|&id| id == write), Some(2));
     }
 
     #[test]
     fn does_not_sort() {
-        let mut rig = rig();
+        let mut queue = queue();
         for sector in [500, 100, 300] {
-            add(&mut rig, Op::Read, BioFlags::NONE, sector);
+            add(&mut queue, Op::Read, BioFlags::NONE, sector);
         }
-        assert_eq!(rig.drain_sectors(), [500, 100, 300]);
+        assert_eq!(queue.drain_sectors(), [500, 100, 300]);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // The deadline and the dispatches until deadlines are looked at.
+        assert_wait(
+            &SIO,
+            &[("async_write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::SyncWrites,
+            SOON + 8 + 1,
+        );
+        // Reads in a row before writes.
+        assert_wait(&SIO, &[], Victim::AsyncWrite, Adversary::Reads, 8);
     }
 }

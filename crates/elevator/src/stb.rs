@@ -20,12 +20,16 @@
 //!   has for the same four kinds (its Table 4.3).
 //! - As in IRBW, a bundle takes no more writes once its first has gone.
 
-use blklab_blk::{Nanos, RequestId, Requests, SchedCtx, Tunable, Tunables, Unit};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::bundles::Bundles;
-use crate::fifos::Fifos;
-use crate::jiffies::{jiffies, msecs_to_jiffies};
-use crate::single_queue::Policy;
+use blklab_blk::{
+    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
+    msecs_to_jiffies,
+};
+
+use crate::ElevatorType;
+use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
 
 /// The first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
@@ -73,6 +77,7 @@ fn kind_of(write: bool, sync: bool) -> usize {
 /// The scheduler's state.
 pub struct Stb {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     /// Each kind in order of arrival, which is that of its timeouts.
     fifo: Fifos<KINDS>,
     bundles: Bundles,
@@ -85,6 +90,7 @@ impl Stb {
     pub fn new() -> Stb {
         Stb {
             tunables: Tunables::new(TUNABLES),
+            dispatch: DispatchQueue::default(),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
             sent_bundles: 0,
@@ -109,12 +115,8 @@ impl Stb {
             self.sent_bundles += 1;
         }
     }
-}
 
-impl Policy for Stb {
-    const NAME: &'static str = "stb";
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let kind = kind_of(rq.is_write(), rq.is_sync());
         let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
@@ -126,6 +128,7 @@ impl Policy for Stb {
         self.fifo.push_back(ctx, id, kind);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(late) = self.timed_out(ctx) {
             self.expired += 1;
@@ -144,109 +147,173 @@ impl Policy for Stb {
         self.fifo.remove(ctx, id);
         self.bundles.remove(ctx.rqs, id);
     }
+}
 
-    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+impl Elevator for Stb {
+    fn name(&self) -> &'static str {
+        STB.name
+    }
+
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
         self.fifo.merged(ctx, id, next);
+        self.remove(ctx, next);
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(rqs, id)? {
-            ASYNC_WRITE => self.bundles.prev(rqs, id),
-            _ => self.fifo.prev(rqs, id),
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        match self.fifo.kind_of(ctx.rqs, id)? {
+            ASYNC_WRITE => self.bundles.prev(ctx.rqs, id),
+            _ => self.fifo.prev(ctx.rqs, id),
         }
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(rqs, id)? {
-            ASYNC_WRITE => self.bundles.next(rqs, id),
-            _ => self.fifo.next(rqs, id),
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        match self.fifo.kind_of(ctx.rqs, id)? {
+            ASYNC_WRITE => self.bundles.next(ctx.rqs, id),
+            _ => self.fifo.next(ctx.rqs, id),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("bundles", self.sent_bundles),
             ("expired deadlines", self.expired),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const STB: ElevatorType = ElevatorType {
+    name: "stb",
+    help: "sync before async, bundles of asynchronous writes, a timeout a request",
+    source: "S. Kang, H. Park, C. Yoo, ICCE 2011",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|_| Box::new(Stb::new())),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Rig;
-    use crate::single_queue::SingleQueue;
+    use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, BioFlags, Op, Sector};
 
-    fn rig() -> Rig {
-        Rig::new(SingleQueue::of(Stb::new()))
+    fn queue() -> TestQueue {
+        TestQueue::new(Box::new(Stb::new()))
     }
 
     /// Blocks of 1024 sectors.
-    fn add(rig: &mut Rig, op: Op, flags: BioFlags, block: u64) -> RequestId {
-        let place = rig.in_use() as u64;
+    fn add(queue: &mut TestQueue, op: Op, flags: BioFlags, block: u64) -> RequestId {
+        let place = queue.in_use() as u64;
         let mut bio = Bio::new(op, Sector(block * 1024 + place * 16), 8);
         bio.flags = flags;
-        rig.insert(&bio).expect("does not merge")
+        queue.insert(&bio).expect("does not merge")
     }
 
-    fn blocks(rig: &mut Rig) -> Vec<u64> {
-        rig.drain_sectors().into_iter().map(|s| s / 1024).collect()
+    fn blocks(queue: &mut TestQueue) -> Vec<u64> {
+        queue
+            .drain_sectors()
+            .into_iter()
+            .map(|s| s / 1024)
+            .collect()
     }
 
     #[test]
     fn sync_goes_before_async_and_only_async_writes_are_bundled() {
-        let mut rig = rig();
+        let mut queue = queue();
         for block in [7, 2, 7] {
-            add(&mut rig, Op::Write, BioFlags::NONE, block);
+            add(&mut queue, Op::Write, BioFlags::NONE, block);
         }
         for block in [9, 8, 9] {
-            add(&mut rig, Op::Write, BioFlags::SYNC, block);
+            add(&mut queue, Op::Write, BioFlags::SYNC, block);
         }
-        add(&mut rig, Op::Read, BioFlags::NONE, 1);
-        assert_eq!(blocks(&mut rig), [1, 9, 8, 9, 7, 7, 2]);
-        assert_eq!(rig.count("bundles"), 2);
+        add(&mut queue, Op::Read, BioFlags::NONE, 1);
+        assert_eq!(blocks(&mut queue), [1, 9, 8, 9, 7, 7, 2]);
+        assert_eq!(queue.count("bundles"), 2);
     }
 
     #[test]
     fn what_timed_out_goes_first_and_takes_its_bundle_along() {
-        let mut rig = rig();
+        let mut queue = queue();
         for block in [7, 2, 7] {
-            add(&mut rig, Op::Write, BioFlags::NONE, block);
+            add(&mut queue, Op::Write, BioFlags::NONE, block);
         }
-        rig.pass_ms(15_000);
-        add(&mut rig, Op::Write, BioFlags::NONE, 7);
-        rig.pass_ms(1_000);
+        queue.pass_ms(15_000);
+        add(&mut queue, Op::Write, BioFlags::NONE, 7);
+        queue.pass_ms(1_000);
         (0..3).for_each(|_| {
-            add(&mut rig, Op::Read, BioFlags::NONE, 1);
+            add(&mut queue, Op::Read, BioFlags::NONE, 1);
         });
         // The three that are late by age, then the rest of block 2's and 7's.
-        assert_eq!(blocks(&mut rig), [7, 2, 7, 7, 1, 1, 1]);
-        assert_eq!(rig.count("expired deadlines"), 3);
+        assert_eq!(blocks(&mut queue), [7, 2, 7, 7, 1, 1, 1]);
+        assert_eq!(queue.count("expired deadlines"), 3);
     }
 
     #[test]
     fn a_read_waits_no_longer_than_its_timeout_and_a_bundle() {
-        let mut rig = rig();
+        let mut queue = queue();
         (0..30).for_each(|_| {
-            add(&mut rig, Op::Write, BioFlags::NONE, 7);
+            add(&mut queue, Op::Write, BioFlags::NONE, 7);
         });
-        rig.dispatch();
-        let read = add(&mut rig, Op::Read, BioFlags::NONE, 1);
-        rig.dispatch();
-        rig.pass_ms(500);
-        assert_eq!(rig.dispatch(), Some(read));
+        queue.dispatch();
+        let read = add(&mut queue, Op::Read, BioFlags::NONE, 1);
+        queue.dispatch();
+        queue.pass_ms(500);
+        assert_eq!(queue.dispatch(), Some(read));
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_promised() {
+        // Nothing but the deadline.
+        assert_wait(
+            &STB,
+            &[("async_write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::Reads,
+            SOON + 1,
+        );
+        assert_wait(
+            &STB,
+            &[("async_write_expire", SOON_MS)],
+            Victim::AsyncWrite,
+            Adversary::SyncWrites,
+            SOON + 1,
+        );
     }
 }

@@ -93,8 +93,9 @@ pub struct Costs {
     pub engine: BTreeMap<String, EngineCosts>,
     /// What the steps of each scheduler cost, by its name.
     pub scheduler: BTreeMap<String, SchedulerCosts>,
-    /// Schedulers that nobody measured, and the one in `scheduler` whose costs
-    /// they are assumed to have.
+    /// Schedulers that were not measured, and the one in `scheduler` whose costs
+    /// they are assumed to have: as the description says, or else as they declare
+    /// (`ElevatorType::costs_like`).
     pub like: BTreeMap<String, String>,
 }
 
@@ -198,7 +199,24 @@ impl Costs {
         };
         table.finish()?;
         costs.likes_are_measured(table)?;
-        Ok(costs)
+        Ok(costs.with_declared_likes())
+    }
+
+    /// Schedulers of which the description says nothing cost what they declare to
+    /// be like, where that is measured.
+    fn with_declared_likes(mut self) -> Costs {
+        for kind in blklab_elevator::all() {
+            if let Some(like) = kind.costs_like
+                && self.scheduler.contains_key(like)
+                && !self.scheduler.contains_key(kind.name)
+            {
+                let declared = || like.to_string();
+                self.like
+                    .entry(kind.name.to_string())
+                    .or_insert_with(declared);
+            }
+        }
+        self
     }
 
     fn likes_are_measured(&self, table: &Table<'_>) -> Result<(), ReadError> {

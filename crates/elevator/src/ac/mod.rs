@@ -49,18 +49,21 @@
 //! - *Flush data and requeues* go first, outside the matrices.
 //! - *The last sub-group* also gets what the division of the capacity leaves.
 
-mod layout;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use blklab_blk::{
-    Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable, Tunables, Unit,
+    Divisor, Elevator, InsertAt, Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable,
+    TunableError, Tunables, Unit, jiffies, msecs_to_jiffies,
 };
 
-use crate::jiffies::{jiffies, msecs_to_jiffies};
-use crate::single_queue::Policy;
+use crate::ElevatorType;
+use crate::single_queue::{DispatchQueue, admit};
 use crate::sio::{DEADLINES, KINDS, kind_of};
-use layout::Layout;
 
 const CHANNELS: usize = 0;
 const STRIPE_KB: usize = 1;
@@ -132,8 +135,9 @@ pub const TUNABLES: &[Tunable] = &[
 
 const READ: usize = 0;
 const WRITE: usize = 1;
+
 fn expire_jiffies(tunables: &Tunables) -> [i64; KINDS] {
-    std::array::from_fn(|kind| msecs_to_jiffies(tunables.at(EXPIRE + kind)))
+    core::array::from_fn(|kind| msecs_to_jiffies(tunables.at(EXPIRE + kind)))
 }
 
 /// `elv[0]`: sub-group and kind, and one more so that zero says not queued.
@@ -157,9 +161,46 @@ fn first_from(set: u64, from: usize) -> Option<usize> {
     Some(group as usize)
 }
 
+/// Where sub-groups lie on the drive.
+#[derive(Clone, Copy)]
+struct Layout {
+    channels: u64,
+    /// Sectors a sub-group has before the next follows.
+    span: Divisor,
+    striped: bool,
+}
+
+impl Layout {
+    fn new(tunables: &Tunables, capacity_sectors: u64) -> Layout {
+        let channels = tunables.at(CHANNELS) as u64;
+        let stripe = tunables.at(STRIPE_KB) as u64 * 2;
+        let span = match stripe {
+            0 => capacity_sectors / channels,
+            stripe => stripe,
+        };
+        Layout {
+            channels,
+            span: Divisor::new(span),
+            striped: stripe > 0,
+        }
+    }
+
+    /// Which sub-group an address is in.
+    fn group_of(&self, sector: u64) -> usize {
+        let (index, _) = self.span.split(sector);
+        let group = if self.striped {
+            index % self.channels
+        } else {
+            index.min(self.channels - 1)
+        };
+        group as usize
+    }
+}
+
 /// The scheduler's state.
 pub struct Ac {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     capacity_sectors: u64,
     layout: Layout,
     /// Deadlines in jiffies.
@@ -197,6 +238,7 @@ impl Ac {
             layout,
             expire: expire_jiffies(&tunables),
             tunables,
+            dispatch: DispatchQueue::default(),
             sub_queues: Box::new([[RqList::new(); KINDS]; GROUPS]),
             deadlines: [RqList::new(); KINDS],
             held: [0; KINDS],
@@ -300,18 +342,9 @@ impl Ac {
             READ
         }
     }
-}
-
-impl Policy for Ac {
-    const NAME: &'static str = "ac";
-
-    fn depth_updated(&mut self, info: &QueueInfo) {
-        self.capacity_sectors = info.capacity_sectors;
-        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
-    }
 
     /// Algorithm 1.
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let group = self.layout.group_of(rq.sector.0);
         let dir = rq.is_write() as usize;
@@ -346,7 +379,7 @@ impl Policy for Ac {
 
     /// Takes a request out of its queues and counts.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let left = std::mem::take(&mut ctx.rqs[id].elv[ELV_PLACE]);
+        let left = core::mem::take(&mut ctx.rqs[id].elv[ELV_PLACE]);
         let Some(place) = left.checked_sub(1) else {
             return;
         };
@@ -365,7 +398,8 @@ impl Policy for Ac {
         self.start_round_if_done();
     }
 
-    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// A request that was taken out goes to the drive.
+    fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let place = ctx.rqs[id].elv[ELV_LEFT] as usize;
         let (group, dir) = (place / KINDS, place % KINDS / 2);
         self.flag_served(group, dir);
@@ -394,31 +428,69 @@ impl Policy for Ac {
             }
         }
     }
+}
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.sub_queue_of(rqs, id)?.prev(rqs, id)
+impl Elevator for Ac {
+    fn name(&self) -> &'static str {
+        AC.name
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.sub_queue_of(rqs, id)?.next(rqs, id)
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.capacity_sectors = info.capacity_sectors;
+        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
     }
 
-    fn is_empty(&self) -> bool {
-        self.held.iter().all(|&groups| groups == 0)
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
+        self.inherit(ctx, id, next);
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sub_queue_of(ctx.rqs, id)?.prev(ctx.rqs, id)
+    }
+
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        self.sub_queue_of(ctx.rqs, id)?.next(ctx.rqs, id)
+    }
+
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.enter_drive(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || self.held != [0; KINDS]
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
-    }
-
     /// Requests stay in the sub-group that they were put in.
-    fn tunable_set(&mut self) {
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)?;
         self.layout = Layout::new(&self.tunables, self.capacity_sectors);
         self.expire = expire_jiffies(&self.tunables);
+        Ok(())
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -433,12 +505,23 @@ impl Policy for Ac {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("writes put first", self.starvation_switches),
             ("expired deadlines", self.expired),
             ("rounds of reads", self.rounds),
             ("reads beside writes", self.collisions),
             ("write groups drained", self.drained),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const AC: ElevatorType = ElevatorType {
+    name: "ac",
+    help: "reads spread over an SSD's channels, writes gathered by channel, deadlines",
+    source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|info| Box::new(Ac::new(info))),
+};

@@ -48,28 +48,27 @@
 //! Every decision looks at the head of a list or of at most 64 dies' lists, so it
 //! takes the same time whatever is queued.
 
-mod choice;
-mod layout;
-mod loads;
-mod mark;
 #[cfg(test)]
 mod tests;
 mod tunables;
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use blklab_blk::{
-    Bio, MergeKind, Nanos, QueueInfo, Request, RequestId, Requests, RqList, SchedCtx, SubmitterId,
-    Tunables,
+    Bio, Divisor, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqList,
+    SchedCtx, SubmitterId, TunableError, Tunables,
 };
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
-use crate::bundles::Bundles;
-use crate::id_map::IdMap;
-use crate::single_queue::Policy;
-use layout::Layout;
-use loads::Loads;
-use mark::{Class, Mark};
-use tunables::{BATCH_LIMIT, BLOCK_KB, EXPIRE, LIGHT_DEPTH, MAX_DIES, TAG_SHARE, WRITE_WEIGHT};
-
-pub use tunables::TUNABLES;
+use crate::ElevatorType;
+use crate::single_queue::{Bundles, DispatchQueue, admit};
+use tunables::{
+    BATCH_LIMIT, BLOCK_KB, DIE_DEPTH, DIES, EXPIRE, LIGHT_DEPTH, MAX_DIES, OVERTAKE, RANGES,
+    READ_LEAD, READS_RUN, STRIPE_KB, TAG_SHARE, TUNABLES, WRITE_RUN, WRITE_SHARE, WRITE_WEIGHT,
+};
 
 const READ: usize = 0;
 const WRITE: usize = 1;
@@ -106,12 +105,144 @@ fn is_recent(at: Option<Nanos>, now: Nanos, span: Nanos) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) < span)
 }
 
+/// Which list a queued request is in, beside the one of its deadline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// A read of a light submitter, and one of another, by die.
+    Light = 0,
+    Deep = 1,
+    /// Part of a sequential stream.
+    Stream = 2,
+    /// A write, by erase block.
+    Block = 3,
+}
+
+/// What `elv[0]` says of a request.
+#[derive(Clone, Copy)]
+struct Mark(u32);
+
+impl Mark {
+    const QUEUED: u32 = 1;
+    /// It is in its die's load.
+    const IN_DRIVE: u32 = 2;
+    /// It is one of its submitter's outstanding requests.
+    const COUNTED: u32 = 4;
+
+    fn of(rq: &Request) -> Mark {
+        Mark(rq.elv[0])
+    }
+
+    fn new(class: Class, kind: usize, die: usize) -> Mark {
+        Mark((class as u32) << 3 | (kind as u32) << 5 | (die as u32) << 8)
+    }
+
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn class(self) -> Class {
+        match self.0 >> 3 & 3 {
+            0 => Class::Light,
+            1 => Class::Deep,
+            2 => Class::Stream,
+            _ => Class::Block,
+        }
+    }
+
+    fn kind(self) -> usize {
+        (self.0 >> 5 & 1) as usize
+    }
+
+    fn die(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+
+    /// What it counts for in its die's load: the tunable may change while
+    /// the drive has it.
+    fn weight(self) -> u32 {
+        self.0 >> 16
+    }
+}
+
+/// Levels of load that are told apart.
+const LEVELS: usize = 32;
+
+/// How much each die has in the drive, and the dies of each level.
+struct Loads {
+    load: [u32; MAX_DIES],
+    levels: [u64; LEVELS],
+}
+
+impl Loads {
+    fn new() -> Loads {
+        let mut levels = [0; LEVELS];
+        levels[0] = u64::MAX;
+        Loads {
+            load: [0; MAX_DIES],
+            levels,
+        }
+    }
+
+    fn level(load: u32) -> usize {
+        (load as usize).min(LEVELS - 1)
+    }
+
+    fn set(&mut self, die: usize, load: u32) {
+        let before = core::mem::replace(&mut self.load[die], load);
+        self.levels[Self::level(before)] &= !(1 << die);
+        self.levels[Self::level(load)] |= 1 << die;
+    }
+
+    /// Of `dies`, one of the least loaded: the first at or behind `from`.
+    fn least(&self, dies: u64, from: usize) -> Option<usize> {
+        if dies == 0 {
+            return None;
+        }
+        let level = self.levels.iter().find(|&&level| level & dies != 0)?;
+        let set = level & dies;
+        let ahead = set & (u64::MAX << from);
+        let die = if ahead != 0 { ahead } else { set }.trailing_zeros();
+        Some(die as usize)
+    }
+}
+
+/// Ranges of whole pages, each over dies of its own, page by page.
+#[derive(Clone, Copy)]
+struct Layout {
+    sectors_per_page: Divisor,
+    pages_per_range: Divisor,
+    dies_per_range: Divisor,
+}
+
+impl Layout {
+    fn new(tunables: &Tunables, capacity_sectors: u64) -> Layout {
+        let dies = tunables.at(DIES) as u64;
+        let ranges = (tunables.at(RANGES) as u64).min(dies);
+        let page = tunables.at(STRIPE_KB) as u64 * 2;
+        let pages = capacity_sectors.div_ceil(page);
+        Layout {
+            sectors_per_page: Divisor::new(page),
+            pages_per_range: Divisor::new(pages.div_ceil(ranges)),
+            dies_per_range: Divisor::new(dies / ranges),
+        }
+    }
+
+    /// Which die an address is on.
+    fn die_of(&self, sector: u64) -> usize {
+        let (page, _) = self.sectors_per_page.split(sector);
+        let (range, page) = self.pages_per_range.split(page);
+        let (_, die) = self.dies_per_range.split(page);
+        (range * self.dies_per_range.get() + die) as usize
+    }
+}
+
 /// The scheduler's state.
 pub struct Ac2 {
     tunables: Tunables,
+    dispatch: DispatchQueue,
     info: QueueInfo,
     layout: Layout,
-    submitters: IdMap<Submitter>,
+    submitters: HashMap<SubmitterId, Submitter, FxBuildHasher>,
     /// Those of them that have requests outstanding.
     active: u32,
     /// Reads of light and of deep submitters, by die.
@@ -152,8 +283,9 @@ impl Ac2 {
         Ac2 {
             layout: Layout::new(&tunables, info.capacity_sectors),
             tunables,
+            dispatch: DispatchQueue::default(),
             info: info.clone(),
-            submitters: IdMap::default(),
+            submitters: HashMap::default(),
             active: 0,
             dies: Box::new([[RqList::new(); 2]; MAX_DIES]),
             held: [0; 2],
@@ -182,12 +314,12 @@ impl Ac2 {
     }
 
     fn has_more_than_its_share(&self, submitter: SubmitterId) -> bool {
-        let submitter = self.submitters.get(&(submitter.0 as u64));
+        let submitter = self.submitters.get(&submitter);
         submitter.is_some_and(|s| s.outstanding * self.active > self.info.nr_requests)
     }
 
     fn leaves_tags_to_light_ones(&self, submitter: SubmitterId) -> bool {
-        let submitter = self.submitters.get(&(submitter.0 as u64));
+        let submitter = self.submitters.get(&submitter);
         submitter.is_some_and(|s| s.deep_for > 0) && self.light_may_come(self.last_enqueue)
     }
 
@@ -199,7 +331,7 @@ impl Ac2 {
     /// Notes a submitter's request; its class.
     fn classify(&mut self, rq: &Request) -> Class {
         let dir = rq.is_write() as usize;
-        let submitter = self.submitters.entry(rq.submitter.0 as u64).or_default();
+        let submitter = self.submitters.entry(rq.submitter).or_default();
         self.active += (submitter.outstanding == 0) as u32;
         submitter.outstanding += 1;
         submitter.deep_for = match submitter.outstanding as i64 > self.tunables.at(LIGHT_DEPTH) {
@@ -251,39 +383,8 @@ impl Ac2 {
             self.kick = Some(ctx.now);
         }
     }
-}
 
-impl Policy for Ac2 {
-    const NAME: &'static str = "ac2";
-
-    fn depth_updated(&mut self, info: &QueueInfo) {
-        self.info = info.clone();
-        self.layout = Layout::new(&self.tunables, info.capacity_sectors);
-    }
-
-    /// Writes leave a part of the tags to reads where there are any, and to the
-    /// others where their submitter has more than an even share. Deep submitters'
-    /// reads leave it to light ones.
-    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
-        let may_have_all = match bio.op.is_write() {
-            false => !self.leaves_tags_to_light_ones(bio.submitter),
-            true => {
-                let reads = self.in_drive[READ] > 0 || self.has_reads();
-                bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter)
-            }
-        };
-        if may_have_all {
-            return None;
-        }
-        let share = self.tunables.at(TAG_SHARE) as u32;
-        Some((self.info.nr_requests * share / 100).max(1))
-    }
-
-    fn min_shallow_depth(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
         let (class, die) = (self.classify(rq), self.layout.die_of(rq.sector.0));
@@ -314,6 +415,7 @@ impl Policy for Ac2 {
         ctx.merge.add(ctx.rqs, id);
     }
 
+    /// The next request, which goes.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched >= self.tunables.at(BATCH_LIMIT) {
@@ -355,7 +457,8 @@ impl Policy for Ac2 {
         }
     }
 
-    fn sent(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// A request that was taken out goes to the drive.
+    fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let (dir, mark) = (rq.is_write() as usize, Mark::of(rq));
         let weight = match dir {
@@ -377,69 +480,230 @@ impl Policy for Ac2 {
         self.streamed += (mark.class() == Class::Stream) as u64;
     }
 
+    /// The first of each kind's oldest that is late.
+    fn late_request(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let reads = self.read_deadlines.iter().filter_map(RqList::front);
+        let writes = self.writes.iter().filter_map(RqList::front);
+        reads
+            .chain(writes)
+            .find(|&id| ctx.rqs[id].fifo_time <= ctx.now)
+    }
+
+    /// Whether the oldest write goes before this read. A light submitter's read
+    /// it lets pass, but no more than `reads_run` in a row; a deep one's that came
+    /// no more than `read_lead` requests after it.
+    fn write_goes_before(&self, ctx: &SchedCtx<'_>, read: RequestId) -> bool {
+        if self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN) {
+            return true;
+        }
+        let rq = &ctx.rqs[read];
+        if Mark::of(rq).class() == Class::Light {
+            return self.run[READ] >= self.tunables.at(READS_RUN);
+        }
+        let lead = self.tunables.at(READ_LEAD) as u64;
+        let oldest = self.writes.iter().find_map(RqList::front);
+        oldest.is_some_and(|write| ctx.rqs[write].serial + lead < rq.serial)
+    }
+
+    /// The place of a deep submitter's read in the order of arrival, put back by
+    /// `overtake` for each request that its die has in the drive.
+    fn place(&self, ctx: &SchedCtx<'_>, id: RequestId) -> i64 {
+        let rq = &ctx.rqs[id];
+        let waiting_before = rq.elv[ELV_CAME].wrapping_sub(self.deep_left) as i32 as i64;
+        let load = self.loads.load[Mark::of(rq).die()] as i64;
+        waiting_before + load * self.tunables.at(OVERTAKE)
+    }
+
+    /// The read of the least loaded die, light submitters' before others. Of a
+    /// deep submitter's, none where its die has `die_depth` in the drive and a
+    /// light one may come: what is in the drive already cannot be passed.
+    fn choose_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let light = self
+            .loads
+            .least(self.held[Class::Light as usize], self.next_die);
+        if let Some(die) = light {
+            return self.dies[die][Class::Light as usize].front();
+        }
+        let most = self.tunables.at(DIE_DEPTH);
+        let light_may_come = most > 0 && self.light_may_come(ctx.now);
+        let may_go = |id: &RequestId| {
+            !light_may_come || (self.loads.load[Mark::of(&ctx.rqs[*id]).die()] as i64) < most
+        };
+        let mut left = self.held[Class::Deep as usize];
+        let heads = core::iter::from_fn(|| {
+            let die = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(die)
+        });
+        heads
+            .filter_map(|die| self.dies[die][Class::Deep as usize].front())
+            .chain(self.read_stream.front())
+            .filter(may_go)
+            .min_by_key(|&id| self.place(ctx, id))
+    }
+
+    /// The next write of the present block; with none left, the older of the
+    /// streams' next and the oldest of all, whose block becomes the present one.
+    fn choose_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        if let Some(id) = self.blocks.front() {
+            return Some(id);
+        }
+        let oldest = self.writes.iter().find_map(RqList::front)?;
+        let stream = self.write_stream.front();
+        if let Some(stream) = stream
+            && (ctx.rqs[stream].serial <= ctx.rqs[oldest].serial)
+        {
+            return Some(stream);
+        }
+        if Mark::of(&ctx.rqs[oldest]).class() == Class::Block {
+            self.blocks.start(ctx.rqs, oldest);
+            self.bundles += 1;
+        }
+        Some(oldest)
+    }
+
+    /// Whether writes have their share of the drive while reads need theirs.
+    fn writes_have_their_share(&self, now: Nanos) -> bool {
+        let recent = self.in_drive[READ] > 0 || is_recent(self.last_read, now, READS_RECENT);
+        let depth = self.info.queue_depth as i64;
+        let most = (depth * self.tunables.at(WRITE_SHARE) / 100).max(1);
+        recent && self.in_drive[WRITE] as i64 >= most
+    }
+
+    fn next_in_turn(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
+        let read = self.choose_read(ctx);
+        let may_write = self.has_writes() && !self.writes_have_their_share(ctx.now);
+        let write_first = read.is_none_or(|read| self.write_goes_before(ctx, read));
+        if may_write && write_first {
+            return self.choose_write(ctx);
+        }
+        self.held_back += (read.is_none() && self.has_writes()) as u64;
+        read
+    }
+}
+
+impl Elevator for Ac2 {
+    fn name(&self) -> &'static str {
+        AC2.name
+    }
+
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        self.info = info.clone();
+        self.layout = Layout::new(&self.tunables, info.capacity_sectors);
+    }
+
+    /// Writes leave a part of the tags to reads where there are any, and to the
+    /// others where their submitter has more than an even share. Deep submitters'
+    /// reads leave it to light ones.
+    fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
+        let may_have_all = match bio.op.is_write() {
+            false => !self.leaves_tags_to_light_ones(bio.submitter),
+            true => {
+                let reads = self.in_drive[READ] > 0 || self.has_reads();
+                bio.is_sync() && !reads && !self.has_more_than_its_share(bio.submitter)
+            }
+        };
+        if may_have_all {
+            return None;
+        }
+        let share = self.tunables.at(TAG_SHARE) as u32;
+        Some((self.info.nr_requests * share / 100).max(1))
+    }
+
+    fn min_shallow_depth(&self) -> Option<u32> {
+        Some(1)
+    }
+
     /// A stream goes on behind what merged.
-    fn grown(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
+    fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
         let rq = &ctx.rqs[id];
         if kind == MergeKind::Back
-            && let Some(submitter) = self.submitters.get_mut(&(rq.submitter.0 as u64))
+            && let Some(submitter) = self.submitters.get_mut(&rq.submitter)
         {
             submitter.last_end[rq.is_write() as usize] = rq.end().0;
         }
     }
 
-    fn former(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&rqs[id]);
-        match (mark.class(), rqs[id].is_write()) {
-            (Class::Stream, false) => self.read_stream.prev(rqs, id),
-            (Class::Stream, true) => self.write_stream.prev(rqs, id),
-            (_, true) => self.blocks.prev(rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].prev(rqs, id),
+    fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
+        self.dispatch.count_merge();
+        self.remove(ctx, next);
+    }
+
+    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let mark = Mark::of(&ctx.rqs[id]);
+        match (mark.class(), ctx.rqs[id].is_write()) {
+            (Class::Stream, false) => self.read_stream.prev(ctx.rqs, id),
+            (Class::Stream, true) => self.write_stream.prev(ctx.rqs, id),
+            (_, true) => self.blocks.prev(ctx.rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].prev(ctx.rqs, id),
         }
     }
 
-    fn latter(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&rqs[id]);
-        match (mark.class(), rqs[id].is_write()) {
-            (Class::Stream, false) => self.read_stream.next(rqs, id),
-            (Class::Stream, true) => self.write_stream.next(rqs, id),
-            (_, true) => self.blocks.next(rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].next(rqs, id),
+    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let mark = Mark::of(&ctx.rqs[id]);
+        match (mark.class(), ctx.rqs[id].is_write()) {
+            (Class::Stream, false) => self.read_stream.next(ctx.rqs, id),
+            (Class::Stream, true) => self.write_stream.next(ctx.rqs, id),
+            (_, true) => self.blocks.next(ctx.rqs, id),
+            (class, false) => self.dies[mark.die()][class as usize].next(ctx.rqs, id),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        !self.has_reads() && !self.has_writes()
+    #[inline(always)]
+    fn insert_request(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        _hctx: usize,
+        id: RequestId,
+        at: InsertAt,
+    ) {
+        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
+            self.enqueue(ctx, id);
+        }
     }
 
-    fn completed(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
+        if let Some(id) = self.dispatch.pop_head(ctx) {
+            return Some(id);
+        }
+        let id = self.choose(ctx)?;
+        self.remove(ctx, id);
+        self.enter_drive(ctx, id);
+        self.dispatch.send(ctx, id)
+    }
+
+    fn has_work(&self, _hctx: usize) -> bool {
+        !self.dispatch.head.is_empty() || self.has_reads() || self.has_writes()
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.left_drive(ctx, id);
     }
 
-    fn requeued(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.left_drive(ctx, id);
     }
 
-    fn finished(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let counted = Mark::of(rq).has(Mark::COUNTED);
         rq.elv[0] = 0;
-        if counted && let Some(submitter) = self.submitters.get_mut(&(rq.submitter.0 as u64)) {
+        if counted && let Some(submitter) = self.submitters.get_mut(&rq.submitter) {
             submitter.outstanding -= 1;
             let (done, exited) = (submitter.outstanding == 0, submitter.exited);
             self.active -= done as u32;
             if done && exited {
-                self.submitters.remove(&(ctx.rqs[id].submitter.0 as u64));
+                self.submitters.remove(&ctx.rqs[id].submitter);
             }
         }
     }
 
     /// It is forgotten with the last of its requests.
-    fn submitter_exited(&mut self, submitter: SubmitterId) {
-        let id = submitter.0 as u64;
-        if let Some(known) = self.submitters.get_mut(&id) {
+    fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
+        if let Some(known) = self.submitters.get_mut(&submitter) {
             known.exited = true;
             if known.outstanding == 0 {
-                self.submitters.remove(&id);
+                self.submitters.remove(&submitter);
             }
         }
     }
@@ -448,21 +712,19 @@ impl Policy for Ac2 {
         self.kick
     }
 
-    fn timer(&mut self, now: Nanos) -> bool {
-        self.kick.take_if(|at| *at <= now).is_some()
+    fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
+        self.kick.take_if(|at| *at <= ctx.now).is_some()
     }
 
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
 
-    fn tunables_mut(&mut self) -> &mut Tunables {
-        &mut self.tunables
-    }
-
     /// Requests stay on the die that they were put on.
-    fn tunable_set(&mut self) {
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.tunables.set(name, value)?;
         self.layout = Layout::new(&self.tunables, self.info.capacity_sectors);
+        Ok(())
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -474,12 +736,23 @@ impl Policy for Ac2 {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        self.dispatch.counters([
             ("expired deadlines", self.expired),
             ("reads of light submitters", self.light),
             ("requests of streams", self.streamed),
             ("bundles", self.bundles),
             ("times writes were held", self.held_back),
-        ]
+        ])
     }
 }
+
+/// As it is registered.
+pub const AC2: ElevatorType = ElevatorType {
+    name: "ac2",
+    help: "reads to the least loaded channel, light submitters first, writes by erase block",
+    source: "this project; goes on from ac",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("mq-deadline"),
+    build: Some(|info| Box::new(Ac2::new(info))),
+};

@@ -1,15 +1,15 @@
 //! What ac2 promises.
 
 use super::*;
-use crate::rig::{Rig, queue_info};
-use crate::single_queue::SingleQueue;
+use crate::bounds::{Adversary, CROWD, SOON, SOON_MS, Victim, assert_wait};
+use crate::test_queue::{TestQueue, queue_info};
 use blklab_blk::{BioFlags, InsertAt, Op, Sector};
 
 /// Eight dies, a page of 32 sectors each.
-fn rig() -> Rig {
-    let mut rig = Rig::new(SingleQueue::of(Ac2::new(&queue_info())));
-    rig.set("dies", 8);
-    rig
+fn queue() -> TestQueue {
+    let mut queue = TestQueue::new(Box::new(Ac2::new(&queue_info())));
+    queue.set("dies", 8);
+    queue
 }
 
 fn bio(submitter: u32, op: Op, sector: u64) -> Bio {
@@ -26,31 +26,31 @@ fn read(submitter: u32, die: u64, row: u64) -> Bio {
 
 #[test]
 fn reads_go_to_the_least_loaded_die() {
-    let mut rig = rig();
-    rig.set("light_depth", 0);
+    let mut queue = queue();
+    queue.set("light_depth", 0);
     for row in 0..3 {
-        rig.insert(&read(0, 2, row));
+        queue.insert(&read(0, 2, row));
     }
     for die in [5, 2, 7] {
-        rig.insert(&read(0, die, 9));
+        queue.insert(&read(0, die, 9));
     }
-    let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+    let dies: Vec<_> = queue.drain_sectors().iter().map(|s| s / 32 % 8).collect();
     assert_eq!(dies, [2, 5, 7, 2, 2, 2]);
 }
 
 #[test]
 fn a_request_on_its_die_puts_a_read_back_by_so_many_places() {
-    let mut rig = rig();
-    rig.set("overtake", 5);
-    rig.set("light_depth", 0);
+    let mut queue = queue();
+    queue.set("overtake", 5);
+    queue.set("light_depth", 0);
     // Three on one die, and many on the others.
     let slow: Vec<_> = (0..3)
-        .map(|row| rig.insert(&read(1, 0, row)).unwrap())
+        .map(|row| queue.insert(&read(1, 0, row)).unwrap())
         .collect();
     for at in 0..20 {
-        rig.insert(&read(1, 1 + at % 7, at)).unwrap();
+        queue.insert(&read(1, 1 + at % 7, at)).unwrap();
     }
-    let ids = rig.drain();
+    let ids = queue.drain();
     let places: Vec<_> = slow
         .iter()
         .map(|id| ids.iter().position(|other| other == id).unwrap())
@@ -61,110 +61,110 @@ fn a_request_on_its_die_puts_a_read_back_by_so_many_places() {
 
 #[test]
 fn what_completes_lightens_its_die() {
-    let mut rig = rig();
-    rig.set("light_depth", 0);
-    let first = rig.insert(&read(0, 2, 0)).unwrap();
-    rig.insert(&read(0, 3, 0));
-    rig.drain();
-    rig.complete(first);
-    let three = rig.insert(&read(0, 3, 1)).unwrap();
-    let two = rig.insert(&read(0, 2, 1)).unwrap();
-    assert_eq!(rig.drain(), [two, three]);
+    let mut queue = queue();
+    queue.set("light_depth", 0);
+    let first = queue.insert(&read(0, 2, 0)).unwrap();
+    queue.insert(&read(0, 3, 0));
+    queue.drain();
+    queue.complete(first);
+    let three = queue.insert(&read(0, 3, 1)).unwrap();
+    let two = queue.insert(&read(0, 2, 1)).unwrap();
+    assert_eq!(queue.drain(), [two, three]);
 }
 
 #[test]
 fn reads_keep_away_from_dies_that_write() {
-    let mut rig = rig();
-    rig.set("light_depth", 0);
-    rig.insert(&bio(0, Op::Write, 32));
-    rig.dispatch();
+    let mut queue = queue();
+    queue.set("light_depth", 0);
+    queue.insert(&bio(0, Op::Write, 32));
+    queue.dispatch();
     for (die, row) in [(1, 5), (2, 5), (2, 6), (2, 7), (2, 8)] {
-        rig.insert(&read(0, die, row));
+        queue.insert(&read(0, die, row));
     }
-    let dies: Vec<_> = rig.drain_sectors().iter().map(|s| s / 32 % 8).collect();
+    let dies: Vec<_> = queue.drain_sectors().iter().map(|s| s / 32 % 8).collect();
     assert_eq!(dies, [2, 2, 2, 2, 1]);
 }
 
 #[test]
 fn a_light_submitter_s_read_goes_before_a_deep_one_s() {
-    let mut rig = rig();
+    let mut queue = queue();
     for row in 0..20 {
-        rig.insert(&read(0, row % 8, row));
+        queue.insert(&read(0, row % 8, row));
     }
-    rig.dispatch();
-    let light = rig.insert(&read(1, 0, 99));
-    assert_eq!(rig.dispatch(), light);
+    queue.dispatch();
+    let light = queue.insert(&read(1, 0, 99));
+    assert_eq!(queue.dispatch(), light);
 }
 
 #[test]
 fn deep_submitters_do_not_fill_dies_that_light_ones_read_from() {
-    let mut rig = rig();
-    rig.insert(&read(1, 0, 50));
-    rig.dispatch();
+    let mut queue = queue();
+    queue.insert(&read(1, 0, 50));
+    queue.dispatch();
     for row in 0..80 {
-        rig.insert(&read(0, row % 8, 100 + row));
+        queue.insert(&read(0, row % 8, 100 + row));
     }
     // One went, and two go to each other die and one to that one.
-    let sent = rig.drain();
+    let sent = queue.drain();
     assert_eq!(sent.len(), 15);
-    let light = rig.insert(&read(2, 0, 51));
-    assert_eq!(rig.dispatch(), light);
-    rig.pass_ms(100);
-    assert_eq!(rig.drain().len(), 80 - 15);
+    let light = queue.insert(&read(2, 0, 51));
+    assert_eq!(queue.dispatch(), light);
+    queue.pass_ms(100);
+    assert_eq!(queue.drain().len(), 80 - 15);
 }
 
 #[test]
 fn a_deep_submitter_with_little_outstanding_is_not_light_at_once() {
-    let mut rig = rig();
-    rig.insert(&read(0, 0, 1));
-    rig.insert(&read(0, 1, 1));
-    let sent = rig.drain();
-    sent.into_iter().for_each(|id| rig.complete(id));
-    let light = rig.count("reads of light submitters");
+    let mut queue = queue();
+    queue.insert(&read(0, 0, 1));
+    queue.insert(&read(0, 1, 1));
+    let sent = queue.drain();
+    sent.into_iter().for_each(|id| queue.complete(id));
+    let light = queue.count("reads of light submitters");
     for row in 0..DEEP_RUN as u64 + 4 {
-        let id = rig.insert(&read(0, 2, 10 + row)).unwrap();
-        rig.dispatch();
-        rig.complete(id);
+        let id = queue.insert(&read(0, 2, 10 + row)).unwrap();
+        queue.dispatch();
+        queue.complete(id);
     }
-    assert_eq!(rig.count("reads of light submitters"), light + 5);
+    assert_eq!(queue.count("reads of light submitters"), light + 5);
 }
 
 #[test]
 fn deep_submitters_reads_leave_tags_to_light_ones() {
-    let mut rig = rig();
-    let limit = |rig: &mut Rig, submitter| {
+    let mut queue = queue();
+    let limit = |queue: &mut TestQueue, submitter| {
         let bio = read(submitter, 0, 0);
-        rig.elevator.limit_depth_for(&bio)
+        queue.elevator.limit_depth_for(&bio)
     };
     for row in 0..20 {
-        rig.insert(&read(0, row % 8, row));
+        queue.insert(&read(0, row % 8, row));
     }
-    assert_eq!(limit(&mut rig, 0), None);
-    rig.drain();
-    rig.insert(&read(1, 0, 99));
-    rig.dispatch();
+    assert_eq!(limit(&mut queue, 0), None);
+    queue.drain();
+    queue.insert(&read(1, 0, 99));
+    queue.dispatch();
     // Of 256.
-    assert_eq!(limit(&mut rig, 0), Some(192));
-    assert_eq!(limit(&mut rig, 1), None);
-    rig.pass_ms(100);
-    rig.insert(&read(0, 0, 30));
-    assert_eq!(limit(&mut rig, 0), None);
+    assert_eq!(limit(&mut queue, 0), Some(192));
+    assert_eq!(limit(&mut queue, 1), None);
+    queue.pass_ms(100);
+    queue.insert(&read(0, 0, 30));
+    assert_eq!(limit(&mut queue, 0), None);
 }
 
 #[test]
 fn a_stream_goes_in_order() {
-    let mut rig = rig();
+    let mut queue = queue();
     let ids: Vec<_> = (0..6)
         .map(|i| {
             let bio = Bio::new(Op::Read, Sector(100 + i * 640), 640);
-            let id = rig.make(&bio);
-            rig.insert_request(id, InsertAt::Tail);
+            let id = queue.make(&bio);
+            queue.insert_request(id, InsertAt::Tail);
             id
         })
         .collect();
-    let swallowed = rig.swallowed();
+    let swallowed = queue.swallowed();
     assert!(swallowed.len() < 6);
-    let order = rig.drain();
+    let order = queue.drain();
     assert!(
         order.is_sorted_by_key(|id| id.index()),
         "{order:?} of {ids:?}"
@@ -173,27 +173,27 @@ fn a_stream_goes_in_order() {
 
 #[test]
 fn writes_go_block_by_block_and_have_their_turn() {
-    let mut rig = rig();
-    rig.set("write_run", 2);
-    rig.set("read_lead", 4);
-    rig.set("write_weight", 0);
+    let mut queue = queue();
+    queue.set("write_run", 2);
+    queue.set("read_lead", 4);
+    queue.set("write_weight", 0);
     // Blocks of 2048 sectors.
     for block in [3, 1, 3, 1] {
-        let place = rig.in_use() as u64 * 16;
-        rig.insert(&bio(0, Op::Write, block * 2048 + place));
+        let place = queue.in_use() as u64 * 16;
+        queue.insert(&bio(0, Op::Write, block * 2048 + place));
     }
     for row in 0..8 {
-        rig.insert(&read(0, row, row));
+        queue.insert(&read(0, row, row));
     }
-    let ids = rig.drain();
+    let ids = queue.drain();
     let writes: Vec<_> = (0..ids.len())
-        .filter(|&i| rig.rq(ids[i]).is_write())
+        .filter(|&i| queue.rq(ids[i]).is_write())
         .collect();
     // Two turns: no read goes that came more than four after a write.
     assert_eq!(writes, [1, 2, 4, 5]);
     let blocks: Vec<_> = writes
         .iter()
-        .map(|&i| rig.rq(ids[i]).sector.0 / 2048)
+        .map(|&i| queue.rq(ids[i]).sector.0 / 2048)
         .collect();
     assert_eq!(blocks, [3, 3, 1, 1]);
 }
@@ -204,61 +204,61 @@ fn writes_leave_reads_a_part_of_the_drive() {
         queue_depth: 32,
         ..queue_info()
     };
-    let mut rig = Rig::new(SingleQueue::of(Ac2::new(&info)));
-    rig.set("write_share", 75);
+    let mut queue = TestQueue::new(Box::new(Ac2::new(&info)));
+    queue.set("write_share", 75);
     for i in 0..100 {
-        rig.insert(&bio(0, Op::Write, i * 4096));
+        queue.insert(&bio(0, Op::Write, i * 4096));
     }
-    let read = rig.insert(&bio(1, Op::Read, 16)).unwrap();
-    assert_eq!(rig.dispatch(), Some(read));
-    let mut writes = rig.drain();
+    let read = queue.insert(&bio(1, Op::Read, 16)).unwrap();
+    assert_eq!(queue.dispatch(), Some(read));
+    let mut writes = queue.drain();
     assert_eq!(writes.len(), 24);
-    rig.complete(writes.pop().unwrap());
-    assert!(rig.run_timer());
-    assert_eq!(rig.drain().len(), 1);
+    queue.complete(writes.pop().unwrap());
+    assert!(queue.run_timer());
+    assert_eq!(queue.drain().len(), 1);
     // Nobody has read for long: writes may have it all.
-    rig.complete(read);
-    rig.pass_ms(20);
-    assert_eq!(rig.drain().len(), 75);
+    queue.complete(read);
+    queue.pass_ms(20);
+    assert_eq!(queue.drain().len(), 75);
 }
 
 #[test]
 fn who_has_more_than_an_even_share_of_the_tags_leaves_others_some() {
-    let mut rig = rig();
-    let limit = |rig: &mut Rig, submitter| {
+    let mut queue = queue();
+    let limit = |queue: &mut TestQueue, submitter| {
         let mut bio = bio(submitter, Op::Write, 0);
         bio.flags = BioFlags::SYNC;
-        rig.elevator.limit_depth_for(&bio)
+        queue.elevator.limit_depth_for(&bio)
     };
     for place in 0..128 {
-        rig.insert(&bio(0, Op::Write, place * 16));
+        queue.insert(&bio(0, Op::Write, place * 16));
     }
-    assert_eq!(limit(&mut rig, 0), None);
-    rig.insert(&bio(1, Op::Write, 50_000));
-    assert_eq!(limit(&mut rig, 0), None);
-    rig.insert(&bio(0, Op::Write, 60_000));
+    assert_eq!(limit(&mut queue, 0), None);
+    queue.insert(&bio(1, Op::Write, 50_000));
+    assert_eq!(limit(&mut queue, 0), None);
+    queue.insert(&bio(0, Op::Write, 60_000));
     // Of 256.
-    assert_eq!(limit(&mut rig, 0), Some(192));
-    assert_eq!(limit(&mut rig, 1), None);
-    let sent = rig.drain();
-    sent.into_iter().for_each(|id| rig.complete(id));
-    assert_eq!(limit(&mut rig, 0), None);
+    assert_eq!(limit(&mut queue, 0), Some(192));
+    assert_eq!(limit(&mut queue, 1), None);
+    let sent = queue.drain();
+    sent.into_iter().for_each(|id| queue.complete(id));
+    assert_eq!(limit(&mut queue, 0), None);
 }
 
 #[test]
 fn nobody_waits_much_longer_than_its_deadline() {
-    let mut rig = rig();
-    let deep = rig.insert(&read(0, 0, 1)).unwrap();
-    let other = rig.insert(&read(0, 0, 2)).unwrap();
-    rig.pass_ms(100);
+    let mut queue = queue();
+    let deep = queue.insert(&read(0, 0, 1)).unwrap();
+    let other = queue.insert(&read(0, 0, 2)).unwrap();
+    queue.pass_ms(100);
     let sent: Vec<_> = (0..18)
         .filter_map(|i| {
-            rig.insert(&read(2 + i, 1, 10 + i as u64));
-            rig.dispatch()
+            queue.insert(&read(2 + i, 1, 10 + i as u64));
+            queue.dispatch()
         })
         .collect();
     assert!(sent.contains(&deep) && sent.contains(&other));
-    assert!(rig.count("expired deadlines") > 0);
+    assert!(queue.count("expired deadlines") > 0);
 }
 
 #[test]
@@ -266,9 +266,8 @@ fn ranges_have_dies_of_their_own() {
     let info = queue_info();
     let mut ac2 = Ac2::new(&info);
     for (name, value) in [("dies", 8), ("ranges", 4)] {
-        ac2.tunables.set(name, value).expect(name);
+        ac2.set_tunable(name, value).expect(name);
     }
-    ac2.tunable_set();
     let (range, page) = (info.capacity_sectors / 4, 32);
     let die_of = |sector| ac2.layout.die_of(sector);
     for at in 0..4 {
@@ -277,4 +276,18 @@ fn ranges_have_dies_of_their_own() {
         assert_eq!(dies, [0, 0, 1, 0].map(|die| 2 * at as usize + die));
     }
     assert_eq!(die_of(info.capacity_sectors - 1), 7);
+}
+
+#[test]
+fn nobody_waits_longer_than_promised() {
+    // The deadline and batch_limit dispatches.
+    assert_wait(
+        &AC2,
+        &[("async_write_expire", SOON_MS)],
+        Victim::AsyncWrite,
+        Adversary::SyncWrites,
+        SOON + 8 + 1,
+    );
+    // Reads that came before, and read_lead that came later.
+    assert_wait(&AC2, &[], Victim::AsyncWrite, Adversary::Reads, CROWD + 32);
 }

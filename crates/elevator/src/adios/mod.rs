@@ -22,7 +22,7 @@
 //!
 //! Some of what the shipped scheduler does looks unmeant. It is done here too:
 //! - A discard is a barrier: it waits until all that came before has been sent,
-//!   and what comes later waits for it (see `barrier`).
+//!   and what comes later waits for it (see [`is_barrier`]).
 //! - Samples are gathered in one place for all kinds. Those that a model leaves
 //!   there for lack of number go into another kind's model (see `model`).
 //! - What is left of requests by arrival goes before head inserts.
@@ -36,31 +36,29 @@
 //! samples where they belong, and counts from the last completion on the same
 //! CPU.
 
-mod attributes;
-mod barrier;
-mod batches;
-mod completion;
-mod deadlines;
 mod model;
+mod settings;
 #[cfg(test)]
 mod tests;
-mod tunables;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::{
     Attribute, Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, Request,
-    RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables, op_is_sync,
-    sched_try_insert_merge, sched_try_merge,
+    RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables, jiffies, jiffy_start,
+    msecs_to_jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
-use crate::jiffies::{jiffies, start_of};
-use barrier::is_barrier;
-use batches::Page;
-use deadlines::DeadlineQueue;
+use crate::ElevatorType;
 use model::{Model, Samples};
-use tunables::{BATCH_ORDER, COMPLIANCE, DAY_NS, MS, TARGET};
-
-pub use attributes::ATTRIBUTES;
-pub use tunables::TUNABLES;
+use settings::{
+    ATTRIBUTES, BATCH_LIMIT, BATCH_ORDER, COMPLIANCE, DAY_NS, LATENCY_LIMIT, MS, READ_PRIORITY,
+    REFILL_BELOW, TARGET, TUNABLES, WINDOW,
+};
 
 /// Reads, writes, discards, and the rest, which has no model.
 const KINDS: usize = 4;
@@ -98,6 +96,106 @@ struct RqData {
     place: Place,
     predicted_ns: u64,
     bytes: u32,
+}
+
+/// The source takes a request for a barrier where the bit of the flush operation
+/// is set in its operation. Flushes themselves never reach a scheduler of blk-mq,
+/// but a discard's number has that bit too.
+fn is_barrier(op: Op) -> bool {
+    matches!(op, Op::Flush | Op::Discard)
+}
+
+/// Time after a completion at which models are looked at.
+const LOOK_MS: i64 = 100;
+
+/// Deadlines are cut by this many bits: about a millisecond.
+const QUANTUM_SHIFT: u32 = 20;
+
+/// Requests in order of their deadlines' moments, and in one moment by arrival.
+/// New moments are mostly the last, so a sorted ring is cheaper than a tree.
+#[derive(Debug, Default)]
+struct DeadlineQueue {
+    moments: VecDeque<(u64, RqList)>,
+}
+
+impl DeadlineQueue {
+    /// Where a moment is or belongs. New ones are mostly the last, and those
+    /// taken out the first, so both ends are looked at before the rest.
+    fn place_of(&self, moment: u64) -> usize {
+        match (self.moments.front(), self.moments.back()) {
+            (Some(&(first, _)), _) if first >= moment => 0,
+            (_, Some(&(last, _))) if last == moment => self.moments.len() - 1,
+            (_, Some(&(last, _))) if last < moment => self.moments.len(),
+            _ => self.moments.partition_point(|&(m, _)| m < moment),
+        }
+    }
+
+    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let moment = ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT;
+        let at = self.place_of(moment);
+        if self.moments.get(at).is_none_or(|&(m, _)| m != moment) {
+            self.moments.insert(at, (moment, RqList::new()));
+        }
+        self.moments[at].1.push_back(ctx.rqs, id);
+    }
+
+    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let at = self.place_of(ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT);
+        self.moments[at].1.remove(ctx.rqs, id);
+        if self.moments[at].1.is_empty() {
+            self.moments.remove(at);
+        }
+    }
+
+    fn first(&self) -> Option<RequestId> {
+        self.moments.front()?.1.front()
+    }
+}
+
+/// Weights of -20 to 19, as the kernel's CPU scheduler has them for niceness,
+/// in 1024ths; a step is about a quarter.
+const WEIGHTS: [u64; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
+];
+
+/// The list of a page that is sorted where `batch_order` says so.
+const SORTED: usize = 1;
+
+/// A batch: lists in the order in which they are sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    lists: [RqList; KINDS],
+    by_sector: bool,
+}
+
+impl Page {
+    fn is_empty(&self) -> bool {
+        self.lists.iter().all(RqList::is_empty)
+    }
+
+    /// The next to go: the first of the first list that has any, or from the
+    /// end of the sorted one where the head is nearer to that.
+    fn pop(&mut self, ctx: &mut SchedCtx<'_>, backwards: bool) -> Option<RequestId> {
+        let at = self.lists.iter().position(|list| !list.is_empty())?;
+        let list = &mut self.lists[at];
+        if at != SORTED || !self.by_sector || !backwards {
+            return list.pop_front(ctx.rqs);
+        }
+        let last = list.back()?;
+        list.remove(ctx.rqs, last);
+        Some(last)
+    }
+
+    /// Whether `head` is in the upper half of what the sorted list spans.
+    fn lies_below(&self, ctx: &SchedCtx<'_>, head: u64) -> bool {
+        let list = &self.lists[SORTED];
+        let (Some(first), Some(last)) = (list.front(), list.back()) else {
+            return false;
+        };
+        head > ctx.rqs[first].sector.0.midpoint(ctx.rqs[last].sector.0)
+    }
 }
 
 /// The scheduler's state.
@@ -184,7 +282,7 @@ impl Adios {
 
     fn end_way(&mut self, id: RequestId) {
         let data = &mut self.data[id.index()];
-        if std::mem::take(&mut data.place) == Place::Chosen {
+        if core::mem::take(&mut data.place) == Place::Chosen {
             self.under_way -= 1;
             self.under_way_ns = self.under_way_ns.saturating_sub(data.predicted_ns);
         }
@@ -269,11 +367,193 @@ impl Adios {
         }
         ctx.merge.remove(ctx.rqs, id);
     }
+
+    /// The next request for a batch, and how the bias moves if it is taken.
+    fn next_waiting(&self, ctx: &SchedCtx<'_>) -> Option<(RequestId, i64)> {
+        let preferred = (self.bias < 0) as usize;
+        let other = 1 - preferred;
+        let (id, moves) = match (self.waiting[preferred].first(), self.waiting[other].first()) {
+            (None, None) => return None,
+            (Some(id), None) => (id, true),
+            (None, Some(id)) => (id, false),
+            (Some(id), Some(passed)) => (id, ctx.rqs[id].fifo_time > ctx.rqs[passed].fifo_time),
+        };
+        let sign = 2 * preferred as i64 - 1;
+        let step = match self.data[id.index()].predicted_ns {
+            _ if !moves => 0,
+            0 => return Some((id, sign - self.bias)),
+            ns => (ns.saturating_mul(self.weight(preferred)) >> 10).min(DAY_NS as u64) as i64,
+        };
+        Some((id, sign * step))
+    }
+
+    fn weight(&self, side: usize) -> u64 {
+        let priority = match side {
+            READ => self.tunables.at(READ_PRIORITY),
+            _ => 0,
+        };
+        WEIGHTS[(priority + 20) as usize]
+    }
+
+    /// Whether a batch may take one more request.
+    fn fits(&self, counts: &[u64; KINDS], kind: usize, batch_ns: u64, ns: u64) -> bool {
+        let limit = match kind {
+            OTHER => 1,
+            kind => self.tunables.at(BATCH_LIMIT + kind) as u64,
+        };
+        let total = self.under_way_ns.saturating_add(batch_ns);
+        self.models[kind].base_ns > 0
+            && counts[kind] < limit
+            && total.saturating_add(ns) <= self.tunables.at(WINDOW) as u64
+    }
+
+    /// Fills the back page, with one request at least.
+    fn fill_batch(&mut self, ctx: &mut SchedCtx<'_>) {
+        let page = 1 - self.front;
+        let by_sector = self.tunables.at(BATCH_ORDER) == 1;
+        self.pages[page].by_sector = by_sector;
+        let (mut counts, mut batch_ns) = ([0; KINDS], 0_u64);
+        while let Some((id, bias)) = self.next_waiting(ctx) {
+            let kind = kind_of(ctx.rqs[id].op);
+            let ns = self.data[id.index()].predicted_ns;
+            if counts != [0; KINDS] && !self.fits(&counts, kind, batch_ns, ns) {
+                break;
+            }
+            self.bias = self.bias.saturating_add(bias);
+            self.remove(ctx, id);
+            self.data[id.index()].place = Place::Chosen;
+            let list = match kind {
+                OTHER => OTHER,
+                kind if !by_sector => kind,
+                _ if ctx.rqs[id].fifo_time == ctx.rqs[id].start => 0,
+                _ => SORTED,
+            };
+            self.pages[page].lists[list].push_back(ctx.rqs, id);
+            counts[kind] += 1;
+            batch_ns = batch_ns.saturating_add(ns);
+        }
+        self.book_batch(&counts, batch_ns);
+        // The source asks for the number of writes, not of the list.
+        if by_sector && counts[WRITE] > 1 {
+            self.sort(ctx, page);
+        }
+    }
+
+    fn book_batch(&mut self, counts: &[u64; KINDS], batch_ns: u64) {
+        let count = counts.iter().sum();
+        self.under_way += count;
+        self.under_way_ns = self.under_way_ns.saturating_add(batch_ns);
+        self.batches += (count > 0) as u64;
+        self.largest_batch = self.largest_batch.max(count);
+        for (largest, &count) in self.largest_by_kind.iter_mut().zip(counts) {
+            *largest = count.max(*largest);
+        }
+    }
+
+    /// Puts a batch's asynchronous requests in sector order.
+    fn sort(&mut self, ctx: &mut SchedCtx<'_>, page: usize) {
+        let list = &mut self.pages[page].lists[SORTED];
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.sorter.push(id);
+        }
+        self.sorter.sort_by_key(|&id| ctx.rqs[id].sector);
+        for id in self.sorter.drain(..) {
+            list.push_back(ctx.rqs, id);
+        }
+    }
+
+    /// From which end of the sorted list the front page is sent.
+    fn turn_head(&mut self, ctx: &SchedCtx<'_>) {
+        let page = &self.pages[self.front];
+        self.backwards = self.rotational && page.by_sector && page.lies_below(ctx, self.head_end);
+    }
+
+    fn dispatch_from_batch(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let (front_empty, back_empty) = (
+            self.pages[self.front].is_empty(),
+            self.pages[1 - self.front].is_empty(),
+        );
+        let threshold = self.tunables.at(WINDOW) * self.tunables.at(REFILL_BELOW) / 100;
+        let low = self.under_way_ns == 0 || self.under_way_ns < threshold as u64;
+        if back_empty && (front_empty || low) {
+            self.fill_batch(ctx);
+        }
+        if front_empty {
+            self.front = 1 - self.front;
+            self.turn_head(ctx);
+        }
+        self.pages[self.front].pop(ctx, self.backwards)
+    }
+
+    /// All before a barrier has been sent: it goes, and what came behind it, up
+    /// to the next barrier, may wait for its turn.
+    fn release_barrier(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let barrier = self.behind_barrier.pop_front(ctx.rqs)?;
+        self.start_way(barrier);
+        while let Some(id) = self.behind_barrier.front() {
+            if is_barrier(ctx.rqs[id].op) {
+                break;
+            }
+            self.behind_barrier.remove(ctx.rqs, id);
+            self.merge_or_wait(ctx, id);
+        }
+        self.turn_head(ctx);
+        Some(barrier)
+    }
+
+    /// What a seek costs, as a weight of a sample on a drive with moving parts.
+    fn sample_weight(&mut self, rq: &Request) -> u64 {
+        if !self.rotational {
+            return 1;
+        }
+        let last = core::mem::replace(&mut self.last_completed_end, rq.end().0);
+        match last {
+            0 => 1,
+            last => 65 - last.abs_diff(rq.sector.0).leading_zeros() as u64,
+        }
+    }
+
+    fn learn(&mut self, ctx: &SchedCtx<'_>, id: RequestId) {
+        let (rq, data) = (&ctx.rqs[id], self.data[id.index()]);
+        let kind = kind_of(rq.op);
+        if kind == OTHER {
+            self.last_completed_end = 0;
+            return;
+        }
+        // What a request took counts from the completion before it.
+        let since = match self.last_completed {
+            Nanos::ZERO => rq.io_start,
+            last => last,
+        };
+        let busy = self.under_way > 0;
+        self.last_completed = if busy { ctx.now } else { Nanos::ZERO };
+        if rq.io_start == Nanos::ZERO || data.bytes == 0 || ctx.now < since {
+            return;
+        }
+        let latency = (ctx.now - since).0;
+        if latency > self.tunables.at(LATENCY_LIMIT) as u64 {
+            return;
+        }
+        let (weight, now) = (self.sample_weight(rq), jiffies(ctx.now));
+        let model = &mut self.models[kind];
+        if model.learn(data.bytes, latency, data.predicted_ns, weight) {
+            model.update(&mut self.gathered, &self.tunables, now);
+        }
+        let look = now + msecs_to_jiffies(LOOK_MS);
+        self.look_at = Some(self.look_at.map_or(look, |at| at.min(look)));
+    }
+
+    /// Brings all models up to date, in the order of their kinds.
+    fn update_models(&mut self, now: i64) {
+        for model in &mut self.models {
+            model.update(&mut self.gathered, &self.tunables, now);
+        }
+    }
 }
 
 impl Elevator for Adios {
     fn name(&self) -> &'static str {
-        "adios"
+        ADIOS.name
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
@@ -354,7 +634,7 @@ impl Elevator for Adios {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.look_at.map(start_of)
+        self.look_at.map(jiffy_start)
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
@@ -428,3 +708,14 @@ impl Elevator for Adios {
         ]
     }
 }
+
+/// As it is registered.
+pub const ADIOS: ElevatorType = ElevatorType {
+    name: "adios",
+    help: "deadlines from a learned model of what requests take, in batches",
+    source: "M. Suzuki, ADIOS 3.1.9 for Linux 6.12",
+    tunables: TUNABLES,
+    attributes: ATTRIBUTES,
+    costs_like: Some("mq-deadline"),
+    build: Some(|info| Box::new(Adios::new(info))),
+};

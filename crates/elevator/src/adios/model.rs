@@ -4,10 +4,9 @@
 //! Samples are gathered in buckets by their ratio to what was foretold, so that
 //! the slowest hundredth can be left out of the mean.
 
-use blklab_blk::Tunables;
+use blklab_blk::{Tunables, msecs_to_jiffies};
 
-use super::tunables::{SHRINK_GBYTES, SHRINK_KREQS, SHRINK_RESIST};
-use crate::jiffies::msecs_to_jiffies;
+use super::settings::{SHRINK_GBYTES, SHRINK_KREQS, SHRINK_RESIST};
 
 /// Requests up to this size are small.
 const SMALL_BYTES: u32 = 4096;
@@ -234,7 +233,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adios::TUNABLES;
+    use crate::adios::settings::TUNABLES;
 
     fn learn(model: &mut Model, latency_ns: u64, times: usize) {
         for _ in 0..times {

@@ -4,14 +4,13 @@
 //! that start together may also be merged for good (stable merge): then none of
 //! them has to be idled for.
 
-use blklab_blk::Sector;
+use blklab_blk::{Sector, msecs_to_jiffies};
 
 use super::Bfq;
-use super::burst;
 use super::groups::GroupId;
 use super::queue::{LONG_AGO, QueueId};
 use super::submitter::Saved;
-use crate::jiffies::msecs_to_jiffies;
+use super::weight_raising::burst_interval;
 
 /// Requests no further apart than this are next to each other, in sectors.
 const CLOSE_SECTORS: u64 = 8 * 1024;
@@ -203,7 +202,7 @@ impl Bfq {
             self.groups[group].last_created = Some(q);
             return q;
         }
-        if old.created + burst::interval() < new.created {
+        if old.created + burst_interval() < new.created {
             return q;
         }
         if !self.queueing_flash {

@@ -3,6 +3,8 @@
 //! Groups are one level below the root, as fio makes them. They stay when their
 //! last process is gone.
 
+use alloc::vec::Vec;
+
 use blklab_blk::{CgroupId, SchedCtx};
 
 use super::budget::Expiration;
@@ -137,7 +139,7 @@ impl Bfq {
     /// A queue has requests, queued or in the drive.
     pub(super) fn count_pending(&mut self, q: QueueId) {
         let queue = &mut self.queues[q];
-        if !std::mem::replace(&mut queue.counted_pending, true) {
+        if !core::mem::replace(&mut queue.counted_pending, true) {
             let group = &mut self.groups[queue.group];
             group.pending_queues += 1;
             self.pending_groups += (group.pending_queues == 1) as u32;
@@ -146,7 +148,7 @@ impl Bfq {
 
     pub(super) fn uncount_pending(&mut self, q: QueueId) {
         let queue = &mut self.queues[q];
-        if std::mem::take(&mut queue.counted_pending) {
+        if core::mem::take(&mut queue.counted_pending) {
             let group = &mut self.groups[queue.group];
             group.pending_queues -= 1;
             self.pending_groups -= (group.pending_queues == 0) as u32;
@@ -181,7 +183,7 @@ impl Bfq {
     /// Whether a queue, or one that it is to be merged into, is of another group.
     fn is_merged_outside(&self, q: QueueId, group: GroupId) -> bool {
         let merges = |&q: &QueueId| self.queues[q].merge_into;
-        std::iter::successors(Some(q), merges).any(|q| self.queues[q].group != group)
+        core::iter::successors(Some(q), merges).any(|q| self.queues[q].group != group)
     }
 
     /// Moves a queue that is one process's alone to another group. The kernel

@@ -3,12 +3,11 @@
 //! whose requests always follow another's completions is best helped by serving
 //! that other one.
 
-use blklab_blk::SchedCtx;
+use blklab_blk::{SchedCtx, msecs_to_jiffies};
 
 use super::Bfq;
 use super::queue::QueueId;
-use super::think_time::SMALL_SECTORS;
-use crate::jiffies::msecs_to_jiffies;
+use super::queue::SMALL_SECTORS;
 
 /// A request that follows a completion within this time may be brought about
 /// by it.

@@ -14,43 +14,38 @@
 //! kernel takes the process's own.
 
 mod budget;
-mod burst;
 mod cooperators;
 mod groups;
 mod idling;
 mod injection;
-mod peak_rate;
 mod queue;
 mod requests;
-mod service;
 mod submitter;
 #[cfg(test)]
 mod tests;
-mod think_time;
 mod tunables;
 mod weight_raising;
-mod weights;
 mod wf2q;
 
-use std::ops::RangeInclusive;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
     RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
-    op_is_sync, sched_try_insert_merge, sched_try_merge,
+    jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
-use crate::jiffies::jiffies;
-use burst::Burst;
+use crate::ElevatorType;
+use budget::PeakRate;
 use groups::{GROUP_CLASS, Group, ROOT};
-use idling::DriveQueue;
-use peak_rate::PeakRate;
+use idling::{DriveQueue, WeightCounts};
 use queue::{BfqQueue, CLASSES, QueueId};
 use submitter::Contexts;
-use tunables::Settings;
-use weights::WeightCounts;
-
-pub use tunables::TUNABLES;
+use tunables::{Settings, TUNABLES};
+use weight_raising::Burst;
 
 /// Asynchronous queues: eight levels of two classes, and one of the idle class.
 const ASYNC_QUEUES: usize = 17;
@@ -257,7 +252,7 @@ impl Bfq {
 
 impl Elevator for Bfq {
     fn name(&self) -> &'static str {
-        "bfq"
+        BFQ.name
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
@@ -470,3 +465,14 @@ impl Elevator for Bfq {
         ]
     }
 }
+
+/// As it is registered.
+pub const BFQ: ElevatorType = ElevatorType {
+    name: "bfq",
+    help: "a budget of service a process in turn, shares by weight, low latency for who just started",
+    source: "Linux 6.12, block/bfq-iosched.c and bfq-wf2q.c; Valente and Andreolini, SYSTOR 2012",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: None,
+    build: Some(|info| Box::new(Bfq::new(info))),
+};

@@ -1,6 +1,8 @@
 //! Submitters: which queue a request goes to. A process has a queue of its own
 //! for what it waits for; what nobody waits for shares one queue a priority.
 
+use alloc::vec::Vec;
+
 use blklab_blk::{IoPrio, Request, RequestId, SchedCtx, SubmitterId};
 
 use super::Bfq;
@@ -56,14 +58,14 @@ pub(super) struct Contexts {
     by_submitter: Vec<(SubmitterId, usize)>,
 }
 
-impl std::ops::Index<usize> for Contexts {
+impl core::ops::Index<usize> for Contexts {
     type Output = Context;
     fn index(&self, at: usize) -> &Context {
         &self.all[at]
     }
 }
 
-impl std::ops::IndexMut<usize> for Contexts {
+impl core::ops::IndexMut<usize> for Contexts {
     fn index_mut(&mut self, at: usize) -> &mut Context {
         &mut self.all[at]
     }

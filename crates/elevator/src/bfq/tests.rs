@@ -7,17 +7,18 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::rig::{Rig, queue_info};
+use crate::bounds::{Adversary, Victim, assert_wait};
+use crate::test_queue::{TestQueue, queue_info};
 
-fn rig(rotational: bool) -> Rig {
+fn queue(rotational: bool) -> TestQueue {
     let info = QueueInfo {
         rotational,
         ..queue_info()
     };
-    let mut rig = Rig::new(Box::new(Bfq::new(&info)));
+    let mut queue = TestQueue::new(Box::new(Bfq::new(&info)));
     // Kernels have been up for a while when I/O starts.
-    rig.pass_ms(10_000);
-    rig
+    queue.pass_ms(10_000);
+    queue
 }
 
 fn bio(op: Op, sector: u64, submitter: u32) -> Bio {
@@ -36,15 +37,15 @@ fn with_prio(mut bio: Bio, class: IoClass, level: u8) -> Bio {
     bio
 }
 
-fn state(rig: &Rig, name: &str) -> i64 {
-    let state = rig.elevator.debug_state();
+fn state(queue: &TestQueue, name: &str) -> i64 {
+    let state = queue.elevator.debug_state();
     state.iter().find(|(n, _)| *n == name).expect(name).1
 }
 
 /// Processes that always have requests, on a drive that takes four at a time
 /// and does one after the other.
 struct Drive {
-    rig: Rig,
+    queue: TestQueue,
     in_drive: VecDeque<RequestId>,
     /// What each process does next, and how.
     readers: Vec<Reader>,
@@ -62,14 +63,14 @@ struct Reader {
 }
 
 impl Drive {
-    fn new(rig: Rig, bios: Vec<(Bio, u32)>) -> Drive {
+    fn new(queue: TestQueue, bios: Vec<(Bio, u32)>) -> Drive {
         let readers = bios.into_iter().map(|(bio, depth)| Reader {
             bio,
             depth,
             queued: 0,
         });
         Drive {
-            rig,
+            queue,
             in_drive: VecDeque::new(),
             readers: readers.collect(),
             served: BTreeMap::new(),
@@ -84,7 +85,7 @@ impl Drive {
                 let bio = reader.bio;
                 reader.bio.sector = Sector(bio.sector.0 + 100_000);
                 reader.queued += 1;
-                self.rig.insert(&bio);
+                self.queue.insert(&bio);
             }
         }
     }
@@ -94,21 +95,28 @@ impl Drive {
         self.submit();
         loop {
             while self.in_drive.len() < 4
-                && let Some(id) = self.rig.dispatch()
+                && let Some(id) = self.queue.dispatch()
             {
                 self.in_drive.push_back(id);
             }
             if !self.in_drive.is_empty() {
                 break;
             }
-            self.rig.now = self.rig.elevator.next_timer().expect("waits for something");
-            self.rig.run_timer();
+            self.queue.now = self
+                .queue
+                .elevator
+                .next_timer()
+                .expect("waits for something");
+            self.queue.run_timer();
         }
         let id = self.in_drive.pop_front().expect("just filled");
-        let (submitter, sectors) = (self.rig.rq(id).submitter.0, self.rig.rq(id).sectors as u64);
-        self.rig.now += Nanos(self.request_ns + sectors * self.sector_ns);
-        self.rig.run_timer();
-        self.rig.complete(id);
+        let (submitter, sectors) = (
+            self.queue.rq(id).submitter.0,
+            self.queue.rq(id).sectors as u64,
+        );
+        self.queue.now += Nanos(self.request_ns + sectors * self.sector_ns);
+        self.queue.run_timer();
+        self.queue.complete(id);
         *self.served.entry(submitter).or_default() += sectors;
         let mut readers = self.readers.iter_mut();
         let reader = readers.find(|r| r.bio.submitter.0 == submitter);
@@ -116,8 +124,8 @@ impl Drive {
     }
 
     fn run_ms(&mut self, ms: u64) {
-        let end = self.rig.now + Nanos::from_millis(ms);
-        while self.rig.now < end {
+        let end = self.queue.now + Nanos::from_millis(ms);
+        while self.queue.now < end {
             self.step();
         }
     }
@@ -130,14 +138,14 @@ impl Drive {
 
 #[test]
 fn shares_follow_the_levels_of_priority() {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
     let levels = [0, 4, 7];
     let readers = levels.iter().zip(1u32..).map(|(&level, process)| {
         let bio = with_prio(far(process), IoClass::Be, level);
         (bio, 8)
     });
-    let mut drive = Drive::new(rig, readers.collect());
+    let mut drive = Drive::new(queue, readers.collect());
     drive.run_ms(60_000);
     // Weights are 80, 40 and 10.
     for (process, weight) in [(1, 80.0), (2, 40.0), (3, 10.0)] {
@@ -148,12 +156,12 @@ fn shares_follow_the_levels_of_priority() {
 
 /// What each control group gets whose processes, so many, all have enough to do.
 fn shares_of_groups(groups: &[(u32, u32)]) -> Vec<f64> {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
     let mut readers = Vec::new();
     let mut of_group = Vec::new();
     for (&(weight, processes), group) in groups.iter().zip(1..) {
-        rig.elevator.set_cgroup_weight(CgroupId(group), weight);
+        queue.elevator.set_cgroup_weight(CgroupId(group), weight);
         let first = readers.len() as u32 + 1;
         of_group.push(first..first + processes);
         readers.extend((first..first + processes).map(|process| {
@@ -165,7 +173,7 @@ fn shares_of_groups(groups: &[(u32, u32)]) -> Vec<f64> {
             (bio, 8)
         }));
     }
-    let mut drive = Drive::new(rig, readers);
+    let mut drive = Drive::new(queue, readers);
     drive.run_ms(60_000);
     let share = |processes: std::ops::Range<u32>| processes.map(|p| drive.share(p)).sum();
     of_group.into_iter().map(share).collect()
@@ -193,15 +201,15 @@ fn a_group_s_share_is_not_that_of_the_number_of_its_processes() {
 
 #[test]
 fn inside_a_group_shares_follow_priorities_and_root_processes_stand_beside_it() {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
     let cgroup = CgroupId(1);
     let in_group = |process, level| {
         let bio = with_prio(far(process), IoClass::Be, level);
         (Bio { cgroup, ..bio }, 8)
     };
     // The group weighs 100; in it are weights 80 and 20, beside it 40.
-    let mut drive = Drive::new(rig, vec![in_group(1, 0), in_group(2, 6), (far(3), 8)]);
+    let mut drive = Drive::new(queue, vec![in_group(1, 0), in_group(2, 6), (far(3), 8)]);
     drive.run_ms(60_000);
     for (process, due) in [(1, 0.8 / 1.4), (2, 0.2 / 1.4), (3, 0.4 / 1.4)] {
         let share = drive.share(process);
@@ -211,9 +219,9 @@ fn inside_a_group_shares_follow_priorities_and_root_processes_stand_beside_it() 
 
 #[test]
 fn a_process_takes_its_queue_with_it_to_another_group() {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
-    rig.elevator.set_cgroup_weight(CgroupId(1), 400);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
+    queue.elevator.set_cgroup_weight(CgroupId(1), 400);
     let cgroup = CgroupId(1);
     let in_group = |process| {
         (
@@ -224,7 +232,7 @@ fn a_process_takes_its_queue_with_it_to_another_group() {
             8,
         )
     };
-    let mut drive = Drive::new(rig, vec![in_group(1), in_group(2)]);
+    let mut drive = Drive::new(queue, vec![in_group(1), in_group(2)]);
     drive.run_ms(5_000);
     drive.readers[1].bio.cgroup = CgroupId(2);
     drive.run_ms(5_000);
@@ -236,14 +244,14 @@ fn a_process_takes_its_queue_with_it_to_another_group() {
 
 #[test]
 fn real_time_goes_first_and_idle_is_not_starved() {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
     let classes = [IoClass::Rt, IoClass::Be, IoClass::Idle];
     let readers = classes
         .iter()
         .zip(1u32..)
         .map(|(&class, process)| (with_prio(far(process), class, 4), 8));
-    let mut drive = Drive::new(rig, readers.collect());
+    let mut drive = Drive::new(queue, readers.collect());
     drive.run_ms(10_000);
     assert!(drive.share(1) > 0.9, "{:?}", drive.served);
     assert_eq!(
@@ -256,12 +264,12 @@ fn real_time_goes_first_and_idle_is_not_starved() {
 
 #[test]
 fn equal_readers_and_writers_get_equal_shares() {
-    let mut rig = rig(false);
-    rig.set("low_latency", 0);
+    let mut queue = queue(false);
+    queue.set("low_latency", 0);
     let mut writer = far(2);
     (writer.op, writer.flags) = (Op::Write, BioFlags::SYNC);
     // Created together they would share a queue.
-    let mut drive = Drive::new(rig, vec![(far(1), 8), (writer, 0)]);
+    let mut drive = Drive::new(queue, vec![(far(1), 8), (writer, 0)]);
     drive.run_ms(1_000);
     drive.readers[1].depth = 8;
     drive.served.clear();
@@ -273,9 +281,9 @@ fn equal_readers_and_writers_get_equal_shares() {
 /// What a process gets that comes new to a drive that four others keep busy: in
 /// the first second, and a minute later.
 fn newcomer(low_latency: i64) -> (f64, f64) {
-    let mut rig = rig(false);
-    rig.set("low_latency", low_latency);
-    let mut drive = Drive::new(rig, (1..=5).map(|process| (far(process), 0)).collect());
+    let mut queue = queue(false);
+    queue.set("low_latency", low_latency);
+    let mut drive = Drive::new(queue, (1..=5).map(|process| (far(process), 0)).collect());
     drive.sector_ns = 10_000;
     // One after the other, so that they do not count as one program.
     for hog in 0..4 {
@@ -304,51 +312,51 @@ fn who_starts_gets_most_of_the_drive_for_a_while() {
 
 #[test]
 fn raising_ends_after_its_time_or_its_service() {
-    let mut drive = Drive::new(rig(false), vec![(far(1), 4), (far(2), 0)]);
+    let mut drive = Drive::new(queue(false), vec![(far(1), 4), (far(2), 0)]);
     drive.run_ms(30_000);
     drive.readers[1].depth = 4;
     drive.step();
-    while state(&drive.rig, "pid") != 2 {
+    while state(&drive.queue, "pid") != 2 {
         drive.step();
     }
-    assert_eq!(state(&drive.rig, "wr_coeff"), 30);
-    let began = drive.rig.now;
-    while state(&drive.rig, "wr_coeff") == 30 || state(&drive.rig, "pid") != 2 {
+    assert_eq!(state(&drive.queue, "wr_coeff"), 30);
+    let began = drive.queue.now;
+    while state(&drive.queue, "wr_coeff") == 30 || state(&drive.queue, "pid") != 2 {
         drive.step();
     }
-    let raised_ms = (drive.rig.now - began).0 / 1_000_000;
+    let raised_ms = (drive.queue.now - began).0 / 1_000_000;
     assert!(drive.served[&2] >= 119_000 || raised_ms >= 3_000);
     assert!(raised_ms <= 25_000, "{raised_ms}");
 }
 
 #[test]
 fn waits_for_a_sequential_reader_on_a_disk() {
-    let mut rig = rig(true);
-    rig.set("low_latency", 0);
+    let mut queue = queue(true);
+    queue.set("low_latency", 0);
     let far = bio(Op::Read, 500_000_000, 2);
-    rig.insert(&far);
+    queue.insert(&far);
     let mut sector = 0;
     for _ in 0..20 {
-        rig.insert(&bio(Op::Read, sector, 1));
+        queue.insert(&bio(Op::Read, sector, 1));
         sector += 64;
-        rig.now += Nanos::from_micros(100);
+        queue.now += Nanos::from_micros(100);
     }
     let mut of_first = 0;
     // The sequential reader's next request comes a millisecond after each end.
     for _ in 0..15 {
         let id = loop {
-            match rig.dispatch() {
+            match queue.dispatch() {
                 Some(id) => break id,
                 None => {
-                    rig.now = rig.elevator.next_timer().expect("waits");
-                    rig.run_timer();
+                    queue.now = queue.elevator.next_timer().expect("waits");
+                    queue.run_timer();
                 }
             }
         };
-        of_first += (rig.rq(id).submitter == SubmitterId(1)) as u32;
-        rig.now += Nanos::from_millis(1);
-        rig.complete(id);
-        rig.insert(&bio(Op::Read, sector, 1));
+        of_first += (queue.rq(id).submitter == SubmitterId(1)) as u32;
+        queue.now += Nanos::from_millis(1);
+        queue.complete(id);
+        queue.insert(&bio(Op::Read, sector, 1));
         sector += 64;
     }
     assert!(of_first >= 14, "{of_first}");
@@ -356,35 +364,35 @@ fn waits_for_a_sequential_reader_on_a_disk() {
 
 #[test]
 fn idling_ends_after_slice_idle() {
-    let mut rig = rig(true);
-    rig.set("low_latency", 0);
-    let id = rig.insert(&bio(Op::Read, 0, 1)).unwrap();
-    assert_eq!(rig.dispatch(), Some(id));
-    rig.now += Nanos::from_millis(1);
-    rig.complete(id);
-    rig.insert(&bio(Op::Read, 900_000, 2));
-    let wait = rig
+    let mut queue = queue(true);
+    queue.set("low_latency", 0);
+    let id = queue.insert(&bio(Op::Read, 0, 1)).unwrap();
+    assert_eq!(queue.dispatch(), Some(id));
+    queue.now += Nanos::from_millis(1);
+    queue.complete(id);
+    queue.insert(&bio(Op::Read, 900_000, 2));
+    let wait = queue
         .elevator
         .next_timer()
         .expect("waits for the first process");
-    assert!(wait <= rig.now + Nanos::from_millis(8));
-    assert_eq!(rig.dispatch(), None);
-    rig.now = wait;
-    assert!(rig.run_timer());
-    assert!(rig.dispatch().is_some());
+    assert!(wait <= queue.now + Nanos::from_millis(8));
+    assert_eq!(queue.dispatch(), None);
+    queue.now = wait;
+    assert!(queue.run_timer());
+    assert!(queue.dispatch().is_some());
 }
 
 #[test]
 fn slice_idle_of_zero_never_waits() {
-    let mut rig = rig(true);
-    rig.set("slice_idle", 0);
+    let mut queue = queue(true);
+    queue.set("slice_idle", 0);
     for i in 0..50 {
-        rig.insert(&bio(Op::Read, i * 1_000, (i % 5) as u32));
+        queue.insert(&bio(Op::Read, i * 1_000, (i % 5) as u32));
     }
     let mut served = 0;
-    while let Some(id) = rig.dispatch() {
-        rig.now += Nanos::from_millis(1);
-        rig.complete(id);
+    while let Some(id) = queue.dispatch() {
+        queue.now += Nanos::from_millis(1);
+        queue.complete(id);
         served += 1;
     }
     assert_eq!(served, 50);
@@ -392,28 +400,28 @@ fn slice_idle_of_zero_never_waits() {
 
 #[test]
 fn strict_guarantees_sends_one_request_at_a_time() {
-    let mut rig = rig(false);
-    rig.set("strict_guarantees", 1);
-    let first = rig.insert(&bio(Op::Read, 0, 1)).unwrap();
-    rig.insert(&bio(Op::Read, 10_000, 1));
-    assert_eq!(rig.dispatch(), Some(first));
-    assert_eq!(rig.dispatch(), None);
-    rig.complete(first);
-    assert!(rig.dispatch().is_some());
+    let mut queue = queue(false);
+    queue.set("strict_guarantees", 1);
+    let first = queue.insert(&bio(Op::Read, 0, 1)).unwrap();
+    queue.insert(&bio(Op::Read, 10_000, 1));
+    assert_eq!(queue.dispatch(), Some(first));
+    assert_eq!(queue.dispatch(), None);
+    queue.complete(first);
+    assert!(queue.dispatch().is_some());
 }
 
 #[test]
 fn processes_that_read_next_to_each_other_share_a_queue_on_a_disk() {
-    let mut rig = rig(true);
+    let mut queue = queue(true);
     for round in 0..8 {
         for process in [1, 2] {
             let sector = 1_000_000 + round * 256 + process as u64 * 128;
-            rig.insert(&bio(Op::Read, sector, process));
+            queue.insert(&bio(Op::Read, sector, process));
         }
     }
-    assert!(rig.count("queues merged") > 0);
+    assert!(queue.count("queues merged") > 0);
     // On flash it is of no use.
-    let mut flash = self::rig(false);
+    let mut flash = self::queue(false);
     flash.insert(&bio(Op::Read, 0, 1));
     flash.pass_ms(1_000);
     flash.insert(&bio(Op::Read, 128, 2));
@@ -422,30 +430,30 @@ fn processes_that_read_next_to_each_other_share_a_queue_on_a_disk() {
 
 #[test]
 fn many_queues_at_once_are_not_raised() {
-    let mut rig = rig(true);
+    let mut queue = queue(true);
     for process in 0..20 {
-        rig.insert(&bio(Op::Read, process as u64 * 30_000_000, process));
-        rig.pass_ms(10);
+        queue.insert(&bio(Op::Read, process as u64 * 30_000_000, process));
+        queue.pass_ms(10);
     }
     let mut last = 0;
-    while let Some(id) = next(&mut rig) {
-        last = state(&rig, "wr_coeff");
-        rig.pass_ms(1);
-        rig.complete(id);
+    while let Some(id) = next(&mut queue) {
+        last = state(&queue, "wr_coeff");
+        queue.pass_ms(1);
+        queue.complete(id);
     }
     assert_eq!(last, 1, "queues of a large burst are not raised");
 }
 
-fn next(rig: &mut Rig) -> Option<RequestId> {
+fn next(queue: &mut TestQueue) -> Option<RequestId> {
     loop {
-        if let Some(id) = rig.dispatch() {
+        if let Some(id) = queue.dispatch() {
             return Some(id);
         }
-        if !rig.elevator.has_work(0) {
+        if !queue.elevator.has_work(0) {
             return None;
         }
-        rig.now = rig.elevator.next_timer()?;
-        rig.run_timer();
+        queue.now = queue.elevator.next_timer()?;
+        queue.run_timer();
     }
 }
 
@@ -564,35 +572,35 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run(rig: &mut Rig, step: Step, in_drive: &mut Vec<RequestId>) {
+fn run(queue: &mut TestQueue, step: Step, in_drive: &mut Vec<RequestId>) {
     match step {
         Step::Insert(bio) => {
-            rig.insert(&bio);
+            queue.insert(&bio);
         }
         Step::Merge(bio) => {
-            rig.merge(&bio);
-            rig.swallowed();
+            queue.merge(&bio);
+            queue.swallowed();
         }
-        Step::Dispatch => in_drive.extend(rig.dispatch()),
+        Step::Dispatch => in_drive.extend(queue.dispatch()),
         Step::Complete(which) if !in_drive.is_empty() => {
             let id = in_drive.swap_remove(which.index(in_drive.len()));
-            rig.complete(id);
+            queue.complete(id);
         }
         Step::Requeue(which) if !in_drive.is_empty() => {
             let id = in_drive.swap_remove(which.index(in_drive.len()));
-            rig.requeue(id);
+            queue.requeue(id);
         }
         Step::Complete(_) | Step::Requeue(_) => {}
         Step::Pass(ns) => {
-            rig.now += Nanos(ns);
-            rig.run_timer();
+            queue.now += Nanos(ns);
+            queue.run_timer();
         }
         Step::Exit(submitter) => {
-            rig.with(|e, ctx| e.exit_submitter(ctx, SubmitterId(submitter)));
+            queue.with(|e, ctx| e.exit_submitter(ctx, SubmitterId(submitter)));
         }
         Step::Tune(which, value) => {
             let tunable = TUNABLES[which.index(TUNABLES.len())];
-            rig.set(tunable.name, value.clamp(tunable.min, tunable.max));
+            queue.set(tunable.name, value.clamp(tunable.min, tunable.max));
         }
     }
 }
@@ -607,48 +615,68 @@ proptest! {
         rotational: bool,
         steps in prop::collection::vec(any_step(), 1..250),
     ) {
-        let mut rig = rig(rotational);
+        let mut queue = queue(rotational);
         let mut in_drive = Vec::new();
         for step in steps {
-            run(&mut rig, step, &mut in_drive);
+            run(&mut queue, step, &mut in_drive);
         }
         loop {
-            in_drive.extend(next(&mut rig));
+            in_drive.extend(next(&mut queue));
             let Some(id) = in_drive.pop() else { break };
-            rig.now += Nanos::from_micros(100);
-            rig.complete(id);
+            queue.now += Nanos::from_micros(100);
+            queue.complete(id);
         }
-        prop_assert_eq!(rig.in_use(), 0);
-        prop_assert_eq!(state(&rig, "queued"), 0);
-        prop_assert_eq!(state(&rig, "tot_rq_in_driver"), 0);
+        prop_assert_eq!(queue.in_use(), 0);
+        prop_assert_eq!(state(&queue, "queued"), 0);
+        prop_assert_eq!(state(&queue, "tot_rq_in_driver"), 0);
         // An empty queue may still be waited for, or keep its turn.
-        prop_assert_eq!(rig.dispatch(), None);
-        while let Some(at) = rig.elevator.next_timer() {
-            rig.now = at;
-            rig.run_timer();
-            prop_assert_eq!(rig.dispatch(), None);
+        prop_assert_eq!(queue.dispatch(), None);
+        while let Some(at) = queue.elevator.next_timer() {
+            queue.now = at;
+            queue.run_timer();
+            prop_assert_eq!(queue.dispatch(), None);
         }
-        prop_assert_eq!(state(&rig, "busy_queues"), 0);
-        prop_assert_eq!(state(&rig, "wr_busy_queues"), 0);
-        prop_assert_eq!(state(&rig, "in_service_queue"), -1);
+        prop_assert_eq!(state(&queue, "busy_queues"), 0);
+        prop_assert_eq!(state(&queue, "wr_busy_queues"), 0);
+        prop_assert_eq!(state(&queue, "in_service_queue"), -1);
     }
 }
 
 #[test]
 fn a_sequential_reader_that_does_not_think_at_all_is_waited_for() {
-    let mut rig = rig(true);
-    rig.set("low_latency", 0);
-    let mut next = rig.insert(&bio(Op::Read, 0, 0));
+    let mut queue = queue(true);
+    queue.set("low_latency", 0);
+    let mut next = queue.insert(&bio(Op::Read, 0, 0));
     for i in 1..20 {
-        let id = rig.dispatch().expect("its turn");
+        let id = queue.dispatch().expect("its turn");
         assert_eq!(Some(id), next);
         if i == 1 {
-            rig.insert(&far(1));
+            queue.insert(&far(1));
         }
-        rig.now += Nanos::from_millis(1);
-        rig.complete(id);
-        assert_eq!(rig.dispatch(), None);
-        next = rig.insert(&bio(Op::Read, 64 * i, 0));
+        queue.now += Nanos::from_millis(1);
+        queue.complete(id);
+        assert_eq!(queue.dispatch(), None);
+        next = queue.insert(&bio(Op::Read, 64 * i, 0));
     }
-    assert_eq!(rig.count("idle slices"), 19);
+    assert_eq!(queue.count("idle slices"), 19);
+}
+
+#[test]
+fn nobody_waits_longer_than_promised() {
+    // A budget of each other queue.
+    assert_wait(
+        &BFQ,
+        &[("low_latency", 0)],
+        Victim::AsyncWrite,
+        Adversary::Reads,
+        2 * 128,
+    );
+    // With raised queues beside it, the idle class's fifth of a second.
+    assert_wait(
+        &BFQ,
+        &[("low_latency", 0)],
+        Victim::IdleRead,
+        Adversary::Reads,
+        200 + 128,
+    );
 }

@@ -1,9 +1,8 @@
 //! What a user can set, and what follows from it.
 
-use blklab_blk::{Tunable, TunableError, Unit};
+use blklab_blk::{Tunable, TunableError, Unit, msecs_to_jiffies};
 
 use super::Bfq;
-use crate::jiffies::msecs_to_jiffies;
 
 /// In sysfs's names and units. `slice_idle` and `slice_idle_us` are one value;
 /// the kernel keeps it in 32 bits of nanoseconds, which is the end of its range.

@@ -19,10 +19,13 @@
 //! pass over an eligible queue with a slightly earlier finish time, depending
 //! on the shape of its tree; that is not imitated.
 
+use alloc::vec::Vec;
+
+use blklab_blk::msecs_to_jiffies;
+
 use super::Bfq;
 use super::groups::{GROUP_CLASS, GroupId, Member, ROOT};
 use super::queue::{CLASSES, IDLE_CLASS, LEVELS, QueueId};
-use crate::jiffies::msecs_to_jiffies;
 
 /// Fraction bits of virtual time.
 const SERVICE_SHIFT: u32 = 22;
@@ -329,7 +332,7 @@ impl Bfq {
     /// Makes a group's new weight effective.
     fn update_group_weight(&mut self, group: GroupId) {
         let entity = &mut self.groups[group].entity;
-        if !std::mem::take(&mut entity.prio_changed) {
+        if !core::mem::take(&mut entity.prio_changed) {
             return;
         }
         let old = entity.weight as u64;
@@ -483,7 +486,7 @@ impl Bfq {
 
     /// A queue got its first request.
     pub(super) fn activate(&mut self, q: QueueId) {
-        let in_time = std::mem::take(&mut self.queues[q].non_blocking_wait);
+        let in_time = core::mem::take(&mut self.queues[q].non_blocking_wait);
         self.activate_or_requeue(q, in_time, false, false);
     }
 
@@ -554,7 +557,7 @@ impl Bfq {
             return false;
         }
         let budget = self.entity(next).budget;
-        std::mem::replace(&mut self.groups[group].entity.budget, budget) > budget
+        core::mem::replace(&mut self.groups[group].entity.budget, budget) > budget
     }
 
     fn goes_before(&self, changed: Member, next: Member) -> bool {

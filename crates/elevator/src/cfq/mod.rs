@@ -21,34 +21,30 @@
 //! - The kernel's driver asks again after every completion; here that is said
 //!   through the timer.
 
-mod completion;
-mod dispatch;
 mod groups;
-mod idling;
-mod insert;
-mod processes;
-mod requests;
-mod service_tree;
+mod queues;
 mod slices;
 #[cfg(test)]
 mod tests;
 mod tunables;
 
-use std::ops::RangeInclusive;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
+    Bio, BioFlags, CgroupId, Elevator, HZ, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
     Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId, TunableError,
-    Tunables, elv_bio_merge_ok,
+    Tunables, elv_bio_merge_ok, jiffies, jiffy_start, msecs_to_jiffies,
 };
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
-use crate::admit::admit;
-use crate::id_map::IdMap;
-use crate::jiffies::{HZ, jiffies, msecs_to_jiffies, start_of};
+use crate::ElevatorType;
+use crate::single_queue::admit;
 use groups::{Group, GroupId, GroupTree};
 use tunables::*;
-
-pub use tunables::TUNABLES;
 
 /// Distance of two requests that are no longer close, in sectors.
 const SEEK_THRESHOLD: u64 = 8 * 100;
@@ -243,7 +239,7 @@ pub struct Cfq {
     free_queues: Vec<QueueId>,
     processes: Vec<Process>,
     free_processes: Vec<usize>,
-    process_ids: IdMap<usize>,
+    process_ids: HashMap<SubmitterId, usize, FxBuildHasher>,
     /// The root first.
     groups: Vec<Group>,
     group_tree: GroupTree,
@@ -295,7 +291,7 @@ impl Cfq {
             free_queues: Vec::new(),
             processes: Vec::new(),
             free_processes: Vec::new(),
-            process_ids: IdMap::default(),
+            process_ids: HashMap::default(),
             groups: Vec::new(),
             group_tree: GroupTree::default(),
             serving: groups::ROOT,
@@ -340,7 +336,7 @@ impl Cfq {
 
 impl Elevator for Cfq {
     fn name(&self) -> &'static str {
-        "cfq"
+        CFQ.name
     }
 
     /// Where a queue's last request ended is noted as the next one comes, and
@@ -356,7 +352,7 @@ impl Elevator for Cfq {
         ctx: &mut SchedCtx<'_>,
         bio: &Bio,
     ) -> Option<(RequestId, MergeKind)> {
-        let process = *self.process_ids.get(&(bio.submitter.0 as u64))?;
+        let process = *self.process_ids.get(&bio.submitter)?;
         let queue = self.processes[process].queues[bio.is_sync() as usize]?;
         let id = self.queues[queue].sorted.find(bio.end())?;
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
@@ -367,7 +363,7 @@ impl Elevator for Cfq {
         if bio.is_sync() && !ctx.rqs[id].is_sync() {
             return false;
         }
-        let process = self.process_ids.get(&(bio.submitter.0 as u64));
+        let process = self.process_ids.get(&bio.submitter);
         process.is_some_and(|&process| {
             let queue = self.processes[process].queues[bio.is_sync() as usize];
             queue.is_some() && queue == queue_of(&ctx.rqs[id])
@@ -418,7 +414,7 @@ impl Elevator for Cfq {
 
     fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
-        let process = self.process(rq.submitter.0, jiffies(ctx.now));
+        let process = self.process(rq.submitter, jiffies(ctx.now));
         self.note_prio(process, rq.prio);
         self.check_group(process, rq.cgroup);
         let queue = self.queue_for(process, rq.is_sync());
@@ -505,7 +501,7 @@ impl Elevator for Cfq {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let idle = self.idle_until.map(start_of);
+        let idle = self.idle_until.map(jiffy_start);
         match (self.kick, idle) {
             (Some(kick), Some(idle)) => Some(kick.min(idle)),
             (kick, idle) => kick.or(idle),
@@ -557,3 +553,14 @@ impl Elevator for Cfq {
         ]
     }
 }
+
+/// As it is registered.
+pub const CFQ: ElevatorType = ElevatorType {
+    name: "cfq",
+    help: "a queue and slices of time a process, by priority; waits for sequential readers",
+    source: "Linux 4.2, block/cfq-iosched.c",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: Some("bfq"),
+    build: Some(|info| Box::new(Cfq::new(info))),
+};

@@ -14,20 +14,20 @@
 //! with them, and are moved to their hardware context's list only when that
 //! has a token for them. Dispatch takes domains in turn, a batch of each.
 
-mod cpu_set;
-mod latency;
 #[cfg(test)]
 mod tests;
-mod tokens;
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::{
     Bio, BioFlags, Elevator, InsertAt, Nanos, Op, QueueInfo, RequestId, RqList, SchedCtx, Tags,
-    Tunable, TunableError, Tunables, Unit, bio_list_merge, op_is_sync,
+    Tunable, TunableError, Tunables, Unit, bio_list_merge, jiffies, jiffy_start, msecs_to_jiffies,
+    op_is_sync,
 };
 
-use crate::jiffies::{jiffies, msecs_to_jiffies, start_of};
-use cpu_set::CpuSet;
-use latency::{GOOD_BUCKETS, Kind, Latency};
+use crate::ElevatorType;
 
 const READ_LAT_NSEC: usize = 0;
 const WRITE_LAT_NSEC: usize = 1;
@@ -87,6 +87,111 @@ fn domain_of(op: Op) -> usize {
 
 /// `elv[0]` of a request: its token, and one more so that zero is none.
 const ELV_TOKEN: usize = 0;
+
+/// A set of CPUs.
+#[derive(Clone, Default)]
+struct CpuSet(Vec<u64>);
+
+impl CpuSet {
+    fn insert(&mut self, cpu: usize) {
+        self.0[cpu / 64] |= 1 << (cpu % 64);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    fn pop_first(&mut self) -> Option<usize> {
+        let (at, word) = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .find(|(_, word)| **word != 0)?;
+        let bit = word.trailing_zeros() as usize;
+        *word &= *word - 1;
+        Some(at * 64 + bit)
+    }
+}
+
+/// A bucket of a latency histogram is a quarter of the target wide; four are
+/// up to the target, and of the four beyond the last has no end.
+const BUCKETS: usize = 8;
+const GOOD_BUCKETS: usize = 4;
+/// A percentile is taken of this many samples, or a second after the first.
+const ENOUGH_SAMPLES: u32 = 500;
+
+/// How long requests of a domain took.
+#[derive(Clone, Copy, Default)]
+struct Histogram {
+    buckets: [u32; BUCKETS],
+}
+
+impl Histogram {
+    fn add(&mut self, target_ns: u64, latency_ns: u64) {
+        let width_ns = (target_ns / GOOD_BUCKETS as u64).max(1);
+        let bucket = latency_ns.saturating_sub(1) / width_ns;
+        self.buckets[(bucket as usize).min(BUCKETS - 1)] += 1;
+    }
+
+    fn samples(&self) -> u32 {
+        self.buckets.iter().sum()
+    }
+
+    /// The bucket in which the percentile lies.
+    fn percentile(&self, percent: u32) -> usize {
+        let mut rank = (self.samples() as u64 * percent as u64).div_ceil(100);
+        for (bucket, &samples) in self.buckets[..BUCKETS - 1].iter().enumerate() {
+            match rank.checked_sub(samples as u64) {
+                Some(left) if left > 0 => rank = left,
+                _ => return bucket,
+            }
+        }
+        BUCKETS - 1
+    }
+}
+
+/// What kyber knows of a domain that has a target.
+#[derive(Clone, Copy, Default)]
+struct Latency {
+    /// From allocation to end.
+    total: Histogram,
+    /// In the drive.
+    io: Histogram,
+    /// The jiffy from which few samples will do.
+    due: Option<i64>,
+    /// The last percentile, kept for when the drive is next found to be busy.
+    p99: Option<usize>,
+}
+
+/// Which histogram.
+#[derive(Clone, Copy)]
+enum Kind {
+    Total,
+    Io,
+}
+
+impl Latency {
+    /// A percentile, if there is enough to take it of, which is then forgotten.
+    ///
+    /// Both histograms share one appointment: with few samples the first that
+    /// is asked for uses it up, and the other waits for the next.
+    fn percentile(&mut self, now_jiffies: i64, kind: Kind, percent: u32) -> Option<usize> {
+        let histogram = match kind {
+            Kind::Total => &mut self.total,
+            Kind::Io => &mut self.io,
+        };
+        let samples = histogram.samples();
+        if samples == 0 {
+            return None;
+        }
+        let due = *self.due.get_or_insert(now_jiffies + msecs_to_jiffies(1000));
+        if samples < ENOUGH_SAMPLES && due > now_jiffies {
+            return None;
+        }
+        self.due = None;
+        Some(core::mem::take(histogram).percentile(percent))
+    }
+}
 
 /// A hardware context's state.
 #[derive(Clone, Default)]
@@ -182,6 +287,62 @@ impl Kyber {
         Some(id)
     }
 
+    /// A token of the domain, or a place among those that wait for one.
+    ///
+    /// In the kernel the contexts that are woken run at once, each on a CPU of
+    /// its own, and take tokens side by side. Here they run one after the other
+    /// and the first may take them all, so who was woken in vain keeps its
+    /// place before those that got some.
+    fn get_token(&mut self, hctx: usize, domain: usize) -> Option<u32> {
+        let token = self.tokens[domain].get(None);
+        let waiting = self.hctxs[hctx].waiting[domain];
+        match token {
+            Some(_) => {
+                self.hctxs[hctx].served[domain] = true;
+                if waiting {
+                    self.hctxs[hctx].waiting[domain] = false;
+                    self.waiters[domain].retain(|&w| w as usize != hctx);
+                }
+            }
+            None if !waiting => self.wait(hctx, domain),
+            None => {}
+        }
+        token
+    }
+
+    fn wait(&mut self, hctx: usize, domain: usize) {
+        let h = &mut self.hctxs[hctx];
+        h.waiting[domain] = true;
+        if core::mem::take(&mut h.served[domain]) || h.place[domain] == 0 {
+            self.places += 1;
+            h.place[domain] = self.places;
+        }
+        let place = h.place[domain];
+        let hctxs = &self.hctxs;
+        let before = |w: &u16| hctxs[*w as usize].place[domain] < place;
+        let at = self.waiters[domain].partition_point(before);
+        self.waiters[domain].insert(at, hctx as u16);
+    }
+
+    /// Gives a request's token back and wakes who waited long enough.
+    fn put_token(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let Some(token) = core::mem::take(&mut rq.elv[ELV_TOKEN]).checked_sub(1) else {
+            return;
+        };
+        let domain = domain_of(rq.op);
+        self.tokens[domain].put(token);
+        if self.waiters[domain].is_empty() {
+            return;
+        }
+        let woken = self.tokens[domain].freed_with_waiters() as usize;
+        let woken = woken.min(self.waiters[domain].len());
+        for hctx in self.waiters[domain].drain(..woken) {
+            self.hctxs[hctx as usize].waiting[domain] = false;
+            ctx.run_hw_queue(hctx as usize);
+        }
+    }
+
     /// Looks at the histograms and steers.
     fn adjust(&mut self, now: Nanos) {
         let now_jiffies = jiffies(now);
@@ -224,13 +385,13 @@ impl Kyber {
 
 impl Elevator for Kyber {
     fn name(&self) -> &'static str {
-        "kyber"
+        KYBER.name
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
         let words = (info.nr_cpus as usize).div_ceil(64);
         let hctx = Hctx {
-            busy: std::array::from_fn(|_| CpuSet(vec![0; words])),
+            busy: core::array::from_fn(|_| CpuSet(vec![0; words])),
             ..Hctx::default()
         };
         self.hctxs.resize(info.nr_hw_queues as usize, hctx);
@@ -303,7 +464,7 @@ impl Elevator for Kyber {
         let since = |then| ctx.now.saturating_sub(then).0;
         latency.total.add(target, since(rq.start));
         latency.io.add(target, since(rq.io_start));
-        let due = start_of(jiffies(ctx.now) + msecs_to_jiffies(PERIOD_MS) + 1);
+        let due = jiffy_start(jiffies(ctx.now) + msecs_to_jiffies(PERIOD_MS) + 1);
         self.timer = Some(self.timer.map_or(due, |at| at.min(due)));
     }
 
@@ -376,3 +537,14 @@ impl Elevator for Kyber {
         ]
     }
 }
+
+/// As it is registered.
+pub const KYBER: ElevatorType = ElevatorType {
+    name: "kyber",
+    help: "few requests in the drive, so that reads and writes meet their latency targets",
+    source: "Linux 6.12, block/kyber-iosched.c",
+    tunables: TUNABLES,
+    attributes: &[],
+    costs_like: None,
+    build: Some(|info| Box::new(Kyber::new(info))),
+};

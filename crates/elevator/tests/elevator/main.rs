@@ -4,6 +4,7 @@
 //! answers.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use blklab_blk::{
     Bio, BioFlags, InsertAt, IoClass, IoPrio, Nanos, Op, RequestId, Sector, SubmitterId,
@@ -11,10 +12,11 @@ use blklab_blk::{
 use blklab_elevator::ElevatorType;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::TestRunner;
 
-#[path = "../src/rig.rs"]
-mod rig;
-use rig::{Rig, queue_info};
+#[path = "../../src/test_queue.rs"]
+mod test_queue;
+use test_queue::{TestQueue, queue_info};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -82,7 +84,7 @@ const HEAD_MAY_WAIT: [&str; 2] = ["kyber", "adios"];
 
 /// A scheduler and what it should hold.
 struct Run {
-    rig: Rig,
+    queue: TestQueue,
     /// Queued requests, and whether they were inserted at the head.
     queued: BTreeMap<usize, (RequestId, bool)>,
     in_flight: Vec<RequestId>,
@@ -96,7 +98,7 @@ struct Run {
 impl Run {
     fn new(kind: &ElevatorType) -> Option<Run> {
         Some(Run {
-            rig: Rig::new(kind.build(&queue_info())?),
+            queue: TestQueue::new(kind.build(&queue_info())?),
             queued: BTreeMap::new(),
             in_flight: Vec::new(),
             tunables_changed: false,
@@ -107,32 +109,32 @@ impl Run {
     }
 
     fn insert(&mut self, id: RequestId, at: InsertAt) {
-        self.sectors_in += self.rig.rq(id).sectors as u64;
+        self.sectors_in += self.queue.rq(id).sectors as u64;
         self.queued.insert(id.index(), (id, at == InsertAt::Head));
-        self.rig.insert_request(id, at);
+        self.queue.insert_request(id, at);
         self.forget_swallowed();
     }
 
     fn forget_swallowed(&mut self) {
-        for gone in self.rig.swallowed() {
+        for gone in self.queue.swallowed() {
             let known = self.queued.remove(&gone.index());
             assert!(known.is_some(), "{gone:?} was merged but not queued");
         }
     }
 
     fn dispatch(&mut self) -> bool {
-        let Some(id) = self.rig.dispatch() else {
+        let Some(id) = self.queue.dispatch() else {
             return false;
         };
         let known = self.queued.remove(&id.index());
         let (known, first) = known.expect("dispatched a request that was not queued");
         assert_eq!(known, id);
-        let rq = self.rig.rq(id);
+        let rq = self.queue.rq(id);
         let passed = self
             .queued
             .values()
-            .any(|(other, head)| *head && self.rig.rq(*other).op == rq.op);
-        let may_wait = HEAD_MAY_WAIT.contains(&self.rig.elevator.name());
+            .any(|(other, head)| *head && self.queue.rq(*other).op == rq.op);
+        let may_wait = HEAD_MAY_WAIT.contains(&self.queue.elevator.name());
         assert!(first || !passed || may_wait, "{id:?} passed a head insert");
         self.sectors_out += rq.sectors as u64;
         self.order.push(rq.serial);
@@ -142,51 +144,54 @@ impl Run {
 
     fn complete(&mut self, index: usize) {
         let id = self.in_flight.swap_remove(index);
-        self.rig.complete(id);
+        self.queue.complete(id);
     }
 
     fn requeue(&mut self, index: usize) {
         let id = self.in_flight.swap_remove(index);
-        self.sectors_out -= self.rig.rq(id).sectors as u64;
+        self.sectors_out -= self.queue.rq(id).sectors as u64;
         self.queued.insert(id.index(), (id, true));
-        self.rig.requeue(id);
+        self.queue.requeue(id);
     }
 
     fn set_tunable(&mut self, index: &Index, value: u8) {
-        let declared = self.rig.elevator.tunables().declared();
+        let declared = self.queue.elevator.tunables().declared();
         if declared.is_empty() {
             return;
         }
         let t = declared[index.index(declared.len())];
         let middle = t.min / 2 + t.max / 2;
         let value = [t.min, t.max, t.default.clamp(t.min, t.max), middle][value as usize];
-        if self.rig.elevator.set_tunable(t.name, value).is_err() {
+        if self.queue.elevator.set_tunable(t.name, value).is_err() {
             // It sorts for drives with moving parts only.
-            assert_eq!((self.rig.elevator.name(), t.name), ("adios", "batch_order"));
+            assert_eq!(
+                (self.queue.elevator.name(), t.name),
+                ("adios", "batch_order")
+            );
             return;
         }
         self.tunables_changed = true;
         if let Some(beyond) = t.max.checked_add(1) {
-            assert!(self.rig.elevator.set_tunable(t.name, beyond).is_err());
+            assert!(self.queue.elevator.set_tunable(t.name, beyond).is_err());
         }
-        assert_eq!(self.rig.elevator.tunables().get(t.name), Some(value));
+        assert_eq!(self.queue.elevator.tunables().get(t.name), Some(value));
     }
 
     fn step(&mut self, step: &Step) {
         match step {
             Step::Insert(bio) => {
-                let id = self.rig.make(bio);
+                let id = self.queue.make(bio);
                 self.insert(id, InsertAt::Tail);
             }
             Step::Merge(bio) => {
-                if let Some(into) = self.rig.merge(bio) {
+                if let Some(into) = self.queue.merge(bio) {
                     self.sectors_in += bio.sectors as u64;
                     self.forget_swallowed();
                     assert!(self.queued.contains_key(&into.index()));
                 }
             }
             Step::FlushData(bio) => {
-                let id = self.rig.make_flush_data(bio);
+                let id = self.queue.make_flush_data(bio);
                 self.insert(id, InsertAt::Head);
             }
             Step::Dispatch(n) => (0..*n).for_each(|_| {
@@ -200,8 +205,8 @@ impl Run {
             }
             Step::Complete(_) | Step::Requeue(_) => {}
             Step::PassMs(ms) => {
-                self.rig.pass_ms(*ms as u64);
-                self.rig.run_timer();
+                self.queue.pass_ms(*ms as u64);
+                self.queue.run_timer();
             }
             Step::SetTunable(index, value) => self.set_tunable(index, *value),
         }
@@ -209,7 +214,7 @@ impl Run {
     }
 
     fn check_work(&self) {
-        let announced = self.rig.elevator.has_work(0);
+        let announced = self.queue.elevator.has_work(0);
         assert_eq!(announced, !self.queued.is_empty(), "{:?}", self.queued);
     }
 
@@ -217,13 +222,13 @@ impl Run {
     /// deadline and the present expiry: after that was lowered, a request waits
     /// until the time that it seems to have come.
     fn await_timer(&mut self) {
-        let name = self.rig.elevator.name();
-        let at = match self.rig.elevator.next_timer() {
+        let name = self.queue.elevator.name();
+        let at = match self.queue.elevator.next_timer() {
             Some(at) => at,
-            None if self.tunables_changed => self.rig.now + Nanos(1 << 52),
+            None if self.tunables_changed => self.queue.now + Nanos(1 << 52),
             None => panic!("{name} waits for nothing that will come"),
         };
-        self.rig.now = self.rig.now.max(at);
+        self.queue.now = self.queue.now.max(at);
     }
 
     /// Lets the drive finish everything. A scheduler may wait for completions
@@ -238,11 +243,11 @@ impl Run {
                 continue;
             }
             self.await_timer();
-            self.rig.run_timer();
+            self.queue.run_timer();
         }
         self.check_work();
         assert_eq!(self.sectors_in, self.sectors_out);
-        assert_eq!(self.rig.in_use(), 0);
+        assert_eq!(self.queue.in_use(), 0);
     }
 }
 
@@ -253,50 +258,38 @@ fn run(kind: &ElevatorType, steps: &[Step]) -> Option<Vec<u64>> {
     Some(run.order)
 }
 
-/// A test a scheduler, so that a failure says whose it is.
-macro_rules! kept_by {
-    ($($test:ident: $name:literal,)*) => {
-        const TESTED: &[&str] = &[$($name),*];
-        proptest! {
-            #![proptest_config(ProptestConfig {
-                failure_persistence: None,
-                ..ProptestConfig::default()
-            })]
-            $(
-                #[test]
-                fn $test(steps in prop::collection::vec(any_step(), 1..150)) {
-                    let kind = blklab_elevator::find($name).expect("is registered");
-                    let first = run(kind, &steps);
-                    prop_assert_eq!(first, run(kind, &steps), "it decides differently");
-                }
-            )*
-        }
+/// Steps at random, until one breaks the scheduler's promises; the message is the
+/// shortest run that does.
+fn check(kind: &ElevatorType) -> Result<(), String> {
+    let config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
     };
-}
-
-kept_by! {
-    noop: "noop",
-    deadline: "deadline",
-    mq_deadline: "mq-deadline",
-    kyber: "kyber",
-    bfq: "bfq",
-    ac: "ac",
-    sio: "sio",
-    irbw: "irbw",
-    stb: "stb",
-    bp: "bp",
-    ac2: "ac2",
-    fios: "fios",
-    adios: "adios",
-    cfq: "cfq",
+    let steps = prop::collection::vec(any_step(), 1..150);
+    let mut runner = TestRunner::new(config);
+    let checked = runner.run(&steps, |steps| {
+        prop_assert_eq!(
+            run(kind, &steps),
+            run(kind, &steps),
+            "it decides differently"
+        );
+        Ok(())
+    });
+    checked.map_err(|error| format!("{}: {error}", kind.name))
 }
 
 #[test]
-fn every_scheduler_is_tested() {
-    for kind in blklab_elevator::all() {
-        let tested = kind.name == "none" || TESTED.contains(&kind.name);
-        assert!(tested, "{}", kind.name);
-    }
+fn every_scheduler_keeps_its_promises() {
+    let checked: Vec<Result<(), String>> = thread::scope(|scope| {
+        let kinds = blklab_elevator::all().iter();
+        let threads: Vec<_> = kinds.map(|kind| scope.spawn(|| check(kind))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|checked| checked.expect("it catches panics"))
+            .collect()
+    });
+    let broken: Vec<String> = checked.into_iter().filter_map(Result::err).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]
@@ -313,6 +306,9 @@ fn every_declaration_is_sound() {
         assert_eq!(elevator.name(), kind.name);
         assert_eq!(elevator.tunables().declared(), kind.tunables);
         assert_eq!(elevator.attributes(), kind.attributes);
+        let like = kind.costs_like.map(blklab_elevator::find);
+        let measured = like.is_none_or(|like| like.is_some_and(|kind| kind.costs_like.is_none()));
+        assert!(measured, "{}: {:?}", kind.name, kind.costs_like);
         for a in kind.attributes {
             let shown = elevator.attribute(a.name);
             assert_eq!(shown.is_some(), a.readable, "{}: {}", kind.name, a.name);

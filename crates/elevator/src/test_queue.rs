@@ -1,4 +1,4 @@
-//! A scheduler on a bench: the part of a queue that it sees, for unit tests,
+//! The part of a request queue that a scheduler sees, for unit tests,
 //! property tests and benchmarks. Time stands still unless it is moved.
 
 use blklab_blk::{
@@ -7,7 +7,7 @@ use blklab_blk::{
 };
 
 /// A scheduler and what its hooks are given.
-pub struct Rig {
+pub struct TestQueue {
     /// The scheduler.
     pub elevator: Box<dyn Elevator>,
     /// The present.
@@ -19,10 +19,10 @@ pub struct Rig {
 }
 
 #[allow(dead_code)] // Each user of this file needs its own part of it.
-impl Rig {
-    /// A rig with ordinary limits.
-    pub fn new(elevator: Box<dyn Elevator>) -> Rig {
-        Rig {
+impl TestQueue {
+    /// One with ordinary limits.
+    pub fn new(elevator: Box<dyn Elevator>) -> TestQueue {
+        TestQueue {
             elevator,
             now: Nanos::ZERO,
             rqs: Requests::default(),
@@ -64,7 +64,7 @@ impl Rig {
     }
 
     /// The drive finished a request, which becomes one of another bio: what
-    /// [`Rig::complete`] and [`Rig::make`] do, without the slab's part in it.
+    /// [`TestQueue::complete`] and [`TestQueue::make`] do, without the slab's part in it.
     pub fn reuse(&mut self, id: RequestId, bio: &Bio) {
         let now = self.now;
         self.with(|e, ctx| {
@@ -148,7 +148,7 @@ impl Rig {
         std::iter::from_fn(|| self.dispatch()).collect()
     }
 
-    /// The start sectors of what [`Rig::drain`] gives.
+    /// The start sectors of what [`TestQueue::drain`] gives.
     pub fn drain_sectors(&mut self) -> Vec<u64> {
         let ids = self.drain();
         ids.into_iter().map(|id| self.rqs[id].sector.0).collect()

@@ -1,0 +1,191 @@
+//! How long a request waits at most: a drive that does one request after the
+//! other, an adversary who always has more of what the scheduler likes best, and
+//! one request that it likes least. Each scheduler's own tests say what it
+//! promises, with deadlines shortened so that a bound is a few hundred requests of
+//! the adversary's; that nothing waits for ever is asked of all.
+
+use std::ops::Range;
+
+use blklab_blk::{Bio, BioFlags, IoClass, IoPrio, Op, RequestId, Sector, SubmitterId};
+
+use crate::ElevatorType;
+use crate::test_queue::{TestQueue, queue_info};
+
+/// What the drive takes for a request.
+const SERVICE_MS: u64 = 1;
+/// Requests that the adversary keeps queued.
+pub const CROWD: u64 = 32;
+
+/// Who has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Read,
+    /// Somebody waits for it (`O_DIRECT`, `fsync`).
+    SyncWrite,
+    /// Write-back.
+    AsyncWrite,
+    /// A read of the idle class, among reads of best effort.
+    IdleRead,
+}
+
+use Victim::{AsyncWrite, IdleRead, Read, SyncWrite};
+
+impl Victim {
+    fn bio(self) -> Bio {
+        let op = match self {
+            Read | IdleRead => Op::Read,
+            SyncWrite | AsyncWrite => Op::Write,
+        };
+        // The far end of the drive, where nobody else is.
+        let mut bio = Bio::new(op, Sector(queue_info().capacity_sectors - 4096), 8);
+        bio.submitter = SubmitterId(1);
+        if self == SyncWrite {
+            bio.flags = BioFlags::SYNC;
+        }
+        if self == IdleRead {
+            bio.prio = IoPrio {
+                class: IoClass::Idle,
+                level: 7,
+            };
+        }
+        bio
+    }
+}
+
+/// What the adversary sends without end.
+#[derive(Clone, Copy, Debug)]
+pub enum Adversary {
+    /// Reads, each a little further up.
+    Reads,
+    /// Writes that somebody waits for, in one erase block.
+    SyncWrites,
+}
+
+impl Adversary {
+    fn bio(self, n: u64) -> Bio {
+        // Gaps, so that nothing merges; 2,000 places, over and over.
+        let place = n % 2_000 * 16;
+        match self {
+            Adversary::Reads => Bio::new(Op::Read, Sector(place), 8),
+            Adversary::SyncWrites => {
+                let mut bio = Bio::new(Op::Write, Sector(place % 1_024), 8);
+                bio.flags = BioFlags::SYNC;
+                bio
+            }
+        }
+    }
+}
+
+/// Requests that end before the victim does, or as many as it was given.
+fn waited(
+    queue: &mut TestQueue,
+    before: u64,
+    victim: Victim,
+    adversary: Adversary,
+    most: u64,
+) -> u64 {
+    let mut sent = 0;
+    let send = |queue: &mut TestQueue, sent: &mut u64| {
+        let mut bio = adversary.bio(*sent);
+        // Two processes, so that slices and turns have somebody to go to.
+        bio.submitter = SubmitterId(2 + (*sent % 2) as u32);
+        *sent += 1;
+        queue.insert(&bio);
+    };
+    let mut step = |queue: &mut TestQueue| -> Option<RequestId> {
+        let id = queue.dispatch();
+        queue.pass_ms(SERVICE_MS);
+        if id.is_some() {
+            send(queue, &mut sent);
+        }
+        queue.run_timer();
+        id
+    };
+    for n in 0..CROWD {
+        let mut bio = adversary.bio(1_000 + n);
+        bio.submitter = SubmitterId(2 + (n % 2) as u32);
+        queue.insert(&bio);
+    }
+    // The adversary is known for what it is when the victim comes.
+    for _ in 0..before {
+        if let Some(id) = step(queue) {
+            queue.complete(id);
+        }
+    }
+    let victim = queue.insert(&victim.bio()).expect("nothing to merge with");
+    for after in 0..most {
+        match step(queue) {
+            Some(id) if id == victim => return after,
+            Some(id) => queue.complete(id),
+            None => {}
+        }
+    }
+    most
+}
+
+/// A deadline that is soon over.
+pub const SOON_MS: i64 = 100;
+/// Until that is seen: the kernel's tick is 4 ms, and one may have just begun
+/// where the deadline is set and where it is looked at.
+pub const SOON: u64 = SOON_MS as u64 + 2 * 4;
+
+/// When the victim comes: in whatever part of a batch, a slice or an epoch.
+const PHASES: Range<u64> = 200..264;
+
+fn build(kind: &ElevatorType, tunables: &[(&str, i64)]) -> Option<TestQueue> {
+    let mut queue = TestQueue::new(kind.build(&queue_info())?);
+    tunables
+        .iter()
+        .for_each(|&(name, value)| queue.set(name, value));
+    Some(queue)
+}
+
+/// Asserts that with these tunables the victim is sent within `bound_ms`, which
+/// is as many services, whenever it comes. What a bound is made of stands beside
+/// the call, in the scheduler's own tests. Where another rule than the deadline
+/// serves the victim first, that one is tested.
+pub fn assert_wait(
+    kind: &ElevatorType,
+    tunables: &[(&str, i64)],
+    victim: Victim,
+    adversary: Adversary,
+    bound_ms: u64,
+) {
+    let took = PHASES.map(|before| {
+        let mut queue = build(kind, tunables).expect("not none");
+        waited(&mut queue, before, victim, adversary, 10 * bound_ms)
+    });
+    let took = took.max().unwrap_or_default();
+    assert!(
+        took <= bound_ms,
+        "{}: {victim:?} among {adversary:?} waits for {took}, not {bound_ms}",
+        kind.name
+    );
+}
+
+/// Which requests may wait for ever, as their schedulers say: irbw's writes while there are reads, and
+/// cfq's idle class while there are others.
+const STARVES: [(&str, Victim); 3] = [("irbw", SyncWrite), ("irbw", AsyncWrite), ("cfq", IdleRead)];
+
+/// Longer than any default deadline.
+const FOR_EVER_MS: u64 = 20_000;
+
+#[test]
+fn nothing_starves_for_ever() {
+    for kind in crate::all() {
+        for victim in [Read, SyncWrite, AsyncWrite, IdleRead] {
+            let Some(mut queue) = build(kind, &[]) else {
+                continue;
+            };
+            let took = waited(
+                &mut queue,
+                PHASES.start,
+                victim,
+                Adversary::Reads,
+                FOR_EVER_MS,
+            );
+            let starves = STARVES.contains(&(kind.name, victim));
+            assert_eq!(took == FOR_EVER_MS, starves, "{}: {victim:?}", kind.name);
+        }
+    }
+}
