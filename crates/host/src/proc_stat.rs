@@ -59,16 +59,7 @@ fn between(before: &[(u32, CpuTimes)], after: &[(u32, CpuTimes)]) -> Vec<CpuTime
         let (_, then) = before.iter().find(|(n, _)| n == number)?;
         Some((then, now))
     });
-    let difference = |(then, now): (&CpuTimes, &CpuTimes)| CpuTimes {
-        user_ns: now.user_ns.saturating_sub(then.user_ns),
-        system_ns: now.system_ns.saturating_sub(then.system_ns),
-        irq_ns: now.irq_ns.saturating_sub(then.irq_ns),
-        softirq_ns: now.softirq_ns.saturating_sub(then.softirq_ns),
-        iowait_ns: now.iowait_ns.saturating_sub(then.iowait_ns),
-        steal_ns: now.steal_ns.saturating_sub(then.steal_ns),
-        idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
-    };
-    pairs.map(difference).collect()
+    pairs.map(|(then, now)| now.since(then)).collect()
 }
 
 /// Looks at the CPUs from time to time, in a thread of its own.

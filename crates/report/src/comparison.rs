@@ -14,7 +14,7 @@ use crate::starved;
 use crate::too_full;
 use crate::trade;
 use crate::verdict::{Contest, Verdict, headline};
-use crate::why::{Channels, Fact, channels, facts};
+use crate::why::{Channels, FactRow, channels, facts};
 
 /// How many times as long one scheduler's runs have to take for that to be told.
 const UNLIKE: f64 = 1.2;
@@ -58,7 +58,7 @@ pub struct Comparison {
     /// One section a reporting group (`stonewall`, `new_group`).
     pub sections: Vec<Section>,
     /// What explains the figures.
-    pub why: Vec<Fact>,
+    pub why: Vec<FactRow>,
     /// How the drive's channels were busy; empty for drives without any.
     pub channels: Vec<Channels>,
     /// What CPUs did over time; empty where that was not watched.

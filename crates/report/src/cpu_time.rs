@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::comparison::SchedulerRuns;
 
-/// The parts of a CPU's time in the order they are stacked.
+/// The parts of a CPU's time in the order they are stacked; the rest is idle.
 pub(crate) const PARTS: [&str; 6] = [
     "applications",
     "kernel",

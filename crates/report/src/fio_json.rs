@@ -4,11 +4,7 @@
 
 use std::io;
 
-use blklab_stats::{
-    ArmStats, BatchBuckets, ChannelStats, CollectionStats, CpuSlice, CpuTimes, DeviceStats,
-    DieStats, DirResults, DiskStats, Histogram, HwQueueStats, JobResults, MergeStats, PowerLoss,
-    Results, SlcStats, TooFull, Wait, WaitCounts,
-};
+use blklab_stats::{BatchBuckets, DirResults, DiskStats, Histogram, JobResults, Results};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Value, json};
@@ -253,279 +249,31 @@ fn extra_facts(results: &Results, plus: bool) -> Value {
         "job": results.job,
         "elapsed_ns": results.elapsed_ns,
         "notes": notes,
-        "cpus": results.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
+        "cpus": plain(&results.cpus),
         "disks": disks,
     }));
     if plus {
-        let slices = results.cpu_timeline.iter().map(slice_facts);
-        facts.insert("cpu_timeline".to_string(), slices.collect());
+        facts.insert("cpu_timeline".to_string(), plain(&results.cpu_timeline));
     }
     Value::Object(facts)
 }
 
-/// What all CPUs did in a span of time, as one of mpstat's intervals.
-fn slice_facts(slice: &CpuSlice) -> Value {
-    json!({
-        "end_ns": slice.end_ns,
-        "cpus": slice.cpus.iter().map(cpu_facts).collect::<Vec<Value>>(),
-    })
-}
-
-/// What a CPU's time went to, as mpstat divides it.
-fn cpu_facts(times: &CpuTimes) -> Value {
-    json!({
-        "user_ns": times.user_ns,
-        "system_ns": times.system_ns,
-        "irq_ns": times.irq_ns,
-        "softirq_ns": times.softirq_ns,
-        "iowait_ns": times.iowait_ns,
-        "steal_ns": times.steal_ns,
-        "idle_ns": times.idle_ns,
-    })
-}
-
+/// A drive's counters, and what follows from them.
 fn disk_facts(disk: &DiskStats) -> Value {
-    let queue = &disk.queue;
-    let device = &disk.device;
-    let by_op = |counts: &[u64; 4]| {
-        let [read, write, discard, flush] = counts;
-        json!({ "read": read, "write": write, "discard": discard, "flush": flush })
-    };
-    let counters = disk.scheduler.counters.iter();
-    let counters: Map<String, Value> = counters
-        .map(|counter| (counter.name.to_string(), counter.value.into()))
-        .collect();
-    json!({
-        "name": disk.name,
-        "counted_ns": disk.counted_ns,
-        "queue": {
-            "ios": by_op(&queue.ios),
-            "merges": by_op(&queue.merges),
-            "sectors": by_op(&queue.sectors),
-            "ticks_ns": by_op(&queue.ticks_ns),
-            "io_ticks_ns": queue.io_ticks_ns,
-            "time_in_queue_ns": queue.time_in_queue_ns,
-            "errors": queue.errors,
-            "requeues": queue.requeues,
-            "hctx": queue.hctx.iter().map(hctx_facts).collect::<Vec<Value>>(),
-        },
-        "scheduler": counters,
-        "device": device_facts(device),
-        "power_loss": disk.power_loss.as_ref().map(power_loss_facts),
-    })
-}
-
-fn power_loss_facts(loss: &PowerLoss) -> Value {
-    let [read, write, discard, flush] = loss.failed;
-    json!({
-        "at_ns": loss.at_ns,
-        "ready_ns": loss.ready_ns,
-        "failed": { "read": read, "write": write, "discard": discard, "flush": flush },
-        "acknowledged_sectors": loss.acknowledged_sectors,
-        "flushes": loss.flushes,
-        "lost_sectors": loss.lost_sectors,
-        "lost_acknowledged_sectors": loss.lost_acknowledged_sectors,
-    })
-}
-
-fn device_facts(device: &DeviceStats) -> Value {
-    let mut facts = fields(json!({
-        "channels": device.channels.iter().map(channel_facts).collect::<Vec<Value>>(),
-        "dies": device.dies.iter().map(die_facts).collect::<Vec<Value>>(),
-        "collection": collection_facts(&device.collection),
-        "too_full": device.too_full.as_ref().map(too_full_facts),
-        "fetches": {
-            "commands": device.fetches.commands,
-            "wait_ns": device.fetches.wait_ns,
-        },
-        "slc": slc_facts(&device.slc),
-        "merges": merge_facts(&device.merges),
-        "wear": wear_facts(device),
-        "arm": device.arm.as_ref().map(arm_facts),
-    }));
-    facts.extend(fields(flash_counts(device)));
-    facts.extend(fields(controller_counts(device)));
-    Value::Object(facts)
-}
-
-fn channel_facts(channel: &ChannelStats) -> Value {
-    json!({
-        "reads": channel.reads,
-        "writes": channel.writes,
-        "bus_busy_ns": channel.bus_busy_ns,
-        "die_busy_ns": channel.die_busy_ns,
-        "queue_ns": channel.queue_ns,
-        "longest_queue": channel.longest_queue,
-    })
-}
-
-fn slc_facts(slc: &SlcStats) -> Value {
-    json!({
-        "sectors_written": slc.sectors_written,
-        "sectors_past": slc.sectors_past,
-        "pages_read": slc.pages_read,
-        "blocks_folded": slc.blocks_folded,
-        "sectors_folded": slc.sectors_folded,
-    })
-}
-
-/// What the flash did, and what waited for it.
-fn flash_counts(device: &DeviceStats) -> Value {
-    json!({
-        "reads_behind_writes": device.reads_behind_writes,
-        "reads_behind_writes_ns": device.reads_behind_writes_ns,
-        "reads_waited": waits_facts(&device.read_waits),
-        "writes_waited": waits_facts(&device.write_waits),
-        "flash_reads": device.flash_reads,
-        "flash_programs": device.flash_programs,
-        "flash_erases": device.flash_erases,
-        "host_sectors_written": device.host_sectors_written,
-        "host_sectors_programmed": device.host_sectors_programmed,
-        "host_sectors_absorbed": device.host_sectors_absorbed,
-        "flash_sectors_programmed": device.flash_sectors_programmed,
-        "write_amplification": device.write_amplification(),
-        "multi_plane_commands": device.multi_plane_commands,
-        "suspensions": device.suspensions,
-        "cache_reads": device.cache_reads,
-        "cache_programs": device.cache_programs,
-        "copybacks": device.copybacks,
-        "reads_packed": device.reads_packed,
-        "reads_clumped": device.reads_clumped,
-    })
-}
-
-/// How many requests there were, how many of them waited, and for what.
-fn waits_facts(waits: &WaitCounts) -> Value {
-    let mut facts = serde_json::Map::new();
-    facts.insert("requests".to_string(), json!(waits.requests()));
-    facts.insert("waited".to_string(), json!(waits.waited()));
-    for wait in Wait::ALL {
-        facts.insert(wait.name().to_string(), json!(waits.waited_for(wait)));
+    let mut facts = plain(disk);
+    if let Some(device) = facts["device"].as_object_mut() {
+        let before = "flash_sectors_programmed";
+        let at = device.keys().position(|key| key == before);
+        let at = at.map_or(device.len(), |at| at + 1);
+        let amplification = json!(disk.device.write_amplification());
+        device.shift_insert(at, "write_amplification".to_string(), amplification);
     }
-    Value::Object(facts)
+    facts
 }
 
-/// What the controller's DRAM did, and what a loss of power cost.
-fn controller_counts(device: &DeviceStats) -> Value {
-    json!({
-        "cache_read_hits": device.cache_read_hits,
-        "power_losses": device.power_losses,
-        "power_loss_sectors": device.power_loss_sectors,
-        "power_loss_acknowledged_sectors": device.power_loss_acknowledged_sectors,
-        "read_cache_lookups": device.read_cache_lookups,
-        "read_cache_hits": device.read_cache_hits,
-        "read_ahead_units": device.read_ahead_units,
-        "read_ahead_units_used": device.read_ahead_units_used,
-        "map_lookups": device.map_lookups,
-        "map_hits": device.map_hits,
-        "map_reads": device.map_reads,
-        "map_programs": device.map_programs,
-        "map_pages_moved": device.map_pages_moved,
-        "map_erases": device.map_erases,
-    })
-}
-
-fn merge_facts(merges: &MergeStats) -> Value {
-    json!({
-        "switched": merges.switched,
-        "partial": merges.partial,
-        "full": merges.full,
-        "sectors_moved": merges.sectors_moved,
-        "pages_padded": merges.pages_padded,
-        "busy_ns": merges.busy_ns,
-        "longest_ns": merges.longest_ns,
-    })
-}
-
-fn collection_facts(collection: &CollectionStats) -> Value {
-    json!({
-        "blocks": collection.blocks,
-        "blocks_partly_valid": collection.blocks_partly_valid,
-        "sectors_moved": collection.sectors_moved,
-        "sectors_off_plane": collection.sectors_off_plane,
-        "sectors_off_chip": collection.sectors_off_chip,
-        "busy_ns": collection.busy_ns,
-        "longest_ns": collection.longest_ns,
-        "reads_behind": collection.reads_behind,
-        "reads_behind_ns": collection.reads_behind_ns,
-        "longest_read_wait_ns": collection.longest_read_wait_ns,
-        "writes_stalled": collection.writes_stalled,
-        "stalled_ns": collection.stalled_ns,
-        "longest_stall_ns": collection.longest_stall_ns,
-    })
-}
-
-fn too_full_facts(found: &TooFull) -> Value {
-    json!({
-        "writes": found.writes,
-        "first_ns": found.first_ns,
-        "plane": found.plane,
-        "data_blocks": found.data_blocks,
-        "block_sectors": found.block_sectors,
-        "valid_sectors": found.valid_sectors,
-        "spare_blocks": found.spare_blocks,
-    })
-}
-
-fn wear_facts(device: &DeviceStats) -> Value {
-    json!({
-        "min_erases": device.wear.min_erases,
-        "max_erases": device.wear.max_erases,
-        "mean_erases": device.wear.mean_erases,
-        "spread_erases": device.wear.max_erases - device.wear.min_erases,
-        "levelled_blocks": device.levelling.blocks,
-        "levelled_sectors": device.levelling.sectors_moved,
-    })
-}
-
-/// What a disk has in place of flash.
-fn arm_facts(arm: &ArmStats) -> Value {
-    json!({
-        "seeks": arm.seeks,
-        "seek_cylinders": arm.seek_cylinders,
-        "seek_ns": arm.seek_ns,
-        "head_switches": arm.head_switches,
-        "head_switch_ns": arm.head_switch_ns,
-        "rotation_waits": arm.rotation_waits,
-        "rotation_ns": arm.rotation_ns,
-        "transfer_ns": arm.transfer_ns,
-        "reads": arm.reads,
-        "reads_streamed": arm.reads_streamed,
-        "writes": arm.writes,
-        "blocks_completed": arm.blocks_completed,
-        "sectors_read": arm.sectors_read,
-        "sectors_written": arm.sectors_written,
-        "writes_buffered": arm.writes_buffered,
-        "writes_waited": arm.writes_waited,
-        "destages": arm.destages,
-        "sectors_destaged": arm.sectors_destaged,
-        "flushes": arm.flushes,
-        "flush_ns": arm.flush_ns,
-    })
-}
-
-fn die_facts(die: &DieStats) -> Value {
-    json!({
-        "channel": die.channel,
-        "commands": die.commands,
-        "busy_ns": die.busy_ns,
-        "queue_ns": die.queue_ns,
-        "longest_queue": die.longest_queue,
-        "plane_busy_ns": die.plane_busy_ns,
-    })
-}
-
-fn hctx_facts(hctx: &HwQueueStats) -> Value {
-    let names = ["0", "1", "2", "4", "8", "16", "32+"];
-    let dispatched = names.iter().zip(hctx.dispatched);
-    let dispatched: Map<String, Value> = dispatched
-        .map(|(name, count)| (name.to_string(), count.into()))
-        .collect();
-    json!({
-        "run": hctx.run,
-        "dispatched": dispatched,
-        "dispatch_busy": hctx.dispatch_busy,
-    })
+/// Counters as they are declared.
+fn plain(counters: &impl Serialize) -> Value {
+    serde_json::to_value(counters).expect("keys are strings, values plain")
 }
 
 /// The fields of an object literal.
@@ -602,7 +350,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use blklab_stats::LatencyPercentiles;
+    use blklab_stats::{ArmStats, LatencyPercentiles};
 
     use crate::real_fio::{Scratch, real_fio};
     use crate::sample_run::{Recipe, mixed};

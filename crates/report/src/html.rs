@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 use crate::comparison::{Cell, Comparison, DirectionTable, Metric, Section};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 use crate::text::{process_head, process_scale, scale_of, subtitle};
-use crate::why::{Channels, Fact};
+use crate::why::{Channels, FactRow};
 
 /// The comparison as a page.
 pub fn render(comparison: &Comparison) -> String {
@@ -234,7 +234,7 @@ fn write_why(out: &mut String, comparison: &Comparison) -> fmt::Result {
     writeln!(out, "</tbody></table></div>")
 }
 
-fn write_fact(out: &mut String, fact: &Fact) -> fmt::Result {
+fn write_fact(out: &mut String, fact: &FactRow) -> fmt::Result {
     // An indented name belongs to the fact above it.
     let class = match fact.name.starts_with(' ') {
         true => " class=\"part\"",

@@ -39,4 +39,4 @@ pub use failed::{FailedIo, failed_units};
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use too_full::too_full;
 pub use verdict::{Contest, Outcome, Verdict};
-pub use why::{Channels, Fact, FactUnit, Place};
+pub use why::{Channels, FactRow};

@@ -11,7 +11,7 @@ use crate::failed::FailedIo;
 use crate::pairs::Pairs;
 use crate::processes::{self, ProcessColumn, ProcessFigures};
 use crate::verdict::{Contest, Verdict, headline};
-use crate::why::Fact;
+use crate::why::FactRow;
 
 /// A comparison and what its schedulers are called beside others'.
 #[derive(Clone, Debug)]
@@ -372,17 +372,17 @@ fn idle() -> Row {
 }
 
 /// Facts of one name side by side; a world that does not know one has none.
-fn facts(parts: &[Part]) -> Vec<Fact> {
-    let mut facts: Vec<Fact> = Vec::new();
+fn facts(parts: &[Part]) -> Vec<FactRow> {
+    let mut facts: Vec<FactRow> = Vec::new();
     let mut before = 0;
     let total: usize = parts.iter().map(|p| p.comparison.schedulers.len()).sum();
     for part in parts {
         let count = part.comparison.schedulers.len();
         for fact in &part.comparison.why {
             let same =
-                |f: &Fact| (f.place, f.unit) == (fact.place, fact.unit) && f.name == fact.name;
+                |f: &FactRow| (f.place, f.unit) == (fact.place, fact.unit) && f.name == fact.name;
             let at = facts.iter().position(same).unwrap_or_else(|| {
-                facts.push(Fact {
+                facts.push(FactRow {
                     values: vec![None; total],
                     ..fact.clone()
                 });

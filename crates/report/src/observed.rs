@@ -1,11 +1,10 @@
-//! What was seen of requests and CPUs, where a world can see it: the split
-//! between scheduler and drive, by direction and by size and process, and
-//! what the CPUs' time went to.
+//! What was seen of requests, where a world can see it: the split between
+//! scheduler and drive, by direction and by size and process.
 
-use blklab_stats::{CpuTimes, Histogram, RequestKind, RequestStats, Results};
+use blklab_stats::{Histogram, Place, RequestKind, RequestStats, Results, Unit};
 
 use crate::comparison::SchedulerRuns;
-use crate::why::{Fact, FactUnit, Place, fact};
+use crate::why::FactRow;
 
 /// The block layer's operations, by their index in its counters.
 const OPS: [&str; 4] = ["reads", "writes", "discards", "flushes"];
@@ -24,14 +23,14 @@ const PARTS: [Part; 3] = [
 
 /// Facts on requests that were traced. Losses are told even where there were
 /// none: only then can the rest be believed.
-pub(crate) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
+pub(crate) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let traced = |s: &SchedulerRuns| s.runs.iter().any(|run| run.requests.is_some());
     if !schedulers.iter().any(traced) {
         return Vec::new();
     }
     let count = |name, of: fn(&RequestStats) -> u64| {
-        let what = (Place::Queue, name, FactUnit::Count);
-        fact(schedulers, what, move |run| {
+        let what = (Place::Queue, name, Unit::Count);
+        FactRow::new(schedulers, what, move |run| {
             Some(of(run.requests.as_ref()?) as f64)
         })
     };
@@ -39,12 +38,12 @@ pub(crate) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         count("trace events lost", |r| r.lost_events),
         count("completions without their issue", |r| r.unmatched),
         count("requests merged into others", |r| r.merges),
-        fact(
+        FactRow::new(
             schedulers,
             (
                 Place::Drive,
                 "requests in it at an issue, mean",
-                FactUnit::Ratio,
+                Unit::Ratio,
             ),
             |run| mean_depth(run.requests.as_ref()?),
         ),
@@ -53,8 +52,8 @@ pub(crate) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
         facts.extend(by_direction(schedulers, part));
         facts.extend(by_kind(schedulers, part));
     }
-    let lost = |fact: &Fact| fact.name == "trace events lost";
-    facts.retain(|f| lost(f) || f.values.iter().flatten().any(|value| *value != 0.0));
+    let lost = |fact: &FactRow| fact.name == "trace events lost";
+    facts.retain(|f| lost(f) || f.is_something());
     facts
 }
 
@@ -71,21 +70,21 @@ fn mean_depth(requests: &RequestStats) -> Option<f64> {
     (total > 0).then(|| sum / total as f64)
 }
 
-fn by_direction(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<Fact> {
+fn by_direction(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<FactRow> {
     let mut facts = Vec::new();
     for (op, ops) in OPS.into_iter().enumerate() {
         let all = move |run: &Results| merged(run, of, |kind| kind.op == op);
         let mean = format!("{ops} {where_}, mean");
-        facts.push(fact(
+        facts.push(FactRow::new(
             schedulers,
-            (place, &mean, FactUnit::Nanoseconds),
+            (place, &mean, Unit::Nanoseconds),
             move |run| Some(all(run)?.summary().mean_ns),
         ));
         for percent in [50.0, 99.0] {
             let name = format!("{ops} {where_}, p{percent}");
-            facts.push(fact(
+            facts.push(FactRow::new(
                 schedulers,
-                (place, &name, FactUnit::Nanoseconds),
+                (place, &name, Unit::Nanoseconds),
                 move |run| Some(all(run)?.percentile(percent) as f64),
             ));
         }
@@ -108,7 +107,7 @@ fn merged(
 }
 
 /// Sizes and processes apart, where there is more than one of a direction.
-fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<Fact> {
+fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<FactRow> {
     let mut facts = Vec::new();
     let kinds = busiest(schedulers);
     for (op, bytes, process) in &kinds {
@@ -120,9 +119,9 @@ fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<Fact>
             "  {ops} up to {} KiB of {process} {where_}, mean",
             bytes.div_ceil(1024)
         );
-        facts.push(fact(
+        facts.push(FactRow::new(
             schedulers,
-            (place, &name, FactUnit::Nanoseconds),
+            (place, &name, Unit::Nanoseconds),
             |run| {
                 let wanted = |kind: &RequestKind| {
                     (kind.op, kind.up_to_bytes, &kind.process) == (*op, *bytes, process)
@@ -156,46 +155,11 @@ fn busiest(schedulers: &[SchedulerRuns]) -> Vec<(usize, u64, String)> {
     kinds
 }
 
-/// A part of a CPU's time.
-type Share = (&'static str, fn(&CpuTimes) -> u64);
-
-/// What all CPUs' time went to, as mpstat shows it.
-pub(crate) fn cpu_facts(schedulers: &[SchedulerRuns]) -> Vec<Fact> {
-    let shares: [Share; 7] = [
-        ("applications", |t| t.user_ns),
-        ("kernel", |t| t.system_ns),
-        ("interrupts", |t| t.irq_ns),
-        ("softirqs", |t| t.softirq_ns),
-        ("idle, waiting for I/O", |t| t.iowait_ns),
-        ("idle", |t| t.idle_ns),
-        ("taken by the hypervisor", |t| t.steal_ns),
-    ];
-    let one = |(name, of): Share| {
-        fact(schedulers, (Place::Cpus, name, FactUnit::Share), |run| {
-            let times = cpu_times(run).into_iter();
-            let (part, total) = times.fold((0, 0), |(part, total), t| {
-                (part + of(&t), total + t.total_ns())
-            });
-            (total > 0).then(|| part as f64 / total as f64)
-        })
-    };
-    shares.into_iter().map(one).collect()
-}
-
-/// What CPUs' time went to, ramps left out where that is known.
-fn cpu_times(run: &Results) -> Vec<CpuTimes> {
-    if run.cpus.is_empty() {
-        let slices = run.cpu_timeline.iter();
-        return slices.flat_map(|slice| slice.cpus.clone()).collect();
-    }
-    run.cpus.clone()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sample_run::three_schedulers;
-    use blklab_stats::CpuSlice;
+    use blklab_stats::{CpuSlice, CpuTimes};
 
     fn histogram(ns: u64) -> Histogram {
         let mut histogram = Histogram::new();
@@ -240,7 +204,7 @@ mod tests {
         schedulers
     }
 
-    fn value(facts: &[Fact], name: &str) -> Option<f64> {
+    fn value(facts: &[FactRow], name: &str) -> Option<f64> {
         let found = facts.iter().find(|fact| fact.name == name);
         found.unwrap_or_else(|| panic!("{name} is missing")).values[0]
     }

@@ -1,9 +1,7 @@
 //! Quantities as the comparison's reports show them: few digits, one unit a
 //! column.
 
-use blklab_stats::Estimate;
-
-use crate::why::FactUnit;
+use blklab_stats::{Estimate, Unit};
 
 /// A unit that a column of figures is shown in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,7 +128,7 @@ pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
 const FAR_APART: f64 = 1000.0;
 
 /// A fact about schedulers, in its unit: one for all of them, that of the least.
-pub(crate) fn facts(unit: FactUnit, values: &[Option<f64>]) -> Vec<String> {
+pub(crate) fn facts(unit: Unit, values: &[Option<f64>]) -> Vec<String> {
     let known = || values.iter().flatten().filter(|value| **value > 0.0);
     let least = known().copied().fold(f64::INFINITY, f64::min);
     let most = known().copied().fold(0.0, f64::max);
@@ -144,19 +142,19 @@ pub(crate) fn facts(unit: FactUnit, values: &[Option<f64>]) -> Vec<String> {
 }
 
 /// One scheduler's fact in the unit that suits `typical`.
-fn fact(unit: FactUnit, value: f64, typical: f64) -> String {
+fn fact(unit: Unit, value: f64, typical: f64) -> String {
     match unit {
-        FactUnit::Count => {
+        Unit::Count => {
             let scale = Scale::for_count(typical);
             format!("{}{}", count_in(scale, value), scale.unit)
         }
-        FactUnit::Bytes => format!("{} KiB", short(value / 1024.0)),
-        FactUnit::Nanoseconds => {
+        Unit::Bytes => format!("{} KiB", short(value / 1024.0)),
+        Unit::Nanoseconds => {
             let scale = Scale::for_latency(typical);
             format!("{} {}", scale.show(value), scale.unit)
         }
-        FactUnit::Share => format!("{:.1} %", value * 100.0),
-        FactUnit::Ratio => format!("{value:.2}"),
+        Unit::Share => format!("{:.1} %", value * 100.0),
+        Unit::Ratio => format!("{value:.2}"),
     }
 }
 
@@ -215,12 +213,12 @@ mod tests {
     fn a_fact_has_one_unit_for_all_unless_they_are_far_apart() {
         let ns = |values: &[f64]| {
             let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-            facts(FactUnit::Nanoseconds, &values)
+            facts(Unit::Nanoseconds, &values)
         };
         assert_eq!(ns(&[9_000.0, 85_340.0]), ["9000 ns", "85340 ns"]);
         assert_eq!(ns(&[85_340.0, 12.3e6]), ["85.3 us", "12300 us"]);
         assert_eq!(ns(&[85_340.0, 2e9, 0.0]), ["85.3 us", "2000 ms", "0 ns"]);
-        let counts = facts(FactUnit::Count, &[Some(9_000.0), None, Some(12_000.0)]);
+        let counts = facts(Unit::Count, &[Some(9_000.0), None, Some(12_000.0)]);
         assert_eq!(counts, ["9000", "-", "12000"]);
     }
 

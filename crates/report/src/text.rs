@@ -8,7 +8,7 @@ use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, R
 use crate::comparison::{Cell, Comparison, DirectionTable, Metric, Section};
 use crate::processes::ProcessFigures;
 use crate::quantity::{self, Scale, and_list, plus_minus_percent, relative_half_width};
-use crate::why::Fact;
+use crate::why::FactRow;
 
 /// How the text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
     let mut head = vec![TableCell::new("why (mean of a run)")];
     head.extend(comparison.schedulers[some.clone()].iter().map(right));
     table.set_header(head);
-    let alike = |a: &Fact, b: &Fact| a.place == b.place;
+    let alike = |a: &FactRow, b: &FactRow| a.place == b.place;
     for facts in comparison.why.chunk_by(alike) {
         table.add_row(Row::from(vec![TableCell::new(format!(
             "{}:",

@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use blklab_blk::{BioEnd, CgroupId, IoStatus, Nanos, SECTOR_SIZE, Span, SubmitterId};
-use blklab_stats::{
-    DirResults, GroupResults, JobResults, ProcessResults, Results, World as WorldKind,
-};
+use blklab_stats::{GroupResults, JobResults, ProcessResults, Results, World as WorldKind};
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
 use blklab_workload::generate::{Process as Numbered, cgroups, due_weights, processes};
 
@@ -619,7 +617,7 @@ fn job_results(
         job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
         add_to_group(&mut groups, &job);
         match jobs.last_mut() {
-            Some(last) if together && last.group_id == job.group_id => merge_job(last, &job),
+            Some(last) if together && last.group_id == job.group_id => last.merge(&job),
             _ => jobs.push(job),
         }
     }
@@ -787,32 +785,4 @@ fn add_to_group(groups: &mut Vec<GroupResults>, job: &JobResults) {
     ] {
         sum.merge(dir);
     }
-}
-
-fn merge_job(into: &mut JobResults, job: &JobResults) {
-    let sums: [(&mut DirResults, &DirResults); 3] = [
-        (&mut into.read, &job.read),
-        (&mut into.write, &job.write),
-        (&mut into.trim, &job.trim),
-    ];
-    for (sum, dir) in sums {
-        sum.merge(dir);
-    }
-    into.members += 1;
-    into.processes.extend_from_slice(&job.processes);
-    into.sync_ns.merge(&job.sync_ns);
-    into.syncs += job.syncs;
-    into.runtime_ns = into.runtime_ns.max(job.runtime_ns);
-    into.cpu.user_ns += job.cpu.user_ns;
-    into.cpu.system_ns += job.cpu.system_ns;
-    into.cpu.context_switches += job.cpu.context_switches;
-    into.depth.merge(&job.depth);
-    into.submit.merge(&job.submit);
-    into.complete.merge(&job.complete);
-    into.total_errors += job.total_errors;
-    into.error = if into.error == 0 {
-        job.error
-    } else {
-        into.error
-    };
 }

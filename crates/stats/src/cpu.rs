@@ -1,6 +1,12 @@
 //! What CPUs' time went to.
+
+use serde::Serialize;
+
+use crate::fact::{Fact, Place, Unit, Value, ratio};
+use crate::results::Results;
+
 /// What all CPUs did in a span of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuSlice {
     /// When it ended, from the run's start on.
     pub end_ns: u64,
@@ -8,49 +14,79 @@ pub struct CpuSlice {
     pub cpus: Vec<CpuTimes>,
 }
 
-/// What a CPU's time went to, in nanoseconds, as `/proc/stat` divides it and
-/// mpstat shows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTimes {
-    /// Programs, those of low priority and guests included.
-    pub user_ns: u64,
-    /// The kernel on their behalf, spinning on locks included.
-    pub system_ns: u64,
-    /// Hardware interrupts.
-    pub irq_ns: u64,
-    /// Softirqs.
-    pub softirq_ns: u64,
-    /// Nothing, while a process waits for I/O.
-    pub iowait_ns: u64,
-    /// Taken by the hypervisor.
-    pub steal_ns: u64,
-    /// Nothing.
-    pub idle_ns: u64,
+macro_rules! cpu_times {
+    ($($(#[doc = $doc:literal])+ $field:ident $key:literal $label:literal,)+) => {
+        /// What a CPU's time went to, in nanoseconds, as `/proc/stat` divides it and
+        /// mpstat shows it.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct CpuTimes {
+            $($(#[doc = $doc])+ pub $field: u64,)+
+        }
+
+        impl CpuTimes {
+            /// All of it.
+            pub fn total_ns(&self) -> u64 {
+                0 $(+ self.$field)+
+            }
+
+            /// Each time with the label that reports give it.
+            pub fn parts(&self) -> [(&'static str, u64); [$($label),+].len()] {
+                [$(($label, self.$field)),+]
+            }
+
+            /// Adds another's times.
+            pub fn add(&mut self, other: &CpuTimes) {
+                $(self.$field += other.$field;)+
+            }
+
+            /// What was added since `before`; zero where a time ran backwards, as the
+            /// kernel's own may.
+            pub fn since(&self, before: &CpuTimes) -> CpuTimes {
+                CpuTimes {
+                    $($field: self.$field.saturating_sub(before.$field),)+
+                }
+            }
+        }
+
+        /// Shares of all CPUs' time.
+        pub(crate) fn facts() -> Vec<Fact> {
+            vec![$(Fact {
+                place: Place::Cpus,
+                key: $key,
+                label: $label,
+                unit: Unit::Share,
+                meaning: concat!("Share of the CPUs' time:", $($doc),+),
+                value: Value::Run(|run| share(run, |times| times.$field)),
+            }),+]
+        }
+    };
 }
 
-impl CpuTimes {
-    /// All of it.
-    pub fn total_ns(&self) -> u64 {
-        let CpuTimes {
-            user_ns,
-            system_ns,
-            irq_ns,
-            softirq_ns,
-            iowait_ns,
-            steal_ns,
-            idle_ns,
-        } = self;
-        user_ns + system_ns + irq_ns + softirq_ns + iowait_ns + steal_ns + idle_ns
-    }
+cpu_times! {
+    /// Programs, those of low priority and guests included.
+    user_ns "cpu_user_share" "applications",
+    /// The kernel on their behalf, spinning on locks included.
+    system_ns "cpu_system_share" "kernel",
+    /// Hardware interrupts.
+    irq_ns "cpu_irq_share" "interrupts",
+    /// Softirqs.
+    softirq_ns "cpu_softirq_share" "softirqs",
+    /// Nothing, while a process waits for I/O.
+    iowait_ns "cpu_iowait_share" "idle, waiting for I/O",
+    /// Taken by the hypervisor.
+    steal_ns "cpu_steal_share" "taken by the hypervisor",
+    /// Nothing.
+    idle_ns "cpu_idle_share" "idle",
+}
 
-    /// Adds another's times.
-    pub fn add(&mut self, other: &CpuTimes) {
-        self.user_ns += other.user_ns;
-        self.system_ns += other.system_ns;
-        self.irq_ns += other.irq_ns;
-        self.softirq_ns += other.softirq_ns;
-        self.iowait_ns += other.iowait_ns;
-        self.steal_ns += other.steal_ns;
-        self.idle_ns += other.idle_ns;
-    }
+fn share(run: &Results, of: impl Fn(&CpuTimes) -> u64) -> Option<f64> {
+    // Ramps are left out where that is known.
+    let slices = run.cpu_timeline.iter().flat_map(|slice| &slice.cpus);
+    let times: Vec<&CpuTimes> = match run.cpus.is_empty() {
+        true => slices.collect(),
+        false => run.cpus.iter().collect(),
+    };
+    let total_ns: u64 = times.iter().map(|times| times.total_ns()).sum();
+    let part_ns: u64 = times.iter().map(|times| of(times)).sum();
+    ratio(part_ns as f64, total_ns as f64)
 }

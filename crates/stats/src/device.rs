@@ -1,117 +1,130 @@
 //! What happened inside a drive, of whatever kind.
 
-use crate::hdd::ArmStats;
-use crate::ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats, TooFull};
-use crate::waits::WaitCounts;
+use serde::Serialize;
 
-/// What happened inside a drive.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceStats {
-    /// Steps of its simulation: what a request costs to simulate goes with them.
-    pub events: u64,
-    /// One entry a channel.
-    pub channels: Vec<ChannelStats>,
-    /// Pages whose read by the host a program or an erase held up: their die was
-    /// at it between their coming and their start.
-    pub reads_behind_writes: u64,
-    /// Time those reads lost to it, in nanoseconds.
-    pub reads_behind_writes_ns: u64,
-    /// What the host's reads waited for.
-    pub read_waits: WaitCounts,
-    /// What its writes waited for.
-    pub write_waits: WaitCounts,
-    /// Pages read from flash.
-    pub flash_reads: u64,
-    /// Pages programmed.
-    pub flash_programs: u64,
-    /// Blocks erased.
-    pub flash_erases: u64,
-    /// Sectors the host wrote.
-    pub host_sectors_written: u64,
-    /// Sectors of the host's data that were programmed: what it wrote less what
-    /// is still in the cache or was overwritten there.
-    pub host_sectors_programmed: u64,
-    /// Sectors that the host overwrote while they were in the cache, in the page
-    /// that was being filled: they never reach the flash.
-    pub host_sectors_absorbed: u64,
-    /// Sectors programmed, for whatever reason.
-    pub flash_sectors_programmed: u64,
-    /// One entry a part that executes commands of its own: a die, mostly.
-    pub dies: Vec<DieStats>,
-    /// Commands that several planes executed as one.
-    pub multi_plane_commands: u64,
-    /// Programs and erases that were stopped for a read.
-    pub suspensions: u64,
-    /// Reads that a die began while data of its last was going out.
-    pub cache_reads: u64,
-    /// Programs whose data went to a die while it was at its last program.
-    pub cache_programs: u64,
-    /// Pages that collection moved without the channel.
-    pub copybacks: u64,
-    /// Reads that went before an older one of their die because more others
-    /// could join them in a multi-plane command.
-    pub reads_packed: u64,
-    /// Reads whose command went before data that was ready for the channel.
-    pub reads_clumped: u64,
-    /// What garbage collection did.
-    pub collection: CollectionStats,
-    /// Commands fetched under NVMe's arbitration.
-    pub fetches: FetchStats,
-    /// What the SLC cache did.
-    pub slc: SlcStats,
-    /// What merges of log blocks did.
-    pub merges: MergeStats,
-    /// It had no room for a write; `None` where it always had.
-    pub too_full: Option<TooFull>,
-    /// What static wear levelling moved.
-    pub levelling: LevellingStats,
-    /// How evenly blocks are worn.
-    pub wear: WearStats,
-    /// Map entries looked up in the map's cache, one for each map unit of a
-    /// command; zero where the whole map is in DRAM.
-    pub map_lookups: u64,
-    /// Those found there, which waited for nothing: not those that were on their
-    /// way, for a neighbour or for the same command.
-    pub map_hits: u64,
-    /// Pages of the map read from flash.
-    pub map_reads: u64,
-    /// Pages of the map programmed.
-    pub map_programs: u64,
-    /// Those of them that collection of the map's blocks moved.
-    pub map_pages_moved: u64,
-    /// Blocks of the map erased.
-    pub map_erases: u64,
-    /// Reads answered from the drive's DRAM.
-    pub cache_read_hits: u64,
-    /// Times that its power was cut.
-    pub power_losses: u64,
-    /// Sectors whose last write, acknowledged or not, went with it.
-    pub power_loss_sectors: u64,
-    /// Those of them of which an acknowledged write went.
-    pub power_loss_acknowledged_sectors: u64,
-    /// Map units on the flash looked up in an SSD's read cache.
-    pub read_cache_lookups: u64,
-    /// Those found there.
-    pub read_cache_hits: u64,
-    /// Map units that the drive read ahead of sequential readers.
-    pub read_ahead_units: u64,
-    /// Those of them that were then asked for.
-    pub read_ahead_units_used: u64,
-    /// What a disk's arm, platters and buffer did; `None` where there are none.
-    pub arm: Option<ArmStats>,
+use crate::fact::{Fact, Place, Unit, Value, counters, mean, ratio};
+use crate::hdd::ArmStats;
+use crate::results::Results;
+use crate::ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
+use crate::waits::{self, WaitCounts};
+
+counters! {
+    /// What happened inside a drive.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct DeviceStats {
+        /// Steps of its simulation: what a request costs to simulate goes with them.
+        #[serde(skip)]
+        pub events: u64,
+        /// One entry a channel.
+        pub channels: Vec<ChannelStats>,
+        /// One entry a part that executes commands of its own: a die, mostly.
+        pub dies: Vec<DieStats>,
+        /// What garbage collection did.
+        pub collection: CollectionStats,
+        /// It had no room for a write; `None` where it always had.
+        pub too_full: Option<TooFull>,
+        /// Commands fetched under NVMe's arbitration.
+        pub fetches: FetchStats,
+        /// What the SLC cache did.
+        pub slc: SlcStats,
+        /// What merges of log blocks did.
+        pub merges: MergeStats,
+        /// How evenly blocks are worn.
+        pub wear: WearStats,
+        /// What a disk's arm, platters and buffer did; `None` where there are none.
+        pub arm: Option<ArmStats>,
+        /// Pages whose read by the host a program or an erase held up: their die was at
+        /// it between their coming and their start.
+        pub reads_behind_writes: u64 => sum Drive Count "pages whose read waited behind writes";
+            per_read Drive Ratio "  for each read of the host",
+        /// Time those reads lost to it, in nanoseconds.
+        pub reads_behind_writes_ns: u64 => sum Drive Nanoseconds "  time they lost, in all";
+            per(reads_behind_writes) Drive Nanoseconds "  time they lost, each",
+        /// What the host's reads waited for.
+        #[serde(rename = "reads_waited")]
+        pub read_waits: WaitCounts,
+        /// What its writes waited for.
+        #[serde(rename = "writes_waited")]
+        pub write_waits: WaitCounts,
+        /// Pages read from flash.
+        pub flash_reads: u64 => sum Flash Count "pages read",
+        /// Pages programmed.
+        pub flash_programs: u64 => sum Flash Count "pages programmed",
+        /// Blocks erased.
+        pub flash_erases: u64 => sum Flash Count "blocks erased",
+        /// Sectors the host wrote.
+        pub host_sectors_written: u64,
+        /// Sectors of the host's data that were programmed: what it wrote less what is
+        /// still in the cache or was overwritten there.
+        pub host_sectors_programmed: u64,
+        /// Sectors that the host overwrote while they were in the cache, in the page
+        /// that was being filled: they never reach the flash.
+        pub host_sectors_absorbed: u64 => sum Flash Count "sectors overwritten in the cache",
+        /// Sectors programmed, for whatever reason.
+        pub flash_sectors_programmed: u64
+            => per(host_sectors_programmed) Flash Ratio "write amplification",
+        /// Commands that several planes executed as one.
+        pub multi_plane_commands: u64 => sum Flash Count "multi-plane commands",
+        /// Programs and erases that were stopped for a read.
+        pub suspensions: u64 => sum Flash Count "programs and erases suspended",
+        /// Reads that a die began while data of its last was going out.
+        pub cache_reads: u64 => sum Flash Count "cache reads",
+        /// Programs whose data went to a die while it was at its last program.
+        pub cache_programs: u64,
+        /// Pages that collection moved without the channel.
+        pub copybacks: u64 => sum Flash Count "pages moved by copyback",
+        /// Reads that went before an older one of their die because more others could
+        /// join them in a multi-plane command.
+        pub reads_packed: u64 => sum Flash Count "reads packed before older ones",
+        /// Reads whose command went before data that was ready for the channel.
+        pub reads_clumped: u64 => sum Flash Count "reads clumped before ready data",
+        /// Reads answered from the drive's DRAM.
+        pub cache_read_hits: u64 => sum Drive Count "reads answered from the drive's cache",
+        /// Times that its power was cut.
+        pub power_losses: u64,
+        /// Sectors whose last write, acknowledged or not, went with it.
+        pub power_loss_sectors: u64,
+        /// Those of them of which an acknowledged write went.
+        pub power_loss_acknowledged_sectors: u64,
+        /// Map units on the flash looked up in an SSD's read cache.
+        pub read_cache_lookups: u64,
+        /// Those found there.
+        pub read_cache_hits: u64
+            => per(read_cache_lookups) Drive Share "map units found in the read cache",
+        /// Map units that the drive read ahead of sequential readers.
+        pub read_ahead_units: u64 => sum Drive Count "map units read ahead",
+        /// Those of them that were then asked for.
+        pub read_ahead_units_used: u64
+            => per(read_ahead_units) Drive Share "map units read ahead and then used",
+        /// Map entries looked up in the map's cache, one for each map unit of a command;
+        /// zero where the whole map is in DRAM.
+        pub map_lookups: u64,
+        /// Those found there, which waited for nothing: not those that were on their
+        /// way, for a neighbour or for the same command.
+        pub map_hits: u64 => per(map_lookups) Flash Share "map entries found in the map's cache",
+        /// Pages of the map read from flash.
+        pub map_reads: u64 => sum Flash Count "pages of the map read",
+        /// Pages of the map programmed.
+        pub map_programs: u64 => sum Flash Count "pages of the map programmed",
+        /// Those of them that collection of the map's blocks moved.
+        pub map_pages_moved: u64 => sum Flash Count "pages of the map moved by collection",
+        /// Blocks of the map erased.
+        pub map_erases: u64,
+    }
+    "" of |disk| Some(&disk.device)
 }
 
 impl DeviceStats {
     /// What the flash programmed for every sector of the host's data that
     /// reached it, as drives' own counters have it; `None` before the first.
     pub fn write_amplification(&self) -> Option<f64> {
-        (self.host_sectors_programmed > 0)
-            .then(|| self.flash_sectors_programmed as f64 / self.host_sectors_programmed as f64)
+        let programmed = self.flash_sectors_programmed as f64;
+        ratio(programmed, self.host_sectors_programmed as f64)
     }
 }
 
 /// One channel of a drive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChannelStats {
     /// Reads and writes of pages it carried.
     pub reads: u64,
@@ -128,7 +141,7 @@ pub struct ChannelStats {
 }
 
 /// A part of a drive that executes commands of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DieStats {
     /// The channel it is on.
     pub channel: u32,
@@ -145,24 +158,191 @@ pub struct DieStats {
     pub plane_busy_ns: Vec<u64>,
 }
 
-/// Erase counts over all blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct WearStats {
-    /// The least worn block.
-    pub min_erases: u32,
-    /// The most worn block.
-    pub max_erases: u32,
-    /// Mean over all blocks.
-    pub mean_erases: f64,
-}
-
 /// Commands fetched under NVMe's arbitration, by priority class: urgent (or all
 /// of them under round robin), high, medium, low. All zero where a drive takes
 /// commands as they come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FetchStats {
     /// How many.
     pub commands: [u64; 4],
     /// Time that they waited in their queues, in nanoseconds.
     pub wait_ns: [u64; 4],
+}
+
+/// How busy the channels, dies and planes of a run's drives were, those of several
+/// drives one after the other, as shares of the counted time.
+impl Results {
+    /// Each channel: it had a die at work or carried data.
+    pub fn channel_shares(&self) -> Vec<f64> {
+        self.of_channels(|channel| channel.die_busy_ns.max(channel.bus_busy_ns))
+    }
+
+    /// Each die's array.
+    pub fn die_shares(&self) -> Vec<f64> {
+        self.of_dies(|die| die.busy_ns)
+    }
+
+    /// Each plane.
+    pub fn plane_shares(&self) -> Vec<f64> {
+        let dies = self.disks.iter().flat_map(|disk| &disk.device.dies);
+        let planes = dies.flat_map(|die| &die.plane_busy_ns);
+        planes.map(|ns| *ns as f64 / self.counted_ns()).collect()
+    }
+
+    fn of_channels(&self, ns: impl Fn(&ChannelStats) -> u64) -> Vec<f64> {
+        let channels = self.disks.iter().flat_map(|disk| &disk.device.channels);
+        channels.map(|c| ns(c) as f64 / self.counted_ns()).collect()
+    }
+
+    fn of_dies(&self, ns: impl Fn(&DieStats) -> u64) -> Vec<f64> {
+        let dies = self.disks.iter().flat_map(|disk| &disk.device.dies);
+        dies.map(|die| ns(die) as f64 / self.counted_ns()).collect()
+    }
+}
+
+/// The coefficient of variation: the deviation as a share of the mean.
+fn variation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+    ratio((squares / values.len() as f64).sqrt(), mean)
+}
+
+/// All facts of drives, except of a loss of power.
+pub(crate) fn facts() -> Vec<Fact> {
+    let mut facts = parallelism().to_vec();
+    facts.extend(queues());
+    facts.extend(DeviceStats::facts());
+    facts.extend(waits::facts());
+    facts.push(Fact {
+        place: Place::Drive,
+        key: "fetch_wait_ns_per_command",
+        label: "time in submission queues, each command",
+        unit: Unit::Nanoseconds,
+        meaning: "Time that a command waited in its submission queue under NVMe's arbitration.",
+        value: Value::Quotient(
+            |disk| Some(disk.device.fetches.wait_ns.iter().sum()),
+            |disk| Some(disk.device.fetches.commands.iter().sum()),
+        ),
+    });
+    facts.extend(ArmStats::facts());
+    facts.extend(CollectionStats::facts());
+    facts.extend(WearStats::facts());
+    facts.extend(SlcStats::facts());
+    facts.extend(MergeStats::facts());
+    facts
+}
+
+fn parallelism() -> [Fact; 7] {
+    let fact = |key, unit, label, meaning, of| Fact {
+        place: Place::Drive,
+        key,
+        label,
+        unit,
+        meaning,
+        value: Value::Run(of),
+    };
+    [
+        fact(
+            "channels_busy_share",
+            Unit::Share,
+            "channels busy, mean",
+            "Share of the time in which a channel had a die at work or carried data.",
+            |run| mean(&run.channel_shares()),
+        ),
+        fact(
+            "buses_busy_share",
+            Unit::Share,
+            "  their buses alone",
+            "Share of the time in which a channel carried data or commands.",
+            |run| mean(&run.of_channels(|channel| channel.bus_busy_ns)),
+        ),
+        fact(
+            "busiest_channel_ratio",
+            Unit::Ratio,
+            "busiest channel over the mean",
+            "How many times as busy as the mean of all channels the busiest was.",
+            |run| {
+                let shares = run.channel_shares();
+                let busiest = shares.iter().copied().fold(0.0, f64::max);
+                ratio(busiest, mean(&shares)?)
+            },
+        ),
+        fact(
+            "channels_variation",
+            Unit::Share,
+            "channels' spread (stddev/mean)",
+            "Standard deviation of how busy channels were, as a share of the mean.",
+            |run| variation(&run.channel_shares()),
+        ),
+        fact(
+            "dies_busy_share",
+            Unit::Share,
+            "dies busy, mean",
+            "Share of the time in which a die's array worked.",
+            |run| mean(&run.die_shares()),
+        ),
+        fact(
+            "dies_variation",
+            Unit::Share,
+            "dies' spread (stddev/mean)",
+            "Standard deviation of how busy dies were, as a share of the mean.",
+            |run| variation(&run.die_shares()),
+        ),
+        fact(
+            "planes_busy_share",
+            Unit::Share,
+            "planes busy, mean",
+            "Share of the time in which a plane worked.",
+            |run| mean(&run.plane_shares()),
+        ),
+    ]
+}
+
+fn queues() -> [Fact; 4] {
+    let fact = |key, unit, label, meaning, value| Fact {
+        place: Place::Drive,
+        key,
+        label,
+        unit,
+        meaning,
+        value,
+    };
+    [
+        fact(
+            "die_queue",
+            Unit::Ratio,
+            "queue of a die, mean",
+            "Operations that waited for a die, mean over dies and time.",
+            Value::Run(|run| mean(&run.of_dies(|die| die.queue_ns))),
+        ),
+        fact(
+            "die_queue_longest",
+            Unit::Count,
+            "  longest",
+            "Most operations that waited for one die at once.",
+            Value::Max(|disk| {
+                let dies = disk.device.dies.iter();
+                dies.map(|die| u64::from(die.longest_queue)).max()
+            }),
+        ),
+        fact(
+            "channel_queue",
+            Unit::Ratio,
+            "dies that wait for a channel, mean",
+            "Dies that waited for their channel's bus, mean over channels and time.",
+            Value::Run(|run| mean(&run.of_channels(|channel| channel.queue_ns))),
+        ),
+        fact(
+            "channel_queue_longest",
+            Unit::Count,
+            "  most at once",
+            "Most dies that waited for one channel's bus at once.",
+            Value::Max(|disk| {
+                let channels = disk.device.channels.iter();
+                channels
+                    .map(|channel| u64::from(channel.longest_queue))
+                    .max()
+            }),
+        ),
+    ]
 }

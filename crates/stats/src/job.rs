@@ -95,6 +95,51 @@ impl JobResults {
             each => each.iter().map(|process| process.runtime_ns).sum(),
         }
     }
+
+    /// Adds a further process of the same group (`group_reporting`). What names and
+    /// describes the job stays that of the first.
+    pub fn merge(&mut self, other: &JobResults) {
+        let JobResults {
+            name: _,
+            description: _,
+            group_id: _,
+            process: _,
+            members,
+            options: _,
+            read,
+            write,
+            trim,
+            sync_ns,
+            syncs,
+            runtime_ns,
+            cpu,
+            depth,
+            submit,
+            complete,
+            error,
+            total_errors,
+            iodepth: _,
+            percentiles: _,
+            percentiles_of: _,
+            latency_target_ns: _,
+            setup: _,
+            processes,
+        } = other;
+        self.members += members;
+        self.read.merge(read);
+        self.write.merge(write);
+        self.trim.merge(trim);
+        self.sync_ns.merge(sync_ns);
+        self.syncs += syncs;
+        self.runtime_ns = self.runtime_ns.max(*runtime_ns);
+        self.cpu.add(cpu);
+        self.depth.merge(depth);
+        self.submit.merge(submit);
+        self.complete.merge(complete);
+        self.error = if self.error == 0 { *error } else { self.error };
+        self.total_errors += total_errors;
+        self.processes.extend_from_slice(processes);
+    }
 }
 
 /// One process of a job: what fairness and start-up times are reckoned from.
@@ -205,15 +250,26 @@ impl DirResults {
     /// Adds the figures of a process that ran beside this one (for
     /// `group_reporting` and totals).
     pub fn merge(&mut self, other: &DirResults) {
-        self.ios += other.ios;
-        self.bytes += other.bytes;
-        self.short_ios += other.short_ios;
-        self.slat_ns.merge(&other.slat_ns);
-        self.clat_ns.merge(&other.clat_ns);
-        self.lat_ns.merge(&other.lat_ns);
-        self.runtime_ns = self.runtime_ns.max(other.runtime_ns);
-        self.bw_samples.sum_rates(&other.bw_samples);
-        self.iops_samples.sum_rates(&other.iops_samples);
+        let DirResults {
+            ios,
+            bytes,
+            short_ios,
+            slat_ns,
+            clat_ns,
+            lat_ns,
+            runtime_ns,
+            bw_samples,
+            iops_samples,
+        } = other;
+        self.ios += ios;
+        self.bytes += bytes;
+        self.short_ios += short_ios;
+        self.slat_ns.merge(slat_ns);
+        self.clat_ns.merge(clat_ns);
+        self.lat_ns.merge(lat_ns);
+        self.runtime_ns = self.runtime_ns.max(*runtime_ns);
+        self.bw_samples.sum_rates(bw_samples);
+        self.iops_samples.sum_rates(iops_samples);
     }
 }
 
@@ -233,6 +289,20 @@ pub struct CpuStats {
     pub system_ns: u64,
     /// Context switches.
     pub context_switches: u64,
+}
+
+impl CpuStats {
+    /// Adds another's use.
+    pub fn add(&mut self, other: &CpuStats) {
+        let CpuStats {
+            user_ns,
+            system_ns,
+            context_switches,
+        } = other;
+        self.user_ns += user_ns;
+        self.system_ns += system_ns;
+        self.context_switches += context_switches;
+    }
 }
 
 /// fio's per-group summary.

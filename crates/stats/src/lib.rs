@@ -4,7 +4,7 @@ mod buckets;
 mod cpu;
 mod device;
 mod estimate;
-mod fairness;
+mod fact;
 mod hdd;
 mod histogram;
 mod job;
@@ -17,19 +17,21 @@ mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
 pub use cpu::{CpuSlice, CpuTimes};
-pub use device::{ChannelStats, DeviceStats, DieStats, FetchStats, WearStats};
-pub use estimate::{Estimate, Significance, student_t95};
-pub use fairness::jain_index;
+pub use device::{ChannelStats, DeviceStats, DieStats, FetchStats};
+pub use estimate::{Estimate, Significance, jain_index, student_t95};
+pub use fact::{Fact, Place, Unit, facts};
 pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};
 pub use job::{
     CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
     LatencyPercentiles, ProcessResults,
 };
-pub use queue::{Counter, HwQueueStats, QueueStats, RequestKind, RequestStats, SchedulerStats};
+pub use queue::{
+    Counter, HwQueueStats, OPERATIONS, QueueStats, RequestKind, RequestStats, SchedulerStats,
+};
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;
-pub use ssd::{CollectionStats, LevellingStats, MergeStats, SlcStats, TooFull};
+pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
     StepKind, Timeline, Window, Work,

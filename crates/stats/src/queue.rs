@@ -1,7 +1,16 @@
 //! What the block layer and its scheduler count.
 
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
 use crate::buckets::DepthBuckets;
+use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::histogram::Histogram;
+use crate::results::DiskStats;
+
+/// The block layer's operations in the order of its counters.
+pub const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
+
 /// Requests on their way through the block layer, as trace events tell it:
 /// the split that biosnoop and btt show.
 #[derive(Clone, Debug, Default)]
@@ -40,15 +49,19 @@ pub struct RequestKind {
 }
 
 /// The block layer's counters as the kernel shows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
     /// Completed requests: reads, writes, discards, flushes.
+    #[serde(serialize_with = "by_operation")]
     pub ios: [u64; 4],
     /// Bios merged into queued requests, and requests into each other.
+    #[serde(serialize_with = "by_operation")]
     pub merges: [u64; 4],
     /// Sectors completed.
+    #[serde(serialize_with = "by_operation")]
     pub sectors: [u64; 4],
     /// Time requests took in nanoseconds, summed.
+    #[serde(serialize_with = "by_operation")]
     pub ticks_ns: [u64; 4],
     /// Time with at least one request in flight, in nanoseconds.
     pub io_ticks_ns: u64,
@@ -63,11 +76,12 @@ pub struct QueueStats {
 }
 
 /// One hardware context's counters (debugfs `hctxN`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HwQueueStats {
     /// Times the queue was run.
     pub run: u64,
     /// Requests a dispatch: 0, 1, 2-3, 4-7, 8-15, 16-31, 32 and more.
+    #[serde(serialize_with = "by_batch")]
     pub dispatched: [u64; 7],
     /// The busy average at the end.
     pub dispatch_busy: u32,
@@ -87,4 +101,122 @@ pub struct Counter {
     pub name: &'static str,
     /// How many.
     pub value: u64,
+}
+
+/// By the counters' names.
+impl Serialize for SchedulerStats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        named(self.counters.iter().map(|c| (c.name, c.value)), serializer)
+    }
+}
+
+pub(crate) fn by_operation<S: Serializer>(counts: &[u64; 4], s: S) -> Result<S::Ok, S::Error> {
+    named(OPERATIONS.into_iter().zip(*counts), s)
+}
+
+fn by_batch<S: Serializer>(counts: &[u64; 7], s: S) -> Result<S::Ok, S::Error> {
+    let batches = ["0", "1", "2", "4", "8", "16", "32+"];
+    named(batches.into_iter().zip(*counts), s)
+}
+
+fn named<S: Serializer>(
+    counts: impl Iterator<Item = (&'static str, u64)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    for (name, count) in counts {
+        map.serialize_entry(name, &count)?;
+    }
+    map.end()
+}
+
+impl QueueStats {
+    fn requests(disk: &DiskStats) -> Option<u64> {
+        Some(disk.queue.ios.iter().sum())
+    }
+
+    /// Runs of hardware queues that took so many requests or more.
+    fn dispatches(&self, requests: usize) -> u64 {
+        let batches = self.hctx.iter().flat_map(|h| &h.dispatched[requests..]);
+        batches.sum()
+    }
+}
+
+/// All facts of the block layer's queue.
+pub(crate) fn facts() -> [Fact; 8] {
+    let fact = |key, unit, label, meaning, value| Fact {
+        place: Place::Queue,
+        key,
+        label,
+        unit,
+        meaning,
+        value,
+    };
+    [
+        fact(
+            "queue_requests",
+            Unit::Count,
+            "requests to the drive",
+            "Requests that the block layer completed.",
+            Value::Sum(QueueStats::requests),
+        ),
+        fact(
+            "queue_request_bytes",
+            Unit::Bytes,
+            "mean size of a request",
+            "Bytes of a completed request, mean.",
+            Value::Quotient(
+                |disk| Some(disk.queue.sectors.iter().sum::<u64>() * 512),
+                QueueStats::requests,
+            ),
+        ),
+        fact(
+            "queue_read_merges",
+            Unit::Count,
+            "merges of reads",
+            "Reads merged into queued requests, and queued reads into each other.",
+            Value::Sum(|disk| Some(disk.queue.merges[0])),
+        ),
+        fact(
+            "queue_write_merges",
+            Unit::Count,
+            "merges of writes",
+            "Writes merged into queued requests, and queued writes into each other.",
+            Value::Sum(|disk| Some(disk.queue.merges[1])),
+        ),
+        fact(
+            "queue_batch_share",
+            Unit::Share,
+            "dispatches of more than one request",
+            "Share of the dispatches that took more than one request, of those that took any.",
+            Value::Quotient(
+                |disk| Some(disk.queue.dispatches(2)),
+                |disk| Some(disk.queue.dispatches(1)),
+            ),
+        ),
+        fact(
+            "queue_in_flight",
+            Unit::Ratio,
+            "mean requests in flight",
+            "Requests between their start and their completion, mean over the time.",
+            Value::Run(|run| {
+                let waits = run.disks.iter().map(|disk| disk.queue.time_in_queue_ns);
+                ratio(waits.sum::<u64>() as f64, run.counted_ns())
+            }),
+        ),
+        fact(
+            "queue_requeues",
+            Unit::Count,
+            "requeues",
+            "Requests that the driver gave back.",
+            Value::Sum(|disk| Some(disk.queue.requeues)),
+        ),
+        fact(
+            "queue_errors",
+            Unit::Count,
+            "failed requests",
+            "Requests that failed.",
+            Value::Sum(|disk| Some(disk.queue.errors)),
+        ),
+    ]
 }

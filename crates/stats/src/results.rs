@@ -1,10 +1,14 @@
 //! `Results`: what a run of a job produced, in whatever world it ran.
 
+use serde::Serialize;
+
 use crate::cpu::{CpuSlice, CpuTimes};
 use crate::device::DeviceStats;
+use crate::fact::{Fact, Place, Unit, Value};
 use crate::job::{GroupResults, JobResults};
-use crate::queue::{QueueStats, RequestStats, SchedulerStats};
+use crate::queue::{QueueStats, RequestStats, SchedulerStats, by_operation};
 use crate::timeline::Timeline;
+
 /// Where a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum World {
@@ -71,13 +75,23 @@ impl Results {
     pub fn lost_power(&self) -> bool {
         self.disks.iter().any(|disk| disk.power_loss.is_some())
     }
+
+    /// The time over which it counted, in nanoseconds: what a ramp did is forgotten.
+    pub fn counted_ns(&self) -> f64 {
+        let disks = self.disks.iter();
+        let longest_ns = disks.map(|disk| disk.counted_in_ns(self.elapsed_ns)).max();
+        longest_ns.unwrap_or(self.elapsed_ns).max(1) as f64
+    }
 }
 
 /// A drive and the queue before it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DiskStats {
     /// The `filename` it stands for.
     pub name: String,
+    /// Time over which all this was counted, in nanoseconds; zero where that
+    /// is the whole run.
+    pub counted_ns: u64,
     /// `/sys/block/NAME/stat` and blk-mq's debugfs.
     pub queue: QueueStats,
     /// What the scheduler decided and why.
@@ -86,9 +100,6 @@ pub struct DiskStats {
     pub device: DeviceStats,
     /// What happened when its power was cut, where that was asked for.
     pub power_loss: Option<PowerLoss>,
-    /// Time over which all this was counted, in nanoseconds; zero where that
-    /// is the whole run.
-    pub counted_ns: u64,
 }
 
 impl DiskStats {
@@ -102,7 +113,7 @@ impl DiskStats {
 }
 
 /// A drive that lost its power during a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PowerLoss {
     /// When, in the run.
     pub at_ns: u64,
@@ -110,6 +121,7 @@ pub struct PowerLoss {
     pub ready_ns: u64,
     /// Requests that were in the drive and ended with an error: reads, writes,
     /// discards, flushes.
+    #[serde(serialize_with = "by_operation")]
     pub failed: [u64; 4],
     /// Sectors that writes had acknowledged until then.
     pub acknowledged_sectors: u64,
@@ -120,4 +132,42 @@ pub struct PowerLoss {
     /// Those of them of which an acknowledged write went: it was neither
     /// flushed nor programmed yet.
     pub lost_acknowledged_sectors: u64,
+}
+
+/// What a loss of power cost.
+pub(crate) fn power_loss_facts() -> [Fact; 3] {
+    let fact = |key, unit, label, meaning, of| Fact {
+        place: Place::Drive,
+        key,
+        label,
+        unit,
+        meaning,
+        value: Value::Sum(of),
+    };
+    [
+        fact(
+            "power_loss_requests",
+            Unit::Count,
+            "requests that a loss of power ended",
+            "Requests that were in the drive when its power was cut.",
+            |disk| Some(disk.power_loss.as_ref()?.failed.iter().sum()),
+        ),
+        fact(
+            "power_loss_lost_acknowledged_sectors",
+            Unit::Count,
+            "acknowledged sectors that went with it",
+            "Sectors whose write had been acknowledged and was lost.",
+            |disk| Some(disk.power_loss.as_ref()?.lost_acknowledged_sectors),
+        ),
+        fact(
+            "power_loss_ready_ns",
+            Unit::Nanoseconds,
+            "time until the drive was ready again",
+            "Time from the loss of power until the drive had read its map.",
+            |disk| {
+                let loss = disk.power_loss.as_ref()?;
+                Some(loss.ready_ns - loss.at_ns)
+            },
+        ),
+    ]
 }

@@ -1,40 +1,97 @@
 //! What requests waited for inside a drive.
 
-/// What a request may wait for inside a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Its channel, which others used.
-    Channel,
-    /// Its die, which others used.
-    Die,
-    /// Garbage collection: at work on its die, or making room for it.
-    Collection,
-    /// A page of the map, to be read first.
-    Map,
-    /// Room in the write cache.
-    Cache,
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::fact::{Fact, OfDisk, Place, Unit, Value};
+use crate::results::DiskStats;
+
+macro_rules! waits {
+    ($($(#[doc = $doc:literal])+ $wait:ident $name:literal,)+) => {
+        /// What a request may wait for inside a drive.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Wait {
+            $($(#[doc = $doc])+ $wait,)+
+        }
+
+        impl Wait {
+            /// All of them.
+            pub const ALL: [Wait; [$($name),+].len()] = [$(Wait::$wait),+];
+
+            /// What it waits for.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Wait::$wait => $name,)+
+                }
+            }
+        }
+
+        /// Which share of the requests waited, and for what.
+        pub(crate) fn facts() -> Vec<Fact> {
+            let mut facts = Vec::new();
+            facts.push(share(
+                "reads_waited_share",
+                "reads that waited inside",
+                "Share of the host's reads that waited for something inside the drive.",
+                (|disk| Some(disk.device.read_waits.waited()), all_reads),
+            ));
+            $(facts.push(share(
+                concat!("reads_waited_", $name, "_share"),
+                concat!("  reads, for ", $name),
+                concat!("Share of the host's reads that waited for this:", $($doc),+),
+                (|disk| Some(disk.device.read_waits.waited_for(Wait::$wait)), all_reads),
+            ));)+
+            facts.push(share(
+                "writes_waited_share",
+                "writes that waited inside",
+                "Share of the host's writes that waited for something inside the drive.",
+                (|disk| Some(disk.device.write_waits.waited()), all_writes),
+            ));
+            $(facts.push(share(
+                concat!("writes_waited_", $name, "_share"),
+                concat!("  writes, for ", $name),
+                concat!("Share of the host's writes that waited for this:", $($doc),+),
+                (|disk| Some(disk.device.write_waits.waited_for(Wait::$wait)), all_writes),
+            ));)+
+            facts
+        }
+    };
 }
 
-impl Wait {
-    /// All of them.
-    pub const ALL: [Wait; 5] = [
-        Wait::Channel,
-        Wait::Die,
-        Wait::Collection,
-        Wait::Map,
-        Wait::Cache,
-    ];
+waits! {
+    /// Its channel, which others used.
+    Channel "channel",
+    /// Its die, which others used.
+    Die "die",
+    /// Garbage collection: at work on its die, or making room for it.
+    Collection "collection",
+    /// A page of the map, to be read first.
+    Map "map",
+    /// Room in the write cache.
+    Cache "cache",
+}
 
-    /// What it waits for.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Wait::Channel => "channel",
-            Wait::Die => "die",
-            Wait::Collection => "collection",
-            Wait::Map => "map",
-            Wait::Cache => "cache",
-        }
+fn share(
+    key: &'static str,
+    label: &'static str,
+    meaning: &'static str,
+    (waited, all): (OfDisk, OfDisk),
+) -> Fact {
+    Fact {
+        place: Place::Drive,
+        key,
+        label,
+        unit: Unit::Share,
+        meaning,
+        value: Value::Quotient(waited, all),
     }
+}
+
+fn all_reads(disk: &DiskStats) -> Option<u64> {
+    Some(disk.device.read_waits.requests())
+}
+
+fn all_writes(disk: &DiskStats) -> Option<u64> {
+    Some(disk.device.write_waits.requests())
 }
 
 /// All that one request has waited for.
@@ -45,10 +102,10 @@ impl Waits {
     /// It has not waited.
     pub const NONE: Waits = Waits(0);
 
-    /// It waits for this, too, if `really`.
+    /// It waits for this too, if `waits`.
     #[inline]
-    pub fn note(&mut self, wait: Wait, really: bool) {
-        self.0 |= (really as u8) << wait as u8;
+    pub fn note(&mut self, wait: Wait, waits: bool) {
+        self.0 |= (waits as u8) << wait as u8;
     }
 
     /// A part of it has waited for these.
@@ -94,6 +151,18 @@ impl WaitCounts {
         let of_kind = |waits: &usize| Waits(*waits as u8).has(wait);
         let all = 0..self.by_waits.len();
         all.filter(of_kind).map(|waits| self.by_waits[waits]).sum()
+    }
+}
+
+impl Serialize for WaitCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2 + Wait::ALL.len()))?;
+        map.serialize_entry("requests", &self.requests())?;
+        map.serialize_entry("waited", &self.waited())?;
+        for wait in Wait::ALL {
+            map.serialize_entry(wait.name(), &self.waited_for(wait))?;
+        }
+        map.end()
     }
 }
 

@@ -560,7 +560,7 @@ impl Device for Ssd {
             stats.collection.count_stall(now.0 - since_ns);
         }
         self.flash.report(now.0, &mut stats);
-        stats.wear = self.ftl.wear();
+        self.ftl.report_wear(&mut stats.wear);
         stats
     }
 

@@ -247,15 +247,14 @@ impl Ftl {
         self.wear.dynamic
     }
 
-    /// Erase counts over all blocks.
-    pub(crate) fn wear(&self) -> blklab_stats::WearStats {
+    /// Fills in the erase counts over all blocks.
+    pub(crate) fn report_wear(&self, wear: &mut blklab_stats::WearStats) {
         let erases = &self.blocks.erases;
         let sum: u64 = erases.iter().map(|count| *count as u64).sum();
-        blklab_stats::WearStats {
-            min_erases: erases.iter().copied().min().unwrap_or(0),
-            max_erases: erases.iter().copied().max().unwrap_or(0),
-            mean_erases: sum as f64 / erases.len().max(1) as f64,
-        }
+        wear.min_erases = erases.iter().copied().min().unwrap_or(0);
+        wear.max_erases = erases.iter().copied().max().unwrap_or(0);
+        wear.mean_erases = sum as f64 / erases.len().max(1) as f64;
+        wear.spread_erases = wear.max_erases - wear.min_erases;
     }
 
     /// Planes of the drive.

@@ -365,7 +365,7 @@ impl Ssd {
 
     fn count_collection(&mut self, now_ns: u64, ended: &Job) {
         if ended.stream == Stream::Wear {
-            self.stats.levelling.blocks += 1;
+            self.stats.wear.levelled_blocks += 1;
             return;
         }
         if ended.slc {
@@ -416,7 +416,7 @@ impl Ssd {
     fn count_moved(&mut self, plane: u32, job: &Job) {
         let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
         let moved = match (job.stream, job.slc) {
-            (Stream::Wear, _) => &mut self.stats.levelling.sectors_moved,
+            (Stream::Wear, _) => &mut self.stats.wear.levelled_sectors,
             (_, true) => &mut self.stats.slc.sectors_folded,
             (_, false) => &mut self.stats.collection.sectors_moved,
         };

@@ -1,0 +1,288 @@
+//! Facts: figures that explain a run, each declared once with its key, label,
+//! unit and meaning. Text, JSON, HTML and metrics are made from these.
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::{DiskStats, Results};
+
+/// Where a fact was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// The block layer's queue.
+    Queue,
+    /// The scheduler itself.
+    Scheduler,
+    /// The drive.
+    Drive,
+    /// The flash inside it.
+    Flash,
+    /// The host's CPUs.
+    Cpus,
+}
+
+impl Place {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Place::Queue => "queue",
+            Place::Scheduler => "scheduler",
+            Place::Drive => "drive",
+            Place::Flash => "flash",
+            Place::Cpus => "CPUs",
+        }
+    }
+}
+
+/// What a fact is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// A share: 1 is all.
+    Share,
+    /// A plain number.
+    Ratio,
+}
+
+/// A count of one drive; `None` where the drive has no such part.
+pub(crate) type OfDisk = fn(&DiskStats) -> Option<u64>;
+
+/// How a fact follows from what a run counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    /// Summed over the run's drives.
+    Sum(OfDisk),
+    /// The greatest among the run's drives.
+    Max(OfDisk),
+    /// One sum over the run's drives divided by another.
+    Quotient(OfDisk, OfDisk),
+    /// Nanoseconds as a share of the counted time of each drive that has the part.
+    TimeShare(OfDisk),
+    /// Worked out from the whole run.
+    Run(fn(&Results) -> Option<f64>),
+}
+
+/// A figure that explains a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Fact {
+    /// Where it was counted.
+    pub place: Place,
+    /// Its name for programs: lower case, words joined by underscores, unique.
+    pub key: &'static str,
+    /// Its name in tables; one that begins with two spaces belongs to the fact
+    /// above it.
+    pub label: &'static str,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+    pub(crate) value: Value,
+}
+
+impl Fact {
+    /// Its value for a run; `None` where nothing in the run has it.
+    pub fn of(&self, run: &Results) -> Option<f64> {
+        let disks = run.disks.iter();
+        match self.value {
+            Value::Sum(of) => Some(disks.filter_map(of).reduce(|a, b| a + b)? as f64),
+            Value::Max(of) => Some(disks.filter_map(of).max()? as f64),
+            Value::Quotient(part, whole) => {
+                let whole: u64 = run.disks.iter().filter_map(whole).sum();
+                ratio(disks.filter_map(part).sum::<u64>() as f64, whole as f64)
+            }
+            Value::TimeShare(of) => {
+                let busy_ns: Vec<u64> = disks.filter_map(of).collect();
+                let whole_ns = run.counted_ns() * busy_ns.len() as f64;
+                ratio(busy_ns.iter().sum::<u64>() as f64, whole_ns)
+            }
+            Value::Run(of) => of(run),
+        }
+    }
+
+    /// Its value for one drive, if it is a plain counter of a drive.
+    pub fn counter(&self, disk: &DiskStats) -> Option<u64> {
+        match self.value {
+            Value::Sum(of) => of(disk),
+            _ => None,
+        }
+    }
+}
+
+/// All declared facts, by place and in the order in which they are shown.
+///
+/// Two kinds are not among them, as only a run knows their names: the counters
+/// of schedulers and the split of traced requests by size and process.
+pub fn facts() -> Vec<Fact> {
+    let mut facts = crate::queue::facts().to_vec();
+    facts.extend(crate::device::facts());
+    facts.extend(crate::results::power_loss_facts());
+    facts.extend(crate::cpu::facts());
+    facts.sort_by_key(|fact| fact.place);
+    facts
+}
+
+pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    ratio(values.iter().sum(), values.len() as f64)
+}
+
+/// Declares a struct of counters together with the facts that are made of them.
+///
+/// A field's doc comment is its facts' meaning. Behind `=>` stands what the field
+/// becomes: `sum` or `max` over a run's drives, `per(other, ...)` for its quotient with
+/// the sum of others, `per_read` for that with the reads that the host completed,
+/// `time(field, ...)` for their share of the time. A field without is in
+/// JSON alone. `"prefix_" of |disk| ...` behind the struct tells how its keys
+/// begin and where a drive has it.
+macro_rules! counters {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $(#[serde($($serde:tt)*)])?
+                pub $field:ident: $type:ty
+                $(=> $(
+                    $rule:ident $(($($with:ident),+))? $place:ident $unit:ident $label:literal
+                );+)?,
+            )+
+        }
+        $prefix:literal of |$disk:ident| $of:expr
+    ) => {
+        $(#[$about])*
+        #[derive(serde::Serialize)]
+        pub struct $name {
+            $(
+                $(#[doc = $doc])+
+                $(#[serde($($serde)*)])?
+                pub $field: $type,
+            )+
+        }
+
+        impl $name {
+            fn of($disk: &crate::results::DiskStats) -> Option<&$name> {
+                $of
+            }
+
+            /// The facts that its fields are declared with.
+            pub(crate) fn facts() -> Vec<crate::fact::Fact> {
+                let mut facts = Vec::new();
+                $({
+                    const MEANING: &str = concat!($($doc),+).trim_ascii();
+                    let _ = MEANING;
+                    $($(facts.push(crate::fact::Fact {
+                        place: crate::fact::Place::$place,
+                        key: concat!(
+                            $prefix,
+                            stringify!($field),
+                            crate::fact::counters!(@suffix $rule $($($with)+)?)
+                        ),
+                        label: $label,
+                        unit: crate::fact::Unit::$unit,
+                        meaning: MEANING,
+                        value: crate::fact::counters!(@value $name $field $rule $($($with)+)?),
+                    });)+)?
+                })+
+                facts
+            }
+        }
+    };
+    (@suffix sum) => { "" };
+    (@suffix max) => { "" };
+    (@suffix per $with:ident $($more:ident)*) => { concat!("_per_", stringify!($with)) };
+    (@suffix per_read) => { "_per_read" };
+    (@suffix time $($with:ident)+) => { "_share" };
+    (@value $name:ident $field:ident sum) => {
+        crate::fact::Value::Sum(|disk| Some($name::of(disk)?.$field))
+    };
+    (@value $name:ident $field:ident max) => {
+        crate::fact::Value::Max(|disk| Some($name::of(disk)?.$field))
+    };
+    (@value $name:ident $field:ident per $($with:ident)+) => {
+        crate::fact::Value::Quotient(
+            |disk| Some($name::of(disk)?.$field),
+            |disk| Some(0 $(+ $name::of(disk)?.$with)+),
+        )
+    };
+    (@value $name:ident $field:ident per_read) => {
+        crate::fact::Value::Quotient(
+            |disk| Some($name::of(disk)?.$field),
+            |disk| Some(disk.queue.ios[0]),
+        )
+    };
+    (@value $name:ident $field:ident time $($with:ident)+) => {
+        crate::fact::Value::TimeShare(|disk| Some(0 $(+ $name::of(disk)?.$with)+))
+    };
+}
+pub(crate) use counters;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_facts_say_what_they_are() {
+        let facts = facts();
+        for (at, fact) in facts.iter().enumerate() {
+            let of_program = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            assert!(fact.key.chars().all(of_program), "{}", fact.key);
+            assert!(
+                facts[..at].iter().all(|other| other.key != fact.key),
+                "{}",
+                fact.key
+            );
+            assert!(
+                !fact.label.trim().is_empty() && fact.meaning.ends_with('.'),
+                "{fact:?}"
+            );
+        }
+    }
+
+    fn value(run: &Results, key: &str) -> Option<f64> {
+        let facts = facts();
+        let fact = facts.iter().find(|fact| fact.key == key);
+        fact.expect("is declared").of(run)
+    }
+
+    #[test]
+    fn drives_of_a_run_add_up() {
+        let drive = |blocks, busy_ns| {
+            let mut disk = DiskStats::default();
+            disk.device.collection.blocks = blocks;
+            disk.device.collection.busy_ns = busy_ns;
+            disk.device.collection.longest_ns = busy_ns;
+            disk
+        };
+        let mut run = Results::default();
+        assert_eq!(value(&run, "collection_blocks"), None);
+        run.disks = vec![drive(1, 700), drive(3, 100)];
+        assert_eq!(value(&run, "collection_blocks"), Some(4.0));
+        assert_eq!(value(&run, "collection_busy_ns_per_blocks"), Some(200.0));
+        assert_eq!(value(&run, "collection_longest_ns"), Some(700.0));
+    }
+
+    #[test]
+    fn an_arm_s_time_is_of_the_drives_that_have_one() {
+        let mut run = Results {
+            elapsed_ns: 1000,
+            disks: vec![DiskStats::default(), DiskStats::default()],
+            ..Results::default()
+        };
+        assert_eq!(value(&run, "arm_transfer_ns_share"), None);
+        run.disks[1].device.arm = Some(crate::ArmStats {
+            transfer_ns: 250,
+            ..crate::ArmStats::default()
+        });
+        assert_eq!(value(&run, "arm_transfer_ns_share"), Some(0.25));
+        assert_eq!(value(&run, "arm_seeks"), Some(0.0));
+    }
+}
