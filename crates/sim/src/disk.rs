@@ -6,19 +6,17 @@ use blklab_driver::{Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_stats::{DiskStats, DriveTimeline, PowerLoss, RequestStep, StepKind};
 
-use crate::cost::StepCosts;
-use crate::cpu::Mode;
-use crate::lock::Lock;
+use crate::cpu::{CostTable, Mode, SchedulerLock};
 use crate::setup::SetupError;
 
 pub(crate) struct Disk {
     pub(crate) name: String,
     pub(crate) queue: RequestQueue,
     pub(crate) driver: Driver,
-    pub(crate) lock: Lock,
-    /// What kblockd did since it was last charged: for which hardware context,
-    /// and the steps.
-    pub(crate) worked: Vec<(usize, Steps)>,
+    pub(crate) lock: SchedulerLock,
+    /// Runs of hardware contexts by kblockd since it was last charged, and their
+    /// steps.
+    pub(crate) kblockd_runs: Vec<(usize, Steps)>,
     done: Vec<Completion>,
     /// When the drive, run ahead, ended them; zero where it was not.
     ran_to: Nanos,
@@ -46,8 +44,8 @@ impl Disk {
             name: name.to_string(),
             queue,
             driver,
-            lock: Lock::default(),
-            worked: Vec::new(),
+            lock: SchedulerLock::default(),
+            kblockd_runs: Vec::new(),
             done: Vec::new(),
             ran_to: Nanos::ZERO,
             counts_from: Nanos::ZERO,
@@ -106,10 +104,10 @@ impl Disk {
         }
         self.done.clear();
         if self.queue.next_event() <= now {
-            let worked = &mut self.worked;
+            let runs = &mut self.kblockd_runs;
             self.queue
                 .process_each(now, &mut self.driver, &mut |hctx, steps| {
-                    worked.push((hctx, steps));
+                    runs.push((hctx, steps));
                 });
         }
         self.queue.take_ended(ended);
@@ -144,13 +142,23 @@ impl Disk {
         self.power_loss = Some(loss);
     }
 
-    /// A CPU did what was told to the queue at once, that on one hardware queue or
-    /// all of it: where that is written down, it gets the times of that.
+    /// A CPU did in `span` what the queue was told of since the last call: requests
+    /// that are traced get their times from that.
     #[inline]
-    pub(crate) fn was_done(&mut self, costs: &StepCosts, hctx: Option<usize>, span: Span) {
+    pub(crate) fn set_trace_times(&mut self, costs: &CostTable, span: Span) {
         if self.queue.is_traced() {
-            self.queue
-                .spread_trace(hctx, &span, |kind| costs.weight(kind));
+            let weight = |kind| costs.weight(kind);
+            self.queue.spread_trace(None, &span, weight);
+        }
+    }
+
+    /// The same of one hardware context. Times can be given again until
+    /// [`RequestQueue::keep_trace_times`] is called.
+    #[inline]
+    pub(crate) fn spread_trace_times(&mut self, costs: &CostTable, hctx: usize, span: Span) {
+        if self.queue.is_traced() {
+            let weight = |kind| costs.weight(kind);
+            self.queue.spread_trace(Some(hctx), &span, weight);
         }
     }
 

@@ -12,13 +12,13 @@ use crate::disk::{Disk, letter};
 /// A recording, under way or over.
 pub(crate) struct Recording {
     window: Window,
-    state: State,
+    state: WindowState,
     timeline: Timeline,
     events: Vec<TraceEvent>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WindowState {
     Before,
     Within,
     After,
@@ -28,7 +28,7 @@ impl Recording {
     pub(crate) fn new(window: Window) -> Recording {
         Recording {
             window,
-            state: State::Before,
+            state: WindowState::Before,
             timeline: Timeline {
                 start_ns: window.start_ns,
                 ..Timeline::default()
@@ -44,20 +44,20 @@ impl Recording {
     /// When it starts or stops.
     pub(crate) fn next_event(&self) -> Nanos {
         match self.state {
-            State::Before => Nanos(self.window.start_ns),
-            State::Within => Nanos(self.end_ns()),
-            State::After => Nanos::MAX,
+            WindowState::Before => Nanos(self.window.start_ns),
+            WindowState::Within => Nanos(self.end_ns()),
+            WindowState::After => Nanos::MAX,
         }
     }
 
     /// Time passes to `now`, and nothing of that time has happened yet: starts
     /// and stops with the window, and takes in what was written down.
     pub(crate) fn step(&mut self, now: Nanos, disks: &mut [Disk], cpus: &mut Cpus) {
-        if self.state == State::Before && now.0 >= self.window.start_ns {
-            self.state = State::Within;
+        if self.state == WindowState::Before && now.0 >= self.window.start_ns {
+            self.state = WindowState::Within;
             cpus.record(true);
         }
-        if self.state != State::Within {
+        if self.state != WindowState::Within {
             return;
         }
         for new in disks.iter_mut().skip(self.timeline.disks.len()) {
@@ -95,7 +95,7 @@ impl Recording {
     }
 
     fn stop(&mut self, end_ns: u64, disks: &mut [Disk], cpus: &mut Cpus) {
-        self.state = State::After;
+        self.state = WindowState::After;
         self.timeline.end_ns = end_ns;
         cpus.record(false);
         disks.iter_mut().for_each(|disk| disk.record(false));
@@ -108,7 +108,7 @@ impl Recording {
         disks: &mut [Disk],
         cpus: &mut Cpus,
     ) -> Option<Timeline> {
-        if self.state == State::Within {
+        if self.state == WindowState::Within {
             self.take(disks, cpus);
             self.stop(now.0.min(self.end_ns()), disks, cpus);
         }
@@ -119,7 +119,7 @@ impl Recording {
             disk.steps.retain(|step| step.at_ns <= end_ns);
         }
         self.timeline.cpus = cpus.count();
-        (self.state == State::After).then_some(self.timeline)
+        (self.state == WindowState::After).then_some(self.timeline)
     }
 }
 

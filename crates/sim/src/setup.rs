@@ -4,7 +4,9 @@ use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::{ChoiceError, SchedulerChoice};
 use blklab_stats::Window;
-use blklab_workload::fio::{Engine, JobError, JobFile, JobSpec, UnifiedReporting};
+use blklab_workload::fio::{
+    Direction, Engine, Extent, JobError, JobFile, JobSpec, UnifiedReporting,
+};
 use blklab_workload::trace::Format;
 use thiserror::Error;
 
@@ -62,18 +64,13 @@ impl SetupError {
         SetupError::Trace(error.to_string())
     }
 
-    pub(crate) fn stuck(now: Nanos, why: &'static str) -> SetupError {
-        let at_us = now.0 / 1000;
-        SetupError::Stuck { at_us, why }
-    }
-
     /// Whether the user can mend it.
     pub fn is_users(&self) -> bool {
         !matches!(self, SetupError::Stuck { .. })
     }
 
     /// A trace that does not tell when I/Os ended.
-    pub(crate) fn untold(file: &str, format: Format) -> SetupError {
+    pub(crate) fn trace_without_ends(file: &str, format: Format) -> SetupError {
         SetupError::Trace(format!(
             "{file}: this {format} trace does not tell when I/Os ended, so what waited for what \
              is not known; replay it at its times (--timing open) or with a number in flight \
@@ -156,6 +153,29 @@ pub(crate) fn loop_note(drive: &DriveSpec, machine: &Machine) -> Option<String> 
     })
 }
 
+/// What to say of a machine whose CPUs a replay does not use.
+pub(crate) fn trace_cost_note(machine: &Machine) -> Option<String> {
+    (!machine.costs.are_zero()).then(|| {
+        format!(
+            "a trace has no programs: the CPUs and locks of {} cost nothing in its replay",
+            machine.name
+        )
+    })
+}
+
+/// What to say of jobs that name another scheduler than the run's.
+pub(crate) fn other_scheduler_notes(job: &JobFile, scheduler: &str) -> Vec<String> {
+    let other = |spec: &JobSpec| {
+        let name = spec.io_scheduler.as_deref();
+        let name = name.filter(|name| *name != scheduler)?;
+        Some(format!(
+            "{}: ioscheduler={name} is left out: the command names the scheduler",
+            spec.name
+        ))
+    };
+    job.jobs.iter().filter_map(other).collect()
+}
+
 /// Checks that every job can be simulated, and tells what of it is not.
 ///
 /// # Errors
@@ -221,4 +241,62 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
             spec.engine.name()
         ),
     })
+}
+
+/// Checks that every job fits the machine and the drive: fio, or the kernel under it,
+/// refuses what does not.
+///
+/// # Errors
+/// At the first that does not fit, with the place of its option.
+pub(crate) fn check_fit(
+    job: &JobFile,
+    machine: &Machine,
+    drive: &DriveSpec,
+) -> Result<(), SetupError> {
+    for spec in &job.jobs {
+        let fits = check_cpus(spec, machine).and_then(|()| check_blocks(spec, drive));
+        fits.map_err(|mistake| SetupError::Mistake(Box::new(mistake)))?;
+    }
+    Ok(())
+}
+
+fn check_cpus(spec: &JobSpec, machine: &Machine) -> Result<(), JobError> {
+    match spec.cpus.iter().find(|&&cpu| cpu >= machine.cpus) {
+        None => Ok(()),
+        Some(cpu) => Err(spec.mistake(
+            &["cpus_allowed", "cpumask"],
+            format!("{} has no CPU {cpu}", machine.name),
+            format!("0 to {}", machine.cpus - 1),
+        )),
+    }
+}
+
+/// Direct I/O is in whole logical blocks of the drive; the kernel ends any other
+/// with EINVAL.
+fn check_blocks(spec: &JobSpec, drive: &DriveSpec) -> Result<(), JobError> {
+    let logical = u64::from(drive.identity().logical_block_bytes);
+    let whole = |options: &[&str], bytes: u64| match bytes.is_multiple_of(logical) {
+        true => Ok(()),
+        false => Err(spec.mistake(
+            options,
+            format!("{bytes} bytes are not whole blocks of {}", drive.name),
+            format!("a multiple of its logical block of {logical} bytes"),
+        )),
+    };
+    for direction in Direction::ALL.into_iter().filter(|d| spec.pattern.does(*d)) {
+        let sizes = &spec.block_sizes[direction];
+        let split = sizes.split.iter().map(|(bytes, _)| *bytes);
+        for bytes in split.chain([sizes.min_bytes, sizes.max_bytes]) {
+            whole(&["bssplit", "bsrange", "bs"], bytes)?;
+        }
+        whole(&["ba"], spec.align_bytes[direction])?;
+    }
+    let bytes_of = |extent| match extent {
+        Extent::Bytes(bytes) => bytes,
+        _ => 0,
+    };
+    whole(&["offset"], bytes_of(spec.offset))?;
+    whole(&["offset_increment"], bytes_of(spec.offset_increment))?;
+    whole(&["offset_align"], spec.offset_align_bytes)?;
+    whole(&["rw"], spec.sequential_step_bytes.unsigned_abs())
 }

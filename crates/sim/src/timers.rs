@@ -1,47 +1,125 @@
-//! Who wants to be called when.
-//!
-//! At one time, a process that found its CPU taken comes before one that has
-//! just used it: processes of one CPU take turns.
+//! When processes are called: by timers, and by interrupts that a CPU handles.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use blklab_blk::Nanos;
+use blklab_blk::{BioEnd, IoStatus, Nanos};
 
-/// Appointments of processes, in order of time and, at one time, those put off
-/// first, then in order of being made.
+/// Timers of processes, in order of time. At one time those that were put off
+/// come first, as processes of one CPU take turns, then those set first.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Nanos, bool, u64, u32)>>,
-    made: u64,
+    set: u64,
 }
 
 impl Timers {
     /// Has process `pid` called at `at`.
     pub(crate) fn set(&mut self, at: Nanos, pid: usize) {
-        self.made += 1;
-        self.heap.push(Reverse((at, true, self.made, pid as u32)));
+        self.push(at, true, pid);
     }
 
-    /// Has process `pid` called at `at`, when the CPU that it found taken is
-    /// free.
+    /// Has process `pid` called at `at`, when the CPU that it found busy is free.
     pub(crate) fn put_off(&mut self, at: Nanos, pid: usize) {
-        self.made += 1;
-        self.heap.push(Reverse((at, false, self.made, pid as u32)));
+        self.push(at, false, pid);
     }
 
-    /// When the next one is.
+    fn push(&mut self, at: Nanos, is_new: bool, pid: usize) {
+        self.set += 1;
+        self.heap.push(Reverse((at, is_new, self.set, pid as u32)));
+    }
+
+    /// When the next one runs out; [`Nanos::MAX`] where none is set.
     #[inline]
     pub(crate) fn next(&self) -> Nanos {
         self.heap.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at)
     }
 
-    /// The next process whose time has come.
+    /// The next process whose timer has run out.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<usize> {
         if self.next() > now {
             return None;
         }
         self.heap.pop().map(|Reverse((.., pid))| pid as usize)
+    }
+}
+
+/// An I/O of a process that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndedIo {
+    pub(crate) pid: usize,
+    pub(crate) slot: u32,
+    pub(crate) status: IoStatus,
+}
+
+impl EndedIo {
+    /// The I/O whose bio ended.
+    #[inline]
+    pub(crate) fn of_bio(end: &BioEnd) -> EndedIo {
+        EndedIo {
+            pid: (end.user_data >> 32) as usize,
+            slot: end.user_data as u32,
+            status: end.status,
+        }
+    }
+}
+
+/// What a bio is marked with, so that its end finds its process and slot.
+#[inline]
+pub(crate) fn user_data(pid: usize, slot: u32) -> u64 {
+    (pid as u64) << 32 | u64::from(slot)
+}
+
+/// An interrupt that a CPU is handling.
+#[derive(Debug, PartialEq, Eq)]
+struct Interrupt {
+    done_at: Nanos,
+    number: u64,
+    io: EndedIo,
+}
+
+impl Ord for Interrupt {
+    fn cmp(&self, other: &Interrupt) -> Ordering {
+        (self.done_at, self.number).cmp(&(other.done_at, other.number))
+    }
+}
+
+impl PartialOrd for Interrupt {
+    fn partial_cmp(&self, other: &Interrupt) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Interrupts that CPUs are handling, in the order in which they will be done.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    heap: BinaryHeap<Reverse<Interrupt>>,
+    pushed: u64,
+}
+
+impl Interrupts {
+    /// The interrupt of an I/O will have been handled at `done_at`.
+    pub(crate) fn push(&mut self, done_at: Nanos, io: EndedIo) {
+        self.pushed += 1;
+        self.heap.push(Reverse(Interrupt {
+            done_at,
+            number: self.pushed,
+            io,
+        }));
+    }
+
+    /// When the next one has been handled; [`Nanos::MAX`] where there is none.
+    #[inline]
+    pub(crate) fn next(&self) -> Nanos {
+        self.heap.peek().map_or(Nanos::MAX, |i| i.0.done_at)
+    }
+
+    /// The I/O of the next one that has been handled by `now`.
+    pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<EndedIo> {
+        if self.next() > now {
+            return None;
+        }
+        self.heap.pop().map(|i| i.0.io)
     }
 }
 

@@ -1,26 +1,52 @@
 //! What a process decides on, and its way into the block layer: `io_submit` and
 //! what fio does before it.
 
-use blklab_blk::{IoStatus, Nanos, Sector, Span, Steps, Submit, Waiter};
+use blklab_blk::{
+    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Sector, Span, Steps, Submit,
+    SubmitterId, Waiter,
+};
+use blklab_workload::fio::{Direction, JobSpec, Priority, SyncMode};
 
-use super::bio::io_prio;
-use super::{Idle, Io, Phase, Process, State};
+use super::plan::{NextAction, NextIo};
+use super::{Io, JobProcess, PauseReason, Phase, TaskState};
 use crate::cpu::Mode;
 use crate::disk::Disk;
-use crate::plan::{Next, NextIo};
-use crate::world::World;
+use crate::system::System;
+use crate::timers::user_data;
 
 /// The kernel plugs for a submission of more requests than this
 /// (`AIO_PLUG_THRESHOLD`, `IO_PLUG_THRESHOLD`).
 const PLUG_THRESHOLD: usize = 2;
 
-impl Process {
+impl JobProcess {
+    /// The bio of an I/O.
+    #[inline]
+    pub(super) fn bio(&self, slot: u32, nowait: bool) -> Bio {
+        let io = &self.ios[slot as usize];
+        let (op, mut flags) = match io.dir {
+            Direction::Read => (Op::Read, BioFlags::NONE),
+            Direction::Write => (Op::Write, self.write_flags),
+            Direction::Trim => (Op::Discard, BioFlags::NONE),
+        };
+        if nowait && op != Op::Discard {
+            flags = flags.with(BioFlags::NOWAIT);
+        }
+        Bio {
+            flags,
+            prio: io.prio,
+            submitter: SubmitterId(self.id as u32),
+            cgroup: self.cgroup,
+            user_data: user_data(self.id, slot),
+            ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
+        }
+    }
+
     /// Decides on the next I/O, or on what to do instead.
     #[inline(always)]
-    pub(super) fn fill(&mut self, now: Nanos, world: &mut World) {
+    pub(super) fn fill(&mut self, now: Nanos, system: &mut System) {
         let next = self.plan.next(now);
         match next {
-            Next::Io(io) => {
+            NextAction::Io(io) => {
                 self.prepare(now, &io);
                 let full = self.outstanding() >= self.depth;
                 if full || self.waiting() >= self.spec.batch_submit {
@@ -28,14 +54,14 @@ impl Process {
                 }
             }
             // The engine cannot queue a flush behind what it holds.
-            Next::Flush(_) if !self.batch.is_empty() => self.phase = Phase::Commit,
-            Next::Flush(kind) => {
+            NextAction::Flush(_) if !self.batch.is_empty() => self.phase = Phase::Commit,
+            NextAction::Flush(kind) => {
                 self.plan.flushed();
-                self.flush(now, Some(kind), world);
+                self.flush(now, Some(kind), system);
             }
-            Next::Pause(until) => self.phase = Phase::Quiesce(Idle::Rate(until)),
-            Next::Think => self.phase = Phase::Quiesce(Idle::Think),
-            Next::PassOver => self.phase = Phase::Drain,
+            NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),
+            NextAction::Think => self.phase = Phase::Quiesce(PauseReason::Think),
+            NextAction::PassOver => self.phase = Phase::Drain,
         }
     }
 
@@ -60,7 +86,7 @@ impl Process {
         self.batch.push(slot);
     }
 
-    /// It has more in flight than ever before.
+    /// Adds a slot, as it has more in flight than ever before.
     #[cold]
     fn add_slot(&mut self) -> u32 {
         self.ios.push(Io::NONE);
@@ -85,28 +111,28 @@ impl Process {
 
     /// Gives the batch to the kernel, bio by bio.
     #[inline(always)]
-    pub(super) fn commit(&mut self, now: Nanos, world: &mut World) {
-        if self.submitted == 0 && !self.paid && !self.batch.is_empty() {
+    pub(super) fn commit(&mut self, now: Nanos, system: &mut System) {
+        if self.submitted == 0 && !self.has_paid && !self.batch.is_empty() {
             self.plugging = self.batch.len() > PLUG_THRESHOLD;
             // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
             let (depth, size) = (self.outstanding(), self.batch.len() as u32);
             self.recorder.submitted(depth, size);
         }
         while let Some(&slot) = self.batch.get(self.submitted) {
-            if !self.costs.free && !self.paid && self.pay_ahead(now, world) {
+            if !self.costs.free && !self.has_paid && self.pay_ahead(now, system) {
                 return;
             }
-            self.paid = false;
+            self.has_paid = false;
             self.submitted += 1;
             self.in_flight += 1;
-            self.submit(now, slot, world);
-            if self.state != State::Running {
+            self.submit(now, slot, system);
+            if self.state != TaskState::Running {
                 return;
             }
         }
         if self.plugging {
-            self.unplug_all(now, world);
-            if self.state != State::Running {
+            self.unplug_all(now, system);
+            if self.state != TaskState::Running {
                 // The CPU is still at it; the call returns after that.
                 return;
             }
@@ -129,110 +155,107 @@ impl Process {
     /// Pays for what comes before a submission: the program's decision, and the
     /// call into the kernel. Returns true where that takes time.
     #[inline(never)]
-    fn pay_ahead(&mut self, now: Nanos, world: &mut World) -> bool {
-        self.paid = true;
+    fn pay_ahead(&mut self, now: Nanos, system: &mut System) -> bool {
+        self.has_paid = true;
         let user = self.costs.user_submit;
         let call = if self.submitted == 0 {
             self.costs.syscall
         } else {
             Nanos::ZERO
         };
-        let user_takes = self.spend(now, user, Mode::User, world);
-        self.spend(now, call, Mode::System, world) || user_takes
+        let user_takes = self.spend(now, user, Mode::User, system);
+        self.spend(now, call, Mode::System, system) || user_takes
     }
 
     /// Submits one I/O.
     #[inline(always)]
-    fn submit(&mut self, now: Nanos, slot: u32, world: &mut World) {
+    fn submit(&mut self, now: Nanos, slot: u32, system: &mut System) {
         let disk = self.ios[slot as usize].disk;
         if self.has_threads {
-            return self.submit_by_thread(now, slot, world);
+            return self.submit_by_thread(now, slot, system);
         }
         let bio = self.bio(slot, self.nowait);
-        let d = &mut world.disks[disk];
+        let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let first = d.queue.requests_made();
         let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
-            self.sleep_for_tag(now, disk, waiter, world);
+            self.sleep_for_tag(now, disk, waiter, system);
         }
-        self.charge(now, disk, before, world);
-        let made = first..world.disks[disk].queue.requests_made();
-        if let Some(log) = world.cpus.log() {
+        self.charge(now, disk, before, system);
+        let made = first..system.disks[disk].queue.requests_made();
+        if let Some(log) = system.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
     }
 
     #[inline(never)]
-    fn sleep_for_tag(&mut self, now: Nanos, disk: usize, waiter: Waiter, world: &mut World) {
-        self.waits_for_tag(disk, waiter, world);
-        self.sleep(now, State::Tag, world);
+    fn sleep_for_tag(&mut self, now: Nanos, disk: usize, waiter: Waiter, system: &mut System) {
+        self.waits_for_tag(disk, waiter, system);
+        self.sleep(now, TaskState::AwaitsTag, system);
     }
 
-    fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, world: &mut World) {
-        world.waiting[disk].push(waiter.ticket, self.id);
+    fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, system: &mut System) {
+        system.tag_waiters[disk].push(waiter.ticket, self.id);
         self.waiter = Some((disk, waiter));
     }
 
-    /// The block layer lets it, or one of its workers, try again.
-    pub(crate) fn on_woken(&mut self, now: Nanos, (disk, ticket): (usize, u64), world: &mut World) {
+    /// The block layer lets it, or one of its workers, try again to get a tag.
+    pub(crate) fn on_tag(&mut self, now: Nanos, (disk, ticket): (usize, u64), system: &mut System) {
         let is_own = |own: &mut (usize, Waiter)| own.0 == disk && own.1.ticket == ticket;
         match self.waiter.take_if(is_own) {
-            Some((_, waiter)) => self.resume(now, disk, waiter, world),
-            None => self.on_worker_woken(now, (disk, ticket), world),
+            Some((_, waiter)) => self.resume(now, disk, waiter, system),
+            None => self.on_worker_tag(now, (disk, ticket), system),
         }
     }
 
     /// Goes on in the block layer from where it slept.
-    fn resume(&mut self, now: Nanos, disk: usize, waiter: Waiter, world: &mut World) {
-        let d = &mut world.disks[disk];
+    fn resume(&mut self, now: Nanos, disk: usize, waiter: Waiter, system: &mut System) {
+        let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let first = d.queue.requests_made();
         let resumed = d.queue.resume(now, plug, waiter, &mut d.driver);
         let made = first..d.queue.requests_made();
-        match before {
-            // It goes on when it has been switched to.
-            Some(before) => {
-                let later = self.costs.context_switch;
-                self.book_steps(now, disk, (&before, later), world);
-            }
-            None => world.disks[disk].release(now),
+        if let Some(before) = before {
+            // It goes on when its CPU has switched to it.
+            let later = self.costs.context_switch;
+            self.book_steps(now, disk, (&before, later), system);
         }
         let last = self.batch[..self.submitted].last();
-        if let (Some(log), Some(&slot)) = (world.cpus.log(), last) {
+        if let (Some(log), Some(&slot)) = (system.cpus.log(), last) {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
         match resumed {
             Submit::Done => self.has_tag = true,
-            Submit::Blocked(waiter) => self.waits_for_tag(disk, waiter, world),
+            Submit::Blocked(waiter) => self.waits_for_tag(disk, waiter, system),
         }
     }
 
-    /// It goes on, if it slept for a tag and has it.
-    pub(crate) fn on_resumed(&mut self, now: Nanos, world: &mut World) {
+    /// All that were woken together have tried: it goes on, if it has its tag.
+    pub(crate) fn on_all_tried(&mut self, now: Nanos, system: &mut System) {
         if std::mem::take(&mut self.has_tag) {
-            self.wake(now, world);
+            self.wake_up(now, system);
         }
     }
 
     #[inline(never)]
-    fn unplug_all(&mut self, now: Nanos, world: &mut World) {
+    fn unplug_all(&mut self, now: Nanos, system: &mut System) {
         for disk in 0..self.plugs.len() {
             if !self.plugs[disk].is_empty() {
-                self.unplug(now, disk, world);
+                self.unplug(now, disk, system);
             }
         }
     }
 
-    fn unplug(&mut self, now: Nanos, disk: usize, world: &mut World) {
-        let d = &mut world.disks[disk];
+    fn unplug(&mut self, now: Nanos, disk: usize, system: &mut System) {
+        let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
         d.queue
             .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
-        self.charge(now, disk, before, world);
-        if let Some(log) = world.cpus.log() {
+        self.charge(now, disk, before, system);
+        if let Some(log) = system.cpus.log() {
             log.was_for(self.id);
         }
     }
@@ -250,18 +273,18 @@ impl Process {
         now: Nanos,
         disk: usize,
         before: Option<Steps>,
-        world: &mut World,
+        system: &mut System,
     ) {
         if let Some(before) = before {
-            self.charge_steps(now, disk, &before, world);
+            self.charge_steps(now, disk, &before, system);
         }
     }
 
     #[inline(never)]
-    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, world: &mut World) {
-        let end = self.book_steps(now, disk, (before, Nanos::ZERO), world);
-        if self.state == State::Running && end > now {
-            self.go_on_at(end, world);
+    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, system: &mut System) {
+        let end = self.book_steps(now, disk, (before, Nanos::ZERO), system);
+        if self.state == TaskState::Running && end > now {
+            self.go_on_at(end, system);
         }
     }
 
@@ -272,24 +295,56 @@ impl Process {
         now: Nanos,
         disk: usize,
         (before, later): (&Steps, Nanos),
-        world: &mut World,
+        system: &mut System,
     ) -> Nanos {
-        let d = &mut world.disks[disk];
+        let d = &mut system.disks[disk];
         let steps = d.queue.steps().since(before);
-        let start = world.cpus.free_at(self.cpu).max(now);
+        let start = system.cpus.free_at(self.cpu).max(now);
         let end = self
             .costs
-            .charge(&mut world.cpus, &mut d.lock, self.cpu, now, &steps);
+            .charge(&mut system.cpus, &mut d.lock, self.cpu, now, &steps);
         let reached = end + later;
         let span = Span {
             start,
             end,
             reached,
         };
-        d.was_done(&self.costs, None, span);
+        d.set_trace_times(&self.costs, span);
         d.release(reached);
         self.recorder.spent(Mode::System, (end - start).0);
-        world.fair.ran(self.id, end - start);
+        system.fair.account(self.id, end - start);
         end
+    }
+}
+
+/// The flags of a direct write (`dio_bio_write_op`).
+pub(super) fn write_flags(spec: &JobSpec) -> BioFlags {
+    let flags = BioFlags::SYNC.with(BioFlags::IDLE);
+    match spec.sync {
+        SyncMode::None => flags,
+        _ => flags.with(BioFlags::FUA),
+    }
+}
+
+/// The block layer's priority for a job's. A process that never set one has best
+/// effort, level 4 (`IOPRIO_BE_NORM`).
+pub(super) fn io_prio(priority: Option<Priority>) -> IoPrio {
+    match priority {
+        Some(Priority { class: 1, level }) => IoPrio {
+            class: IoClass::Rt,
+            level,
+        },
+        Some(Priority { class: 2, level }) => IoPrio {
+            class: IoClass::Be,
+            level,
+        },
+        Some(Priority { class: 3, level }) => IoPrio {
+            class: IoClass::Idle,
+            level,
+        },
+        _ => IoPrio {
+            class: IoClass::Be,
+            level: 4,
+        },
     }
 }

@@ -13,11 +13,11 @@ pub(crate) struct MinRate {
     cycle: Nanos,
     /// Counted from here: the end of the ramp.
     from: Nanos,
-    lanes: ByDirection<Lane>,
+    directions: ByDirection<DirectionRate>,
 }
 
 #[derive(Clone, Debug)]
-struct Lane {
+struct DirectionRate {
     /// 0: no limit.
     min_bytes: u64,
     /// 0: no limit.
@@ -36,18 +36,18 @@ struct Done {
 impl MinRate {
     /// What the job asks for; `None` where that is nothing.
     pub(crate) fn new(spec: &JobSpec) -> Option<MinRate> {
-        let lane = |direction| Lane {
+        let direction_rate = |direction| DirectionRate {
             min_bytes: spec.rate_min_bytes[direction],
             min_ios: u64::from(spec.rate_iops_min[direction]),
             done: Done::default(),
             mark: None,
         };
-        let lanes = ByDirection::from_fn(lane);
-        let limits = |d: Direction| lanes[d].min_bytes > 0 || lanes[d].min_ios > 0;
+        let directions = ByDirection::from_fn(direction_rate);
+        let limits = |d: Direction| directions[d].min_bytes > 0 || directions[d].min_ios > 0;
         Direction::ALL.into_iter().any(limits).then(|| MinRate {
             cycle: Nanos::from_millis(u64::from(spec.rate_cycle_ms)),
             from: Nanos::ZERO,
-            lanes,
+            directions,
         })
     }
 
@@ -59,15 +59,15 @@ impl MinRate {
     /// Another pass: fio counts afresh.
     pub(crate) fn start_pass(&mut self) {
         for direction in Direction::ALL {
-            let lane = &mut self.lanes[direction];
-            (lane.done, lane.mark) = (Done::default(), None);
+            let rate = &mut self.directions[direction];
+            (rate.done, rate.mark) = (Done::default(), None);
         }
     }
 
     /// An I/O ended.
     pub(crate) fn completed(&mut self, now: Nanos, direction: Direction, bytes: u64) {
         if now >= self.from {
-            let done = &mut self.lanes[direction].done;
+            let done = &mut self.directions[direction].done;
             done.bytes += bytes;
             done.ios += 1;
         }
@@ -79,12 +79,12 @@ impl MinRate {
             return None;
         }
         let cycle = self.cycle;
-        let missed = |d| self.lanes[d].missed(now, cycle);
+        let missed = |d| self.directions[d].missed(now, cycle);
         Direction::ALL.into_iter().find_map(missed)
     }
 }
 
-impl Lane {
+impl DirectionRate {
     fn missed(&mut self, now: Nanos, cycle: Nanos) -> Option<&'static str> {
         if self.done.ios == 0 || self.min_bytes == 0 && self.min_ios == 0 {
             return None;

@@ -1,11 +1,19 @@
-//! The machine's CPUs: each does one thing at a time, and its time is booked
-//! as mpstat would book it.
+//! The machine's CPUs: what they spend time on, what that costs, and which process
+//! runs.
+
+mod cost;
+mod fair;
+mod history;
+mod task_log;
+
+pub(crate) use cost::{CostTable, SchedulerLock};
+pub(crate) use fair::{Affinity, FairClass};
 
 use blklab_blk::Nanos;
 use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
 
-use crate::cpu_history::CpuHistory;
-use crate::task_log::TaskLog;
+use history::CpuHistory;
+use task_log::TaskLog;
 
 /// What CPU time was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +56,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// How cold it is at `start`, between zero and one: what it has idled for
-    /// last counts.
+    /// How cold it is at `start`, between zero and one, from its last time of idling.
     #[inline]
     fn cold(&self, start: Nanos, half: Nanos) -> f64 {
         let (idled, worked) = match start > self.free_at {
@@ -74,16 +81,16 @@ impl Cpu {
     }
 }
 
-/// How a CPU that was idle draws work out.
+/// How much slower a CPU works that was idle.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
-    /// By how much where it is wholly cold.
+pub(crate) struct Slowdown {
+    /// How much longer work takes on a wholly cold CPU, in hundredths.
     percent: u64,
     /// How cold it is, 0 to 1.
     cold: f64,
 }
 
-impl Stretch {
+impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
@@ -94,12 +101,14 @@ impl Stretch {
     }
 }
 
+/// All CPUs. Each does one thing at a time, and its time is booked as mpstat would
+/// book it.
 #[derive(Debug)]
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     coldness: Coldness,
     history: CpuHistory,
-    /// Who did what when, where somebody asked for it.
+    /// Who did what when, while that is recorded.
     log: Option<Box<TaskLog>>,
 }
 
@@ -122,14 +131,14 @@ impl Cpus {
     /// How much longer than on a warm CPU work takes on this one as soon as it is
     /// free.
     #[inline]
-    pub(crate) fn stretch(&self, cpu: usize, now: Nanos) -> Stretch {
+    pub(crate) fn slowdown(&self, cpu: usize, now: Nanos) -> Slowdown {
         let Coldness { percent, half } = self.coldness;
         if percent == 0 || half == Nanos::ZERO {
-            return Stretch { percent, cold: 0.0 };
+            return Slowdown { percent, cold: 0.0 };
         }
         let c = &self.cpus[cpu];
         let cold = c.cold(c.free_at.max(now), half);
-        Stretch { percent, cold }
+        Slowdown { percent, cold }
     }
 
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
@@ -194,7 +203,7 @@ impl Cpus {
     }
 
     /// A process of this CPU begins (or ends, with -1) to wait for I/O.
-    pub(crate) fn waits(&mut self, cpu: usize, now: Nanos, change: i32) {
+    pub(crate) fn count_io_wait(&mut self, cpu: usize, now: Nanos, change: i32) {
         let c = &mut self.cpus[cpu];
         c.book_gap(cpu, now, &mut self.history);
         c.idle_since = c.idle_since.max(now);
@@ -238,12 +247,12 @@ impl Cpus {
         self.cpus.len() as u32
     }
 
-    /// Starts or stops writing down what CPUs do.
+    /// Starts or stops recording what CPUs do.
     pub(crate) fn record(&mut self, on: bool) {
         self.log = on.then(Box::default);
     }
 
-    /// Appends what was written down since the last time to `out`.
+    /// Appends what was recorded since the last time to `out`.
     pub(crate) fn take_tasks(&mut self, out: &mut Vec<CpuTask>) {
         if let Some(log) = &mut self.log {
             log.take(out);
@@ -266,7 +275,7 @@ mod tests {
         let mut cpus = Cpus::new(1, Coldness::default());
         let ns = Nanos;
         assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
-        cpus.waits(0, ns(150), 1);
+        cpus.count_io_wait(0, ns(150), 1);
         assert_eq!(
             cpus.interrupt(0, ns(400), ns(30), (ns(20), Mode::Interrupt)),
             ns(450)
@@ -276,7 +285,7 @@ mod tests {
             cpus.interrupt(0, ns(420), ns(30), (ns(20), Mode::SoftInterrupt)),
             ns(470)
         );
-        cpus.waits(0, ns(470), -1);
+        cpus.count_io_wait(0, ns(470), -1);
         assert_eq!(cpus.run(0, ns(470), ns(30), Mode::System), ns(500));
         let booked = cpus.stats(ns(600))[0];
         let want = CpuTimes {
@@ -301,11 +310,11 @@ mod tests {
         let mut cpus = Cpus::new(1, coldness);
         assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
         // It goes on without having idled, and then comes after 30 us of that.
-        assert_eq!(cpus.stretch(0, us(5)).of(us(10)), us(10));
-        assert_eq!(cpus.stretch(0, us(40)).of(us(10)), us(20));
+        assert_eq!(cpus.slowdown(0, us(5)).of(us(10)), us(10));
+        assert_eq!(cpus.slowdown(0, us(40)).of(us(10)), us(20));
         assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));
-        assert_eq!(cpus.stretch(0, us(50)).of(us(10)), us(15));
+        assert_eq!(cpus.slowdown(0, us(50)).of(us(10)), us(15));
         let warm = Cpus::new(1, Coldness::default());
-        assert_eq!(warm.stretch(0, us(1000)).of(us(10)), us(10));
+        assert_eq!(warm.slowdown(0, us(1000)).of(us(10)), us(10));
     }
 }

@@ -1,5 +1,5 @@
-//! What a process does next, and when it may: the generators of `workload`
-//! put together with time limits, rates, pauses and flushes.
+//! What a process of a job does next, and when: the generators of `workload` put
+//! together with time limits, rates, pauses and flushes.
 
 use blklab_blk::Nanos;
 use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
@@ -8,21 +8,21 @@ use blklab_workload::generate::{
     SyncSchedule,
 };
 
-use crate::drives::PlacedFile;
+use super::files::PlacedFile;
 use crate::setup::SetupError;
 
-/// The next thing a process does.
+/// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Next {
-    /// This.
+pub(crate) enum NextAction {
+    /// Issues this I/O.
     Io(NextIo),
-    /// A flush, for that call.
+    /// Flushes, for that call.
     Flush(SyncKind),
-    /// Nothing before then.
+    /// Issues nothing before then.
     Pause(Nanos),
-    /// The pause of `thinktime`, once all in flight has ended.
+    /// Pauses for `thinktime`, once everything in flight has ended.
     Think,
-    /// Nothing more in this pass.
+    /// Issues nothing more in this pass.
     PassOver,
 }
 
@@ -141,35 +141,35 @@ impl Plan {
 
     /// The next thing to do.
     #[inline]
-    pub(crate) fn next(&mut self, now: Nanos) -> Next {
+    pub(crate) fn next(&mut self, now: Nanos) -> NextAction {
         if self.is_over(now) {
-            return Next::PassOver;
+            return NextAction::PassOver;
         }
         if self.takes_think_due() {
-            return Next::Think;
+            return NextAction::Think;
         }
         // fio flushes between two I/Os, not behind the last one.
         if let Some(kind) = self.syncs.as_ref().and_then(SyncSchedule::due)
             && self.offsets.may_issue()
         {
-            return Next::Flush(kind);
+            return NextAction::Flush(kind);
         }
         let dir = match self.pacing {
             None => self.offsets.next_direction(),
             Some(_) => match self.paced_direction(now) {
                 Ok(dir) => dir,
-                Err(until) => return Next::Pause(until.min(self.deadline)),
+                Err(until) => return NextAction::Pause(until.min(self.deadline)),
             },
         };
         let Some(io) = self.offsets.next_in(dir) else {
-            return Next::PassOver;
+            return NextAction::PassOver;
         };
         let bytes = u64::from(io.length_bytes);
         self.issued(now, io.direction, bytes);
         let file = self.files[io.file as usize];
         self.last_disk = file.disk;
         let prio = self.priorities.as_mut();
-        Next::Io(NextIo {
+        NextAction::Io(NextIo {
             dir: io.direction,
             disk: file.disk,
             file: io.file,

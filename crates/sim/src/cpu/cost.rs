@@ -1,21 +1,22 @@
-//! What the steps of an I/O cost on the machine at hand, with the scheduler at
-//! hand, and how they are charged to CPUs and locks.
+//! What the steps of an I/O cost under the run's scheduler, and how they are
+//! charged to CPUs and to the scheduler's lock.
+
+use std::collections::VecDeque;
 
 use blklab_blk::{KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, Steps, TraceKind};
 use blklab_driver::WorkerJob;
 use blklab_workload::fio::Engine;
 
-use crate::cpu::{Cpus, Mode};
-use crate::lock::{Lock, TransferCost};
+use super::{Cpus, Mode};
 use crate::machine::{Costs, EngineCosts, LoopCosts, SchedulerCosts};
 
 /// What a request takes a loop device's worker where CPUs are free: about a copy
 /// of 4 KiB. With none at all time would stand still.
 const LEAST_LOOP_WORK: Nanos = Nanos::from_micros(1);
 
-/// Costs, made ready to be looked up.
+/// What each step of an I/O costs on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StepCosts {
+pub(crate) struct CostTable {
     /// Nothing costs anything: nothing is charged.
     pub(crate) free: bool,
     pub(crate) user_submit: Nanos,
@@ -36,18 +37,17 @@ pub(crate) struct StepCosts {
     loop_worker: LoopCosts,
     scheduler: SchedulerCosts,
     /// The scheduler has one lock for all CPUs.
-    one_lock: bool,
+    has_one_lock: bool,
     transfer: TransferCost,
 }
 
-impl StepCosts {
-    /// The machine's costs under a scheduler; `one_lock` says whether that has
-    /// one state for all CPUs.
-    pub(crate) fn new(costs: &Costs, scheduler: &str, one_lock: bool) -> StepCosts {
+impl CostTable {
+    /// The machine's costs under the scheduler of that name.
+    pub(crate) fn new(costs: &Costs, scheduler: &str) -> CostTable {
         let of_scheduler = costs.of_scheduler(scheduler);
         let transfer_ns = of_scheduler.transfer_ns.unwrap_or(costs.lock_transfer_ns);
         let waiter_ns = of_scheduler.waiter_ns.unwrap_or(costs.lock_waiter_ns);
-        StepCosts {
+        CostTable {
             free: costs.are_zero(),
             user_submit: Nanos(costs.user_submit_ns),
             user_reap: Nanos(costs.user_reap_ns),
@@ -65,7 +65,7 @@ impl StepCosts {
             page: Nanos(costs.page_ns),
             loop_worker: costs.loop_worker,
             scheduler: of_scheduler,
-            one_lock,
+            has_one_lock: false,
             transfer: TransferCost {
                 base: Nanos(transfer_ns),
                 each_waiter: Nanos(waiter_ns),
@@ -73,8 +73,16 @@ impl StepCosts {
         }
     }
 
+    /// The same under a scheduler that may have one lock for all CPUs.
+    pub(crate) fn with_one_lock(self, has_one_lock: bool) -> CostTable {
+        CostTable {
+            has_one_lock,
+            ..self
+        }
+    }
+
     /// The same for a process with that I/O engine.
-    pub(crate) fn with_engine(self, costs: &Costs, engine: &Engine) -> StepCosts {
+    pub(crate) fn with_engine(self, costs: &Costs, engine: &Engine) -> CostTable {
         let EngineCosts { user_ns, kernel_ns } = costs.of_engine(engine);
         // libaio's events come by a call (`io_getevents(2)`), io_uring's are read
         // from memory, a plain call returns with its own. A call that has to wait
@@ -83,7 +91,7 @@ impl StepCosts {
             Engine::Libaio => self.syscall,
             _ => Nanos::ZERO,
         };
-        StepCosts {
+        CostTable {
             user_submit: self.user_submit + Nanos(user_ns),
             bio: self.bio + Nanos(kernel_ns),
             reap_call,
@@ -91,8 +99,8 @@ impl StepCosts {
         }
     }
 
-    /// What a step that is traced has in the time of those that are charged
-    /// together, in nanoseconds.
+    /// The share of a traced step in the time of those that are charged together,
+    /// in nanoseconds.
     pub(crate) fn weight(&self, kind: TraceKind) -> u64 {
         let s = &self.scheduler;
         match kind {
@@ -110,7 +118,7 @@ impl StepCosts {
     pub(crate) fn charge(
         &self,
         cpus: &mut Cpus,
-        lock: &mut Lock,
+        lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
         steps: &Steps,
@@ -128,9 +136,9 @@ impl StepCosts {
                 + steps.asks * s.dispatch_ns,
         );
         let start = cpus.free_at(cpu).max(now);
-        let stretch = cpus.stretch(cpu, now);
-        let scheduled = self.under_lock(lock, cpu, start, stretch.of(scheduling));
-        cpus.run(cpu, now, scheduled + stretch.of(own), Mode::System)
+        let slowdown = cpus.slowdown(cpu, now);
+        let scheduled = self.under_lock(lock, cpu, start, slowdown.of(scheduling));
+        cpus.run(cpu, now, scheduled + slowdown.of(own), Mode::System)
     }
 
     /// Charges a run of a hardware queue by kblockd to a CPU. Returns when the
@@ -138,7 +146,7 @@ impl StepCosts {
     pub(crate) fn charge_kblockd(
         &self,
         cpus: &mut Cpus,
-        lock: &mut Lock,
+        lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
         steps: &Steps,
@@ -169,18 +177,18 @@ impl StepCosts {
     pub(crate) fn charge_end(
         &self,
         cpus: &mut Cpus,
-        lock: &mut Lock,
+        lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
         (mode, wakes): (Mode, bool),
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
-        let stretch = cpus.stretch(cpu, now);
-        let finish = stretch.of(Nanos(self.scheduler.finish_ns));
+        let slowdown = cpus.slowdown(cpu, now);
+        let finish = slowdown.of(Nanos(self.scheduler.finish_ns));
         let finished = self.under_lock(lock, cpu, start, finish);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
-        let work = stretch.of(self.complete) + finished + wake;
-        let entry = stretch.of(self.interrupt);
+        let work = slowdown.of(self.complete) + finished + wake;
+        let entry = slowdown.of(self.interrupt);
         cpus.interrupt(cpu, now, entry, (work, mode))
     }
 
@@ -201,10 +209,74 @@ impl StepCosts {
     }
 
     /// How long work under the scheduler's lock takes, waiting included.
-    fn under_lock(&self, lock: &mut Lock, cpu: usize, start: Nanos, work: Nanos) -> Nanos {
-        if work == Nanos::ZERO || !self.one_lock {
+    fn under_lock(&self, lock: &mut SchedulerLock, cpu: usize, start: Nanos, work: Nanos) -> Nanos {
+        if work == Nanos::ZERO || !self.has_one_lock {
             return work;
         }
         lock.take(cpu, start, work, self.transfer) - start
+    }
+}
+
+/// A scheduler's lock: who comes while it is held spins, and taking it over from
+/// another CPU costs more when others wait for it too.
+#[derive(Debug, Default)]
+pub(crate) struct SchedulerLock {
+    /// When its holder and those that wait for it will release it, in order.
+    releases: VecDeque<Nanos>,
+    last_cpu: Option<usize>,
+}
+
+/// What taking a lock over costs.
+#[derive(Clone, Copy, Debug)]
+struct TransferCost {
+    /// Bringing its cache lines, and those it protects, from another CPU.
+    base: Nanos,
+    /// More where another holds it, and as much again where some wait already.
+    each_waiter: Nanos,
+}
+
+/// Linux' queued spinlocks have three ways of waiting, each dearer than the one
+/// before: for nobody, for the lock's own word, and in a queue of nodes. How
+/// long the queue is makes no difference.
+const WAYS_OF_WAITING: u64 = 2;
+
+impl SchedulerLock {
+    /// Takes the lock at `at` to do `work` under it. Returns when it is released.
+    fn take(&mut self, cpu: usize, at: Nanos, work: Nanos, cost: TransferCost) -> Nanos {
+        while self.releases.front().is_some_and(|&release| release <= at) {
+            self.releases.pop_front();
+        }
+        let waiters = (self.releases.len() as u64).min(WAYS_OF_WAITING);
+        let start = self.releases.back().copied().unwrap_or(at);
+        let moved = self.last_cpu.is_some_and(|last| last != cpu);
+        let transfer = if moved {
+            cost.base + Nanos(cost.each_waiter.0 * waiters)
+        } else {
+            Nanos::ZERO
+        };
+        self.last_cpu = Some(cpu);
+        let release = start + transfer + work;
+        self.releases.push_back(release);
+        release
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fighting_costs_and_being_alone_does_not() {
+        let ns = Nanos;
+        let cost = TransferCost {
+            base: ns(10),
+            each_waiter: ns(1),
+        };
+        let mut lock = SchedulerLock::default();
+        assert_eq!(lock.take(0, ns(0), ns(100), cost), ns(100));
+        assert_eq!(lock.take(0, ns(200), ns(100), cost), ns(300));
+        // Another CPU comes while it is held, and a third behind that.
+        assert_eq!(lock.take(1, ns(250), ns(100), cost), ns(300 + 11 + 100));
+        assert_eq!(lock.take(2, ns(260), ns(100), cost), ns(411 + 12 + 100));
     }
 }

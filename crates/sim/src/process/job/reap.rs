@@ -1,26 +1,26 @@
-//! A process takes completions: fio's `wait_for_completions`.
+//! A process of a job takes completions: fio's `wait_for_completions`.
 
 use blklab_blk::{IoStatus, Nanos};
 use blklab_workload::fio::{Direction, JobSpec};
 
-use super::{Io, Phase, Process, State};
+use super::{Io, JobProcess, Phase, TaskState};
 use crate::cpu::Mode;
-use crate::world::World;
+use crate::system::System;
 
-/// What fio ends a job with that was slower than its `max_latency`.
+/// The error that ends a job which was slower than its `max_latency`.
 const ETIMEDOUT: i32 = 110;
 
-/// What fio ends a job with that missed its `rate_min`.
+/// The error that ends a job which missed its `rate_min`.
 const EIO: i32 = 5;
 
-impl Process {
+impl JobProcess {
     /// Takes completions: at least `iodepth_batch_complete_min`, and on until
     /// no more than `iodepth_low` are left.
     #[inline]
-    pub(super) fn reap(&mut self, now: Nanos, world: &mut World) {
+    pub(super) fn reap(&mut self, now: Nanos, system: &mut System) {
         let outstanding = self.in_flight + self.done.len() as u32;
         let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
-        if !self.take_completions(now, min, world) {
+        if !self.take_completions(now, min, system) {
             return;
         }
         let left = self.in_flight + self.done.len() as u32;
@@ -32,13 +32,13 @@ impl Process {
     /// Takes at least `min` completions and at most
     /// `iodepth_batch_complete_max`. Returns false where it waits for them.
     #[inline(always)]
-    pub(super) fn take_completions(&mut self, now: Nanos, min: u32, world: &mut World) -> bool {
+    pub(super) fn take_completions(&mut self, now: Nanos, min: u32, system: &mut System) -> bool {
         let enough = self.done.len() as u32 >= min;
         match enough {
-            true => self.take_done(now, min, world),
+            true => self.take_done(now, min, system),
             false => {
                 self.waited = true;
-                self.sleep(now, State::Completions(min), world);
+                self.sleep(now, TaskState::AwaitsCompletions(min), system);
             }
         }
         enough
@@ -46,7 +46,7 @@ impl Process {
 
     /// Takes completions, of which there are at least `min`.
     #[inline(always)]
-    fn take_done(&mut self, now: Nanos, min: u32, world: &mut World) {
+    fn take_done(&mut self, now: Nanos, min: u32, system: &mut System) {
         let max = self.spec.batch_complete_max.max(min);
         let mut taken = 0;
         while taken < max
@@ -92,10 +92,10 @@ impl Process {
             self.miss(option, EIO);
         }
         if !std::mem::take(&mut self.waited) {
-            self.spend(now, self.costs.reap_call, Mode::System, world);
+            self.spend(now, self.costs.reap_call, Mode::System, system);
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
-        self.spend(now, cost, Mode::User, world);
+        self.spend(now, cost, Mode::User, system);
     }
 
     #[cold]

@@ -4,15 +4,16 @@ use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector, SubmitterId};
 
 use blklab_workload::generate::SyncKind;
 
-use super::{FLUSH_SLOT, Idle, Phase, Process, State};
+use super::{FLUSH_SLOT, JobProcess, PauseReason, Phase, TaskState};
 use crate::cpu::Mode;
-use crate::world::World;
+use crate::system::System;
+use crate::timers::user_data;
 
-/// How long a program that looks at the clock all the time keeps its CPU before
-/// an interrupt or another process may have it.
+/// How long a program that spins keeps its CPU before an interrupt or another
+/// process may have it.
 const SPIN_SLICE: Nanos = Nanos::from_micros(10);
 
-impl Process {
+impl JobProcess {
     /// Whether nothing is issued for a while.
     #[inline]
     pub(super) fn is_pausing(&self) -> bool {
@@ -20,66 +21,66 @@ impl Process {
     }
 
     #[inline(never)]
-    pub(super) fn pause(&mut self, now: Nanos, world: &mut World) {
+    pub(super) fn pause(&mut self, now: Nanos, system: &mut System) {
         match self.phase {
             Phase::Fill | Phase::Commit | Phase::Reap => {}
-            Phase::Quiesce(idle) => self.quiesce(now, idle, world),
-            Phase::Spin(spun, until) => self.spin(now, spun, until, world),
-            Phase::Drain => self.drain(now, world),
+            Phase::Quiesce(reason) => self.quiesce(now, reason, system),
+            Phase::Spin(spun, until) => self.spin(now, spun, until, system),
+            Phase::Drain => self.drain(now, system),
         }
     }
 
     /// Before a pause everything in flight is awaited (`io_u_quiesce`), so that
     /// its latency does not hold the pause.
     #[inline(never)]
-    fn quiesce(&mut self, now: Nanos, idle: Idle, world: &mut World) {
+    fn quiesce(&mut self, now: Nanos, reason: PauseReason, system: &mut System) {
         if self.is_committing() {
-            self.commit(now, world);
-            if self.state == State::Running {
-                self.phase = Phase::Quiesce(idle);
+            self.commit(now, system);
+            if self.state == TaskState::Running {
+                self.phase = Phase::Quiesce(reason);
             }
             return;
         }
         if self.in_flight + self.done.len() as u32 > 0 {
-            self.take_completions(now, 1, world);
+            self.take_completions(now, 1, system);
             return;
         }
-        let (spun, until) = match idle {
-            Idle::Rate(until) => (now, until),
-            Idle::Think => self.plan.think(now),
+        let (spun, until) = match reason {
+            PauseReason::Rate(until) => (now, until),
+            PauseReason::Think => self.plan.think(now),
         };
-        self.spin(now, spun, until, world);
+        self.spin(now, spun, until, system);
     }
 
     /// Spins until the clock says `spun` (`usec_spin`), then sleeps until `until`.
-    fn spin(&mut self, now: Nanos, spun: Nanos, until: Nanos, world: &mut World) {
+    fn spin(&mut self, now: Nanos, spun: Nanos, until: Nanos, system: &mut System) {
         let left = spun.saturating_sub(now);
         if !self.costs.free && left > Nanos::ZERO && !self.plan.is_over(now) {
             self.phase = Phase::Spin(spun, until);
-            self.occupy(now, left.min(SPIN_SLICE), Mode::User, world);
+            self.occupy(now, left.min(SPIN_SLICE), Mode::User, system);
             return;
         }
         self.phase = Phase::Fill;
         if until > now && !self.plan.is_over(now) {
-            self.state = State::Paused(until);
-            world.timers.set(until, self.id);
-            self.leaves_cpu(now, world);
+            self.state = TaskState::Sleeping(until);
+            system.timers.set(until, self.id);
+            self.schedule_out(now, system);
         }
     }
 
     /// Nothing more is issued in this pass; what is under way is awaited. Then
     /// comes another pass, or the last flush and the end.
     #[inline(never)]
-    fn drain(&mut self, now: Nanos, world: &mut World) {
+    fn drain(&mut self, now: Nanos, system: &mut System) {
         if self.is_committing() {
-            self.commit(now, world);
-            if self.state == State::Running {
+            self.commit(now, system);
+            if self.state == TaskState::Running {
                 self.phase = Phase::Drain;
             }
             return;
         }
         if self.in_flight + self.done.len() as u32 > 0 {
-            self.take_completions(now, 1, world);
+            self.take_completions(now, 1, system);
             return;
         }
         if self.plan.start_pass(now) {
@@ -91,18 +92,17 @@ impl Process {
         }
         if (self.spec.end_fsync || self.spec.fsync_on_close) && !self.flushed {
             self.flushed = true;
-            return self.flush(now, None, world);
+            return self.flush(now, None, system);
         }
-        self.ended = now;
         self.finished = !self.plan.is_over(now);
         self.recorder.end(now);
-        self.state = State::Over;
-        self.leaves_cpu(now, world);
+        self.state = TaskState::Exited;
+        self.schedule_out(now, system);
     }
 
     /// `fsync`: a call for a flush that the process waits for.
     #[inline(never)]
-    pub(super) fn flush(&mut self, now: Nanos, kind: Option<SyncKind>, world: &mut World) {
+    pub(super) fn flush(&mut self, now: Nanos, kind: Option<SyncKind>, system: &mut System) {
         (self.flush_started, self.flush_kind) = (now, kind);
         let disk = self.plan.flush_disk();
         let bio = Bio {
@@ -110,22 +110,22 @@ impl Process {
             prio: self.prio,
             submitter: SubmitterId(self.id as u32),
             cgroup: self.cgroup,
-            user_data: (self.id as u64) << 32 | FLUSH_SLOT as u64,
+            user_data: user_data(self.id, FLUSH_SLOT),
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
-        self.state = State::Flush;
-        let call = world.cpus.stretch(self.cpu, now).of(self.costs.syscall);
-        self.submit_to_wait(now, (disk, FLUSH_SLOT), (bio, call), world);
-        self.sleep(now, State::Flush, world);
+        self.state = TaskState::AwaitsFlush;
+        let call = system.cpus.slowdown(self.cpu, now).of(self.costs.syscall);
+        self.submit_to_wait(now, (disk, FLUSH_SLOT), (bio, call), system);
+        self.sleep(now, TaskState::AwaitsFlush, system);
     }
 
     #[inline(never)]
-    pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, world: &mut World) {
+    pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, system: &mut System) {
         self.recorder
             .synced(self.flush_kind, self.flush_started, now, status);
         if status != IoStatus::Ok {
             self.fail();
         }
-        self.wake(now, world);
+        self.wake_up(now, system);
     }
 }

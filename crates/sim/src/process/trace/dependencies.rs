@@ -1,5 +1,5 @@
-//! What each process of a trace did, without its times: which I/Os it
-//! submitted, and between them, which earlier ones it saw end.
+//! The order in which each process of a trace submitted I/Os and saw them end,
+//! without its times.
 //!
 //! An I/O of a process goes as soon as all I/Os of that process have ended
 //! that had ended in the trace before it came. What a process had in flight
@@ -11,21 +11,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use blklab_blk::Op;
 use blklab_workload::trace::{IoEnd, Item, Reader, TraceError, TraceRecord};
 
-/// Steps read ahead of the replay. A process that lags is waited for when so
-/// many have gathered, so that memory does not grow with the trace.
-const STEPS_MAX: usize = 1 << 16;
+/// Most actions that are read ahead of the replay, so that memory does not grow with
+/// the trace where one process lags.
+const ACTIONS_MAX: usize = 1 << 16;
 
-/// What a process does next.
+/// What a process of the trace did.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Action {
+    /// It submitted the I/O of this number.
     Submit(TraceRecord, u64),
+    /// It saw the I/O of this number end.
     AwaitEnd(u64),
 }
 
-/// A process.
+/// A process of the trace.
 #[derive(Debug, Default)]
-struct Script {
-    steps: VecDeque<Step>,
+struct TracedProcess {
+    /// What it has still to do in the replay.
+    actions: VecDeque<Action>,
     /// It waits for this I/O to end.
     awaits: Option<u64>,
     is_ready: bool,
@@ -33,7 +36,7 @@ struct Script {
 
 /// An I/O that has not ended in the trace.
 #[derive(Debug)]
-struct Open {
+struct OpenIo {
     io: u64,
     pid: u32,
     op: Op,
@@ -43,33 +46,37 @@ struct Open {
 
 /// A drive in the trace's own time.
 #[derive(Debug, Default)]
-struct Recorded {
-    open: BTreeMap<u64, Vec<Open>>,
+struct TracedDrive {
+    /// By first sector.
+    open: BTreeMap<u64, Vec<OpenIo>>,
+    /// Flushes that have not ended, and their processes.
     flushes: VecDeque<(u64, u32)>,
-    longest: u64,
+    longest_sectors: u64,
 }
 
-/// The scripts of all processes, read from the trace as far as needed.
-pub(super) struct Scripts {
+/// What all processes of the trace have still to do, read as far as needed.
+pub(super) struct Dependencies {
     reader: Reader,
     is_over: bool,
-    processes: BTreeMap<u32, Script>,
+    processes: BTreeMap<u32, TracedProcess>,
+    /// Processes whose next I/O waits for nothing.
     ready: VecDeque<u32>,
-    steps: usize,
-    drives: BTreeMap<u32, Recorded>,
+    /// Actions of all processes.
+    actions: usize,
+    drives: BTreeMap<u32, TracedDrive>,
     /// Submitted in the replay and not ended.
     in_flight: BTreeSet<u64>,
     next_io: u64,
 }
 
-impl Scripts {
-    pub(super) fn new(reader: Reader) -> Scripts {
-        Scripts {
+impl Dependencies {
+    pub(super) fn new(reader: Reader) -> Dependencies {
+        Dependencies {
             reader,
             is_over: false,
             processes: BTreeMap::new(),
             ready: VecDeque::new(),
-            steps: 0,
+            actions: 0,
             drives: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             next_io: 0,
@@ -82,9 +89,9 @@ impl Scripts {
 
     /// Reads on until a process can do something, or enough is known.
     pub(super) fn prepare(&mut self) -> Result<(), TraceError> {
-        while self.ready.is_empty() && !self.is_over && self.steps < STEPS_MAX {
+        while self.ready.is_empty() && !self.is_over && self.actions < ACTIONS_MAX {
             match self.reader.next_item()? {
-                Some(Item::Arrival(record)) => self.arrived(record),
+                Some(Item::Arrival(record)) => self.submitted(record),
                 Some(Item::Ended(end)) => self.recorded_end(&end),
                 None => self.is_over = true,
             }
@@ -100,13 +107,13 @@ impl Scripts {
     /// The next I/O that can go, and its number.
     pub(super) fn take(&mut self) -> Option<(TraceRecord, u64)> {
         let pid = *self.ready.front()?;
-        let script = self.processes.get_mut(&pid)?;
-        let Some(Step::Submit(record, io)) = script.steps.pop_front() else {
+        let process = self.processes.get_mut(&pid)?;
+        let Some(Action::Submit(record, io)) = process.actions.pop_front() else {
             return None;
         };
-        self.steps -= 1;
+        self.actions -= 1;
         self.in_flight.insert(io);
-        script.is_ready = false;
+        process.is_ready = false;
         self.ready.pop_front();
         self.follow(pid);
         Some((record, io))
@@ -115,24 +122,24 @@ impl Scripts {
     /// An I/O of the replay ended.
     pub(super) fn ended(&mut self, io: u64, pid: u32) {
         self.in_flight.remove(&io);
-        let Some(script) = self.processes.get_mut(&pid) else {
+        let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        if script.awaits == Some(io) {
-            script.awaits = None;
+        if process.awaits == Some(io) {
+            process.awaits = None;
             self.follow(pid);
         }
     }
 
-    fn arrived(&mut self, record: TraceRecord) {
+    fn submitted(&mut self, record: TraceRecord) {
         let io = self.next_io;
         self.next_io += 1;
         let drive = self.drives.entry(record.device).or_default();
         if record.op == Op::Flush {
             drive.flushes.push_back((io, record.pid));
         } else {
-            drive.longest = drive.longest.max(u64::from(record.sectors));
-            drive.open.entry(record.sector.0).or_default().push(Open {
+            drive.longest_sectors = drive.longest_sectors.max(u64::from(record.sectors));
+            drive.open.entry(record.sector.0).or_default().push(OpenIo {
                 io,
                 pid: record.pid,
                 op: record.op,
@@ -140,7 +147,7 @@ impl Scripts {
                 sectors_left: record.sectors.into(),
             });
         }
-        self.step(record.pid, Step::Submit(record, io));
+        self.push(record.pid, Action::Submit(record, io));
     }
 
     /// An extent ended in the trace: that of several I/Os that were merged, or
@@ -156,7 +163,10 @@ impl Scripts {
         let from = end.sector.0;
         let to = from.saturating_add(end.sectors.into());
         let mut emptied = Vec::new();
-        for (&start, ios) in drive.open.range_mut(from.saturating_sub(drive.longest)..to) {
+        for (&start, ios) in drive
+            .open
+            .range_mut(from.saturating_sub(drive.longest_sectors)..to)
+        {
             for open in ios.iter_mut().filter(|open| open.op == end.op) {
                 // Parts of one that was cut may end in any order.
                 let shared = (start + open.sectors)
@@ -176,34 +186,38 @@ impl Scripts {
             drive.open.remove(&start);
         }
         for (io, pid) in done {
-            self.step(pid, Step::AwaitEnd(io));
+            self.push(pid, Action::AwaitEnd(io));
         }
     }
 
-    fn step(&mut self, pid: u32, step: Step) {
-        self.processes.entry(pid).or_default().steps.push_back(step);
-        self.steps += 1;
+    fn push(&mut self, pid: u32, action: Action) {
+        self.processes
+            .entry(pid)
+            .or_default()
+            .actions
+            .push_back(action);
+        self.actions += 1;
         self.follow(pid);
     }
 
-    /// Passes over ends that have been; a process before a submission is
-    /// ready.
+    /// Passes over ends that have been in the replay too. A process whose next
+    /// action is to submit is ready.
     fn follow(&mut self, pid: u32) {
-        let Some(script) = self.processes.get_mut(&pid) else {
+        let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        while script.awaits.is_none() && !script.is_ready {
-            match script.steps.front() {
+        while process.awaits.is_none() && !process.is_ready {
+            match process.actions.front() {
                 None => return,
-                Some(Step::Submit(..)) => {
-                    script.is_ready = true;
+                Some(Action::Submit(..)) => {
+                    process.is_ready = true;
                     self.ready.push_back(pid);
                 }
-                Some(&Step::AwaitEnd(io)) => {
-                    script.steps.pop_front();
-                    self.steps -= 1;
+                Some(&Action::AwaitEnd(io)) => {
+                    process.actions.pop_front();
+                    self.actions -= 1;
                     if self.in_flight.contains(&io) {
-                        script.awaits = Some(io);
+                        process.awaits = Some(io);
                     }
                 }
             }

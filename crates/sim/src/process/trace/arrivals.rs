@@ -1,38 +1,42 @@
-//! When the next I/O of a trace goes.
+//! When the next I/O of a trace arrives.
 
 use blklab_blk::Nanos;
 use blklab_workload::trace::{Reader, TraceRecord};
 
-use super::scripts::Scripts;
+use super::dependencies::Dependencies;
 use crate::setup::{ReplayMode, SetupError};
 
-/// Where I/Os come from, and when.
-pub(super) enum Pace {
-    /// By the trace's times.
-    Timed {
+/// The I/Os of a trace, and what each of them waits for.
+pub(super) enum Arrivals {
+    /// The times of the trace.
+    Open {
         reader: Reader,
         speed: f64,
         next: Option<TraceRecord>,
     },
-    /// As many at once as fit.
+    /// A place among those in flight.
     Closed {
         reader: Reader,
         depth: u32,
         next: Option<TraceRecord>,
     },
-    /// By what waited for what.
-    Scripts(Box<Scripts>),
+    /// The I/Os of its process that had ended before it.
+    Dependencies(Box<Dependencies>),
 }
 
-impl Pace {
-    pub(super) fn new(mode: ReplayMode, reader: Reader, file: &str) -> Result<Pace, SetupError> {
-        let mut pace = match mode {
-            ReplayMode::Open { speed } => Pace::Timed {
+impl Arrivals {
+    pub(super) fn new(
+        mode: ReplayMode,
+        reader: Reader,
+        file: &str,
+    ) -> Result<Arrivals, SetupError> {
+        let mut arrivals = match mode {
+            ReplayMode::Open { speed } => Arrivals::Open {
                 reader: reader.within(longest_trace_ns(speed)),
                 speed,
                 next: None,
             },
-            ReplayMode::Closed { depth } => Pace::Closed {
+            ReplayMode::Closed { depth } => Arrivals::Closed {
                 reader,
                 depth,
                 next: None,
@@ -40,61 +44,64 @@ impl Pace {
             ReplayMode::Dependencies => {
                 let mut reader = reader.with_ends();
                 if !reader.has_ends().map_err(SetupError::trace)? {
-                    return Err(SetupError::untold(file, reader.format()));
+                    return Err(SetupError::trace_without_ends(file, reader.format()));
                 }
-                Pace::Scripts(Box::new(Scripts::new(reader)))
+                Arrivals::Dependencies(Box::new(Dependencies::new(reader)))
             }
         };
-        pace.read_next()?;
-        Ok(pace)
+        arrivals.read_next()?;
+        Ok(arrivals)
     }
 
     fn read_next(&mut self) -> Result<(), SetupError> {
-        if let Pace::Timed { reader, next, .. } | Pace::Closed { reader, next, .. } = self {
+        if let Arrivals::Open { reader, next, .. } | Arrivals::Closed { reader, next, .. } = self {
             *next = reader.next().transpose().map_err(SetupError::trace)?;
         }
         Ok(())
     }
 
-    /// When the next I/O may go; `MAX` where that is not known yet, or never.
-    pub(super) fn next_arrival(&mut self, now: Nanos, in_flight: u32) -> Result<Nanos, SetupError> {
+    /// When the next I/O arrives: [`Nanos::MAX`] where that is not known yet, or
+    /// never.
+    pub(super) fn next(&mut self, now: Nanos, in_flight: u32) -> Result<Nanos, SetupError> {
         let at = match self {
-            Pace::Timed { next, speed, .. } => {
+            Arrivals::Open { next, speed, .. } => {
                 next.map(|record| scaled(record.at_ns, *speed).max(now))
             }
-            Pace::Closed { next, depth, .. } => next.filter(|_| in_flight < *depth).map(|_| now),
-            Pace::Scripts(scripts) => {
-                scripts.prepare().map_err(SetupError::trace)?;
-                scripts.has_ready().then_some(now)
+            Arrivals::Closed { next, depth, .. } => {
+                next.filter(|_| in_flight < *depth).map(|_| now)
+            }
+            Arrivals::Dependencies(dependencies) => {
+                dependencies.prepare().map_err(SetupError::trace)?;
+                dependencies.has_ready().then_some(now)
             }
         };
         Ok(at.unwrap_or(Nanos::MAX))
     }
 
-    /// The next I/O and its number.
+    /// Takes the next I/O and its number.
     pub(super) fn take(&mut self) -> Result<Option<(TraceRecord, u64)>, SetupError> {
         let taken = match self {
-            Pace::Timed { next, .. } | Pace::Closed { next, .. } => {
+            Arrivals::Open { next, .. } | Arrivals::Closed { next, .. } => {
                 next.take().map(|record| (record, 0))
             }
-            Pace::Scripts(scripts) => return Ok(scripts.take()),
+            Arrivals::Dependencies(dependencies) => return Ok(dependencies.take()),
         };
         self.read_next()?;
         Ok(taken)
     }
 
-    /// An I/O ended.
+    /// An I/O of the replay ended.
     pub(super) fn ended(&mut self, number: u64, pid: u32) {
-        if let Pace::Scripts(scripts) = self {
-            scripts.ended(number, pid);
+        if let Arrivals::Dependencies(dependencies) = self {
+            dependencies.ended(number, pid);
         }
     }
 
     /// What a reader of the result should know about the trace.
     pub(super) fn notes(&self) -> Vec<String> {
         match self {
-            Pace::Timed { reader, .. } | Pace::Closed { reader, .. } => reader.notes(),
-            Pace::Scripts(scripts) => scripts.notes(),
+            Arrivals::Open { reader, .. } | Arrivals::Closed { reader, .. } => reader.notes(),
+            Arrivals::Dependencies(dependencies) => dependencies.notes(),
         }
     }
 }
@@ -108,7 +115,7 @@ fn longest_trace_ns(speed: f64) -> u64 {
     (LONGEST_NS as f64 * speed) as u64
 }
 
-/// A time of the trace at another speed.
+/// A time of the trace when its time passes `speed` times as fast.
 fn scaled(at_ns: u64, speed: f64) -> Nanos {
     if speed == 1.0 {
         // Exact beyond what a float can hold.

@@ -23,27 +23,21 @@ pub(crate) struct PlacedFile {
     pub(crate) room_bytes: u64,
 }
 
-/// The seed of a run's `n`-th drive: the first one's is the run's own, and
-/// repeats with the seeds that follow share none.
-pub(crate) fn drive_seed(seed: u64, n: usize) -> u64 {
-    seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// The drives of a job, and every process's files on them.
-pub(crate) struct Drives {
-    names: Vec<String>,
+/// The files of all processes of a job, on its drives.
+pub(crate) struct PlacedFiles {
+    drive_names: Vec<String>,
     files: Vec<Vec<PlacedFile>>,
 }
 
-impl Drives {
+impl PlacedFiles {
     /// Lays out a job's files on drives of this size.
     pub(crate) fn new(
         job: &JobFile,
         processes: &[Process],
         capacity_bytes: u64,
-    ) -> Result<Drives, SetupError> {
-        let mut drives = Drives {
-            names: Vec::new(),
+    ) -> Result<PlacedFiles, SetupError> {
+        let mut placed_files = PlacedFiles {
+            drive_names: Vec::new(),
             files: Vec::new(),
         };
         // Made-up files: where the next begins, and those placed by name.
@@ -54,7 +48,7 @@ impl Drives {
             for name in spec.file_names(process.number) {
                 if !spec.files.is_empty() {
                     files.push(PlacedFile {
-                        disk: drives.named(&name),
+                        disk: placed_files.drive_named(&name),
                         base_bytes: 0,
                         size_bytes: capacity_bytes,
                         room_bytes: capacity_bytes,
@@ -67,7 +61,7 @@ impl Drives {
                 }
                 let (size_bytes, room_bytes) = file_size(spec, process.number, capacity_bytes)?;
                 let file = PlacedFile {
-                    disk: drives.named("files"),
+                    disk: placed_files.drive_named("files"),
                     base_bytes: next_bytes,
                     size_bytes,
                     room_bytes,
@@ -80,27 +74,27 @@ impl Drives {
                 placed.push((name, file));
                 files.push(file);
             }
-            drives.files.push(files);
+            placed_files.files.push(files);
         }
-        Ok(drives)
+        Ok(placed_files)
     }
 
     /// The drives, by the names they go by.
-    pub(crate) fn names(&self) -> &[String] {
-        &self.names
+    pub(crate) fn drive_names(&self) -> &[String] {
+        &self.drive_names
     }
 
     /// The files of a process.
-    pub(crate) fn files_of(&self, pid: usize) -> &[PlacedFile] {
+    pub(crate) fn of_process(&self, pid: usize) -> &[PlacedFile] {
         &self.files[pid]
     }
 
-    fn named(&mut self, name: &str) -> usize {
-        match self.names.iter().position(|known| known == name) {
+    fn drive_named(&mut self, name: &str) -> usize {
+        match self.drive_names.iter().position(|known| known == name) {
             Some(at) => at,
             None => {
-                self.names.push(name.to_string());
-                self.names.len() - 1
+                self.drive_names.push(name.to_string());
+                self.drive_names.len() - 1
             }
         }
     }
@@ -158,9 +152,9 @@ mod tests {
         let text = format!("[a]\n{options}\n");
         let job = parse_str("t", &text, &|_| None, &|_, _| Err(String::new())).unwrap();
         let numbered = processes(&job);
-        let drives = Drives::new(&job, &numbered, GIB)?;
+        let files = PlacedFiles::new(&job, &numbered, GIB)?;
         let part = |(pid, process): (usize, &Process)| {
-            let [file] = drives.files_of(pid) else {
+            let [file] = files.of_process(pid) else {
                 panic!("one file");
             };
             let spec = &job.jobs[process.job];

@@ -6,7 +6,7 @@ use std::ops::Range;
 use blklab_blk::Nanos;
 use blklab_stats::{CpuTask, CpuWork};
 
-use crate::cpu::Mode;
+use super::Mode;
 
 /// Tasks that were seen and not taken yet.
 #[derive(Debug, Default)]

@@ -1,0 +1,385 @@
+//! A process of an fio job: decides, submits, waits, reaps, as fio's main loop
+//! does (`do_io` in `backend.c`).
+//!
+//! It is a plain state machine. [`JobProcess::run`] runs it as far as it goes
+//! without waiting; the end of a bio, a tag, or a timer makes it go on. As in the
+//! block layer, what every I/O does is inlined into one another.
+
+mod files;
+mod min_rate;
+mod pause;
+mod plan;
+mod reap;
+mod scheduling;
+mod submit;
+mod threads;
+
+pub(crate) use files::PlacedFiles;
+pub(crate) use plan::Plan;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, Waiter};
+use blklab_workload::fio::{Direction, Engine, JobSpec};
+use blklab_workload::generate::SyncKind;
+
+use min_rate::MinRate;
+use submit::{io_prio, write_flags};
+use threads::AioThreads;
+
+use crate::cpu::CostTable;
+use crate::process::recorder::Recorder;
+use crate::system::{System, TagWaiters};
+use crate::timers::Timers;
+
+/// What a process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskState {
+    /// It decides what to do next.
+    Running,
+    /// Its CPU works for it until then.
+    Busy(Nanos),
+    /// It sleeps until then.
+    Sleeping(Nanos),
+    /// It is on a run queue, and the CPU runs another.
+    Runnable,
+    /// It sleeps in the block layer for a tag.
+    AwaitsTag,
+    /// It sleeps until so many I/Os have completed.
+    AwaitsCompletions(u32),
+    /// It sleeps until its flush has ended.
+    AwaitsFlush,
+    /// It has ended.
+    Exited,
+}
+
+/// The part of fio's main loop that a process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Deciding what comes next.
+    Fill,
+    /// Giving the batch to the kernel.
+    Commit,
+    /// Taking completions.
+    Reap,
+    /// Everything in flight is awaited before a pause.
+    Quiesce(PauseReason),
+    /// The program spins until the first time, then sleeps until the second.
+    Spin(Nanos, Nanos),
+    /// Between passes: nothing is issued.
+    Drain,
+}
+
+/// What a process pauses for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PauseReason {
+    /// Its rate, until then.
+    Rate(Nanos),
+    /// `thinktime`, which begins when nothing is in flight.
+    Think,
+}
+
+/// A unit of I/O (fio's `io_u`).
+#[derive(Clone, Copy, Debug)]
+struct Io {
+    dir: Direction,
+    disk: usize,
+    file: u32,
+    sector: Sector,
+    bytes: u64,
+    prio: IoPrio,
+    started: Nanos,
+    issued: Nanos,
+    status: IoStatus,
+}
+
+impl Io {
+    /// What a slot holds before its first I/O.
+    const NONE: Io = Io {
+        dir: Direction::Read,
+        disk: 0,
+        file: 0,
+        sector: Sector(0),
+        bytes: 0,
+        prio: IoPrio {
+            class: IoClass::None,
+            level: 0,
+        },
+        started: Nanos::ZERO,
+        issued: Nanos::ZERO,
+        status: IoStatus::Ok,
+    };
+}
+
+/// `user_data` of the flush a process waits for.
+const FLUSH_SLOT: u32 = u32::MAX;
+
+pub(crate) struct JobProcess {
+    pub(crate) id: usize,
+    pub(crate) spec: Arc<JobSpec>,
+    pub(crate) recorder: Recorder,
+    plan: Plan,
+    cpu: usize,
+    costs: CostTable,
+    prio: IoPrio,
+    cgroup: CgroupId,
+    /// Submits one I/O at a time and waits for it.
+    is_synchronous: bool,
+    /// Its engine submits so that nothing waits.
+    nowait: bool,
+    /// Threads of its I/O engine submit for it.
+    has_threads: bool,
+    write_flags: BioFlags,
+    depth: u32,
+    /// It takes a completion after each submission (`io_in_polling` in fio's
+    /// `backend.c`).
+    polls: bool,
+    state: TaskState,
+    phase: Phase,
+    ios: Vec<Io>,
+    free: Vec<u32>,
+    /// Slots of the I/Os decided on; the call under way has submitted the first
+    /// `submitted` of them.
+    batch: Vec<u32>,
+    submitted: usize,
+    plugging: bool,
+    /// The CPU time before the next submission was spent.
+    has_paid: bool,
+    plugs: Vec<Plug>,
+    /// It has slept for completions in the call that takes them.
+    waited: bool,
+    /// Ended, not reaped.
+    done: VecDeque<u32>,
+    in_flight: u32,
+    waiter: Option<(usize, Waiter)>,
+    /// It slept for a tag, has it, and is about to go on.
+    has_tag: bool,
+    /// posixaio's threads.
+    aio: AioThreads,
+    /// By disk, io_uring's workers and posixaio's threads that sleep in the block
+    /// layer.
+    workers: Vec<TagWaiters<(Waiter, u32)>>,
+    flush_started: Nanos,
+    /// The call that it flushes for; `None` for the last flush of all.
+    flush_kind: Option<SyncKind>,
+    flushed: bool,
+    /// `max_latency` by direction; without one [`Nanos::MAX`].
+    max_latency: [Nanos; 3],
+    min_rate: Option<Box<MinRate>>,
+    /// An error ended it.
+    failed: bool,
+    /// The option whose limit it missed, which ended it.
+    missed: Option<&'static str>,
+    /// It came to the end of its work.
+    finished: bool,
+}
+
+impl JobProcess {
+    pub(crate) fn new(
+        id: usize,
+        spec: Arc<JobSpec>,
+        plan: Plan,
+        cpu: usize,
+        costs: CostTable,
+        disks: usize,
+    ) -> JobProcess {
+        let is_synchronous = spec.engine.is_synchronous();
+        let depth = if is_synchronous {
+            1
+        } else {
+            spec.io_depth.max(1)
+        };
+        let prio = io_prio(spec.priority);
+        let aio = AioThreads::new(plan.files());
+        JobProcess {
+            id,
+            recorder: Recorder::for_job(&spec),
+            plan,
+            cpu,
+            costs,
+            prio,
+            cgroup: CgroupId::ROOT,
+            is_synchronous,
+            nowait: spec.engine == Engine::IoUring || spec.nowait,
+            has_threads: spec.engine == Engine::Posixaio,
+            write_flags: write_flags(&spec),
+            depth,
+            polls: spec.batch_complete_min == 0 && spec.batch_complete_max == 0,
+            state: TaskState::Running,
+            phase: Phase::Fill,
+            ios: Vec::with_capacity(depth as usize),
+            free: Vec::with_capacity(depth as usize),
+            batch: Vec::new(),
+            submitted: 0,
+            plugging: false,
+            has_paid: false,
+            plugs: (0..disks).map(|_| Plug::new()).collect(),
+            waited: false,
+            done: VecDeque::with_capacity(depth as usize),
+            in_flight: 0,
+            waiter: None,
+            has_tag: false,
+            aio,
+            workers: (0..disks).map(|_| TagWaiters::new()).collect(),
+            flush_started: Nanos::ZERO,
+            flush_kind: None,
+            flushed: false,
+            max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
+                0 => Nanos::MAX,
+                us => Nanos::from_micros(us),
+            }),
+            min_rate: MinRate::new(&spec).map(Box::new),
+            failed: false,
+            missed: None,
+            finished: false,
+            spec,
+        }
+    }
+
+    /// The same process in a control group.
+    pub(crate) fn in_cgroup(self, cgroup: CgroupId) -> JobProcess {
+        JobProcess { cgroup, ..self }
+    }
+
+    /// The CPU it runs on.
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Whether it sleeps for I/O.
+    pub(crate) fn awaits_io(&self) -> bool {
+        matches!(
+            self.state,
+            TaskState::AwaitsCompletions(_) | TaskState::AwaitsFlush
+        )
+    }
+
+    /// Whether it has ended.
+    #[inline]
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state == TaskState::Exited
+    }
+
+    /// Whether it came to the end of its work.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether an error ended it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// What a reader of its results should know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let note = |option| format!("{}: ended by its {option}", self.spec.name);
+        self.missed.map(note).into_iter().collect()
+    }
+
+    /// Has it issue nothing more (`exitall`). A pause ends at once.
+    pub(crate) fn stop(&mut self, now: Nanos, timers: &mut Timers) {
+        self.plan.stop();
+        if matches!(self.state, TaskState::Sleeping(_)) {
+            self.state = TaskState::Sleeping(now);
+            timers.set(now, self.id);
+        }
+    }
+
+    /// An error ends it.
+    fn fail(&mut self) {
+        self.failed = true;
+        self.plan.stop();
+    }
+
+    /// It has missed the limit that an option of the job sets.
+    #[cold]
+    fn miss(&mut self, option: &'static str, errno: i32) {
+        if self.missed.is_none() {
+            self.missed = Some(option);
+            self.recorder.failed(errno);
+            self.fail();
+        }
+    }
+
+    /// Its start, after everything it waited for.
+    pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
+        self.recorder.start(now);
+        self.plan.start(now);
+        if let Some(rate) = &mut self.min_rate {
+            rate.start(now + Nanos::from_micros(self.spec.ramp_us));
+        }
+        self.phase = Phase::Drain;
+        if self.enqueue(system) {
+            self.run(now, system);
+        }
+    }
+
+    /// Its timer ran out.
+    pub(crate) fn on_timer(&mut self, now: Nanos, system: &mut System) {
+        let has_cpu = match self.state {
+            TaskState::Busy(at) if at <= now => self.continues(now, system),
+            TaskState::Sleeping(at) if at <= now => self.enqueue(system),
+            TaskState::Runnable => {
+                if self.is_picked(system) {
+                    self.state = TaskState::Running;
+                    self.schedule_in(now, system);
+                }
+                return;
+            }
+            _ => false,
+        };
+        if !has_cpu {
+            return;
+        }
+        let busy_until = system.cpus.free_at(self.cpu);
+        if !self.costs.free && busy_until > now {
+            // An interrupt or another process took the CPU meanwhile.
+            self.state = TaskState::Busy(busy_until);
+            system.timers.put_off(busy_until, self.id);
+            return;
+        }
+        self.state = TaskState::Running;
+        self.run(now, system);
+    }
+
+    /// The bio of an I/O ended.
+    #[inline(always)]
+    pub(crate) fn on_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
+        if slot == FLUSH_SLOT {
+            return self.on_flushed(now, status, system);
+        }
+        if status == IoStatus::WouldBlock && self.spec.engine == Engine::IoUring {
+            return self.punt(now, slot, system);
+        }
+        self.ios[slot as usize].status = status;
+        self.in_flight -= 1;
+        self.done.push_back(slot);
+        if self.has_threads {
+            self.end_by_thread(now, slot, system);
+        }
+        if matches!(self.state, TaskState::AwaitsCompletions(min) if self.done.len() as u32 >= min)
+        {
+            self.wake_up(now, system);
+        }
+    }
+
+    /// Runs until it has to wait for something.
+    fn run(&mut self, now: Nanos, system: &mut System) {
+        // In the order in which phases follow each other.
+        while self.state == TaskState::Running {
+            if self.phase == Phase::Reap {
+                self.reap(now, system);
+            }
+            if self.phase == Phase::Fill && self.state == TaskState::Running {
+                self.fill(now, system);
+            }
+            if self.phase == Phase::Commit && self.state == TaskState::Running {
+                self.commit(now, system);
+            }
+            if self.is_pausing() && self.state == TaskState::Running {
+                self.pause(now, system);
+            }
+        }
+    }
+}

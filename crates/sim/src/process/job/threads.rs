@@ -1,0 +1,190 @@
+//! Threads that submit for a process of a job: posixaio's, which glibc starts, and
+//! io_uring's workers.
+
+use std::collections::VecDeque;
+
+use blklab_blk::{Bio, Nanos, Submit};
+
+use super::JobProcess;
+use crate::cpu::Mode;
+use crate::disk::Disk;
+use crate::system::System;
+
+impl JobProcess {
+    /// Submits one I/O of posixaio's.
+    #[inline(never)]
+    pub(super) fn submit_by_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        let file = self.ios[slot as usize].file as usize;
+        if self.aio.enqueue(file, slot) {
+            self.run_aio_thread(now, slot, system);
+        }
+    }
+
+    /// A thread of posixaio's has done an I/O, and goes on to the next.
+    #[inline(never)]
+    pub(super) fn end_by_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if let Some(next) = self.aio.done(self.ios[slot as usize].file as usize) {
+            self.run_aio_thread(now, next, system);
+        }
+    }
+
+    /// A thread of glibc's, woken for it, calls `pread` or `pwrite`.
+    #[inline(never)]
+    fn run_aio_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        let bio = self.bio(slot, self.spec.nowait);
+        let call = self.costs.context_switch + self.costs.syscall;
+        let disk = self.ios[slot as usize].disk;
+        self.submit_to_wait(now, (disk, slot), (bio, call), system);
+    }
+
+    /// io_uring hands what would block to a worker, which may.
+    #[inline(never)]
+    pub(super) fn punt(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        let bio = self.bio(slot, false);
+        let disk = self.ios[slot as usize].disk;
+        self.submit_to_wait(now, (disk, slot), (bio, self.costs.context_switch), system);
+    }
+
+    /// Submits a bio in a call of that cost. Where there is no tag, a worker
+    /// waits for one. Worker and process take turns on the one CPU.
+    pub(super) fn submit_to_wait(
+        &mut self,
+        now: Nanos,
+        (disk, slot): (usize, u32),
+        (bio, call): (Bio, Nanos),
+        system: &mut System,
+    ) {
+        let cpu = self.cpu;
+        let enter = |d: &mut Disk| d.queue.submit_bio(now, cpu, None, bio, &mut d.driver);
+        self.in_worker(now, (disk, slot), (call, enter), system);
+    }
+
+    /// The block layer lets the process's worker of that ticket try again.
+    pub(super) fn on_worker_tag(
+        &mut self,
+        now: Nanos,
+        (disk, ticket): (usize, u64),
+        system: &mut System,
+    ) {
+        let Some((waiter, slot)) = self.workers[disk].take(ticket) else {
+            return;
+        };
+        let call = self.costs.context_switch;
+        let enter = |d: &mut Disk| d.queue.resume(now, None, waiter, &mut d.driver);
+        self.in_worker(now, (disk, slot), (call, enter), system);
+    }
+
+    /// A call of that cost enters the block layer; a worker waits for what it
+    /// lacks there.
+    fn in_worker(
+        &mut self,
+        now: Nanos,
+        (disk, slot): (usize, u32),
+        (call, enter): (Nanos, impl FnOnce(&mut Disk) -> Submit),
+        system: &mut System,
+    ) {
+        let d = &mut system.disks[disk];
+        let before = self.steps_to_charge(d);
+        let first = d.queue.requests_made();
+        let done = enter(d);
+        let made = first..d.queue.requests_made();
+        if let Submit::Blocked(waiter) = done {
+            system.tag_waiters[disk].push(waiter.ticket, self.id);
+            self.workers[disk].push(waiter.ticket, (waiter, slot));
+        }
+        if !self.costs.free {
+            self.book(now, call, Mode::System, system);
+        }
+        self.charge(now, disk, before, system);
+        if let Some(log) = system.cpus.log() {
+            log.submitted((self.id, slot), (self.cpu, now), disk, made);
+        }
+    }
+}
+
+/// The most threads that glibc runs (`aio_threads`) where a program, as fio, does not
+/// call `aio_init(3)`.
+const AIO_THREADS: usize = 20;
+
+/// glibc's asynchronous I/O of a process (`aio_read(3)`): threads in user space that
+/// call `pread` and `pwrite`.
+///
+/// A file descriptor has one thread at a time, which does its requests one after
+/// the other (`__aio_enqueue_request` in glibc's `aio_misc.c`), so that depth is had
+/// from several files only. Files beyond the number of threads wait. fio gives all
+/// requests the same priority, so they keep their order.
+#[derive(Debug, Default)]
+pub(super) struct AioThreads {
+    /// By file, the slots of its requests.
+    files: Vec<VecDeque<u32>>,
+    /// Files whose first request is with a thread.
+    running: usize,
+    /// Files that wait for a thread.
+    runlist: VecDeque<usize>,
+}
+
+impl AioThreads {
+    pub(super) fn new(files: usize) -> AioThreads {
+        AioThreads {
+            files: vec![VecDeque::new(); files],
+            ..AioThreads::default()
+        }
+    }
+
+    /// Enqueues a request. Returns whether a thread begins with it.
+    pub(super) fn enqueue(&mut self, file: usize, slot: u32) -> bool {
+        self.files[file].push_back(slot);
+        if self.files[file].len() > 1 {
+            return false;
+        }
+        let begins = self.running < AIO_THREADS;
+        match begins {
+            true => self.running += 1,
+            false => self.runlist.push_back(file),
+        }
+        begins
+    }
+
+    /// A file's first request is done. Returns the one that its thread begins
+    /// with now: the file's next, unless other files wait for a thread.
+    pub(super) fn done(&mut self, file: usize) -> Option<u32> {
+        self.files[file].pop_front();
+        if !self.files[file].is_empty() {
+            self.runlist.push_back(file);
+        }
+        let Some(next) = self.runlist.pop_front() else {
+            self.running -= 1;
+            return None;
+        };
+        self.files[next].front().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_thread() {
+        let mut aio = AioThreads::new(2);
+        assert!(aio.enqueue(0, 10));
+        assert!(!aio.enqueue(0, 11), "behind the first");
+        assert!(aio.enqueue(1, 20), "another file");
+        assert_eq!(aio.done(0), Some(11));
+        assert_eq!(aio.done(0), None);
+        assert_eq!(aio.done(1), None);
+        assert!(aio.enqueue(0, 12));
+    }
+
+    #[test]
+    fn no_more_than_twenty_files_have_one_at_once() {
+        let mut aio = AioThreads::new(AIO_THREADS + 1);
+        for file in 0..AIO_THREADS {
+            assert!(aio.enqueue(file, file as u32));
+        }
+        assert!(!aio.enqueue(AIO_THREADS, 99));
+        assert!(!aio.enqueue(3, 100));
+        assert_eq!(aio.done(3), Some(99), "who waited longest");
+        assert_eq!(aio.done(AIO_THREADS), Some(100));
+    }
+}

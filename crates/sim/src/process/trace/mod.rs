@@ -1,0 +1,293 @@
+//! The process that replays a block trace. The programs that made the trace are not
+//! simulated: each of its I/Os has a thread of its own, which costs no CPU time.
+
+mod arrivals;
+mod dependencies;
+
+use std::path::Path;
+
+use blklab_blk::{
+    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
+};
+use blklab_stats::{DEFAULT_PERCENTILES, JobResults, JobSetup};
+use blklab_workload::fio::Direction;
+use blklab_workload::generate::SyncKind;
+use blklab_workload::trace::{self, TraceRecord};
+
+use crate::machine::Machine;
+use crate::process::recorder::Recorder;
+use crate::setup::{ReplayMode, SetupError};
+use crate::system::{System, TagWaiters};
+use crate::timers::user_data;
+use arrivals::Arrivals;
+
+/// fio's default `bwavgtime`.
+const WINDOW: Nanos = Nanos::from_millis(500);
+
+/// An I/O of the trace that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Io {
+    /// `None` for a flush.
+    dir: Option<Direction>,
+    bytes: u64,
+    started: Nanos,
+    /// Its number in the trace.
+    number: u64,
+    /// The process that submitted it in the trace.
+    trace_pid: u32,
+}
+
+pub(crate) struct TraceProcess {
+    id: usize,
+    file: String,
+    arrivals: Arrivals,
+    /// CPUs that the I/Os of the trace's processes are submitted on.
+    cpus: u32,
+    /// The trace's numbers of drives, by disk, in order of appearance.
+    devices: Vec<u32>,
+    ios: Vec<Io>,
+    free: Vec<u32>,
+    in_flight: u32,
+    /// By disk, the threads of I/Os that sleep in the block layer.
+    asleep: Vec<TagWaiters<Waiter>>,
+    /// It will be called for the next arrival.
+    is_called: bool,
+    recorder: Recorder,
+    /// What its results should say of the machine.
+    machine_notes: Vec<String>,
+    /// What ended it before its time.
+    failure: Option<SetupError>,
+}
+
+impl TraceProcess {
+    /// Opens a trace. `machine_notes` are added to what there is to say of it.
+    ///
+    /// # Errors
+    /// Where the trace cannot be read; the message has file and line.
+    pub(crate) fn open(
+        id: usize,
+        (file, mode): (&str, ReplayMode),
+        machine: &Machine,
+        machine_notes: Vec<String>,
+    ) -> Result<TraceProcess, SetupError> {
+        let reader = trace::open(Path::new(file), None).map_err(SetupError::trace)?;
+        let results = JobResults {
+            name: file.to_string(),
+            members: 1,
+            iodepth: match mode {
+                ReplayMode::Open { .. } | ReplayMode::Dependencies => 1,
+                ReplayMode::Closed { depth } => depth,
+            },
+            percentiles: DEFAULT_PERCENTILES.to_vec(),
+            setup: JobSetup {
+                rw: "rw".to_string(),
+                ioengine: "replay".to_string(),
+                ..JobSetup::default()
+            },
+            ..JobResults::default()
+        };
+        Ok(TraceProcess {
+            id,
+            file: file.to_string(),
+            arrivals: Arrivals::new(mode, reader, file)?,
+            cpus: machine.cpus,
+            devices: Vec::new(),
+            ios: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            asleep: Vec::new(),
+            is_called: false,
+            recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
+            machine_notes,
+            failure: None,
+        })
+    }
+
+    /// It starts with the trace.
+    pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
+        self.recorder.start(now);
+        self.call_for_next(now, system);
+    }
+
+    /// Whether all I/Os of the trace have ended, or an error ended it.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// It was called for the next arrival. One I/O is submitted at a time, so that
+    /// the block layer and drives come to what is due in between.
+    pub(crate) fn go_on(&mut self, now: Nanos, system: &mut System) {
+        self.is_called = false;
+        match self.submit_due(now, system) {
+            Ok(()) => self.call_for_next(now, system),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Submits the next I/O if it has arrived.
+    fn submit_due(&mut self, now: Nanos, system: &mut System) -> Result<(), SetupError> {
+        if self.arrivals.next(now, self.in_flight)? > now {
+            return Ok(());
+        }
+        let Some((record, number)) = self.arrivals.take()? else {
+            return Ok(());
+        };
+        let disk = self.disk_of(now, record.device, system)?;
+        self.submit(now, disk, (&record, number), system);
+        Ok(())
+    }
+
+    /// Has itself called when the next I/O arrives, if that is known.
+    fn call_for_next(&mut self, now: Nanos, system: &mut System) {
+        match self.arrivals.next(now, self.in_flight) {
+            Ok(Nanos::MAX) => {}
+            Ok(at) if at > now => {
+                system.timers.set(at, self.id);
+                self.is_called = true;
+            }
+            Ok(_) => self.call_next_turn(system),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    fn call_next_turn(&mut self, system: &mut System) {
+        system.next_turn.push_back(self.id);
+        self.is_called = true;
+    }
+
+    /// The disk of a drive of the trace, which is added where it is new.
+    fn disk_of(
+        &mut self,
+        now: Nanos,
+        device: u32,
+        system: &mut System,
+    ) -> Result<usize, SetupError> {
+        if let Some(disk) = self.devices.iter().position(|&d| d == device) {
+            return Ok(disk);
+        }
+        self.devices.push(device);
+        self.asleep.push(TagWaiters::new());
+        system.add_disk(now, &format!("drive{device}"))
+    }
+
+    fn submit(
+        &mut self,
+        now: Nanos,
+        disk: usize,
+        (record, number): (&TraceRecord, u64),
+        system: &mut System,
+    ) {
+        let slot = self.slot_for(Io {
+            dir: match record.op {
+                Op::Read => Some(Direction::Read),
+                Op::Write | Op::WriteZeroes => Some(Direction::Write),
+                Op::Discard => Some(Direction::Trim),
+                Op::Flush => None,
+            },
+            bytes: u64::from(record.sectors) * SECTOR_SIZE,
+            started: now,
+            number,
+            trace_pid: record.pid,
+        });
+        self.in_flight += 1;
+        self.recorder.submitted(self.in_flight, 1);
+        let bio = Bio {
+            flags: record.flags.without(BioFlags::NOWAIT),
+            prio: IoPrio {
+                class: IoClass::Be,
+                level: 4,
+            },
+            submitter: SubmitterId(record.pid),
+            user_data: user_data(self.id, slot),
+            ..Bio::new(record.op, record.sector, record.sectors)
+        };
+        let cpu = (record.pid % self.cpus) as usize;
+        let d = &mut system.disks[disk];
+        let done = d.queue.submit_bio(now, cpu, None, bio, &mut d.driver);
+        self.sleep_if_blocked(disk, done, system);
+    }
+
+    fn slot_for(&mut self, io: Io) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.ios[slot as usize] = io;
+                slot
+            }
+            None => {
+                self.ios.push(io);
+                self.ios.len() as u32 - 1
+            }
+        }
+    }
+
+    fn sleep_if_blocked(&mut self, disk: usize, done: Submit, system: &mut System) {
+        if let Submit::Blocked(waiter) = done {
+            system.tag_waiters[disk].push(waiter.ticket, self.id);
+            self.asleep[disk].push(waiter.ticket, waiter);
+        }
+    }
+
+    /// The block layer lets the I/O of that ticket try again.
+    pub(crate) fn on_tag(&mut self, now: Nanos, (disk, ticket): (usize, u64), system: &mut System) {
+        if let Some(waiter) = self.asleep[disk].take(ticket) {
+            let d = &mut system.disks[disk];
+            let done = d.queue.resume(now, None, waiter, &mut d.driver);
+            self.sleep_if_blocked(disk, done, system);
+        }
+    }
+
+    /// An I/O ended.
+    #[inline(never)]
+    pub(crate) fn on_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
+        let io = self.ios[slot as usize];
+        self.free.push(slot);
+        self.in_flight -= 1;
+        self.arrivals.ended(io.number, io.trace_pid);
+        match io.dir {
+            Some(dir) => {
+                self.recorder
+                    .completed(now, dir, io.bytes, io.started, io.started, true, status);
+            }
+            None => self
+                .recorder
+                .synced(Some(SyncKind::Fsync), io.started, now, status),
+        }
+        if !self.is_called {
+            // Another I/O may have waited for this one.
+            self.call_next_turn(system);
+        }
+    }
+
+    /// Whether it has nothing more to submit and nothing under way.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.is_called && self.in_flight == 0
+    }
+
+    /// Ends its records.
+    ///
+    /// # Errors
+    /// Where the trace could not be read to its end, or has no I/O.
+    pub(crate) fn finish(&mut self, now: Nanos) -> Result<(), SetupError> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if self.devices.is_empty() {
+            return Err(SetupError::Trace(format!(
+                "{}: there is no I/O in it; a trace to replay has one at least",
+                self.file
+            )));
+        }
+        self.recorder.end(now);
+        Ok(())
+    }
+
+    /// What a reader of its results should know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        [self.arrivals.notes(), self.machine_notes.clone()].concat()
+    }
+
+    /// What it recorded.
+    pub(crate) fn into_results(self) -> JobResults {
+        self.recorder.into_results(self.id as u32)
+    }
+}

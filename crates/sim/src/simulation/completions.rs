@@ -1,0 +1,176 @@
+//! What a drive reports on its way to processes: ends of I/O, through interrupts and
+//! softirqs, and tags that have become free.
+
+use blklab_blk::Span;
+
+use super::Simulation;
+use crate::process::Process;
+use crate::timers::EndedIo;
+
+impl Simulation {
+    /// Lets time pass in a disk, and tells processes what comes of it.
+    #[inline(always)]
+    pub(super) fn advance_disk(&mut self, disk: usize) {
+        let now = self.clock.now();
+        self.system.disks[disk].advance(now, &mut self.ended, &mut self.woken);
+        self.charge_advance(disk);
+        self.deliver(disk);
+        self.wake_workers(None);
+    }
+
+    /// Charges what kblockd did in the advance of a disk. What the interrupt itself
+    /// did, which is charged with the ends of I/O, keeps the time of the advance.
+    #[inline]
+    fn charge_advance(&mut self, disk: usize) {
+        if self.costs.free {
+            return self.system.disks[disk].kblockd_runs.clear();
+        }
+        if !self.system.disks[disk].kblockd_runs.is_empty() {
+            self.charge_kblockd(disk);
+        }
+        let disk = &mut self.system.disks[disk];
+        disk.release(self.clock.now());
+        disk.queue.keep_trace_times();
+    }
+
+    /// Charges runs of hardware queues by kblockd to the CPUs of these.
+    #[inline(never)]
+    fn charge_kblockd(&mut self, disk: usize) {
+        let now = self.clock.now();
+        let (disk, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
+        let mut runs = std::mem::take(&mut disk.kblockd_runs);
+        for (hctx, steps) in runs.drain(..) {
+            let cpu = disk.queue.cpu_of(hctx);
+            let start = cpus.free_at(cpu).max(now);
+            let done = (self.costs).charge_kblockd(cpus, &mut disk.lock, cpu, now, &steps);
+            let span = Span {
+                start,
+                end: done,
+                reached: done,
+            };
+            disk.spread_trace_times(&self.costs, hctx, span);
+            disk.driver.release_queue(hctx, done);
+            if let Some(log) = cpus.log() {
+                let of_cpu = |p: &Process| p.cpu() == cpu;
+                log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
+            }
+        }
+        disk.kblockd_runs = runs;
+    }
+
+    /// Tells processes of ends and tags. What they do may end more bios at once
+    /// (those refused on the spot).
+    #[inline]
+    fn deliver(&mut self, disk: usize) {
+        while !self.ended.is_empty() || !self.woken.is_empty() {
+            if !self.woken.is_empty() {
+                self.wake_tag_waiters(disk);
+            }
+            for at in 0..self.ended.len() {
+                self.end_io(disk, EndedIo::of_bio(&self.ended[at]));
+            }
+            self.ended.clear();
+            let queue = &mut self.system.disks[disk].queue;
+            queue.take_ended(&mut self.ended);
+            queue.take_woken(&mut self.woken);
+        }
+    }
+
+    /// Wakes threads that slept for a tag. A thread that was woken inside the
+    /// kernel takes its tag before one that first returns to user space and
+    /// comes back; and those that are woken together each take one before any of
+    /// them has come to its next bio.
+    #[inline(never)]
+    fn wake_tag_waiters(&mut self, disk: usize) {
+        let mut woken = std::mem::take(&mut self.woken);
+        let mut tried = std::mem::take(&mut self.tried);
+        for ticket in woken.drain(..) {
+            if let Some(pid) = self.system.tag_waiters[disk].take(ticket) {
+                self.with_process(pid, |p, now, system| p.on_tag(now, (disk, ticket), system));
+                tried.push(pid);
+            }
+        }
+        for pid in tried.drain(..) {
+            self.with_process(pid, Process::on_all_tried);
+        }
+        self.tried = tried;
+        self.woken = woken;
+    }
+
+    /// An I/O of a process ended in the drive. Where interrupts cost time, the
+    /// process is told when its CPU has handled one.
+    #[inline]
+    fn end_io(&mut self, disk: usize, io: EndedIo) {
+        if !self.costs.free {
+            return self.interrupt(disk, io);
+        }
+        let cpu = self.processes[io.pid].cpu();
+        if let Some(log) = self.system.cpus.log() {
+            log.ended((io.pid, io.slot), (cpu, self.clock.now()), disk);
+        }
+        self.with_process(io.pid, |p, now, system| {
+            p.on_end(now, io.slot, io.status, system);
+        });
+    }
+
+    /// The drive interrupts a CPU, or its loop device's worker has ended the I/O.
+    #[inline(never)]
+    fn interrupt(&mut self, disk: usize, io: EndedIo) {
+        if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
+            return self.with_worker(at, |w, now, costs, system| {
+                w.ended(now, io, costs, system);
+            });
+        }
+        let submitter = self.processes[io.pid].cpu();
+        let cpu = self.system.disks[disk].interrupted_cpu(submitter);
+        self.handle_interrupt(disk, cpu, io);
+    }
+
+    /// A CPU handles the interrupt of an I/O that ended.
+    pub(super) fn handle_interrupt(&mut self, disk: usize, cpu: usize, io: EndedIo) {
+        let now = self.clock.now();
+        let (d, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
+        let (mode, wakes) = (d.ends_in(), self.processes[io.pid].awaits_io());
+        let began = cpus.free_at(cpu).max(now);
+        let done_at = (self.costs).charge_end(cpus, &mut d.lock, cpu, now, (mode, wakes));
+        // What an interrupt takes is in the system time of the process that it
+        // interrupts, unless the kernel is told to keep them apart
+        // (`CONFIG_IRQ_TIME_ACCOUNTING`).
+        let interrupted = self.system.fair.current(cpu).unwrap_or(usize::MAX);
+        if let Some(process) = self.processes.get_mut(interrupted) {
+            process.was_interrupted(done_at - began);
+        }
+        if let Some(log) = cpus.log() {
+            log.ended((io.pid, io.slot), (cpu, now), disk);
+        }
+        self.interrupts.push(done_at, io);
+    }
+
+    /// Delivers what was refused on the spot, which has ended without an event of the
+    /// drive. What comes of it is delivered in the same loop.
+    #[inline]
+    pub(super) fn deliver_refused(&mut self) {
+        if self.system.disks.iter().any(|d| d.queue.has_ended()) {
+            self.deliver_each_refused();
+        }
+    }
+
+    #[cold]
+    fn deliver_each_refused(&mut self) {
+        if std::mem::replace(&mut self.is_delivering_refused, true) {
+            return;
+        }
+        // What was being delivered goes on afterwards.
+        let (ended, woken) = (
+            std::mem::take(&mut self.ended),
+            std::mem::take(&mut self.woken),
+        );
+        let refused = |s: &Simulation| s.system.disks.iter().position(|d| d.queue.has_ended());
+        while let Some(disk) = refused(self) {
+            self.system.disks[disk].queue.take_ended(&mut self.ended);
+            self.deliver(disk);
+        }
+        (self.ended, self.woken) = (ended, woken);
+        self.is_delivering_refused = false;
+    }
+}

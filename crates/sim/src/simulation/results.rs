@@ -1,0 +1,101 @@
+//! What a run leaves behind.
+
+use blklab_stats::{GroupResults, JobResults, Results, World};
+use blklab_workload::generate::{due_weights, processes};
+
+use super::{Setup, SetupError, Simulation};
+use crate::process::Process;
+use crate::setup::Workload;
+
+impl Simulation {
+    /// The results of a run that is over.
+    ///
+    /// # Errors
+    /// What kept a process from doing its work.
+    pub(super) fn into_results(mut self, setup: &Setup<'_>) -> Result<Results, SetupError> {
+        let now = self.clock.now();
+        let mut notes = self.notes;
+        for process in &mut self.processes {
+            process.finish(now)?;
+            for note in process.notes() {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+        }
+        let timeline = self.system.finish_recording(now);
+        let (mut cpus, mut cpu_timeline) = (Vec::new(), Vec::new());
+        if !self.costs.free {
+            cpus = self.system.cpus.stats(now);
+            cpu_timeline = self.system.cpus.slices(now);
+        }
+        let (job, global_options) = match setup.workload {
+            Workload::Job(job) => (job.name.clone(), job.global_options.clone()),
+            Workload::Trace { file, .. } => (file.to_string(), Default::default()),
+        };
+        let (jobs, groups) = job_results(self.processes, weights(&setup.workload));
+        Ok(Results {
+            world: World::Sim,
+            scheduler: setup.scheduler.label(),
+            drive: setup.drive.name.clone(),
+            machine: setup.machine.name.clone(),
+            seed: setup.seed,
+            job,
+            elapsed_ns: now.0,
+            jobs,
+            groups,
+            disks: self.system.disks.iter().map(|d| d.stats(now)).collect(),
+            cpus,
+            cpu_timeline,
+            timeline,
+            notes,
+            global_options,
+            ..Results::default()
+        })
+    }
+}
+
+/// By process, the share of the drive that is due to it.
+fn weights(workload: &Workload<'_>) -> Vec<Option<f64>> {
+    match workload {
+        Workload::Job(job) => due_weights(job, &processes(job)),
+        Workload::Trace { .. } => vec![None],
+    }
+}
+
+/// What processes recorded: by job or reporting group, and by group.
+fn job_results(
+    processes: Vec<Process>,
+    weights: Vec<Option<f64>>,
+) -> (Vec<JobResults>, Vec<GroupResults>) {
+    let mut jobs: Vec<JobResults> = Vec::new();
+    let mut groups: Vec<GroupResults> = Vec::new();
+    let counted = (processes.into_iter().zip(weights)).filter(|(process, _)| process.is_counted());
+    for (process, weight) in counted {
+        let with_group = process.reports_with_group();
+        let job = process.into_results(weight);
+        add_to_group(&mut groups, &job);
+        match jobs.last_mut() {
+            Some(last) if with_group && last.group_id == job.group_id => last.merge(&job),
+            _ => jobs.push(job),
+        }
+    }
+    (jobs, groups)
+}
+
+fn add_to_group(groups: &mut Vec<GroupResults>, job: &JobResults) {
+    let at = match groups.iter().position(|g| g.group_id == job.group_id) {
+        Some(at) => at,
+        None => {
+            groups.push(GroupResults {
+                group_id: job.group_id,
+                ..GroupResults::default()
+            });
+            groups.len() - 1
+        }
+    };
+    let group = &mut groups[at];
+    group.read.merge(&job.read);
+    group.write.merge(&job.write);
+    group.trim.merge(&job.trim);
+}

@@ -1,0 +1,329 @@
+//! How a run begins: its system is built, and processes start one after the other
+//! as their jobs say.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use blklab_blk::{CgroupId, Nanos, SECTOR_SIZE};
+use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
+use blklab_workload::generate::{Process as Numbered, cgroups, processes};
+
+use super::clock::Clock;
+use super::{Setup, SetupError, Simulation, check_power_loss};
+use crate::cpu::{Affinity, CostTable};
+use crate::machine::{Costs, Dispatch};
+use crate::process::Process;
+use crate::process::job::{JobProcess, PlacedFiles, Plan};
+use crate::process::loop_worker::LoopWorker;
+use crate::process::trace::TraceProcess;
+use crate::setup::{
+    ReplayMode, Workload, check_fit, check_job, loop_note, other_scheduler_notes, trace_cost_note,
+};
+use crate::system::System;
+use crate::timers::Interrupts;
+
+/// A process that has not started, and what it waits for.
+struct PendingStart {
+    pid: usize,
+    /// All processes before this one must have ended (`stonewall`).
+    after: Option<usize>,
+    /// All processes of this job must have ended (`wait_for`).
+    awaited: Option<Range<usize>>,
+    delay: Nanos,
+}
+
+impl PendingStart {
+    fn may_start(&self, processes: &[Process]) -> bool {
+        let all_exited =
+            |some: &Range<usize>| processes[some.clone()].iter().all(Process::has_exited);
+        let wall = self.after.map(|wall| 0..wall);
+        wall.iter().chain(&self.awaited).all(all_exited)
+    }
+
+    fn waits_for_others(&self) -> bool {
+        self.after.is_some() || self.awaited.is_some()
+    }
+}
+
+/// Processes that have not started.
+#[derive(Default)]
+pub(super) struct StartQueue {
+    pending: Vec<PendingStart>,
+    /// By process, whether it waits for its `startdelay` to pass.
+    delayed: Vec<bool>,
+}
+
+impl StartQueue {
+    /// Whether the process waited for its `startdelay`; it no longer does.
+    #[inline]
+    pub(super) fn take_delayed(&mut self, pid: usize) -> bool {
+        std::mem::take(&mut self.delayed[pid])
+    }
+
+    fn add(&mut self, pending: PendingStart) {
+        self.pending.push(pending);
+        self.delayed.push(false);
+    }
+
+    fn has(&self, pid: usize) -> bool {
+        self.delayed[pid] || self.pending.iter().any(|p| p.pid == pid)
+    }
+
+    /// When the ramps of all processes that wait for no other are over;
+    /// [`Nanos::MAX`] where none of them has one.
+    fn ramp_end(&self, processes: &[Process]) -> Nanos {
+        let ramp = |p: &PendingStart| {
+            let ramp_us = processes[p.pid].job().map_or(0, |spec| spec.ramp_us);
+            (p.delay, Nanos::from_micros(ramp_us))
+        };
+        let at_once = self.pending.iter().filter(|p| !p.waits_for_others());
+        let ramps = at_once.map(ramp);
+        let has_ramp = ramps.clone().any(|(_, ramp)| ramp > Nanos::ZERO);
+        let last = ramps.map(|(delay, ramp)| delay + ramp).max();
+        last.filter(|_| has_ramp).unwrap_or(Nanos::MAX)
+    }
+}
+
+/// What a workload brings to a run.
+struct Started {
+    system: System,
+    costs: CostTable,
+    processes: Vec<Process>,
+    starts: StartQueue,
+    workers: Vec<LoopWorker>,
+    notes: Vec<String>,
+}
+
+impl Simulation {
+    /// A run before its first event.
+    pub(super) fn new(setup: &Setup<'_>) -> Result<Simulation, SetupError> {
+        let started = match setup.workload {
+            Workload::Job(job) => Started::of_job(setup, job)?,
+            Workload::Trace { file, mode } => Started::of_trace(setup, (file, mode))?,
+        };
+        let Started {
+            system,
+            costs,
+            processes,
+            starts,
+            workers,
+            notes,
+        } = started;
+        Ok(Simulation {
+            clock: Clock::default(),
+            ramp_end: starts.ramp_end(&processes),
+            system,
+            costs,
+            processes,
+            starts,
+            exited: 0,
+            workers,
+            interrupts: Interrupts::default(),
+            ended: Vec::new(),
+            woken: Vec::new(),
+            tried: Vec::new(),
+            softirq_ended: Vec::new(),
+            is_delivering_refused: false,
+            power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
+            notes,
+        })
+    }
+
+    /// Starts every process that waits for nothing any more.
+    pub(super) fn start_ready(&mut self) {
+        let mut at = 0;
+        while at < self.starts.pending.len() {
+            if !self.starts.pending[at].may_start(&self.processes) {
+                at += 1;
+                continue;
+            }
+            let PendingStart { pid, delay, .. } = self.starts.pending.remove(at);
+            if delay > Nanos::ZERO {
+                self.starts.delayed[pid] = true;
+                self.system.timers.set(self.clock.now() + delay, pid);
+            } else {
+                self.with_process(pid, Process::start);
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn on_exit(&mut self, pid: usize) {
+        self.exited += 1;
+        let process = &self.processes[pid];
+        if let Some(submitter) = process.submitter() {
+            // Its I/O context goes with it.
+            let now = self.clock.now();
+            let disks = self.system.disks.iter_mut();
+            disks.for_each(|disk| disk.queue.exit_submitter(now, submitter));
+        }
+        if let Some(spec) = process.job()
+            && (spec.exit_all || spec.exit_all_on_error && process.has_failed())
+        {
+            self.stop_others(spec.exit_what, spec.group);
+        }
+        self.start_ready();
+    }
+
+    /// Stops the processes that `exit_what` of a job of that group says.
+    fn stop_others(&mut self, exit_what: ExitWhat, group: u32) {
+        let now = self.clock.now();
+        for other in 0..self.processes.len() {
+            let process = &mut self.processes[other];
+            let stops = match exit_what {
+                ExitWhat::All => true,
+                ExitWhat::Group => process.job().is_some_and(|spec| spec.group == group),
+                ExitWhat::Stonewall => !self.starts.has(other),
+            };
+            if stops {
+                process.stop(now, &mut self.system.timers);
+                if self.starts.delayed[other] {
+                    // It has nothing to wait for.
+                    self.system.timers.set(now, other);
+                }
+            }
+        }
+    }
+}
+
+impl Started {
+    fn of_job(setup: &Setup<'_>, job: &JobFile) -> Result<Started, SetupError> {
+        let (machine, scheduler) = (setup.machine, setup.scheduler.kind.name);
+        let mut notes = check_job(job)?;
+        notes.extend(other_scheduler_notes(job, scheduler));
+        check_fit(job, machine, setup.drive)?;
+        check_power_loss(setup.drive, setup.power_loss_at)?;
+        let numbered = processes(job);
+        let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
+        let files = PlacedFiles::new(job, &numbered, capacity_bytes)?;
+        let costs = CostTable::new(&machine.costs, scheduler);
+        let runs_inline = machine.dispatch == Dispatch::Submitter;
+        let mut system = System::new(setup, &costs, runs_inline);
+        for name in files.drive_names() {
+            system.add_disk(Nanos::ZERO, name)?;
+        }
+        let elevator = system.disks.first().and_then(|d| d.queue.elevator());
+        let has_cgroups = elevator.is_some_and(|e| e.has_cgroups());
+        let mut started = Started {
+            costs: costs.with_one_lock(elevator.is_some_and(|e| e.is_single_queue())),
+            system,
+            processes: Vec::new(),
+            starts: StartQueue::default(),
+            workers: Vec::new(),
+            notes,
+        };
+        started.add_processes((setup, job), &numbered, &files)?;
+        started.add_workers();
+        let groups = cgroups(job);
+        let disks = started.system.disks.iter_mut();
+        disks.for_each(|disk| disk.set_cgroup_weights(&groups));
+        let notes = &mut started.notes;
+        notes.extend(job.notes.iter().map(ToString::to_string));
+        notes.extend(loop_note(setup.drive, machine));
+        if !has_cgroups && !groups.is_empty() {
+            notes.push(format!(
+                "{scheduler} has no control groups: cgroup counts in Jain's index alone"
+            ));
+        }
+        Ok(started)
+    }
+
+    fn of_trace(setup: &Setup<'_>, trace: (&str, ReplayMode)) -> Result<Started, SetupError> {
+        check_power_loss(setup.drive, setup.power_loss_at)?;
+        let loop_note = loop_note(setup.drive, setup.machine);
+        let notes = loop_note.into_iter().chain(trace_cost_note(setup.machine));
+        let process = TraceProcess::open(0, trace, setup.machine, notes.collect())?;
+        let costs = CostTable::new(&Costs::default(), setup.scheduler.kind.name);
+        let mut started = Started {
+            system: System::new(setup, &costs, false),
+            costs,
+            processes: vec![Process::from(process)],
+            starts: StartQueue::default(),
+            workers: Vec::new(),
+            notes: Vec::new(),
+        };
+        started.system.fair.add(Affinity::All);
+        started.starts.add(PendingStart {
+            pid: 0,
+            after: None,
+            awaited: None,
+            delay: Nanos::ZERO,
+        });
+        Ok(started)
+    }
+
+    fn add_processes(
+        &mut self,
+        (setup, job): (&Setup<'_>, &JobFile),
+        numbered: &[Numbered],
+        files: &PlacedFiles,
+    ) -> Result<(), SetupError> {
+        let groups = cgroups(job);
+        let specs: Vec<Arc<JobSpec>> = job.jobs.iter().cloned().map(Arc::new).collect();
+        let mut wall = 0;
+        for (pid, n) in numbered.iter().enumerate() {
+            let spec = &specs[n.job];
+            if spec.stonewall && n.number == 0 {
+                wall = pid;
+            }
+            let plan = Plan::new(spec, n, files.of_process(pid), setup.seed)?;
+            self.starts.add(PendingStart {
+                pid,
+                after: (wall > 0).then_some(wall),
+                awaited: spec.wait_for.map(|job| pids_of(job, numbered)),
+                delay: plan.start_delay(),
+            });
+            let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
+            let cpu = own[pid % own.len()];
+            self.system.fair.add(match own.len() {
+                1 => Affinity::One,
+                _ => Affinity::These(own),
+            });
+            let costs = self.costs.with_engine(&setup.machine.costs, &spec.engine);
+            let disks = self.system.disks.len();
+            let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
+            let process = process.in_cgroup(cgroup_of(spec, &groups));
+            self.processes.push(Process::from(process));
+        }
+        Ok(())
+    }
+
+    /// Adds the workers of loop devices, numbered behind processes.
+    fn add_workers(&mut self) {
+        for (n, disk) in self.system.disks.iter_mut().enumerate() {
+            if let Some(driver) = disk.driver.as_loop() {
+                driver.lend_cpu();
+                // One number for the worker, one for its ksoftirqd.
+                let pid = self.processes.len() + 2 * self.workers.len();
+                self.workers.push(LoopWorker::new(pid, pid + 1, n));
+                // They run anywhere.
+                self.system.fair.add(Affinity::All);
+                self.system.fair.add(Affinity::All);
+            }
+        }
+    }
+}
+
+/// The control group of a job's processes; the root where it names none.
+fn cgroup_of(spec: &JobSpec, groups: &[(String, Option<u32>)]) -> CgroupId {
+    let name = spec.cgroup.as_ref();
+    let at = name.and_then(|name| groups.iter().position(|(known, _)| known == name));
+    at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
+}
+
+/// The processes of a job, which are numbered one behind the other.
+fn pids_of(job: usize, numbered: &[Numbered]) -> Range<usize> {
+    let first = numbered.partition_point(|n| n.job < job);
+    first..numbered.partition_point(|n| n.job <= job)
+}
+
+/// The CPUs that a process may run on, of those that there are: all of them if
+/// the job names none of them. Processes start on one after the other.
+fn own_cpus(allowed: &[u32], cpus: u32) -> Box<[usize]> {
+    let known = allowed.iter().filter(|&&cpu| cpu < cpus);
+    let own: Box<[usize]> = known.map(|&cpu| cpu as usize).collect();
+    match own.is_empty() {
+        true => (0..cpus as usize).collect(),
+        false => own,
+    }
+}
