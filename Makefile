@@ -34,6 +34,7 @@ test: setup build
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) check --package blklab-elevator --no-default-features --locked
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
 
 # Figures are ratios in one run: absolute times depend on the machine.

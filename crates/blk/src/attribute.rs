@@ -1,5 +1,9 @@
 //! A scheduler's files in sysfs that are not one number.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 /// The largest number that one takes: nanoseconds of a day, which is longer
 /// than anything that means something.
 const MAX: u64 = 86_400_000_000_000;

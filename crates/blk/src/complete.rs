@@ -1,5 +1,7 @@
 //! The way out: `blk_mq_end_request` and what it sets going.
 
+use alloc::vec::Vec;
+
 use crate::bio::Bio;
 use crate::elevator::{Elevator, SchedCtx};
 use crate::queue::{BioEnd, BlkDriver, RequestQueue};
@@ -21,7 +23,7 @@ impl RequestQueue {
             .request(now, TraceKind::RqComplete(status), &self.rqs, id);
         self.put_budget(id, driver);
         self.end_by_kind(now, id, status);
-        if std::mem::take(&mut self.budget_wanted) {
+        if core::mem::take(&mut self.budget_wanted) {
             self.run_hw_queues_async(now);
         }
     }

@@ -102,7 +102,7 @@ impl RequestQueue {
     ) {
         // Whoever the scheduler named first comes first: with tokens short, an
         // order of its own would always serve the same ones.
-        let mut runs = std::mem::take(&mut self.runs);
+        let mut runs = core::mem::take(&mut self.runs);
         for (before, hctx) in runs.drain(..).enumerate() {
             self.wake_kblockd(now, hctx as usize, before as u64);
             self.coming.push_back(hctx);
@@ -290,8 +290,8 @@ impl RequestQueue {
     /// `blk_mq_requeue_work`: data of flush sequences and requests that came
     /// back go in at the head, flushes past the scheduler.
     fn requeue<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
-        let mut requests = std::mem::take(&mut self.requeue_list);
-        let mut flushes = std::mem::take(&mut self.flush_list);
+        let mut requests = core::mem::take(&mut self.requeue_list);
+        let mut flushes = core::mem::take(&mut self.flush_list);
         while let Some(id) = requests.pop_front(&mut self.rqs) {
             if self.rqs[id].rq_flags.has(RqFlags::DONTPREP) {
                 self.bypass_insert(id, InsertAt::Tail);
@@ -346,7 +346,7 @@ impl RequestQueue {
         } else {
             Then::Contexts
         };
-        let list = std::mem::take(&mut self.hctxs[hctx].dispatch);
+        let list = core::mem::take(&mut self.hctxs[hctx].dispatch);
         let one_by_one = if list.is_empty() {
             self.hctxs[hctx].dispatch_busy > 0
         } else {
@@ -639,7 +639,7 @@ impl RequestQueue {
             at = batch.list.next(&self.rqs, id);
             self.put_budget(id, driver);
         }
-        let mut list = std::mem::take(&mut batch.list);
+        let mut list = core::mem::take(&mut batch.list);
         self.hctxs[hctx].dispatch.append(&mut self.rqs, &mut list);
         if !self.hctxs[hctx].restart {
             self.run_hw_queue_async(now, hctx);

@@ -1,6 +1,8 @@
 //! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
 
-use std::ops::RangeInclusive;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use crate::attribute::Attribute;
 use crate::bio::{Bio, BioFlags, CgroupId, Op, SubmitterId};

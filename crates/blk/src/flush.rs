@@ -156,7 +156,7 @@ impl RequestQueue {
         self.put_driver_tag(id);
         self.rqs.remove(id);
         let fq = &mut self.hctxs[hctx].flush;
-        let mut served = std::mem::take(&mut fq.queue[fq.running]);
+        let mut served = core::mem::take(&mut fq.queue[fq.running]);
         fq.running ^= 1;
         while let Some(rq) = served.pop_front(&mut self.rqs) {
             let step = current(self.rqs[rq].flush_seq);

@@ -1,5 +1,8 @@
 //! A hardware context: one of the driver's queues as blk-mq sees it.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::flush::FlushQueue;
 use crate::list::RqList;
 use crate::tags::{Tags, Work};

@@ -4,6 +4,10 @@
 //! [`Elevator`]. It owns no clock, thread or file: every call is given `now`,
 //! and [`RequestQueue::next_event`] says when it wants to be called again.
 
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
 mod attribute;
 mod bio;
 mod complete;

@@ -141,7 +141,7 @@ impl<const L: usize> RqList<L> {
 
     /// Moves everything of `other` to the end, in order.
     pub fn append(&mut self, rqs: &mut Requests, other: &mut RqList<L>) {
-        let moved = std::mem::take(other);
+        let moved = core::mem::take(other);
         let (Some(head), Some(_)) = (moved.head, moved.tail) else {
             return;
         };
@@ -158,7 +158,7 @@ impl<const L: usize> RqList<L> {
 
     /// The requests in order.
     pub fn iter<'a>(&self, rqs: &'a Requests) -> impl Iterator<Item = RequestId> + 'a {
-        std::iter::successors(self.head, move |&id| rqs[id].links[L].next)
+        core::iter::successors(self.head, move |&id| rqs[id].links[L].next)
     }
 }
 

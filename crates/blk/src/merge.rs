@@ -1,6 +1,9 @@
 //! Merging: bios into requests, and requests into each other
 //! (`block/blk-merge.c`, `block/elevator.c`).
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use crate::bio::{Bio, Op};
 use crate::elevator::{Elevator, SchedCtx};
 use crate::limits::{NoMerges, QueueLimits};

@@ -4,7 +4,12 @@
 //! [`crate::dispatch`] runs the hardware queues, [`crate::complete`] ends
 //! requests, [`crate::flush`] sequences PREFLUSH and FUA.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::bio::{Bio, Op, SubmitterId};
 use crate::dispatch::Suspended;
@@ -433,7 +438,7 @@ impl RequestQueue {
     /// flush has none.
     pub fn bios_of(&self, id: RequestId) -> impl Iterator<Item = &Bio> {
         let first = self.rqs[id].bios.map(|(first, _)| first);
-        std::iter::successors(first, |&bio| self.rqs.bios[bio].next)
+        core::iter::successors(first, |&bio| self.rqs.bios[bio].next)
             .map(|bio| &self.rqs.bios[bio].bio)
     }
 
@@ -667,7 +672,7 @@ fn hand_over<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
         return;
     }
     match out.is_empty() {
-        true => std::mem::swap(from, out),
+        true => core::mem::swap(from, out),
         false => append(out, from),
     }
 }

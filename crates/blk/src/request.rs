@@ -1,6 +1,7 @@
 //! `Request`: one or more bios on their way to the drive as one command.
 
-use std::mem::offset_of;
+use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use crate::bio::{Bio, BioFlags, CgroupId, IoPrio, Op, SubmitterId, op_is_sync};
 use crate::slab::{Id, Slab};
@@ -298,7 +299,7 @@ impl Requests {
     }
 }
 
-impl std::ops::Index<RequestId> for Requests {
+impl core::ops::Index<RequestId> for Requests {
     type Output = Request;
     #[inline]
     fn index(&self, id: RequestId) -> &Request {
@@ -306,7 +307,7 @@ impl std::ops::Index<RequestId> for Requests {
     }
 }
 
-impl std::ops::IndexMut<RequestId> for Requests {
+impl core::ops::IndexMut<RequestId> for Requests {
     #[inline]
     fn index_mut(&mut self, id: RequestId) -> &mut Request {
         &mut self.requests[id]

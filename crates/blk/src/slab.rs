@@ -1,8 +1,10 @@
 //! A slab: objects in one array, named by index, reused without allocation.
 
-use std::marker::PhantomData;
-use std::num::NonZeroU32;
-use std::ops::{Index, IndexMut};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+use core::num::NonZeroU32;
+use core::ops::{Index, IndexMut};
 
 /// The name of an object in a [`Slab`] of `T`.
 pub struct Id<T>(NonZeroU32, PhantomData<fn() -> T>);
@@ -36,8 +38,8 @@ impl<T> PartialEq for Id<T> {
     }
 }
 impl<T> Eq for Id<T> {}
-impl<T> std::fmt::Debug for Id<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<T> core::fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "#{}", self.index())
     }
 }

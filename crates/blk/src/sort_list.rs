@@ -11,8 +11,10 @@
 //! the entry taken out last was, which is where a scheduler that walks along
 //! the sectors goes on, so that this is not searched for.
 
-use std::cell::Cell;
-use std::hint::select_unpredictable;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::hint::select_unpredictable;
 
 use crate::request::{RequestId, Requests, RqFlags};
 use crate::units::Sector;

@@ -303,7 +303,7 @@ impl RequestQueue {
         if self.merge.swallowed.is_empty() {
             return;
         }
-        let mut gone = std::mem::take(&mut self.scratch);
+        let mut gone = core::mem::take(&mut self.scratch);
         gone.append(&mut self.merge.swallowed);
         for &id in &gone {
             let is_write = self.rqs[id].is_write();
@@ -597,7 +597,7 @@ impl RequestQueue {
             return;
         };
         let mut hctx = self.rqs[first].hctx as usize;
-        let mut list = std::mem::take(&mut plug.list);
+        let mut list = core::mem::take(&mut plug.list);
         while let Some(id) = list.front() {
             let this = self.rqs[id].hctx as usize;
             if this != hctx {

@@ -4,6 +4,8 @@
 //! searches it: a scheduler's depth limit is spread over the words, so which
 //! tags are taken decides who has to wait.
 
+use alloc::vec::Vec;
+
 use crate::units::Nanos;
 
 /// Wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and most waiters woken together.
@@ -27,7 +29,7 @@ impl Word {
     #[inline]
     fn take(&mut self, usable: u64, from: u32) -> Option<u32> {
         if !self.taken & usable == 0 {
-            self.taken &= !std::mem::take(&mut self.cleared);
+            self.taken &= !core::mem::take(&mut self.cleared);
         }
         let free = !self.taken & usable;
         if free == 0 {

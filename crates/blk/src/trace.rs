@@ -1,5 +1,7 @@
 //! The kernel's block tracepoints, for checkers and trace files.
 
+use alloc::vec::Vec;
+
 use crate::bio::{Bio, BioFlags, Op};
 use crate::request::{IoStatus, RequestId, Requests};
 use crate::units::{Nanos, Sector};

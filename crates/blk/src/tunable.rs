@@ -1,7 +1,10 @@
 //! What a user can set on a scheduler. Declared once, with name, unit, range
 //! and default; the command line, job files, sysfs and docs all read that.
 
-use std::fmt;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 
 /// The unit of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +117,7 @@ impl fmt::Display for TunableError {
     }
 }
 
-impl std::error::Error for TunableError {}
+impl core::error::Error for TunableError {}
 
 /// A scheduler's tunables and their present values.
 #[derive(Clone, Debug)]

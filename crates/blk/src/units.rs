@@ -1,7 +1,7 @@
 //! The two quantities everything is counted in: time and place.
 
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
 
 /// A point or span of time in nanoseconds.
 ///

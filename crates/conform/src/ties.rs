@@ -7,11 +7,13 @@
 //! taken where it fits as well as ours, and the report says how often.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_blk::{
     Attribute, Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo,
     RequestId, RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    sched_try_merge,
 };
 
 /// What the trace says of the merge that comes next, and how often it was needed.
@@ -81,7 +83,16 @@ impl TieBreaker {
     }
 }
 
+// Every hook is forwarded here: one that the trait gains and that is forgotten
+// would be the block layer's default, not the scheduler's.
+#[deny(clippy::missing_trait_methods)]
 impl Elevator for TieBreaker {
+    /// Merges by [`TieBreaker::request_merge`], which the scheduler's own would
+    /// not ask.
+    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
+        sched_try_merge(self, ctx, bio)
+    }
+
     fn request_merge(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -120,7 +131,14 @@ impl Elevator for TieBreaker {
         self.inner.insert_requests(ctx, hctx, list, at);
     }
 
-    // All others go straight through.
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        if let Some(now) = self.hint.with(|state| state.asked_at.take()) {
+            ctx.now = now;
+        }
+        self.inner.dispatch_request(ctx, hctx)
+    }
+
+    // The others go straight through.
 
     fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
         self.inner.insert_request(ctx, hctx, id, at);
@@ -131,6 +149,9 @@ impl Elevator for TieBreaker {
     }
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.inner.depth_updated(info);
+    }
+    fn max_sectors(&self) -> Option<u32> {
+        self.inner.max_sectors()
     }
     fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
         self.inner.limit_depth(op, flags)
@@ -165,12 +186,6 @@ impl Elevator for TieBreaker {
     fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.inner.prepare_request(ctx, id);
     }
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
-        if let Some(now) = self.hint.with(|state| state.asked_at.take()) {
-            ctx.now = now;
-        }
-        self.inner.dispatch_request(ctx, hctx)
-    }
     fn has_work(&self, hctx: usize) -> bool {
         self.inner.has_work(hctx)
     }
@@ -194,6 +209,12 @@ impl Elevator for TieBreaker {
     }
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.inner.set_tunable(name, value)
+    }
+    fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
+        self.inner.sysfs_clamps()
+    }
+    fn store_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.inner.store_tunable(name, value)
     }
     fn attributes(&self) -> &'static [Attribute] {
         self.inner.attributes()
