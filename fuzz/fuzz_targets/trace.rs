@@ -6,11 +6,11 @@
 use std::io::Cursor;
 
 use blklab_workload::trace::tracefs::{self, RunInfo};
-use blklab_workload::trace::{Format, Reader};
+use blklab_workload::trace::{FORMATS, Reader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    for format in [None].into_iter().chain(Format::ALL.map(Some)) {
+    for format in [None].into_iter().chain(FORMATS.iter().copied().map(Some)) {
         replay(bytes, format);
     }
     events(bytes);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -255,11 +256,16 @@ pub(crate) struct SweepArgs {
     pub(crate) timeline: TimelineArgs,
 }
 
+fn trace_help() -> String {
+    let formats = FORMATS.iter().map(|format| format.help);
+    let formats = formats.collect::<Vec<_>>().join(", ");
+    format!("The trace, of `blklab record` or another, gzipped or not: {formats}")
+}
+
 #[derive(Args)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub(crate) struct ReplayArgs {
-    /// The trace: of `blklab record`, blktrace (one file of its set), blkparse,
-    /// tracefs, fio (write_iolog), DiskSim or MSR Cambridge, gzipped or not
+    #[arg(help = trace_help())]
     pub(crate) trace: String,
 
     #[command(flatten)]

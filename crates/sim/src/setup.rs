@@ -70,7 +70,7 @@ impl SetupError {
     }
 
     /// A trace that does not tell when I/Os ended.
-    pub(crate) fn trace_without_ends(file: &str, format: Format) -> SetupError {
+    pub(crate) fn trace_without_ends(file: &str, format: &Format) -> SetupError {
         SetupError::Trace(format!(
             "{file}: this {format} trace does not tell when I/Os ended, so what waited for what \
              is not known; replay it at its times (--timing open) or with a number in flight \

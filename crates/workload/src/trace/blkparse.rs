@@ -10,9 +10,9 @@ use std::fmt;
 
 use blklab_blk::{BioFlags, Op, Sector};
 
-use super::action::{Action, EventContext};
 use super::cursor::Cursor;
 use super::error::Fault;
+use super::format::{Format, Input, one_file};
 use super::record::{IoEnd, Parsed, TraceRecord, checked_extent, device_number};
 use super::rwbs::Rwbs;
 use super::tracefs::{BioEvent, Event, EventKind, RqEnd, RqEvent};
@@ -22,14 +22,14 @@ const LINE_EXPECTED: &str =
 
 /// Whether `line` could be of this format: it begins with `major,minor cpu
 /// sequence seconds.fraction`.
-pub(super) fn looks_like(line: &str) -> bool {
+fn looks_like(line: &str) -> bool {
     let mut at = Cursor::new(line);
     prefix(&mut at).is_ok()
 }
 
 /// Which action stands for an I/O in a trace that begins with `text`: `Q` if
 /// there is one, else `D`.
-pub(super) fn arrival_action(text: &str) -> &'static str {
+fn arrival_action(text: &str) -> &'static str {
     let is_queue = |line: &str| {
         let mut at = Cursor::new(line);
         prefix(&mut at).is_ok() && at.number::<u32>("pid", "").is_ok() && at.word() == "Q"
@@ -38,14 +38,14 @@ pub(super) fn arrival_action(text: &str) -> &'static str {
 }
 
 /// Reads lines.
-pub(super) struct Parser {
+struct Parser {
     /// The action that stands for an I/O.
-    pub(super) arrival: &'static str,
+    arrival: &'static str,
 }
 
 impl Parser {
     /// Reads one line.
-    pub(super) fn parse(&self, line: &str) -> Result<Parsed, Fault> {
+    fn parse(&self, line: &str) -> Result<Parsed, Fault> {
         let start = line.trim();
         if start.is_empty() || start.starts_with("Input file ") {
             return Ok(Parsed::Nothing);
@@ -188,6 +188,46 @@ const WITHOUT_DATA: &str = "I/Os with neither data nor a flush";
 /// Why an I/O was skipped.
 pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
 
+/// Who does something in a trace, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventContext<'a> {
+    /// The drive's major number.
+    pub major: u32,
+    /// The drive's minor number.
+    pub minor: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// Counts a CPU's events.
+    pub sequence: u64,
+    /// From the trace's start.
+    pub at_ns: u64,
+    /// The process that runs.
+    pub pid: u32,
+    /// Its name.
+    pub process: &'a str,
+}
+
+/// What happens to an extent. The letters are blkparse's actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Q: a bio enters the block layer.
+    Queue,
+    /// G: it gets a request.
+    GetRequest,
+    /// I: the request goes to the scheduler.
+    Insert,
+    /// M: a bio joins the end of a request.
+    BackMerge,
+    /// F: a bio joins the start of a request.
+    FrontMerge,
+    /// R: the driver gives a request back.
+    Requeue,
+    /// D: the request goes to the driver.
+    Issue,
+    /// C: it is done, with this error or 0.
+    Complete(i32),
+}
+
 /// Writes an event as blkparse does in its default format.
 pub fn write_event(
     out: &mut impl fmt::Write,
@@ -265,3 +305,21 @@ pub fn write_tracefs_event(
     let sector = if sectors == 0 { Sector(0) } else { sector };
     write_event(out, &context, action, rwbs, sector, sectors)
 }
+
+/// blkparse's default text.
+pub static FORMAT: Format = Format {
+    name: "blkparse",
+    help: "blkparse text",
+    line: "major,minor cpu sequence time pid action rwbs sector + sectors [process]",
+    tells_ends: true,
+    tells_processes: true,
+    tick_ns: 1,
+    write: None,
+    detect: |start| looks_like(start.first_line),
+    other_files: one_file,
+    read: |input: Input| {
+        let arrival = arrival_action(&input.start_text());
+        let parser = Parser { arrival };
+        input.lines(move |line| parser.parse(line))
+    },
+};

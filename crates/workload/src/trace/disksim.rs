@@ -9,16 +9,17 @@ use blklab_blk::{BioFlags, Op, Sector};
 
 use super::cursor::Cursor;
 use super::error::Fault;
+use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent};
 
 /// Whether `line` could be of this format: five numbers.
-pub(super) fn looks_like(line: &str) -> bool {
+fn looks_like(line: &str) -> bool {
     let is_number = |word: &str| word.parse::<f64>().is_ok();
     line.split_whitespace().count() == 5 && line.split_whitespace().all(is_number)
 }
 
 /// Reads one line.
-pub(super) fn parse(line: &str) -> Result<Parsed, Fault> {
+fn parse(line: &str) -> Result<Parsed, Fault> {
     let mut at = Cursor::new(line);
     at.skip_blanks();
     if at.rest().is_empty() {
@@ -69,7 +70,7 @@ fn field<T: std::str::FromStr>(
 
 /// Writes `record` as a line. The format has only reads and writes: `false`
 /// if it is something else, and nothing was written.
-pub fn write_record(out: &mut impl fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
+fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
     let kind = match record.op {
         Op::Read => 1,
         Op::Write => 0,
@@ -85,3 +86,17 @@ pub fn write_record(out: &mut impl fmt::Write, record: &TraceRecord) -> Result<b
     writeln!(out, "{at_ns} {device} {sector} {sectors} {kind}")?;
     Ok(true)
 }
+
+/// DiskSim ASCII, as MQSim reads it.
+pub static FORMAT: Format = Format {
+    name: "disksim",
+    help: "DiskSim ASCII (arrivals in nanoseconds)",
+    line: "arrival_ns device sector sectors 1|0",
+    tells_ends: false,
+    tells_processes: false,
+    tick_ns: 1,
+    write: Some(write_record),
+    detect: |start| looks_like(start.first_line),
+    other_files: one_file,
+    read: |input: Input| input.lines(parse),
+};

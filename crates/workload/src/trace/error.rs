@@ -37,7 +37,7 @@ pub enum TraceError {
         /// Its first line that says something, shortened.
         first_line: String,
         /// The formats there are, with what a line of each looks like.
-        expected: &'static str,
+        expected: String,
     },
     /// A binary trace is not as its format wants it to be.
     #[error("{file}: at byte {offset}: {message}")]

@@ -11,19 +11,20 @@ use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
 
 use super::cursor::Cursor;
 use super::error::Fault;
+use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent};
 
 const ACTIONS: &str =
     "an action (add, open, close, read, write, trim, sync, datasync, or wait in version 2)";
 
 /// Whether `line` is the first of an iolog.
-pub(super) fn looks_like(line: &str) -> bool {
+fn looks_like(line: &str) -> bool {
     line.starts_with("fio version ") && line.trim_end().ends_with("iolog")
 }
 
 /// Reads lines; knows the version and the files.
 #[derive(Default)]
-pub(super) struct Parser {
+struct Parser {
     version: u32,
     files: Vec<String>,
     /// Microseconds waited, in version 2.
@@ -32,7 +33,7 @@ pub(super) struct Parser {
 
 impl Parser {
     /// Reads one line.
-    pub(super) fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+    fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
         let mut at = Cursor::new(line);
         at.skip_blanks();
         if at.rest().is_empty() {
@@ -114,3 +115,20 @@ fn extent(at: &mut Cursor<'_>) -> Result<(u64, u32), Fault> {
     let sectors = if length == 0 { 0 } else { end - sector };
     Ok((sector, checked_extent(sector, sectors, size)?))
 }
+
+/// What fio's `write_iolog` writes.
+pub static FORMAT: Format = Format {
+    name: "iolog",
+    help: "fio iolog (write_iolog)",
+    line: "fio version 2 or 3 iolog",
+    tells_ends: false,
+    tells_processes: false,
+    tick_ns: 1000,
+    write: None,
+    detect: |start| looks_like(start.first_line),
+    other_files: one_file,
+    read: |input: Input| {
+        let mut parser = Parser::default();
+        input.lines(move |line| parser.parse(line))
+    },
+};

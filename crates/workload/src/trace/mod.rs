@@ -1,19 +1,18 @@
 //! Recorded I/O: traces of blocks to replay, and the kernel's own trace of
 //! its block layer.
 //!
-//! [`open`] reads a trace to replay: DiskSim ASCII, MSR Cambridge CSV,
-//! blkparse text, blktrace binary, tracefs text or an fio iolog, gzipped or
-//! not. [`tracefs`] reads every event of the kernel's block layer, to compare
+//! [`open`] reads a trace to replay, in any of [`FORMATS`], gzipped or not.
+//! [`tracefs`] reads every event of the kernel's block layer, to compare
 //! ours with; its events can be written as they are read, or by
 //! [`BlktraceWriter`] in blktrace's binary form.
 
-mod action;
 pub mod blkparse;
-mod blktrace;
+pub mod blktrace;
 mod cursor;
 pub mod disksim;
 mod error;
-mod iolog;
+mod format;
+pub mod iolog;
 mod lines;
 pub mod msr;
 mod reader;
@@ -23,14 +22,45 @@ pub mod tracefs;
 
 use std::path::Path;
 
-pub use action::{Action, EventContext};
+pub use blkparse::{Action, EventContext};
 pub use blktrace::BlktraceWriter;
 pub use error::{Fault, TraceError};
-pub use reader::{Format, Reader, open};
+pub use format::{Format, WriteRecord};
+pub use reader::{Reader, open};
 pub use record::{IoEnd, Item, TraceRecord, device_number};
 pub use rwbs::Rwbs;
 
 use lines::Lines;
+
+/// Every format of traces to replay. One that fits a trace's start is taken before
+/// those behind it.
+pub static FORMATS: &[&Format] = &[
+    &disksim::FORMAT,
+    &msr::FORMAT,
+    &blkparse::FORMAT,
+    &tracefs::FORMAT,
+    &iolog::FORMAT,
+    &blktrace::FORMAT,
+];
+
+/// The formats as a table in Markdown.
+pub fn format_table() -> String {
+    let mut text = "| format | a line | ends | processes | times |\n\
+                    | --- | --- | --- | --- | --- |\n"
+        .to_string();
+    for format in FORMATS {
+        let yes = |told| if told { "yes" } else { "no" };
+        text.push_str(&format!(
+            "| {} | `{}` | {} | {} | {} ns |\n",
+            format.help,
+            format.line.replace('|', "\\|"),
+            yes(format.tells_ends),
+            yes(format.tells_processes),
+            format.tick_ns,
+        ));
+    }
+    text
+}
 
 /// The whole text of the file at `path`, unpacked if it is gzipped. Line ends
 /// become `\n`.

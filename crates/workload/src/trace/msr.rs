@@ -13,6 +13,7 @@ use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
 
 use super::cursor::Cursor;
 use super::error::Fault;
+use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent};
 
 /// A Windows file time counts in these.
@@ -22,7 +23,7 @@ const TICK_NS: u64 = 100;
 const HEADER: &str = "Timestamp,";
 
 /// Whether `line` could be of this format.
-pub(super) fn looks_like(line: &str) -> bool {
+fn looks_like(line: &str) -> bool {
     line.starts_with(HEADER)
         || line.split(',').nth(3).is_some_and(|kind| {
             let kind = kind.trim();
@@ -32,14 +33,14 @@ pub(super) fn looks_like(line: &str) -> bool {
 
 /// Reads lines; remembers the host they are of.
 #[derive(Default)]
-pub(super) struct Parser {
+struct Parser {
     host: Option<String>,
     past_first_line: bool,
 }
 
 impl Parser {
     /// Reads one line.
-    pub(super) fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+    fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
         let is_first = !std::mem::replace(&mut self.past_first_line, true);
         if line.trim().is_empty() || (is_first && line.starts_with(HEADER)) {
             return Ok(Parsed::Nothing);
@@ -147,14 +148,13 @@ fn whole_sectors(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault>
     Ok(bytes / SECTOR_SIZE)
 }
 
-/// Writes `record` as a line of host `host`, with time stamps from 1601 on
-/// and a response time of 0. The format has only reads and writes: `false` if
-/// it is something else, and nothing was written.
-pub fn write_record(
-    out: &mut impl fmt::Write,
-    host: &str,
-    record: &TraceRecord,
-) -> Result<bool, fmt::Error> {
+/// What the host is called in lines that are written.
+const HOST: &str = "host";
+
+/// Writes `record` as a line, with time stamps from 1601 on and a response time of
+/// 0. The format has only reads and writes: `false` if it is something else, and
+/// nothing was written.
+fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
     let kind = match record.op {
         Op::Read => "Read",
         Op::Write => "Write",
@@ -164,9 +164,26 @@ pub fn write_record(
     let size = u64::from(record.sectors) * SECTOR_SIZE;
     writeln!(
         out,
-        "{ticks},{host},{},{kind},{},{size},0",
+        "{ticks},{HOST},{},{kind},{},{size},0",
         record.device,
         record.sector.bytes()
     )?;
     Ok(true)
 }
+
+/// MSR Cambridge CSV.
+pub static FORMAT: Format = Format {
+    name: "msr",
+    help: "MSR Cambridge CSV",
+    line: "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
+    tells_ends: true,
+    tells_processes: false,
+    tick_ns: TICK_NS,
+    write: Some(write_record),
+    detect: |start| looks_like(start.first_line),
+    other_files: one_file,
+    read: |input: Input| {
+        let mut parser = Parser::default();
+        input.lines(move |line| parser.parse(line))
+    },
+};

@@ -2,17 +2,14 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 
-use blklab_blk::{BioFlags, Op};
-
+use super::FORMATS;
 use super::error::{TraceError, excerpt};
+use super::format::{Format, Input, InputFile, Records, Start};
 use super::lines::Lines;
-use super::record::{IoEnd, Item, Parsed, TraceRecord, checked_extent, device_number};
-use super::{blkparse, blktrace, cursor::Cursor, disksim, error::Fault, iolog, msr, tracefs};
+use super::record::{IoEnd, Item, Parsed, TraceRecord};
 
 /// Records held back to bring them into order. A multiprocessor's trace is
 /// out of order by what its CPUs do at once, which is far less.
@@ -22,125 +19,40 @@ const WINDOW_RECORDS: usize = 4096;
 /// blkparse text has Q events.
 const LOOK_AHEAD_BYTES: u64 = 1 << 20;
 
-/// More CPUs than a machine that ran blktrace is likely to have had.
-const CPUS_MAX: u32 = 4096;
-
-/// The formats, with what a line of each looks like.
-const FORMATS: &str = "disksim (arrival_ns device sector sectors 1|0), \
-     msr (Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime), \
-     blkparse (major,minor cpu sequence time pid action rwbs sector + sectors [process]), \
-     tracefs (task-pid [cpu] flags time: event: arguments), \
-     iolog (fio version 2 or 3 iolog), blktrace (binary)";
-
-/// A format of traces to replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// DiskSim ASCII, with arrivals in nanoseconds.
-    DiskSim,
-    /// MSR Cambridge CSV.
-    Msr,
-    /// blkparse's default text.
-    Blkparse,
-    /// tracefs text: its `block_bio_queue` events are the arrivals.
-    Tracefs,
-    /// What fio's `write_iolog` writes.
-    Iolog,
-    /// blktrace's binary form.
-    Blktrace,
-}
-
-impl Format {
-    /// Every format.
-    pub const ALL: [Format; 6] = [
-        Format::DiskSim,
-        Format::Msr,
-        Format::Blkparse,
-        Format::Tracefs,
-        Format::Iolog,
-        Format::Blktrace,
-    ];
-
-    /// The format's name, as options spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Format::DiskSim => "disksim",
-            Format::Msr => "msr",
-            Format::Blkparse => "blkparse",
-            Format::Tracefs => "tracefs",
-            Format::Iolog => "iolog",
-            Format::Blktrace => "blktrace",
+/// The format of a trace that starts so; messages call it `file`.
+fn detect(start: &[u8], file: &str) -> Result<&'static Format, TraceError> {
+    let text = String::from_utf8_lossy(start);
+    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("Input file ");
+    let first_line = text.lines().find(telling).unwrap_or("");
+    let start = Start {
+        bytes: start,
+        first_line,
+    };
+    let found = FORMATS.iter().find(|format| (format.detect)(&start));
+    found.copied().ok_or_else(|| {
+        let expected = FORMATS
+            .iter()
+            .map(|format| format!("{} ({})", format.name, format.line));
+        TraceError::UnknownFormat {
+            file: file.to_owned(),
+            first_line: excerpt(first_line),
+            expected: expected.collect::<Vec<_>>().join(", "),
         }
-    }
-
-    /// The format that the first telling line of `text` has.
-    fn detect(text: &str) -> Option<Format> {
-        let line = first_line(text)?;
-        if line.starts_with("# tracer:") || tracefs::looks_like(line) {
-            Some(Format::Tracefs)
-        } else if iolog::looks_like(line) {
-            Some(Format::Iolog)
-        } else if disksim::looks_like(line) {
-            Some(Format::DiskSim)
-        } else if msr::looks_like(line) {
-            Some(Format::Msr)
-        } else if blkparse::looks_like(line) {
-            Some(Format::Blkparse)
-        } else {
-            None
-        }
-    }
+    })
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Format, String> {
-        let found = Format::ALL.into_iter().find(|format| format.name() == name);
-        found.ok_or_else(|| {
-            format!(
-                "trace format {name:?}; expected disksim, msr, blkparse, tracefs, iolog or blktrace"
-            )
-        })
-    }
-}
-
-/// The first line that says something about the format.
-fn first_line(text: &str) -> Option<&str> {
-    text.lines()
-        .find(|line| !line.trim().is_empty() && !line.starts_with("Input file "))
-}
-
-/// Opens the trace at `path`, plain or gzipped. Without a format the trace's
-/// first line tells it. Of blktrace's files `NAME.blktrace.N` one stands for
-/// those of all CPUs.
-pub fn open(path: &Path, format: Option<Format>) -> Result<Reader, TraceError> {
-    let Some((stem, cpu)) = of_one_cpu(path) else {
+/// Opens the trace at `path`, plain or gzipped. Without a format the trace's name
+/// or its start tells it. Of a set of files one stands for all.
+pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, TraceError> {
+    let set = FORMATS
+        .iter()
+        .find_map(|format| Some((*format, (format.other_files)(path)?)));
+    let Some((of_set, others)) = set else {
         return Reader::start(Lines::open(path)?, Vec::new(), format);
     };
-    // CPUs that were offline have no file, so holes are allowed.
-    let others = (0..CPUS_MAX).filter(|n| *n != cpu);
-    let others = others.map(|n| PathBuf::from(format!("{stem}.{n}")));
-    let others: Result<Vec<Lines>, TraceError> = others
-        .filter(|path| path.is_file())
-        .map(|path| Lines::open(&path))
-        .collect();
-    // The file may be empty: a CPU that did nothing.
-    let format = format.or(Some(Format::Blktrace));
-    Reader::start(Lines::open(path)?, others?, format)
-}
-
-/// What `NAME.blktrace.N` is called without its CPU, and that.
-fn of_one_cpu(path: &Path) -> Option<(String, u32)> {
-    let name = path.to_str()?;
-    let (stem, cpu) = name.rsplit_once('.')?;
-    let cpu = cpu.parse().ok()?;
-    stem.ends_with(".blktrace").then(|| (stem.to_owned(), cpu))
+    let others: Result<Vec<Lines>, TraceError> =
+        others.iter().map(|path| Lines::open(path)).collect();
+    Reader::start(Lines::open(path)?, others?, format.or(Some(of_set)))
 }
 
 /// A trace's I/Os in the order of their arrival, the first at time 0.
@@ -152,7 +64,8 @@ fn of_one_cpu(path: &Path) -> Option<(String, u32)> {
 /// trace. After an error there is nothing more.
 pub struct Reader {
     file: String,
-    source: Source,
+    format: &'static Format,
+    records: Box<dyn Records>,
     /// Whether ends are handed out, beside arrivals.
     with_ends: bool,
     window: BinaryHeap<Reverse<Held>>,
@@ -174,41 +87,35 @@ impl Reader {
     pub fn new(
         source: impl Read + Send + 'static,
         file: impl Into<String>,
-        format: Option<Format>,
+        format: Option<&'static Format>,
     ) -> Result<Reader, TraceError> {
         Reader::start(Lines::new(source, file.into())?, Vec::new(), format)
     }
 
     fn start(
         mut lines: Lines,
-        mut others: Vec<Lines>,
-        format: Option<Format>,
+        others: Vec<Lines>,
+        format: Option<&'static Format>,
     ) -> Result<Reader, TraceError> {
-        let start = lines.look_ahead(LOOK_AHEAD_BYTES)?;
         let file = lines.file().to_owned();
-        let is_binary = blktrace::is_magic(&start) && format.is_none();
-        let source = if is_binary || format == Some(Format::Blktrace) {
-            let mut starts = vec![start];
-            for other in &mut others {
-                starts.push(other.look_ahead(LOOK_AHEAD_BYTES)?);
-            }
-            let files = std::iter::once(lines).chain(others);
-            let files = files.map(Lines::into_source).collect();
-            Source::Binary(blktrace::Source::new(files, &starts)?)
-        } else {
-            let text = String::from_utf8_lossy(&start);
-            let Some(format) = format.or_else(|| Format::detect(&text)) else {
-                return Err(TraceError::UnknownFormat {
-                    file,
-                    first_line: excerpt(first_line(&text).unwrap_or("")),
-                    expected: FORMATS,
-                });
-            };
-            Source::Text(lines, Parser::new(format, &text))
+        let start = lines.look_ahead(LOOK_AHEAD_BYTES)?;
+        let format = match format {
+            Some(format) => format,
+            None => detect(&start, &file)?,
         };
+        let named = InputFile { lines, start };
+        let others: Result<Vec<InputFile>, TraceError> = others
+            .into_iter()
+            .map(|mut lines| {
+                let start = lines.look_ahead(LOOK_AHEAD_BYTES)?;
+                Ok(InputFile { lines, start })
+            })
+            .collect();
+        let others = others?;
         Ok(Reader {
             file,
-            source,
+            format,
+            records: (format.read)(Input { named, others })?,
             with_ends: false,
             window: BinaryHeap::new(),
             next_order: 0,
@@ -241,6 +148,9 @@ impl Reader {
     /// Whether the records to come tell any end: an I/O in flight for longer
     /// than what is held back is not to be expected.
     pub fn has_ends(&mut self) -> Result<bool, TraceError> {
+        if !self.format.tells_ends {
+            return Ok(false);
+        }
         self.fill_window()?;
         let mut held = self.window.iter();
         Ok(held.any(|Reverse(held)| matches!(held.item, Item::Ended(_))))
@@ -261,17 +171,8 @@ impl Reader {
     }
 
     /// The trace's format.
-    pub fn format(&self) -> Format {
-        let Source::Text(_, parser) = &self.source else {
-            return Format::Blktrace;
-        };
-        match parser {
-            Parser::DiskSim => Format::DiskSim,
-            Parser::Msr(_) => Format::Msr,
-            Parser::Blkparse(_) => Format::Blkparse,
-            Parser::Tracefs => Format::Tracefs,
-            Parser::Iolog(_) => Format::Iolog,
-        }
+    pub fn format(&self) -> &'static Format {
+        self.format
     }
 
     /// What a reader of the result should know about the records handed out
@@ -295,7 +196,7 @@ impl Reader {
     /// Reads until the window is full or the trace has ended.
     fn fill_window(&mut self) -> Result<(), TraceError> {
         while !self.ended && self.window.len() < WINDOW_RECORDS {
-            match self.source.next()? {
+            match self.records.next()? {
                 Parsed::Record(record) => {
                     self.check_span(record.at_ns)?;
                     self.hold(record.at_ns, Item::Arrival(record));
@@ -327,10 +228,13 @@ impl Reader {
         self.read_ns = Some((earliest, latest));
         // What comes before the start is moved there.
         let span_ns = latest - self.start_ns.unwrap_or(earliest).min(latest);
-        match span_ns > self.span_max_ns {
-            true => Err(self.source.too_long(&self.file, span_ns, self.span_max_ns)),
-            false => Ok(()),
+        if span_ns <= self.span_max_ns {
+            return Ok(());
         }
+        let seconds = |ns: u64| ns / 1_000_000_000;
+        let found = format!("{} s from the first record to the last", seconds(span_ns));
+        let expected = format!("at most {} s", seconds(self.span_max_ns));
+        Err(self.records.wrong_time(&found, expected))
     }
 
     fn hold_end(&mut self, at_ns: u64, end: IoEnd) {
@@ -374,41 +278,6 @@ impl Iterator for Reader {
     }
 }
 
-/// Where records come from.
-enum Source {
-    Text(Lines, Parser),
-    Binary(blktrace::Source),
-}
-
-impl Source {
-    fn next(&mut self) -> Result<Parsed, TraceError> {
-        match self {
-            Source::Binary(source) => Ok(source.next()?.unwrap_or(Parsed::Over)),
-            Source::Text(lines, parser) => {
-                if !lines.advance()? {
-                    return Ok(Parsed::Over);
-                }
-                let parsed = parser.parse(lines.current());
-                parsed.map_err(|fault| lines.malformed(fault))
-            }
-        }
-    }
-
-    /// The record just read makes the trace so long.
-    fn too_long(&self, file: &str, span_ns: u64, span_max_ns: u64) -> TraceError {
-        let seconds = |ns: u64| ns / 1_000_000_000;
-        let found = format!("{} s from the first record to the last", seconds(span_ns));
-        let expected = format!("at most {} s", seconds(span_max_ns));
-        match self {
-            Source::Text(lines, _) => lines.malformed(Fault::new(0, "time", &found, expected)),
-            Source::Binary(_) => TraceError::Description {
-                file: file.to_owned(),
-                message: format!("time: found {found}, expected {expected}"),
-            },
-        }
-    }
-}
-
 /// A record in the window, ordered by its time and then by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
@@ -427,103 +296,4 @@ impl PartialOrd for Held {
     fn partial_cmp(&self, other: &Held) -> Option<Ordering> {
         Some(self.cmp(other))
     }
-}
-
-/// A format's parser with what it remembers from line to line.
-enum Parser {
-    DiskSim,
-    Msr(msr::Parser),
-    Blkparse(blkparse::Parser),
-    Tracefs,
-    Iolog(iolog::Parser),
-}
-
-impl Parser {
-    /// The parser of a trace that begins with `text`.
-    fn new(format: Format, text: &str) -> Parser {
-        match format {
-            Format::DiskSim => Parser::DiskSim,
-            Format::Msr => Parser::Msr(msr::Parser::default()),
-            Format::Blkparse => Parser::Blkparse(blkparse::Parser {
-                arrival: blkparse::arrival_action(text),
-            }),
-            // A binary trace has no lines to parse.
-            Format::Tracefs | Format::Blktrace => Parser::Tracefs,
-            Format::Iolog => Parser::Iolog(iolog::Parser::default()),
-        }
-    }
-
-    fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
-        match self {
-            Parser::DiskSim => disksim::parse(line),
-            Parser::Msr(parser) => parser.parse(line),
-            Parser::Blkparse(parser) => parser.parse(line),
-            Parser::Tracefs => tracefs_item(line),
-            Parser::Iolog(parser) => parser.parse(line),
-        }
-    }
-}
-
-/// The arrival or end that a line of tracefs text is, if it is one.
-fn tracefs_item(line: &str) -> Result<Parsed, Fault> {
-    let event = match tracefs::parse_line(line)? {
-        tracefs::Line::Event(event) => event,
-        tracefs::Line::Skip => return Ok(Parsed::Nothing),
-        tracefs::Line::Lost(_) => {
-            return Ok(Parsed::Skipped("gaps where the ring buffer was overrun"));
-        }
-    };
-    let whole_line = Cursor::new(line);
-    let bio = match event.kind {
-        tracefs::EventKind::BioQueue(bio) => bio,
-        tracefs::EventKind::RqComplete(end) => return Ok(tracefs_end(event.at_ns, &end)),
-        _ => return Ok(Parsed::Nothing),
-    };
-    let device = device_number(bio.dev.major, bio.dev.minor)
-        .ok_or_else(|| whole_line.fault("device", "major,minor up to 4095,1048575"))?;
-    let flags = bio.rwbs.flags;
-    let record = TraceRecord {
-        at_ns: event.at_ns,
-        device,
-        op: Op::Flush,
-        sector: bio.sector,
-        sectors: 0,
-        pid: event.pid,
-        flags: flags.without(BioFlags::PREFLUSH),
-    };
-    let is_flush = flags.has(BioFlags::PREFLUSH) || bio.rwbs.op == Some(Op::Flush);
-    if bio.sectors == 0 && is_flush {
-        return Ok(Parsed::Record(record));
-    }
-    let Some(op) = bio.rwbs.op else {
-        return Ok(Parsed::Skipped(blkparse::WITHOUT_LETTER));
-    };
-    let sectors = checked_extent(bio.sector.0, bio.sectors.into(), whole_line)?;
-    Ok(Parsed::Record(TraceRecord {
-        op,
-        sectors,
-        flags,
-        ..record
-    }))
-}
-
-/// A request's end; of one passed through nobody waits for it.
-fn tracefs_end(at_ns: u64, end: &tracefs::RqEnd) -> Parsed {
-    let device = device_number(end.dev.major, end.dev.minor);
-    let is_flush = end.sectors == 0 && end.rwbs.flags.has(BioFlags::PREFLUSH);
-    let op = if is_flush {
-        Some(Op::Flush)
-    } else {
-        end.rwbs.op
-    };
-    let (Some(device), Some(op)) = (device, op) else {
-        return Parsed::Nothing;
-    };
-    let end = IoEnd {
-        device,
-        op,
-        sector: end.sector,
-        sectors: end.sectors,
-    };
-    Parsed::Ended { at_ns, end }
 }

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::error::Fault;
 
 /// An end beyond this sector could not be counted in bytes.
-const END_SECTORS_MAX: u64 = u64::MAX / SECTOR_SIZE;
+pub(super) const END_SECTORS_MAX: u64 = u64::MAX / SECTOR_SIZE;
 
 /// One I/O to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

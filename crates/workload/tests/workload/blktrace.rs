@@ -10,8 +10,8 @@ use super::scratch::Scratch;
 use blklab_blk::{BioFlags, IoClass, Op, Sector};
 use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent, RqPrio};
 use blklab_workload::trace::{
-    Action, BlktraceWriter, EventContext, Format, Reader, Rwbs, TraceError, TraceRecord, blkparse,
-    device_number,
+    Action, BlktraceWriter, EventContext, Reader, Rwbs, TraceError, TraceRecord, blkparse,
+    blktrace, device_number,
 };
 
 /// A record without the data behind it.
@@ -213,7 +213,7 @@ fn files_of_all_cpus_are_read_as_one() {
     place.write_bytes("t.blktrace.1", &binary(&odd));
     for cpu in ["t.blktrace.0", "t.blktrace.1"] {
         let reader = blklab_workload::trace::open(&place.path(cpu), None).unwrap();
-        assert_eq!(reader.format(), Format::Blktrace);
+        assert_eq!(reader.format(), &blktrace::FORMAT);
         let records: Result<Vec<_>, _> = reader.collect();
         let whole = read(binary(&events())).unwrap();
         assert_eq!(records.unwrap(), whole);
@@ -292,7 +292,7 @@ proptest! {
 
     #[test]
     fn no_bytes_are_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), at in any::<usize>(), to in any::<u8>()) {
-        let _ = Reader::new(Cursor::new(bytes.clone()), "t", Some(Format::Blktrace)).map(Iterator::count);
+        let _ = Reader::new(Cursor::new(bytes.clone()), "t", Some(&blktrace::FORMAT)).map(Iterator::count);
         let mut damaged = binary(&events());
         let at = at % damaged.len();
         damaged[at] = to;

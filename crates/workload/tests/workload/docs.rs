@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use blklab_workload::fio::option_tables;
+use blklab_workload::trace::format_table;
 
 /// Holds `docs/NAME` to be what is declared; with `BLESS=1` in the environment
 /// it is written.
@@ -28,4 +29,13 @@ fn the_options_of_fio() {
         "fio-options.md",
         &format!("{head}{}\n", option_tables().trim_end()),
     );
+}
+
+#[test]
+fn the_formats_of_traces() {
+    let head = "# Trace formats\n\nWhat `blklab replay` reads, plain or gzipped: what a line of \
+        each format looks like, whether it has room for when I/Os ended and for whose they are, \
+        and what its times are multiples of. This page is made from the declarations in \
+        `crates/workload/src/trace/`; see [jobs.md](jobs.md) for how traces are replayed.\n\n";
+    check("trace-formats.md", &format!("{head}{}", format_table()));
 }

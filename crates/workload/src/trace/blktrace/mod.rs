@@ -9,7 +9,7 @@
 mod read;
 mod write;
 
-pub(super) use read::{Source, is_magic};
+pub use read::FORMAT;
 pub use write::BlktraceWriter;
 
 /// `BLK_IO_TRACE_MAGIC`; the version is in the lowest byte.

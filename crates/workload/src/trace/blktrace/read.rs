@@ -1,6 +1,7 @@
 //! Reads blktrace's binary form, of one CPU or of several at once.
 
 use std::io::{self, BufRead, Read};
+use std::path::{Path, PathBuf};
 
 use blklab_blk::{BioFlags, Op, Sector};
 
@@ -8,13 +9,11 @@ use super::{
     AHEAD, DISCARD, FLUSH, FUA, MAGIC, META, NOTIFY, PC, RECORD_BYTES, SYNC, VERSION, WRITE, action,
 };
 use crate::trace::error::TraceError;
-use crate::trace::record::{IoEnd, Parsed, TraceRecord};
-
-/// Longer extents could not be counted in bytes.
-const END_SECTORS_MAX: u64 = u64::MAX / 512;
+use crate::trace::format::{Format, Input, InputFile, Records};
+use crate::trace::record::{END_SECTORS_MAX, IoEnd, Parsed, TraceRecord};
 
 /// Whether a file that begins so is of this form, in either byte order.
-pub(in crate::trace) fn is_magic(start: &[u8]) -> bool {
+fn is_magic(start: &[u8]) -> bool {
     let Some(word) = start.first_chunk::<4>() else {
         return false;
     };
@@ -24,63 +23,63 @@ pub(in crate::trace) fn is_magic(start: &[u8]) -> bool {
 
 /// The records of several CPUs in one order of time, as far as each CPU's are
 /// in order themselves.
-pub(in crate::trace) struct Source {
+struct Cpus {
+    /// What messages call the file that was named.
+    file: String,
     streams: Vec<Stream>,
     /// The action that stands for an I/O: queued, or issued where nothing was
     /// recorded as queued.
     arrival: u32,
 }
 
-impl Source {
-    /// Reads several files, each given with what messages call it. `starts`
-    /// are how they begin.
-    pub(in crate::trace) fn new(
-        files: Vec<(String, Box<dyn BufRead + Send>)>,
-        starts: &[Vec<u8>],
-    ) -> Result<Source, TraceError> {
+impl Cpus {
+    fn new(input: Input) -> Result<Cpus, TraceError> {
+        let file = input.named.lines.file().to_owned();
         let mut streams = Vec::new();
-        for (file, source) in files {
-            let mut stream = Stream {
-                file,
-                source,
-                offset: 0,
-                is_swapped: false,
-                next: None,
-            };
+        let mut arrival = action::ISSUE;
+        for InputFile { lines, start } in std::iter::once(input.named).chain(input.others) {
+            let (file, source) = lines.into_source();
+            let mut stream = Stream::new(file, source);
             stream.advance()?;
             streams.push(stream);
+            if has_queue(&start) {
+                arrival = action::QUEUE;
+            }
         }
-        let arrival = match starts.iter().any(|start| has_queue(start)) {
-            true => action::QUEUE,
-            false => action::ISSUE,
-        };
-        Ok(Source { streams, arrival })
+        Ok(Cpus {
+            file,
+            streams,
+            arrival,
+        })
     }
+}
 
-    /// What the next record of all comes to; `None` behind the last.
-    pub(in crate::trace) fn next(&mut self) -> Result<Option<Parsed>, TraceError> {
+impl Records for Cpus {
+    fn next(&mut self) -> Result<Parsed, TraceError> {
         let times = self.streams.iter().enumerate();
         let waiting = times.filter_map(|(n, s)| Some((s.next?.at_ns, n)));
         let Some((_, earliest)) = waiting.min() else {
-            return Ok(None);
+            return Ok(Parsed::Over);
         };
         let stream = &mut self.streams[earliest];
         let record = stream.next.take();
         let parsed = record.map(|r| r.parsed(self.arrival).map_err(|m| stream.damaged(m)));
         stream.advance()?;
-        parsed.transpose()
+        Ok(parsed.transpose()?.unwrap_or(Parsed::Over))
+    }
+
+    fn wrong_time(&self, found: &str, expected: String) -> TraceError {
+        TraceError::Description {
+            file: self.file.clone(),
+            message: format!("time: found {found}, expected {expected}"),
+        }
     }
 }
 
 /// Whether queued I/Os are among the records that a file begins with.
 fn has_queue(start: &[u8]) -> bool {
-    let mut stream = Stream {
-        file: String::new(),
-        source: Box::new(io::Cursor::new(start.to_vec())),
-        offset: 0,
-        is_swapped: false,
-        next: None,
-    };
+    let source = Box::new(io::Cursor::new(start.to_vec()));
+    let mut stream = Stream::new(String::new(), source);
     // The start may end within a record.
     while stream.advance().is_ok()
         && let Some(record) = stream.next
@@ -197,6 +196,16 @@ struct Stream {
 }
 
 impl Stream {
+    fn new(file: String, source: Box<dyn BufRead + Send>) -> Stream {
+        Stream {
+            file,
+            source,
+            offset: 0,
+            is_swapped: false,
+            next: None,
+        }
+    }
+
     fn damaged(&self, message: impl Into<String>) -> TraceError {
         TraceError::Binary {
             file: self.file.clone(),
@@ -296,3 +305,31 @@ fn chunk<const N: usize>(bytes: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
     chunk.copy_from_slice(&bytes[at..at + N]);
     chunk
 }
+
+/// More CPUs than a machine that ran blktrace is likely to have had.
+const CPUS_MAX: u32 = 4096;
+
+/// The files of the other CPUs, where `path` is `NAME.blktrace.N`. CPUs that were
+/// offline have none.
+fn other_cpus(path: &Path) -> Option<Vec<PathBuf>> {
+    let (stem, cpu) = path.to_str()?.rsplit_once('.')?;
+    let cpu: u32 = cpu.parse().ok()?;
+    let others = (0..CPUS_MAX).filter(|n| *n != cpu);
+    let others = others.map(|n| PathBuf::from(format!("{stem}.{n}")));
+    stem.ends_with(".blktrace")
+        .then(|| others.filter(|path| path.is_file()).collect())
+}
+
+/// blktrace's binary form.
+pub static FORMAT: Format = Format {
+    name: "blktrace",
+    help: "blktrace binary (one file NAME.blktrace.N stands for its set)",
+    line: "binary",
+    tells_ends: true,
+    tells_processes: true,
+    tick_ns: 1,
+    write: None,
+    detect: |start| is_magic(start.bytes),
+    other_files: other_cpus,
+    read: |input: Input| Ok(Box::new(Cpus::new(input)?)),
+};

@@ -6,8 +6,8 @@
 //! an event that is not known is [`EventKind::Other`].
 
 mod event;
-mod model;
 mod parse;
+mod replay;
 mod run_info;
 mod write;
 
@@ -16,6 +16,7 @@ use std::path::Path;
 
 pub use event::*;
 pub use parse::{lost_events, lost_line};
+pub use replay::FORMAT;
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
 
 use super::error::{Fault, TraceError};
@@ -88,11 +89,6 @@ pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
         LineKind::Skip => Ok(Line::Skip),
         LineKind::Lost(count) => Ok(Line::Lost(count)),
     }
-}
-
-/// Whether `line` could be an event's.
-pub(super) fn looks_like(line: &str) -> bool {
-    parse::event(line).is_ok()
 }
 
 /// The events of a whole trace that is in memory already, and outlives them.
