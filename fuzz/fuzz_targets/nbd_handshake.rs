@@ -4,8 +4,8 @@
 
 use blklab_nbd::wire::ExportFlags;
 use blklab_nbd::{
-    BlockSizes, ClientHandshake, ClientStep, Export, HandshakeError, ServerHandshake, Step, Tls,
-    Wanted,
+    BlockSizes, ClientHandshake, ClientOptions, ClientStep, Export, HandshakeError,
+    ServerHandshake, ServerStep, Tls,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,7 +27,7 @@ fn exports() -> Vec<Export> {
 }
 
 /// Feeds a server pieces of this length; what it said and how it ended.
-fn serve(bytes: &[u8], piece: usize) -> (Vec<u8>, Result<Step, HandshakeError>) {
+fn serve(bytes: &[u8], piece: usize) -> (Vec<u8>, Result<ServerStep, HandshakeError>) {
     let (exports, mut out, mut input) = (exports(), Vec::new(), Vec::new());
     let mut server = ServerHandshake::start(Tls::Offered, &mut out);
     for piece in bytes.chunks(piece) {
@@ -35,20 +35,20 @@ fn serve(bytes: &[u8], piece: usize) -> (Vec<u8>, Result<Step, HandshakeError>) 
         match server.step(&input, &exports, &mut out) {
             Ok((used, step)) => {
                 input.drain(..used);
-                if step != Step::More {
+                if step != ServerStep::More {
                     return (out, Ok(step));
                 }
             }
             Err(error) => return (out, Err(error)),
         }
     }
-    (out, Ok(Step::More))
+    (out, Ok(ServerStep::More))
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = serve(bytes, bytes.len().max(1));
     assert_eq!(whole, serve(bytes, 3));
-    let mut client = ClientHandshake::new(Wanted {
+    let mut client = ClientHandshake::new(ClientOptions {
         export: "e".to_string(),
         structured: true,
         base_allocation: true,

@@ -74,7 +74,7 @@ fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> 
             )));
         }
         let uri = Uri::parse(&device).map_err(Failure::mistake)?;
-        let export = blklab_serve::Probed::connect(&uri).map_err(Failure::Broken)?;
+        let export = blklab_serve::ProbeTarget::connect(&uri).map_err(Failure::Broken)?;
         return Ok((Box::new(export), writes, device));
     }
     let system = System::default();

@@ -85,8 +85,7 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
         in_flight: args.max_in_flight.clone().or(limits.in_flight),
         ..limits
     };
-    let stores = [&args.memory, &args.null, &args.nbd];
-    if stores.iter().any(|store| store.is_some()) || args.file.is_some() {
+    if !args.backends.0.is_empty() {
         spec.export.push(export(args));
     }
     Ok(spec)
@@ -96,10 +95,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
     ExportSpec {
         name: args.name.clone(),
         description: args.description.clone(),
-        memory: args.memory.clone(),
-        null: args.null.clone(),
-        file: args.file.clone(),
-        nbd: args.nbd.clone(),
+        backends: args.backends.0.clone(),
         engine: args.engine.clone(),
         direct: args.direct,
         threads: args.threads,

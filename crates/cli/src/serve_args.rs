@@ -1,8 +1,11 @@
 //! The options of `blklab serve`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::builder::ValueParser;
+use clap::error::Error;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,21 +54,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "off|on|require")]
     pub(crate) tls: Option<String>,
 
-    /// Keep the data in memory, as much as was written
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["file", "config"])]
-    pub(crate) memory: Option<String>,
-
-    /// Keep no data: reads are zeroes
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["memory", "file", "nbd", "config"])]
-    pub(crate) null: Option<String>,
-
-    /// Keep the data in a file or block device
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    pub(crate) file: Option<PathBuf>,
-
-    /// Keep the data on another NBD server, with a scheduler before it
-    #[arg(long, value_name = "URI", conflicts_with_all = ["memory", "file", "config"])]
-    pub(crate) nbd: Option<String>,
+    #[command(flatten)]
+    pub(crate) backends: BackendArgs,
 
     /// How the file is read and written: psync with many threads, posixaio with
     /// one, libaio or io_uring
@@ -167,6 +157,47 @@ pub(crate) struct ServeArgs {
     /// Write the process id to a file, once clients can connect
     #[arg(long, value_name = "PATH")]
     pub(crate) pid_file: Option<PathBuf>,
+}
+
+/// The back ends that were given, by the names of their kinds: an option a kind.
+pub(crate) struct BackendArgs(pub(crate) Vec<(&'static str, OsString)>);
+
+impl Args for BackendArgs {
+    fn augment_args(command: Command) -> Command {
+        let kinds = blklab_serve::backends();
+        kinds.iter().fold(command, |command, kind| {
+            let others = kinds.iter().map(|other| other.name);
+            let others = others.filter(|other| *other != kind.name);
+            command.arg(
+                Arg::new(kind.name)
+                    .long(kind.name)
+                    .value_name(kind.value_name)
+                    .value_parser(ValueParser::os_string())
+                    .help(kind.help)
+                    .conflicts_with_all(others.chain(["config"])),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        BackendArgs::augment_args(command)
+    }
+}
+
+impl FromArgMatches for BackendArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<BackendArgs, Error> {
+        let kinds = blklab_serve::backends().iter();
+        let given = kinds.filter_map(|kind| {
+            let value = matches.get_one::<OsString>(kind.name)?;
+            Some((kind.name, value.clone()))
+        });
+        Ok(BackendArgs(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = BackendArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Where a running server is found.

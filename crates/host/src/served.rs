@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
-use blklab_serve::{Backend, ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings};
+use blklab_serve::{ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings, memory, null};
 use blklab_stats::{Results, World};
 use blklab_workload::fio::JobFile;
 
@@ -85,8 +85,8 @@ impl ServedExperiment<'_> {
                 // What is read back matters to jobs that verify it, and to
                 // nobody else; a large drive's would not fit in memory.
                 backend: match self.verifies() {
-                    true => Backend::Memory { size_bytes },
-                    false => Backend::Null { size_bytes },
+                    true => memory(size_bytes),
+                    false => null(size_bytes),
                 },
                 read_only: false,
                 scheduler: scheduler.clone(),
@@ -121,7 +121,7 @@ impl ServedExperiment<'_> {
         let done = fio.run(interrupts);
         let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let slices = watch.finish();
-        let told = server.told();
+        let told = server.drive_stats();
         server.shut_down().map_err(HostError::Served)?;
         let (disk, lateness) = told.map_err(HostError::Served)?;
         let mut results = done?;

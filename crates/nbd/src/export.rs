@@ -34,11 +34,11 @@ pub struct Export {
 impl Export {
     /// The flags for a connection with or without structured replies.
     pub fn flags_for(&self, structured: bool) -> ExportFlags {
-        let flags = self.flags.with(ExportFlags::HAS_FLAGS);
+        let flags = self.flags | ExportFlags::HAS_FLAGS;
         if structured {
-            flags.with(ExportFlags::SEND_DF)
+            flags | ExportFlags::SEND_DF
         } else {
-            flags.without(ExportFlags::SEND_DF)
+            flags - ExportFlags::SEND_DF
         }
     }
 }

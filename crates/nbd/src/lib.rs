@@ -5,19 +5,21 @@
 //! code. Written from the protocol's document, `doc/proto.md` of
 //! NetworkBlockDevice/nbd: fixed newstyle only.
 
-mod bytes;
+mod client;
 mod export;
-mod handshake;
 mod reply;
 mod request;
+mod server;
+#[cfg(test)]
+mod tests;
 mod uri;
 pub mod wire;
 
-pub use export::{BlockSizes, Export, Session};
-pub use handshake::client::{ClientHandshake, ClientStep, Negotiated, Wanted};
-pub use handshake::server::{Chosen, HandshakeError, ServerHandshake, Step, Tls};
-pub use reply::{
-    Extent, REPLY_HEAD_BYTES, ReplyHead, block_status, data_head, done, error, hole, simple,
+pub use client::{
+    ClientHandshake, ClientOptions, ClientStep, Negotiated, Replies, Reply, ReplyBody, ReplyError,
 };
+pub use export::{BlockSizes, Export, Session};
+pub use reply::{Extent, block_status, data_head, done, error, hole, simple};
 pub use request::{REQUEST_BYTES, Refusal, Request, RequestError};
+pub use server::{Chosen, HandshakeError, ServerHandshake, ServerStep, Tls};
 pub use uri::{Address, Uri, UriTls};

@@ -1,13 +1,13 @@
-//! Replies: how a server writes them and a client reads them.
+//! Replies as a server writes them, and their heads as a client reads them.
 
-use crate::bytes::Reader;
+use crate::wire::Reader;
 use crate::wire::{
     BASE_ALLOCATION_ID, ErrorCode, REPLY_FLAG_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
     chunk,
 };
 
 /// Longest head of a reply: a chunk's.
-pub const REPLY_HEAD_BYTES: usize = 20;
+pub(crate) const REPLY_HEAD_BYTES: usize = 20;
 
 /// A range of one kind, as BLOCK_STATUS tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
 
 /// A reply's head, as a client reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyHead {
+pub(crate) enum ReplyHead {
     /// A simple reply; after a read that did not fail its data follows.
     Simple {
         /// The request's handle.
@@ -123,7 +123,7 @@ impl ReplyHead {
     /// # Errors
     /// Where no reply starts there; the word that does.
     #[inline]
-    pub fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, u32> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, u32> {
         let mut reader = Reader::new(bytes);
         let head = match reader.u32() {
             None => return Ok(None),

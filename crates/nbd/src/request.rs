@@ -1,7 +1,7 @@
 //! Requests: their 28 bytes, and whether an export takes them.
 
-use crate::bytes::Reader;
 use crate::export::{Export, Session};
+use crate::wire::Reader;
 use crate::wire::{Command, CommandFlags, ErrorCode, ExportFlags, REQUEST_MAGIC};
 
 /// Length of a request without its data.
@@ -40,7 +40,7 @@ impl Request {
     /// A request for this command.
     pub fn new(command: Command, cookie: u64, offset: u64, length: u32) -> Request {
         Request {
-            flags: CommandFlags::NONE,
+            flags: CommandFlags::empty(),
             code: command as u16,
             cookie,
             offset,
@@ -65,7 +65,7 @@ impl Request {
 
     fn decode_body(reader: &mut Reader<'_>) -> Option<Request> {
         Some(Request {
-            flags: CommandFlags(reader.u16()?),
+            flags: CommandFlags::from_bits_retain(reader.u16()?),
             code: reader.u16()?,
             cookie: reader.u64()?,
             offset: reader.u64()?,
@@ -76,7 +76,7 @@ impl Request {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&REQUEST_MAGIC.to_be_bytes());
-        out.extend_from_slice(&self.flags.0.to_be_bytes());
+        out.extend_from_slice(&self.flags.bits().to_be_bytes());
         out.extend_from_slice(&self.code.to_be_bytes());
         out.extend_from_slice(&self.cookie.to_be_bytes());
         out.extend_from_slice(&self.offset.to_be_bytes());
@@ -106,10 +106,10 @@ impl Request {
         let Some(command) = self.command() else {
             return refuse(ErrorCode::Invalid, "unknown command");
         };
-        if self.flags.0 & !command.allowed_flags().0 != 0 {
+        if !command.allowed_flags().contains(self.flags) {
             return refuse(ErrorCode::Invalid, "a flag that this command does not take");
         }
-        let takes = |flag| export.flags.has(flag);
+        let takes = |flag| export.flags.contains(flag);
         let offered = match command {
             Command::Flush => takes(ExportFlags::SEND_FLUSH),
             Command::Trim => takes(ExportFlags::SEND_TRIM),
@@ -139,14 +139,15 @@ impl Request {
                 message,
             })
         };
-        if self.flags.has(CommandFlags::FUA) && !export.flags.has(ExportFlags::SEND_FUA) {
+        if self.flags.contains(CommandFlags::FUA) && !export.flags.contains(ExportFlags::SEND_FUA) {
             return refuse("FUA is not offered");
         }
-        if self.flags.has(CommandFlags::FAST_ZERO) && !export.flags.has(ExportFlags::SEND_FAST_ZERO)
+        if self.flags.contains(CommandFlags::FAST_ZERO)
+            && !export.flags.contains(ExportFlags::SEND_FAST_ZERO)
         {
             return refuse("FAST_ZERO is not offered");
         }
-        if self.flags.has(CommandFlags::DF) && !session.structured {
+        if self.flags.contains(CommandFlags::DF) && !session.structured {
             return refuse("DF needs structured replies");
         }
         Ok(())
@@ -199,9 +200,9 @@ mod tests {
             description: String::new(),
             size_bytes: 1 << 20,
             flags: ExportFlags::SEND_FLUSH
-                .with(ExportFlags::SEND_FUA)
-                .with(ExportFlags::SEND_TRIM)
-                .with(ExportFlags::SEND_WRITE_ZEROES),
+                | ExportFlags::SEND_FUA
+                | ExportFlags::SEND_TRIM
+                | ExportFlags::SEND_WRITE_ZEROES,
             block_sizes: BlockSizes {
                 minimum: 512,
                 preferred: 4096,
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn each_fault_gets_the_documents_error() {
         use Command::*;
-        let none = CommandFlags::NONE;
+        let none = CommandFlags::empty();
         assert_eq!(refused(Read, 1 << 20, 512, none), ErrorCode::Invalid);
         assert_eq!(refused(Write, 1 << 20, 512, none), ErrorCode::NoSpace);
         assert_eq!(
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn a_read_only_export_takes_no_writes() {
         let mut export = export();
-        export.flags = export.flags.with(ExportFlags::READ_ONLY);
+        export.flags |= ExportFlags::READ_ONLY;
         for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
             let refusal = Request::new(command, 0, 0, 512).check(&export, Session::default());
             assert_eq!(refusal.expect_err("refused").code, ErrorCode::Perm);
@@ -258,7 +259,7 @@ mod tests {
         fn requests_survive_the_wire(
             flags: u16, code: u16, cookie: u64, offset: u64, length: u32, cut in 0usize..28
         ) {
-            let request = Request { flags: CommandFlags(flags), code, cookie, offset, length };
+            let request = Request { flags: CommandFlags::from_bits_retain(flags), code, cookie, offset, length };
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
             prop_assert_eq!(bytes.len(), REQUEST_BYTES);
@@ -271,7 +272,7 @@ mod tests {
             flags in 0u16..32, code in 0u16..9, offset in 0u64..(2 << 20), length in 0u32..200_000,
             base_allocation: bool,
         ) {
-            let request = Request { flags: CommandFlags(flags), code, cookie: 0, offset, length };
+            let request = Request { flags: CommandFlags::from_bits_retain(flags), code, cookie: 0, offset, length };
             let session = Session { structured: true, base_allocation };
             if let Ok(command) = request.check(&export(), session)
                 && !matches!(command, Command::Flush | Command::Disconnect)

@@ -1,5 +1,7 @@
 //! The protocol's numbers, by the names of its document (`doc/proto.md` of
-//! NetworkBlockDevice/nbd).
+//! NetworkBlockDevice/nbd), all of them big-endian.
+
+use bitflags::bitflags;
 
 /// The first word of every server: `NBDMAGIC`.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -105,76 +107,49 @@ pub const INFO_DESCRIPTION: u16 = 2;
 /// `NBD_INFO_BLOCK_SIZE`: smallest, preferred and largest request.
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
-/// Transmission flags (`NBD_FLAG_*`): what an export can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExportFlags(pub u16);
-
-impl ExportFlags {
-    /// Always set.
-    pub const HAS_FLAGS: ExportFlags = ExportFlags(1 << 0);
-    /// Writes are refused.
-    pub const READ_ONLY: ExportFlags = ExportFlags(1 << 1);
-    /// Takes FLUSH.
-    pub const SEND_FLUSH: ExportFlags = ExportFlags(1 << 2);
-    /// Takes FUA.
-    pub const SEND_FUA: ExportFlags = ExportFlags(1 << 3);
-    /// Has moving parts.
-    pub const ROTATIONAL: ExportFlags = ExportFlags(1 << 4);
-    /// Takes TRIM.
-    pub const SEND_TRIM: ExportFlags = ExportFlags(1 << 5);
-    /// Takes WRITE_ZEROES.
-    pub const SEND_WRITE_ZEROES: ExportFlags = ExportFlags(1 << 6);
-    /// Takes the flag DF of READ.
-    pub const SEND_DF: ExportFlags = ExportFlags(1 << 7);
-    /// A flush on one connection covers what others wrote.
-    pub const CAN_MULTI_CONN: ExportFlags = ExportFlags(1 << 8);
-    /// Takes CACHE.
-    pub const SEND_CACHE: ExportFlags = ExportFlags(1 << 10);
-    /// Takes the flag FAST_ZERO of WRITE_ZEROES.
-    pub const SEND_FAST_ZERO: ExportFlags = ExportFlags(1 << 11);
-
-    /// Whether any of `other`'s bits is set.
-    pub const fn has(self, other: ExportFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Both sets of bits.
-    pub const fn with(self, other: ExportFlags) -> ExportFlags {
-        ExportFlags(self.0 | other.0)
-    }
-
-    /// These bits less `other`'s.
-    pub const fn without(self, other: ExportFlags) -> ExportFlags {
-        ExportFlags(self.0 & !other.0)
+bitflags! {
+    /// Transmission flags (`NBD_FLAG_*`): what an export can do.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ExportFlags: u16 {
+        /// Always set.
+        const HAS_FLAGS = 1 << 0;
+        /// Writes are refused.
+        const READ_ONLY = 1 << 1;
+        /// Takes FLUSH.
+        const SEND_FLUSH = 1 << 2;
+        /// Takes FUA.
+        const SEND_FUA = 1 << 3;
+        /// Has moving parts.
+        const ROTATIONAL = 1 << 4;
+        /// Takes TRIM.
+        const SEND_TRIM = 1 << 5;
+        /// Takes WRITE_ZEROES.
+        const SEND_WRITE_ZEROES = 1 << 6;
+        /// Takes the flag DF of READ.
+        const SEND_DF = 1 << 7;
+        /// A flush on one connection covers what others wrote.
+        const CAN_MULTI_CONN = 1 << 8;
+        /// Takes CACHE.
+        const SEND_CACHE = 1 << 10;
+        /// Takes the flag FAST_ZERO of WRITE_ZEROES.
+        const SEND_FAST_ZERO = 1 << 11;
     }
 }
 
-/// Command flags (`NBD_CMD_FLAG_*`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CommandFlags(pub u16);
-
-impl CommandFlags {
-    /// On stable storage before the reply.
-    pub const FUA: CommandFlags = CommandFlags(1 << 0);
-    /// Zeroes must keep their space.
-    pub const NO_HOLE: CommandFlags = CommandFlags(1 << 1);
-    /// The answer comes in one piece.
-    pub const DF: CommandFlags = CommandFlags(1 << 2);
-    /// One extent is enough.
-    pub const REQ_ONE: CommandFlags = CommandFlags(1 << 3);
-    /// Zero only if that is faster than writing.
-    pub const FAST_ZERO: CommandFlags = CommandFlags(1 << 4);
-    /// No flag.
-    pub const NONE: CommandFlags = CommandFlags(0);
-
-    /// Whether any of `other`'s bits is set.
-    pub const fn has(self, other: CommandFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Both sets of bits.
-    pub const fn with(self, other: CommandFlags) -> CommandFlags {
-        CommandFlags(self.0 | other.0)
+bitflags! {
+    /// Command flags (`NBD_CMD_FLAG_*`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CommandFlags: u16 {
+        /// On stable storage before the reply.
+        const FUA = 1 << 0;
+        /// Zeroes must keep their space.
+        const NO_HOLE = 1 << 1;
+        /// The answer comes in one piece.
+        const DF = 1 << 2;
+        /// One extent is enough.
+        const REQ_ONE = 1 << 3;
+        /// Zero only if that is faster than writing.
+        const FAST_ZERO = 1 << 4;
     }
 }
 
@@ -225,12 +200,12 @@ impl Command {
     pub const fn allowed_flags(self) -> CommandFlags {
         let own = match self {
             Command::Read => CommandFlags::DF,
-            Command::WriteZeroes => CommandFlags::NO_HOLE.with(CommandFlags::FAST_ZERO),
+            Command::WriteZeroes => CommandFlags::NO_HOLE.union(CommandFlags::FAST_ZERO),
             Command::BlockStatus => CommandFlags::REQ_ONE,
-            _ => CommandFlags::NONE,
+            _ => CommandFlags::empty(),
         };
-        // Clients are known to set FUA on anything, so that anything takes it.
-        own.with(CommandFlags::FUA)
+        // Clients are known to set FUA on any command.
+        own.union(CommandFlags::FUA)
     }
 }
 
@@ -278,4 +253,50 @@ pub mod chunk {
     pub const ERROR: u16 = (1 << 15) + 1;
     /// The request failed at an offset.
     pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
+}
+
+/// Takes big-endian numbers and strings off the front of a slice.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { left: bytes }
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.left
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (piece, left) = self.left.split_at_checked(len)?;
+        self.left = left;
+        Some(piece)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (piece, left) = self.left.split_first_chunk()?;
+        self.left = left;
+        Some(*piece)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A string with its length before it.
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()?;
+        self.take(usize::try_from(len).ok()?)
+    }
 }

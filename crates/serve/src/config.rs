@@ -1,66 +1,13 @@
-//! What a server is told to serve.
+//! A server's configuration, checked.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
-use blklab_nbd::Uri;
 
-use crate::tls::TlsSettings;
-
-/// Where clients come in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// TCP.
-    Tcp(SocketAddr),
-}
-
-/// Where an export's data is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// A sparse memory.
-    Memory {
-        /// Its size in bytes.
-        size_bytes: u64,
-    },
-    /// Nothing: reads are zeroes, and writes go nowhere.
-    Null {
-        /// Its size in bytes.
-        size_bytes: u64,
-    },
-    /// A file or block device.
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Past the page cache.
-        direct: bool,
-        /// How it is read and written.
-        engine: FileEngine,
-    },
-    /// An export of another NBD server.
-    Remote {
-        /// Where it is.
-        uri: Uri,
-        /// Connections, where the server allows several.
-        connections: usize,
-        /// For how long a request waits for a connection that broke.
-        reconnect_seconds: u64,
-    },
-}
-
-/// How a file is read and written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileEngine {
-    /// By so many threads.
-    Threads(usize),
-    /// Through io_uring.
-    IoUring,
-    /// Through `io_submit`, as libaio does.
-    Libaio,
-}
+use crate::backend::BackendConfig;
+use crate::net::{Listen, TlsSettings};
 
 /// One export.
 #[derive(Clone)]
@@ -70,14 +17,14 @@ pub struct ExportConfig {
     /// A line for people.
     pub description: String,
     /// Where its data is.
-    pub backend: Backend,
+    pub backend: BackendConfig,
     /// Writes are refused.
     pub read_only: bool,
     /// Its scheduler.
     pub scheduler: SchedulerChoice,
-    /// Requests the store gets at once, where no drive's model says.
+    /// Requests that the back end gets at once, where no drive's model says.
     pub depth: u32,
-    /// The drive that it is to be as slow as, with its name.
+    /// The drive that it is as slow as, with its name.
     pub drive: Option<(String, DriveSpec)>,
     /// Decides everything that the drive's model leaves to chance.
     pub seed: u64,
@@ -113,7 +60,7 @@ impl Default for Limits {
 /// A server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where clients come in.
+    /// Where clients connect.
     pub listen: Vec<Listen>,
     /// Also on the sockets that systemd passed (`LISTEN_FDS`).
     pub activated: bool,
@@ -123,12 +70,12 @@ pub struct ServerConfig {
     pub tls: TlsSettings,
     /// Limits on clients.
     pub limits: Limits,
-    /// How long to look for more work before going to sleep, in microseconds.
+    /// How long to poll for more requests before going to sleep, in microseconds.
     pub busy_poll_us: u64,
     /// The socket by which attributes are read and set.
     pub control: Option<PathBuf>,
     /// The empty folder in which attributes are shown as files.
     pub sysfs: Option<PathBuf>,
-    /// Where Prometheus comes in.
+    /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
 }

@@ -1,46 +1,85 @@
-//! The block layer under the real clock: exports over NBD.
+//! The block layer under the real clock: block devices over NBD.
+//!
+//! - `backend`: where an export's data is, a file a kind.
+//! - `net`: sockets, TLS and the handshake, up to the choice of an export.
+//! - `export`: one export's thread, with its connections and its block layer.
+//! - `control`: attributes, counters, traces and metrics of a running server.
+//! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
 //! Each export is one thread with one request queue, so that its scheduler
-//! sees the requests of all connections together, as a kernel's does those of
+//! sees the requests of all connections together, as a kernel's sees those of
 //! all processes.
 
-mod attributes;
-mod buffers;
-mod channel;
+mod backend;
 mod client;
-mod clock;
 mod config;
-mod connection;
 mod control;
-mod disk;
-mod export_loop;
-mod gate;
-mod handshakes;
-mod io;
-mod listener;
-mod load;
-mod mailbox;
-mod metrics;
-mod moderation;
-mod probed;
-mod recorder;
-mod replies;
-mod sample;
+mod export;
+mod net;
 mod server;
-mod size;
 mod spec;
-mod stats;
-mod store;
-mod sysfs;
-mod tls;
 
-pub use config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
-pub use control::{ask, record};
-pub use load::{LoadConfig, LoadReport, load};
-pub use probed::Probed;
-pub use recorder::RecordFormat;
-pub use sample::{Rate, Sample};
+use std::time::Instant;
+
+use blklab_blk::Nanos;
+
+pub use backend::{BackendConfig, BackendType, all as backends, memory, null};
+pub use client::{LoadConfig, LoadReport, ProbeTarget, load};
+pub use config::{ExportConfig, Limits, ServerConfig};
+pub use control::{Rate, RecordFormat, Sample, ask, record};
+pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;
-pub use size::parse_size;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};
-pub use tls::{TlsMode, TlsSettings};
+
+/// The real clock: nanoseconds since it was started.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        Clock {
+            start: Instant::now(),
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Bytes of `4096`, `64K`, `512MiB`, `1G` or `2T`: powers of 1024.
+///
+/// # Errors
+/// Where the text is no size; the message says what would be one.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let fault = || format!("{text:?} is no size; write such as 4096, 64K, 512M, 1G or 2T");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(fault()),
+    };
+    let number: u64 = digits.parse().map_err(|_| fault())?;
+    number.checked_mul(1 << shift).ok_or_else(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64k"), Ok(65536));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        for wrong in ["", "G", "1.5G", "1X", "-1", "99999999T"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,6 +1,5 @@
 //! A server: listeners, handshakes, and a thread an export.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,96 +8,35 @@ use std::time::Duration;
 
 use blklab_blk::Nanos;
 use blklab_driver::disk_stats;
+use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
-use blklab_nbd::{BlockSizes, Export, Tls};
 use blklab_stats::{DiskStats, Histogram};
 
-use crate::attributes::visit;
-use crate::channel::Channel;
-use crate::clock::Clock;
-use crate::config::{Backend, ExportConfig, Limits, Listen, ServerConfig};
-use crate::control::Exports;
-use crate::disk::{Disk, DiskSetup};
-use crate::export_loop::{ConnectionLimits, ExportLoop, Message, Ticket};
-use crate::handshakes::Reception;
-use crate::listener::{Listener, take_clients};
-use crate::mailbox::Mailbox;
-use crate::store::{FileOptions, FileStore, Memory, Nature, RemoteOptions, RemoteStore, Store};
-use crate::sysfs::Sysfs;
-use crate::tls::ServerTls;
+use crate::Clock;
+use crate::backend::{Backend, BackendInfo, OpenOptions};
+use crate::config::{ExportConfig, ServerConfig};
+use crate::control::{Exports, Sysfs};
+use crate::export::{
+    ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Message,
+};
+use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
 
 /// Software queues of an export, at most: connections beyond share them.
 const MAX_SOFTWARE_QUEUES: usize = 64;
 
 /// A server that runs.
 pub struct Server {
-    reception: Arc<Reception>,
-    doors: Vec<Door>,
-    exports: Vec<JoinHandle<Result<(), String>>>,
+    handshake: Arc<Handshake>,
+    accepting: Vec<AcceptThread>,
+    exports: Vec<(ExportHandle, ExportThread)>,
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     bindings: Bindings,
     sysfs: Option<Sysfs>,
 }
 
-/// A thread that takes clients of one kind in.
-struct Door {
-    wake: Arc<Mailbox<()>>,
-    thread: JoinHandle<()>,
-}
-
-impl Door {
-    fn open(
-        name: &str,
-        listeners: Vec<Listener>,
-        client: impl Fn(&Listener, OwnedFd) + Send + 'static,
-    ) -> Result<Door, String> {
-        let wake = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
-        let own = Arc::clone(&wake);
-        let builder = std::thread::Builder::new().name(name.to_string());
-        let thread = builder
-            .spawn(move || take_clients(&listeners, &own, client))
-            .map_err(|e| e.to_string())?;
-        Ok(Door { wake, thread })
-    }
-
-    fn close(self) {
-        self.wake.send(());
-        let _ = self.thread.join();
-    }
-}
-
-/// What clients are asked for, where that lets all listeners be open.
-fn allowed_tls(config: &ServerConfig, listeners: &[Listener]) -> Result<ServerTls, String> {
-    let tls = ServerTls::new(&config.tls)?;
-    let refused = |listener: &&Listener| tls.policy(listener.is_public()).is_none();
-    match listeners.iter().find(refused) {
-        Some(listener) => Err(plain_and_public(&listener.name())),
-        None => Ok(tls),
-    }
-}
-
-/// The doors for who administers the server and who watches it.
-fn back_doors(
-    administered: &Arc<Exports>,
-    control: Vec<Listener>,
-    metrics: Vec<Listener>,
-) -> Result<Vec<Door>, String> {
-    let mut doors = Vec::new();
-    if !control.is_empty() {
-        let exports = Arc::clone(administered);
-        doors.push(Door::open("control", control, move |_, socket| {
-            exports.serve(socket);
-        })?);
-    }
-    if !metrics.is_empty() {
-        let exports = Arc::clone(administered);
-        doors.push(Door::open("metrics", metrics, move |_, socket| {
-            exports.serve_metrics(socket);
-        })?);
-    }
-    Ok(doors)
-}
+/// An export's thread; it ends with how its back end closed.
+type ExportThread = JoinHandle<Result<(), String>>;
 
 impl Server {
     /// Starts serving. When it returns, clients can connect.
@@ -107,10 +45,12 @@ impl Server {
     /// Where something cannot be served as asked; the message says what.
     pub fn start(config: &ServerConfig) -> Result<Server, String> {
         let clock = Clock::start();
-        let mut prepared = Vec::new();
-        for export in &config.exports {
-            prepared.push(Prepared::new(export, config)?);
-        }
+        let prepared: Result<Vec<_>, String> = config
+            .exports
+            .iter()
+            .map(|export| Prepared::new(export, config))
+            .collect();
+        let prepared = prepared?;
         let mut bindings = Bindings::default();
         let mut listeners = bindings.bind(&config.listen)?;
         if config.activated {
@@ -125,41 +65,31 @@ impl Server {
         let control = bindings.bind(&control)?;
         let metrics: Vec<Listen> = config.metrics.iter().copied().map(Listen::Tcp).collect();
         let metrics = bindings.bind(&metrics)?;
-        let (mut exports, mut mailboxes, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+        let described = prepared.iter().map(|one| (*one.export).clone()).collect();
+        let mut exports = Vec::new();
         for one in prepared {
-            let mailbox = Arc::new(Mailbox::new().map_err(|e| e.to_string())?);
-            mailboxes.push(Arc::clone(&mailbox));
-            exports.push((*one.export).clone());
-            threads.push(one.start(clock, config, mailbox)?);
+            exports.push(one.start(clock, config)?);
         }
-        let administered = Arc::new(Exports {
-            names: exports.iter().map(|e| e.name.clone()).collect(),
-            mailboxes: mailboxes.clone(),
-        });
-        let reception = Arc::new(Reception {
-            exports,
-            mailboxes,
-            deadline: Duration::from_secs(config.limits.handshake_seconds),
-            tls,
-            shutting_down: AtomicBool::new(false),
-        });
-        let front = front_door(&reception, listeners, config.limits.connections)?;
+        let handles: Vec<ExportHandle> = exports.iter().map(|(handle, _)| handle.clone()).collect();
+        let handshake = handshake(config, described, handles.clone(), tls);
+        let accepting = Arc::clone(&handshake);
+        let accepting = AcceptThread::start("accept", listeners, move |listener, socket| {
+            accepting.start(listener, socket);
+        })?;
+        let mut accepting = vec![accepting];
+        let administered = Arc::new(Exports::new(handles));
         let sysfs = match &config.sysfs {
             Some(folder) => Some(Sysfs::mount(folder, Arc::clone(&administered))?),
             None => None,
         };
-        let mut doors = vec![front];
-        doors.extend(back_doors(&administered, control, metrics)?);
+        accepting.extend(accept_control(&administered, control, metrics)?);
+        let metrics = config.metrics.and(bindings.addresses.last().cloned());
         Ok(Server {
-            reception,
-            doors,
-            exports: threads,
+            handshake,
+            accepting,
+            exports,
             addresses,
-            metrics: bindings
-                .addresses
-                .last()
-                .filter(|_| config.metrics.is_some())
-                .cloned(),
+            metrics,
             bindings,
             sysfs,
         })
@@ -170,24 +100,24 @@ impl Server {
         &self.addresses
     }
 
-    /// Where it tells its metrics.
+    /// Where it serves metrics.
     pub fn metrics_address(&self) -> Option<&Listen> {
         self.metrics.as_ref()
     }
 
-    /// What the first export's queue and drive have to tell, and how late the
-    /// drive's requests ended.
+    /// The counters of the first export's queue and drive, and how much later
+    /// than the drive's model said its requests ended.
     ///
     /// # Errors
     /// Where it has no drive's model, or does not answer.
-    pub fn told(&self) -> Result<(DiskStats, Histogram), String> {
-        let Some(mailbox) = self.reception.mailboxes.first() else {
+    pub fn drive_stats(&self) -> Result<(DiskStats, Histogram), String> {
+        let Some((export, _)) = self.exports.first() else {
             return Err("there is no export".to_string());
         };
-        visit(mailbox, |v| {
-            let model = v.disk.model().ok_or("there is no drive's model")?;
-            let stats = disk_stats("nbd", v.disk.queue(), model, v.now);
-            Ok((stats, v.disk.lateness().clone()))
+        export.call(|view| {
+            let model = view.disk.model().ok_or("there is no drive's model")?;
+            let stats = disk_stats("nbd", view.disk.queue(), model, view.now);
+            Ok((stats, view.disk.lateness().clone()))
         })?
     }
 
@@ -196,17 +126,17 @@ impl Server {
     /// # Errors
     /// Where that failed for some export.
     pub fn shut_down(self) -> Result<(), String> {
-        self.reception.shutting_down.store(true, Ordering::Relaxed);
-        // Nobody is to find files that are not answered for any more.
+        self.handshake.shutting_down.store(true, Ordering::Relaxed);
+        // Before the threads that answer for its files.
         drop(self.sysfs);
-        for door in self.doors {
-            door.close();
+        for thread in self.accepting {
+            thread.stop();
         }
-        for mailbox in &self.reception.mailboxes {
-            mailbox.send(Message::ShutDown);
+        for (handle, _) in &self.exports {
+            handle.send(Message::ShutDown);
         }
         let mut failed = Ok(());
-        for thread in self.exports {
+        for (_, thread) in self.exports {
             let ended = thread.join();
             let ended = ended.unwrap_or_else(|_| Err("an export's thread panicked".to_string()));
             failed = failed.and(ended);
@@ -216,7 +146,66 @@ impl Server {
     }
 }
 
-/// What a server has bound. Its sockets' files go with it.
+/// The TLS of a server, if it lets clients use all listeners.
+fn allowed_tls(config: &ServerConfig, listeners: &[Listener]) -> Result<ServerTls, String> {
+    let tls = ServerTls::new(&config.tls)?;
+    let refused = |listener: &&Listener| tls.policy(listener.is_public()).is_none();
+    match listeners.iter().find(refused) {
+        Some(listener) => Err(tls_needed(&listener.name())),
+        None => Ok(tls),
+    }
+}
+
+fn handshake(
+    config: &ServerConfig,
+    exports: Vec<Export>,
+    handles: Vec<ExportHandle>,
+    tls: ServerTls,
+) -> Arc<Handshake> {
+    Arc::new(Handshake {
+        exports,
+        timeout: Duration::from_secs(config.limits.handshake_seconds),
+        tls,
+        max_connections: config.limits.connections,
+        permit: Arc::new(()),
+        shutting_down: AtomicBool::new(false),
+        deliver: Box::new(move |export, arrival| {
+            handles[export].send(Message::Arrive(Box::new(arrival)));
+        }),
+    })
+}
+
+/// Starts to accept clients of the control socket and of the metrics.
+fn accept_control(
+    exports: &Arc<Exports>,
+    control: Vec<Listener>,
+    metrics: Vec<Listener>,
+) -> Result<Vec<AcceptThread>, String> {
+    let mut threads = Vec::new();
+    if !control.is_empty() {
+        let exports = Arc::clone(exports);
+        threads.push(AcceptThread::start(
+            "control",
+            control,
+            move |_, socket| {
+                exports.serve(socket);
+            },
+        )?);
+    }
+    if !metrics.is_empty() {
+        let exports = Arc::clone(exports);
+        threads.push(AcceptThread::start(
+            "metrics",
+            metrics,
+            move |_, socket| {
+                exports.serve_metrics(socket);
+            },
+        )?);
+    }
+    Ok(threads)
+}
+
+/// The addresses that a server has bound; dropping it removes its sockets' files.
 #[derive(Default)]
 struct Bindings {
     addresses: Vec<Listen>,
@@ -226,7 +215,7 @@ struct Bindings {
 impl Drop for Bindings {
     fn drop(&mut self) {
         for path in &self.unix_paths {
-            // Another may have taken it away already.
+            // It may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -247,71 +236,39 @@ impl Bindings {
     }
 }
 
-/// Why nobody is let in there.
-pub(crate) fn plain_and_public(address: &str) -> String {
-    format!(
-        "{address} can be reached by others; give --tls-certificates DIR, listen on 127.0.0.1, or say --insecure-no-tls"
-    )
-}
-
-/// Where NBD's clients come in.
-fn front_door(
-    reception: &Arc<Reception>,
-    listeners: Vec<Listener>,
-    max_connections: usize,
-) -> Result<Door, String> {
-    let reception = Arc::clone(reception);
-    let count: Ticket = Arc::new(());
-    Door::open("accept", listeners, move |listener, socket| {
-        // One more than the tickets given out: our own.
-        if Arc::strong_count(&count) <= max_connections
-            && let Some(tls) = reception.tls.policy(listener.is_public())
-        {
-            let channel = Channel::plain(socket);
-            receive(&reception, channel, tls, Arc::clone(&count));
-        }
-    })
-}
-
-fn receive(reception: &Arc<Reception>, channel: Channel, tls: Tls, ticket: Ticket) {
-    let reception = Arc::clone(reception);
-    let builder = std::thread::Builder::new()
-        .name("handshake".to_string())
-        .stack_size(512 << 10);
-    // Where no thread can be had, the client is turned away.
-    let _ = builder.spawn(move || reception.receive(channel, tls, ticket));
-}
-
-/// An export whose store is open.
+/// An export whose back end is open.
 struct Prepared<'a> {
     config: &'a ExportConfig,
     export: Arc<Export>,
-    store: Store,
-    nature: Nature,
+    backend: Box<dyn Backend>,
+    info: BackendInfo,
 }
 
 impl Prepared<'_> {
     fn new<'a>(config: &'a ExportConfig, server: &ServerConfig) -> Result<Prepared<'a>, String> {
-        let (store, mut nature) = open_store(config, &server.limits)?;
+        let backend = config.backend.open(OpenOptions {
+            read_only: config.read_only,
+            max_request_bytes: server.limits.request_bytes,
+        })?;
+        let mut info = backend.info();
         if let Some((name, drive)) = &config.drive {
             let identity = drive.identity();
             let drive_bytes = identity.capacity_sectors * 512;
-            if nature.size_bytes > drive_bytes {
+            if info.size_bytes > drive_bytes {
                 return Err(format!(
                     "the export {:?} has {} bytes, and the drive {name} only {drive_bytes}; make it smaller",
-                    config.name, nature.size_bytes
+                    config.name, info.size_bytes
                 ));
             }
-            let sizes = &mut nature.block_sizes;
+            let sizes = &mut info.block_sizes;
             sizes.minimum = sizes.minimum.max(identity.logical_block_bytes);
-            nature.size_bytes -= nature.size_bytes % u64::from(sizes.minimum);
+            info.size_bytes -= info.size_bytes % u64::from(sizes.minimum);
         }
-        let export = Arc::new(describe(config, &nature));
         Ok(Prepared {
             config,
-            export,
-            store,
-            nature,
+            export: Arc::new(describe(config, &info)),
+            backend,
+            info,
         })
     }
 
@@ -319,124 +276,63 @@ impl Prepared<'_> {
         self,
         clock: Clock,
         server: &ServerConfig,
-        mailbox: Arc<Mailbox<Message>>,
-    ) -> Result<JoinHandle<Result<(), String>>, String> {
+    ) -> Result<(ExportHandle, ExportThread), String> {
         let software_queues = server.limits.connections.clamp(1, MAX_SOFTWARE_QUEUES);
         let disk = Disk::new(DiskSetup {
-            store: self.store,
-            nature: self.nature,
+            backend: self.backend,
+            info: self.info,
             scheduler: &self.config.scheduler,
             depth: self.config.depth,
             software_queues,
             drive: self.config.drive.as_ref().map(|(_, spec)| spec),
             seed: self.config.seed,
         })?;
-        let limits = ConnectionLimits {
-            in_flight_bytes: server.limits.in_flight_bytes,
-            in_flight_requests: server.limits.in_flight_requests,
-        };
-        let export_loop = ExportLoop::new(
-            self.export,
+        let handle = ExportHandle::new(&self.config.name).map_err(|e| e.to_string())?;
+        let event_loop = EventLoop::new(EventLoopSetup {
+            export: self.export,
             disk,
             clock,
-            limits,
+            limits: ConnectionLimits {
+                in_flight_bytes: server.limits.in_flight_bytes,
+                in_flight_requests: server.limits.in_flight_requests,
+            },
             software_queues,
-            Nanos::from_micros(server.busy_poll_us),
-            mailbox,
-        );
-        let export_loop = export_loop.map_err(|e| e.to_string())?;
-        std::thread::Builder::new()
+            busy_poll: Nanos::from_micros(server.busy_poll_us),
+            handle: handle.clone(),
+        });
+        let event_loop = event_loop.map_err(|e| e.to_string())?;
+        let thread = std::thread::Builder::new()
             .name(format!("export-{}", self.config.name))
-            .spawn(move || export_loop.run())
-            .map_err(|e| e.to_string())
-    }
-}
-
-fn open_store(config: &ExportConfig, limits: &Limits) -> Result<(Store, Nature), String> {
-    match &config.backend {
-        Backend::Memory { size_bytes } => {
-            let nature = memory_nature(*size_bytes, config, limits);
-            Ok((Store::Memory(Memory::new(*size_bytes)), nature))
-        }
-        Backend::Null { size_bytes } => {
-            let nature = memory_nature(*size_bytes, config, limits);
-            Ok((Store::Memory(Memory::forgetful(*size_bytes)), nature))
-        }
-        Backend::File {
-            path,
-            direct,
-            engine,
-        } => {
-            let file = FileStore::open(&FileOptions {
-                path: path.clone(),
-                direct: *direct,
-                read_only: config.read_only,
-                engine: *engine,
-                max_request_bytes: limits.request_bytes,
-            })?;
-            let nature = file.nature();
-            Ok((Store::File(file), nature))
-        }
-        Backend::Remote {
-            uri,
-            connections,
-            reconnect_seconds,
-        } => {
-            let remote = RemoteStore::connect(&RemoteOptions {
-                uri: uri.clone(),
-                connections: *connections,
-                max_request_bytes: limits.request_bytes,
-                reconnect: Duration::from_secs(*reconnect_seconds),
-            })?;
-            let mut nature = remote.nature();
-            nature.read_only |= config.read_only;
-            Ok((Store::Remote(remote), nature))
-        }
-    }
-}
-
-fn memory_nature(size_bytes: u64, config: &ExportConfig, limits: &Limits) -> Nature {
-    Nature {
-        size_bytes,
-        block_sizes: BlockSizes {
-            minimum: 1,
-            preferred: 4096,
-            maximum: limits.request_bytes,
-        },
-        write_cache: false,
-        read_only: config.read_only,
+            .spawn(move || event_loop.run())
+            .map_err(|e| e.to_string())?;
+        Ok((handle, thread))
     }
 }
 
 /// An export as clients see it.
-fn describe(config: &ExportConfig, nature: &Nature) -> Export {
+fn describe(config: &ExportConfig, info: &BackendInfo) -> Export {
     let identity = config.drive.as_ref().map(|(_, spec)| spec.identity());
     let takes_discards = identity.is_none_or(|i| i.discard);
-    // Several connections share one queue and one store, so that a flush on
+    // Several connections share one queue and one back end, so that a flush on
     // any of them covers what was answered on all.
     let mut flags = ExportFlags::SEND_FLUSH
-        .with(ExportFlags::SEND_FUA)
-        .with(ExportFlags::SEND_CACHE)
-        .with(ExportFlags::CAN_MULTI_CONN);
-    if nature.read_only {
-        flags = flags.with(ExportFlags::READ_ONLY);
+        | ExportFlags::SEND_FUA
+        | ExportFlags::SEND_CACHE
+        | ExportFlags::CAN_MULTI_CONN;
+    if info.read_only {
+        flags |= ExportFlags::READ_ONLY;
     } else {
-        flags = flags
-            .with(ExportFlags::SEND_WRITE_ZEROES)
-            .with(ExportFlags::SEND_FAST_ZERO);
-        if takes_discards {
-            flags = flags.with(ExportFlags::SEND_TRIM);
-        }
+        flags |= ExportFlags::SEND_WRITE_ZEROES | ExportFlags::SEND_FAST_ZERO;
+        flags.set(ExportFlags::SEND_TRIM, takes_discards);
     }
-    if identity.is_some_and(|i| i.rotational) {
-        flags = flags.with(ExportFlags::ROTATIONAL);
-    }
+    let rotational = identity.is_some_and(|i| i.rotational);
+    flags.set(ExportFlags::ROTATIONAL, rotational);
     Export {
         name: config.name.clone(),
         description: config.description.clone(),
-        size_bytes: nature.size_bytes,
+        size_bytes: info.size_bytes,
         flags,
-        block_sizes: nature.block_sizes,
+        block_sizes: info.block_sizes,
         tls_only: false,
     }
 }

@@ -1,34 +1,28 @@
 //! Exports and servers as users describe them: on the command line, or in a
 //! TOML file with the same words.
 
+use std::borrow::BorrowMut;
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use blklab_device::registry;
 use blklab_elevator::{SchedulerChoice, Setting};
-use blklab_nbd::Uri;
 use serde::Deserialize;
+use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 
-use crate::config::{Backend, ExportConfig, FileEngine, Limits, Listen, ServerConfig};
-use crate::server::plain_and_public;
-use crate::size::parse_size;
-use crate::tls::{TlsMode, TlsSettings};
+use crate::backend::{self, BackendOptions};
+use crate::config::{ExportConfig, Limits, ServerConfig};
+use crate::net::{Listen, TlsMode, TlsSettings, tls_needed};
+use crate::parse_size;
 
-/// Requests a store gets at once, where nobody says otherwise.
+/// Requests that a back end gets at once, where nobody says otherwise.
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
 const MAX_DEPTH: u32 = 4096;
-/// The largest memory, which takes what is written.
-const MAX_MEMORY_BYTES: u64 = 1 << 50;
-/// Threads of a file, where nobody says otherwise.
-const DEFAULT_THREADS: usize = 8;
-/// How long to wait for another server, where nobody says otherwise.
-const DEFAULT_RECONNECT_SECONDS: u64 = 10;
-
-/// The longest wait for a client or another server: clocks count no further than
-/// some centuries, and nobody waits for a year.
+/// The longest time for a handshake: a year.
 const MAX_SECONDS: u64 = 365 * 24 * 3600;
-/// A second is longer than any sleep is worth.
+/// The longest time to poll: a second.
 const MAX_BUSY_POLL_US: u64 = 1_000_000;
 
 /// One export, in words.
@@ -39,14 +33,10 @@ pub struct ExportSpec {
     pub name: String,
     /// A line for people.
     pub description: String,
-    /// Size of a memory.
-    pub memory: Option<String>,
-    /// Size of a store that keeps nothing.
-    pub null: Option<String>,
-    /// Path of a file or block device.
-    pub file: Option<PathBuf>,
-    /// Another NBD server.
-    pub nbd: Option<String>,
+    /// The back end: the name of its kind and the value. More than one is a
+    /// mistake.
+    #[serde(skip)]
+    pub backends: Vec<(&'static str, OsString)>,
     /// How the file is read and written.
     pub engine: Option<String>,
     /// Past the page cache.
@@ -64,9 +54,9 @@ pub struct ExportSpec {
     pub set: Vec<String>,
     /// `queue/nr_requests`.
     pub nr_requests: Option<u32>,
-    /// Requests the store gets at once.
+    /// Requests that the back end gets at once.
     pub depth: Option<u32>,
-    /// The drive that it is to be as slow as.
+    /// The drive that it is as slow as.
     pub drive: Option<String>,
     /// Decides what the drive leaves to chance.
     pub seed: Option<u64>,
@@ -93,13 +83,13 @@ pub struct ServerSpec {
     pub activated: bool,
     /// Limits on clients.
     pub limits: LimitsSpec,
-    /// How long to look for more work before going to sleep, in microseconds.
+    /// How long to poll for more requests before going to sleep, in microseconds.
     pub busy_poll_us: Option<u64>,
-    /// Where `blklab set` and `blklab get` come in.
+    /// The socket of `blklab set` and `blklab get`.
     pub control: Option<PathBuf>,
     /// The folder in which attributes are shown as files.
     pub sysfs: Option<PathBuf>,
-    /// Where Prometheus comes in.
+    /// Where metrics are served.
     pub metrics: Option<String>,
     /// Gets the server's process id.
     pub pid_file: Option<PathBuf>,
@@ -140,7 +130,15 @@ impl ServerSpec {
     /// # Errors
     /// As [`ServerSpec::read`].
     pub fn parse(name: &str, text: &str) -> Result<ServerSpec, String> {
-        toml::from_str(text).map_err(|error| {
+        let parsed = DeTable::parse(text).and_then(|mut table| {
+            let backends = take_backends(table.get_mut())?;
+            let mut spec = ServerSpec::deserialize(Deserializer::from(table))?;
+            for (export, backends) in spec.export.iter_mut().zip(backends) {
+                export.backends = backends;
+            }
+            Ok(spec)
+        });
+        parsed.map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 1 + text[..span.start.min(text.len())].matches('\n').count()
             });
@@ -226,6 +224,30 @@ impl ServerSpec {
     }
 }
 
+/// Takes the keys of back ends out of each `[[export]]`.
+fn take_backends(
+    server: &mut DeTable<'_>,
+) -> Result<Vec<Vec<(&'static str, OsString)>>, toml::de::Error> {
+    let mut all = Vec::new();
+    let Some(DeValue::Array(exports)) = server.get_mut("export").map(|v| v.get_mut()) else {
+        return Ok(all);
+    };
+    let exports: &mut [_] = exports.borrow_mut();
+    for export in exports {
+        let mut backends = Vec::new();
+        if let DeValue::Table(export) = export.get_mut() {
+            for kind in backend::all() {
+                if let Some(value) = export.remove(kind.name) {
+                    let value = String::deserialize(ValueDeserializer::from(value))?;
+                    backends.push((kind.name, OsString::from(value)));
+                }
+            }
+        }
+        all.push(backends);
+    }
+    Ok(all)
+}
+
 fn in_range(key: &str, value: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
     match range.contains(&value) {
         true => Ok(value),
@@ -243,7 +265,7 @@ fn tcp(address: &str, tls: &TlsSettings) -> Result<Listen, String> {
     })?;
     let has_tls = tls.certificates.is_some() && tls.mode != TlsMode::Off;
     if !parsed.ip().is_loopback() && !tls.insecure && !has_tls {
-        return Err(plain_and_public(address));
+        return Err(tls_needed(address));
     }
     Ok(Listen::Tcp(parsed))
 }
@@ -312,83 +334,16 @@ impl ExportSpec {
         })
     }
 
-    fn backend(&self) -> Result<Backend, String> {
-        let only_for_files = [
-            (self.engine.is_some(), "engine"),
-            (self.direct, "direct"),
-            (self.threads.is_some(), "threads"),
-        ];
-        if self.reconnect.is_some() && self.nbd.is_none() {
-            return Err("reconnect is for nbd".to_string());
-        }
-        let sized = |size: &str| {
-            if let Some((_, option)) = only_for_files.iter().find(|(given, _)| *given) {
-                return Err(format!("{option} is for files, not for memory or null"));
-            }
-            let size_bytes = parse_size(size)?;
-            match size_bytes {
-                1..=MAX_MEMORY_BYTES => Ok(size_bytes),
-                _ => Err(format!("a size of {size}; it may be 1 byte to 1024T")),
-            }
+    fn backend(&self) -> Result<backend::BackendConfig, String> {
+        let choices = self.backends.iter();
+        let choices: Vec<(&str, &OsStr)> = choices.map(|(kind, v)| (*kind, &**v)).collect();
+        let options = BackendOptions {
+            engine: self.engine.clone(),
+            direct: self.direct,
+            threads: self.threads,
+            reconnect_s: self.reconnect,
         };
-        match (&self.memory, &self.null, &self.file, &self.nbd) {
-            (Some(size), None, None, None) => Ok(Backend::Memory {
-                size_bytes: sized(size)?,
-            }),
-            (None, Some(size), None, None) => Ok(Backend::Null {
-                size_bytes: sized(size)?,
-            }),
-            (None, None, Some(path), None) => Ok(Backend::File {
-                path: path.clone(),
-                direct: self.direct,
-                engine: self.file_engine()?,
-            }),
-            (None, None, None, Some(uri)) => {
-                if self.engine.is_some() || self.direct {
-                    return Err("engine and direct are for files".to_string());
-                }
-                Ok(Backend::Remote {
-                    uri: Uri::parse(uri)?,
-                    connections: self.threads(DEFAULT_THREADS)?,
-                    reconnect_seconds: in_range(
-                        "reconnect",
-                        self.reconnect.unwrap_or(DEFAULT_RECONNECT_SECONDS),
-                        0..=MAX_SECONDS,
-                    )?,
-                })
-            }
-            (None, None, None, None) => Err("no store; give memory, null, file or nbd".to_string()),
-            _ => Err("several of memory, null, file and nbd; choose one".to_string()),
-        }
-    }
-
-    fn threads(&self, default: usize) -> Result<usize, String> {
-        let threads = self.threads.unwrap_or(default);
-        if !(1..=1024).contains(&threads) {
-            return Err(format!("{threads} threads; it may be 1 to 1024"));
-        }
-        Ok(threads)
-    }
-
-    /// glibc's POSIX AIO carries out the requests of one file one by one, in one
-    /// thread.
-    fn file_engine(&self) -> Result<FileEngine, String> {
-        let name = self.engine.as_deref().unwrap_or("psync");
-        match (name, self.threads) {
-            ("psync", _) => self.threads(DEFAULT_THREADS).map(FileEngine::Threads),
-            ("posixaio", None | Some(1)) => Ok(FileEngine::Threads(1)),
-            ("posixaio", Some(_)) => {
-                Err("posixaio has one thread for a file; use psync for more".to_string())
-            }
-            ("io_uring", None) => Ok(FileEngine::IoUring),
-            ("libaio", None) => Ok(FileEngine::Libaio),
-            ("io_uring" | "libaio", Some(_)) => {
-                Err(format!("{name} has no threads of ours; leave threads out"))
-            }
-            _ => Err(format!(
-                "there is no engine {name}; there are psync, posixaio, libaio and io_uring"
-            )),
-        }
+        backend::configure(&choices, &options)
     }
 
     fn scheduler(&self) -> Result<SchedulerChoice, String> {

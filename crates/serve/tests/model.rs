@@ -2,23 +2,25 @@
 //! connections at once.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use blklab_nbd::wire::{Command, CommandFlags, chunk};
-use blklab_nbd::{ClientHandshake, ClientStep, ReplyHead, Request, Wanted};
+use blklab_nbd::wire::{Command, CommandFlags};
+use blklab_nbd::{ClientHandshake, ClientOptions, ClientStep, Replies, Reply, ReplyBody, Request};
 use blklab_serve::{ExportSpec, Server, ServerSpec};
 use proptest::prelude::*;
 
 const SIZE: u64 = 1 << 20;
 /// Far more than any request takes, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection with replies read as they come.
 struct Client {
     stream: UnixStream,
+    replies: Replies,
     /// Reads under way: offset and length.
     reads: HashMap<u64, (u64, u32)>,
 }
@@ -31,9 +33,9 @@ impl Client {
         let mut stream = UnixStream::connect(path).expect("the server listens");
         // An answer that never comes is a failure, too.
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a limit is set");
-        let mut handshake = ClientHandshake::new(Wanted {
+        let mut handshake = ClientHandshake::new(ClientOptions {
             export: String::new(),
             structured,
             base_allocation: structured,
@@ -50,71 +52,58 @@ impl Client {
             out.clear();
             if let ClientStep::Ready(got) = step {
                 assert_eq!(got.size_bytes, SIZE);
-                let reads = HashMap::new();
-                return Client { stream, reads };
+                return Client {
+                    stream,
+                    replies: Replies::new(4096),
+                    reads: HashMap::new(),
+                };
             }
         }
     }
 
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.stream.read_exact(&mut bytes).expect("a reply");
-        bytes
+    fn reply(&mut self) -> Reply {
+        loop {
+            let read_bytes = |cookie| self.reads.get(&cookie).map_or(0, |read| read.1 as usize);
+            if let Some(reply) = self.replies.next_reply(read_bytes).expect("a reply") {
+                return reply;
+            }
+            match self.stream.read(self.replies.room()) {
+                Ok(0) => panic!("the server hung up"),
+                Ok(len) => self.replies.received(len),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => panic!("a reply: {e}"),
+            }
+        }
     }
 
-    fn take_vec(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.stream.read_exact(&mut bytes).expect("a reply's data");
-        bytes
-    }
-
-    /// The next answer.
+    /// The next answer, which is one reply.
     fn answer(&mut self) -> (u64, Answer) {
-        let mut head = self.take::<16>().to_vec();
-        if let Some((ReplyHead::Simple { cookie, error }, _)) =
-            ReplyHead::decode(&head).expect("a reply")
-        {
-            let data = match self.reads.remove(&cookie) {
-                Some((_, len)) if error == 0 => self.take_vec(len as usize),
-                _ => Vec::new(),
-            };
-            return (cookie, (error, data));
-        }
-        head.extend(self.take::<4>());
-        let Ok(Some((
-            ReplyHead::Chunk {
-                kind,
-                cookie,
-                length,
-                ..
-            },
-            _,
-        ))) = ReplyHead::decode(&head)
-        else {
-            panic!("no reply: {head:?}");
+        let reply = self.reply();
+        assert!(reply.is_last, "{reply:?}");
+        let range = self.reads.remove(&reply.cookie);
+        let answer = match reply.body {
+            ReplyBody::Empty => (0, Vec::new()),
+            ReplyBody::Error(error) => (error, Vec::new()),
+            ReplyBody::Hole { offset, length } => {
+                assert_eq!(range.expect("a read"), (offset, length));
+                (0, vec![0; length as usize])
+            }
+            ReplyBody::Data { offset, length } => {
+                let read = range.expect("a read");
+                assert_eq!(
+                    (offset.unwrap_or(read.0), length),
+                    (read.0, read.1 as usize)
+                );
+                let mut data = vec![0; length];
+                let buffered = self.replies.take_data(&mut data);
+                let rest = &mut data[buffered..];
+                self.stream.read_exact(rest).expect("a reply's data");
+                self.replies.data_received(rest.len());
+                (0, data)
+            }
+            ReplyBody::Extents(_) => panic!("nobody asked for {reply:?}"),
         };
-        let payload = self.take_vec(length as usize);
-        let range = self.reads.remove(&cookie);
-        match kind {
-            chunk::NONE => (cookie, (0, Vec::new())),
-            chunk::OFFSET_DATA => {
-                let (offset, len) = range.expect("a read");
-                assert_eq!(payload[..8], offset.to_be_bytes());
-                assert_eq!(payload.len(), 8 + len as usize);
-                (cookie, (0, payload[8..].to_vec()))
-            }
-            chunk::OFFSET_HOLE => {
-                let (offset, len) = range.expect("a read");
-                assert_eq!(payload[..8], offset.to_be_bytes());
-                assert_eq!(payload[8..], len.to_be_bytes());
-                (cookie, (0, vec![0; len as usize]))
-            }
-            chunk::ERROR => {
-                let code = payload[..4].try_into().expect("four bytes");
-                (cookie, (u32::from_be_bytes(code), Vec::new()))
-            }
-            other => panic!("a chunk of kind {other}"),
-        }
+        (reply.cookie, answer)
     }
 }
 
@@ -148,7 +137,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         |(client, command, flags, offset, length, seed)| Asked {
             client,
             command,
-            flags: flags & command.allowed_flags().0,
+            flags: flags & command.allowed_flags().bits(),
             offset,
             length,
             seed,
@@ -192,7 +181,7 @@ fn check(path: &Path, asked: Vec<Asked>) {
         for (cookie, one) in batch.into_iter().enumerate() {
             let cookie = cookie as u64;
             let mut request = Request::new(one.command, cookie, one.offset, one.length);
-            request.flags = CommandFlags(one.flags);
+            request.flags = CommandFlags::from_bits_retain(one.flags);
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
             match one.command {
@@ -251,23 +240,27 @@ fn judge(one: &Asked, (error, got): Answer, model: &mut [u8], trimmed: &mut [boo
     }
 }
 
+fn memory() -> (&'static str, OsString) {
+    ("memory", SIZE.to_string().into())
+}
+
 /// Serves one export, checks it, and ends it.
 fn serve_and_check(export: ExportSpec, asked: Vec<Asked>) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("s");
-    let export = match (&export.file, &export.nbd) {
-        (_, Some(_)) => export,
-        (Some(_), _) => {
+    let export = match export.backends.first() {
+        Some(("nbd", _)) => export,
+        Some(_) => {
             let image = folder.path().join("image");
             let file = std::fs::File::create(&image).expect("a file");
             file.set_len(SIZE).expect("its size");
             ExportSpec {
-                file: Some(image),
+                backends: vec![("file", image.into())],
                 ..export
             }
         }
-        (None, None) => ExportSpec {
-            memory: Some(SIZE.to_string()),
+        None => ExportSpec {
+            backends: vec![memory()],
             ..export
         },
     };
@@ -304,9 +297,10 @@ proptest! {
         scheduler in scheduler(), depth in 1u32..8,
         engine in proptest::sample::select(vec!["psync", "posixaio", "libaio", "io_uring"]),
     ) {
-        let file = Some("image".into());
+        let backends = vec![("file", OsString::new())];
         let engine = Some(engine.to_string());
-        let export = ExportSpec { scheduler, depth: Some(depth), file, engine, ..ExportSpec::default() };
+        let depth = Some(depth);
+        let export = ExportSpec { scheduler, depth, backends, engine, ..ExportSpec::default() };
         serve_and_check(export, asked);
     }
 }
@@ -321,16 +315,17 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("behind");
-        let memory = Some(SIZE.to_string());
+        let backends = vec![memory()];
         let behind = ServerSpec {
             socket: vec![socket.clone()],
-            export: vec![ExportSpec { memory, ..ExportSpec::default() }],
+            export: vec![ExportSpec { backends, ..ExportSpec::default() }],
             ..ServerSpec::default()
         };
         let behind = Server::start(&behind.resolve().expect("valid")).expect("it starts");
-        let nbd = Some(format!("nbd+unix:///?socket={}", socket.display()));
+        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        let backends = vec![("nbd", uri.into())];
         let threads = Some(3);
-        serve_and_check(ExportSpec { scheduler, nbd, threads, ..ExportSpec::default() }, asked);
+        serve_and_check(ExportSpec { scheduler, backends, threads, ..ExportSpec::default() }, asked);
         behind.shut_down().expect("it ends well");
     }
 }

@@ -1,5 +1,7 @@
 //! Requests under way, and the memory they hold.
 
+use slab::Slab;
+
 /// A piece of memory on its way: `memory[start..start + len]`.
 #[derive(Debug, Default)]
 pub struct Piece {
@@ -145,45 +147,30 @@ impl Slot {
 
 /// Requests under way, by number.
 #[derive(Default)]
-pub(crate) struct Slots {
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
-}
+pub(crate) struct Slots(Slab<Slot>);
 
 impl Slots {
     pub(crate) fn insert(&mut self, slot: Slot) -> usize {
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index] = Some(slot);
-                index
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        }
+        self.0.insert(slot)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Slot> {
-        self.slots.get(index)?.as_ref()
+        self.0.get(index)
     }
 
     pub(crate) fn remove(&mut self, index: usize) -> Option<Slot> {
-        let slot = self.slots.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(slot)
+        self.0.try_remove(index)
     }
 
-    /// Takes a completion's result in: what the submitter gets back, or `None`
-    /// where the rest must go again.
+    /// Takes a completion's result: what the submitter gets back, or `None` where
+    /// the rest must go again.
     pub(crate) fn advance(&mut self, index: usize, result: i64) -> Option<Completed> {
-        let slot = self.slots.get_mut(index)?.as_mut()?;
-        let result = slot.advance(result)?;
+        let result = self.0.get_mut(index)?.advance(result)?;
         Some(self.remove(index)?.completed(result))
     }
 
-    /// Rather loses memory than have the kernel write to it later.
+    /// Loses the memory, as the kernel may write to it later.
     pub(crate) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(std::mem::take(&mut self.0));
     }
 }

@@ -1,0 +1,482 @@
+//! The server's side: greeting, options, and which export it comes to.
+
+use crate::export::{Export, Session};
+use crate::wire::*;
+
+/// Options longer than this are passed over and refused: the longest that
+/// makes sense is a name and a few queries.
+const MAX_OPTION_BYTES: u32 = 64 * 1024;
+/// A client that asks more often than this does not mean to come to an end.
+const MAX_OPTIONS: u32 = 1024;
+
+/// Whether a connection may or must go on under TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// The server has none.
+    Off,
+    /// The client may ask; exports that are only for TLS are shown afterwards.
+    Offered,
+    /// Nothing else is answered first.
+    Required,
+    /// It runs.
+    Active,
+}
+
+/// Why a handshake cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// Bits that the server did not offer.
+    #[error("client flags {0:#x} ask for what was not offered")]
+    ClientFlags(u32),
+    /// No option starts there.
+    #[error("an option starts with {0:#018x}")]
+    OptionMagic(u64),
+    /// EXPORT_NAME for an export that is not to be had.
+    #[error("no such export, and NBD_OPT_EXPORT_NAME has no way to say so")]
+    UnknownExport,
+    /// EXPORT_NAME without TLS.
+    #[error("the export needs TLS, and NBD_OPT_EXPORT_NAME has no way to say so")]
+    TlsRequired,
+    /// More options than any client needs.
+    #[error("more than {MAX_OPTIONS} options")]
+    TooManyOptions,
+    /// Something else than EXPORT_NAME from a client without fixed newstyle.
+    #[error("option {0} needs fixed newstyle, which the client did not confirm")]
+    NotFixed(u32),
+}
+
+/// What a handshake came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Index of the export.
+    pub export: usize,
+    /// What was agreed on.
+    pub session: Session,
+}
+
+/// Where a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerStep {
+    /// More bytes are needed.
+    More,
+    /// Send what is to be sent, go on under TLS, then call
+    /// [`ServerHandshake::tls_started`].
+    StartTls,
+    /// Send what is to be sent; requests follow.
+    Ready(Chosen),
+    /// Send what is to be sent and hang up: the client is done.
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    ClientFlags,
+    Options,
+    /// An option that is too long: bytes still to be passed over.
+    Skip {
+        option: u32,
+        left: u32,
+    },
+}
+
+/// A server's handshake with one client.
+#[derive(Clone, Debug)]
+pub struct ServerHandshake {
+    phase: Phase,
+    tls: Tls,
+    fixed: bool,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export whose `base:allocation` was chosen.
+    meta: Option<usize>,
+    options: u32,
+    shutting_down: bool,
+}
+
+impl ServerHandshake {
+    /// Starts one; `out` gets the greeting.
+    pub fn start(tls: Tls, out: &mut Vec<u8>) -> ServerHandshake {
+        out.extend_from_slice(&NBDMAGIC.to_be_bytes());
+        out.extend_from_slice(&IHAVEOPT.to_be_bytes());
+        out.extend_from_slice(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+        ServerHandshake {
+            phase: Phase::ClientFlags,
+            tls,
+            fixed: false,
+            no_zeroes: false,
+            structured: false,
+            meta: None,
+            options: 0,
+            shutting_down: false,
+        }
+    }
+
+    /// TLS runs. What was agreed on without it counts no more.
+    pub fn tls_started(&mut self) {
+        self.tls = Tls::Active;
+        self.structured = false;
+        self.meta = None;
+    }
+
+    /// From now on every option but ABORT is answered with SHUTDOWN.
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// Goes through what came. Returns how many bytes of it are used up; the
+    /// rest belongs to what comes next.
+    ///
+    /// # Errors
+    /// Where the connection must be closed without a word.
+    pub fn step(
+        &mut self,
+        input: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, ServerStep), HandshakeError> {
+        let mut used = 0;
+        loop {
+            let left = &input[used..];
+            let (len, step) = match self.phase {
+                Phase::ClientFlags => self.client_flags(left)?,
+                Phase::Options => self.option(left, exports, out)?,
+                Phase::Skip { option, left: skip } => {
+                    let len = left.len().min(skip as usize);
+                    let rest = skip - len as u32;
+                    self.phase = Phase::Skip { option, left: rest };
+                    if rest == 0 {
+                        self.phase = Phase::Options;
+                        reply(out, option, REP_ERR_TOO_BIG, b"the option is too long");
+                    }
+                    (len, ServerStep::More)
+                }
+            };
+            used += len;
+            if step != ServerStep::More || len == 0 {
+                return Ok((used, step));
+            }
+        }
+    }
+
+    fn client_flags(&mut self, input: &[u8]) -> Result<(usize, ServerStep), HandshakeError> {
+        let Some(flags) = Reader::new(input).u32() else {
+            return Ok((0, ServerStep::More));
+        };
+        if flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
+            return Err(HandshakeError::ClientFlags(flags));
+        }
+        self.fixed = flags & u32::from(FLAG_FIXED_NEWSTYLE) != 0;
+        self.no_zeroes = flags & u32::from(FLAG_NO_ZEROES) != 0;
+        self.phase = Phase::Options;
+        Ok((4, ServerStep::More))
+    }
+
+    fn option(
+        &mut self,
+        input: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, ServerStep), HandshakeError> {
+        let mut reader = Reader::new(input);
+        match reader.u64() {
+            Some(IHAVEOPT) => {}
+            Some(other) => return Err(HandshakeError::OptionMagic(other)),
+            None => return Ok((0, ServerStep::More)),
+        }
+        let (Some(code), Some(len)) = (reader.u32(), reader.u32()) else {
+            return Ok((0, ServerStep::More));
+        };
+        if !self.fixed && code != OptionCode::ExportName as u32 {
+            return Err(HandshakeError::NotFixed(code));
+        }
+        let is_new_option = len > MAX_OPTION_BYTES || reader.rest().len() >= len as usize;
+        if is_new_option {
+            self.options += 1;
+            if self.options > MAX_OPTIONS {
+                return Err(HandshakeError::TooManyOptions);
+            }
+        }
+        if len > MAX_OPTION_BYTES {
+            self.phase = Phase::Skip {
+                option: code,
+                left: len,
+            };
+            return Ok((16, ServerStep::More));
+        }
+        let Some(data) = reader.take(len as usize) else {
+            return Ok((0, ServerStep::More));
+        };
+        let step = self.answer(code, data, exports, out)?;
+        Ok((16 + data.len(), step))
+    }
+
+    fn answer(
+        &mut self,
+        code: u32,
+        data: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) -> Result<ServerStep, HandshakeError> {
+        let Some(option) = OptionCode::from_wire(code) else {
+            reply(out, code, REP_ERR_UNSUP, b"unknown option");
+            return Ok(ServerStep::More);
+        };
+        let needs_tls = self.tls == Tls::Required;
+        match option {
+            OptionCode::Abort => {
+                reply(out, code, REP_ACK, b"");
+                return Ok(ServerStep::Closed);
+            }
+            OptionCode::ExportName if needs_tls => return Err(HandshakeError::TlsRequired),
+            OptionCode::ExportName => return self.export_name(data, exports, out),
+            _ if self.shutting_down => {
+                reply(out, code, REP_ERR_SHUTDOWN, b"the server is about to end");
+            }
+            OptionCode::StartTls => return Ok(self.start_tls(data, out)),
+            _ if needs_tls => reply(out, code, REP_ERR_TLS_REQD, b"start TLS first"),
+            OptionCode::List => self.list(data, exports, out),
+            OptionCode::Info | OptionCode::Go => {
+                return Ok(self.info(option, data, exports, out));
+            }
+            OptionCode::StructuredReply => {
+                if data.is_empty() {
+                    self.structured = true;
+                    reply(out, code, REP_ACK, b"");
+                } else {
+                    reply(out, code, REP_ERR_INVALID, b"the option takes no data");
+                }
+            }
+            OptionCode::ListMetaContext | OptionCode::SetMetaContext => {
+                self.meta_context(option, data, exports, out);
+            }
+        }
+        Ok(ServerStep::More)
+    }
+
+    /// The export of that name, if this connection may have it.
+    fn find(&self, name: &[u8], exports: &[Export]) -> Result<usize, u32> {
+        let named = exports.iter().position(|e| e.name.as_bytes() == name);
+        // The empty name is the default export: the first, where none has it.
+        let first = (name.is_empty() && !exports.is_empty()).then_some(0);
+        let index = named.or(first).ok_or(REP_ERR_UNKNOWN)?;
+        if exports[index].tls_only && self.tls != Tls::Active {
+            return Err(REP_ERR_TLS_REQD);
+        }
+        Ok(index)
+    }
+
+    fn export_name(
+        &mut self,
+        name: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) -> Result<ServerStep, HandshakeError> {
+        let index = match self.find(name, exports) {
+            Ok(index) if !self.shutting_down => index,
+            Err(REP_ERR_TLS_REQD) => return Err(HandshakeError::TlsRequired),
+            _ => return Err(HandshakeError::UnknownExport),
+        };
+        let export = &exports[index];
+        out.extend_from_slice(&export.size_bytes.to_be_bytes());
+        out.extend_from_slice(&export.flags_for(self.structured).bits().to_be_bytes());
+        if !self.no_zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        Ok(ServerStep::Ready(self.chosen(index)))
+    }
+
+    fn chosen(&self, export: usize) -> Chosen {
+        Chosen {
+            export,
+            session: Session {
+                structured: self.structured,
+                // Contexts chosen for another export do not count.
+                base_allocation: self.structured && self.meta == Some(export),
+            },
+        }
+    }
+
+    fn start_tls(&self, data: &[u8], out: &mut Vec<u8>) -> ServerStep {
+        let code = OptionCode::StartTls as u32;
+        match self.tls {
+            _ if !data.is_empty() => reply(out, code, REP_ERR_INVALID, b"the option takes no data"),
+            Tls::Off => reply(out, code, REP_ERR_POLICY, b"no TLS on this connection"),
+            Tls::Active => reply(out, code, REP_ERR_INVALID, b"TLS runs already"),
+            Tls::Offered | Tls::Required => {
+                reply(out, code, REP_ACK, b"");
+                return ServerStep::StartTls;
+            }
+        }
+        ServerStep::More
+    }
+
+    fn list(&self, data: &[u8], exports: &[Export], out: &mut Vec<u8>) {
+        let code = OptionCode::List as u32;
+        if !data.is_empty() {
+            return reply(out, code, REP_ERR_INVALID, b"the option takes no data");
+        }
+        for export in exports {
+            if export.tls_only && self.tls != Tls::Active {
+                continue;
+            }
+            let (name, text) = (export.name.as_bytes(), export.description.as_bytes());
+            let length = (name.len() as u32).to_be_bytes();
+            reply_in_parts(out, code, REP_SERVER, &[&length, name, text]);
+        }
+        reply(out, code, REP_ACK, b"");
+    }
+
+    fn info(
+        &mut self,
+        option: OptionCode,
+        data: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) -> ServerStep {
+        let code = option as u32;
+        let Some((name, wanted)) = parse_info(data) else {
+            reply(out, code, REP_ERR_INVALID, b"lengths do not add up");
+            return ServerStep::More;
+        };
+        let index = match self.find(name, exports) {
+            Ok(index) => index,
+            Err(error) => {
+                let why: &[u8] = match error {
+                    REP_ERR_TLS_REQD => b"this export needs TLS",
+                    _ => b"no such export",
+                };
+                reply(out, code, error, why);
+                return ServerStep::More;
+            }
+        };
+        let export = &exports[index];
+        let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
+        let takes_512 = !wants(INFO_BLOCK_SIZE) && option == OptionCode::Go;
+        if takes_512 && export.block_sizes.minimum > 512 {
+            // A client that does not ask takes 512 for granted.
+            let why = b"ask for NBD_INFO_BLOCK_SIZE: blocks are larger than 512 bytes";
+            reply(out, code, REP_ERR_BLOCK_SIZE_REQD, why);
+            return ServerStep::More;
+        }
+        self.tell(export, code, wants, out);
+        match option {
+            OptionCode::Go => ServerStep::Ready(self.chosen(index)),
+            _ => ServerStep::More,
+        }
+    }
+
+    /// What there is to know of an export.
+    fn tell(&self, export: &Export, code: u32, wants: impl Fn(u16) -> bool, out: &mut Vec<u8>) {
+        if wants(INFO_NAME) {
+            let parts = [&INFO_NAME.to_be_bytes()[..], export.name.as_bytes()];
+            reply_in_parts(out, code, REP_INFO, &parts);
+        }
+        if wants(INFO_DESCRIPTION) && !export.description.is_empty() {
+            let parts = [
+                &INFO_DESCRIPTION.to_be_bytes()[..],
+                export.description.as_bytes(),
+            ];
+            reply_in_parts(out, code, REP_INFO, &parts);
+        }
+        let sizes = export.block_sizes;
+        let parts = [
+            &INFO_BLOCK_SIZE.to_be_bytes()[..],
+            &sizes.minimum.to_be_bytes(),
+            &sizes.preferred.to_be_bytes(),
+            &sizes.maximum.to_be_bytes(),
+        ];
+        reply_in_parts(out, code, REP_INFO, &parts);
+        let flags = export.flags_for(self.structured).bits().to_be_bytes();
+        let parts = [
+            &INFO_EXPORT.to_be_bytes()[..],
+            &export.size_bytes.to_be_bytes(),
+            &flags,
+        ];
+        reply_in_parts(out, code, REP_INFO, &parts);
+        reply(out, code, REP_ACK, b"");
+    }
+
+    fn meta_context(
+        &mut self,
+        option: OptionCode,
+        data: &[u8],
+        exports: &[Export],
+        out: &mut Vec<u8>,
+    ) {
+        let code = option as u32;
+        let set = option == OptionCode::SetMetaContext;
+        if set {
+            // Whatever becomes of it, the former choice is gone.
+            self.meta = None;
+        }
+        if !self.structured {
+            return reply(
+                out,
+                code,
+                REP_ERR_INVALID,
+                b"choose structured replies first",
+            );
+        }
+        let Some((name, queries)) = parse_meta(data) else {
+            return reply(out, code, REP_ERR_INVALID, b"lengths do not add up");
+        };
+        let index = match self.find(name, exports) {
+            Ok(index) => index,
+            Err(error) => return reply(out, code, error, b"no such export"),
+        };
+        // An empty list asks for all of them, but chooses none.
+        let all = !set && queries.is_empty();
+        let named = queries
+            .iter()
+            .any(|&query| query == BASE_ALLOCATION.as_bytes() || (!set && query == b"base:"));
+        if all || named {
+            let id = if set { BASE_ALLOCATION_ID } else { 0 };
+            let parts = [&id.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()];
+            reply_in_parts(out, code, REP_META_CONTEXT, &parts);
+        }
+        if set && named {
+            self.meta = Some(index);
+        }
+        reply(out, code, REP_ACK, b"");
+    }
+}
+
+/// INFO's and GO's data: a name, and two bytes for each thing wanted.
+fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut reader = Reader::new(data);
+    let name = reader.string()?;
+    let count = reader.u16()?;
+    let wanted = reader.take(usize::from(count) * 2)?;
+    (reader.rest().is_empty() && name.len() <= MAX_STRING_BYTES).then_some((name, wanted))
+}
+
+/// The meta context options' data: a name and queries.
+fn parse_meta(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let mut reader = Reader::new(data);
+    let name = reader.string()?;
+    let count = reader.u32()?;
+    let mut queries = Vec::new();
+    for _ in 0..count {
+        let query = reader.string()?;
+        if query.len() > MAX_STRING_BYTES {
+            return None;
+        }
+        queries.push(query);
+    }
+    (reader.rest().is_empty() && name.len() <= MAX_STRING_BYTES).then_some((name, queries))
+}
+
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+    reply_in_parts(out, option, kind, &[data]);
+}
+
+fn reply_in_parts(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(length as u32).to_be_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}

@@ -1,0 +1,351 @@
+//! Where an export's data is: a file a kind of back end.
+//!
+//! A back end carries out [`BackendRequest`]s: the requests that the block
+//! layer issued, merged or not. Memory completes them at once; files and other
+//! servers complete them later and make a file descriptor readable.
+//!
+//! A new kind is a file here that implements [`Backend`] and declares its
+//! [`BackendType`], and an entry in [`all`].
+
+mod buffers;
+mod file;
+mod kernel_io;
+mod memory;
+mod null;
+mod remote;
+mod workers;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use blklab_blk::{IoStatus, RequestId};
+use blklab_nbd::wire::{STATE_HOLE, STATE_ZERO};
+use blklab_nbd::{BlockSizes, Extent};
+
+use crate::parse_size;
+
+pub(crate) use buffers::{Buffer, Buffers};
+pub use memory::memory;
+pub use null::null;
+
+/// The largest back end whose size is given.
+const MAX_SIZE_BYTES: u64 = 1 << 50;
+/// Threads or connections of a back end, where nobody says otherwise.
+const DEFAULT_THREADS: usize = 8;
+
+/// All kinds of back ends, in the order in which help lists them.
+pub fn all() -> &'static [BackendType] {
+    &[memory::TYPE, null::TYPE, file::TYPE, remote::TYPE]
+}
+
+/// A kind of back end.
+pub struct BackendType {
+    /// The option of `blklab serve`, and the key of a server's file.
+    pub name: &'static str,
+    /// What the option's value is called in help.
+    pub value_name: &'static str,
+    /// The option's help.
+    pub help: &'static str,
+    /// The back ends that take an option, in a message about one that does not.
+    plural: &'static str,
+    /// The further options of an export that it takes, of [`OPTIONS`].
+    options: &'static [&'static str],
+    /// Checks the option's value and the further options.
+    configure: fn(&OsStr, &BackendOptions) -> Result<BackendConfig, String>,
+}
+
+/// Further options of an export, which some back ends take.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BackendOptions {
+    /// How a file is read and written.
+    pub(crate) engine: Option<String>,
+    /// Past the page cache.
+    pub(crate) direct: bool,
+    /// Threads that read and write a file, or connections to another server.
+    pub(crate) threads: Option<usize>,
+    /// For how long a request waits for another server that went away.
+    pub(crate) reconnect_s: Option<u64>,
+}
+
+impl BackendOptions {
+    /// The options that were given, by name.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            ("reconnect", self.reconnect_s.is_some()),
+            ("engine", self.engine.is_some()),
+            ("direct", self.direct),
+            ("threads", self.threads.is_some()),
+        ];
+        options
+            .into_iter()
+            .filter_map(|(name, is_given)| is_given.then_some(name))
+    }
+
+    /// The number of threads, within its bounds.
+    fn threads(&self) -> Result<usize, String> {
+        let threads = self.threads.unwrap_or(DEFAULT_THREADS);
+        match threads {
+            1..=1024 => Ok(threads),
+            _ => Err(format!("{threads} threads; it may be 1 to 1024")),
+        }
+    }
+}
+
+/// A back end that was checked and can be opened.
+#[derive(Clone)]
+pub struct BackendConfig {
+    open: Arc<Open>,
+}
+
+type Open = dyn Fn(OpenOptions) -> Result<Box<dyn Backend>, String> + Send + Sync;
+
+impl BackendConfig {
+    fn new<B: Backend + 'static>(
+        open: impl Fn(OpenOptions) -> Result<B, String> + Send + Sync + 'static,
+    ) -> BackendConfig {
+        BackendConfig {
+            open: Arc::new(move |options| Ok(Box::new(open(options)?))),
+        }
+    }
+
+    pub(crate) fn open(&self, options: OpenOptions) -> Result<Box<dyn Backend>, String> {
+        (self.open)(options)
+    }
+}
+
+impl fmt::Debug for BackendConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendConfig").finish_non_exhaustive()
+    }
+}
+
+/// How a back end is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenOptions {
+    /// Writes are refused before they reach it.
+    pub(crate) read_only: bool,
+    /// The longest read or write that clients may send.
+    pub(crate) max_request_bytes: u32,
+}
+
+/// The back end that one of these choices names; `choices` are names of kinds
+/// with their values.
+pub(crate) fn configure(
+    choices: &[(&str, &OsStr)],
+    options: &BackendOptions,
+) -> Result<BackendConfig, String> {
+    let (name, value) = match choices {
+        [one] => *one,
+        [] => return Err(format!("no back end; give {}", list_of(all(), "or"))),
+        _ => return Err(format!("several of {}; choose one", list_of(all(), "and"))),
+    };
+    let kind = all().iter().find(|kind| kind.name == name);
+    let kind = kind.ok_or_else(|| format!("no back end {name}; give {}", list_of(all(), "or")))?;
+    if let Some(option) = options.given().find(|o| !kind.options.contains(o)) {
+        let takers = all().iter().filter(|kind| kind.options.contains(&option));
+        let takers: Vec<&str> = takers.map(|kind| kind.plural).collect();
+        let takers = takers.join(" and ");
+        return Err(format!("{option} is for {takers}, not for {name}"));
+    }
+    (kind.configure)(value, options)
+}
+
+/// `a, b or c`.
+fn list_of(kinds: &[BackendType], conjunction: &str) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    match names.split_last() {
+        Some((last, rest)) => format!("{} {conjunction} {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// The size that the value of an option gives.
+fn size_bytes(value: &OsStr) -> Result<u64, String> {
+    let value = value.to_string_lossy();
+    match parse_size(&value)? {
+        bytes @ 1..=MAX_SIZE_BYTES => Ok(bytes),
+        _ => Err(format!("a size of {value}; it may be 1 byte to 1024T")),
+    }
+}
+
+/// A back end in use.
+pub(crate) trait Backend: Send {
+    /// Its size and abilities, which do not change.
+    fn info(&self) -> BackendInfo;
+
+    /// Takes a request. One that is complete at once is appended.
+    fn submit(&mut self, request: BackendRequest, completed: &mut Vec<Completed>);
+
+    /// Hands what was submitted on, where that waits for more to come.
+    fn kick(&mut self) {}
+
+    /// Readable when [`Backend::reap`] has something.
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    /// Appends what completed since.
+    fn reap(&mut self, _completed: &mut Vec<Completed>) {}
+
+    /// Says that a range will be read.
+    fn prefetch(&self, _offset: u64, _length: u32) {}
+
+    /// Appends what a range holds. Only called where
+    /// [`BackendInfo::reads_in_place`] says so.
+    fn read_in_place(&self, _offset: u64, _length: u64, _out: &mut Vec<u8>) {}
+
+    /// Whether a range is known to be a hole without looking further.
+    fn is_hole(&self, _offset: u64, _length: u64) -> bool {
+        false
+    }
+
+    /// Bytes of memory that the data takes, where the data is in memory.
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Makes everything durable before the server ends.
+    ///
+    /// # Errors
+    /// Where that failed.
+    fn close(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A back end's size and abilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BackendInfo {
+    pub(crate) size_bytes: u64,
+    /// Sizes of requests that it takes.
+    pub(crate) block_sizes: BlockSizes,
+    /// Finished writes are not durable until flushed.
+    pub(crate) write_cache: bool,
+    pub(crate) read_only: bool,
+    /// Reads are not submitted but carried out as the reply is written, which
+    /// saves a copy.
+    pub(crate) reads_in_place: bool,
+}
+
+impl BackendInfo {
+    /// That of a back end in memory.
+    fn of_memory(size_bytes: u64, options: OpenOptions) -> BackendInfo {
+        BackendInfo {
+            size_bytes,
+            block_sizes: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: options.max_request_bytes,
+            },
+            write_cache: false,
+            read_only: options.read_only,
+            reads_in_place: true,
+        }
+    }
+}
+
+/// A request to a back end.
+#[derive(Debug)]
+pub(crate) struct BackendRequest {
+    pub(crate) owner: Owner,
+    pub(crate) operation: Operation,
+    /// On stable storage before it completes.
+    pub(crate) fua: bool,
+    /// Where; in order of place and without gaps.
+    pub(crate) segments: Vec<Segment>,
+    /// What [`Operation::Extents`] found.
+    pub(crate) extents: Vec<Extent>,
+}
+
+impl BackendRequest {
+    /// Makes finished writes durable.
+    pub(crate) fn flush(owner: Owner) -> BackendRequest {
+        BackendRequest {
+            owner,
+            operation: Operation::Flush,
+            fua: false,
+            segments: Vec::new(),
+            extents: Vec::new(),
+        }
+    }
+}
+
+/// Whom a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A request of the block layer.
+    BlockLayer(RequestId),
+    /// A client's request that passes the block layer by, by the number that its
+    /// export gave it.
+    Client(u32),
+    /// The back end itself, which is about to close.
+    Close,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Fills the segments.
+    Read,
+    /// Stores the segments.
+    Write,
+    /// Makes finished writes durable.
+    Flush,
+    /// Gives up what the segments' ranges hold.
+    Discard,
+    /// Makes the segments' ranges read as zeroes.
+    Zero {
+        /// The range may become a hole.
+        may_punch: bool,
+        /// Fail rather than write zeroes.
+        only_fast: bool,
+    },
+    /// Tells data from holes in the first segment's range, in at most this many
+    /// extents.
+    Extents { max: usize },
+}
+
+/// One client's part of a request.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// The client's request, by the number that its export gave it.
+    pub(crate) io: u32,
+    /// The index of its buffer in that request.
+    pub(crate) part: u32,
+    pub(crate) offset: u64,
+    /// In bytes.
+    pub(crate) length: u64,
+    /// The data of a read or write.
+    pub(crate) data: Buffer,
+}
+
+/// A request that completed.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    /// The request, with its buffers.
+    pub(crate) request: BackendRequest,
+    pub(crate) status: IoStatus,
+}
+
+/// The state of an extent that holds nothing.
+const HOLE: u32 = STATE_HOLE | STATE_ZERO;
+
+/// Appends an extent, as part of the last where that is in the same state.
+fn push_extent(out: &mut Vec<Extent>, bytes: u32, state: u32) {
+    match out.last_mut() {
+        Some(last) if last.state == state => last.bytes += bytes,
+        _ => out.push(Extent { bytes, state }),
+    }
+}
+
+/// The block layer's status for an error of the system.
+fn status_of(error: rustix::io::Errno) -> IoStatus {
+    use rustix::io::Errno;
+    match error {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoStatus::NoSpace,
+        Errno::OPNOTSUPP => IoStatus::NotSupported,
+        _ => IoStatus::IoError,
+    }
+}

@@ -1,0 +1,252 @@
+//! A load generator: keeps a number of requests under way, to find a server's
+//! limit.
+
+use std::time::Duration;
+
+use blklab_blk::Nanos;
+use blklab_nbd::wire::Command;
+use blklab_nbd::{ReplyBody, Request, Uri};
+use blklab_stats::Histogram;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{Client, ClientSetup, broken};
+use crate::Clock;
+
+/// A load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadConfig {
+    /// The export.
+    pub uri: Uri,
+    /// Connections, a thread each.
+    pub connections: usize,
+    /// Requests under way on each.
+    pub depth: usize,
+    /// Bytes of each request.
+    pub block_bytes: u32,
+    /// Share of reads, in percent.
+    pub read_percent: u32,
+    /// One behind the other, not anywhere.
+    pub sequential: bool,
+    /// For how long.
+    pub span: Duration,
+    /// Decides where and what.
+    pub seed: u64,
+}
+
+/// What a load measured.
+#[derive(Clone, Debug, Default)]
+pub struct LoadReport {
+    /// Reads and writes answered.
+    pub requests: [u64; 2],
+    /// Time from sending to the answer, of reads and writes.
+    pub latency: [Histogram; 2],
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// How long it took.
+    pub span: Duration,
+}
+
+/// Runs a load against a server.
+///
+/// # Errors
+/// Where the server cannot be reached, refuses, or breaks the protocol.
+pub fn load(config: &LoadConfig) -> Result<LoadReport, String> {
+    let clock = Clock::start();
+    let threads: Vec<_> = (0..config.connections)
+        .map(|number| {
+            let config = config.clone();
+            std::thread::spawn(move || {
+                let mut generator = Generator::connect(&config, clock, number as u64)?;
+                generator.run(&config)?;
+                Ok(generator.report)
+            })
+        })
+        .collect();
+    let mut total = LoadReport::default();
+    for thread in threads {
+        let report: Result<LoadReport, String> = thread
+            .join()
+            .unwrap_or_else(|_| Err("a client's thread panicked".to_string()));
+        let report = report?;
+        for op in 0..2 {
+            total.requests[op] += report.requests[op];
+            total.latency[op].merge(&report.latency[op]);
+        }
+        total.errors += report.errors;
+        total.span = total.span.max(report.span);
+    }
+    Ok(total)
+}
+
+/// A request under way: when it was sent, and whether it writes.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Nanos,
+    is_write: bool,
+}
+
+/// The load of one connection.
+struct Generator {
+    client: Client,
+    clock: Clock,
+    out: Vec<u8>,
+    out_start: usize,
+    /// Requests under way, by cookie.
+    sent: Slab<Sent>,
+    data: Vec<u8>,
+    random: u64,
+    next_block: u64,
+    report: LoadReport,
+}
+
+impl Generator {
+    fn connect(config: &LoadConfig, clock: Clock, number: u64) -> Result<Generator, String> {
+        let setup = ClientSetup {
+            base_allocation: false,
+            room_bytes: 256 << 10,
+        };
+        let mut client = Client::connect(&config.uri, setup)?;
+        let size_bytes = client.negotiated.size_bytes;
+        if size_bytes < u64::from(config.block_bytes) {
+            return Err("the export is smaller than one request".to_string());
+        }
+        client.channel.set_nonblocking(true).map_err(broken)?;
+        let blocks = size_bytes / u64::from(config.block_bytes);
+        Ok(Generator {
+            client,
+            clock,
+            out: Vec::new(),
+            out_start: 0,
+            sent: Slab::with_capacity(config.depth),
+            data: vec![number as u8; config.block_bytes as usize],
+            random: splitmix(config.seed ^ splitmix(number + 1)),
+            // Each connection starts at its own share.
+            next_block: number * blocks / config.connections as u64,
+            report: LoadReport::default(),
+        })
+    }
+
+    fn run(&mut self, config: &LoadConfig) -> Result<(), String> {
+        let start = self.clock.now();
+        let end = start.saturating_add(Nanos(config.span.as_nanos() as u64));
+        loop {
+            let now = self.clock.now();
+            if now < end {
+                self.queue_requests(config, now);
+            } else if self.sent.is_empty() {
+                self.report.span = Duration::from_nanos((now - start).0);
+                return Ok(());
+            }
+            let wrote = self.write()?;
+            let read = self.client.receive()?;
+            if read {
+                self.take_replies()?;
+            }
+            if !wrote && !read {
+                self.wait()?;
+            }
+        }
+    }
+
+    /// Queues requests until `depth` of them are under way.
+    fn queue_requests(&mut self, config: &LoadConfig, now: Nanos) {
+        while self.sent.len() < config.depth {
+            let is_write = self.next_random() % 100 >= u64::from(config.read_percent);
+            let offset = self.next_offset(config);
+            let command = match is_write {
+                true => Command::Write,
+                false => Command::Read,
+            };
+            let cookie = self.sent.insert(Sent { at: now, is_write });
+            Request::new(command, cookie as u64, offset, config.block_bytes).encode(&mut self.out);
+            if is_write {
+                self.out.extend_from_slice(&self.data);
+            }
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        splitmix(self.random)
+    }
+
+    fn next_offset(&mut self, config: &LoadConfig) -> u64 {
+        let blocks = self.client.negotiated.size_bytes / u64::from(config.block_bytes);
+        let block = match config.sequential {
+            true => {
+                self.next_block += 1;
+                self.next_block
+            }
+            false => self.next_random(),
+        };
+        block % blocks * u64::from(config.block_bytes)
+    }
+
+    fn write(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        while self.out_start < self.out.len() {
+            match self.client.channel.write(&self.out[self.out_start..]) {
+                Ok(len) => {
+                    self.out_start += len;
+                    any = true;
+                }
+                Err(Errno::AGAIN) => return Ok(any),
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        self.out.clear();
+        self.out_start = 0;
+        match self.client.channel.push() {
+            Ok(()) | Err(Errno::AGAIN) => Ok(any),
+            Err(error) => Err(broken(error)),
+        }
+    }
+
+    fn take_replies(&mut self) -> Result<(), String> {
+        let now = self.clock.now();
+        let (sent, block) = (&mut self.sent, self.data.len());
+        loop {
+            let read_bytes = |cookie: u64| match sent.get(cookie as usize) {
+                Some(Sent {
+                    is_write: false, ..
+                }) => block,
+                _ => 0,
+            };
+            let Some(reply) = self.client.next_reply(read_bytes)? else {
+                return Ok(());
+            };
+            let cookie = usize::try_from(reply.cookie).unwrap_or(usize::MAX);
+            let Some(&Sent { at, is_write }) = sent.get(cookie) else {
+                return Err(format!("a reply to request {cookie}, which was never sent"));
+            };
+            self.report.errors += u64::from(matches!(reply.body, ReplyBody::Error(_)));
+            if reply.is_last {
+                let op = usize::from(is_write);
+                self.report.requests[op] += 1;
+                self.report.latency[op].record(now.saturating_sub(at).0);
+                sent.remove(cookie);
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        let mut what = PollFlags::IN;
+        let unsent = self.out_start < self.out.len() || self.client.channel.holds_unsent();
+        what.set(PollFlags::OUT, unsent);
+        let mut fds = [PollFd::from_borrowed_fd(self.client.channel.socket(), what)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(broken(error)),
+        }
+    }
+}
+
+/// Steele, Lea and Flood's splitmix64: what it yields looks like chance.
+fn splitmix(state: u64) -> u64 {
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,280 @@
+//! One client's connection in the transmission phase: its received bytes, its
+//! replies, and what it has under way.
+
+use std::os::fd::BorrowedFd;
+
+use blklab_blk::{IoStatus, SubmitterId, Waiter};
+use blklab_nbd::wire::ErrorCode;
+use blklab_nbd::{Refusal, Request, Session};
+use rustix::io::Errno;
+
+use super::io::IoId;
+use crate::net::{Arrival, Channel, ConnectionPermit};
+
+/// Room for what one read of the socket brings.
+const INPUT_BYTES: usize = 256 << 10;
+/// A connection with more replies than this waiting to be read gets no further
+/// request accepted.
+pub(super) const OUT_LIMIT_BYTES: usize = 2 << 20;
+/// Memory for replies beyond this is freed when they are sent.
+const OUT_KEEP_BYTES: usize = 1 << 20;
+/// For a client that waits for each answer, one answer in so many is preceded
+/// by another read.
+const READ_AGAIN_EVERY: u32 = 64;
+/// Data of this length or more is read from the socket to its place, and not
+/// copied from the input.
+const DIRECT_BYTES: usize = 16 << 10;
+
+/// What a connection receives next.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Request,
+    /// A write's data.
+    Payload {
+        io: IoId,
+        filled: usize,
+        len: usize,
+    },
+    /// Data of a write that was refused; the reply follows it.
+    Refused {
+        left: usize,
+        cookie: u64,
+        refusal: Refusal,
+    },
+}
+
+/// Whether a connection is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// No further request is read; those in flight are finished and answered.
+    Draining,
+    /// Nobody reads replies any more.
+    Broken,
+}
+
+/// A connection in the transmission phase.
+pub(super) struct Connection {
+    channel: Channel,
+    pub(super) session: Session,
+    /// Its index among the export's connections.
+    pub(super) index: u32,
+    pub(super) submitter: SubmitterId,
+    /// Its software queue.
+    pub(super) cpu: usize,
+    /// What was received and not used is `input[start..end]`.
+    input: Box<[u8]>,
+    start: usize,
+    end: usize,
+    pub(super) incoming: Incoming,
+    /// Replies; those before `sent` are sent.
+    pub(super) out: Vec<u8>,
+    sent: usize,
+    /// Set while it sleeps in the block layer.
+    pub(super) waiter: Option<Waiter>,
+    /// Requests in the block layer, and their bytes of data.
+    pub(super) in_flight: u32,
+    pub(super) in_flight_bytes: u64,
+    pub(super) phase: Phase,
+    /// What epoll watches it for: reading, writing.
+    pub(super) interest: Option<(bool, bool)>,
+    /// It is in the list of connections whose replies are to be sent.
+    pub(super) is_dirty: bool,
+    /// Whether the last read before an answer brought more requests.
+    streams: bool,
+    /// Answers until that is tried again.
+    until_read_again: u32,
+    /// It stopped before a request with this much data, for lack of room.
+    pub(super) paused: Option<u64>,
+    /// Counts it among the server's connections.
+    _permit: ConnectionPermit,
+}
+
+/// What a read of the socket brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    Some,
+    Nothing,
+    /// The client closed its side, or is gone.
+    End,
+}
+
+impl Connection {
+    pub(super) fn new(arrival: Arrival, index: u32, submitter: SubmitterId, cpu: usize) -> Self {
+        let early = &arrival.early;
+        let mut input = vec![0; INPUT_BYTES.max(early.len())].into_boxed_slice();
+        input[..early.len()].copy_from_slice(early);
+        Connection {
+            session: arrival.session,
+            index,
+            submitter,
+            cpu,
+            input,
+            start: 0,
+            end: early.len(),
+            incoming: Incoming::Request,
+            out: Vec::new(),
+            sent: 0,
+            waiter: None,
+            in_flight: 0,
+            in_flight_bytes: 0,
+            phase: Phase::Open,
+            interest: None,
+            is_dirty: false,
+            streams: false,
+            until_read_again: 0,
+            paused: None,
+            channel: arrival.channel,
+            _permit: arrival.permit,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.channel.socket()
+    }
+
+    /// What has been received and not used.
+    #[inline]
+    pub(super) fn received(&self) -> &[u8] {
+        &self.input[self.start..self.end]
+    }
+
+    #[inline]
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start += len;
+    }
+
+    /// Whether to read again before answering: the last time that brought more,
+    /// or it is time to try.
+    pub(super) fn may_stream(&mut self) -> bool {
+        if self.streams {
+            return true;
+        }
+        self.until_read_again = self.until_read_again.saturating_sub(1);
+        if self.until_read_again == 0 {
+            self.until_read_again = READ_AGAIN_EVERY;
+            return true;
+        }
+        false
+    }
+
+    /// Learns from a read whether the client sends without waiting.
+    pub(super) fn note_read(&mut self, received: Received) {
+        if self.unsent_bytes() > 0 {
+            self.streams = received == Received::Some;
+        }
+    }
+
+    /// Bytes of replies that are not sent.
+    #[inline]
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Whether the socket has not taken everything yet.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent_bytes() > 0 || self.channel.holds_unsent()
+    }
+
+    /// Closes it; a client that still reads is told so.
+    pub(super) fn close(mut self) {
+        if self.phase == Phase::Draining {
+            self.channel.close_notify();
+        }
+    }
+
+    /// Whether its requests and replies allow one more of `bytes`.
+    pub(super) fn has_room(&self, bytes: u64, max_bytes: u64, max_requests: u32) -> bool {
+        self.unsent_bytes() <= OUT_LIMIT_BYTES
+            && self.in_flight < max_requests
+            && (self.in_flight == 0 || self.in_flight_bytes + bytes <= max_bytes)
+    }
+
+    /// Whether nothing is left to do for it.
+    pub(super) fn is_over(&self) -> bool {
+        let idle = self.in_flight == 0 && self.waiter.is_none();
+        match self.phase {
+            Phase::Open => false,
+            Phase::Draining => idle && !self.has_unsent(),
+            Phase::Broken => idle,
+        }
+    }
+
+    /// Reads once: `payload` is filled first, the rest becomes input. Returns how
+    /// much of the payload came.
+    pub(super) fn receive(&mut self, payload: Option<&mut [u8]>) -> (Received, usize) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let received = match payload {
+            Some(payload) if payload.len() >= DIRECT_BYTES && self.end == 0 => {
+                self.channel.read_vectored(payload, &mut self.input)
+            }
+            _ => {
+                let room = &mut self.input[self.end..];
+                self.channel.read(room).map(|len| (0, len))
+            }
+        };
+        match received {
+            Ok((0, 0)) => (Received::End, 0),
+            Ok((filled, len)) => {
+                self.end += len;
+                (Received::Some, filled)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => (Received::Nothing, 0),
+            Err(_) => (Received::End, 0),
+        }
+    }
+
+    /// Sends replies, as many as the socket takes.
+    pub(super) fn send(&mut self) {
+        while self.sent < self.out.len() {
+            match self.channel.write(&self.out[self.sent..]) {
+                Ok(len) => self.sent += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.phase = Phase::Broken;
+                    break;
+                }
+            }
+        }
+        if let Err(error) = self.channel.push()
+            && error != Errno::AGAIN
+        {
+            self.phase = Phase::Broken;
+        }
+        self.sent = 0;
+        self.out.clear();
+        if self.out.capacity() > OUT_KEEP_BYTES {
+            self.out.shrink_to(OUT_KEEP_BYTES);
+        }
+    }
+
+    /// Answers without data.
+    pub(super) fn answer(&mut self, request: Request, result: Result<(), Refusal>) {
+        use blklab_nbd::{done, error, simple};
+        match (result, self.session.structured) {
+            (Ok(()), true) => done(&mut self.out, request.cookie),
+            (Ok(()), false) => simple(&mut self.out, request.cookie, 0),
+            (Err(refusal), true) => {
+                error(&mut self.out, request.cookie, refusal.code, refusal.message);
+            }
+            (Err(refusal), false) => simple(&mut self.out, request.cookie, refusal.code as u32),
+        }
+    }
+}
+
+/// The reply to a request that the back end failed.
+pub(super) fn refusal_of(status: IoStatus) -> Refusal {
+    let (code, message) = match status {
+        IoStatus::NoSpace => (ErrorCode::NoSpace, "the back end is full"),
+        IoStatus::NotSupported => (ErrorCode::NotSupported, "not supported by the back end"),
+        _ => (ErrorCode::Io, "the back end failed"),
+    };
+    Refusal { code, message }
+}

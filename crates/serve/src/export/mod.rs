@@ -1,0 +1,173 @@
+//! One export: its thread, its connections, its block layer, and how other
+//! threads reach it.
+
+mod coalescing;
+mod connection;
+mod disk;
+mod event_loop;
+mod io;
+mod pacing;
+mod requests;
+mod trace;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use blklab_blk::Nanos;
+use blklab_nbd::wire::Command;
+use blklab_stats::Histogram;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::net::Arrival;
+
+pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup};
+pub(crate) use event_loop::{EventLoop, EventLoopSetup};
+pub(crate) use requests::ConnectionLimits;
+pub(crate) use trace::{Recorder, TraceBatch};
+
+/// An export's thread answers within this, or hangs in its back end.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an export's thread is told.
+pub(crate) enum Message {
+    /// A client comes.
+    Arrive(Box<Arrival>),
+    /// Change something once the queue is empty.
+    Change(Change, ChangeDone),
+    /// Call a function at once.
+    Call(Box<dyn FnOnce(&mut ExportView<'_>) + Send>),
+    /// Finish what was accepted, and end.
+    ShutDown,
+}
+
+/// An export as its thread sees it between two requests.
+pub(crate) struct ExportView<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) disk: &'a mut Disk,
+    pub(crate) counters: &'a Counters,
+}
+
+/// Messages to a thread that waits in epoll.
+pub(crate) struct MessageQueue {
+    messages: Mutex<Vec<Message>>,
+    event: OwnedFd,
+}
+
+impl MessageQueue {
+    fn new() -> std::io::Result<MessageQueue> {
+        Ok(MessageQueue {
+            messages: Mutex::default(),
+            event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    fn send(&self, message: Message) {
+        self.messages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message);
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<Message> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Readable while there are messages.
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// An export, as other threads reach it.
+#[derive(Clone)]
+pub(crate) struct ExportHandle {
+    pub(crate) name: String,
+    queue: Arc<MessageQueue>,
+}
+
+impl ExportHandle {
+    pub(crate) fn new(name: &str) -> std::io::Result<ExportHandle> {
+        Ok(ExportHandle {
+            name: name.to_string(),
+            queue: Arc::new(MessageQueue::new()?),
+        })
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        self.queue.send(message);
+    }
+
+    /// Calls a function in the export's thread.
+    ///
+    /// # Errors
+    /// Where the thread does not answer.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut ExportView<'_>) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let (sender, receiver) = mpsc::channel();
+        self.send(Message::Call(Box::new(move |view| {
+            // The caller may have given up.
+            let _ = sender.send(function(view));
+        })));
+        receiver.recv_timeout(CALL_TIMEOUT).map_err(|_| hangs())
+    }
+
+    /// Makes a change that waits until the queue is empty.
+    ///
+    /// # Errors
+    /// Where the change is refused, or the thread does not answer.
+    pub(crate) fn change(&self, change: Change) -> Result<(), String> {
+        let (sender, receiver) = mpsc::channel();
+        let done: ChangeDone = Box::new(move |result| {
+            let _ = sender.send(result);
+        });
+        self.send(Message::Change(change, done));
+        receiver.recv_timeout(CALL_TIMEOUT).map_err(|_| hangs())?
+    }
+}
+
+fn hangs() -> String {
+    "the export does not answer; its back end may hang".to_string()
+}
+
+/// The kinds of requests that are counted.
+pub(crate) const KINDS: [&str; 5] = ["read", "write", "flush", "trim", "zero"];
+
+/// The index of a command in [`KINDS`]; `None` for one that is not counted.
+fn kind_of(command: Command) -> Option<usize> {
+    Some(match command {
+        Command::Read => 0,
+        Command::Write => 1,
+        Command::Flush => 2,
+        Command::Trim => 3,
+        Command::WriteZeroes => 4,
+        _ => return None,
+    })
+}
+
+/// Counters of one export.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Requests answered, by kind.
+    pub(crate) requests: [u64; 5],
+    /// Bytes, by kind.
+    pub(crate) bytes: [u64; 5],
+    /// Time from the request to its reply, by kind.
+    pub(crate) latency: [Histogram; 5],
+    /// Requests answered with an error.
+    pub(crate) errors: u64,
+    /// Connections, ever.
+    pub(crate) connections_total: u64,
+    /// Connections, now.
+    pub(crate) connections: u64,
+    /// Connections that broke the protocol.
+    pub(crate) protocol_errors: u64,
+    /// Iterations of the event loop.
+    pub(crate) loop_iterations: u64,
+}

@@ -1,0 +1,143 @@
+//! The driver under the request queue. Without a drive's model it hands requests
+//! to the back end at once; with one, a request ends when both the back end and
+//! the model have completed it.
+
+use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId};
+use blklab_device::Completion;
+use blklab_driver::{Driver, request_end};
+use blklab_stats::Histogram;
+
+/// Collects what the block layer issues, and paces it by a drive's model where
+/// there is one.
+pub(super) struct PacedDriver {
+    issued: Vec<RequestId>,
+    model: Option<Box<Driver>>,
+    /// By the index of the request; only with a model.
+    completed_by: Vec<CompletedBy>,
+    completions: Vec<Completion>,
+    lateness: Histogram,
+}
+
+/// The status that each of the two gave a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct CompletedBy {
+    model: Option<IoStatus>,
+    backend: Option<IoStatus>,
+}
+
+impl PacedDriver {
+    pub(super) fn new(model: Option<Driver>) -> PacedDriver {
+        PacedDriver {
+            issued: Vec::new(),
+            model: model.map(Box::new),
+            completed_by: Vec::new(),
+            completions: Vec::new(),
+            lateness: Histogram::new(),
+        }
+    }
+
+    /// Swaps the requests issued since for an empty list.
+    pub(super) fn take_issued(&mut self, into: &mut Vec<RequestId>) {
+        std::mem::swap(&mut self.issued, into);
+    }
+
+    /// When the model completes its next request.
+    #[inline]
+    pub(super) fn next_event(&self) -> Nanos {
+        match &self.model {
+            Some(model) => model.next_event(),
+            None => Nanos::MAX,
+        }
+    }
+
+    pub(super) fn model(&self) -> Option<&Driver> {
+        self.model.as_deref()
+    }
+
+    /// How much later than the model said requests ended.
+    pub(super) fn lateness(&self) -> &Histogram {
+        &self.lateness
+    }
+
+    /// The back end completed a request. Returns its status if it ended.
+    #[inline]
+    pub(super) fn backend_completed(
+        &mut self,
+        id: RequestId,
+        status: IoStatus,
+    ) -> Option<IoStatus> {
+        if self.model.is_none() {
+            return Some(status);
+        }
+        self.completed(id, |by| by.backend = Some(status))
+    }
+
+    /// Lets time pass in the model; appends the requests that ended.
+    pub(super) fn advance(&mut self, now: Nanos, ended: &mut Vec<(RequestId, IoStatus)>) {
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        let mut completions = std::mem::take(&mut self.completions);
+        model.advance(now, &mut completions);
+        for completion in completions.drain(..) {
+            self.lateness.record(now.saturating_sub(completion.at).0);
+            let (id, status) = request_end(&completion);
+            let done = self.completed(id, |by| by.model = Some(status));
+            ended.extend(done.map(|status| (id, status)));
+        }
+        self.completions = completions;
+    }
+
+    fn completed(
+        &mut self,
+        id: RequestId,
+        note: impl FnOnce(&mut CompletedBy),
+    ) -> Option<IoStatus> {
+        let by = &mut self.completed_by[id.index()];
+        note(by);
+        let (model, backend) = (by.model?, by.backend?);
+        *by = CompletedBy::default();
+        Some(if backend == IoStatus::Ok {
+            model
+        } else {
+            backend
+        })
+    }
+}
+
+impl BlkDriver for PacedDriver {
+    #[inline]
+    fn queue_rq(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        id: RequestId,
+        rq: &Request,
+        last: bool,
+    ) -> BlkStatus {
+        let status = match &mut self.model {
+            Some(model) => {
+                if self.completed_by.len() <= id.index() {
+                    let len = id.index() + 1;
+                    self.completed_by.resize(len, CompletedBy::default());
+                }
+                model.queue_rq(now, hctx, id, rq, last)
+            }
+            None => BlkStatus::Ok,
+        };
+        if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
+            self.issued.push(id);
+        }
+        status
+    }
+
+    fn get_budget(&mut self) -> bool {
+        self.model.as_mut().is_none_or(|model| model.get_budget())
+    }
+
+    fn put_budget(&mut self) {
+        if let Some(model) = &mut self.model {
+            model.put_budget();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What an export does with the bytes that a connection brings: requests are
+//! checked, given to the block layer, and answered when they end.
+
+use std::sync::Arc;
+
+use blklab_blk::{IoStatus, Nanos, Plug};
+use blklab_nbd::wire::{Command, CommandFlags};
+use blklab_nbd::{Export, REQUEST_BYTES, Refusal, Request};
+
+use super::connection::{Connection, Incoming, Phase, Received, refusal_of};
+use super::disk::{Disk, Ended};
+use super::io::{Io, IoId};
+use super::{Counters, kind_of};
+
+/// Extents of one answer.
+const MAX_EXTENTS: usize = 1024;
+
+/// What one connection may have under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) in_flight_requests: u32,
+}
+
+/// Handles the requests of all connections of an export.
+pub(super) struct RequestHandler {
+    pub(super) export: Arc<Export>,
+    pub(super) disk: Disk,
+    pub(super) counters: Counters,
+    pub(super) limits: ConnectionLimits,
+}
+
+impl RequestHandler {
+    /// Takes requests of a connection for as long as there are any and it has
+    /// room for them. `may_read` allows one read of the socket.
+    pub(super) fn receive(&mut self, now: Nanos, connection: &mut Connection, may_read: bool) {
+        let (mut plug, mut may_read) = (Plug::new(), may_read);
+        connection.paused = None;
+        while connection.waiter.is_none() && connection.phase == Phase::Open {
+            if self.take_input(now, connection, &mut plug) {
+                continue;
+            }
+            if connection.paused.is_some() || !may_read {
+                break;
+            }
+            may_read = false;
+            if !self.read_socket(now, connection, &mut plug) {
+                break;
+            }
+        }
+        self.disk.unplug(now, &mut plug);
+    }
+
+    /// Reads once. Returns whether something came.
+    fn read_socket(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
+        let (received, filled) = match connection.incoming {
+            Incoming::Payload { io, filled, .. } => {
+                connection.receive(Some(self.disk.payload_mut(io, filled)))
+            }
+            _ => connection.receive(None),
+        };
+        connection.note_read(received);
+        match received {
+            Received::Some => {
+                if filled > 0 {
+                    self.payload_received(now, connection, plug, filled);
+                }
+                true
+            }
+            Received::Nothing => false,
+            Received::End => {
+                connection.phase = Phase::Draining;
+                false
+            }
+        }
+    }
+
+    /// Uses the next piece of what was received. Returns `false` where more must
+    /// come first, or the connection must pause.
+    fn take_input(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
+        match connection.incoming {
+            Incoming::Request => self.take_request(now, connection, plug),
+            Incoming::Payload { io, filled, .. } => {
+                let target = self.disk.payload_mut(io, filled);
+                let len = target.len().min(connection.received().len());
+                target[..len].copy_from_slice(&connection.received()[..len]);
+                connection.consume(len);
+                if len > 0 {
+                    self.payload_received(now, connection, plug, len);
+                }
+                len > 0
+            }
+            Incoming::Refused {
+                left,
+                cookie,
+                refusal,
+            } => {
+                let len = left.min(connection.received().len());
+                connection.consume(len);
+                let left = left - len;
+                if left == 0 {
+                    connection.incoming = Incoming::Request;
+                    let request = Request::new(Command::Write, cookie, 0, 0);
+                    self.counters.errors += 1;
+                    connection.answer(request, Err(refusal));
+                } else {
+                    connection.incoming = Incoming::Refused {
+                        left,
+                        cookie,
+                        refusal,
+                    };
+                }
+                len > 0
+            }
+        }
+    }
+
+    fn payload_received(
+        &mut self,
+        now: Nanos,
+        connection: &mut Connection,
+        plug: &mut Plug,
+        more: usize,
+    ) {
+        if let Incoming::Payload { io, filled, len } = connection.incoming {
+            let filled = filled + more;
+            connection.incoming = Incoming::Payload { io, filled, len };
+            if filled == len {
+                connection.incoming = Incoming::Request;
+                self.submit(now, connection, plug, io);
+            }
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug, io: IoId) {
+        let (cpu, submitter) = (connection.cpu, connection.submitter);
+        connection.waiter = self.disk.submit(now, cpu, submitter, plug, io);
+    }
+
+    fn take_request(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
+        let request = match Request::decode(connection.received()) {
+            Ok(Some(request)) => request,
+            Ok(None) => return false,
+            Err(_) => {
+                self.counters.protocol_errors += 1;
+                connection.phase = Phase::Broken;
+                return false;
+            }
+        };
+        let bytes = request.command().map_or(0, |c| data_bytes(c, &request));
+        if !self.has_room(connection, bytes) {
+            connection.paused = Some(bytes);
+            return false;
+        }
+        connection.consume(REQUEST_BYTES);
+        match request.check(&self.export, connection.session) {
+            Ok(command) => self.begin(now, connection, plug, command, request),
+            Err(refusal) => self.refuse(connection, request, refusal),
+        }
+        true
+    }
+
+    /// Whether a connection's limits allow one more request with this much data.
+    pub(super) fn has_room(&self, connection: &Connection, bytes: u64) -> bool {
+        let limits = self.limits;
+        connection.has_room(bytes, limits.in_flight_bytes, limits.in_flight_requests)
+    }
+
+    fn refuse(&mut self, connection: &mut Connection, request: Request, refusal: Refusal) {
+        let left = request.payload_bytes() as usize;
+        if left > 0 {
+            connection.incoming = Incoming::Refused {
+                left,
+                cookie: request.cookie,
+                refusal,
+            };
+        } else {
+            self.counters.errors += 1;
+            connection.answer(request, Err(refusal));
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Nanos,
+        connection: &mut Connection,
+        plug: &mut Plug,
+        command: Command,
+        request: Request,
+    ) {
+        match command {
+            Command::Disconnect => connection.phase = Phase::Draining,
+            Command::Cache => {
+                let backend = self.disk.backend();
+                backend.prefetch(request.offset, request.length);
+                connection.answer(request, Ok(()));
+            }
+            _ if request.length == 0 && command != Command::Flush => {
+                connection.answer(request, Ok(()));
+            }
+            _ => {
+                let bytes = data_bytes(command, &request);
+                let io = Io::new(connection.index, command, request, now);
+                let io = self.disk.begin(io);
+                connection.in_flight += 1;
+                connection.in_flight_bytes += bytes;
+                match command {
+                    Command::Write => {
+                        connection.incoming = Incoming::Payload {
+                            io,
+                            filled: 0,
+                            len: bytes as usize,
+                        };
+                    }
+                    Command::BlockStatus => {
+                        let only_one = request.flags.contains(CommandFlags::REQ_ONE);
+                        let max = if only_one { 1 } else { MAX_EXTENTS };
+                        self.disk.find_extents(io, max);
+                    }
+                    _ => self.submit(now, connection, plug, io),
+                }
+            }
+        }
+    }
+
+    /// Counts a request that ended, and answers it where its connection is still
+    /// there.
+    pub(super) fn end(&mut self, now: Nanos, connection: Option<&mut Connection>, ended: Ended) {
+        let io = self.disk.io(ended.io);
+        let (command, request) = (io.command, io.request);
+        let took = now.saturating_sub(io.start);
+        if let Some(kind) = kind_of(command) {
+            self.counters.requests[kind] += 1;
+            self.counters.bytes[kind] += u64::from(request.length);
+            self.counters.latency[kind].record(took.0);
+        }
+        if let Some(connection) = connection {
+            connection.in_flight -= 1;
+            connection.in_flight_bytes -= data_bytes(command, &request);
+            if connection.phase != Phase::Broken {
+                self.encode_reply(connection, ended);
+            }
+        }
+        self.disk.release(ended.io);
+    }
+
+    fn encode_reply(&mut self, connection: &mut Connection, ended: Ended) {
+        let io = self.disk.io(ended.io);
+        let (command, request) = (io.command, io.request);
+        if ended.status != IoStatus::Ok {
+            self.counters.errors += 1;
+            return connection.answer(request, Err(refusal_of(ended.status)));
+        }
+        let Request {
+            cookie,
+            offset,
+            length,
+            flags,
+            ..
+        } = request;
+        let out = &mut connection.out;
+        match command {
+            Command::Read => {}
+            Command::BlockStatus => return blklab_nbd::block_status(out, cookie, &io.extents),
+            _ => return connection.answer(request, Ok(())),
+        }
+        if !connection.session.structured {
+            blklab_nbd::simple(out, cookie, 0);
+        } else if !flags.contains(CommandFlags::DF) && self.disk.is_known_hole(offset, length) {
+            return blklab_nbd::hole(out, cookie, offset, length, true);
+        } else {
+            blklab_nbd::data_head(out, cookie, offset, length, true);
+        }
+        self.disk.append_data(ended.io, out);
+    }
+
+    /// A write whose data will never come whole is not carried out.
+    pub(super) fn forget_incoming(&mut self, connection: &mut Connection) {
+        if let Incoming::Payload { io, len, .. } = connection.incoming {
+            connection.in_flight -= 1;
+            connection.in_flight_bytes -= len as u64;
+            self.disk.release(io);
+        }
+        connection.incoming = Incoming::Request;
+    }
+}
+
+/// Bytes of data that a request or its reply carries.
+fn data_bytes(command: Command, request: &Request) -> u64 {
+    match command {
+        Command::Read | Command::Write => u64::from(request.length),
+        _ => 0,
+    }
+}
