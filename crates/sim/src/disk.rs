@@ -18,7 +18,7 @@ pub(crate) struct Disk {
     /// steps.
     pub(crate) kblockd_runs: Vec<(usize, Steps)>,
     done: Vec<Completion>,
-    /// When the drive, run ahead, ended them; zero where it was not.
+    /// When the drive, run ahead, ended those; zero where it was not run ahead.
     ran_to: Nanos,
     /// Since when it counts.
     counts_from: Nanos,
@@ -73,7 +73,7 @@ impl Disk {
 
     /// Lets the drive run on until something ends in it, at most up to `limit`,
     /// before which nothing comes from outside. Returns the time reached; what
-    /// ended is told by [`Disk::advance`] to that time.
+    /// ended is reported by [`Disk::advance`] to that time.
     #[inline]
     pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Nanos {
         let limit = limit.min(self.queue.next_event());
@@ -115,7 +115,7 @@ impl Disk {
     }
 
     /// Cuts the drive's power at `now`, up to which it has been advanced. What
-    /// was in it ends with an error; [`Disk::advance`] tells of that.
+    /// was in it ends with an error, which [`Disk::advance`] reports.
     pub(crate) fn lose_power(&mut self, now: Nanos) {
         let counters = self.queue.counters(now);
         let before = self.driver.device().stats(now);
@@ -142,8 +142,8 @@ impl Disk {
         self.power_loss = Some(loss);
     }
 
-    /// A CPU did in `span` what the queue was told of since the last call: requests
-    /// that are traced get their times from that.
+    /// Spreads the events that the queue traced since the last call over `span`, in
+    /// which a CPU did what they are about.
     #[inline]
     pub(crate) fn set_trace_times(&mut self, costs: &CostTable, span: Span) {
         if self.queue.is_traced() {
@@ -162,8 +162,8 @@ impl Disk {
         }
     }
 
-    /// What was given to the driver reaches the drive at `at`, when the CPU has
-    /// come to it.
+    /// What the driver was given reaches the drive at `at`, when its CPU has done its
+    /// part.
     #[inline]
     pub(crate) fn release(&mut self, at: Nanos) {
         self.driver.release(at);
@@ -187,14 +187,14 @@ impl Disk {
         }
     }
 
-    /// Starts or stops writing down what happens to requests and in the drive.
+    /// Starts or stops recording what happens to requests and in the drive.
     pub(crate) fn record(&mut self, on: bool) {
         self.queue.enable_trace(on);
         self.driver.device_mut().record(on);
     }
 
-    /// Requests that the driver has and the drive has not, as steps on their way:
-    /// each is given to the drive at `now` or later.
+    /// Requests that the driver has and the drive has not yet, as steps: each reaches
+    /// the drive at `now` or later.
     pub(crate) fn on_the_way(&self, now: Nanos) -> Vec<RequestStep> {
         let step = |(at, id): (Nanos, RequestId)| {
             let rq = self.queue.request(id);
@@ -213,7 +213,7 @@ impl Disk {
         self.driver.on_the_way().into_iter().map(step).collect()
     }
 
-    /// Appends what was written down since the last time.
+    /// Appends what was recorded since the last time.
     pub(crate) fn take_record(&mut self, events: &mut Vec<TraceEvent>, drive: &mut DriveTimeline) {
         self.queue.take_trace(events);
         self.driver.device_mut().take_record(drive);

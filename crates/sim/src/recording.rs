@@ -1,5 +1,4 @@
-//! Writes down what happens where over a window of a run, where somebody asked
-//! for it.
+//! The timeline of a run: what requests, CPUs and drives did in a window of time.
 
 use std::collections::HashMap;
 
@@ -9,7 +8,7 @@ use blklab_stats::{DiskTimeline, RequestStep, StepKind, Timeline, Window};
 use crate::cpu::Cpus;
 use crate::disk::{Disk, letter};
 
-/// A recording, under way or over.
+/// What is recorded of a run.
 pub(crate) struct Recording {
     window: Window,
     state: WindowState,
@@ -17,6 +16,7 @@ pub(crate) struct Recording {
     events: Vec<TraceEvent>,
 }
 
+/// Where the run is in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WindowState {
     Before,
@@ -50,8 +50,8 @@ impl Recording {
         }
     }
 
-    /// Time passes to `now`, and nothing of that time has happened yet: starts
-    /// and stops with the window, and takes in what was written down.
+    /// Takes in what was recorded before `now`, at which nothing has happened yet, and
+    /// starts and stops with the window.
     pub(crate) fn step(&mut self, now: Nanos, disks: &mut [Disk], cpus: &mut Cpus) {
         if self.state == WindowState::Before && now.0 >= self.window.start_ns {
             self.state = WindowState::Within;
@@ -114,7 +114,7 @@ impl Recording {
         }
         let end_ns = self.timeline.end_ns;
         for disk in &mut self.timeline.disks {
-            one_after_the_other(&mut disk.steps);
+            put_in_order(&mut disk.steps);
             disk.steps.sort_by_key(|step| step.at_ns);
             disk.steps.retain(|step| step.at_ns <= end_ns);
         }
@@ -123,12 +123,10 @@ impl Recording {
     }
 }
 
-/// A CPU comes to a step later than the queue was told of it, and another CPU may
-/// come to the next step of the same request before: then the first was done by
-/// that time. When the drive had a request is sure, so it is the last step that
-/// holds.
-fn one_after_the_other(steps: &mut [RequestStep]) {
-    // Only looked up, so its order is nobody's business.
+/// Puts the steps of each request in order. The time of a step is when its CPU was
+/// free for it, and another CPU may have been free for the next step before. The time
+/// of the later step holds, as the drive had the request then.
+fn put_in_order(steps: &mut [RequestStep]) {
     let mut next_ns: HashMap<u64, u64> = HashMap::new();
     for step in steps.iter_mut().rev() {
         let next_ns = next_ns.entry(step.request).or_insert(step.at_ns);
@@ -137,7 +135,7 @@ fn one_after_the_other(steps: &mut [RequestStep]) {
     }
 }
 
-/// A tracepoint as a step of a request's way; `None` for what is about none.
+/// The step of a request that a tracepoint is about, if it is about one.
 fn step_of(event: &TraceEvent) -> Option<RequestStep> {
     let kind = match event.kind {
         TraceKind::GetRq => StepKind::Made,
@@ -191,7 +189,7 @@ mod tests {
             step(1, StepKind::Issued, 25),
             step(2, StepKind::Issued, 100),
         ];
-        one_after_the_other(&mut steps);
+        put_in_order(&mut steps);
         let times: Vec<u64> = steps.iter().map(|step| step.at_ns).collect();
         assert_eq!(times, [10, 90, 20, 20, 25, 100]);
     }

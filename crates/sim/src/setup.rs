@@ -34,7 +34,7 @@ pub enum SetupError {
     /// A trace that cannot be read.
     #[error("{0}")]
     Trace(String),
-    /// A loss of power of what is no drive.
+    /// A power loss of what is no drive.
     #[error(
         "a loss of power of {drive} is not simulated: a loop device's file loses what the page \
          cache of its machine has, which loses power with it; right is a drive of another interface"
@@ -51,7 +51,7 @@ pub enum SetupError {
     Stuck {
         /// When.
         at_us: u64,
-        /// What is seen of it.
+        /// How it is stuck.
         why: &'static str,
     },
     /// What the queue does not take.
@@ -69,7 +69,7 @@ impl SetupError {
         !matches!(self, SetupError::Stuck { .. })
     }
 
-    /// A trace that does not tell when I/Os ended.
+    /// The error of a trace that does not say when I/Os ended.
     pub(crate) fn trace_without_ends(file: &str, format: &Format) -> SetupError {
         SetupError::Trace(format!(
             "{file}: this {format} trace does not tell when I/Os ended, so what waited for what \
@@ -106,8 +106,8 @@ pub enum ReplayMode {
         /// How many.
         depth: u32,
     },
-    /// As soon as those of its process have ended that had ended before it in
-    /// the trace; time between is left out.
+    /// As soon as the I/Os of its process have ended that had ended before it in the
+    /// trace; time between is left out.
     Dependencies,
 }
 
@@ -130,7 +130,7 @@ pub struct Setup<'a> {
     pub power_loss_at: Option<Nanos>,
 }
 
-/// Refuses a loss of power that cannot be simulated.
+/// Refuses a power loss that cannot be simulated.
 pub(crate) fn check_power_loss(drive: &DriveSpec, at: Option<Nanos>) -> Result<(), SetupError> {
     match at.is_some() && drive.interface == Interface::Loop {
         false => Ok(()),
@@ -140,8 +140,7 @@ pub(crate) fn check_power_loss(drive: &DriveSpec, at: Option<Nanos>) -> Result<(
     }
 }
 
-/// What to say where a loop device's worker copies for nothing: its figures then
-/// tell of the block layer alone.
+/// What to say where the copies of a loop device's worker cost nothing.
 pub(crate) fn loop_note(drive: &DriveSpec, machine: &Machine) -> Option<String> {
     let is_free = machine.costs.loop_worker == LoopCosts::default();
     (drive.interface == Interface::Loop && is_free).then(|| {
@@ -176,7 +175,7 @@ pub(crate) fn other_scheduler_notes(job: &JobFile, scheduler: &str) -> Vec<Strin
     job.jobs.iter().filter_map(other).collect()
 }
 
-/// Checks that every job can be simulated, and tells what of it is not.
+/// Checks that every job can be simulated. Returns what of it is not simulated.
 ///
 /// # Errors
 /// At the first job that cannot; the message has its file and line.

@@ -10,19 +10,19 @@ use blklab_workload::fio::Engine;
 use super::{Cpus, Mode};
 use crate::machine::{Costs, EngineCosts, LoopCosts, SchedulerCosts};
 
-/// What a request takes a loop device's worker where CPUs are free: about a copy
-/// of 4 KiB. With none at all time would stand still.
+/// What a request takes a loop device's worker where CPUs cost nothing: about a copy
+/// of 4 KiB. If it took no time, time would stand still.
 const LEAST_LOOP_WORK: Nanos = Nanos::from_micros(1);
 
 /// What each step of an I/O costs on the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostTable {
-    /// Nothing costs anything: nothing is charged.
+    /// CPUs cost nothing, and nothing is charged.
     pub(crate) free: bool,
     pub(crate) user_submit: Nanos,
     pub(crate) user_reap: Nanos,
     pub(crate) syscall: Nanos,
-    /// A call that takes completions which are there.
+    /// A call that takes completions which have arrived.
     pub(crate) reap_call: Nanos,
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
@@ -151,16 +151,15 @@ impl CostTable {
         now: Nanos,
         steps: &Steps,
     ) -> Nanos {
-        // The way there was waited for before; what it costs the CPU is booked
-        // with the way back.
+        // The switch to kblockd was waited for before the run; its CPU time is booked
+        // with that of the switch back.
         let done = self.charge(cpus, lock, cpu, now, steps);
         cpus.run(cpu, now, self.kblockd, Mode::System);
         done
     }
 
-    /// How long after a completion kblockd comes to what that made possible:
-    /// first the interrupt's handler ends, then a thread is woken and switched
-    /// to, which is half of the way there and back.
+    /// How long after a completion kblockd runs the queue: the interrupt's handler
+    /// ends, and a thread is woken and switched to, which is half of `kblockd_ns`.
     pub(crate) fn kblockd_delay(&self) -> KblockdDelay {
         match self.kblockd {
             Nanos::ZERO => KblockdDelay::default(),
@@ -192,7 +191,7 @@ impl CostTable {
         cpus.interrupt(cpu, now, entry, (work, mode))
     }
 
-    /// How long a loop device's worker is at a request.
+    /// How long a loop device's worker takes for a request.
     pub(crate) fn loop_work(&self, job: WorkerJob) -> Nanos {
         if self.free {
             return LEAST_LOOP_WORK;
@@ -235,10 +234,9 @@ struct TransferCost {
     each_waiter: Nanos,
 }
 
-/// Linux' queued spinlocks have three ways of waiting, each dearer than the one
-/// before: for nobody, for the lock's own word, and in a queue of nodes. How
-/// long the queue is makes no difference.
-const WAYS_OF_WAITING: u64 = 2;
+/// Linux' queued spinlocks get dearer twice: with one waiter, which spins on the lock
+/// word, and with more, which spin on nodes of a queue of any length.
+const MAX_COUNTED_WAITERS: u64 = 2;
 
 impl SchedulerLock {
     /// Takes the lock at `at` to do `work` under it. Returns when it is released.
@@ -246,7 +244,7 @@ impl SchedulerLock {
         while self.releases.front().is_some_and(|&release| release <= at) {
             self.releases.pop_front();
         }
-        let waiters = (self.releases.len() as u64).min(WAYS_OF_WAITING);
+        let waiters = (self.releases.len() as u64).min(MAX_COUNTED_WAITERS);
         let start = self.releases.back().copied().unwrap_or(at);
         let moved = self.last_cpu.is_some_and(|last| last != cpu);
         let transfer = if moved {

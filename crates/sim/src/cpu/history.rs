@@ -1,4 +1,4 @@
-//! What CPUs did over time, in slices that grow with the run.
+//! What CPUs did over time, in slices that grow longer with the run.
 
 use blklab_blk::Nanos;
 use blklab_stats::{CpuSlice, CpuTimes};
@@ -85,8 +85,8 @@ impl CpuHistory {
     }
 }
 
-/// The rest of a slice was idle. What runs over its end, at the end of the
-/// run, is taken from the part that has most.
+/// Counts the rest of a slice as idle. What was booked beyond its end, at the end of
+/// the run, is taken from the largest part.
 fn with_idle(mut times: CpuTimes, span_ns: u64) -> CpuTimes {
     let over_ns = times.total_ns().saturating_sub(span_ns);
     let parts = [

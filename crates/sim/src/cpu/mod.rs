@@ -34,8 +34,8 @@ pub(crate) enum Mode {
 pub(crate) struct Coldness {
     /// How much longer work takes after a long time of idling, in hundredths.
     pub(crate) percent: u64,
-    /// After idling for so long it is half of that, and half of what it was
-    /// after as much work. Zero for a CPU that does not grow cold.
+    /// After idling for this long it is half of that, and after working for as long
+    /// half of what it was. Zero for a CPU that does not grow cold.
     pub(crate) half: Nanos,
 }
 
@@ -46,8 +46,7 @@ struct Cpu {
     busy_from: Nanos,
     /// How long it had been idle then.
     idled: Nanos,
-    /// The interrupt handler runs until then; what comes meanwhile is handled
-    /// in the same go.
+    /// The interrupt handler runs until then, and handles what comes meanwhile too.
     irq_until: Nanos,
     /// Processes of this CPU that wait for I/O.
     waiting: u32,
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn who_idled_is_slower_until_it_has_worked_as_long() {
+    fn a_cpu_that_idled_is_slower_until_it_has_worked_as_long() {
         let us = Nanos::from_micros;
         let coldness = Coldness {
             percent: 200,
@@ -309,7 +308,7 @@ mod tests {
         };
         let mut cpus = Cpus::new(1, coldness);
         assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
-        // It goes on without having idled, and then comes after 30 us of that.
+        // It goes on without idling, and then idles for 30 us.
         assert_eq!(cpus.slowdown(0, us(5)).of(us(10)), us(10));
         assert_eq!(cpus.slowdown(0, us(40)).of(us(10)), us(20));
         assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));

@@ -1,4 +1,4 @@
-//! Who did what on which CPU, and for which requests.
+//! A log of what each CPU did for which process and requests.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,19 +8,18 @@ use blklab_stats::{CpuTask, CpuWork};
 
 use super::Mode;
 
-/// Tasks that were seen and not taken yet.
+/// Tasks that were logged and not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct TaskLog {
     tasks: Vec<CpuTask>,
-    /// Tasks from here on do not know yet whose they are.
-    unnamed: usize,
-    /// The requests of each I/O under way, by process and slot. Only looked up,
-    /// so its order is nobody's business.
+    /// Tasks from here on have no process yet.
+    first_without_process: usize,
+    /// By process and slot, the requests of each I/O under way.
     requests: HashMap<(usize, u32), Range<u64>>,
 }
 
 impl TaskLog {
-    /// A CPU works.
+    /// A CPU worked.
     pub(crate) fn ran(&mut self, cpu: usize, mode: Mode, start: Nanos, end: Nanos) {
         if end == start {
             return;
@@ -41,26 +40,26 @@ impl TaskLog {
         });
     }
 
-    /// What ran since the last call was for this process.
+    /// What CPUs did since the last call was for this process.
     #[cold]
     pub(crate) fn was_for(&mut self, process: usize) {
-        for task in &mut self.tasks[self.unnamed..] {
+        for task in &mut self.tasks[self.first_without_process..] {
             task.process = process as u32;
         }
-        self.unnamed = self.tasks.len();
+        self.first_without_process = self.tasks.len();
     }
 
-    /// What ran since the last call was a queue being run for this process.
+    /// What CPUs did since the last call was to run a hardware queue for this process.
     #[cold]
     pub(crate) fn dispatched_for(&mut self, process: usize) {
-        for task in &mut self.tasks[self.unnamed..] {
+        for task in &mut self.tasks[self.first_without_process..] {
             task.work = CpuWork::Dispatch;
         }
         self.was_for(process);
     }
 
-    /// A process submitted an I/O, of which these requests were made (none
-    /// where it was merged). Where that took no time it is a mark.
+    /// A process submitted an I/O, of which these requests were made (none where it
+    /// was merged). Where that took no time the task has no length.
     #[cold]
     pub(crate) fn submitted(
         &mut self,
@@ -72,7 +71,7 @@ impl TaskLog {
         if made.is_empty() {
             return self.was_for(process);
         }
-        if self.tasks.len() == self.unnamed {
+        if self.tasks.len() == self.first_without_process {
             self.push(cpu, CpuWork::Kernel, now, now);
         }
         self.about(disk, &made);
@@ -82,7 +81,7 @@ impl TaskLog {
         known.end = made.end;
     }
 
-    /// An interrupt ended an I/O. Where that took no time it is a mark.
+    /// An interrupt ended an I/O. Where that took no time the task has no length.
     #[cold]
     pub(crate) fn ended(
         &mut self,
@@ -92,7 +91,7 @@ impl TaskLog {
     ) {
         let requests = self.requests.remove(&(process, slot));
         if let Some(requests) = requests {
-            if self.tasks.len() == self.unnamed {
+            if self.tasks.len() == self.first_without_process {
                 self.push(cpu, CpuWork::Interrupt, now, now);
             }
             self.about(disk, &requests);
@@ -111,7 +110,7 @@ impl TaskLog {
     /// Moves the tasks to the end of `out`.
     pub(crate) fn take(&mut self, out: &mut Vec<CpuTask>) {
         out.append(&mut self.tasks);
-        self.unnamed = 0;
+        self.first_without_process = 0;
     }
 }
 

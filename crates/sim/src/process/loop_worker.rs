@@ -1,11 +1,11 @@
-//! The worker thread of a loop device: it takes CPU time beside the processes
+//! The worker thread of a loop device, which uses CPU time beside the processes
 //! that it works for.
 //!
-//! The kernel's is one of an unbound work queue, so it wakes on whichever CPU
-//! is idle. What it ends is told from its own CPU: with one hardware queue
-//! `blk_mq_complete_request` leaves the end to that CPU's ksoftirqd. That is a
-//! thread like the worker, so it has its turn when the worker has nothing more
-//! to do or has gone on for a while, and then tells of several ends at once.
+//! The kernel's belongs to an unbound work queue, so it wakes on whichever CPU is
+//! idle. With one hardware queue `blk_mq_complete_request` leaves the completion of a
+//! request to the ksoftirqd of that CPU. As that is a thread too, it runs when the
+//! worker has nothing more to do or has run for a while, and then completes several
+//! requests at once.
 
 use blklab_blk::Nanos;
 use blklab_driver::Loop;
@@ -41,7 +41,7 @@ enum WorkerState {
 pub(crate) struct LoopWorker {
     /// Its number, behind those of processes.
     pid: usize,
-    /// The number of the ksoftirqd that tells what it ended.
+    /// The number of the ksoftirqd that completes what it ended.
     softirq_pid: usize,
     disk: usize,
     cpu: usize,
@@ -74,7 +74,7 @@ impl LoopWorker {
         self.cpu
     }
 
-    /// An I/O ended: ksoftirqd will tell its process.
+    /// It ended an I/O, which ksoftirqd will complete.
     pub(crate) fn ended(
         &mut self,
         now: Nanos,
@@ -89,7 +89,7 @@ impl LoopWorker {
         self.ended.push(io);
     }
 
-    /// Moves the ended I/Os whose processes are told now to `out`.
+    /// Moves the I/Os that are completed now to `out`.
     pub(crate) fn take_ended(&mut self, now: Nanos, out: &mut Vec<EndedIo>) {
         let runs = matches!(
             self.state,
@@ -100,8 +100,8 @@ impl LoopWorker {
         }
     }
 
-    /// There is something to do for it, or the drive has done its part. `by` is
-    /// the CPU of who says so, where that is a process. Wakes it where it sleeps.
+    /// Wakes it if it sleeps and has something to do, or its drive has done its part.
+    /// `by` is the CPU of the process that wakes it; an interrupt has none.
     pub(crate) fn wake_up(
         &mut self,
         now: Nanos,
@@ -118,7 +118,7 @@ impl LoopWorker {
             return;
         }
         let at = match by {
-            // It hears of it when that CPU has come so far, and woken it.
+            // It wakes when that CPU has woken it.
             Some(cpu) => system.cpus.run(cpu, now, costs.wake, Mode::System),
             None => now,
         };
@@ -156,8 +156,8 @@ impl LoopWorker {
         }
     }
 
-    /// The drive has been told of everything that is due. A worker whose request
-    /// it has done on the spot goes on, one that has to wait sleeps.
+    /// The drive has done what is due. A worker whose request is among that goes on,
+    /// one that has to wait sleeps.
     pub(crate) fn after_copy(&mut self, now: Nanos, system: &mut System) {
         if self.state != WorkerState::Copied {
             return;
@@ -179,7 +179,7 @@ impl LoopWorker {
         }
     }
 
-    /// Begins with the next request, or sleeps.
+    /// Starts the next request, or sleeps.
     fn next(&mut self, now: Nanos, costs: &CostTable, system: &mut System) {
         if let Some(next) = system.fair.check_preempt(self.cpu, self.pid, now) {
             system.switch_to(now, self.cpu, next);

@@ -57,7 +57,7 @@ impl From<TraceProcess> for Process {
     }
 }
 
-/// What the simulation tells a process.
+/// What happens to a process.
 impl Process {
     /// It starts, after everything that it waited for.
     pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
@@ -127,7 +127,7 @@ impl Process {
     }
 }
 
-/// What the simulation asks a process.
+/// The state of a process.
 impl Process {
     /// The job that it belongs to.
     pub(crate) fn job(&self) -> Option<&JobSpec> {
@@ -172,8 +172,8 @@ impl Process {
         }
     }
 
-    /// Whether it has ended and this was not asked since: an I/O that ends on the
-    /// spot may end the process while somebody is still dealing with it.
+    /// Whether it has ended since this was last asked. An I/O that ends on the spot may
+    /// end a process within another call of it.
     #[inline]
     pub(crate) fn has_just_exited(&mut self) -> bool {
         self.has_exited() && !std::mem::replace(&mut self.exit_reported, true)

@@ -1,4 +1,4 @@
-//! What a process writes down of its I/O, as fio does (`stat.c`).
+//! What is recorded of the I/O of a process, as fio does (`stat.c`).
 
 use blklab_blk::{IoStatus, Nanos};
 use blklab_stats::{DirResults, Histogram, JobResults, JobSetup};
@@ -15,14 +15,15 @@ struct Window {
     ios: u64,
 }
 
+/// The statistics of one process.
 pub(crate) struct Recorder {
     results: JobResults,
     windows: [Window; 3],
     window_ns: u64,
-    /// By direction, latencies of I/Os whose submission took no time, as all of
-    /// a machine whose CPUs cost nothing: three figures in one.
+    /// By direction, latencies of I/Os whose submission took no time, as on a machine
+    /// whose CPUs cost nothing: total and completion latency are the same.
     submitted_at_once: [Histogram; 3],
-    /// Measuring starts here; before it is the ramp.
+    /// When the ramp ends and measuring starts.
     measure_from: Nanos,
     ramp: Nanos,
     ramping: bool,
@@ -55,8 +56,8 @@ impl Recorder {
         Recorder::new(results, window, Nanos::from_micros(spec.ramp_us))
     }
 
-    /// Fills `results`; samples bandwidth over `window`, and leaves out what
-    /// ends within `ramp` of the start.
+    /// Fills in `results`. Bandwidth is sampled over `window`, and what ends within
+    /// `ramp` of the start is left out.
     pub(crate) fn new(results: JobResults, window: Nanos, ramp: Nanos) -> Recorder {
         Recorder {
             results,
@@ -173,9 +174,8 @@ impl Recorder {
         self.dir(dir).short_ios += 1;
     }
 
-    /// Adds an I/O to its window. Windows end by the clock, as fio's helper
-    /// thread ends them: were it a completion that ends one, bursts of
-    /// completions would fall out of all windows but the next.
+    /// Adds an I/O to its window. Windows end by the clock, as fio's helper thread
+    /// ends them.
     #[inline]
     fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {
         let window_ns = self.window_ns;
@@ -197,7 +197,7 @@ impl Recorder {
         );
     }
 
-    /// A window ended, and the next begins with an I/O.
+    /// A window ended; `next` begins with an I/O.
     #[cold]
     fn end_window(&mut self, dir: Direction, next: Window) {
         let window_ns = self.window_ns;
@@ -252,7 +252,7 @@ impl Recorder {
         }
     }
 
-    /// What was written down; `process` is the process's number.
+    /// What was recorded; `process` is the process's number.
     pub(crate) fn into_results(mut self, process: u32) -> JobResults {
         for dir in Direction::ALL {
             let at_once = std::mem::take(&mut self.submitted_at_once[dir as usize]);

@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::timers::EndedIo;
 
 impl Simulation {
-    /// Lets time pass in a disk, and tells processes what comes of it.
+    /// Lets time pass in a disk, and calls processes for what has ended.
     #[inline(always)]
     pub(super) fn advance_disk(&mut self, disk: usize) {
         let now = self.clock.now();
@@ -58,8 +58,8 @@ impl Simulation {
         disk.kblockd_runs = runs;
     }
 
-    /// Tells processes of ends and tags. What they do may end more bios at once
-    /// (those refused on the spot).
+    /// Calls processes for bios that ended and tags that are free. What they do may end
+    /// more bios at once (those refused on the spot).
     #[inline]
     fn deliver(&mut self, disk: usize) {
         while !self.ended.is_empty() || !self.woken.is_empty() {
@@ -97,8 +97,8 @@ impl Simulation {
         self.woken = woken;
     }
 
-    /// An I/O of a process ended in the drive. Where interrupts cost time, the
-    /// process is told when its CPU has handled one.
+    /// An I/O of a process ended in the drive. Where interrupts cost time, the process
+    /// is called when its CPU has handled one.
     #[inline]
     fn end_io(&mut self, disk: usize, io: EndedIo) {
         if !self.costs.free {
@@ -134,8 +134,7 @@ impl Simulation {
         let began = cpus.free_at(cpu).max(now);
         let done_at = (self.costs).charge_end(cpus, &mut d.lock, cpu, now, (mode, wakes));
         // What an interrupt takes is in the system time of the process that it
-        // interrupts, unless the kernel is told to keep them apart
-        // (`CONFIG_IRQ_TIME_ACCOUNTING`).
+        // interrupts, unless the kernel counts it apart (`CONFIG_IRQ_TIME_ACCOUNTING`).
         let interrupted = self.system.fair.current(cpu).unwrap_or(usize::MAX);
         if let Some(process) = self.processes.get_mut(interrupted) {
             process.was_interrupted(done_at - began);

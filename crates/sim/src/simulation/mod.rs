@@ -12,7 +12,7 @@ use crate::cpu::CostTable;
 use crate::disk::Disk;
 use crate::process::Process;
 use crate::process::loop_worker::LoopWorker;
-use crate::setup::{Setup, SetupError, check_power_loss};
+use crate::setup::{Setup, SetupError};
 use crate::system::System;
 use crate::timers::{EndedIo, Interrupts};
 use clock::Clock;
@@ -48,7 +48,7 @@ struct Simulation {
     woken: Vec<u64>,
     /// Processes that slept for a tag and were woken together.
     tried: Vec<usize>,
-    /// I/Os that ksoftirqd tells processes of.
+    /// I/Os that ksoftirqd completes.
     softirq_ended: Vec<EndedIo>,
     /// Bios that were refused on the spot are being delivered.
     is_delivering_refused: bool,
@@ -183,7 +183,7 @@ impl Simulation {
         }
     }
 
-    /// Has a process do something, and sees to what comes of it at once.
+    /// Calls a process, and delivers what comes of that at once.
     #[inline]
     fn with_process(&mut self, pid: usize, act: impl FnOnce(&mut Process, Nanos, &mut System)) {
         act(&mut self.processes[pid], self.clock.now(), &mut self.system);

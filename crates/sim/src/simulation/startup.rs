@@ -8,8 +8,8 @@ use blklab_blk::{CgroupId, Nanos, SECTOR_SIZE};
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
 use blklab_workload::generate::{Process as Numbered, cgroups, processes};
 
+use super::Simulation;
 use super::clock::Clock;
-use super::{Setup, SetupError, Simulation, check_power_loss};
 use crate::cpu::{Affinity, CostTable};
 use crate::machine::{Costs, Dispatch};
 use crate::process::Process;
@@ -17,7 +17,8 @@ use crate::process::job::{JobProcess, PlacedFiles, Plan};
 use crate::process::loop_worker::LoopWorker;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
-    ReplayMode, Workload, check_fit, check_job, loop_note, other_scheduler_notes, trace_cost_note,
+    ReplayMode, Setup, SetupError, Workload, check_fit, check_job, check_power_loss, loop_note,
+    other_scheduler_notes, trace_cost_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;

@@ -4,7 +4,7 @@
 use blklab_blk::Nanos;
 use blklab_workload::fio::{ByDirection, Direction, JobSpec};
 
-/// A job has this long to settle before it is looked at.
+/// A job has this long to settle before its rate is checked.
 const SETTLE: Nanos = Nanos::from_millis(2000);
 
 /// The least that a process has to do.

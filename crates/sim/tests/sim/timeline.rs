@@ -2,45 +2,48 @@
 //! at which a CPU came to it, and what the drive did for the request it was for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-use blklab_device::registry;
-use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, Setup, Workload, run};
+use blklab_sim::Workload;
 use blklab_stats::{RequestStep, StepKind, Timeline, Window, Work};
-use blklab_workload::fio;
+
+use crate::{On, job_file};
 
 /// Five milliseconds from the middle of a run in which more is asked for than
 /// the queue has tags, on a machine whose CPUs take their time.
-fn recorded(engine: &str, drive: &str, machine: &str, scheduler: &str) -> Timeline {
+fn recorded(engine: &str, on: On<'_>) -> Timeline {
     let text = format!(
         "[a]\nfilename=/dev/x\ndirect=1\nioengine={engine}\niodepth=300\nbs=4k\nrw=randrw\n\
          numjobs=3\ntime_based\nruntime=30ms\n"
     );
-    let job = fio::parse_str("t.fio", &text, &|_| None, &|_, f| Err(f.to_string()))
-        .unwrap_or_else(|e| panic!("{e}"));
-    let results = run(&Setup {
-        workload: Workload::Job(&job),
-        machine: &Machine::find(machine).expect("known").expect("valid"),
-        drive: &registry::find(drive).expect("known").expect("valid"),
-        scheduler: &SchedulerChoice::named(scheduler).expect("known"),
-        seed: 1,
-        record: Some(Window {
-            start_ns: 12_000_000,
-            length_ns: 5_000_000,
-            max_entries: usize::MAX,
-        }),
-        power_loss_at: None,
-    });
+    let window = Window {
+        start_ns: 12_000_000,
+        length_ns: 5_000_000,
+        max_entries: usize::MAX,
+    };
+    let results = on.run(Workload::Job(&job_file(&text)), Some(window));
     let results = results.unwrap_or_else(|e| panic!("{e}"));
     results.timeline.expect("the run is longer")
 }
 
-const RUNS: [(&str, &str, &str, &str); 4] = [
-    ("libaio", "mx100-256", "i7-3770k", "mq-deadline"),
-    ("io_uring", "mx100-256", "vm-2cpu", "none"),
-    ("io_uring", "enterprise-tlc", "xeon-10core", "none"),
-    ("posixaio", "mx100-256", "i7-3770k", "bfq"),
-];
+/// Runs that all tests look at, each named by its I/O engine and drive.
+static RUNS: LazyLock<Vec<(String, Timeline)>> = LazyLock::new(|| {
+    let runs = [
+        ("libaio", "mx100-256", "i7-3770k", "mq-deadline"),
+        ("io_uring", "mx100-256", "vm-2cpu", "none"),
+        ("io_uring", "enterprise-tlc", "xeon-10core", "none"),
+        ("posixaio", "mx100-256", "i7-3770k", "bfq"),
+    ];
+    let run = |(engine, drive, machine, scheduler)| {
+        let on = On {
+            machine,
+            drive,
+            scheduler,
+        };
+        (format!("{engine} on {drive}"), recorded(engine, on))
+    };
+    runs.map(run).into()
+});
 
 /// The steps of each request of the only disk, in their order.
 fn ways(timeline: &Timeline) -> BTreeMap<u64, Vec<RequestStep>> {
@@ -59,28 +62,26 @@ fn at(way: &[RequestStep], kind: StepKind) -> Option<u64> {
 #[test]
 fn steps_come_one_after_the_other_and_take_time() {
     use StepKind::{Completed, Dispatched, Inserted, Issued, Made};
-    for (engine, drive, machine, scheduler) in RUNS {
-        let timeline = recorded(engine, drive, machine, scheduler);
+    for (run, timeline) in RUNS.iter() {
         let mut seen = 0;
-        for way in ways(&timeline).values() {
+        for way in ways(timeline).values() {
             let (Some(made), Some(issued)) = (at(way, Made), at(way, Issued)) else {
                 continue;
             };
-            assert!(made < issued, "{engine} on {drive}: {way:?}");
+            assert!(made < issued, "{run}: {way:?}");
             let order = [Made, Inserted, Dispatched, Issued, Completed];
             let times: Vec<u64> = order.iter().filter_map(|kind| at(way, *kind)).collect();
-            assert!(times.is_sorted(), "{engine} on {drive}: {way:?}");
+            assert!(times.is_sorted(), "{run}: {way:?}");
             seen += 1;
         }
-        assert!(seen > 50, "{engine} on {drive}: {seen} requests");
+        assert!(seen > 50, "{run}: {seen} requests");
     }
 }
 
 #[test]
 fn what_the_drive_does_is_for_the_request_that_it_has() {
-    for (engine, drive, machine, scheduler) in RUNS {
-        let timeline = recorded(engine, drive, machine, scheduler);
-        let ways = ways(&timeline);
+    for (run, timeline) in RUNS.iter() {
+        let ways = ways(timeline);
         let disk = &timeline.disks[0];
         let issued = disk.steps.iter().filter(|s| s.kind == StepKind::Issued);
         let issued: Vec<&RequestStep> = issued.collect();
@@ -95,18 +96,17 @@ fn what_the_drive_does_is_for_the_request_that_it_has() {
                 }
                 let within = request.at_ns <= activity.start_ns;
                 let within = within && ended.is_some_and(|ended| activity.end_ns <= ended);
-                assert!(within, "{engine} on {drive}: {activity:?} for {request:?}");
+                assert!(within, "{run}: {activity:?} for {request:?}");
                 seen += 1;
             }
         }
-        assert!(seen > 50, "{engine} on {drive}: {seen} reads");
+        assert!(seen > 50, "{run}: {seen} reads");
     }
 }
 
 #[test]
 fn every_request_that_is_made_has_a_cpu_that_made_it() {
-    for (engine, drive, machine, scheduler) in RUNS {
-        let timeline = recorded(engine, drive, machine, scheduler);
+    for (run, timeline) in RUNS.iter() {
         let by_cpu = |task: &blklab_stats::CpuTask| {
             task.first_request..task.first_request + task.requests as u64
         };
@@ -116,7 +116,7 @@ fn every_request_that_is_made_has_a_cpu_that_made_it() {
         assert!(made.peek().is_some());
         for step in made {
             let is_known = on_cpu.contains(&step.request);
-            assert!(is_known, "{engine} on {drive}: nobody made {step:?}");
+            assert!(is_known, "{run}: nobody made {step:?}");
         }
     }
 }
@@ -124,8 +124,7 @@ fn every_request_that_is_made_has_a_cpu_that_made_it() {
 /// Zoomed in, a part that did two things at once would show one of them.
 #[test]
 fn nothing_does_two_things_at_once() {
-    for (engine, drive, machine, scheduler) in RUNS {
-        let timeline = recorded(engine, drive, machine, scheduler);
+    for (run, timeline) in RUNS.iter() {
         let drive_spans = timeline.disks[0].drive.activities.iter();
         let drive_spans = drive_spans.map(|a| ((0, a.part), a.start_ns, a.end_ns));
         let cpu_spans = timeline.tasks.iter();
@@ -135,7 +134,7 @@ fn nothing_does_two_things_at_once() {
         for pair in spans.windows(2) {
             let (before, after) = (pair[0], pair[1]);
             let apart = before.0 != after.0 || before.2 <= after.1;
-            assert!(apart, "{engine} on {drive}: {before:?} and {after:?}");
+            assert!(apart, "{run}: {before:?} and {after:?}");
         }
     }
 }

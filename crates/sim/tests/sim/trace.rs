@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use blklab_device::registry;
-use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, ReplayMode, Setup, Workload, run};
+use blklab_sim::{ReplayMode, Workload};
 use blklab_stats::Results;
+
+use crate::On;
 
 const SERVICE_NS: u64 = 10_000;
 
@@ -18,20 +18,14 @@ fn file(name: &str, text: &str) -> PathBuf {
 
 fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String> {
     let path = file(name, text);
-    let drive = registry::find("null").expect("known").expect("valid");
-    let machine = Machine::find("generic-8").expect("known").expect("valid");
-    let scheduler = SchedulerChoice::named("none").expect("known");
     let file = path.to_str().expect("plain letters");
-    run(&Setup {
-        workload: Workload::Trace { file, mode },
-        machine: &machine,
-        drive: &drive,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
-    })
-    .map_err(|e| e.to_string())
+    let on = On {
+        machine: "generic-8",
+        drive: "null",
+        scheduler: "none",
+    };
+    on.run(Workload::Trace { file, mode }, None)
+        .map_err(|e| e.to_string())
 }
 
 /// Lines of blkparse text: time in ms, pid, action and sector of 4 KiB reads.

@@ -5,12 +5,8 @@ use std::collections::BTreeSet;
 
 use blklab_sim::Machine;
 
-#[path = "../../device/tests/harness/one_mistake.rs"]
-mod one_mistake;
-#[path = "../../device/tests/harness/texts.rs"]
-mod texts;
-
-use one_mistake::Description;
+use crate::one_mistake::Description;
+use crate::texts;
 
 /// Every key but those of further engines and schedulers.
 const EVERY_KEY: &str = r#"

@@ -1,31 +1,23 @@
-//! Whole runs in virtual time, checked by what must add up.
+//! Runs of fio jobs, checked by what must add up.
 
 use blklab_device::registry;
-use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, Setup, Workload, run};
+use blklab_sim::Workload;
 use blklab_stats::Results;
-use blklab_workload::fio;
+
+use crate::{On, job_file};
 
 fn results(text: &str, drive: &str, scheduler: &str) -> Results {
     results_on("generic-8", text, drive, scheduler)
 }
 
 fn results_on(machine: &str, text: &str, drive: &str, scheduler: &str) -> Results {
-    let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()))
-        .unwrap_or_else(|e| panic!("{e}"));
-    let drive = registry::find(drive).expect("known").expect("valid");
-    let machine = Machine::find(machine).expect("known").expect("valid");
-    let scheduler = SchedulerChoice::named(scheduler).expect("known");
-    run(&Setup {
-        workload: Workload::Job(&job),
-        machine: &machine,
-        drive: &drive,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
-    })
-    .unwrap_or_else(|e| panic!("{e}"))
+    let on = On {
+        machine,
+        drive,
+        scheduler,
+    };
+    on.run(Workload::Job(&job_file(text)), None)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[test]
