@@ -77,6 +77,13 @@ impl BioFlags {
     }
 }
 
+impl std::ops::BitOr for BioFlags {
+    type Output = BioFlags;
+    fn bitor(self, other: BioFlags) -> BioFlags {
+        BioFlags(self.0 | other.0)
+    }
+}
+
 /// `ioprio_set(2)`'s class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoClass {

@@ -500,12 +500,17 @@ pub(crate) struct ProbeArgs {
 #[derive(Args)]
 pub(crate) struct ConformArgs {
     /// The scheduler the traces were recorded under
-    #[arg(long, value_name = "NAME")]
-    pub(crate) scheduler: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "page_cache")]
+    pub(crate) scheduler: Option<String>,
 
     /// Check the whole block layer, not the scheduler alone
     #[arg(long)]
     pub(crate) whole: bool,
+
+    /// Check the page cache: readahead, pages and bios of traces with NAME.calls.txt beside;
+    /// 99.9 % of readahead decisions and 99 % of bios count as success
+    #[arg(long, conflicts_with_all = ["scheduler", "whole", "min_percent"])]
+    pub(crate) page_cache: bool,
 
     /// Agreement that counts as success with --whole, in percent
     #[arg(long, default_value_t = 99.0, value_name = "P")]

@@ -13,17 +13,18 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
             "--min-percent {p}: legal is 0 to 100"
         )));
     }
-    let mode = if args.whole {
-        Mode::Whole
-    } else {
-        Mode::SchedulerAlone
+    let mode = match (args.page_cache, args.whole) {
+        (true, _) => Mode::PageCache,
+        (false, true) => Mode::Whole,
+        (false, false) => Mode::SchedulerAlone,
     };
-    let report =
-        blklab_conform::run(mode, &args.scheduler, &args.traces).map_err(Failure::mistake)?;
+    let scheduler = args.scheduler.as_deref().unwrap_or_default();
+    let report = blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
     output::print(&report.to_string())?;
     let agrees = match mode {
         Mode::SchedulerAlone => report.all_agree(),
         Mode::Whole => report.percent() >= args.min_percent,
+        Mode::PageCache => report.page_cache_agrees(),
     };
     if agrees { Ok(()) } else { Err(Failure::No) }
 }

@@ -21,6 +21,7 @@ mod alone;
 mod clock;
 #[cfg(test)]
 mod damaged_traces;
+mod page_cache;
 mod recording;
 mod report;
 mod setup;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 use blklab_workload::trace::TraceError;
 
+pub use page_cache::page_cache;
 pub use report::{Difference, Report, Tally, TraceReport};
 
 use recording::Recording;
@@ -43,6 +45,8 @@ pub enum Mode {
     SchedulerAlone,
     /// What the block layer makes of bios.
     Whole,
+    /// What the page cache makes of system calls.
+    PageCache,
 }
 
 impl fmt::Display for Mode {
@@ -50,6 +54,7 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Mode::SchedulerAlone => "scheduler alone",
             Mode::Whole => "whole block layer",
+            Mode::PageCache => "page cache",
         })
     }
 }
@@ -116,6 +121,14 @@ pub enum ConformError {
         /// What is wrong with its value.
         message: String,
     },
+    /// The list of calls or the description beside a trace cannot be read.
+    #[error("{file}: {message}")]
+    Description {
+        /// The file, with its line if it has one.
+        file: String,
+        /// What is wrong.
+        message: String,
+    },
     /// No trace was named.
     #[error("no trace named; expected one or more tracefs traces, plain or gzipped")]
     NoTraces,
@@ -129,6 +142,7 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
     match mode {
         Mode::SchedulerAlone => scheduler_alone(scheduler, traces),
         Mode::Whole => whole(scheduler, traces),
+        Mode::PageCache => page_cache(traces),
     }
 }
 

@@ -1,0 +1,346 @@
+//! The list of calls of the driver program, and the description of a run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, ReadPath};
+use serde::Deserialize;
+
+use crate::ConformError;
+
+/// A call of the driver program; offsets and lengths are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Open {
+        slot: usize,
+        path: String,
+        direct: bool,
+    },
+    Close {
+        slot: usize,
+    },
+    Read {
+        slot: usize,
+        bytes: u64,
+    },
+    Write {
+        slot: usize,
+        bytes: u64,
+    },
+    ReadAt {
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+        buffer_offset: u64,
+    },
+    WriteAt {
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+        buffer_offset: u64,
+    },
+    Seek {
+        slot: usize,
+        offset: u64,
+    },
+    Sync {
+        slot: usize,
+    },
+    Advise {
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+        advice: Advice,
+    },
+    Map {
+        mapping: usize,
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+    },
+    Touch {
+        mapping: usize,
+        offset: u64,
+    },
+    AdviseMapping {
+        mapping: usize,
+        offset: u64,
+        bytes: u64,
+        advice: Advice,
+    },
+    FlushBuffers {
+        slot: usize,
+    },
+    Sleep,
+}
+
+/// Reads the list of calls beside a trace.
+pub(super) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
+    let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
+        file: path.display().to_string(),
+        message: e.to_string(),
+    })?;
+    (text.lines().zip(1..))
+        .map(|(line, number)| {
+            parse_call(line).ok_or_else(|| ConformError::Description {
+                file: format!("{}:{number}", path.display()),
+                message: format!("found {line:?}, expected a call such as \"read 0 4096\""),
+            })
+        })
+        .collect()
+}
+
+fn parse_call(line: &str) -> Option<Call> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = |n: usize| words.get(n)?.parse::<u64>().ok();
+    let slot = usize::try_from(number(1).unwrap_or(0)).ok()?;
+    let call = match *words.first()? {
+        "open" => Call::Open {
+            slot,
+            path: (*words.get(2)?).to_owned(),
+            direct: words.get(3..)?.join(" ").contains("direct"),
+        },
+        "close" => Call::Close { slot },
+        "read" => Call::Read {
+            slot,
+            bytes: number(2)?,
+        },
+        "write" => Call::Write {
+            slot,
+            bytes: number(2)?,
+        },
+        "pread" | "preadu" => Call::ReadAt {
+            slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            buffer_offset: number(4).unwrap_or(0) % 512,
+        },
+        "pwrite" | "pwriteu" => Call::WriteAt {
+            slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            buffer_offset: number(4).unwrap_or(0) % 512,
+        },
+        "lseek" => Call::Seek {
+            slot,
+            offset: number(2)?,
+        },
+        "fsync" | "fdatasync" => Call::Sync { slot },
+        "fadvise" => Call::Advise {
+            slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            advice: advice(words.get(4)?)?,
+        },
+        "readahead" => Call::Advise {
+            slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            advice: Advice::WillNeed,
+        },
+        "mmap" => Call::Map {
+            mapping: slot,
+            slot: usize::try_from(number(2)?).ok()?,
+            offset: number(3)?,
+            bytes: number(4)?,
+        },
+        "touch" => Call::Touch {
+            mapping: slot,
+            offset: number(2)?,
+        },
+        "madvise" => Call::AdviseMapping {
+            mapping: slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            advice: advice(words.get(4)?)?,
+        },
+        "flsbuf" => Call::FlushBuffers { slot },
+        "sleep_us" => Call::Sleep,
+        _ => return None,
+    };
+    Some(call)
+}
+
+fn advice(word: &str) -> Option<Advice> {
+    let advice = match word.to_ascii_lowercase().as_str() {
+        "normal" => Advice::Normal,
+        "random" => Advice::Random,
+        "sequential" => Advice::Sequential,
+        "willneed" => Advice::WillNeed,
+        "dontneed" => Advice::DontNeed,
+        "noreuse" => Advice::NoReuse,
+        _ => return None,
+    };
+    Some(advice)
+}
+
+/// What a run's description says of its device and files.
+#[derive(Deserialize)]
+pub(super) struct Description {
+    dev: String,
+    dev_sectors: u64,
+    bdi: BTreeMap<String, String>,
+    queue: BTreeMap<String, String>,
+    filesystem: Option<FileSystem>,
+    prep: String,
+}
+
+#[derive(Deserialize)]
+struct FileSystem {
+    #[serde(rename = "type")]
+    kind: String,
+    mkfs: String,
+    files: Vec<String>,
+}
+
+/// A file of a run, with the bytes of it that are on the device.
+#[derive(Debug)]
+pub(super) struct RunFile {
+    pub(super) path: String,
+    /// As the trace names it.
+    pub(super) number: u64,
+    pub(super) inode: Inode,
+    /// First byte, length and first sector, in the order of the file.
+    pub(super) extents: Vec<(u64, u64, u64)>,
+}
+
+impl Description {
+    /// Reads a description.
+    pub(super) fn open(path: &Path) -> Result<Description, ConformError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
+            file: file.clone(),
+            message: e.to_string(),
+        })?;
+        serde_json::from_str(&text).map_err(|e| ConformError::Description {
+            file,
+            message: e.to_string(),
+        })
+    }
+
+    /// Pages that fault-around maps, 16 unless the run set it.
+    pub(super) fn fault_around_pages(&self) -> u64 {
+        let set = self.prep.split_once("echo ").and_then(|(_, rest)| {
+            let (bytes, file) = rest.split_once(" > ")?;
+            file.contains("fault_around_bytes")
+                .then(|| bytes.parse::<u64>().ok())?
+        });
+        set.map_or(16, |bytes| bytes / PAGE_BYTES)
+    }
+
+    fn device(&self) -> Option<BackingDevice> {
+        let pages = |map: &BTreeMap<String, String>, key| -> Option<u32> {
+            map.get(key)?.parse::<u32>().ok().map(|kib| kib / 4)
+        };
+        Some(BackingDevice {
+            ra_pages: pages(&self.bdi, "read_ahead_kb")?,
+            io_pages: pages(&self.queue, "max_sectors_kb")?,
+        })
+    }
+
+    /// The device, then the files of its file system.
+    pub(super) fn files(&self) -> Option<Vec<RunFile>> {
+        let device = self.device()?;
+        let (major, minor) = self.dev.split_once(',')?;
+        let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
+        let size_bytes = self.dev_sectors * 512;
+        let mut files = vec![RunFile {
+            path: "/dev/nullb0".to_owned(),
+            number,
+            inode: Inode {
+                size_bytes,
+                block_bytes: PAGE_BYTES,
+                large_folios: false,
+                read_path: ReadPath::Mpage,
+                is_device: true,
+                device,
+            },
+            extents: vec![(0, size_bytes, 0)],
+        }];
+        if let Some(system) = &self.filesystem {
+            for line in &system.files {
+                files.push(system.file(line, device)?);
+            }
+        }
+        Some(files)
+    }
+
+    /// Whether what the device's own pages hold is a file system's metadata.
+    pub(super) fn has_file_system(&self) -> bool {
+        self.filesystem.is_some()
+    }
+}
+
+impl FileSystem {
+    /// From `PATH ino=N size=N blocks=N : LOGICAL+LENGTH@SECTOR/FLAGS ...`.
+    fn file(&self, line: &str, device: BackingDevice) -> Option<RunFile> {
+        let (facts, extents) = line.split_once(" : ").unwrap_or((line, ""));
+        let number = |key: &str| {
+            let word = facts.split(' ').find_map(|word| word.strip_prefix(key))?;
+            word.parse::<u64>().ok()
+        };
+        let extent = |word: &str| {
+            let (bytes, place) = word.split_once('@')?;
+            let (first, length) = bytes.split_once('+')?;
+            let sector = place.split('/').next()?;
+            Some((
+                first.parse().ok()?,
+                length.parse().ok()?,
+                sector.parse().ok()?,
+            ))
+        };
+        Some(RunFile {
+            path: facts.split(' ').next()?.to_owned(),
+            number: number("ino=")?,
+            inode: Inode {
+                size_bytes: number("size=")?,
+                block_bytes: if self.mkfs.contains("-b 1024") {
+                    1024
+                } else {
+                    4096
+                },
+                large_folios: self.kind == "xfs",
+                read_path: match self.kind.as_str() {
+                    "xfs" => ReadPath::Iomap,
+                    _ => ReadPath::Mpage,
+                },
+                is_device: false,
+                device,
+            },
+            extents: extents
+                .split_whitespace()
+                .map(extent)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl RunFile {
+    /// Where a byte of it is.
+    pub(super) fn extent(&self, byte: u64) -> Extent {
+        let holds =
+            |&&(first, length, _): &&(u64, u64, u64)| (first..first + length).contains(&byte);
+        if let Some(&(first, length, sector)) = self.extents.iter().find(holds) {
+            return Extent {
+                sector: Some(sector + (byte - first) / 512),
+                bytes: first + length - byte,
+            };
+        }
+        let next = self
+            .extents
+            .iter()
+            .map(|extent| extent.0)
+            .find(|&first| first > byte);
+        Extent {
+            sector: None,
+            bytes: next.unwrap_or(u64::MAX / 2) - byte,
+        }
+    }
+}
+
+/// The file of this ending beside a trace.
+pub(super) fn beside(trace: &Path, ending: &str) -> PathBuf {
+    let name = trace.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_end_matches(".gz").trim_end_matches(".trace");
+    trace.with_file_name(format!("{name}{ending}"))
+}

@@ -1,0 +1,194 @@
+//! Holds the page cache against a recorded kernel: our [`Vfs`] is given the
+//! recorded calls, and the ends of requests at the places where they were
+//! recorded; compared is every step that it takes.
+//!
+//! A call's steps are compared in order; a step that only one side took is a
+//! difference. Nothing is put right after one. Left out are a mounted file
+//! system's own blocks: of them only data is given.
+
+mod calls;
+mod recorded;
+mod run;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use blklab_fs::{Event, InodeId};
+
+use crate::ConformError;
+use crate::report::{Report, TraceReport};
+use crate::{Difference, Mode};
+use calls::{Description, beside, read_calls};
+use recorded::{Recorded, Step, read_steps};
+use run::replay;
+
+/// Compares each recorded run.
+///
+/// # Errors
+/// Where a trace, its list of calls or its description cannot be read.
+pub fn page_cache(traces: &[PathBuf]) -> Result<Report, ConformError> {
+    if traces.is_empty() {
+        return Err(ConformError::NoTraces);
+    }
+    Ok(Report {
+        mode: Mode::PageCache,
+        scheduler: String::new(),
+        traces: traces
+            .iter()
+            .map(|path| compare(path))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn compare(path: &Path) -> Result<TraceReport, ConformError> {
+    let calls = read_calls(&beside(path, ".calls.txt"))?;
+    let described = beside(path, ".json");
+    let description = Description::open(&described)?;
+    let files = description
+        .files()
+        .ok_or_else(|| ConformError::Description {
+            file: described.display().to_string(),
+            message: "dev, bdi, queue or files: found no numbers where they belong".to_owned(),
+        })?;
+    let inodes: BTreeMap<u64, InodeId> = (files.iter().zip(0..))
+        .map(|(file, n)| (file.number, InodeId(n)))
+        .collect();
+    let steps = read_steps(path, &inodes)?;
+    let is_data = |event: &Event| match event {
+        Event::Submit(bio) => files.iter().skip(1).any(|file| {
+            let inside = |&(_, bytes, first): &(u64, u64, u64)| {
+                (first..first + bytes.div_ceil(512)).contains(&bio.sector.0)
+            };
+            file.extents.iter().any(inside)
+        }),
+        Event::Add { inode, .. } | Event::Delete { inode, .. } => inode.0 != 0,
+        _ => true,
+    };
+    let compared = |event: &Event| !description.has_file_system() || is_data(event);
+    let ours = replay(&calls, &files, description.fault_around_pages(), &steps);
+    let mut report = TraceReport::new(path.display().to_string());
+    for (call, kernel) in by_call(&steps, &compared) {
+        let taken: Vec<Event> = (ours.iter())
+            .filter(|(of, event)| *of == call && compared(event))
+            .map(|&(_, event)| event)
+            .collect();
+        let line = kernel.first().map_or(0, |(_, recorded)| recorded.line);
+        compare_call(&mut report, call, line, &kernel, &taken);
+    }
+    Ok(report)
+}
+
+/// The recorded steps of each call.
+fn by_call<'a>(
+    steps: &'a [Recorded],
+    compared: &dyn Fn(&Event) -> bool,
+) -> Vec<(usize, Vec<(Event, &'a Recorded)>)> {
+    let mut calls: Vec<(usize, Vec<(Event, &Recorded)>)> = Vec::new();
+    for recorded in steps {
+        match recorded.step {
+            Step::Call(call) => calls.push((call, Vec::new())),
+            Step::Took(event) if compared(&event) => {
+                if let Some((_, taken)) = calls.last_mut() {
+                    taken.push((event, recorded));
+                }
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+/// Counts the steps that both sides took, in the longest common order, and those
+/// that only one side took.
+fn compare_call(
+    report: &mut TraceReport,
+    call: usize,
+    line: u64,
+    kernel: &[(Event, &Recorded)],
+    ours: &[Event],
+) {
+    let common = longest_common(kernel, ours);
+    let (mut k, mut o) = (0, 0);
+    for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
+        // What lies between two common steps is told pair by pair.
+        for n in 0..(next_k - k).max(next_o - o) {
+            let theirs = kernel[k..next_k].get(n);
+            let our = ours[o..next_o].get(n);
+            let Some(kind) = theirs.map(|(event, _)| kind_of(event)).or(our.map(kind_of)) else {
+                continue;
+            };
+            let tell = |event: Option<&Event>| {
+                event.map_or_else(|| "nothing".to_owned(), |event| format!("{event:?}"))
+            };
+            report.count(kind, false, || Difference {
+                line: theirs.map_or(line, |(_, recorded)| recorded.line),
+                at_ns: theirs.map_or(0, |(_, recorded)| recorded.at_ns),
+                kind,
+                kernel: tell(theirs.map(|(event, _)| event)),
+                ours: tell(our),
+                state: vec![format!("in the call on line {call} of the list")],
+            });
+        }
+        if next_k < kernel.len() {
+            report.count(kind_of(&kernel[next_k].0), true, || {
+                unreachable!("it agrees")
+            });
+        }
+        (k, o) = (next_k + 1, next_o + 1);
+    }
+}
+
+/// Pairs of places at which both have the same step, in order, as many as there
+/// can be.
+fn longest_common(kernel: &[(Event, &Recorded)], ours: &[Event]) -> Vec<(usize, usize)> {
+    let same = |k: usize, o: usize| kernel[k].0 == ours[o];
+    let shorter = kernel.len().min(ours.len());
+    let head = (0..shorter).take_while(|&n| same(n, n)).count();
+    let (rows, columns) = (kernel.len() - head, ours.len() - head);
+    let mut best = vec![vec![0_u32; columns + 1]; rows + 1];
+    for k in (0..rows).rev() {
+        for o in (0..columns).rev() {
+            best[k][o] = match same(head + k, head + o) {
+                true => best[k + 1][o + 1] + 1,
+                false => best[k + 1][o].max(best[k][o + 1]),
+            };
+        }
+    }
+    let mut pairs: Vec<(usize, usize)> = (0..head).map(|n| (n, n)).collect();
+    let (mut k, mut o) = (0, 0);
+    while k < rows && o < columns {
+        if same(head + k, head + o) {
+            pairs.push((head + k, head + o));
+            (k, o) = (k + 1, o + 1);
+        } else if best[k + 1][o] >= best[k][o + 1] {
+            k += 1;
+        } else {
+            o += 1;
+        }
+    }
+    pairs
+}
+
+/// What a step is counted as.
+fn kind_of(event: &Event) -> &'static str {
+    match event {
+        Event::SyncReadahead { .. }
+        | Event::AsyncReadahead { .. }
+        | Event::Window { .. }
+        | Event::Fill { .. }
+        | Event::Force { .. } => DECISION,
+        Event::ReadPages { .. } => "run of pages",
+        Event::Add { .. } => "page added",
+        Event::Delete { .. } => "page dropped",
+        Event::GetPages { .. } => "round of a read",
+        Event::MapPages { .. } | Event::MapPagesEnd { .. } => "fault-around",
+        Event::Fault { .. } | Event::FaultEnd { .. } => "fault",
+        Event::Submit(_) => BIO,
+    }
+}
+
+/// A decision of readahead.
+pub(crate) const DECISION: &str = "readahead";
+
+/// A bio.
+pub(crate) const BIO: &str = "bio";

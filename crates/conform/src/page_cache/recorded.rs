@@ -1,0 +1,326 @@
+//! What was recorded of a page cache: the calls, the steps that the kernel took
+//! in each, and when requests ended.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use blklab_blk::{BioFlags, Op, Sector};
+use blklab_fs::{Bio, Event, InodeId, RaState};
+use blklab_workload::trace::read_text;
+use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
+
+use crate::ConformError;
+
+/// Something that a trace's line tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// The driver program begins the call on this line of the list of calls.
+    Call(usize),
+    /// The kernel took this step in the driver's call.
+    Took(Event),
+    /// The driver is still at work on the bio that it submitted last.
+    Submitting,
+    /// A request ended.
+    Ended { sector: u64, sectors: u64 },
+    /// `mmap` answered with this address.
+    Mapped { address: u64 },
+    /// Some other task wrote these sectors.
+    WrittenElsewhere { sector: u64, sectors: u64 },
+}
+
+/// A step and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    pub(super) line: u64,
+    pub(super) at_ns: u64,
+    pub(super) step: Step,
+    /// The page frame of a page that was added.
+    pub(super) frame: Option<u64>,
+}
+
+/// Reads the steps of a trace. `inodes` has our names of the files by their inode
+/// numbers; steps of other files are left out.
+pub(super) fn read_steps(
+    path: &Path,
+    inodes: &BTreeMap<u64, InodeId>,
+) -> Result<Vec<Recorded>, ConformError> {
+    let text = read_text(path)?;
+    let mut inodes = inodes.clone();
+    inodes.extend(device_node(&text).map(|number| (number, InodeId(0))));
+    let mut steps = Vec::new();
+    let mut begun = false;
+    for (line, number) in text.lines().zip(1..) {
+        let Some(fields) = Fields::of(line) else {
+            continue;
+        };
+        if fields.event == "mark" {
+            match fields.rest.trim() {
+                "BEGIN" => begun = true,
+                "END" => break,
+                _ => {}
+            }
+        }
+        if !begun {
+            continue;
+        }
+        let malformed = || ConformError::Description {
+            file: format!("{}:{number}", path.display()),
+            message: format!("found {:?}, expected the fields of this event", line.trim()),
+        };
+        let step = match fields.event {
+            name if name.starts_with("block_") => block_step(line, fields.is_driver),
+            _ => fields.step(&inodes).ok_or_else(malformed)?,
+        };
+        steps.extend(step.map(|step| Recorded {
+            line: number,
+            at_ns: fields.at_ns,
+            step,
+            frame: fields.unsigned("pfn"),
+        }));
+    }
+    Ok(steps)
+}
+
+/// The number that faults have in a mapped device: that of its node in `/dev`. It
+/// is the one of a fault that the device's own event follows.
+fn device_node(text: &str) -> Option<u64> {
+    let fields: Vec<Fields<'_>> = text.lines().filter_map(Fields::of).collect();
+    let pairs = fields.iter().zip(fields.iter().skip(1));
+    let mut mapped = pairs.filter(|(fault, next)| {
+        fault.event == "fault" && next.event == "mm_filemap_fault" && next.rest.contains("dev=0:")
+    });
+    mapped.find_map(|(fault, _)| fault.unsigned("ino"))
+}
+
+/// A line cut into its columns.
+struct Fields<'a> {
+    is_driver: bool,
+    at_ns: u64,
+    event: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    fn of(line: &'a str) -> Option<Fields<'a>> {
+        if line.trim_start().starts_with('#') {
+            return None;
+        }
+        let (task, rest) = line.split_once(" [")?;
+        let (_, rest) = rest.split_once("] ")?;
+        let (_, rest) = rest.trim_start().split_once(' ')?;
+        let (stamp, rest) = rest.trim_start().split_once(": ")?;
+        let (event, rest) = match rest.split_once(": ") {
+            Some((event, rest)) if !event.contains(' ') => (event, rest),
+            _ => rest.split_once([' ', '('])?,
+        };
+        let (seconds, fraction) = stamp.split_once('.')?;
+        let at_ns = seconds.parse::<u64>().ok()? * 1_000_000_000 + fraction.parse::<u64>().ok()?;
+        Some(Fields {
+            is_driver: task.trim_start().starts_with("drv-"),
+            at_ns,
+            event,
+            rest,
+        })
+    }
+
+    /// The value of `name=` in the rest of the line.
+    fn number(&self, name: &str) -> Option<i64> {
+        let word = (self.rest.split([' ', ','])).find_map(|word| {
+            let (key, value) = word.split_once('=')?;
+            (key == name).then_some(value)
+        })?;
+        match word.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
+            None => word.parse().ok(),
+        }
+    }
+
+    fn unsigned(&self, name: &str) -> Option<u64> {
+        self.number(name).and_then(|n| u64::try_from(n).ok())
+    }
+
+    fn count(&self, name: &str) -> Option<u32> {
+        self.number(name).and_then(|n| u32::try_from(n).ok())
+    }
+
+    /// The file of a step; `Some(None)` where it is none of ours.
+    fn inode(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<InodeId>> {
+        let number = match self.number("ino") {
+            Some(number) if self.rest.contains("ino=0x") => u64::try_from(number).ok()?,
+            _ => {
+                let (_, rest) = self.rest.split_once("ino").map(|(a, b)| (a, &b[1..]))?;
+                u64::from_str_radix(rest.split(' ').next()?, 16).ok()?
+            }
+        };
+        Some(inodes.get(&number).copied())
+    }
+
+    fn state(&self) -> Option<RaState> {
+        Some(RaState {
+            start: self.unsigned("start")?,
+            size: self.count("size")?,
+            async_size: self.count("async")?,
+            ra_pages: self.count("ra_pages")?,
+            mmap_miss: self.count("mmap_miss")?,
+            prev_pos: self.number("prev_pos")?,
+        })
+    }
+
+    /// The step of a line; `None` if it is malformed.
+    fn step(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<Step>> {
+        if self.event == "mark" {
+            let call = self
+                .rest
+                .trim()
+                .strip_prefix('L')
+                .and_then(|n| n.parse().ok());
+            return Some(call.map(Step::Call));
+        }
+        if self.event == "sys_mmap" && self.rest.contains("-> ") {
+            let digits = self.rest.rsplit("-> 0x").next()?;
+            let address = u64::from_str_radix(digits.trim(), 16).ok()?;
+            return Some(Some(Step::Mapped { address }));
+        }
+        if !self.is_driver || !EVENTS.contains(&self.event) {
+            return Some(None);
+        }
+        let Some(inode) = self.inode(inodes)? else {
+            return Some(None);
+        };
+        let index = || self.unsigned("index").or_else(|| self.unsigned("pgoff"));
+        let page = || self.unsigned("ofs").map(Event::page_of);
+        let event = match self.event {
+            "sync_ra" => Event::SyncReadahead {
+                inode,
+                index: index()?,
+                req: self.unsigned("req")?,
+                ra: self.state()?,
+            },
+            "async_ra" => Event::AsyncReadahead {
+                inode,
+                index: index()?,
+                req: self.unsigned("req")?,
+                ra: self.state()?,
+            },
+            "ra_order" => Event::Window {
+                inode,
+                index: index()?,
+                new_order: self.count("new_order")?,
+                ra: self.state()?,
+            },
+            "ra_unbounded" => Event::Fill {
+                inode,
+                index: index()?,
+                nr: self.unsigned("nr")?,
+                lookahead: self.unsigned("look")?,
+            },
+            "force_ra" => Event::Force {
+                inode,
+                index: index()?,
+                nr: self.unsigned("nr")?,
+            },
+            "read_pages" => Event::ReadPages {
+                inode,
+                index: index()?,
+                nr: self.unsigned("nr")?,
+            },
+            "mm_filemap_add_to_page_cache" => Event::Add {
+                inode,
+                index: page()?,
+                order: self.count("order")?,
+            },
+            "mm_filemap_delete_from_page_cache" => Event::Delete {
+                inode,
+                index: page()?,
+                order: self.count("order")?,
+            },
+            "mm_filemap_get_pages" => {
+                let (_, range) = self.rest.split_once("ofs=")?;
+                let (first, last) = range.trim().split_once('-')?;
+                Event::GetPages {
+                    inode,
+                    first: Event::page_of(first.parse().ok()?),
+                    last: Event::page_of(last.parse().ok()?),
+                }
+            }
+            "map_pages" => Event::MapPages {
+                inode,
+                index: index()?,
+                from: self.unsigned("from")?,
+                to: self.unsigned("to")?,
+            },
+            "map_pages_ret" => Event::MapPagesEnd {
+                inode,
+                index: index()?,
+                served: self.unsigned("ret")? & 0x100 != 0,
+            },
+            "fault" => Event::Fault {
+                inode,
+                index: index()?,
+                mmap_miss: self.count("mmap_miss")?,
+            },
+            _ => Event::FaultEnd {
+                inode,
+                index: index()?,
+                retry: self.unsigned("ret")? & 0x400 != 0,
+            },
+        };
+        Some(Some(Step::Took(event)))
+    }
+}
+
+/// The events that are compared, the block layer's apart.
+const EVENTS: [&str; 13] = [
+    "sync_ra",
+    "async_ra",
+    "ra_order",
+    "ra_unbounded",
+    "force_ra",
+    "read_pages",
+    "mm_filemap_add_to_page_cache",
+    "mm_filemap_delete_from_page_cache",
+    "mm_filemap_get_pages",
+    "map_pages",
+    "map_pages_ret",
+    "fault",
+    "fault_ret",
+];
+
+/// What a line of the block layer tells: bios, and the end of requests.
+fn block_step(line: &str, is_driver: bool) -> Option<Step> {
+    let Ok(Line::Event(event)) = parse_line(line) else {
+        return None;
+    };
+    match event.kind {
+        EventKind::BioQueue(bio) => {
+            let (sector, sectors) = (bio.sector.0, u64::from(bio.sectors));
+            let op = bio.rwbs.op?;
+            if !is_driver {
+                return (op == Op::Write).then_some(Step::WrittenElsewhere { sector, sectors });
+            }
+            Some(Step::Took(Event::Submit(Bio {
+                op,
+                flags: shown(bio.rwbs.flags),
+                sector: Sector(sector),
+                size_sectors: bio.sectors,
+            })))
+        }
+        EventKind::RqComplete(rq) => Some(Step::Ended {
+            sector: rq.sector.0,
+            sectors: u64::from(rq.sectors),
+        }),
+        _ => is_driver.then_some(Step::Submitting),
+    }
+}
+
+/// The flags of a bio that a trace shows.
+pub(super) fn shown(flags: BioFlags) -> BioFlags {
+    let letters = [
+        BioFlags::RAHEAD,
+        BioFlags::META,
+        BioFlags::SYNC,
+        BioFlags::FUA,
+        BioFlags::PREFLUSH,
+    ];
+    BioFlags(flags.0 & letters.iter().fold(0, |all, flag| all | flag.0))
+}

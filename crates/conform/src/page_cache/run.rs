@@ -1,0 +1,379 @@
+//! Runs the recorded calls on our page cache.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use blklab_fs::{
+    Access, Advice, Bio, BioId, DirectCall, Event, Extent, File, Host, InodeId, Mapping,
+    PAGE_BYTES, Vfs,
+};
+
+use super::calls::{Call, RunFile};
+use super::recorded::{Recorded, Step, shown};
+
+/// Our steps, each with the call that it was taken in.
+pub(super) fn replay(
+    calls: &[Call],
+    files: &[RunFile],
+    fault_around_pages: u64,
+    steps: &[Recorded],
+) -> Vec<(usize, Event)> {
+    let vfs = Vfs::new(Device {
+        files,
+        steps,
+        cursor: Cell::new(0),
+        call: Cell::new(0),
+        taken: RefCell::default(),
+        under_way: RefCell::default(),
+        frames: RefCell::default(),
+    });
+    for file in files {
+        vfs.add_inode(file.inode);
+    }
+    let mut program = Program {
+        vfs: &vfs,
+        files,
+        fault_around_pages,
+        open: BTreeMap::new(),
+        mappings: BTreeMap::new(),
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    for (call, line) in calls.iter().zip(1..) {
+        vfs.host().begin(&vfs, line);
+        let mut running = pin!(program.call(call));
+        while running.as_mut().poll(&mut context) == Poll::Pending {
+            vfs.host().end_one(&vfs);
+        }
+    }
+    vfs.host().taken.take()
+}
+
+/// The recorded device: bios end where requests did.
+struct Device<'a> {
+    files: &'a [RunFile],
+    steps: &'a [Recorded],
+    /// The next recorded step.
+    cursor: Cell<usize>,
+    /// The call that runs.
+    call: Cell<usize>,
+    taken: RefCell<Vec<(usize, Event)>>,
+    /// Bios that have not ended, with the sectors of each that have not.
+    under_way: RefCell<Vec<(BioId, Bio, u64)>>,
+    /// The recorded page frames of pages that were added, by file and index.
+    frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
+}
+
+impl Device<'_> {
+    /// The program begins a call: what ended before it has ended.
+    fn begin(&self, vfs: &Vfs<Self>, line: usize) {
+        let begins = |recorded: &Recorded| recorded.step == Step::Call(line);
+        if let Some(ahead) = self.steps[self.cursor.get()..].iter().position(begins) {
+            self.go_on(vfs, ahead + 1);
+        }
+        self.call.set(line);
+    }
+
+    /// Takes the next recorded steps as given.
+    fn go_on(&self, vfs: &Vfs<Self>, count: usize) {
+        for _ in 0..count {
+            let at = self.cursor.get();
+            self.cursor.set(at + 1);
+            match self.steps[at].step {
+                Step::Ended { sector, sectors } => self.end(vfs, sector, sectors),
+                Step::WrittenElsewhere { sector, sectors } => {
+                    let (first, last) = (sector * 512, (sector + sectors) * 512 - 1);
+                    vfs.written_elsewhere(InodeId(0), first / PAGE_BYTES, last / PAGE_BYTES);
+                }
+                Step::Took(Event::Add { inode, index, .. }) => {
+                    let frame = self.steps[at].frame;
+                    let known = frame.map(|frame| ((inode, index), frame));
+                    self.frames.borrow_mut().extend(known);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Requests of these sectors have ended.
+    fn end(&self, vfs: &Vfs<Self>, sector: u64, sectors: u64) {
+        let mut ended = Vec::new();
+        self.under_way.borrow_mut().retain_mut(|(id, bio, left)| {
+            let overlap = bio
+                .end()
+                .min(sector + sectors)
+                .saturating_sub(bio.sector.0.max(sector));
+            *left -= overlap.min(*left);
+            if *left == 0 {
+                ended.push(*id);
+            }
+            *left > 0
+        });
+        for id in ended {
+            vfs.bio_ended(id);
+        }
+    }
+
+    /// The program waits: the next recorded end comes, or, where none is recorded
+    /// in this call, all that is under way ends.
+    fn end_one(&self, vfs: &Vfs<Self>) {
+        let rest = &self.steps[self.cursor.get()..];
+        let in_call = rest.iter().take_while(|r| !matches!(r.step, Step::Call(_)));
+        let next = in_call
+            .zip(0..)
+            .find(|(r, _)| matches!(r.step, Step::Ended { .. }));
+        if let Some((_, ahead)) = next {
+            return self.go_on(vfs, ahead + 1);
+        }
+        let all = self.under_way.take();
+        assert!(!all.is_empty(), "a call waits for nothing");
+        for (id, ..) in all {
+            vfs.bio_ended(id);
+        }
+    }
+
+    /// What ended while the block layer still had the bio has ended when it returns.
+    fn finish_submitting(&self, vfs: &Vfs<Self>) {
+        let rest = &self.steps[self.cursor.get()..];
+        let inside = rest
+            .iter()
+            .take_while(|recorded| matches!(recorded.step, Step::Submitting | Step::Ended { .. }));
+        let last = (inside.zip(1..)).filter(|(recorded, _)| recorded.step == Step::Submitting);
+        let count = last.last().map_or(0, |(_, count)| count);
+        self.go_on(vfs, count);
+    }
+
+    /// The address that the recorded call of `mmap` answered with.
+    fn mapped_address(&self) -> u64 {
+        let rest = &self.steps[self.cursor.get()..];
+        let answer = rest.iter().find_map(|recorded| match recorded.step {
+            Step::Mapped { address } => Some(address),
+            _ => None,
+        });
+        answer.unwrap_or(0)
+    }
+}
+
+impl Host for Device<'_> {
+    async fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) {
+        let sectors = u64::from(bio.size_sectors);
+        self.under_way.borrow_mut().push((id, bio, sectors));
+        let flags = shown(bio.flags);
+        self.trace(vfs, Event::Submit(Bio { flags, ..bio }));
+    }
+
+    async fn extent(&self, inode: InodeId, byte: u64) -> Extent {
+        self.files[inode.0 as usize].extent(byte)
+    }
+
+    fn frame(&self, inode: InodeId, index: u64) -> Option<u64> {
+        self.frames.borrow().get(&(inode, index)).copied()
+    }
+
+    /// Notes the step. Where the kernel took the same one in this call, what it had
+    /// seen end before that has ended.
+    fn trace(&self, vfs: &Vfs<Self>, event: Event) {
+        self.taken.borrow_mut().push((self.call.get(), event));
+        let rest = &self.steps[self.cursor.get()..];
+        let in_call = rest.iter().take_while(|r| !matches!(r.step, Step::Call(_)));
+        let same = in_call.zip(0..).find(|(r, _)| r.step == Step::Took(event));
+        if let Some((_, ahead)) = same {
+            self.go_on(vfs, ahead + 1);
+            if let Event::Submit(_) = event {
+                self.finish_submitting(vfs);
+            }
+        }
+    }
+}
+
+/// An open file of the program, with its position.
+struct Opened {
+    file: Rc<File>,
+    pos: u64,
+    direct: bool,
+}
+
+/// The driver program.
+struct Program<'a> {
+    vfs: &'a Vfs<Device<'a>>,
+    files: &'a [RunFile],
+    fault_around_pages: u64,
+    open: BTreeMap<usize, Opened>,
+    mappings: BTreeMap<usize, Mapping>,
+}
+
+impl Program<'_> {
+    /// Makes a call. What a slot that is not open would answer is not looked at.
+    async fn call(&mut self, call: &Call) {
+        let vfs = self.vfs;
+        match *call {
+            Call::Open {
+                slot,
+                ref path,
+                direct,
+            } => self.open(slot, path, direct),
+            Call::Close { slot } => self.close(slot).await,
+            Call::Read { slot, bytes } => {
+                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
+                    return;
+                };
+                let done = self.read(slot, pos, bytes, 0).await;
+                self.moved(slot, pos + done);
+            }
+            Call::Write { slot, bytes } => {
+                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
+                    return;
+                };
+                let done = self.write(slot, pos, bytes, 0).await;
+                self.moved(slot, pos + done);
+            }
+            Call::ReadAt {
+                slot,
+                offset,
+                bytes,
+                buffer_offset,
+            } => {
+                self.read(slot, offset, bytes, buffer_offset).await;
+            }
+            Call::WriteAt {
+                slot,
+                offset,
+                bytes,
+                buffer_offset,
+            } => {
+                self.write(slot, offset, bytes, buffer_offset).await;
+            }
+            Call::Seek { slot, offset } => self.moved(slot, offset),
+            Call::Sync { slot } => {
+                if let Some(opened) = self.open.get(&slot) {
+                    vfs.write_range(opened.file.inode, 0, u64::MAX / 2, true)
+                        .await;
+                }
+            }
+            Call::Advise {
+                slot,
+                offset,
+                bytes,
+                advice,
+            } => {
+                if let Some(opened) = self.open.get(&slot) {
+                    vfs.fadvise(&opened.file, offset, bytes, advice).await;
+                }
+            }
+            Call::Map {
+                mapping,
+                slot,
+                offset,
+                bytes,
+            } => self.map(mapping, slot, offset, bytes),
+            Call::Touch { mapping, offset } => {
+                if let Some(mapping) = self.mappings.get(&mapping) {
+                    let touched = vfs.touch(mapping, offset).await;
+                    debug_assert_eq!(touched, Ok(()), "programs touch what is there");
+                }
+            }
+            Call::AdviseMapping {
+                mapping,
+                offset,
+                bytes,
+                advice,
+            } => {
+                if let Some(mapping) = self.mappings.get(&mapping) {
+                    self.advise_mapping(mapping, offset, bytes, advice).await;
+                }
+            }
+            Call::FlushBuffers { slot } => {
+                if let Some(opened) = self.open.get(&slot) {
+                    vfs.flush_buffers(opened.file.inode).await;
+                }
+            }
+            Call::Sleep => {}
+        }
+    }
+
+    fn open(&mut self, slot: usize, path: &str, direct: bool) {
+        let Some(n) = self.files.iter().position(|file| file.path == path) else {
+            return;
+        };
+        let file = Rc::new(self.vfs.open(InodeId(n as u32)));
+        let pos = 0;
+        self.open.insert(slot, Opened { file, pos, direct });
+    }
+
+    /// The last close of the device drops its pages.
+    async fn close(&mut self, slot: usize) {
+        let Some(closed) = self.open.remove(&slot) else {
+            return;
+        };
+        let inode = closed.file.inode;
+        let still_open = self.open.values().any(|opened| opened.file.inode == inode);
+        if inode == InodeId(0) && !still_open {
+            self.vfs.flush_buffers(inode).await;
+        }
+    }
+
+    fn moved(&mut self, slot: usize, pos: u64) {
+        if let Some(opened) = self.open.get_mut(&slot) {
+            opened.pos = pos;
+        }
+    }
+
+    async fn read(&self, slot: usize, pos: u64, bytes: u64, buffer_offset: u64) -> u64 {
+        let Some(opened) = self.open.get(&slot) else {
+            return 0;
+        };
+        let direct = DirectCall {
+            pos,
+            bytes,
+            buffer_offset,
+        };
+        let done = match opened.direct {
+            true => self.vfs.read_direct(&opened.file, direct).await,
+            false => Ok(self.vfs.read(&opened.file, pos, bytes).await),
+        };
+        done.unwrap_or(0)
+    }
+
+    async fn write(&self, slot: usize, pos: u64, bytes: u64, buffer_offset: u64) -> u64 {
+        let Some(opened) = self.open.get(&slot) else {
+            return 0;
+        };
+        let direct = DirectCall {
+            pos,
+            bytes,
+            buffer_offset,
+        };
+        let done = match opened.direct {
+            true => self.vfs.write_direct(&opened.file, direct).await,
+            false => self.vfs.write(&opened.file, pos, bytes).await,
+        };
+        done.unwrap_or(0)
+    }
+
+    fn map(&mut self, mapping: usize, slot: usize, offset: u64, bytes: u64) {
+        if let Some(opened) = self.open.get(&slot) {
+            let address = self.vfs.host().mapped_address();
+            let file = Rc::clone(&opened.file);
+            let around = self.fault_around_pages;
+            let mapped = Mapping::new(file, address, offset, bytes, around);
+            self.mappings.insert(mapping, mapped);
+        }
+    }
+
+    async fn advise_mapping(&self, mapping: &Mapping, offset: u64, bytes: u64, advice: Advice) {
+        match advice {
+            Advice::Random => mapping.advise(Access::Random),
+            Advice::Sequential => mapping.advise(Access::Sequential),
+            Advice::Normal => mapping.advise(Access::Normal),
+            Advice::WillNeed => {
+                let byte = mapping.file_byte(offset);
+                self.vfs
+                    .fadvise(mapping.file(), byte, bytes, Advice::WillNeed)
+                    .await;
+            }
+            Advice::DontNeed | Advice::NoReuse => {}
+        }
+    }
+}

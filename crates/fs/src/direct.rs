@@ -1,0 +1,102 @@
+//! Direct I/O beside a page cache (`block/fops.c`, `fs/iomap/direct-io.c`).
+
+use blklab_blk::{BioFlags, Op};
+
+use crate::PAGE_BYTES;
+use crate::inode::{File, FsError};
+use crate::vfs::{Host, Vfs};
+
+/// What one bio of direct I/O holds at most (`BIO_MAX_VECS` pages).
+const BIO_MAX_BYTES: u64 = 256 * PAGE_BYTES;
+
+/// What offset, length and buffer are multiples of (`logical_block_size`), in
+/// bytes; the buffer of four (`dma_alignment` of most drives).
+const SECTOR_BYTES: u64 = 512;
+
+/// A direct call: where in the file, how much, and how far its buffer is from a
+/// multiple of [`SECTOR_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectCall {
+    /// The first byte of the file.
+    pub pos: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The buffer's address modulo the sector size.
+    pub buffer_offset: u64,
+}
+
+impl DirectCall {
+    fn is_aligned(&self) -> bool {
+        (self.pos | self.bytes | self.buffer_offset).is_multiple_of(SECTOR_BYTES)
+    }
+}
+
+impl<H: Host> Vfs<H> {
+    /// Reads past the page cache: what is dirty in it is written first, and stays
+    /// cached. Returns how many bytes there were.
+    ///
+    /// # Errors
+    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors.
+    pub async fn read_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
+        let size = self.size_bytes(file.inode);
+        let bytes = call.bytes.min(size.saturating_sub(call.pos));
+        let call = DirectCall { bytes, ..call };
+        if bytes == 0 {
+            return Ok(0);
+        }
+        if !call.is_aligned() {
+            return Err(FsError::NotAligned);
+        }
+        let last = call.pos + bytes - 1;
+        self.write_range(file.inode, call.pos, last, true).await;
+        self.transfer(file, Op::Read, call).await;
+        Ok(bytes)
+    }
+
+    /// Writes past the page cache: the range is written out and dropped first. On
+    /// a device that happens before alignment is looked at.
+    ///
+    /// # Errors
+    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors.
+    pub async fn write_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
+        let last = call.pos + call.bytes.max(1) - 1;
+        if !call.is_aligned() && !self.inode(file.inode).is_device {
+            return Err(FsError::NotAligned);
+        }
+        self.write_range(file.inode, call.pos, last, true).await;
+        let (first_page, last_page) = (call.pos / PAGE_BYTES, last / PAGE_BYTES);
+        self.invalidate_pages2(file.inode, first_page, last_page)
+            .await;
+        if !call.is_aligned() {
+            return Err(FsError::NotAligned);
+        }
+        self.transfer(file, Op::Write, call).await;
+        self.grow(file.inode, call.pos + call.bytes);
+        Ok(call.bytes)
+    }
+
+    /// Sends all bios of a call, then waits for them. A device's read that fits
+    /// into one bio is marked as waited for (`__blkdev_direct_IO_simple`).
+    async fn transfer(&self, file: &File, op: Op, call: DirectCall) {
+        let is_simple = self.inode(file.inode).is_device && call.bytes <= BIO_MAX_BYTES;
+        let flags = match op {
+            Op::Write => BioFlags::SYNC | BioFlags::IDLE,
+            _ if is_simple => BioFlags::SYNC,
+            _ => BioFlags::NONE,
+        };
+        let mut under_way = Vec::new();
+        let (mut at, end) = (call.pos, call.pos + call.bytes);
+        while at < end {
+            let extent = self.host().extent(file.inode, at).await;
+            let length = extent.bytes.min(end - at).min(BIO_MAX_BYTES);
+            if let Some(sector) = extent.sector {
+                let bio = Self::data_bio(op, flags, sector, length);
+                under_way.push(self.submit(bio, Vec::new()).await);
+            }
+            at += length;
+        }
+        for bio in under_way {
+            self.bio_end(bio).await;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Files, open files and what is known of their device.
+
+use std::cell::Cell;
+
+use crate::readahead::RaState;
+
+/// Names a file, or a block device that is read as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InodeId(pub u32);
+
+/// What of a block device readahead has to know (`struct backing_dev_info`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingDevice {
+    /// The largest window, in pages: `read_ahead_kb`.
+    pub ra_pages: u32,
+    /// The largest request, in pages: `max_sectors_kb`.
+    pub io_pages: u32,
+}
+
+/// How a file system reads the pages that readahead gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPath {
+    /// Block by block, one bio as long as blocks follow each other
+    /// (`fs/mpage.c`, and ext4's copy of it).
+    Mpage,
+    /// Extent by extent (`fs/iomap/buffered-io.c`).
+    Iomap,
+}
+
+/// A file's part in the page cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Inode {
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// The unit in which its device is allotted, in bytes.
+    pub block_bytes: u64,
+    /// Whether folios may have more than one page.
+    pub large_folios: bool,
+    /// How its pages are read.
+    pub read_path: ReadPath,
+    /// Whether it is the block device itself: it cannot grow, and calls are cut at
+    /// its end before readahead sees them.
+    pub is_device: bool,
+    /// Its device.
+    pub device: BackingDevice,
+}
+
+/// Where some bytes of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first sector on the device; `None` in a hole.
+    pub sector: Option<u64>,
+    /// How many bytes from the one asked for lie there, one after the other.
+    pub bytes: u64,
+}
+
+/// Why a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsError {
+    /// `EINVAL`: offset, length or buffer of direct I/O is not aligned.
+    NotAligned,
+    /// `ENOSPC`: a write behind the end of a block device.
+    NoSpace,
+}
+
+/// An open file: its readahead state, and what was advised of it.
+#[derive(Debug)]
+pub struct File {
+    /// What is open.
+    pub inode: InodeId,
+    pub(crate) ra: Cell<RaState>,
+    pub(crate) random: Cell<bool>,
+}
+
+impl File {
+    /// An open file that nothing was read of.
+    pub fn new(inode: InodeId, device: &BackingDevice) -> File {
+        File {
+            inode,
+            ra: Cell::new(RaState::new(device.ra_pages)),
+            random: Cell::new(false),
+        }
+    }
+
+    /// Its readahead state.
+    pub fn readahead_state(&self) -> RaState {
+        self.ra.get()
+    }
+}

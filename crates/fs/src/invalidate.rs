@@ -1,0 +1,117 @@
+//! What is said of a file's use (`posix_fadvise`, `readahead(2)`), and pages that
+//! are dropped (`mm/fadvise.c`, `mm/truncate.c`).
+
+use crate::PAGE_BYTES;
+use crate::inode::{File, InodeId};
+use crate::page_cache::{FolioId, flag};
+use crate::vfs::{Host, Vfs};
+
+/// How a file will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// No special way.
+    Normal,
+    /// In no order.
+    Random,
+    /// In order.
+    Sequential,
+    /// Soon.
+    WillNeed,
+    /// Not soon again.
+    DontNeed,
+    /// Once.
+    NoReuse,
+}
+
+impl<H: Host> Vfs<H> {
+    /// `posix_fadvise`; a length of 0 reaches to the end. `readahead(2)` is the
+    /// same as [`Advice::WillNeed`].
+    pub async fn fadvise(&self, file: &File, offset: u64, bytes: u64, advice: Advice) {
+        let device = self.inode(file.inode).device;
+        let mut ra = file.ra.get();
+        let last_byte = match bytes {
+            0 => u64::MAX / 2,
+            bytes => offset + bytes - 1,
+        };
+        match advice {
+            Advice::Normal => {
+                ra.ra_pages = device.ra_pages;
+                file.random.set(false);
+            }
+            Advice::Random => file.random.set(true),
+            Advice::Sequential => {
+                ra.ra_pages = device.ra_pages * 2;
+                file.random.set(false);
+            }
+            Advice::NoReuse => {}
+            Advice::WillNeed => {
+                let first = offset / PAGE_BYTES;
+                let nr = last_byte / PAGE_BYTES - first + 1;
+                return self.force_page_cache_ra(file, first, nr).await;
+            }
+            Advice::DontNeed => return self.drop_range(file.inode, offset, last_byte).await,
+        }
+        file.ra.set(ra);
+    }
+
+    /// Drops the pages that lie wholly in a range; the last page of the file counts
+    /// as whole. Dirty ones begin to be written and stay.
+    async fn drop_range(&self, inode: InodeId, offset: u64, last_byte: u64) {
+        self.write_range(inode, offset, last_byte, false).await;
+        let first = offset.div_ceil(PAGE_BYTES);
+        let mut last = last_byte / PAGE_BYTES;
+        let ends_inside = last_byte % PAGE_BYTES != PAGE_BYTES - 1;
+        if ends_inside && last_byte + 1 != self.size_bytes(inode) {
+            match last.checked_sub(1) {
+                Some(before) => last = before,
+                None => return,
+            }
+        }
+        self.invalidate_mapping_pages(inode, first, last);
+    }
+
+    /// Drops the pages of a file that can be dropped without loss: not those that
+    /// are dirty, being written, locked or mapped.
+    pub fn invalidate_mapping_pages(&self, inode: InodeId, first: u64, last: u64) {
+        let end = self.size_bytes(inode).div_ceil(PAGE_BYTES);
+        let mut index = first;
+        while index < end && index <= last {
+            let found = self.cache.borrow().find(inode, index);
+            index += 1;
+            if let Some(folio) = found {
+                index = self.cache.borrow().next_index(folio);
+                if self.can_drop(folio) {
+                    self.delete_folio(folio);
+                }
+            }
+        }
+    }
+
+    fn can_drop(&self, folio: FolioId) -> bool {
+        let cache = self.cache.borrow();
+        !cache.has(folio, flag::LOCKED | flag::DIRTY | flag::WRITEBACK) && !cache.mapped(folio)
+    }
+
+    /// `BLKFLSBUF`, and the last close of a block device: all is written and
+    /// dropped.
+    pub async fn flush_buffers(&self, inode: InodeId) {
+        self.write_range(inode, 0, u64::MAX / 2, true).await;
+        self.invalidate_mapping_pages(inode, 0, u64::MAX);
+    }
+
+    /// Drops every page of a range, also mapped ones, whose entries in `mappings`
+    /// go (`invalidate_inode_pages2_range`).
+    pub(crate) async fn invalidate_pages2(&self, inode: InodeId, first: u64, last: u64) {
+        let end = self.size_bytes(inode).div_ceil(PAGE_BYTES);
+        for index in first..(last + 1).min(end) {
+            let found = self.cache.borrow().find(inode, index);
+            if let Some(folio) = found {
+                self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
+                    .await;
+                if self.cache.borrow().find(inode, index) == Some(folio) {
+                    self.delete_folio(folio);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The page cache: which pages of which files are in memory, and their state.
+
+mod xarray;
+
+use std::task::Waker;
+
+use crate::inode::{Inode, InodeId};
+use xarray::XArray;
+
+/// Names a folio in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolioId(u32);
+
+/// States of a folio (`PG_*`).
+pub(crate) mod flag {
+    /// It is being read or changed.
+    pub(crate) const LOCKED: u16 = 1 << 0;
+    /// Its data is that of the file.
+    pub(crate) const UPTODATE: u16 = 1 << 1;
+    /// Its data is newer than the device's.
+    pub(crate) const DIRTY: u16 = 1 << 2;
+    /// It is being written to the device.
+    pub(crate) const WRITEBACK: u16 = 1 << 3;
+    /// Whoever meets it starts the next readahead.
+    pub(crate) const READAHEAD: u16 = 1 << 4;
+    /// It came back soon after it was evicted.
+    pub(crate) const WORKINGSET: u16 = 1 << 5;
+}
+
+/// Pages that follow each other and are one in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Folio {
+    inode: InodeId,
+    index: u64,
+    flags: u16,
+    order: u8,
+    /// Page table entries that point into it.
+    mapped: u16,
+    /// Bios that must end before it is uptodate.
+    reads: u16,
+    /// Tells it from others that had its place before.
+    serial: u32,
+}
+
+/// A file's pages.
+#[derive(Debug)]
+struct AddressSpace {
+    inode: Inode,
+    /// Entries are folio numbers plus one, for each page of a folio.
+    pages: XArray,
+    cached_pages: u64,
+}
+
+/// The page cache of all files.
+#[derive(Debug, Default)]
+pub(crate) struct PageCache {
+    folios: Vec<Folio>,
+    free: Vec<u32>,
+    /// Folios added so far.
+    added: u32,
+    spaces: Vec<AddressSpace>,
+    /// Tasks that wait for a folio to be unlocked or written.
+    waiters: Vec<(FolioId, Waker)>,
+}
+
+impl PageCache {
+    /// A file that may have pages here.
+    pub(crate) fn add_inode(&mut self, inode: Inode) -> InodeId {
+        self.spaces.push(AddressSpace {
+            inode,
+            pages: XArray::default(),
+            cached_pages: 0,
+        });
+        InodeId(self.spaces.len() as u32 - 1)
+    }
+
+    pub(crate) fn inode(&self, inode: InodeId) -> &Inode {
+        &self.spaces[inode.0 as usize].inode
+    }
+
+    pub(crate) fn inode_mut(&mut self, inode: InodeId) -> &mut Inode {
+        &mut self.spaces[inode.0 as usize].inode
+    }
+
+    /// How many of its pages are here.
+    pub(crate) fn cached_pages(&self, inode: InodeId) -> u64 {
+        self.spaces[inode.0 as usize].cached_pages
+    }
+
+    /// The folio that page `index` is in.
+    #[inline]
+    pub(crate) fn find(&self, inode: InodeId, index: u64) -> Option<FolioId> {
+        let entry = self.spaces[inode.0 as usize].pages.load(index);
+        entry.checked_sub(1).map(FolioId)
+    }
+
+    /// Adds a locked folio of `1 << order` pages; `None` if one of them is there.
+    pub(crate) fn add(&mut self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
+        let pages = index..index + (1 << order);
+        if pages.clone().any(|page| self.find(inode, page).is_some()) {
+            return None;
+        }
+        let folio = Folio {
+            inode,
+            index,
+            flags: flag::LOCKED,
+            order: order as u8,
+            mapped: 0,
+            reads: 0,
+            serial: self.added,
+        };
+        self.added += 1;
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.folios.push(folio);
+            self.folios.len() as u32 - 1
+        });
+        self.folios[id as usize] = folio;
+        let space = &mut self.spaces[inode.0 as usize];
+        for page in pages {
+            space.pages.store(page, id + 1);
+        }
+        space.cached_pages += 1 << order;
+        Some(FolioId(id))
+    }
+
+    /// Takes a folio out.
+    pub(crate) fn delete(&mut self, id: FolioId) {
+        let Folio {
+            inode,
+            index,
+            order,
+            ..
+        } = self.folios[id.0 as usize];
+        let space = &mut self.spaces[inode.0 as usize];
+        for page in index..index + (1 << order) {
+            space.pages.store(page, 0);
+        }
+        space.cached_pages -= 1 << order;
+        self.folios[id.0 as usize].flags = 0;
+        self.wake(id);
+        self.free.push(id.0);
+    }
+
+    pub(crate) fn index(&self, id: FolioId) -> u64 {
+        self.folios[id.0 as usize].index
+    }
+
+    pub(crate) fn inode_of(&self, id: FolioId) -> InodeId {
+        self.folios[id.0 as usize].inode
+    }
+
+    /// Tells it from others that had its place before.
+    pub(crate) fn serial(&self, id: FolioId) -> u32 {
+        self.folios[id.0 as usize].serial
+    }
+
+    pub(crate) fn order(&self, id: FolioId) -> u32 {
+        self.folios[id.0 as usize].order as u32
+    }
+
+    /// The page behind its last one.
+    pub(crate) fn next_index(&self, id: FolioId) -> u64 {
+        self.index(id) + (1 << self.order(id))
+    }
+
+    /// Whether it has any of these states.
+    #[inline]
+    pub(crate) fn has(&self, id: FolioId, flags: u16) -> bool {
+        self.folios[id.0 as usize].flags & flags != 0
+    }
+
+    pub(crate) fn set(&mut self, id: FolioId, flags: u16) {
+        self.folios[id.0 as usize].flags |= flags;
+    }
+
+    /// Ends these states, and wakes who waits for that.
+    pub(crate) fn clear(&mut self, id: FolioId, flags: u16) {
+        self.folios[id.0 as usize].flags &= !flags;
+        if flags & (flag::LOCKED | flag::WRITEBACK) != 0 {
+            self.wake(id);
+        }
+    }
+
+    /// One more bio, or another part of the work, must end before it is uptodate.
+    pub(crate) fn begin_read(&mut self, id: FolioId) {
+        self.folios[id.0 as usize].reads += 1;
+    }
+
+    /// A part of reading it has ended; with the last one it is uptodate and
+    /// unlocked.
+    pub(crate) fn end_read(&mut self, id: FolioId) {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.reads -= 1;
+        if folio.reads == 0 {
+            self.set(id, flag::UPTODATE);
+            self.clear(id, flag::LOCKED);
+        }
+    }
+
+    pub(crate) fn mapped(&self, id: FolioId) -> bool {
+        self.folios[id.0 as usize].mapped > 0
+    }
+
+    /// One page table entry more or less points into it.
+    pub(crate) fn map(&mut self, id: FolioId, more: bool) {
+        let mapped = &mut self.folios[id.0 as usize].mapped;
+        *mapped = if more { *mapped + 1 } else { *mapped - 1 };
+    }
+
+    /// Has `waker` called when the folio is unlocked, written or gone.
+    pub(crate) fn wait(&mut self, id: FolioId, waker: Waker) {
+        self.waiters.push((id, waker));
+    }
+
+    fn wake(&mut self, id: FolioId) {
+        let woken = self
+            .waiters
+            .extract_if(.., |(waits_for, _)| *waits_for == id);
+        for (_, waker) in woken {
+            waker.wake();
+        }
+    }
+
+    /// The first page from `index` on that is not cached, looking at `max_scan`
+    /// pages at most (`page_cache_next_miss`); none found is a page behind them.
+    pub(crate) fn next_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> u64 {
+        let mut lag = self.walk_lag(inode, index);
+        for page in index..index + max_scan {
+            if self.find(inode, page - lag).is_none() {
+                return page;
+            }
+            // A walk that leaves its node looks at the right slot again.
+            if (page - lag) % 64 == 63 {
+                lag = 0;
+            }
+        }
+        index + max_scan
+    }
+
+    /// The first page from `index` downwards that is not cached, looking at
+    /// `max_scan` pages at most (`page_cache_prev_miss`); `None` where page 0 is
+    /// reached, which the kernel tells as the largest index.
+    pub(crate) fn prev_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> Option<u64> {
+        let mut lag = self.walk_lag(inode, index);
+        for scanned in 0..max_scan {
+            let page = index.checked_sub(scanned)?;
+            if self.find(inode, page - lag.min(page)).is_none() {
+                return Some(page);
+            }
+            if (page - lag.min(page)) % 64 == 0 {
+                lag = 0;
+            }
+        }
+        (index + 1).checked_sub(max_scan)
+    }
+
+    /// How far behind a walk looks that begins inside a folio: the kernel's XArray
+    /// goes on from the folio's first slot, although its index counts from the
+    /// page asked for (`xas_load` and `xas_next` of Linux 6.12).
+    fn walk_lag(&self, inode: InodeId, index: u64) -> u64 {
+        let first = self.find(inode, index).map_or(index, |id| self.index(id));
+        if index - first < 64 { index - first } else { 0 }
+    }
+}

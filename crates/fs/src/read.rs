@@ -1,0 +1,173 @@
+//! Buffered reads (`filemap_read` of Linux 6.12's `mm/filemap.c`).
+
+use crate::PAGE_BYTES;
+use crate::event::Event;
+use crate::inode::{File, InodeId};
+use crate::page_cache::{FolioId, flag};
+use crate::vfs::{Host, Vfs};
+
+/// Folios that one round of a read takes (`PAGEVEC_SIZE`).
+const BATCH: usize = 31;
+
+/// The folios of a round.
+struct Batch {
+    folios: [Option<FolioId>; BATCH],
+    len: usize,
+}
+
+impl Batch {
+    const EMPTY: Batch = Batch {
+        folios: [None; BATCH],
+        len: 0,
+    };
+
+    fn last(&self) -> Option<FolioId> {
+        self.folios[..self.len].last().copied().flatten()
+    }
+
+    /// Adds a folio; whether there is room for another.
+    fn push(&mut self, folio: FolioId) -> bool {
+        self.folios[self.len] = Some(folio);
+        self.len += 1;
+        self.len < BATCH
+    }
+}
+
+/// What became of a round.
+enum Round {
+    /// Its pages can be copied.
+    Got,
+    /// It has to look again.
+    Again,
+}
+
+impl<H: Host> Vfs<H> {
+    /// Reads `bytes` from `pos` on into the page cache and out of it. Returns how
+    /// many there were before the end of the file.
+    pub async fn read(&self, file: &File, pos: u64, bytes: u64) -> u64 {
+        let size = self.size_bytes(file.inode);
+        let mut left = bytes;
+        if self.inode(file.inode).is_device {
+            left = left.min(size.saturating_sub(pos));
+        }
+        let mut at = pos;
+        let mut last_pos = None;
+        while left > 0 && at < size {
+            let mut batch = Batch::EMPTY;
+            self.filemap_get_pages(file, at, left, &mut batch).await;
+            let end = size.min(at + left);
+            for folio in batch.folios.iter().take(batch.len).flatten() {
+                let next = self.cache.borrow().next_index(*folio) * PAGE_BYTES;
+                let copied = end.min(next).saturating_sub(at);
+                at += copied;
+                left -= copied;
+                last_pos = Some(at);
+            }
+        }
+        if let Some(last_pos) = last_pos {
+            let mut ra = file.ra.get();
+            ra.prev_pos = last_pos as i64;
+            file.ra.set(ra);
+        }
+        at - pos
+    }
+
+    /// Has the next pages of a read that are there without waiting, or the one
+    /// that had to be waited for.
+    async fn filemap_get_pages(&self, file: &File, pos: u64, bytes: u64, batch: &mut Batch) {
+        let index = pos / PAGE_BYTES;
+        let last_index = (pos + bytes).div_ceil(PAGE_BYTES);
+        loop {
+            batch.len = 0;
+            match self.try_get_pages(file, index, last_index, batch).await {
+                Round::Got => return,
+                Round::Again => {}
+            }
+        }
+    }
+
+    async fn try_get_pages(
+        &self,
+        file: &File,
+        index: u64,
+        last_index: u64,
+        batch: &mut Batch,
+    ) -> Round {
+        let inode = file.inode;
+        self.filemap_get_read_batch(inode, index, last_index - 1, batch);
+        if batch.len == 0 {
+            self.page_cache_sync_ra(file, index, last_index - index)
+                .await;
+            self.filemap_get_read_batch(inode, index, last_index - 1, batch);
+        }
+        let Some(folio) = batch.last() else {
+            return self.filemap_create_folio(inode, index, batch).await;
+        };
+        if self.cache.borrow().has(folio, flag::READAHEAD) {
+            let req = last_index - self.cache.borrow().index(folio);
+            self.page_cache_async_ra(file, folio, req).await;
+        }
+        if !self.cache.borrow().has(folio, flag::UPTODATE) && !self.filemap_update_page(folio).await
+        {
+            // Those before it are read first, where there are any.
+            batch.len -= 1;
+            return if batch.len > 0 {
+                Round::Got
+            } else {
+                Round::Again
+            };
+        }
+        let last = last_index - 1;
+        self.trace(Event::GetPages {
+            inode,
+            first: index,
+            last,
+        });
+        Round::Got
+    }
+
+    /// Cached folios from `index` on, up to the first hole and up to one that ends
+    /// the round: one that is not uptodate or has the mark.
+    fn filemap_get_read_batch(&self, inode: InodeId, index: u64, last: u64, batch: &mut Batch) {
+        let cache = self.cache.borrow();
+        let mut index = index;
+        while index <= last {
+            let Some(folio) = cache.find(inode, index) else {
+                return;
+            };
+            let goes_on = batch.push(folio)
+                && cache.has(folio, flag::UPTODATE)
+                && !cache.has(folio, flag::READAHEAD);
+            if !goes_on {
+                return;
+            }
+            index = cache.next_index(folio);
+        }
+    }
+
+    /// A page that readahead left out is read alone.
+    async fn filemap_create_folio(&self, inode: InodeId, index: u64, batch: &mut Batch) -> Round {
+        let Some(folio) = self.add_folio(inode, index, 0) else {
+            return Round::Again;
+        };
+        self.read_folio(folio).await;
+        self.wait_until_clear(folio, flag::LOCKED).await;
+        batch.push(folio);
+        Round::Got
+    }
+
+    /// Waits for a folio, or reads it; whether it is this read that did so and may
+    /// take it at once.
+    async fn filemap_update_page(&self, folio: FolioId) -> bool {
+        if self.cache.borrow().has(folio, flag::LOCKED) {
+            self.wait_until_clear(folio, flag::LOCKED).await;
+            return false;
+        }
+        if !self.cache.borrow().has(folio, flag::UPTODATE) {
+            self.cache.borrow_mut().set(folio, flag::LOCKED);
+            self.read_folio(folio).await;
+            self.wait_until_clear(folio, flag::LOCKED).await;
+        }
+        true
+    }
+}

@@ -1,0 +1,359 @@
+//! Readahead: how much is read before it is asked for.
+//!
+//! The rules are those of Linux 6.12's `mm/readahead.c`; each function has the
+//! name it has there. A file's window is `size` pages from `start`; reading on at
+//! its last `async_size` pages begins the next one.
+
+use crate::event::Event;
+use crate::inode::{File, Inode, InodeId};
+use crate::page_cache::{FolioId, flag};
+use crate::vfs::{Host, Vfs};
+use crate::{PAGE_BYTES, readpages::Reason};
+
+/// A file's readahead state (`struct file_ra_state`); sizes are in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaState {
+    /// Where the window begins.
+    pub start: u64,
+    /// How long it is.
+    pub size: u32,
+    /// How much of it lies behind the mark.
+    pub async_size: u32,
+    /// The largest window: `read_ahead_kb`, as advised for this file.
+    pub ra_pages: u32,
+    /// Faults that found no page, less those that did.
+    pub mmap_miss: u32,
+    /// The byte behind the last read; -1 before the first.
+    pub prev_pos: i64,
+}
+
+/// Faults without a page after which mappings are not read around
+/// (`MMAP_LOTSAMISS`).
+pub(crate) const MMAP_LOTSAMISS: u32 = 100;
+
+/// Pages that forced readahead reads in one go: 2 MiB.
+const FORCED_CHUNK: u64 = 2 * 1024 * 1024 / PAGE_BYTES;
+
+/// The smallest window that is read in large folios.
+const MIN_LARGE_WINDOW: u32 = 4;
+
+/// The largest folio: `MAX_PAGECACHE_ORDER`, the pages of a huge page.
+const MAX_ORDER: u32 = 9;
+
+impl RaState {
+    pub(crate) const fn new(ra_pages: u32) -> RaState {
+        RaState {
+            start: 0,
+            size: 0,
+            async_size: 0,
+            ra_pages,
+            mmap_miss: 0,
+            prev_pos: -1,
+        }
+    }
+
+    /// A window where none was, for a call of `req` pages (`get_init_ra_size`):
+    /// the smaller the call beside the largest window, the more times it.
+    fn initial_size(req: u64, max: u64) -> u32 {
+        let size = req.next_power_of_two();
+        let size = match size {
+            _ if size <= max / 32 => size * 4,
+            _ if size <= max / 4 => size * 2,
+            _ => max,
+        };
+        size as u32
+    }
+
+    /// The window behind this one (`get_next_ra_size`).
+    fn next_size(&self, max: u64) -> u32 {
+        let size = self.size as u64;
+        let next = match size {
+            _ if size < max / 16 => 4 * size,
+            _ if size <= max / 2 => 2 * size,
+            _ => max,
+        };
+        next as u32
+    }
+
+    /// Begins a window at `start`, all of it behind the mark.
+    fn begin(&mut self, start: u64, size: u32) {
+        self.start = start;
+        self.size = size;
+        self.async_size = size;
+    }
+}
+
+/// Where readahead is at work (`struct readahead_control`).
+pub(crate) struct Readahead<'a> {
+    inode: InodeId,
+    /// How large the file is, and what its folios may be.
+    of: &'a Inode,
+    /// The first page of the run being gathered.
+    index: u64,
+    /// New folios from there on.
+    run: Vec<FolioId>,
+    nr_pages: u64,
+}
+
+impl<'a> Readahead<'a> {
+    fn new(inode: InodeId, of: &'a Inode, index: u64) -> Readahead<'a> {
+        Readahead {
+            inode,
+            of,
+            index,
+            run: Vec::new(),
+            nr_pages: 0,
+        }
+    }
+}
+
+/// The largest window for a call of `req` pages: a call that is longer than the
+/// window may have as much as the device takes at once (`ractl_max_pages`).
+fn max_pages(ra: &RaState, of: &Inode, req: u64) -> u64 {
+    let (window, largest) = (ra.ra_pages as u64, of.device.io_pages as u64);
+    if req > window && largest > window {
+        req.min(largest)
+    } else {
+        window
+    }
+}
+
+impl<H: Host> Vfs<H> {
+    /// A read wants `req` pages from `index` on, and the first is not there.
+    pub(crate) async fn page_cache_sync_ra(&self, file: &File, index: u64, req: u64) {
+        let of = self.inode(file.inode);
+        let mut ra = file.ra.get();
+        let inode = file.inode;
+        self.trace(Event::SyncReadahead {
+            inode,
+            index,
+            req,
+            ra,
+        });
+        if ra.ra_pages == 0 {
+            return self.force_page_cache_ra(file, index, 1).await;
+        }
+        if file.random.get() {
+            return self.force_page_cache_ra(file, index, req).await;
+        }
+        let max = max_pages(&ra, &of, req);
+        let from_prev = index.wrapping_sub((ra.prev_pos >> 12) as u64);
+        if index == 0 || req > max || from_prev <= 1 {
+            ra.start = index;
+            ra.size = RaState::initial_size(req, max);
+            ra.async_size = match ra.size as u64 {
+                size if size > req => (size - req) as u32,
+                _ => ra.size / 2,
+            };
+        } else {
+            // Not in order: has this file been read just before here?
+            let miss = self.cache.borrow().prev_miss(inode, index - 1, max);
+            let cached = match miss {
+                Some(miss) => index - miss - 1,
+                None => index,
+            };
+            if cached <= req {
+                let mut at = Readahead::new(inode, &of, index);
+                return self.do_page_cache_ra(&mut at, req, 0).await;
+            }
+            let history = if miss.is_none() { 2 * cached } else { cached };
+            ra.start = index;
+            ra.size = (history + req).min(max) as u32;
+            ra.async_size = 1;
+        }
+        file.ra.set(ra);
+        self.page_cache_ra_order(file, &of, 0).await;
+    }
+
+    /// A read or fault that wants `req` pages has met a folio with the mark.
+    pub(crate) async fn page_cache_async_ra(&self, file: &File, folio: FolioId, req: u64) {
+        let of = self.inode(file.inode);
+        let mut ra = file.ra.get();
+        let (inode, index, order) = {
+            let cache = self.cache.borrow();
+            (file.inode, cache.index(folio), cache.order(folio))
+        };
+        self.trace(Event::AsyncReadahead {
+            inode,
+            index,
+            req,
+            ra,
+        });
+        if ra.ra_pages == 0 || self.cache.borrow().has(folio, flag::WRITEBACK) {
+            return;
+        }
+        self.cache.borrow_mut().clear(folio, flag::READAHEAD);
+        let max = max_pages(&ra, &of, req);
+        let mark = (ra.start + ra.size as u64).wrapping_sub(ra.async_size as u64);
+        if index == mark >> order << order {
+            // A long call's window may be larger than the largest that follows it.
+            ra.begin(ra.start + ra.size as u64, ra.size.max(ra.next_size(max)));
+        } else {
+            // Another stream's mark: its window ends where the cached pages do.
+            let start = self.cache.borrow().next_miss(inode, index + 1, max);
+            if start == 0 || start - index > max {
+                return;
+            }
+            ra.size = (start - index + req) as u32;
+            ra.begin(start, ra.next_size(max));
+        }
+        file.ra.set(ra);
+        self.page_cache_ra_order(file, &of, order).await;
+    }
+
+    /// Reads the file's window, in folios two orders larger than the one that had
+    /// the mark where the file has large folios.
+    pub(crate) async fn page_cache_ra_order(&self, file: &File, of: &Inode, new_order: u32) {
+        let ra = file.ra.get();
+        let (inode, start) = (file.inode, ra.start);
+        self.trace(Event::Window {
+            inode,
+            index: start,
+            new_order,
+            ra,
+        });
+        let mut at = Readahead::new(inode, of, start);
+        let mut index = start;
+        if of.large_folios && ra.size >= MIN_LARGE_WINDOW {
+            let last_in_file = of.size_bytes.saturating_sub(1) / PAGE_BYTES;
+            let limit = last_in_file.min(start + ra.size as u64 - 1);
+            let mark = start + (ra.size - ra.async_size) as u64;
+            let order = (new_order + 2).min(MAX_ORDER).min(ra.size.ilog2());
+            let mut met_page = false;
+            while index <= limit && !met_page {
+                let order = fitting_order(index, order, limit);
+                met_page = !self.add_for_readahead(&mut at, index, order, mark >> order << order);
+                if !met_page {
+                    index += 1 << order;
+                }
+            }
+            self.read_pages(&mut at).await;
+            if !met_page {
+                return;
+            }
+        }
+        self.do_page_cache_ra(&mut at, ra.size as u64, ra.async_size as u64)
+            .await;
+    }
+
+    /// Reads `nr` pages but what lies behind the end of the file.
+    async fn do_page_cache_ra(&self, at: &mut Readahead<'_>, nr: u64, lookahead: u64) {
+        let Some(last) = at.of.size_bytes.checked_sub(1) else {
+            return;
+        };
+        let last = last / PAGE_BYTES;
+        if at.index > last {
+            return;
+        }
+        let nr = nr.min(last - at.index + 1);
+        self.page_cache_ra_unbounded(at, nr, lookahead).await;
+    }
+
+    /// Reads those of `nr` pages that are not cached, run by run; the mark is set
+    /// `lookahead` pages before their end, if that page is new.
+    async fn page_cache_ra_unbounded(&self, at: &mut Readahead<'_>, nr: u64, lookahead: u64) {
+        let (inode, first) = (at.inode, at.index);
+        self.trace(Event::Fill {
+            inode,
+            index: first,
+            nr,
+            lookahead,
+        });
+        let mark = nr.checked_sub(lookahead).map(|before| first + before);
+        let mut index = first;
+        while index < first + nr {
+            if self.add_for_readahead(at, index, 0, mark.unwrap_or(u64::MAX)) {
+                index += 1;
+            } else {
+                self.read_pages(at).await;
+                at.index += 1;
+                index = at.index;
+            }
+        }
+        self.read_pages(at).await;
+    }
+
+    /// Adds a folio to the run, with the mark if it begins there; `false` if one
+    /// of its pages is cached.
+    fn add_for_readahead(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
+        let Some(folio) = self.add_folio(at.inode, index, order) else {
+            return false;
+        };
+        if index == mark {
+            self.cache.borrow_mut().set(folio, flag::READAHEAD);
+        }
+        at.run.push(folio);
+        at.nr_pages += 1 << order;
+        true
+    }
+
+    /// Gives the run to the file system.
+    async fn read_pages(&self, at: &mut Readahead<'_>) {
+        let (inode, index, nr) = (at.inode, at.index, at.nr_pages);
+        self.trace(Event::ReadPages { inode, index, nr });
+        self.read_folios(&at.run, Reason::Readahead).await;
+        at.index += nr;
+        at.nr_pages = 0;
+        at.run.clear();
+    }
+
+    /// Readahead that somebody asked for: no window, and no more than the device
+    /// takes at once or a window holds.
+    pub(crate) async fn force_page_cache_ra(&self, file: &File, index: u64, nr: u64) {
+        let of = self.inode(file.inode);
+        self.trace(Event::Force {
+            inode: file.inode,
+            index,
+            nr,
+        });
+        let most = of.device.io_pages.max(file.ra.get().ra_pages) as u64;
+        let mut at = Readahead::new(file.inode, &of, index);
+        let mut left = nr.min(most);
+        while left > 0 {
+            let chunk = left.min(FORCED_CHUNK);
+            self.do_page_cache_ra(&mut at, chunk, 0).await;
+            left -= chunk;
+        }
+    }
+}
+
+/// The largest order up to `order` of a folio that begins at `index`, is aligned
+/// there and does not reach beyond `limit`.
+fn fitting_order(index: u64, order: u32, limit: u64) -> u32 {
+    let mut order = match index.trailing_zeros() {
+        aligned if aligned < order => aligned,
+        _ => order,
+    };
+    while order > 0 && index + (1 << order) - 1 > limit {
+        order -= 1;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RaState, fitting_order};
+
+    #[test]
+    fn windows_grow_as_the_kernels() {
+        assert_eq!(RaState::initial_size(1, 32), 4);
+        assert_eq!(RaState::initial_size(4, 32), 8);
+        assert_eq!(RaState::initial_size(9, 32), 32);
+        let mut ra = RaState::new(32);
+        let mut sizes = Vec::new();
+        ra.size = 1;
+        for _ in 0..5 {
+            ra.begin(0, ra.next_size(32));
+            sizes.push(ra.size);
+        }
+        assert_eq!(sizes, [4, 8, 16, 32, 32]);
+    }
+
+    #[test]
+    fn folios_are_aligned_and_end_with_the_window() {
+        assert_eq!(fitting_order(4, 4, 100), 2);
+        assert_eq!(fitting_order(16, 4, 31), 4);
+        assert_eq!(fitting_order(16, 4, 30), 3);
+        assert_eq!(fitting_order(7, 4, 7), 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! The page cache with its files, and bios under way.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use blklab_blk::{BioFlags, Op, Sector};
+
+use crate::bio::{Bio, BioId};
+use crate::event::Event;
+use crate::inode::{Extent, File, Inode, InodeId};
+use crate::page_cache::{FolioId, PageCache, flag};
+
+/// What files stand on: a block layer, and maps from files to their device.
+pub trait Host: Sized {
+    /// Takes a bio; its end is told to [`Vfs::bio_ended`]. Waits where the
+    /// submitter would, for a tag.
+    fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) -> impl Future<Output = ()>;
+
+    /// Where `byte` of a file is.
+    fn extent(&self, inode: InodeId, byte: u64) -> impl Future<Output = Extent>;
+
+    /// The page frame that a cached page is in, where that is known. Pages in frames
+    /// that follow each other are one segment of a bio.
+    fn frame(&self, inode: InodeId, index: u64) -> Option<u64> {
+        let _ = (inode, index);
+        None
+    }
+
+    /// A step that can be traced. Bios may end in it, as in an interrupt.
+    fn trace(&self, vfs: &Vfs<Self>, event: Event);
+}
+
+/// A bio under way.
+#[derive(Debug, Default)]
+struct Pending {
+    op: Option<Op>,
+    folios: Vec<FolioId>,
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+/// Open files over a page cache.
+#[derive(Debug)]
+pub struct Vfs<H> {
+    host: H,
+    pub(crate) cache: RefCell<PageCache>,
+    bios: RefCell<Vec<Pending>>,
+    free_bios: RefCell<Vec<u32>>,
+}
+
+impl<H: Host> Vfs<H> {
+    /// An empty page cache.
+    pub fn new(host: H) -> Vfs<H> {
+        Vfs {
+            host,
+            cache: RefCell::default(),
+            bios: RefCell::default(),
+            free_bios: RefCell::default(),
+        }
+    }
+
+    /// What it stands on.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// A file that may be opened.
+    pub fn add_inode(&self, inode: Inode) -> InodeId {
+        self.cache.borrow_mut().add_inode(inode)
+    }
+
+    /// Opens a file.
+    pub fn open(&self, inode: InodeId) -> File {
+        File::new(inode, &self.cache.borrow().inode(inode).device)
+    }
+
+    /// A file's length in bytes.
+    pub fn size_bytes(&self, inode: InodeId) -> u64 {
+        self.cache.borrow().inode(inode).size_bytes
+    }
+
+    /// How many pages of a file are cached.
+    pub fn cached_pages(&self, inode: InodeId) -> u64 {
+        self.cache.borrow().cached_pages(inode)
+    }
+
+    pub(crate) fn inode(&self, inode: InodeId) -> Inode {
+        *self.cache.borrow().inode(inode)
+    }
+
+    pub(crate) fn trace(&self, event: Event) {
+        self.host.trace(self, event);
+    }
+
+    /// Adds a locked folio to the cache, unless a page of it is there.
+    pub(crate) fn add_folio(&self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
+        let added = self.cache.borrow_mut().add(inode, index, order)?;
+        self.trace(Event::Add {
+            inode,
+            index,
+            order,
+        });
+        Some(added)
+    }
+
+    /// Takes a folio out of the cache.
+    pub(crate) fn delete_folio(&self, id: FolioId) {
+        let (inode, index, order) = {
+            let cache = self.cache.borrow();
+            (cache.inode_of(id), cache.index(id), cache.order(id))
+        };
+        self.cache.borrow_mut().delete(id);
+        self.trace(Event::Delete {
+            inode,
+            index,
+            order,
+        });
+    }
+
+    /// Waits until the folio has none of these states.
+    pub(crate) async fn wait_until_clear(&self, id: FolioId, flags: u16) {
+        poll_fn(|context| {
+            let mut cache = self.cache.borrow_mut();
+            if !cache.has(id, flags) {
+                return Poll::Ready(());
+            }
+            cache.wait(id, context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sends a bio for these folios. A read ends with them uptodate and unlocked,
+    /// a write with their write-back over.
+    pub(crate) async fn submit(&self, bio: Bio, folios: Vec<FolioId>) -> BioId {
+        let pending = Pending {
+            op: Some(bio.op),
+            folios,
+            ended: false,
+            waker: None,
+        };
+        let free = self.free_bios.borrow_mut().pop();
+        let id = match free {
+            Some(id) => {
+                self.bios.borrow_mut()[id as usize] = pending;
+                BioId(id)
+            }
+            None => {
+                self.bios.borrow_mut().push(pending);
+                BioId(self.bios.borrow().len() as u32 - 1)
+            }
+        };
+        self.host.submit(self, id, bio).await;
+        id
+    }
+
+    /// Waits for the end of a bio of [`Vfs::submit`] without folios.
+    pub(crate) async fn bio_end(&self, id: BioId) {
+        poll_fn(|context| {
+            let mut bios = self.bios.borrow_mut();
+            let bio = &mut bios[id.0 as usize];
+            if bio.ended {
+                return Poll::Ready(());
+            }
+            bio.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        self.free_bios.borrow_mut().push(id.0);
+    }
+
+    /// A bio has ended.
+    pub fn bio_ended(&self, id: BioId) {
+        let (op, folios, waker) = {
+            let mut bios = self.bios.borrow_mut();
+            let bio = &mut bios[id.0 as usize];
+            bio.ended = true;
+            (bio.op, std::mem::take(&mut bio.folios), bio.waker.take())
+        };
+        if folios.is_empty() {
+            // Whoever waits for it frees it.
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            return;
+        }
+        let mut cache = self.cache.borrow_mut();
+        for folio in folios {
+            if op == Some(Op::Read) {
+                cache.end_read(folio);
+            } else {
+                cache.clear(folio, flag::WRITEBACK);
+            }
+        }
+        self.free_bios.borrow_mut().push(id.0);
+    }
+
+    /// A bio of a file's data.
+    pub(crate) fn data_bio(op: Op, flags: BioFlags, sector: u64, bytes: u64) -> Bio {
+        Bio {
+            op,
+            flags,
+            sector: Sector(sector),
+            size_sectors: bytes.div_ceil(512) as u32,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The page cache over a device that ends a bio only when it is told to.
+
+use std::cell::RefCell;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use blklab_blk::Op;
+use blklab_fs::{
+    Advice, BackingDevice, Bio, BioId, DirectCall, Event, Extent, File, FsError, Host, Inode,
+    InodeId, PAGE_BYTES, ReadPath, Vfs,
+};
+use proptest::prelude::*;
+
+const PAGES: u64 = 256;
+
+/// A device on which a file lies from its first sector on, with a hole.
+#[derive(Default)]
+struct Device {
+    under_way: RefCell<Vec<BioId>>,
+    bios: RefCell<Vec<Bio>>,
+    events: RefCell<Vec<Event>>,
+    hole: Option<(u64, u64)>,
+}
+
+impl Host for Device {
+    async fn submit(&self, _vfs: &Vfs<Device>, id: BioId, bio: Bio) {
+        self.under_way.borrow_mut().push(id);
+        self.bios.borrow_mut().push(bio);
+    }
+
+    async fn extent(&self, _inode: InodeId, byte: u64) -> Extent {
+        let (hole, behind) = self.hole.unwrap_or((u64::MAX / 2, u64::MAX));
+        let mapped = byte < hole || byte >= behind;
+        let end = if byte < hole {
+            hole
+        } else if mapped {
+            u64::MAX / 2
+        } else {
+            behind
+        };
+        Extent {
+            sector: mapped.then_some(byte / 512),
+            bytes: end - byte,
+        }
+    }
+
+    fn trace(&self, _vfs: &Vfs<Device>, event: Event) {
+        self.events.borrow_mut().push(event);
+    }
+}
+
+fn file_of(size_bytes: u64, is_device: bool) -> Inode {
+    Inode {
+        size_bytes,
+        block_bytes: PAGE_BYTES,
+        large_folios: false,
+        read_path: ReadPath::Mpage,
+        is_device,
+        device: BackingDevice {
+            ra_pages: 32,
+            io_pages: 320,
+        },
+    }
+}
+
+fn vfs_with(device: Device) -> (Vfs<Device>, File) {
+    let vfs = Vfs::new(device);
+    let inode = vfs.add_inode(file_of(PAGES * PAGE_BYTES, false));
+    let file = vfs.open(inode);
+    (vfs, file)
+}
+
+/// Runs a call to its end; while it waits, the bio under way for longest ends.
+fn run<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = call.as_mut().poll(&mut context) {
+            return done;
+        }
+        let oldest = vfs.host().under_way.borrow_mut().remove(0);
+        vfs.bio_ended(oldest);
+    }
+}
+
+fn read_sectors(vfs: &Vfs<Device>) -> u64 {
+    let bios = vfs.host().bios.borrow();
+    let reads = bios.iter().filter(|bio| bio.op == Op::Read);
+    reads.map(|bio| u64::from(bio.size_sectors)).sum()
+}
+
+#[test]
+fn a_file_read_in_order_is_read_once_and_ahead() {
+    let (vfs, file) = vfs_with(Device::default());
+    for page in 0..PAGES {
+        assert_eq!(
+            run(&vfs, vfs.read(&file, page * PAGE_BYTES, PAGE_BYTES)),
+            PAGE_BYTES
+        );
+    }
+    assert_eq!(read_sectors(&vfs), PAGES * 8);
+    // 4, 8 and 16 pages, then windows of 32.
+    assert_eq!(
+        vfs.host().bios.borrow().len() as u64,
+        3 + (PAGES - 28).div_ceil(32)
+    );
+    assert_eq!(run(&vfs, vfs.read(&file, PAGES * PAGE_BYTES, 1)), 0);
+}
+
+#[test]
+fn a_hole_costs_no_bio() {
+    let hole = Some((8 * PAGE_BYTES, 200 * PAGE_BYTES));
+    let (vfs, file) = vfs_with(Device {
+        hole,
+        ..Device::default()
+    });
+    assert_eq!(run(&vfs, vfs.read(&file, 100 * PAGE_BYTES, 65536)), 65536);
+    assert_eq!(read_sectors(&vfs), 0);
+}
+
+#[test]
+fn a_page_written_in_part_is_read_first() {
+    let (vfs, file) = vfs_with(Device::default());
+    assert_eq!(run(&vfs, vfs.write(&file, 100, 10)), Ok(10));
+    assert_eq!(
+        run(&vfs, vfs.write(&file, PAGE_BYTES, PAGE_BYTES)),
+        Ok(PAGE_BYTES)
+    );
+    assert_eq!(read_sectors(&vfs), 8);
+    run(&vfs, vfs.write_range(file.inode, 0, u64::MAX / 2, true));
+    let bios = vfs.host().bios.borrow();
+    let written = bios.iter().filter(|bio| bio.op == Op::Write);
+    assert_eq!(written.map(|bio| bio.sector.0).collect::<Vec<_>>(), [0, 8]);
+}
+
+#[test]
+fn a_direct_write_drops_what_was_cached() {
+    let (vfs, file) = vfs_with(Device::default());
+    run(&vfs, vfs.read(&file, 0, PAGE_BYTES));
+    assert_eq!(vfs.cached_pages(file.inode), 4);
+    let call = DirectCall {
+        pos: 0,
+        bytes: PAGE_BYTES,
+        buffer_offset: 0,
+    };
+    assert_eq!(run(&vfs, vfs.write_direct(&file, call)), Ok(PAGE_BYTES));
+    assert_eq!(vfs.cached_pages(file.inode), 3);
+    let call = DirectCall { pos: 100, ..call };
+    assert_eq!(
+        run(&vfs, vfs.write_direct(&file, call)),
+        Err(FsError::NotAligned)
+    );
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Read(u64, u64),
+    Write(u64, u64),
+    Advise(u64, u64, Advice),
+    Direct(u64, u64),
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let pos = 0..PAGES * PAGE_BYTES;
+    let bytes = 1..200_000_u64;
+    let advice = prop::sample::select(vec![
+        Advice::Normal,
+        Advice::Random,
+        Advice::Sequential,
+        Advice::WillNeed,
+        Advice::DontNeed,
+    ]);
+    let call = prop_oneof![
+        (pos.clone(), bytes.clone()).prop_map(|(pos, bytes)| Call::Read(pos, bytes)),
+        (pos.clone(), bytes.clone()).prop_map(|(pos, bytes)| Call::Write(pos, bytes)),
+        (pos.clone(), bytes.clone(), advice).prop_map(|(p, b, a)| Call::Advise(p, b, a)),
+        (pos, bytes).prop_map(|(pos, bytes)| Call::Direct(pos & !511, bytes.next_multiple_of(512))),
+    ];
+    prop::collection::vec(call, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn every_call_ends_and_no_page_is_cached_twice(calls in calls()) {
+        let (vfs, file) = vfs_with(Device::default());
+        for call in calls {
+            let size = vfs.size_bytes(file.inode);
+            match call {
+                Call::Read(pos, bytes) => {
+                    let done = run(&vfs, vfs.read(&file, pos, bytes));
+                    prop_assert_eq!(done, bytes.min(size.saturating_sub(pos)));
+                }
+                Call::Write(pos, bytes) => {
+                    prop_assert_eq!(run(&vfs, vfs.write(&file, pos, bytes)), Ok(bytes));
+                }
+                Call::Advise(pos, bytes, advice) => {
+                    run(&vfs, vfs.fadvise(&file, pos, bytes, advice));
+                }
+                Call::Direct(pos, bytes) => {
+                    let call = DirectCall { pos, bytes, buffer_offset: 0 };
+                    prop_assert_eq!(run(&vfs, vfs.write_direct(&file, call)), Ok(bytes));
+                }
+            }
+        }
+        run(&vfs, vfs.write_range(file.inode, 0, u64::MAX / 2, true));
+        let mut cached = std::collections::BTreeSet::new();
+        for event in vfs.host().events.borrow().iter() {
+            match *event {
+                Event::Add { index, .. } => prop_assert!(cached.insert(index), "page {} twice", index),
+                Event::Delete { index, .. } => prop_assert!(cached.remove(&index)),
+                _ => {}
+            }
+        }
+        prop_assert_eq!(cached.len() as u64, vfs.cached_pages(file.inode));
+    }
+}
