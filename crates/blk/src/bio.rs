@@ -77,7 +77,7 @@ impl BioFlags {
     }
 }
 
-impl std::ops::BitOr for BioFlags {
+impl core::ops::BitOr for BioFlags {
     type Output = BioFlags;
     fn bitor(self, other: BioFlags) -> BioFlags {
         BioFlags(self.0 | other.0)

@@ -97,11 +97,15 @@ impl<H: Host> Vfs<H> {
     /// A program reads the byte at `offset` of a mapping.
     ///
     /// # Errors
-    /// None yet; a page behind the end of the file is not faulted in.
+    /// [`FsError::NotMapped`] behind the end of the file or of the mapping.
     pub async fn touch(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
         let index = mapping.first + offset / PAGE_BYTES;
         if self.has_entry(mapping, index) {
             return Ok(());
+        }
+        let in_file = index < self.size_bytes(mapping.file.inode).div_ceil(PAGE_BYTES);
+        if !in_file || offset / PAGE_BYTES >= mapping.pages {
+            return Err(FsError::NotMapped);
         }
         let mut tried = false;
         loop {

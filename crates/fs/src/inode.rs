@@ -61,6 +61,8 @@ pub enum FsError {
     NotAligned,
     /// `ENOSPC`: a write behind the end of a block device.
     NoSpace,
+    /// `SIGBUS` or `SIGSEGV`: a touch behind the end of the file or its mapping.
+    NotMapped,
 }
 
 /// An open file: its readahead state, and what was advised of it.

@@ -27,8 +27,8 @@ impl<H: Host> Vfs<H> {
             let index = at / PAGE_BYTES;
             let in_page = end.min((index + 1) * PAGE_BYTES);
             let folio = self.lock_for_write(file.inode, index).await;
-            let whole =
-                at % PAGE_BYTES == 0 && (in_page % PAGE_BYTES == 0 || in_page >= of.size_bytes);
+            let whole = at.is_multiple_of(PAGE_BYTES)
+                && (in_page.is_multiple_of(PAGE_BYTES) || in_page >= of.size_bytes);
             let old_data = index * PAGE_BYTES < of.size_bytes;
             if !self.cache.borrow().has(folio, flag::UPTODATE) && !whole && old_data {
                 self.read_folio(folio).await;

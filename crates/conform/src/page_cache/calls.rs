@@ -90,9 +90,15 @@ pub(super) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
         .collect()
 }
 
+/// The largest offset or length of a call: no file is longer.
+const LARGEST: u64 = 1 << 60;
+
 fn parse_call(line: &str) -> Option<Call> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let number = |n: usize| words.get(n)?.parse::<u64>().ok();
+    let number = |n: usize| {
+        let number = words.get(n)?.parse::<u64>().ok()?;
+        (number <= LARGEST).then_some(number)
+    };
     let slot = usize::try_from(number(1).unwrap_or(0)).ok()?;
     let call = match *words.first()? {
         "open" => Call::Open {

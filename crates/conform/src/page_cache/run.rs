@@ -270,8 +270,8 @@ impl Program<'_> {
             } => self.map(mapping, slot, offset, bytes),
             Call::Touch { mapping, offset } => {
                 if let Some(mapping) = self.mappings.get(&mapping) {
-                    let touched = vfs.touch(mapping, offset).await;
-                    debug_assert_eq!(touched, Ok(()), "programs touch what is there");
+                    // A program that touches what is not there would have been killed.
+                    let _ = vfs.touch(mapping, offset).await;
                 }
             }
             Call::AdviseMapping {

@@ -247,7 +247,7 @@ impl PageCache {
             if self.find(inode, page - lag.min(page)).is_none() {
                 return Some(page);
             }
-            if (page - lag.min(page)) % 64 == 0 {
+            if (page - lag.min(page)).is_multiple_of(64) {
                 lag = 0;
             }
         }
