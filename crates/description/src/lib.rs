@@ -1,22 +1,36 @@
-//! Descriptions that users write, of drives and of machines: TOML read key by
-//! key, so that every complaint names file, line and key, what was found there
+//! Descriptions that users write, of drives, machines and servers: TOML read key
+//! by key, so that every complaint names file, line and key, what was found there
 //! and what would have been legal.
+//!
+//! A key is declared once, with [`keys!`]: its name and unit, what it takes, what
+//! stands where it is left out, what it needs and what it is for. Reading and the
+//! [`Reference`] are made from that.
 
+mod entry;
+mod keys;
 mod nearest;
+mod reference;
 mod shipped;
 mod source;
 mod table;
 #[cfg(test)]
 mod tests;
-mod value;
+
+use std::cell::RefCell;
 
 use thiserror::Error;
 use toml::de::DeTable;
 
 use source::{Source, Syntax};
+use table::Whole;
 
+pub use entry::{
+    Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
+    whole, word,
+};
 pub use nearest::{hint, nearest};
-pub use shipped::text_of;
+pub use reference::{Key, Reference, TableOfKeys};
+pub use shipped::Shipped;
 pub use table::{ReadError, Table};
 
 /// A mistake in a description.
@@ -42,12 +56,31 @@ pub fn read<T>(
     text: &str,
     read: impl FnOnce(&Table<'_>) -> Result<T, ReadError>,
 ) -> Result<T, SpecError> {
+    read_with_reference(file, text, read).map(|(read, _)| read)
+}
+
+/// The same, with what can be said of all keys that were looked for.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_reference<T>(
+    file: &str,
+    text: &str,
+    read: impl FnOnce(&Table<'_>) -> Result<T, ReadError>,
+) -> Result<(T, Reference), SpecError> {
     let (parsed, mistakes) = DeTable::parse_recoverable(text);
     let syntax = mistakes.first().map(Syntax::of);
-    let source = Source::new(text, syntax.as_ref());
-    let result = read(&Table::root(&parsed, &source));
+    let whole = Whole {
+        source: Source::new(text, syntax.as_ref()),
+        reference: RefCell::default(),
+        idle: RefCell::default(),
+    };
+    let result = read(&Table::root(&parsed, &whole));
+    let idle = whole.idle.borrow_mut().drain(..).next();
+    let result = result.and_then(|read| idle.map_or(Ok(read), Err));
+    let source = &whole.source;
     let error = match (syntax.as_ref(), result) {
-        (None, Ok(read)) => return Ok(read),
+        (None, Ok(read)) => return Ok((read, whole.reference.into_inner())),
         (None, Err(error)) => error,
         // What else the reader says may come of the text that it could not see.
         (Some(syntax), result) => match result {

@@ -1,50 +1,83 @@
-//! The text of a description that somebody names.
+//! Descriptions that come with the program.
 
 use std::path::Path;
 
 use crate::nearest::hint;
 
-/// The text of the description called `name`: one of those that come with the
-/// program, given as name and text, or else a file. `kind` says in messages what
-/// is described.
-///
-/// # Errors
-/// Where there is neither; the message names what comes with the program.
-pub fn text_of(
-    kind: &str,
-    name: &str,
-    shipped: &[(&'static str, &'static str)],
-) -> Result<String, String> {
-    if let Some((_, text)) = shipped.iter().find(|(known, _)| *known == name) {
-        return Ok(text.to_string());
+/// The descriptions of a kind that come with the program, made by
+/// [`shipped!`](crate::shipped).
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// What they describe, for messages.
+    pub kind: &'static str,
+    /// Name and text of each, in the order in which they should be listed.
+    pub texts: &'static [(&'static str, &'static str)],
+}
+
+impl Shipped {
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.texts.iter().map(|(name, _)| *name)
     }
-    std::fs::read_to_string(name).map_err(|error| {
-        if Path::new(name).exists() {
-            return format!("{name}: cannot read: {error}");
+
+    /// The text of one, to show and as a model for one's own.
+    pub fn text(&self, name: &str) -> Option<&'static str> {
+        let mut texts = self.texts.iter();
+        texts
+            .find(|(known, _)| *known == name)
+            .map(|(_, text)| *text)
+    }
+
+    /// The text of the one called `name`, or else of the file.
+    ///
+    /// # Errors
+    /// Where there is neither; the message names what comes with the program.
+    pub fn text_or_file(&self, name: &str) -> Result<String, String> {
+        if let Some(text) = self.text(name) {
+            return Ok(text.to_string());
         }
-        let known: Vec<&str> = shipped.iter().map(|(known, _)| *known).collect();
-        let hint = hint(name, known.iter().copied());
-        let list = known.join(", ");
-        format!("{name}: no such file, and no {kind} of that name; there are {list}{hint}")
-    })
+        std::fs::read_to_string(name).map_err(|error| {
+            if Path::new(name).exists() {
+                return format!("{name}: cannot read: {error}");
+            }
+            let hint = hint(name, self.names());
+            let list = self.names().collect::<Vec<&str>>().join(", ");
+            let kind = self.kind;
+            format!("{name}: no such file, and no {kind} of that name; there are {list}{hint}")
+        })
+    }
+}
+
+/// The descriptions of a kind: `kind, folder: names of files without .toml`.
+#[macro_export]
+macro_rules! shipped {
+    ($kind:literal, $folder:literal: $($name:literal),* $(,)?) => {
+        $crate::Shipped {
+            kind: $kind,
+            texts: &[$(($name, include_str!(concat!($folder, "/", $name, ".toml")))),*],
+        }
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHIPPED: [(&str, &str); 2] = [("fast", "x = 1"), ("slow", "x = 2")];
+    const DRIVES: Shipped = Shipped {
+        kind: "drive",
+        texts: &[("fast", "x = 1"), ("slow", "x = 2")],
+    };
 
     #[test]
     fn what_is_shipped_is_found_first_and_files_after_it() {
-        assert_eq!(text_of("drive", "slow", &SHIPPED).as_deref(), Ok("x = 2"));
-        let error = text_of("drive", "slwo", &SHIPPED).unwrap_err();
+        assert_eq!(DRIVES.text_or_file("slow").as_deref(), Ok("x = 2"));
+        let error = DRIVES.text_or_file("slwo").unwrap_err();
         assert_eq!(
             error,
             "slwo: no such file, and no drive of that name; there are fast, slow; did you mean slow?"
         );
         let folder = std::env::temp_dir().display().to_string();
-        let error = text_of("drive", &folder, &SHIPPED).unwrap_err();
+        let error = DRIVES.text_or_file(&folder).unwrap_err();
         assert!(error.contains("cannot read"), "{error}");
     }
 }

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::entry::Entry;
+use crate::reference::{Key, Reference, UNITS};
 use crate::source::Source;
 
 /// What is wrong with a key, and where in the text.
@@ -20,41 +23,54 @@ pub struct ReadError {
     pub(crate) is_syntax: bool,
 }
 
-/// A key that somebody asked for.
-struct Asked {
+/// A key that can be here.
+struct Known {
     key: &'static str,
     legal: String,
+}
+
+/// What the tables of a description share.
+pub(crate) struct Whole<'a> {
+    pub(crate) source: Source<'a>,
+    pub(crate) reference: RefCell<Reference>,
+    /// Keys that do nothing: told where nothing else is wrong.
+    pub(crate) idle: RefCell<Vec<ReadError>>,
 }
 
 /// A table whose keys are taken one after the other; whatever nobody asked for
 /// is an error in the end.
 pub struct Table<'a> {
-    source: &'a Source<'a>,
+    whole: &'a Whole<'a>,
     /// `""` for the whole file, else `geometry` and the like.
     path: String,
+    /// The same with `NAME` in the place of names that stand for many.
+    path_of_any: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    asked: RefCell<Vec<Asked>>,
+    known: RefCell<Vec<Known>>,
 }
 
 impl<'a> Table<'a> {
-    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>, source: &'a Source<'a>) -> Table<'a> {
+    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>, whole: &'a Whole<'a>) -> Table<'a> {
         Table {
-            source,
+            whole,
             path: String::new(),
+            path_of_any: String::new(),
             span: parsed.span(),
             entries: parsed.get_ref(),
-            asked: RefCell::default(),
+            known: RefCell::default(),
         }
+    }
+
+    /// Says what the table is about, for the reference.
+    pub fn about(&self, about: &'static str) {
+        let mut reference = self.whole.reference.borrow_mut();
+        reference.table(&self.path_of_any).about = about;
     }
 
     /// The keys' names as the user would write them.
     fn name(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_string()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        within(&self.path, key)
     }
 
     fn error(&self, offset: usize, key: &str, problem: String) -> ReadError {
@@ -80,7 +96,7 @@ impl<'a> Table<'a> {
     fn found(&self, key: &str, value: &Spanned<DeValue<'a>>) -> String {
         match value.get_ref() {
             DeValue::Table(_) => format!("[{}]", self.name(key)),
-            _ => self.source.shown(value.span()),
+            _ => self.whole.source.shown(value.span()),
         }
     }
 
@@ -89,48 +105,96 @@ impl<'a> Table<'a> {
         self.entries.contains_key(key)
     }
 
+    /// A key's value; `help` says what it is, for the reference.
+    ///
+    /// # Errors
+    /// Where it is missing, not legal, or of no effect.
+    pub fn key<T>(
+        &self,
+        key: &'static str,
+        help: &'static str,
+        entry: Entry<'_, T>,
+    ) -> Result<T, ReadError> {
+        self.whole
+            .reference
+            .borrow_mut()
+            .table(&self.path_of_any)
+            .add(Key::of(key, help, &entry));
+        self.value(key, entry)
+    }
+
+    fn value<T>(&self, key: &'static str, entry: Entry<'_, T>) -> Result<T, ReadError> {
+        let legal = &entry.legal;
+        let Some(value) = self.get(key, legal) else {
+            let default = entry.default.map(|(value, _)| value);
+            return default.ok_or_else(|| self.missing(key, legal));
+        };
+        if let Some(error) = self.malformed(key, value, legal) {
+            return Err(error);
+        }
+        let taken = (entry.take)(value.get_ref());
+        let taken = taken.map_err(|problem| self.mismatch(key, value, &problem))?;
+        if let Some((what, false)) = entry.needs {
+            self.refuse_idle(key, what);
+        }
+        Ok(taken)
+    }
+
+    /// Those of several keys that are there, by name. In the reference they are
+    /// one, of the name `NAME`.
+    ///
+    /// # Errors
+    /// As [`Table::key`], of the first.
+    pub fn keys<T>(
+        &self,
+        names: impl IntoIterator<Item = &'static str>,
+        help: &'static str,
+        entry: impl Fn() -> Entry<'static, T>,
+    ) -> Result<BTreeMap<String, T>, ReadError> {
+        self.whole
+            .reference
+            .borrow_mut()
+            .table(&self.path_of_any)
+            .add(Key::of("NAME", help, &entry()));
+        let mut found = BTreeMap::new();
+        for name in names {
+            if let Some(value) = self.value(name, entry().optional())? {
+                found.insert(name.to_string(), value);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses a key that is there and does nothing, since it needs something
+    /// else. That is told where nothing else is wrong.
+    pub fn refuse_idle(&self, key: &str, what: &str) {
+        if self.has(key) {
+            let problem =
+                format!("has no effect here, so legal is to leave it out; it needs {what}");
+            let error = self.wrong(key, problem);
+            self.whole.idle.borrow_mut().push(error);
+        }
+    }
+
     fn get(&self, key: &'static str, legal: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.asked.borrow_mut().push(Asked {
-            key,
-            legal: legal.to_string(),
-        });
+        let legal = legal.to_string();
+        self.known.borrow_mut().push(Known { key, legal });
         self.entries.get(key)
     }
 
-    /// A key's value, or nothing; `take` gives none where it is not `legal`.
-    pub(crate) fn read_if_any<T>(
-        &self,
-        key: &'static str,
-        legal: &str,
-        take: impl FnOnce(&DeValue<'a>) -> Option<T>,
-    ) -> Result<Option<T>, ReadError> {
-        let Some(value) = self.get(key, legal) else {
-            return Ok(None);
-        };
-        if let Some(found) = self.source.malformed(&value.span()) {
-            let problem = format!("found {found}, legal is {legal}");
-            return Err(ReadError {
-                is_syntax: true,
-                ..self.error(value.span().start, key, problem)
-            });
-        }
-        let mismatch = || {
-            let found = self.found(key, value);
-            let problem = format!("found {found}, legal is {legal}");
-            self.error(value.span().start, key, problem)
-        };
-        take(value.get_ref()).map(Some).ok_or_else(mismatch)
+    fn mismatch(&self, key: &str, value: &Spanned<DeValue<'a>>, problem: &str) -> ReadError {
+        let found = self.found(key, value);
+        self.error(value.span().start, key, format!("found {found}, {problem}"))
     }
 
-    /// A key's value.
-    pub(crate) fn read<T>(
-        &self,
-        key: &'static str,
-        legal: &str,
-        take: impl FnOnce(&DeValue<'a>) -> Option<T>,
-    ) -> Result<T, ReadError> {
-        self.read_if_any(key, legal, take)?
-            .ok_or_else(|| self.missing(key, legal))
+    /// The error about a value that is no TOML.
+    fn malformed(&self, key: &str, value: &Spanned<DeValue<'a>>, legal: &str) -> Option<ReadError> {
+        let found = self.whole.source.malformed(&value.span())?;
+        let problem = format!("found {found}, legal is {legal}");
+        Some(ReadError {
+            is_syntax: true,
+            ..self.error(value.span().start, key, problem)
+        })
     }
 
     /// A key that is not there, or is by another name.
@@ -186,38 +250,83 @@ impl<'a> Table<'a> {
 
     /// A table within this one that may be left out.
     pub fn table_if_any(&self, key: &'static str) -> Result<Option<Table<'a>>, ReadError> {
+        self.table_of(key, key)
+    }
+
+    /// A table within this one, read by `read`, or nothing where it is left out.
+    ///
+    /// # Errors
+    /// That of `read`, or of a key that is no table.
+    pub fn read_if_any<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&Table<'a>) -> Result<T, ReadError>,
+    ) -> Result<Option<T>, ReadError> {
+        self.table_if_any(key)?
+            .map(|table| read(&table))
+            .transpose()
+    }
+
+    /// Those of several tables that are there, by name, each read by `read`. In
+    /// the reference they are one, of the name `NAME`.
+    ///
+    /// # Errors
+    /// That of the first that `read` refuses, or of a key that is no table.
+    pub fn tables<T>(
+        &self,
+        names: impl IntoIterator<Item = &'static str>,
+        read: impl Fn(&Table<'a>) -> Result<T, ReadError>,
+    ) -> Result<BTreeMap<String, T>, ReadError> {
+        let mut found = BTreeMap::new();
+        for name in names {
+            if let Some(table) = self.table_of(name, "NAME")? {
+                found.insert(name.to_string(), read(&table)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn table_of(
+        &self,
+        key: &'static str,
+        any: &'static str,
+    ) -> Result<Option<Table<'a>>, ReadError> {
         let legal = format!("a table, [{}]", self.name(key));
         let Some(value) = self.get(key, &legal) else {
             return Ok(None);
         };
         match value.get_ref() {
             DeValue::Table(entries) => Ok(Some(Table {
-                source: self.source,
+                whole: self.whole,
                 path: self.name(key),
+                path_of_any: within(&self.path_of_any, any),
                 span: value.span(),
                 entries,
-                asked: RefCell::default(),
+                known: RefCell::default(),
             })),
-            _ => self.read_if_any(key, &legal, |_| None),
+            _ => Err(self.malformed(key, value, &legal).unwrap_or_else(|| {
+                let problem = format!("legal is {legal}");
+                self.mismatch(key, value, &problem)
+            })),
         }
     }
 
     /// Refuses whatever nobody asked for.
     pub fn finish(&self) -> Result<(), ReadError> {
-        let asked = self.asked.borrow();
+        let known = self.known.borrow();
         for (name, _) in self.entries.iter() {
             let found = name.get_ref().as_ref();
-            if asked.iter().any(|asked| asked.key == found) {
+            if known.iter().any(|known| known.key == found) {
                 continue;
             }
-            // One that was asked for and not found is most likely meant.
-            let meant = asked.iter().filter(|asked| !self.has(asked.key));
+            // One that could be here and is not is most likely meant.
+            let meant = known.iter().filter(|known| !self.has(known.key));
             let misnamed =
-                meant.filter_map(|asked| Some((fault_of_name(found, asked.key)?, asked)));
-            if let Some((fault, asked)) = misnamed.last() {
-                return Err(self.misnamed(name, fault, asked.key, &asked.legal));
+                meant.filter_map(|known| Some((fault_of_name(found, known.key)?, known)));
+            if let Some((fault, known)) = misnamed.last() {
+                return Err(self.misnamed(name, fault, known.key, &known.legal));
             }
-            let mut known: Vec<&str> = asked.iter().map(|asked| asked.key).collect();
+            let mut known: Vec<&str> = known.iter().map(|known| known.key).collect();
             known.sort_unstable();
             known.dedup();
             let problem = format!("no such key here; legal are {}", known.join(", "));
@@ -227,16 +336,18 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Endings of keys that are units, ours and those that somebody may think ours.
-const UNITS: [&str; 21] = [
-    "s", "ms", "us", "ns", "ps", "b", "bytes", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "kb_s",
-    "mb_s", "gb_s", "mt_s", "bits", "sectors", "percent",
-];
+/// A key's name with that of its table.
+fn within(table: &str, key: &str) -> String {
+    match table {
+        "" => key.to_string(),
+        table => format!("{table}.{key}"),
+    }
+}
 
 /// A key without its unit; `None` where it has none.
 fn stem_of(key: &str) -> Option<&str> {
-    let stems = UNITS.iter().filter_map(|unit| {
-        let stem = key.strip_suffix(unit)?.strip_suffix('_')?;
+    let stems = UNITS.iter().filter_map(|(ending, _)| {
+        let stem = key.strip_suffix(ending)?.strip_suffix('_')?;
         (!stem.is_empty()).then_some(stem)
     });
     stems.min_by_key(|stem| stem.len())

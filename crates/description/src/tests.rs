@@ -1,26 +1,40 @@
 use super::*;
 
-#[derive(Debug, PartialEq)]
-struct Flash {
-    read_ns: Vec<u64>,
-    cell: u32,
-    copies: bool,
-    note: Option<String>,
-    depth: u64,
-    erase_ns: u64,
+#[derive(
+    Clone, Copy, Debug, PartialEq, strum::Display, strum::EnumMessage, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
+enum Cell {
+    /// One bit.
+    Slc,
+    /// Two bits.
+    Mlc,
+}
+
+keys! {
+    /// The flash of a test.
+    #[derive(Debug, PartialEq)]
+    struct Flash(table) {
+        /// Time of a read.
+        read_ns: Vec<u64> as "read_us" =
+            one_or_each(2, number(0.001..=100.0), "one a bit of the cell")
+                .map(|us| us.into_iter().map(nanos).collect());
+        /// Bits of a cell.
+        cell: Cell = word();
+        /// Whether it copies.
+        copies: bool = flag().or(false);
+        /// A remark.
+        note: Option<String> =
+            parsed("a note", |note| Some(note.to_string())).optional();
+        /// Commands at once.
+        depth: u64 as "depth_kb" = whole(1..=8).or(4);
+        /// Time of an erase.
+        erase_ns: u64 as "erase_us" = number(0.001..=1e6).map(nanos);
+    }
 }
 
 fn flash(root: &Table<'_>) -> Result<Flash, ReadError> {
-    let table = root.table("flash")?;
-    let flash = Flash {
-        read_ns: table.micros_each("read_us", 2, 100.0)?,
-        cell: table.choice("cell", &[("slc", 1), ("mlc", 2)])?,
-        copies: table.flag_or("copies", false)?,
-        note: table.parsed_if_any("note", "a note", |note| Some(note.to_string()))?,
-        depth: table.int_or("depth_kb", 1..=8, 4)?,
-        erase_ns: table.micros_above_zero("erase_us", 1e6)?,
-    };
-    table.finish()?;
+    let flash = Flash::read(&root.table("flash")?)?;
     root.finish()?;
     Ok(flash)
 }
@@ -41,7 +55,7 @@ fn changed(from: &str, to: &str) -> String {
 #[test]
 fn what_is_right_is_read() {
     let flash = read("d.toml", GOOD, flash).expect("legal");
-    assert_eq!((flash.read_ns, flash.cell), (vec![5000, 6000], 1));
+    assert_eq!((flash.read_ns, flash.cell), (vec![5000, 6000], Cell::Slc));
     assert_eq!((flash.depth, flash.note, flash.copies), (4, None, false));
 }
 
@@ -174,4 +188,27 @@ fn any_text_gives_one_line_with_its_place() {
             }
         }
     }
+}
+
+#[test]
+fn the_reference_says_what_was_declared() {
+    let (_, reference) = read_with_reference("d.toml", GOOD, flash).expect("legal");
+    let page = reference.markdown();
+    let lines = [
+        "## `[flash]`",
+        "The flash of a test.",
+        "| `read_us` | µs | 0.001 to 100, or an array of 2 such, one a bit of the cell | required | Time of a read. |",
+        "| `cell` |  | `slc`, `mlc` | required | Bits of a cell. `slc`: One bit. `mlc`: Two bits. |",
+        "| `copies` |  | true or false | false | Whether it copies. |",
+        "| `note` |  | a note | none | A remark. |",
+        "| `depth_kb` | KiB | 1 to 8 | 4 | Commands at once. |",
+    ];
+    for line in lines {
+        assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+    }
+    assert_eq!(
+        reference.key("flash.cell").map(|key| key.unit()),
+        Some(None)
+    );
+    assert_eq!(reference.key("flash.no"), None);
 }

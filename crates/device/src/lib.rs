@@ -6,14 +6,13 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
-mod effect;
 mod hdd;
 mod null;
 pub mod registry;
 mod spec;
 mod ssd;
 
-pub use spec::{DriveSpec, Interface};
+pub use spec::{DriveSpec, Identity, Interface, reference};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,33 +69,6 @@ pub struct Completion {
     pub at: Nanos,
     /// How it ended.
     pub status: CommandStatus,
-}
-
-/// What the host learns when it identifies the drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Size in sectors of 512 bytes.
-    pub capacity_sectors: u64,
-    /// The unit it addresses, in bytes.
-    pub logical_block_bytes: u32,
-    /// The unit it writes without reading first, in bytes.
-    pub physical_block_bytes: u32,
-    /// Largest transfer of one command, in sectors.
-    pub max_transfer_sectors: u32,
-    /// Most memory segments of one command.
-    pub max_segments: u16,
-    /// Commands it takes at once on one queue.
-    pub queue_depth: u32,
-    /// How many queues it offers.
-    pub max_queues: u16,
-    /// It acknowledges writes that are not on stable storage yet.
-    pub volatile_write_cache: bool,
-    /// It honours force-unit-access on writes.
-    pub fua: bool,
-    /// It takes discards.
-    pub discard: bool,
-    /// It has moving parts.
-    pub rotational: bool,
 }
 
 /// A drive.

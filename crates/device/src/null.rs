@@ -9,39 +9,71 @@ use blklab_stats::DeviceStats;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
-use crate::spec::read_identity;
+use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
-use blklab_description::{ReadError, Table};
+use blklab_description::{ReadError, Table, keys, whole};
+
+/// A drive that only takes time.
+pub(crate) const MODEL: ModelType = ModelType {
+    name: "null",
+    about: "A drive that only takes time.",
+    read: |root, _| Ok(Arc::new(NullSpec::read(root)?)),
+    complete: &[(
+        "null",
+        concat!(
+            include_str!("../complete/null.toml"),
+            include_str!("../complete/host.toml"),
+        ),
+    )],
+};
 
 /// What a null drive is made of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct NullSpec {
-    /// What the host sees.
-    pub identity: Identity,
-    /// Time of a read.
-    pub read_ns: u64,
-    /// Time of a write, write-zeroes or discard.
-    pub write_ns: u64,
-    /// Time of a flush.
-    pub flush_ns: u64,
-    /// Commands served at once; the others wait in order of arrival.
-    pub parallelism: u32,
+    identity: Identity,
+    timing: Timing,
+}
+
+/// Longest time of a command: an hour.
+const MAX_NS: u64 = 3_600_000_000_000;
+
+keys! {
+    /// How long commands take.
+    #[derive(Clone, Debug)]
+    struct Timing(table) {
+        /// Time of a read.
+        read_ns: u64 = whole(0..=MAX_NS);
+        /// Time of a write, write-zeroes or discard.
+        write_ns: u64 = whole(0..=MAX_NS);
+        /// Time of a flush.
+        flush_ns: u64 = whole(0..=MAX_NS);
+        /// Commands served at once; the others wait in order of arrival.
+        parallelism: u32 = whole(1..=1_000_000);
+    }
 }
 
 impl NullSpec {
-    pub(crate) fn read(root: &Table<'_>) -> Result<NullSpec, ReadError> {
-        let identity = read_identity(root, 512, false)?;
-        let timing = root.table("timing")?;
-        let spec = NullSpec {
-            identity,
-            read_ns: timing.int("read_ns", 0..=3_600_000_000_000)?,
-            write_ns: timing.int("write_ns", 0..=3_600_000_000_000)?,
-            flush_ns: timing.int("flush_ns", 0..=3_600_000_000_000)?,
-            parallelism: timing.int("parallelism", 1..=1_000_000)? as u32,
-        };
-        timing.finish()?;
-        Ok(spec)
+    fn read(root: &Table<'_>) -> Result<NullSpec, ReadError> {
+        Ok(NullSpec {
+            identity: Identity::read(&root.table("host")?, 512, false, false)?,
+            timing: Timing::read(&root.table("timing")?)?,
+        })
+    }
+}
+
+impl Model for NullSpec {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn has_state(&self) -> bool {
+        false
+    }
+
+    fn build(&self, _seed: u64) -> Box<dyn Device> {
+        Box::new(NullDrive::new(self.clone()))
     }
 }
 
@@ -59,7 +91,7 @@ pub struct NullDrive {
 impl NullDrive {
     /// A drive as described.
     pub fn new(spec: NullSpec) -> NullDrive {
-        let room = spec.parallelism.min(4096) as usize;
+        let room = spec.timing.parallelism.min(4096) as usize;
         NullDrive {
             spec,
             waiting: VecDeque::with_capacity(64),
@@ -73,9 +105,9 @@ impl NullDrive {
         let fits = command.fits(self.spec.identity.capacity_sectors);
         let service_ns = match command.op {
             _ if !fits => 0,
-            Op::Read => self.spec.read_ns,
-            Op::Flush => self.spec.flush_ns,
-            Op::Write | Op::WriteZeroes | Op::Discard => self.spec.write_ns,
+            Op::Read => self.spec.timing.read_ns,
+            Op::Flush => self.spec.timing.flush_ns,
+            Op::Write | Op::WriteZeroes | Op::Discard => self.spec.timing.write_ns,
         };
         // In no time a job whose commands follow each other would never see the
         // end of its run.
@@ -99,7 +131,7 @@ impl Device for NullDrive {
     }
 
     fn submit(&mut self, now: Nanos, command: Command) {
-        if self.serving.len() < self.spec.parallelism as usize {
+        if self.serving.len() < self.spec.timing.parallelism as usize {
             self.serve(now.0, command);
         } else {
             self.waiting.push_back(command);

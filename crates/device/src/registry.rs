@@ -1,51 +1,33 @@
 //! The drives that come with the program, by name.
 
-use blklab_description::{SpecError, text_of};
+use blklab_description::{Shipped, SpecError, shipped};
 
 use crate::spec::DriveSpec;
 
-/// Name and text of every description in `drives/`.
-const DRIVES: &[(&str, &str)] = &[
-    ("null", include_str!("../../../drives/null.toml")),
-    ("loop", include_str!("../../../drives/loop.toml")),
-    ("mx100-256", include_str!("../../../drives/mx100-256.toml")),
-    (
-        "mx100-256-ranges",
-        include_str!("../../../drives/mx100-256-ranges.toml"),
-    ),
-    (
-        "mqsim-default",
-        include_str!("../../../drives/mqsim-default.toml"),
-    ),
-    (
-        "mqsim-ideal",
-        include_str!("../../../drives/mqsim-ideal.toml"),
-    ),
-    ("sd-card", include_str!("../../../drives/sd-card.toml")),
-    ("hdd-7200", include_str!("../../../drives/hdd-7200.toml")),
-    ("nvme", include_str!("../../../drives/nvme.toml")),
-    (
-        "enterprise-tlc",
-        include_str!("../../../drives/enterprise-tlc.toml"),
-    ),
-    ("qlc-1tb", include_str!("../../../drives/qlc-1tb.toml")),
-    (
-        "980pro-1tb",
-        include_str!("../../../drives/980pro-1tb.toml"),
-    ),
-];
+/// The descriptions in `drives/`.
+const DRIVES: Shipped = shipped!("drive", "../../../drives":
+    "null",
+    "loop",
+    "mx100-256",
+    "mx100-256-ranges",
+    "mqsim-default",
+    "mqsim-ideal",
+    "sd-card",
+    "hdd-7200",
+    "nvme",
+    "enterprise-tlc",
+    "qlc-1tb",
+    "980pro-1tb",
+);
 
 /// Their names, in the order they should be listed.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    DRIVES.iter().map(|(name, _)| *name)
+    DRIVES.names()
 }
 
 /// The text of a drive's description, for `show` and as a model for one's own.
 pub fn text(name: &str) -> Option<&'static str> {
-    DRIVES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, text)| *text)
+    DRIVES.text(name)
 }
 
 /// The drive of that name; `None` where there is none.
@@ -59,7 +41,7 @@ pub fn find(name: &str) -> Option<Result<DriveSpec, SpecError>> {
 /// Where there is none, or its description has a mistake; the message names the
 /// drives that there are, or file and line.
 pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
-    let text = text_of("drive", name, DRIVES)?;
+    let text = DRIVES.text_or_file(name)?;
     let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
     Ok((spec, text))
 }

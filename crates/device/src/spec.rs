@@ -1,14 +1,49 @@
 //! Drive descriptions: TOML in, a drive out.
 
-use blklab_description::{ReadError, SpecError, Table};
+use std::fmt;
+use std::sync::Arc;
 
-use crate::hdd::{Hdd, HddSpec};
-use crate::null::{NullDrive, NullSpec};
-use crate::ssd::{Ssd, SsdSpec};
-use crate::{Device, Identity};
+use blklab_description::{
+    ReadError, Reference, SpecError, Table, flag, keys, one_of, read_with_reference, text, whole,
+    word,
+};
+use strum::{Display, EnumMessage, VariantArray};
+
+use crate::{Device, hdd, null, ssd};
+
+/// The kinds of drives.
+const MODELS: [&ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
+
+/// A kind of drive.
+pub(crate) struct ModelType {
+    /// What descriptions call it.
+    pub(crate) name: &'static str,
+    /// What it is, for the reference.
+    pub(crate) about: &'static str,
+    /// Reads what is its own in a description.
+    pub(crate) read: fn(&Table<'_>, Interface) -> Result<Arc<dyn Model>, ReadError>,
+    /// Descriptions that have, together, every key that it can have, by name:
+    /// the reference is made from them, and tests change them.
+    pub(crate) complete: &'static [(&'static str, &'static str)],
+}
+
+/// What a drive is made of.
+pub(crate) trait Model: fmt::Debug + Send + Sync {
+    /// What the host sees.
+    fn identity(&self) -> &Identity;
+
+    /// Whether what it does depends on what it did before.
+    fn has_state(&self) -> bool {
+        true
+    }
+
+    /// A drive as described; `seed` decides whatever is left to chance inside.
+    fn build(&self, seed: u64) -> Box<dyn Device>;
+}
 
 /// How a drive is attached, for the choice of its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Interface {
     /// SATA behind AHCI: one queue of at most 32 commands.
     Ahci,
@@ -22,8 +57,103 @@ pub enum Interface {
     Loop,
 }
 
+impl Interface {
+    /// The most commands on its one queue, and how a message tells that; `None`
+    /// where it has any number of queues of any depth.
+    fn most_commands(self) -> Option<(u32, &'static str)> {
+        match self {
+            Interface::Ahci => Some((32, "at most 32 where interface = \"ahci\"")),
+            Interface::Mmc => Some((
+                1,
+                "1 where interface = \"mmc\": a card takes one command at a time",
+            )),
+            Interface::Loop => Some((128, "at most 128 where interface = \"loop\"")),
+            Interface::Nvme | Interface::Null => None,
+        }
+    }
+
+    /// Refuses queues that it does not have.
+    fn check(self, identity: &Identity, root: &Table<'_>) -> Result<(), ReadError> {
+        let Some((most, legal)) = self.most_commands() else {
+            return Ok(());
+        };
+        if identity.max_queues > 1 {
+            let problem = "legal is 1 where interface is not \"nvme\" or \"null\"";
+            return Err(root.table("host")?.wrong("queues", problem));
+        }
+        match identity.queue_depth <= most {
+            true => Ok(()),
+            false => Err(root
+                .table("host")?
+                .wrong("queue_depth", format!("legal is {legal}"))),
+        }
+    }
+}
+
+keys! {
+    /// What the host learns when it identifies the drive.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Identity(
+        host,
+        usual_physical_bytes: u32,
+        has_volatile_cache: bool,
+        has_moving_parts: bool,
+    ) {
+        /// The unit it addresses.
+        pub logical_block_bytes: u32 = whole(512..=65536)
+            .or(512)
+            .such_that(|bytes: &u32| bytes.is_power_of_two(), "a power of two")
+            .documented("a power of two from 512 to 65536");
+        /// The unit it writes without reading first.
+        pub physical_block_bytes: u32 = whole(512..=1 << 20)
+            .or_derived(
+                usual_physical_bytes.max(logical_block_bytes),
+                "4096 (a null drive: 512), or the logical block if larger",
+            )
+            .such_that(|bytes: &u32| bytes.is_power_of_two(), "a power of two")
+            .such_that(
+                |bytes| *bytes >= logical_block_bytes,
+                format!("no less than the logical block ({logical_block_bytes})"),
+            )
+            .documented("a power of two from the logical block to 1048576");
+        /// Its size.
+        ///
+        /// Here in sectors of 512 bytes.
+        pub capacity_sectors: u64 as "capacity_bytes" = whole(1 << 20..=1 << 54)
+            .such_that(
+                |bytes| bytes % logical_block_bytes as u64 == 0,
+                format!("a multiple of the logical block ({logical_block_bytes})"),
+            )
+            .map(|bytes: u64| bytes / 512);
+        /// Largest transfer of one command.
+        ///
+        /// Here in sectors of 512 bytes.
+        pub max_transfer_sectors: u32 as "max_transfer_kb" =
+            whole(4..=1 << 20).or(512).map(|kb: u32| kb * 2);
+        /// Most memory segments of one command.
+        pub max_segments: u16 = whole(1..=65535).or(168);
+        /// Commands it takes at once on one queue.
+        pub queue_depth: u32 = whole(1..=65535);
+        /// How many queues it offers.
+        pub max_queues: u16 as "queues" = whole(1..=65535).or(1);
+        /// It acknowledges writes that are not on stable storage yet.
+        pub volatile_write_cache: bool => has_volatile_cache;
+        /// It honours force-unit-access on writes.
+        pub fua: bool = flag().or(false);
+        /// It takes discards.
+        pub discard: bool = flag().or(false);
+        /// It has moving parts.
+        pub rotational: bool => has_moving_parts;
+    }
+}
+
+/// Picoseconds a byte at so many decimal megabytes a second.
+pub(crate) fn byte_ps(mb_s: f64) -> u64 {
+    (1e6 / mb_s).round() as u64
+}
+
 /// A drive description, checked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct DriveSpec {
     /// Its name: the registry's, or the file's.
     pub name: String,
@@ -31,167 +161,86 @@ pub struct DriveSpec {
     pub description: String,
     /// How it is attached.
     pub interface: Interface,
-    /// What it is made of.
-    pub(crate) model: Model,
-}
-
-/// The kinds of drives.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Model {
-    /// Only takes time.
-    Null(NullSpec),
-    /// Flash behind a controller.
-    Ssd(Box<SsdSpec>),
-    /// Platters under an arm.
-    Hdd(Box<HddSpec>),
+    model: Arc<dyn Model>,
 }
 
 impl DriveSpec {
     /// Reads a description; `name` is the file as the user named it.
+    ///
+    /// # Errors
+    /// Where the text is no description; the message has file and line.
     pub fn parse(name: &str, text: &str) -> Result<DriveSpec, SpecError> {
-        blklab_description::read(name, text, |root| Self::read(name, root))
+        DriveSpec::parse_with_reference(name, text).map(|(spec, _)| spec)
+    }
+
+    /// The same, with all keys that such a drive can have.
+    ///
+    /// # Errors
+    /// As [`DriveSpec::parse`].
+    pub fn parse_with_reference(
+        name: &str,
+        text: &str,
+    ) -> Result<(DriveSpec, Reference), SpecError> {
+        read_with_reference(name, text, |root| DriveSpec::read(name, root))
     }
 
     fn read(name: &str, root: &Table<'_>) -> Result<DriveSpec, ReadError> {
-        #[derive(Clone, Copy)]
-        enum Kind {
-            Null,
-            Ssd,
-            Hdd,
-        }
-        let description = root.text("description")?;
-        let interface = root.choice(
+        let description = root.key("description", "A line of help.", text())?;
+        let interface = root.key(
             "interface",
-            &[
-                ("ahci", Interface::Ahci),
-                ("mmc", Interface::Mmc),
-                ("nvme", Interface::Nvme),
-                ("null", Interface::Null),
-                ("loop", Interface::Loop),
-            ],
+            "How it is attached, for the choice of its driver.",
+            word(),
         )?;
-        let kinds = [("null", Kind::Null), ("ssd", Kind::Ssd), ("hdd", Kind::Hdd)];
-        let model = match root.choice("model", &kinds)? {
-            Kind::Null => Model::Null(NullSpec::read(root)?),
-            Kind::Ssd => Model::Ssd(Box::new(SsdSpec::read(root)?)),
-            Kind::Hdd => Model::Hdd(Box::new(HddSpec::read(root)?)),
-        };
+        let kinds = MODELS.map(|kind| (kind.name, kind.about, kind));
+        let kind = root.key("model", "What it is made of.", one_of(kinds))?;
+        let model = (kind.read)(root, interface)?;
         root.finish()?;
-        let spec = DriveSpec {
+        interface.check(model.identity(), root)?;
+        Ok(DriveSpec {
             name: name.to_string(),
             description,
             interface,
             model,
-        };
-        if let Model::Ssd(ssd) = &spec.model
-            && ssd.nvme.is_some()
-            && interface != Interface::Nvme
-        {
-            let problem = "legal is to leave this table out where interface is not \"nvme\"";
-            return Err(root.wrong("nvme", problem));
-        }
-        let has_one_queue = matches!(
-            interface,
-            Interface::Ahci | Interface::Mmc | Interface::Loop
-        );
-        if has_one_queue && spec.identity().max_queues > 1 {
-            let problem = "legal is 1 where interface is not \"nvme\" or \"null\"";
-            return Err(root.table("host")?.wrong("queues", problem));
-        }
-        if interface == Interface::Ahci && spec.identity().queue_depth > 32 {
-            return Err(root.table("host")?.wrong(
-                "queue_depth",
-                "legal is at most 32 where interface = \"ahci\"",
-            ));
-        }
-        if interface == Interface::Mmc && spec.identity().queue_depth > 1 {
-            return Err(root.table("host")?.wrong(
-                "queue_depth",
-                "legal is 1 where interface = \"mmc\": a card takes one command at a time",
-            ));
-        }
-        if interface == Interface::Loop && spec.identity().queue_depth > 128 {
-            return Err(root.table("host")?.wrong(
-                "queue_depth",
-                "legal is at most 128 where interface = \"loop\"",
-            ));
-        }
-        Ok(spec)
+        })
+    }
+
+    /// Descriptions that have, together, every key of every kind of drive, by
+    /// name.
+    pub fn complete() -> impl Iterator<Item = (&'static str, &'static str)> {
+        MODELS.iter().flat_map(|kind| kind.complete).copied()
     }
 
     /// What the host will see.
     pub fn identity(&self) -> &Identity {
-        match &self.model {
-            Model::Null(spec) => &spec.identity,
-            Model::Ssd(spec) => &spec.identity,
-            Model::Hdd(spec) => &spec.identity,
-        }
+        self.model.identity()
     }
 
     /// Whether what it does depends on what it did before.
     pub fn has_state(&self) -> bool {
-        !matches!(self.model, Model::Null(_))
+        self.model.has_state()
     }
 
     /// A drive as described; `seed` decides whatever is left to chance inside.
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
-        match &self.model {
-            Model::Null(spec) => Box::new(NullDrive::new(spec.clone())),
-            Model::Ssd(spec) => Box::new(Ssd::new((**spec).clone(), seed)),
-            Model::Hdd(spec) => Box::new(Hdd::new((**spec).clone())),
-        }
+        self.model.build(seed)
     }
 }
 
-/// Reads `[host]`: what the host sees of a drive.
-pub(crate) fn read_identity(
-    root: &Table<'_>,
-    default_physical_bytes: u64,
-    volatile_write_cache: bool,
-) -> Result<Identity, ReadError> {
-    let host = root.table("host")?;
-    let logical = host.int_or("logical_block_bytes", 512..=65536, 512)?;
-    let physical = host.int_or(
-        "physical_block_bytes",
-        512..=1 << 20,
-        default_physical_bytes.max(logical),
-    )?;
-    for (key, bytes) in [
-        ("logical_block_bytes", logical),
-        ("physical_block_bytes", physical),
-    ] {
-        if !bytes.is_power_of_two() {
-            return Err(host.wrong(key, "legal is a power of two"));
+/// All keys of every kind of drive as a page of Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Drive descriptions\n\nEvery key of a file in `drives/` and of one's own, by kind of drive.\n",
+    );
+    for kind in MODELS {
+        let mut all = Reference::default();
+        for (name, text) in kind.complete {
+            let read = DriveSpec::parse_with_reference(name, text);
+            all.merge(read.expect("tests read it").1);
         }
+        page += &format!("\n# `model = \"{}\"`\n\n{}\n\n", kind.name, kind.about);
+        page += &all.markdown();
     }
-    if physical < logical {
-        return Err(host.wrong(
-            "physical_block_bytes",
-            format!("legal is no less than the logical block ({logical})"),
-        ));
-    }
-    let capacity_bytes = host.int("capacity_bytes", 1 << 20..=1 << 54)?;
-    if capacity_bytes % logical != 0 {
-        return Err(host.wrong(
-            "capacity_bytes",
-            format!("legal is a multiple of the logical block ({logical})"),
-        ));
-    }
-    let identity = Identity {
-        capacity_sectors: capacity_bytes / 512,
-        logical_block_bytes: logical as u32,
-        physical_block_bytes: physical as u32,
-        max_transfer_sectors: host.int_or("max_transfer_kb", 4..=1 << 20, 512)? as u32 * 2,
-        max_segments: host.int_or("max_segments", 1..=65535, 168)? as u16,
-        queue_depth: host.int("queue_depth", 1..=65535)? as u32,
-        max_queues: host.int_or("queues", 1..=65535, 1)? as u16,
-        volatile_write_cache,
-        fua: host.flag_or("fua", false)?,
-        discard: host.flag_or("discard", false)?,
-        rotational: false,
-    };
-    host.finish()?;
-    Ok(identity)
+    page
 }
 
 #[cfg(test)]

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
-use blklab_description::{ReadError, SpecError, Table};
+use blklab_description::{
+    Entry, ReadError, Reference, Shipped, SpecError, Table, keys, parsed, read_with_reference,
+    shipped, text, whole, word,
+};
 use blklab_workload::fio::Engine;
+use strum::{Display, EnumMessage, VariantArray};
 
 use crate::cpu::Coldness;
 use crate::setup::SIMULATED_ENGINES;
@@ -25,7 +29,8 @@ pub struct Machine {
 }
 
 /// Who asks the scheduler for requests after one was inserted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Dispatch {
     /// A kernel thread, a moment later: Linux before 6.10.
     #[default]
@@ -35,114 +40,142 @@ pub enum Dispatch {
     Submitter,
 }
 
-impl Dispatch {
-    fn read(kernel: &Table<'_>) -> Result<Dispatch, ReadError> {
-        let words = [
-            ("kblockd", Dispatch::Kblockd),
-            ("submitter", Dispatch::Submitter),
-        ];
-        let dispatch = kernel.choice_or("dispatch", &words, Dispatch::default())?;
-        kernel.finish()?;
-        Ok(dispatch)
+keys! {
+    /// The processors.
+    #[derive(Debug)]
+    struct Cpu(table) {
+        /// How many there are, hyper-threads included.
+        count: u32 = whole(1..=4096);
     }
 }
 
-/// What the steps of an I/O cost the CPU they run on, in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Costs {
-    /// The program's own work before it submits an I/O.
-    pub user_submit_ns: u64,
-    /// The program's own work when it learns of a completion.
-    pub user_reap_ns: u64,
-    /// A call into the kernel and back.
-    pub syscall_ns: u64,
-    /// Bio, request and tag, for each bio.
-    pub bio_ns: u64,
-    /// The driver's taking a request.
-    pub queue_rq_ns: u64,
-    /// A request of more than one page: making a list of its pages. Drivers have
-    /// a shorter way for a single one (`nvme_setup_prp_simple`).
-    pub list_ns: u64,
-    /// Each page of a request beyond its first: mapping it for the drive and
-    /// unmapping it again.
-    pub page_ns: u64,
-    /// Entering and leaving the interrupt handler.
-    pub interrupt_ns: u64,
-    /// Ending a request, from the driver up to the I/O engine.
-    pub complete_ns: u64,
-    /// Putting a process to sleep and waking it, or switching to another.
-    pub context_switch_ns: u64,
-    /// How much longer every step takes on a CPU that was idle for long, in
-    /// hundredths of what it takes on a busy one. Context switches are not
-    /// counted among them: they always come with other data.
-    pub cold_percent: u64,
-    /// After so much idling it is half of that, and after as much work half of
-    /// what it was.
-    pub cold_half_ns: u64,
-    /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
-    pub wake_ns: u64,
-    /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
-    pub kblockd_ns: u64,
-    /// Bringing a lock and what it protects from another CPU.
-    pub lock_transfer_ns: u64,
-    /// More of that where the lock is held, and again where others wait for it.
-    pub lock_waiter_ns: u64,
-    /// What the worker of a loop device does with the file under it.
-    pub loop_worker: LoopCosts,
-    /// What I/O engines add to that, by fio's names for them.
-    pub engine: BTreeMap<String, EngineCosts>,
-    /// What the steps of each scheduler cost, by its name.
-    pub scheduler: BTreeMap<String, SchedulerCosts>,
-    /// Schedulers that were not measured, and the one in `scheduler` whose costs
-    /// they are assumed to have: as the description says, or else as they declare
-    /// (`ElevatorType::costs_like`).
-    pub like: BTreeMap<String, String>,
+keys! {
+    /// The kernel.
+    #[derive(Debug, Default)]
+    struct Kernel(table) {
+        /// Who asks the scheduler for requests after one was inserted.
+        dispatch: Dispatch = word().or(Dispatch::default());
+    }
 }
 
-/// What the worker of a loop device spends, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoopCosts {
-    /// A request other than a write: taking it from the list, the call into the
-    /// file system.
-    pub read_ns: u64,
-    /// A request that writes.
-    pub write_ns: u64,
-    /// Each page of a read: finding it and copying it.
-    pub read_page_ns: u64,
-    /// Each page of a write.
-    pub write_page_ns: u64,
-    /// How long a worker with more to do goes on before ksoftirqd has its turn
-    /// and tells what has ended.
-    pub softirq_wait_ns: u64,
+/// A hundred times as slow.
+const MAX_COLD_PERCENT: u64 = 10_000;
+/// A second: more than any step of I/O costs.
+const MAX_COST_NS: u64 = 1_000_000_000;
+
+/// A step that is free where nothing is said.
+fn cost() -> Entry<'static, u64> {
+    whole(0..=MAX_COST_NS).or(0)
 }
 
-/// What an I/O costs more with an I/O engine than with a plain system call
-/// (`pread(2)`), in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineCosts {
-    /// The program and its library: filling the engine's structures, reading its
-    /// events.
-    pub user_ns: u64,
-    /// The kernel: taking the I/O over and handing its end back.
-    pub kernel_ns: u64,
+keys! {
+    /// What the steps of an I/O cost the CPU they run on.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct Costs(table) {
+        /// The program's own work before it submits an I/O.
+        pub user_submit_ns: u64 = cost();
+        /// The program's own work when it learns of a completion.
+        pub user_reap_ns: u64 = cost();
+        /// A call into the kernel and back.
+        pub syscall_ns: u64 = cost();
+        /// Bio, request and tag, for each bio.
+        pub bio_ns: u64 = cost();
+        /// The driver's taking a request.
+        pub queue_rq_ns: u64 = cost();
+        /// A request of more than one page: making a list of its pages. Drivers have
+        /// a shorter way for a single one (`nvme_setup_prp_simple`).
+        pub list_ns: u64 = cost();
+        /// Each page of a request beyond its first: mapping it for the drive and
+        /// unmapping it again.
+        pub page_ns: u64 = cost();
+        /// Entering and leaving the interrupt handler.
+        pub interrupt_ns: u64 = cost();
+        /// Ending a request, from the driver up to the I/O engine.
+        pub complete_ns: u64 = cost();
+        /// Putting a process to sleep and waking it, or switching to another.
+        pub context_switch_ns: u64 = cost();
+        /// How much longer every step takes on a CPU that was idle for long, in
+        /// hundredths of what it takes on a busy one. Context switches are not
+        /// counted among them: they always come with other data.
+        pub cold_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
+        /// After so much idling it is half of that, and after as much work half of
+        /// what it was.
+        pub cold_half_ns: u64 = cost();
+        /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
+        pub wake_ns: u64 = cost();
+        /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
+        pub kblockd_ns: u64 = cost();
+        /// Bringing a lock and what it protects from another CPU.
+        pub lock_transfer_ns: u64 = cost();
+        /// More of that where the lock is held, and again where others wait for it.
+        pub lock_waiter_ns: u64 = cost();
+        /// What the worker of a loop device does with the file under it.
+        pub loop_worker: LoopCosts =>
+            table.read_if_any("loop", LoopCosts::read)?.unwrap_or_default();
+        /// What I/O engines add to that, by fio's names for them.
+        pub engine: BTreeMap<String, EngineCosts> =>
+            table.read_if_any("engine", read_engines)?.unwrap_or_default();
+        /// What the steps of each scheduler cost, by its name.
+        pub scheduler: BTreeMap<String, SchedulerCosts> =>
+            table.read_if_any("scheduler", read_schedulers)?.unwrap_or_default();
+        /// Schedulers that were not measured, and the one in `scheduler` whose costs
+        /// they are assumed to have: as the description says, or else as they declare
+        /// (`ElevatorType::costs_like`).
+        pub like: BTreeMap<String, String> =>
+            table.read_if_any("like", read_likes)?.unwrap_or_default();
+    }
 }
 
-/// What a scheduler's steps cost, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchedulerCosts {
-    /// Looking for a request to merge a bio with.
-    pub merge_ns: u64,
-    /// Taking a request in.
-    pub insert_ns: u64,
-    /// Choosing a request.
-    pub dispatch_ns: u64,
-    /// Hearing of a request's end.
-    pub finish_ns: u64,
-    /// Bringing what its lock protects from another CPU, where that is not as
-    /// much as `lock_transfer_ns` says.
-    pub transfer_ns: Option<u64>,
-    /// Likewise in place of `lock_waiter_ns`.
-    pub waiter_ns: Option<u64>,
+keys! {
+    /// What the worker of a loop device spends.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LoopCosts(table) {
+        /// A request other than a write: taking it from the list, the call into the
+        /// file system.
+        pub read_ns: u64 = cost();
+        /// A request that writes.
+        pub write_ns: u64 = cost();
+        /// Each page of a read: finding it and copying it.
+        pub read_page_ns: u64 = cost();
+        /// Each page of a write.
+        pub write_page_ns: u64 = cost();
+        /// How long a worker with more to do goes on before ksoftirqd has its turn
+        /// and tells what has ended.
+        pub softirq_wait_ns: u64 = cost();
+    }
+}
+
+keys! {
+    /// What an I/O costs more with an I/O engine than with a plain system call
+    /// (`pread(2)`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct EngineCosts(table) {
+        /// The program and its library: filling the engine's structures, reading its
+        /// events.
+        pub user_ns: u64 = cost();
+        /// The kernel: taking the I/O over and handing its end back.
+        pub kernel_ns: u64 = cost();
+    }
+}
+
+keys! {
+    /// What a scheduler's steps cost.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SchedulerCosts(table) {
+        /// Looking for a request to merge a bio with.
+        pub merge_ns: u64 = cost();
+        /// Taking a request in.
+        pub insert_ns: u64 = cost();
+        /// Choosing a request.
+        pub dispatch_ns: u64 = cost();
+        /// Hearing of a request's end.
+        pub finish_ns: u64 = cost();
+        /// Bringing what its lock protects from another CPU, where that is not as
+        /// much as `lock_transfer_ns` says.
+        pub transfer_ns: Option<u64> = whole(0..=MAX_COST_NS).optional();
+        /// Likewise in place of `lock_waiter_ns`.
+        pub waiter_ns: Option<u64> = whole(0..=MAX_COST_NS).optional();
+    }
 }
 
 impl Costs {
@@ -170,34 +203,8 @@ impl Costs {
         self.engine.get(engine.name()).copied().unwrap_or_default()
     }
 
-    fn read(table: &Table<'_>) -> Result<Costs, ReadError> {
-        let ns = |key| cost(table, key);
-        let costs = Costs {
-            user_submit_ns: ns("user_submit_ns")?,
-            user_reap_ns: ns("user_reap_ns")?,
-            syscall_ns: ns("syscall_ns")?,
-            bio_ns: ns("bio_ns")?,
-            queue_rq_ns: ns("queue_rq_ns")?,
-            list_ns: ns("list_ns")?,
-            page_ns: ns("page_ns")?,
-            interrupt_ns: ns("interrupt_ns")?,
-            complete_ns: ns("complete_ns")?,
-            context_switch_ns: ns("context_switch_ns")?,
-            cold_percent: table.int_or("cold_percent", 0..=MAX_COLD_PERCENT, 0)?,
-            cold_half_ns: ns("cold_half_ns")?,
-            wake_ns: ns("wake_ns")?,
-            kblockd_ns: ns("kblockd_ns")?,
-            lock_transfer_ns: ns("lock_transfer_ns")?,
-            lock_waiter_ns: ns("lock_waiter_ns")?,
-            loop_worker: match table.table_if_any("loop")? {
-                Some(table) => LoopCosts::read(&table)?,
-                None => LoopCosts::default(),
-            },
-            engine: read_engines(table)?,
-            scheduler: read_schedulers(table)?,
-            like: read_likes(table)?,
-        };
-        table.finish()?;
+    fn read_checked(table: &Table<'_>) -> Result<Costs, ReadError> {
+        let costs = Costs::read(table)?;
         costs.likes_are_measured(table)?;
         Ok(costs.with_declared_likes())
     }
@@ -234,127 +241,72 @@ impl Costs {
     }
 }
 
-impl LoopCosts {
-    fn read(table: &Table<'_>) -> Result<LoopCosts, ReadError> {
-        let costs = LoopCosts {
-            read_ns: cost(table, "read_ns")?,
-            write_ns: cost(table, "write_ns")?,
-            read_page_ns: cost(table, "read_page_ns")?,
-            write_page_ns: cost(table, "write_page_ns")?,
-            softirq_wait_ns: cost(table, "softirq_wait_ns")?,
-        };
-        table.finish()?;
-        Ok(costs)
-    }
-}
-
-impl EngineCosts {
-    fn read(table: &Table<'_>) -> Result<EngineCosts, ReadError> {
-        let costs = EngineCosts {
-            user_ns: cost(table, "user_ns")?,
-            kernel_ns: cost(table, "kernel_ns")?,
-        };
-        table.finish()?;
-        Ok(costs)
-    }
-}
-
-impl SchedulerCosts {
-    fn read(table: &Table<'_>) -> Result<SchedulerCosts, ReadError> {
-        let costs = SchedulerCosts {
-            merge_ns: cost(table, "merge_ns")?,
-            insert_ns: cost(table, "insert_ns")?,
-            dispatch_ns: cost(table, "dispatch_ns")?,
-            finish_ns: cost(table, "finish_ns")?,
-            transfer_ns: table.int_if_any("transfer_ns", 0..=MAX_COST_NS)?,
-            waiter_ns: table.int_if_any("waiter_ns", 0..=MAX_COST_NS)?,
-        };
-        table.finish()?;
-        Ok(costs)
-    }
-}
-
-/// A step that is free where nothing is said.
-fn cost(table: &Table<'_>, key: &'static str) -> Result<u64, ReadError> {
-    table.int_or(key, 0..=MAX_COST_NS, 0)
-}
-
-fn read_engines(costs: &Table<'_>) -> Result<BTreeMap<String, EngineCosts>, ReadError> {
-    let mut engines = BTreeMap::new();
-    if let Some(table) = costs.table_if_any("engine")? {
-        for engine in SIMULATED_ENGINES {
-            if let Some(steps) = table.table_if_any(engine.name())? {
-                engines.insert(engine.name().to_string(), EngineCosts::read(&steps)?);
-            }
-        }
-        table.finish()?;
-    }
+fn read_engines(table: &Table<'_>) -> Result<BTreeMap<String, EngineCosts>, ReadError> {
+    let names = SIMULATED_ENGINES.iter().map(|engine| engine.name());
+    let engines = table.tables(names, EngineCosts::read)?;
+    table.finish()?;
     Ok(engines)
 }
 
-fn read_schedulers(costs: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>, ReadError> {
-    let mut schedulers = BTreeMap::new();
-    if let Some(table) = costs.table_if_any("scheduler")? {
-        for kind in blklab_elevator::all() {
-            if let Some(steps) = table.table_if_any(kind.name)? {
-                schedulers.insert(kind.name.to_string(), SchedulerCosts::read(&steps)?);
-            }
-        }
-        table.finish()?;
-    }
+fn read_schedulers(table: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>, ReadError> {
+    let schedulers = table.tables(scheduler_names(), SchedulerCosts::read)?;
+    table.finish()?;
     Ok(schedulers)
 }
 
-/// What `costs.like.NAME` takes.
-const LEGAL_LIKE: &str = "the name of a scheduler that has a table [costs.scheduler.NAME]";
-
-fn read_likes(costs: &Table<'_>) -> Result<BTreeMap<String, String>, ReadError> {
-    let named = |name: &str| (!name.is_empty()).then(|| name.to_string());
-    let mut likes = BTreeMap::new();
-    if let Some(table) = costs.table_if_any("like")? {
-        for kind in blklab_elevator::all() {
-            if let Some(other) = table.parsed_if_any(kind.name, LEGAL_LIKE, named)? {
-                likes.insert(kind.name.to_string(), other);
-            }
-        }
-        table.finish()?;
-    }
+fn read_likes(table: &Table<'_>) -> Result<BTreeMap<String, String>, ReadError> {
+    table.about("Schedulers that were not measured.");
+    let likes = table.keys(
+        scheduler_names(),
+        "The scheduler whose costs it is assumed to have.",
+        || {
+            parsed(
+                "the name of a scheduler that has a table [costs.scheduler.NAME]",
+                |name| (!name.is_empty()).then(|| name.to_string()),
+            )
+        },
+    )?;
+    table.finish()?;
     Ok(likes)
 }
 
-/// Machines that come with the program.
-const MACHINES: &[(&str, &str)] = &[
-    (
-        "generic-8",
-        include_str!("../../../machines/generic-8.toml"),
-    ),
-    ("i7-3770k", include_str!("../../../machines/i7-3770k.toml")),
-    ("rpi4", include_str!("../../../machines/rpi4.toml")),
-    ("vm-2cpu", include_str!("../../../machines/vm-2cpu.toml")),
-    (
-        "xeon-10core",
-        include_str!("../../../machines/xeon-10core.toml"),
-    ),
-];
+fn scheduler_names() -> impl Iterator<Item = &'static str> {
+    blklab_elevator::all().iter().map(|kind| kind.name)
+}
 
-const MAX_CPUS: u64 = 4096;
-/// A hundred times as slow.
-const MAX_COLD_PERCENT: u64 = 10_000;
-/// A second: more than any step of I/O costs.
-const MAX_COST_NS: u64 = 1_000_000_000;
+/// The descriptions in `machines/`.
+const MACHINES: Shipped = shipped!("machine", "../../../machines":
+    "generic-8",
+    "i7-3770k",
+    "rpi4",
+    "vm-2cpu",
+    "xeon-10core",
+);
 
 impl Machine {
     /// The names of the machines that come with the program.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        MACHINES.iter().map(|(name, _)| *name)
+        MACHINES.names()
     }
 
     /// The text of one that comes with the program.
     pub fn text(name: &str) -> Option<&'static str> {
-        MACHINES
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, text)| *text)
+        MACHINES.text(name)
+    }
+
+    /// A description that has every key; of engines and schedulers one each.
+    pub fn complete() -> &'static str {
+        include_str!("../complete/machine.toml")
+    }
+
+    /// All keys as a page of Markdown.
+    pub fn reference() -> String {
+        let read = Machine::parse_with_reference("complete", Machine::complete());
+        let (_, reference) = read.expect("tests read it");
+        format!(
+            "# Machine descriptions\n\nEvery key of a file in `machines/` and of one's own.\n\n{}",
+            reference.markdown()
+        )
     }
 
     /// One that comes with the program.
@@ -368,7 +320,7 @@ impl Machine {
     /// Where there is none, or its description has a mistake; the message names
     /// the machines that there are, or file and line.
     pub fn load(name: &str) -> Result<(Machine, String), String> {
-        let text = blklab_description::text_of("machine", name, MACHINES)?;
+        let text = MACHINES.text_or_file(name)?;
         let machine = Machine::parse(name, &text).map_err(|e| e.to_string())?;
         Ok((machine, text))
     }
@@ -378,29 +330,29 @@ impl Machine {
     /// # Errors
     /// Where the text is no description; the message has file and line.
     pub fn parse(name: &str, text: &str) -> Result<Machine, SpecError> {
-        blklab_description::read(name, text, |root| Machine::read(name, root))
+        Machine::parse_with_reference(name, text).map(|(machine, _)| machine)
+    }
+
+    /// The same, with all keys that a machine can have.
+    ///
+    /// # Errors
+    /// As [`Machine::parse`].
+    pub fn parse_with_reference(name: &str, text: &str) -> Result<(Machine, Reference), SpecError> {
+        read_with_reference(name, text, |root| Machine::read(name, root))
     }
 
     fn read(name: &str, root: &Table<'_>) -> Result<Machine, ReadError> {
-        let description = root.text("description")?;
-        let cpu = root.table("cpu")?;
-        let cpus = cpu.int("count", 1..=MAX_CPUS)? as u32;
-        cpu.finish()?;
-        let dispatch = match root.table_if_any("kernel")? {
-            Some(kernel) => Dispatch::read(&kernel)?,
-            None => Dispatch::default(),
-        };
-        let costs = match root.table_if_any("costs")? {
-            Some(costs) => Costs::read(&costs)?,
-            None => Costs::default(),
-        };
+        let description = root.key("description", "A line of help.", text())?;
+        let cpu = Cpu::read(&root.table("cpu")?)?;
+        let kernel = root.read_if_any("kernel", Kernel::read)?;
+        let costs = root.read_if_any("costs", Costs::read_checked)?;
         root.finish()?;
         Ok(Machine {
             name: name.to_string(),
             description,
-            cpus,
-            costs,
-            dispatch,
+            cpus: cpu.count,
+            costs: costs.unwrap_or_default(),
+            dispatch: kernel.unwrap_or_default().dispatch,
         })
     }
 }

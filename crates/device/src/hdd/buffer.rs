@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::spec::HddSpec;
+
 /// A run of sectors, from the first to before the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -172,6 +174,46 @@ impl Segments {
     pub(crate) fn forget(&mut self, run: Run) {
         self.runs
             .retain(|(held, _)| held.end <= run.start || run.end <= held.start);
+    }
+}
+
+/// The weight of the last run in the average: 1 over this.
+const MEMORY: u64 = 32;
+
+/// How long it would take to write out what the buffer holds.
+///
+/// A drive may not take minutes for a flush, so its firmware takes no more
+/// writes than it can be rid of in a certain time, however large its DRAM. It
+/// estimates that from the writes that it holds (Seagate, "Adaptive control of
+/// write cache size in a storage device", US patent application 2016/0077974).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlushEstimate {
+    /// What the heads have lately taken to get to a run, on average.
+    positioning_ns: u64,
+    limit_ns: u64,
+}
+
+impl FlushEstimate {
+    pub(super) fn new(spec: &HddSpec) -> FlushEstimate {
+        let arm = &spec.mechanics;
+        FlushEstimate {
+            positioning_ns: arm.average_seek_ns + arm.write_settle_ns + arm.turn_ns / 2,
+            limit_ns: spec.cache.flush_limit_ns,
+        }
+    }
+
+    /// A run was written after the heads took so long to get there.
+    pub(super) fn reached(&mut self, positioning_ns: u64) {
+        self.positioning_ns = (self.positioning_ns * (MEMORY - 1) + positioning_ns) / MEMORY;
+    }
+
+    /// Whether so many runs, which take `transfer_ns` under the heads, need more
+    /// than a share of the longest time: 1 over `parts`.
+    pub(super) fn exceeds(&self, runs: u64, transfer_ns: u64, parts: u64) -> bool {
+        let needs_ns = runs
+            .saturating_mul(self.positioning_ns)
+            .saturating_add(transfer_ns);
+        needs_ns > self.limit_ns / parts
     }
 }
 

@@ -4,7 +4,7 @@
 //! modeling", IEEE Computer 1994): the square root of the distance while the
 //! arm accelerates and brakes, linear once it coasts.
 
-use super::spec::HddSpec;
+use super::spec::MechanicsSpec;
 
 /// A place on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Access {
 }
 
 impl Mechanics {
-    pub(crate) fn new(spec: &HddSpec) -> Mechanics {
+    pub(crate) fn new(spec: &MechanicsSpec) -> Mechanics {
         let (mut first_sector, mut first_cylinder) = (0, 0);
         let bands = spec
             .zones

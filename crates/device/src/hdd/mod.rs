@@ -10,27 +10,51 @@
 
 mod blocks;
 mod buffer;
-mod counts;
-mod emptying;
+mod counters;
 mod mechanics;
 mod recorder;
 mod spec;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use blklab_blk::{Nanos, Op};
 use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
 
+use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Blocks, Pass};
-use buffer::{Dirty, Run, Segments};
-use counts::Counts;
-use emptying::Emptying;
+use buffer::{Dirty, FlushEstimate, Run, Segments};
+use counters::Counters;
 use mechanics::Mechanics;
 use recorder::Recorder;
 
-pub(crate) use spec::{DiskScheduling, HddSpec};
+use spec::{DiskScheduling, HddSpec};
+
+/// Platters under an arm.
+pub(crate) const MODEL: ModelType = ModelType {
+    name: "hdd",
+    about: "Platters under an arm.",
+    read: |root, _| Ok(Arc::new(HddSpec::read(root)?)),
+    complete: &[(
+        "disk",
+        concat!(
+            include_str!("../../complete/disk.toml"),
+            include_str!("../../complete/host.toml"),
+        ),
+    )],
+};
+
+impl Model for HddSpec {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn build(&self, _seed: u64) -> Box<dyn Device> {
+        Box::new(Hdd::new(self.clone()))
+    }
+}
 
 /// Most that is written out of the buffer at once, so that reads get their turn.
 const DESTAGE_SECTORS: u64 = 1024;
@@ -96,13 +120,13 @@ pub struct Hdd {
     ahead: Option<ReadAhead>,
     segments: Segments,
     dirty: Dirty,
-    emptying: Emptying,
+    flush_estimate: FlushEstimate,
     /// Writes that wait for room in the buffer.
     stalled: VecDeque<u32>,
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
     flushes: VecDeque<u32>,
     stats: DeviceStats,
-    counts: Counts,
+    counters: Counters,
     recorder: Option<Box<Recorder>>,
 }
 
@@ -110,7 +134,7 @@ impl Hdd {
     /// A disk as described.
     pub fn new(spec: HddSpec) -> Hdd {
         Hdd {
-            mechanics: Mechanics::new(&spec),
+            mechanics: Mechanics::new(&spec.mechanics),
             blocks: Blocks::new(spec.identity.physical_block_bytes),
             events: BinaryHeap::new(),
             order: 0,
@@ -123,11 +147,11 @@ impl Hdd {
             ahead: None,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
             dirty: Dirty::default(),
-            emptying: Emptying::new(&spec),
+            flush_estimate: FlushEstimate::new(&spec),
             stalled: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
-            counts: Counts::default(),
+            counters: Counters::default(),
             recorder: None,
             spec,
         }
@@ -140,7 +164,7 @@ impl Hdd {
 
     /// When a transfer over the cable that can start at `now_ns` is over.
     fn transfer(&mut self, now_ns: u64, bytes: u64) -> u64 {
-        self.link_ns = self.link_ns.max(now_ns) + bytes * self.spec.link_byte_ps / 1000;
+        self.link_ns = self.link_ns.max(now_ns) + bytes * self.spec.link.byte_ps / 1000;
         self.link_ns
     }
 
@@ -187,9 +211,9 @@ impl Hdd {
             return;
         }
         self.stalled.push_back(index);
-        self.counts.done.writes_buffered += 1;
+        self.counters.done.writes_buffered += 1;
         self.admit(now_ns);
-        self.counts.done.writes_waited += !self.stalled.is_empty() as u64;
+        self.counters.done.writes_waited += !self.stalled.is_empty() as u64;
     }
 
     /// Takes waiting writes into the buffer as long as there is room.
@@ -216,7 +240,7 @@ impl Hdd {
         let runs = self.dirty.runs() + (more > 0) as u64;
         let transfer_ns = sectors * self.mechanics.sector_ps(self.arm_sector) / 1000;
         sectors * 2 * parts > self.spec.cache.sectors
-            || self.emptying.exceeds(runs, transfer_ns, parts)
+            || self.flush_estimate.exceeds(runs, transfer_ns, parts)
     }
 
     /// Writes that are in the buffer and whose end has not reached the host.
@@ -237,8 +261,8 @@ impl Hdd {
     fn end_flushes(&mut self, now_ns: u64) {
         if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
-                self.counts.done.flushes += 1;
-                self.counts.done.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
+                self.counters.done.flushes += 1;
+                self.counters.done.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
                 self.finish(now_ns, flush);
             }
         }
@@ -336,21 +360,22 @@ impl Hdd {
         }
         if let Work::Destage(run) = work {
             self.dirty.remove(run);
-            self.counts.done.destages += 1;
-            self.counts.done.sectors_destaged += run.end - run.start;
+            self.counters.done.destages += 1;
+            self.counters.done.sectors_destaged += run.end - run.start;
         }
         self.record_work(work);
         let done_ns = self.reach(now_ns, run, write);
         if let Work::Destage(run) = work {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
-            self.emptying.reached(took_ns.saturating_sub(transfer_ns));
+            self.flush_estimate
+                .reached(took_ns.saturating_sub(transfer_ns));
         }
         self.ahead = None;
         self.arm_sector = run.end;
         match write {
-            true => self.counts.done.writes += 1,
-            false => self.counts.done.reads += 1,
+            true => self.counters.done.writes += 1,
+            false => self.counters.done.reads += 1,
         }
         self.work = Some(work);
         self.schedule(done_ns, Event::Arm);
@@ -381,13 +406,13 @@ impl Hdd {
             if let Some(recorder) = &mut self.recorder {
                 recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)]);
             }
-            self.counts.stream(now_ns, run, end_ns - now_ns);
+            self.counters.stream(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
             return end_ns;
         }
         let mut at_ns = now_ns;
         for pass in self.blocks.passes(run, write).into_iter().flatten() {
-            self.counts.done.blocks_completed += (write && !pass.write) as u64;
+            self.counters.done.blocks_completed += (write && !pass.write) as u64;
             at_ns = self.pass(at_ns, pass);
         }
         at_ns
@@ -399,8 +424,8 @@ impl Hdd {
         let access = self
             .mechanics
             .access(now_ns, run.start, run.end - run.start, pass.write);
-        self.counts.access(now_ns, &access);
-        self.counts.sectors(run, pass.write);
+        self.counters.access(now_ns, &access);
+        self.counters.sectors(run, pass.write);
         if let Some(recorder) = &mut self.recorder {
             let steps = [
                 (Did::Seek, access.seek_ns),
@@ -433,7 +458,7 @@ impl Hdd {
         let gap = run.start.saturating_sub(at);
         let in_reach = run.start >= ahead.from
             && gap <= self.spec.cache.read_ahead_sectors
-            && self.mechanics.transfer_ns(at, gap) < self.spec.turn_ns;
+            && self.mechanics.transfer_ns(at, gap) < self.spec.mechanics.turn_ns;
         if !in_reach || at >= ahead.until && run.end > ahead.until {
             return None;
         }
@@ -456,15 +481,16 @@ impl Hdd {
             .min_by_key(|index| self.commands[*index as usize].arrived_ns);
         let impatient = oldest.filter(|index| {
             let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
-            self.spec.scheduling == DiskScheduling::Fcfs || waited_ns > self.spec.patience_ns
+            self.spec.controller.scheduling == DiskScheduling::Fcfs
+                || waited_ns > self.spec.controller.patience_ns
         });
         let pressed = self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
         if let Some(index) = impatient
-            && !(pressed && self.spec.scheduling == DiskScheduling::Fcfs)
+            && !(pressed && self.spec.controller.scheduling == DiskScheduling::Fcfs)
         {
             return Some(work_of(index));
         }
-        let in_order = self.spec.scheduling == DiskScheduling::Fcfs;
+        let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
         let candidates = self.queue.iter();
         let candidates = candidates.filter(|index| !in_order || oldest == Some(**index));
         let queued = candidates.map(|index| {
@@ -514,7 +540,7 @@ impl Hdd {
     }
 
     fn arm_done(&mut self, now_ns: u64) {
-        self.counts.book(now_ns);
+        self.counters.book(now_ns);
         match self.work.take() {
             Some(Work::Read(index)) => {
                 let run = self.blocks.around(self.commands[index as usize].run);
@@ -545,7 +571,7 @@ impl Hdd {
             _ => 0,
         };
         let sent_ns = self.transfer(now_ns, bytes);
-        self.schedule(sent_ns + self.spec.complete_ns, Event::Leave(index));
+        self.schedule(sent_ns + self.spec.link.complete_ns, Event::Leave(index));
     }
 }
 
@@ -583,7 +609,7 @@ impl Device for Hdd {
                 self.commands.len() as u32 - 1
             }
         };
-        let taken_ns = now.0 + self.spec.submit_ns;
+        let taken_ns = now.0 + self.spec.link.submit_ns;
         let arrived_ns = match command.op {
             Op::Write if fits => {
                 self.stats.host_sectors_written += command.sectors as u64;
@@ -591,7 +617,10 @@ impl Device for Hdd {
             }
             _ => taken_ns,
         };
-        self.schedule(arrived_ns + self.spec.command_ns, Event::Arrive(index));
+        self.schedule(
+            arrived_ns + self.spec.controller.command_ns,
+            Event::Arrive(index),
+        );
     }
 
     fn next_event(&self) -> Nanos {
@@ -639,7 +668,7 @@ impl Device for Hdd {
         self.free.clear();
         self.queue.clear();
         self.work = None;
-        self.counts.stop(now.0);
+        self.counters.stop(now.0);
         self.ahead = None;
         self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
         self.dirty = Dirty::default();
@@ -654,14 +683,14 @@ impl Device for Hdd {
 
     fn stats(&self, now: Nanos) -> DeviceStats {
         DeviceStats {
-            arm: Some(self.counts.until(now.0)),
+            arm: Some(self.counters.until(now.0)),
             ..self.stats.clone()
         }
     }
 
     fn reset_stats(&mut self, now: Nanos) {
         self.stats = DeviceStats::default();
-        self.counts.reset(now.0);
+        self.counters.reset(now.0);
     }
 
     fn record(&mut self, on: bool) {

@@ -1,119 +1,10 @@
-//! How many of everything, and where an address lies among them.
+//! Where an address lies among the parts of the flash.
 //!
 //! Planes are numbered physically: channel by channel, in it package by
 //! package, in it die by die.
 
 use crate::ssd::divide::Divisor;
-
-/// The parts of a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Buses.
-    pub channels: u32,
-    /// Packages ("ways") on a bus.
-    pub packages_per_channel: u32,
-    /// Dies in a package.
-    pub dies_per_package: u32,
-    /// Planes in a die.
-    pub planes_per_die: u32,
-    /// Blocks in a plane, the least that is erased.
-    pub blocks_per_plane: u32,
-    /// Pages in a block, the least that is programmed.
-    pub pages_per_block: u32,
-    /// Bytes in a page.
-    pub page_bytes: u32,
-    /// Pages of this many make a physical one, which is programmed as a whole
-    /// and sensed for each of them.
-    pub page_parts: u32,
-}
-
-impl Geometry {
-    /// Dies on a bus.
-    pub fn dies_per_channel(&self) -> u32 {
-        self.packages_per_channel * self.dies_per_package
-    }
-
-    /// Planes in a package.
-    pub fn planes_per_package(&self) -> u32 {
-        self.dies_per_package * self.planes_per_die
-    }
-
-    /// Whether two planes are in one package.
-    pub(crate) fn same_package(&self, a: u32, b: u32) -> bool {
-        a / self.planes_per_package() == b / self.planes_per_package()
-    }
-
-    /// Planes on a bus.
-    pub fn planes_per_channel(&self) -> u32 {
-        self.dies_per_channel() * self.planes_per_die
-    }
-
-    /// All planes.
-    pub fn planes(&self) -> u32 {
-        self.channels * self.planes_per_channel()
-    }
-
-    /// All blocks.
-    pub fn blocks(&self) -> u64 {
-        self.planes() as u64 * self.blocks_per_plane as u64
-    }
-
-    fn size(&self, axis: Axis) -> u32 {
-        match axis {
-            Axis::Channel => self.channels,
-            Axis::Way => self.packages_per_channel,
-            Axis::Die => self.dies_per_package,
-            Axis::Plane => self.planes_per_die,
-        }
-    }
-}
-
-/// A direction in which addresses can run over the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
-    /// Over channels.
-    Channel,
-    /// Over the packages of a channel.
-    Way,
-    /// Over the dies of a package.
-    Die,
-    /// Over the planes of a die.
-    Plane,
-}
-
-impl Axis {
-    /// Reads `"CWDP"` and its permutations: the first letter runs fastest.
-    pub fn parse_order(text: &str) -> Option<[Axis; 4]> {
-        let mut order = [Axis::Channel; 4];
-        let mut seen = [false; 4];
-        if text.len() != 4 {
-            return None;
-        }
-        for (place, letter) in order.iter_mut().zip(text.chars()) {
-            *place = match letter {
-                'C' => Axis::Channel,
-                'W' => Axis::Way,
-                'D' => Axis::Die,
-                'P' => Axis::Plane,
-                _ => return None,
-            };
-            let first_time = !std::mem::replace(&mut seen[*place as usize], true);
-            if !first_time {
-                return None;
-            }
-        }
-        Some(order)
-    }
-}
-
-/// How logical addresses are spread over channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Page after page goes to the next place in the order, as real drives do.
-    Striped,
-    /// Every channel holds one contiguous range, as document 002 assumes.
-    Ranges,
-}
+use crate::ssd::spec::{Axis, Geometry, Layout};
 
 /// Where a page of the address space belongs: which plane, and the how-many-th
 /// there.
@@ -265,14 +156,6 @@ mod tests {
         page_bytes: 4096,
         page_parts: 1,
     };
-
-    #[test]
-    fn orders_are_permutations() {
-        assert!(Axis::parse_order("CWDP").is_some());
-        for wrong in ["", "CWD", "CWDD", "CWDPP", "cwdp", "CWDX"] {
-            assert_eq!(Axis::parse_order(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn cwdp_visits_channels_then_ways_then_dies_then_planes() {

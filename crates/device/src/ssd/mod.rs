@@ -11,9 +11,6 @@ mod ftl;
 mod gc;
 mod geometry;
 mod host_interface;
-mod hybrid {
-    pub(crate) mod spec;
-}
 mod lru;
 mod power;
 mod preconditioning;
@@ -29,6 +26,9 @@ mod write_cache;
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline, Waits};
 
+use std::sync::Arc;
+
+use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use events::{EventKind, EventQueue};
 use flash::Flash;
@@ -45,17 +45,49 @@ use gc::pace::Pace;
 use gc::victim::Job;
 use host_interface::arbitration::Arbiter;
 use host_interface::link::Link;
-use hybrid::spec::Mapping;
 use read_cache::ReadCache;
 use read_cache::read_ahead::ReadAhead;
 use rng::Rng;
-use spec::InitialState;
+use spec::{InitialState, Mapping, SsdSpec};
 use write_cache::admission::NOT_STALLED;
 use write_cache::allocation::Turn;
 use write_cache::epochs::Epochs;
 use write_cache::queue::Waiting;
 
-pub(crate) use spec::SsdSpec;
+/// Flash behind a controller.
+pub(crate) const MODEL: ModelType = ModelType {
+    name: "ssd",
+    about: "Flash behind a controller.",
+    read: |root, interface| Ok(Arc::new(SsdSpec::read(root, interface)?)),
+    complete: &[
+        (
+            "ssd-pages",
+            concat!(
+                include_str!("../../complete/ssd.toml"),
+                include_str!("../../complete/ssd-pages.toml"),
+                include_str!("../../complete/host.toml"),
+            ),
+        ),
+        (
+            "ssd-blocks",
+            concat!(
+                include_str!("../../complete/ssd.toml"),
+                include_str!("../../complete/ssd-blocks.toml"),
+                include_str!("../../complete/host.toml"),
+            ),
+        ),
+    ],
+};
+
+impl Model for SsdSpec {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn build(&self, seed: u64) -> Box<dyn Device> {
+        Box::new(Ssd::new(self.clone(), seed))
+    }
+}
 
 /// Among arriving commands: time to see whether the host is silent.
 const FOLD_TIMER: u32 = NONE;

@@ -14,7 +14,7 @@ use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::Stream;
 use crate::ssd::gc::merging::Merging;
 use crate::ssd::gc::victim::Job;
-use crate::ssd::hybrid::spec::Mapping;
+use crate::ssd::spec::Mapping;
 use crate::ssd::write_cache::allocation::Turn;
 use crate::ssd::write_cache::epochs::Epochs;
 

@@ -24,13 +24,13 @@ mod waits;
 
 use blklab_blk::{Nanos, Op, Sector};
 
-use crate::spec::{DriveSpec, Model};
-use crate::ssd::Ssd;
+use crate::spec::Interface;
 use crate::ssd::rng::Rng;
+use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, Completion, Device};
 
 /// A small drive whose host sees `share` of its flash.
-pub(super) fn small(changes: &[(&str, &str)]) -> crate::ssd::SsdSpec {
+pub(super) fn small(changes: &[(&str, &str)]) -> SsdSpec {
     let mut text = r#"
 description = "small"
 interface = "nvme"
@@ -88,14 +88,11 @@ depth = 8
     spec_of(&text)
 }
 
-fn spec_of(text: &str) -> crate::ssd::SsdSpec {
-    match DriveSpec::parse("small.toml", text)
-        .unwrap_or_else(|e| panic!("{e}"))
-        .model
-    {
-        Model::Ssd(spec) => *spec,
-        _ => unreachable!("it says ssd"),
-    }
+fn spec_of(text: &str) -> SsdSpec {
+    let read = blklab_description::read("small.toml", text, |root| {
+        SsdSpec::read(root, Interface::Nvme)
+    });
+    read.unwrap_or_else(|e| panic!("{e}"))
 }
 
 pub(super) const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");

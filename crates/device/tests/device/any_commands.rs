@@ -150,7 +150,7 @@ fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
         let through = "write_back = false";
         changes.push(("write_back = true\nflush_limit_us = 1000000", through));
     }
-    changed(&crate::texts::disk(), &changes)
+    changed(&crate::texts::complete("disk"), &changes)
 }
 
 fn parse(text: &str) -> DriveSpec {

@@ -13,13 +13,8 @@ fn descriptions() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = registry::names()
         .map(|name| (name.to_string(), text(name)))
         .collect();
-    for (name, text) in [
-        ("every-null", crate::texts::null()),
-        ("every-disk", crate::texts::disk()),
-        ("every-pages", crate::texts::pages()),
-        ("every-logs", crate::texts::logs()),
-    ] {
-        all.push((name.to_string(), text));
+    for (name, text) in DriveSpec::complete() {
+        all.push((format!("every-{name}"), text.to_string()));
     }
     for (name, text) in &all {
         DriveSpec::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
@@ -65,7 +60,7 @@ fn a_key_of_no_meaning_is_told_with_those_that_have_one() {
 
 #[test]
 fn an_slc_cache_has_to_fit_its_drive() {
-    let text = crate::texts::pages();
+    let text = crate::texts::complete("ssd-pages");
     let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     let too_large = error("static_mb = 1\n", "static_mb = 1000000000\n");
     assert_eq!(too_large.key, "slc_cache.static_mb");
@@ -85,18 +80,15 @@ fn an_slc_cache_has_to_fit_its_drive() {
         "static_mb = 0\ndynamic_mb = 0",
     );
     assert!(nothing.problem.contains("above 0"), "{nothing}");
-    let fresh = [
-        ("state = \"aged\"", "state = \"fresh\""),
-        (crate::texts::AGED, ""),
-    ];
-    let empty = error_after(&text, &fresh);
+    let fresh = [("state = \"aged\"", "state = \"fresh\"")];
+    let empty = error_after(&crate::texts::without_table(&text, "aged"), &fresh);
     assert_eq!(empty.key, "slc_cache.filled");
 }
 
 /// How many blocks a plane needs at least, and may have at most, is told as it is.
 #[test]
 fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
-    let text = crate::texts::pages();
+    let text = crate::texts::complete("ssd-pages");
     let with = |blocks: u64| {
         let line = format!("blocks_per_plane = {blocks}");
         let changed = changed(&text, &[("blocks_per_plane = 200", &line)]);
@@ -142,7 +134,7 @@ fn collection_that_steps_aside_starts_before_the_reserve() {
 
 #[test]
 fn hybrid_mapping_refuses_what_it_does_not_go_with() {
-    let text = crate::texts::logs();
+    let text = crate::texts::complete("ssd-blocks");
     let error = |from: &str, to: &str| error_after(&text, &[(from, to)]);
     for (from, to, key) in [
         ("\"static\"", "\"next_free\"", "ftl.allocation"),

@@ -10,16 +10,15 @@
 use crate::ssd::divide::Divisor;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{Blocks, NO_BLOCK, Use};
-use crate::ssd::ftl::cached_map::blocks as map_blocks;
 use crate::ssd::ftl::free_blocks::FreeBlocks;
 use crate::ssd::ftl::hybrid::Hybrid;
 use crate::ssd::ftl::page_map::Map;
 use crate::ssd::ftl::slc::Slc;
 use crate::ssd::ftl::start::Start;
 use crate::ssd::geometry::Placement;
-use crate::ssd::hybrid::spec::Mapping;
 use crate::ssd::preconditioning::ageing;
 use crate::ssd::rng::Rng;
+use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{GcSpec, InitialState, SsdSpec, WearSpec};
 
 pub(crate) mod blocks;
@@ -160,7 +159,7 @@ impl Ftl {
             ftl.lay_out(plane, geometry.planes());
         }
         for plane in 0..geometry.planes() {
-            let map_blocks = map_blocks::blocks_per_plane(spec);
+            let map_blocks = spec.map_blocks_per_plane();
             let blocks = ftl.plane_blocks(plane);
             for block in blocks.end - map_blocks..blocks.end {
                 ftl.blocks.uses[block as usize] = Use::Map;

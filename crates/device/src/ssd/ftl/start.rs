@@ -5,9 +5,9 @@ use crate::ssd::divide::Divisor;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
 use crate::ssd::ftl::slc_start::SlcStart;
 use crate::ssd::geometry::{Home, Placement};
-use crate::ssd::hybrid::spec::Mapping;
-use crate::ssd::preconditioning::steady::{self, PlaneShape};
+use crate::ssd::preconditioning::steady::{self, PlaneShape, Room};
 use crate::ssd::rng::Rng;
+use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
 
 /// The state of a drive before its first command.
@@ -242,7 +242,7 @@ impl Planes {
             slots_per_block,
             slots_per_step: spec.slots_per_word_line(),
             live,
-            room: spec.room_at_start(),
+            room: Room::at_start(spec),
             reserve: spec.gc.reserve_blocks,
             planes: spec.geometry.planes(),
             planes_per_row: states_per_row,

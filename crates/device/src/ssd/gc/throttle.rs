@@ -15,13 +15,6 @@
 
 use crate::ssd::Ssd;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
-use crate::ssd::spec::GcSpec;
-
-/// Slots that each plane has free at its working point. A block less than what
-/// starts collection, so that there is always one to be collected.
-pub(crate) fn working_point(gc: &GcSpec, slots_per_block: u32) -> u32 {
-    (gc.start_blocks - 1) * slots_per_block
-}
 
 impl Ssd {
     /// The stream that takes a slot of the host's in a plane now; `None` where
@@ -52,7 +45,7 @@ impl Ssd {
             return false;
         }
         let row = self.ftl.row_of(plane);
-        let point = working_point(&self.spec.gc, self.ftl.slots_per_block()) * row.len() as u32;
+        let point = self.spec.gc.working_point(self.ftl.slots_per_block()) * row.len() as u32;
         let room: u32 = row.map(|plane| self.room_of(plane)).sum();
         room < point
     }

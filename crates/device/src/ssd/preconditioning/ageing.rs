@@ -20,7 +20,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
         overwrite_logs(ftl, spec, aged, rng);
     } else {
         let victims = vec![None; ftl.plane_count() as usize];
-        let room = spec.room_at_start();
+        let room = Room::at_start(spec);
         let mut ageing = Ageing {
             ftl,
             spec,
@@ -50,11 +50,21 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
     ftl.forget_wear();
 }
 
+/// Which of `live` slots is overwritten next.
+pub(crate) fn draw(aged: &AgedSpec, live: u32, rng: &mut Rng) -> u32 {
+    let hot = aged.hot_of(live);
+    let is_hot = (rng.below(1 << 24) as f64) < aged.hot_writes * (1 << 24) as f64;
+    match is_hot && hot > 0 {
+        true => rng.below(hot),
+        false => hot + rng.below((live - hot).max(1)).min(live - hot - 1),
+    }
+}
+
 /// Data blocks stay full; what changes is what the logs hold.
 fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
     let logs = ftl.hybrid.as_ref().map_or(0, |h| h.all_random_logs());
     for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
-        let slot = aged.draw(spec.logical_slots() as u32, rng);
+        let slot = draw(aged, spec.logical_slots() as u32, rng);
         ftl.write_to_logs(slot);
     }
 }
@@ -95,7 +105,7 @@ impl Ageing<'_> {
             self.write(*slot, rng);
         }
         for _ in 0..overwrites {
-            self.write(live[aged.draw(count, rng) as usize], rng);
+            self.write(live[draw(aged, count, rng) as usize], rng);
         }
         // The last write may have left its plane a slot short.
         for plane in 0..self.ftl.plane_count() {

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use crate::ssd::ftl::rows::first_place;
 use crate::ssd::gc::victim;
+use crate::ssd::preconditioning::ageing::draw;
 use crate::ssd::preconditioning::steady::{PlaneShape, Room};
 use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, GcPolicy};
@@ -162,7 +163,7 @@ impl SmallRow {
     pub(crate) fn overwrite(&mut self, writes: u64, aged: &AgedSpec, rng: &mut Rng) {
         for _ in 0..writes {
             self.make_room(rng);
-            self.put(aged.draw(self.live(), rng), HOST);
+            self.put(draw(aged, self.live(), rng), HOST);
         }
         self.make_room(rng);
     }

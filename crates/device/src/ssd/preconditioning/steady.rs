@@ -15,7 +15,7 @@
 
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
 use crate::ssd::rng::Rng;
-use crate::ssd::spec::{AgedSpec, GcPolicy};
+use crate::ssd::spec::{AgedSpec, GcPolicy, InitialState, SsdSpec};
 
 /// How much of a plane collection leaves free, in blocks.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,24 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// How much of a plane is free at the start of an aged drive: as much as
+    /// collection leaves under writes without pause.
+    pub(crate) fn at_start(spec: &SsdSpec) -> Room {
+        let start = spec.gc.start_blocks;
+        let behind = match &spec.state {
+            InitialState::Aged(aged) => aged.behind_blocks,
+            _ => None,
+        };
+        match behind {
+            _ if spec.gc.preemptible => Room::Slots(spec.gc.working_point(1) - behind.unwrap_or(0)),
+            Some(behind) => Room::Blocks(start - behind),
+            // The host stays as far ahead as it is.
+            None if spec.gc.pace_bytes > 0 => Room::Blocks(start),
+            // It runs ahead up to the reserve, and waits there for each block.
+            None => Room::Slots(spec.gc.reserve_blocks + 1),
+        }
+    }
+
     pub(crate) fn blocks(self) -> u32 {
         match self {
             Room::Blocks(blocks) | Room::Slots(blocks) => blocks,

@@ -1,41 +1,42 @@
-//! `[write_cache]` and `[read_cache]`: the controller's DRAM before the flash.
+//! `[write_cache]`, `[read_cache]` and `[slc_cache]`: the controller's DRAM, and
+//! flash with one bit a cell before the rest.
 
-use super::byte_ps;
-use blklab_description::{ReadError, Table};
+use blklab_description::{ReadError, Table, flag, keys, nanos, number, whole, word};
+use strum::{Display, EnumMessage, VariantArray};
 
-/// `[write_cache]`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WriteCacheSpec {
-    /// A write ends when the data is in the cache.
-    pub enabled: bool,
-    /// Data that may wait for its program, in bytes.
-    pub size_bytes: u64,
-    /// Once it was full, writes wait until so much of it is free.
-    pub resume_bytes: u64,
-    /// Time of a byte into or out of DRAM, in picoseconds.
-    pub byte_ps: u64,
-    /// Time before the first byte.
-    pub access_ns: u64,
-    /// Capacitors: what is in the cache is safe.
-    pub power_loss_protection: bool,
-}
+use super::{FlashSpec, Geometry, MAX_US};
+use crate::spec::byte_ps;
 
-/// `[read_cache]`: map units that were read lately, in the same DRAM as
-/// `[write_cache]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReadCacheSpec {
-    /// Its size.
-    pub size_bytes: u64,
-    /// What makes room.
-    pub policy: ReadCachePolicy,
-    /// How far a sequential reader is read ahead of; 0 where nothing is.
-    pub read_ahead_bytes: u64,
-    /// How many sequential readers are followed at once.
-    pub read_ahead_streams: u32,
+keys! {
+    /// Data that waits for its program, in the controller's DRAM.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct WriteCacheSpec(table) {
+        /// A write ends when the data is in the cache.
+        pub enabled: bool = flag().or(true);
+        /// Data that may wait for its program.
+        pub size_bytes: u64 as "size_kb" = whole(4..=1 << 24).map(|kb: u64| kb * 1024);
+        /// Once it was full, writes wait until so much of it is free.
+        pub resume_bytes: u64 as "resume_kb" = whole(1..=1 << 24)
+            .or(1)
+            .such_that(
+                |kb: &u64| kb * 1024 <= size_bytes,
+                format!("at most size_kb ({})", size_bytes / 1024),
+            )
+            .map(|kb: u64| kb * 1024);
+        /// The rate of the DRAM.
+        ///
+        /// Here the time of a byte, in picoseconds.
+        pub byte_ps: u64 as "bandwidth_mb_s" = number(1.0..=1e6).map(byte_ps);
+        /// Time before the first byte.
+        pub access_ns: u64 = whole(0..=1_000_000).or(0);
+        /// Capacitors: what is in the cache is safe.
+        pub power_loss_protection: bool = flag().or(false);
+    }
 }
 
 /// What leaves the read cache for something new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReadCachePolicy {
     /// What was used longest ago.
     Lru,
@@ -43,46 +44,120 @@ pub enum ReadCachePolicy {
     Fifo,
 }
 
-pub(super) fn read_write_cache(table: &Table<'_>) -> Result<WriteCacheSpec, ReadError> {
-    let cache = WriteCacheSpec {
-        enabled: table.flag_or("enabled", true)?,
-        size_bytes: table.int("size_kb", 4..=1 << 24)? * 1024,
-        resume_bytes: table.int_or("resume_kb", 1..=1 << 24, 1)? * 1024,
-        byte_ps: byte_ps(table.number("bandwidth_mb_s", 1.0..=1e6)?),
-        access_ns: table.int_or("access_ns", 0..=1_000_000, 0)?,
-        power_loss_protection: table.flag_or("power_loss_protection", false)?,
-    };
-    if cache.resume_bytes > cache.size_bytes {
-        return Err(table.wrong(
-            "resume_kb",
-            format!("legal is at most size_kb ({})", cache.size_bytes / 1024),
-        ));
+keys! {
+    /// Map units that were read lately, in the same DRAM as `[write_cache]`.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct ReadCacheSpec(table) {
+        /// Its size.
+        pub size_bytes: u64 as "size_kb" = whole(4..=1 << 24).map(|kb: u64| kb * 1024);
+        /// What makes room.
+        pub policy: ReadCachePolicy = word();
+        /// How far a sequential reader is read ahead of; 0 where nothing is.
+        pub read_ahead_bytes: u64 as "read_ahead_kb" =
+            whole(0..=1 << 20).or(0).map(|kb: u64| kb * 1024);
+        /// How many sequential readers are followed at once.
+        pub read_ahead_streams: u32 = whole(1..=64)
+            .or(8)
+            .needs(read_ahead_bytes > 0, "read_cache.read_ahead_kb above 0");
     }
-    table.finish()?;
-    Ok(cache)
 }
 
-pub(super) fn read_read_cache(table: &Table<'_>) -> Result<ReadCacheSpec, ReadError> {
-    let cache = ReadCacheSpec {
-        size_bytes: table.int("size_kb", 4..=1 << 24)? * 1024,
-        policy: table.choice(
-            "policy",
-            &[
-                ("lru", ReadCachePolicy::Lru),
-                ("fifo", ReadCachePolicy::Fifo),
-            ],
-        )?,
-        read_ahead_bytes: table.int_or("read_ahead_kb", 0..=1 << 20, 0)? * 1024,
-        read_ahead_streams: table.int_or("read_ahead_streams", 1..=64, 8)? as u32,
-    };
-    let streams = cache.read_ahead_streams as u64;
-    if cache.read_ahead_bytes * streams > cache.size_bytes {
-        let most = cache.size_bytes / 1024 / streams;
-        return Err(table.wrong(
-            "read_ahead_kb",
-            format!("legal is at most {most} (size_kb / read_ahead_streams)"),
-        ));
+impl ReadCacheSpec {
+    pub(super) fn read_checked(table: &Table<'_>) -> Result<ReadCacheSpec, ReadError> {
+        let cache = ReadCacheSpec::read(table)?;
+        let streams = cache.read_ahead_streams as u64;
+        if cache.read_ahead_bytes * streams > cache.size_bytes {
+            let most = cache.size_bytes / 1024 / streams;
+            let problem = format!("legal is at most {most} (size_kb / read_ahead_streams)");
+            return Err(table.wrong("read_ahead_kb", problem));
+        }
+        Ok(cache)
     }
-    table.finish()?;
-    Ok(cache)
+}
+
+/// What becomes of the host's writes while the SLC cache is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum WhenFull {
+    /// They go to multi-level pages at once.
+    Direct,
+    /// They wait until a block of the cache has been emptied.
+    Wait,
+}
+
+keys! {
+    /// Multi-level flash that is written with one bit a cell.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct SlcCacheSpec(table, geometry: &Geometry, flash: &FlashSpec) {
+        /// Flash that serves nothing else.
+        let static_mb: u64 = number(0.0..=1e9).or(0.0).map(|mb| slc_blocks(mb, geometry, flash));
+        /// Further flash that may serve it while it is free.
+        let dynamic_mb: u64 = number(0.0..=1e9).or(0.0).map(|mb| slc_blocks(mb, geometry, flash));
+        /// Blocks of every plane that serve nothing else.
+        pub static_blocks: u32 => fitting(table, "static_mb", static_mb, geometry)?;
+        /// Further blocks of every plane that may serve it while they are free.
+        pub dynamic_blocks: u32 => fitting(table, "dynamic_mb", dynamic_mb, geometry)?;
+        /// Array time of a read.
+        pub read_ns: u64 as "read_us" = number(0.001..=MAX_US).map(nanos);
+        /// Array time of a program.
+        pub program_ns: u64 as "program_us" = number(0.001..=MAX_US).map(nanos);
+        /// Time of an erase.
+        pub erase_ns: u64 as "erase_us" = number(0.001..=MAX_US)
+            .map(nanos)
+            .or_derived(flash.erase_ns, "flash.erase_us");
+        /// What becomes of writes while it is full.
+        pub when_full: WhenFull = word();
+        /// The host's silence after which it is emptied; without it, that happens
+        /// only for want of room.
+        pub fold_after_ns: Option<u64> as "fold_after_us" = number(0.0..=1e12).map(nanos).optional();
+        /// Share of it that holds data at the start.
+        pub filled: f64 = number(0.0..=1.0).or(0.0);
+    }
+}
+
+/// Blocks of every plane that hold so much at one bit a cell.
+fn slc_blocks(megabytes: f64, geometry: &Geometry, flash: &FlashSpec) -> u64 {
+    let pages = geometry.pages_per_block / flash.read_ns.len() as u32;
+    let stripe_bytes = geometry.planes() as u64 * pages as u64 * geometry.page_bytes as u64;
+    (megabytes * 1e6 / stripe_bytes as f64).ceil() as u64
+}
+
+/// So many blocks of a plane, if it has them.
+fn fitting(
+    table: &Table<'_>,
+    key: &str,
+    blocks: u64,
+    geometry: &Geometry,
+) -> Result<u32, ReadError> {
+    let most = geometry.blocks_per_plane as u64;
+    match blocks < most {
+        true => Ok(blocks as u32),
+        false => Err(table.wrong(
+            key,
+            format!(
+                "which is {blocks} blocks a plane at one bit a cell, legal is below geometry.blocks_per_plane ({most})"
+            ),
+        )),
+    }
+}
+
+impl SlcCacheSpec {
+    pub(super) fn read_checked(
+        table: &Table<'_>,
+        geometry: &Geometry,
+        flash: &FlashSpec,
+    ) -> Result<SlcCacheSpec, ReadError> {
+        let bits = flash.read_ns.len() as u32;
+        if bits < 2 || geometry.pages_per_block < bits {
+            return Err(table.wrong(
+                "static_mb",
+                "legal with a cell of two to four bits (flash.cell) and as many pages a block",
+            ));
+        }
+        let cache = SlcCacheSpec::read(table, geometry, flash)?;
+        match cache.static_blocks + cache.dynamic_blocks {
+            0 => Err(table.wrong("static_mb", "legal is above 0, here or in dynamic_mb")),
+            _ => Ok(cache),
+        }
+    }
 }

@@ -1,42 +1,35 @@
-//! `[flash]`: what the arrays do and how long it takes.
+//! `[geometry]`, `[flash]` and `[channel]`: what there is of everything, what the
+//! arrays do, and the bus between them and the controller.
 
-use super::MAX_US;
-use blklab_description::{ReadError, Table};
+use blklab_description::{Entry, flag, keys, nanos, number, one_or_each, whole, word};
+use strum::{Display, EnumMessage, VariantArray};
 
-/// `[flash]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct FlashSpec {
-    /// Array time of a read, one entry a page level (LSB, CSB, MSB, ...).
-    pub read_ns: Vec<u64>,
-    /// Array time of a program, likewise.
-    pub program_ns: Vec<u64>,
-    /// Time of an erase.
-    pub erase_ns: u64,
-    /// The smallest part that works on its own.
-    pub interleave: Interleave,
-    /// Which operations of planes of one die may run as one.
-    pub multi_plane: MultiPlane,
-    /// A die may read on while what it has read waits for the bus or is on it.
-    pub cache_read: bool,
-    /// A die may take the data of its next program while it is at the last.
-    pub cache_program: bool,
-    /// Whether collection may move a page within a plane without the channel.
-    pub copyback: Copyback,
-    /// How many operations behind the first of its queue such a command looks
-    /// at for partners.
-    pub multi_plane_reach: u32,
-    /// Word lines of all planes that collection writes are programmed together.
-    pub superpage: bool,
-    /// Time to stop a program for a read; `None` where it cannot be stopped.
-    pub program_suspend_ns: Option<u64>,
-    /// Likewise an erase.
-    pub erase_suspend_ns: Option<u64>,
-    /// Not stopped when it would end this soon anyway.
-    pub suspend_above_ns: u64,
+use super::{Geometry, MAX_US, Scheduling};
+use crate::spec::byte_ps;
+
+/// Bits of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Cell {
+    /// One.
+    Slc,
+    /// Two.
+    Mlc,
+    /// Three.
+    Tlc,
+    /// Four.
+    Qlc,
+}
+
+impl Cell {
+    fn bits(self) -> usize {
+        self as usize + 1
+    }
 }
 
 /// The smallest part of the flash that executes a command of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Interleave {
     /// One command a package.
     Package,
@@ -46,20 +39,9 @@ pub enum Interleave {
     Plane,
 }
 
-/// Which pages ONFI's copyback commands may move: from the array to the page
-/// register and back, always within a plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copyback {
-    /// None.
-    None,
-    /// Any.
-    SamePlane,
-    /// From odd pages to odd ones and from even to even.
-    SameParity,
-}
-
 /// When planes of one die work as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum MultiPlane {
     /// Never.
     None,
@@ -69,45 +51,131 @@ pub enum MultiPlane {
     Any,
 }
 
-pub(super) fn read_flash(table: &Table<'_>) -> Result<FlashSpec, ReadError> {
-    let bits: usize = table.choice("cell", &[("slc", 1), ("mlc", 2), ("tlc", 3), ("qlc", 4)])?;
-    let flash = FlashSpec {
-        read_ns: table.micros_each("read_us", bits, MAX_US)?,
-        program_ns: table.micros_each("program_us", bits, MAX_US)?,
-        erase_ns: table.micros_above_zero("erase_us", MAX_US)?,
-        interleave: table.choice(
-            "interleave",
-            &[
-                ("package", Interleave::Package),
-                ("die", Interleave::Die),
-                ("plane", Interleave::Plane),
-            ],
-        )?,
-        multi_plane: table.choice(
-            "multi_plane",
-            &[
-                ("none", MultiPlane::None),
-                ("same_page", MultiPlane::SamePage),
-                ("any", MultiPlane::Any),
-            ],
-        )?,
-        cache_read: table.flag_or("cache_read", false)?,
-        cache_program: table.flag_or("cache_program", false)?,
-        copyback: table.choice_or(
-            "copyback",
-            &[
-                ("none", Copyback::None),
-                ("same_plane", Copyback::SamePlane),
-                ("same_parity", Copyback::SameParity),
-            ],
-            Copyback::None,
-        )?,
-        multi_plane_reach: table.int_or("multi_plane_reach", 1..=1024, 64)? as u32,
-        superpage: table.flag_or("superpage", false)?,
-        program_suspend_ns: table.micros_if_any("program_suspend_us", MAX_US)?,
-        erase_suspend_ns: table.micros_if_any("erase_suspend_us", MAX_US)?,
-        suspend_above_ns: table.micros_or("suspend_above_us", MAX_US, 0)?,
-    };
-    table.finish()?;
-    Ok(flash)
+/// Which pages ONFI's copyback commands may move: from the array to the page
+/// register and back, always within a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Copyback {
+    /// None.
+    None,
+    /// Any.
+    SamePlane,
+    /// From odd pages to odd ones and from even to even.
+    SameParity,
+}
+
+const MULTI_PLANE: &str = "several planes a die, flash.multi_plane = \"same_page\" or \"any\" and \
+     flash.interleave = \"die\" or \"package\"";
+
+keys! {
+    /// What the arrays do and how long it takes.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct FlashSpec(table, geometry: &Geometry) {
+        /// Bits of a cell.
+        let cell: Cell = word();
+        /// Array time of a read, one entry a page level (LSB, CSB, MSB, ...).
+        pub read_ns: Vec<u64> as "read_us" = by_page_level(cell);
+        /// Array time of a program, likewise.
+        pub program_ns: Vec<u64> as "program_us" = by_page_level(cell);
+        /// Time of an erase.
+        pub erase_ns: u64 as "erase_us" = number(0.001..=MAX_US).map(nanos);
+        /// The smallest part that works on its own.
+        pub interleave: Interleave = word();
+        /// Which operations of planes of one die may run as one.
+        pub multi_plane: MultiPlane = word();
+        /// A die may read on while what it has read waits for the bus or is on it.
+        pub cache_read: bool = flag().or(false);
+        /// A die may take the data of its next program while it is at the last.
+        pub cache_program: bool = flag().or(false);
+        /// Whether collection may move a page within a plane without the channel.
+        pub copyback: Copyback = word().or(Copyback::None);
+        /// How many operations behind the first of its queue a multi-plane command
+        /// looks at for partners.
+        pub multi_plane_reach: u32 = whole(1..=1024)
+            .or(64)
+            .needs(works_on_planes(geometry, multi_plane, interleave), MULTI_PLANE);
+        /// Word lines of all planes that collection writes are programmed together.
+        pub superpage: bool = flag().or(false);
+        /// Time to stop a program for a read; without it, it cannot be stopped.
+        pub program_suspend_ns: Option<u64> as "program_suspend_us" =
+            number(0.0..=MAX_US).map(nanos).optional();
+        /// Time to stop an erase for a read; without it, it cannot be stopped.
+        pub erase_suspend_ns: Option<u64> as "erase_suspend_us" =
+            number(0.0..=MAX_US).map(nanos).optional();
+        /// What would end this soon anyway is not stopped.
+        pub suspend_above_ns: u64 as "suspend_above_us" = number(0.0..=MAX_US)
+            .or(0.0)
+            .map(nanos)
+            .needs(
+                program_suspend_ns.is_some() || erase_suspend_ns.is_some(),
+                "flash.program_suspend_us or flash.erase_suspend_us",
+            );
+    }
+}
+
+fn by_page_level(cell: Cell) -> Entry<'static, Vec<u64>> {
+    let one = number(0.001..=MAX_US);
+    one_or_each(cell.bits(), one, "one a bit of the cell")
+        .map(|spans| spans.into_iter().map(nanos).collect())
+        .documented("0.001 to 10000000, or an array of such, one a bit of the cell")
+}
+
+/// Whether planes of a die can work together.
+fn works_on_planes(geometry: &Geometry, multi_plane: MultiPlane, interleave: Interleave) -> bool {
+    multi_plane != MultiPlane::None
+        && geometry.planes_per_die > 1
+        && interleave != Interleave::Plane
+}
+
+impl FlashSpec {
+    /// Whether what was begun may stop for a read.
+    pub(super) fn suspends(&self) -> bool {
+        self.program_suspend_ns.is_some() || self.erase_suspend_ns.is_some()
+    }
+}
+
+keys! {
+    /// The bus between controller and packages. The defaults are ONFI NV-DDR2's
+    /// typical command, address and wait cycles.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct ChannelSpec(
+        table,
+        geometry: &Geometry,
+        flash: &FlashSpec,
+        scheduling: Scheduling,
+    ) {
+        /// Transfers a second.
+        let rate_mt_s: f64 = number(1.0..=10_000.0);
+        /// Bits of a transfer.
+        let width_bits: u32 = whole(8..=16)
+            .or(8)
+            .such_that(|bits: &u32| matches!(bits, 8 | 16), "8 or 16")
+            .documented("8 or 16");
+        /// Time of a byte of data, in picoseconds.
+        pub byte_ps: u64 => byte_ps(rate_mt_s * (width_bits / 8) as f64);
+        /// Command and address cycles of a read.
+        pub read_command_ns: u64 = whole(0..=100_000).or(290);
+        /// Command and address cycles of a program.
+        pub program_command_ns: u64 = whole(0..=100_000).or(361);
+        /// Command and address cycles of an erase.
+        pub erase_command_ns: u64 = whole(0..=100_000).or(220);
+        /// Those of every further plane of a multi-plane command.
+        pub plane_command_ns: u64 = whole(0..=100_000).or(650).needs(
+            works_on_planes(geometry, flash.multi_plane, flash.interleave),
+            MULTI_PLANE,
+        );
+        /// Data is read from the page register in pieces of this size.
+        pub codeword_bytes: u32 = whole(512..=65536)
+            .such_that(|bytes: &u32| bytes.is_power_of_two(), "a power of two from 512 to 65536")
+            .such_that(
+                |bytes: &u32| *bytes <= geometry.page_bytes,
+                format!("at most a page ({} bytes)", geometry.page_bytes),
+            )
+            .documented("a power of two from 512 to the page");
+        /// Idle dies get the commands of their reads before data that is ready goes.
+        pub commands_first: bool = flag().or(false).needs(
+            scheduling != Scheduling::Paq,
+            "controller.scheduling other than \"paq\", which sends them first itself",
+        );
+    }
 }

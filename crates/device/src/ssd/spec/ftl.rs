@@ -1,9 +1,10 @@
-//! `[ftl]`: where data goes.
+//! `[ftl]` and `[hybrid]`: where data goes.
 
-use super::super::hybrid::spec::{self as hybrid, Mapping};
+use blklab_description::{ReadError, Table, flag, keys, parsed, whole, word};
+use strum::{Display, EnumMessage, VariantArray};
+
+use super::{Axis, Copyback, Geometry, InitialState, Layout, SsdSpec};
 use crate::Identity;
-use crate::ssd::geometry::{Axis, Geometry, Layout};
-use blklab_description::{ReadError, Table};
 
 /// The largest map unit, in bytes.
 pub(crate) const MOST_MAP_UNIT_BYTES: u32 = 64 << 10;
@@ -12,33 +13,16 @@ pub(crate) const MOST_MAP_UNIT_BYTES: u32 = 64 << 10;
 const LEGAL_ORDER: &str = "the letters C, W, D and P in any order, the axis that runs fastest \
                            first: \"CWDP\", \"PDWC\", ...";
 
-/// `[ftl]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct FtlSpec {
-    /// What one entry of the map covers.
-    pub map_unit_bytes: u32,
-    /// How logical addresses are laid over the flash.
-    pub layout: Layout,
-    /// Order in which they go over channels (C), ways (W), dies (D), planes (P).
-    pub order: [Axis; 4],
-    /// What the map has entries of.
-    pub mapping: Mapping,
-    /// Who decides which plane a page goes to.
-    pub allocation: Allocation,
-    /// Entries of the map kept in DRAM; `None` where all of them are.
-    pub map_cache_entries: Option<u32>,
-    /// Entries that one read of the map brings in, and that go out together.
-    pub map_line_entries: u32,
-    /// Entries of a page of the map.
-    pub entries_per_map_page: u32,
-    /// Planes of a die are filled in step, so that they can program as one.
-    pub in_step: bool,
-    /// A read of what was never written goes to the flash nevertheless.
-    pub read_unwritten: bool,
-}
+/// What `ftl.in_step` needs, which is known only when all is read.
+pub(super) const IN_STEP: &str = "several planes a die, flash.multi_plane = \"same_page\", static \
+                                  allocation, mapped pages and gc.scope = \"plane\", without \
+                                  flash.superpage and flash.copyback";
+
+const MAP_CACHE: &str = "ftl.map_cache_kb above 0";
 
 /// Which plane takes the host's next page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Allocation {
     /// Its address decides.
     Static,
@@ -48,80 +32,171 @@ pub enum Allocation {
     LeastLoaded,
 }
 
-pub(super) fn read_ftl(
+keys! {
+    /// Where data goes.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct FtlSpec(table, root: &Table<'_>, geometry: &Geometry, identity: &Identity) {
+        /// What one entry of the map covers.
+        pub map_unit_bytes: u32 = whole(512..=MOST_MAP_UNIT_BYTES)
+            .such_that(
+                |bytes: &u32| {
+                    bytes.is_power_of_two()
+                        && (identity.logical_block_bytes..=geometry.page_bytes).contains(bytes)
+                },
+                format!(
+                    "a power of two from the logical block ({}) to the page ({})",
+                    identity.logical_block_bytes, geometry.page_bytes
+                ),
+            )
+            .documented("a power of two from the logical block to the page");
+        /// Order in which addresses go over channels (C), ways (W), dies (D) and
+        /// planes (P).
+        pub order: [Axis; 4] = parsed(LEGAL_ORDER, Axis::parse_order);
+        /// How logical addresses are laid over the flash.
+        pub layout: Layout = word();
+        /// Size of an entry of the map on the flash.
+        let map_entry_bytes: u32 = whole(1..=64).or(4);
+        /// Entries of a page of the map.
+        pub entries_per_map_page: u32 => geometry.page_bytes / map_entry_bytes;
+        /// A read of what was never written goes to the flash nevertheless.
+        pub read_unwritten: bool = flag().or(false);
+        /// What the map has entries of.
+        let mapping: MappedUnit = word().or(MappedUnit::Page);
+        /// What the map has entries of, with the logs of hybrid mapping.
+        pub mapping: Mapping => Mapping::of(mapping, root, table)?;
+        /// Who decides which plane a page goes to.
+        pub allocation: Allocation = word().or(Allocation::Static);
+        /// DRAM for entries of the map; 0 where all of them are there.
+        let map_cache_kb: u64 = whole(0..=1 << 24).or(0);
+        /// Size of an entry there, with its own address.
+        let map_cache_entry_bytes: u64 = whole(1..=64).or(8).needs(map_cache_kb > 0, MAP_CACHE);
+        /// Entries of the map kept in DRAM; `None` where all of them are.
+        pub map_cache_entries: Option<u32> =>
+            cached_entries(map_cache_kb * 1024, map_cache_entry_bytes);
+        /// Entries that one read of the map brings in, and that go out together.
+        pub map_line_entries: u32 = whole(1..=1 << 16)
+            .or(1)
+            .such_that(
+                |line: &u32| line.is_power_of_two() && entries_per_map_page.is_multiple_of(*line),
+                format!(
+                    "a power of two that divides the {entries_per_map_page} entries of a page of the map"
+                ),
+            )
+            .documented("a power of two that divides the entries of a page of the map")
+            .needs(map_cache_kb > 0, MAP_CACHE);
+        /// Planes of a die are filled in step, so that they can program as one.
+        pub in_step: bool = flag().or(true).needs(true, IN_STEP);
+    }
+}
+
+/// How many entries of the map a cache holds; `None` where there is none.
+fn cached_entries(bytes: u64, entry_bytes: u64) -> Option<u32> {
+    (bytes > 0).then(|| (bytes / entry_bytes).min(u32::MAX as u64 - 1) as u32)
+}
+
+/// What `ftl.mapping` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum MappedUnit {
+    /// Map units.
+    Page,
+    /// Blocks, and map units of log blocks (FAST).
+    Hybrid,
+}
+
+/// What the map has entries of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Map units.
+    Page,
+    /// Blocks, and map units of log blocks.
+    Hybrid(HybridSpec),
+}
+
+impl Mapping {
+    fn of(unit: MappedUnit, root: &Table<'_>, ftl: &Table<'_>) -> Result<Mapping, ReadError> {
+        match (unit, root.table_if_any("hybrid")?) {
+            (MappedUnit::Page, None) => Ok(Mapping::Page),
+            (MappedUnit::Page, Some(_)) => Err(root.wrong(
+                "hybrid",
+                "legal is to leave this table out where ftl.mapping is not \"hybrid\"",
+            )),
+            (MappedUnit::Hybrid, None) => Err(ftl.wrong(
+                "mapping",
+                "legal is \"page\" where there is no table [hybrid]",
+            )),
+            (MappedUnit::Hybrid, Some(table)) => HybridSpec::read(&table).map(Mapping::Hybrid),
+        }
+    }
+}
+
+keys! {
+    /// The log blocks of every plane, with `ftl.mapping = "hybrid"`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct HybridSpec(table) {
+        /// Those that take a block's pages in order.
+        pub sequential: u32 as "sequential_logs" = whole(1..=8);
+        /// Those that take any page.
+        pub random: u32 as "random_logs" = whole(1..=1 << 16);
+        /// Logical blocks that one of these may have pages of; without it, any.
+        pub associativity: Option<u32> = whole(1..=1 << 16).optional();
+    }
+}
+
+impl HybridSpec {
+    /// Blocks of a plane beside its data: all logs, the block that a merge
+    /// writes, and one that is being erased.
+    pub(crate) fn spare_blocks(&self) -> u32 {
+        self.sequential + self.random + 2
+    }
+}
+
+/// Refuses what goes only with a map of pages.
+pub(super) fn check_hybrid(
+    spec: &SsdSpec,
     root: &Table<'_>,
-    table: &Table<'_>,
-    geometry: &Geometry,
-    identity: &Identity,
-) -> Result<FtlSpec, ReadError> {
-    let map_unit_bytes = table.int("map_unit_bytes", 512..=MOST_MAP_UNIT_BYTES as u64)? as u32;
-    if !map_unit_bytes.is_power_of_two()
-        || map_unit_bytes > geometry.page_bytes
-        || map_unit_bytes < identity.logical_block_bytes
-    {
-        return Err(table.wrong(
-            "map_unit_bytes",
-            format!(
-                "legal is a power of two from the logical block ({}) to the page ({})",
-                identity.logical_block_bytes, geometry.page_bytes
-            ),
+    ftl: &Table<'_>,
+    flash: &Table<'_>,
+) -> Result<(), ReadError> {
+    if spec.ftl.mapping == Mapping::Page {
+        return Ok(());
+    }
+    const WITH: &str = "where ftl.mapping = \"hybrid\"";
+    if spec.ftl.allocation != Allocation::Static {
+        return Err(ftl.wrong("allocation", format!("legal is \"static\" {WITH}")));
+    }
+    if spec.ftl.map_cache_entries.is_some() {
+        return Err(ftl.wrong(
+            "map_cache_kb",
+            format!("legal is 0 {WITH}: its map is small"),
         ));
     }
-    let order = table.parsed("order", LEGAL_ORDER, Axis::parse_order)?;
-    let layout = table.choice(
-        "layout",
-        &[("striped", Layout::Striped), ("ranges", Layout::Ranges)],
-    )?;
-    let map_entry_bytes = table.int_or("map_entry_bytes", 1..=64, 4)? as u32;
-    let entries_per_map_page = geometry.page_bytes / map_entry_bytes;
-    let read_unwritten = table.flag_or("read_unwritten", false)?;
-    let ftl = FtlSpec {
-        map_unit_bytes,
-        layout,
-        order,
-        mapping: hybrid::read_mapping(root, table)?,
-        allocation: table.choice_or(
-            "allocation",
-            &[
-                ("static", Allocation::Static),
-                ("next_free", Allocation::NextFree),
-                ("least_loaded", Allocation::LeastLoaded),
-            ],
-            Allocation::Static,
-        )?,
-        map_cache_entries: map_cache_entries(table)?,
-        map_line_entries: map_line_entries(table, entries_per_map_page)?,
-        entries_per_map_page,
-        in_step: table.flag_or("in_step", true)?,
-        read_unwritten,
-    };
-    table.finish()?;
-    Ok(ftl)
-}
-
-/// How many entries come in together: whole lines make up a page of the map.
-fn map_line_entries(table: &Table<'_>, per_page: u32) -> Result<u32, ReadError> {
-    let line = table.int_or("map_line_entries", 1..=1 << 16, 1)? as u32;
-    match line.is_power_of_two() && per_page.is_multiple_of(line) {
-        true => Ok(line),
-        false => Err(table.wrong(
-            "map_line_entries",
-            format!(
-                "legal is a power of two that divides the {per_page} entries of a page of the map"
-            ),
-        )),
+    if spec.flash.copyback != Copyback::None {
+        return Err(flash.wrong("copyback", format!("legal is \"none\" {WITH}")));
     }
-}
-
-/// How much of the map is in DRAM: all of it unless the description says how
-/// much memory there is, and how large an entry is with its own address.
-fn map_cache_entries(table: &Table<'_>) -> Result<Option<u32>, ReadError> {
-    let kb = table.int_or("map_cache_kb", 0..=1 << 24, 0)?;
-    let entry_bytes = table.int_or("map_cache_entry_bytes", 1..=64, 8)?;
-    match kb {
-        0 => Ok(None),
-        kb => Ok(Some(
-            (kb * 1024 / entry_bytes).min(u32::MAX as u64 - 1) as u32
+    if spec.flash.superpage {
+        return Err(flash.wrong("superpage", format!("legal is false {WITH}")));
+    }
+    if spec.slc_cache.is_some() {
+        return Err(root.wrong(
+            "slc_cache",
+            format!("legal is to leave this table out {WITH}"),
+        ));
+    }
+    if spec.wear.static_spread.is_some() {
+        let table = root.table("wear_levelling")?;
+        let problem = format!("legal is to leave it out {WITH}");
+        return Err(table.wrong("static_spread", problem));
+    }
+    match spec.state {
+        InitialState::Aged(aged) if !aged.simulate => Err(root.wrong(
+            "state",
+            format!("legal is \"fresh\" or \"filled\" {WITH}, or aged.simulate = true"),
         )),
+        InitialState::Aged(aged) if aged.occupancy < 1.0 => {
+            let aged = root.table("aged")?;
+            Err(aged.wrong("occupancy", format!("legal is 1 {WITH}")))
+        }
+        _ => Ok(()),
     }
 }

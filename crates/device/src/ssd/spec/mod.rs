@@ -1,57 +1,40 @@
 //! What an SSD is made of, read from its description and checked.
 //!
-//! Every table of the description is a file of its own.
+//! Nothing here knows how an SSD works: these are the tables of its description,
+//! and what follows from them alone.
 
 mod caches;
-mod channel;
 mod controller;
-mod effect;
 mod flash;
 mod ftl;
 mod gc;
 mod geometry;
-mod link;
-mod nvme;
 mod sizes;
-mod slc;
 mod state;
 
-use super::ftl::cached_map::blocks as map_blocks;
-use super::gc::throttle::working_point;
-use super::geometry::Geometry;
-use super::hybrid::spec::{self as hybrid, Mapping};
-use super::preconditioning::steady::Room;
-use crate::Identity;
-use crate::effect::refuse_idle_keys;
-use crate::spec::read_identity;
 use blklab_description::{ReadError, Table};
 
-pub use caches::{ReadCachePolicy, ReadCacheSpec, WriteCacheSpec};
-pub use channel::ChannelSpec;
-pub use controller::{ControllerSpec, Scheduling};
-pub use flash::{Copyback, FlashSpec, Interleave, MultiPlane};
-pub(crate) use ftl::MOST_MAP_UNIT_BYTES;
-pub use ftl::{Allocation, FtlSpec};
-pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
-pub use link::LinkSpec;
-pub use nvme::{Arbitration, NvmeSpec};
-pub use slc::{SlcCacheSpec, WhenFull};
-pub use state::{AgedSpec, InitialState};
+use crate::Identity;
+use crate::spec::Interface;
 
-use caches::{read_read_cache, read_write_cache};
-use channel::read_channel;
-use controller::read_controller;
-use flash::read_flash;
-use ftl::read_ftl;
-use gc::{read_gc, read_wear};
-use geometry::read_geometry;
-use link::read_link;
-use nvme::read_nvme;
-use slc::read_slc_cache;
-use state::read_state;
+pub use caches::{ReadCachePolicy, ReadCacheSpec, SlcCacheSpec, WhenFull, WriteCacheSpec};
+pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling};
+pub use flash::{ChannelSpec, Copyback, FlashSpec, Interleave, MultiPlane};
+pub(crate) use ftl::MOST_MAP_UNIT_BYTES;
+pub use ftl::{Allocation, FtlSpec, Mapping};
+pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
+pub use geometry::{Axis, Geometry, Layout};
+pub use state::{AgedSpec, InitialState};
 
 /// Longest time of any single step, in microseconds.
 const MAX_US: f64 = 10_000_000.0;
+
+/// Blocks of a plane beside those that the map fills: the one being written, and
+/// the one that collection needs.
+const SPARE_MAP_BLOCKS: u64 = 2;
+/// One more for every so many that the map fills, at least one: then a block with
+/// nothing to gain is never the best one.
+const FILLED_MAP_BLOCKS_A_SPARE: u64 = 8;
 
 /// An SSD, as described.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,73 +70,54 @@ pub struct SsdSpec {
 }
 
 impl SsdSpec {
-    pub(crate) fn read(root: &Table<'_>) -> Result<SsdSpec, ReadError> {
+    pub(crate) fn read(root: &Table<'_>, interface: Interface) -> Result<SsdSpec, ReadError> {
         let cache_table = root.table("write_cache")?;
-        let write_cache = read_write_cache(&cache_table)?;
+        let write_cache = WriteCacheSpec::read(&cache_table)?;
         let volatile = write_cache.enabled && !write_cache.power_loss_protection;
-        let identity = read_identity(root, 4096, volatile)?;
-        let nvme = match root.table_if_any("nvme")? {
-            Some(table) => Some(read_nvme(&table, &identity)?),
-            None => None,
-        };
+        let identity = Identity::read(&root.table("host")?, 4096, volatile, false)?;
+        let nvme = root.read_if_any("nvme", |table| NvmeSpec::read(table, &identity))?;
         let geometry_table = root.table("geometry")?;
-        let geometry = read_geometry(&geometry_table)?;
+        let geometry = Geometry::read(&geometry_table)?;
         let flash_table = root.table("flash")?;
-        let flash = read_flash(&flash_table)?;
+        let flash = FlashSpec::read(&flash_table, &geometry)?;
         let slc_table = root.table_if_any("slc_cache")?;
         let slc_cache = match &slc_table {
-            Some(table) => Some(read_slc_cache(table, &geometry, &flash)?),
+            Some(table) => Some(SlcCacheSpec::read_checked(table, &geometry, &flash)?),
             None => None,
         };
         let ftl_table = root.table("ftl")?;
-        let ftl = read_ftl(root, &ftl_table, &geometry, &identity)?;
+        let ftl = FtlSpec::read(&ftl_table, root, &geometry, &identity)?;
+        let link = LinkSpec::read(&root.table("link")?)?;
+        let controller = ControllerSpec::read(&root.table("controller")?, &flash)?;
+        let channel_table = root.table("channel")?;
         let spec = SsdSpec {
-            link: read_link(&root.table("link")?)?,
-            controller: read_controller(&root.table("controller")?)?,
-            channel: read_channel(&root.table("channel")?, &geometry)?,
+            link,
+            channel: ChannelSpec::read(&channel_table, &geometry, &flash, controller.scheduling)?,
+            controller,
             gc: match ftl.mapping {
-                Mapping::Page => read_gc(&root.table("gc")?, &geometry)?,
-                Mapping::Hybrid(_) => hybrid::read_merges(root)?,
+                Mapping::Page => GcSpec::read_checked(&root.table("gc")?, &geometry)?,
+                Mapping::Hybrid(_) => GcSpec::read_of_merges(root.table_if_any("gc")?.as_ref())?,
             },
-            wear: read_wear(root)?,
-            state: read_state(root)?,
+            wear: root
+                .read_if_any("wear_levelling", WearSpec::read)?
+                .unwrap_or_default(),
+            state: InitialState::read(root, ftl.mapping)?,
             identity,
             geometry,
             flash,
             ftl,
             write_cache,
             nvme,
-            read_cache: match root.table_if_any("read_cache")? {
-                Some(table) => Some(read_read_cache(&table)?),
-                None => None,
-            },
+            read_cache: root.read_if_any("read_cache", ReadCacheSpec::read_checked)?,
             slc_cache,
         };
-        hybrid::check(&spec, root, &ftl_table, &flash_table)?;
+        ftl::check_hybrid(&spec, root, &ftl_table, &flash_table)?;
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
-        if spec.flash.superpage && spec.controller.scheduling == Scheduling::Fcfs {
-            let problem = "legal is false where controller.scheduling = \"fcfs\": \
-                           programs wait for operations that came after them";
-            return Err(flash_table.wrong("superpage", problem));
-        }
-        let suspends = [
-            ("program_suspend_us", spec.flash.program_suspend_ns),
-            ("erase_suspend_us", spec.flash.erase_suspend_ns),
-        ];
-        if let Some((key, _)) = suspends.iter().find(|(_, cost)| cost.is_some())
-            && spec.controller.scheduling == Scheduling::Fcfs
-        {
-            let problem = "legal is to leave it out where controller.scheduling = \"fcfs\": a read \
-                           that stops what was begun is not served in the order of arrival";
-            return Err(flash_table.wrong(key, problem));
-        }
-        if spec.flash.superpage && spec.flash.copyback != Copyback::None {
-            let problem = "legal is \"none\" where flash.superpage = true: a page register \
-                           cannot wait until all word lines are complete";
-            return Err(flash_table.wrong("copyback", problem));
-        }
+        spec.check_flash(&flash_table)?;
         spec.check_behind(root)?;
-        refuse_idle_keys(root, &spec, effect::NEEDS)?;
+        if spec.ftl.in_step && spec.planes_per_row() == 1 {
+            ftl_table.refuse_idle("in_step", ftl::IN_STEP);
+        }
         if let (Some(table), Some(cache)) = (&slc_table, &spec.slc_cache)
             && cache.filled > 0.0
             && spec.state == InitialState::Fresh
@@ -163,7 +127,38 @@ impl SsdSpec {
                 "legal is 0 where state = \"fresh\": there is no data to fill it with",
             ));
         }
+        if spec.nvme.is_some() && interface != Interface::Nvme {
+            let problem = "legal is to leave this table out where interface is not \"nvme\"";
+            return Err(root.wrong("nvme", problem));
+        }
         Ok(spec)
+    }
+
+    /// What the flash does has to go with the order in which it is served.
+    fn check_flash(&self, flash: &Table<'_>) -> Result<(), ReadError> {
+        let in_order = self.controller.scheduling == Scheduling::Fcfs;
+        if self.flash.superpage && in_order {
+            let problem = "legal is false where controller.scheduling = \"fcfs\": \
+                           programs wait for operations that came after them";
+            return Err(flash.wrong("superpage", problem));
+        }
+        let suspends = [
+            ("program_suspend_us", self.flash.program_suspend_ns),
+            ("erase_suspend_us", self.flash.erase_suspend_ns),
+        ];
+        if let Some((key, _)) = suspends.iter().find(|(_, cost)| cost.is_some())
+            && in_order
+        {
+            let problem = "legal is to leave it out where controller.scheduling = \"fcfs\": a read \
+                           that stops what was begun is not served in the order of arrival";
+            return Err(flash.wrong(key, problem));
+        }
+        if self.flash.superpage && self.flash.copyback != Copyback::None {
+            let problem = "legal is \"none\" where flash.superpage = true: a page register \
+                           cannot wait until all word lines are complete";
+            return Err(flash.wrong("copyback", problem));
+        }
+        Ok(())
     }
 
     /// Collection must be able to catch up.
@@ -205,26 +200,6 @@ impl SsdSpec {
         }
     }
 
-    /// How much of a plane is free at the start of an aged drive: as much as
-    /// collection leaves under writes without pause.
-    pub(crate) fn room_at_start(&self) -> Room {
-        let start = self.gc.start_blocks;
-        let behind = match &self.state {
-            InitialState::Aged(aged) => aged.behind_blocks,
-            _ => None,
-        };
-        match behind {
-            _ if self.gc.preemptible => {
-                Room::Slots(working_point(&self.gc, 1) - behind.unwrap_or(0))
-            }
-            Some(behind) => Room::Blocks(start - behind),
-            // The host stays as far ahead as it is.
-            None if self.gc.pace_bytes > 0 => Room::Blocks(start),
-            // It runs ahead up to the reserve, and waits there for each block.
-            None => Room::Slots(self.gc.reserve_blocks + 1),
-        }
-    }
-
     /// Map entries of what one program puts into a plane's flash: all pages of a
     /// word line where a physical page has parts, else one page.
     pub(crate) fn slots_per_word_line(&self) -> u32 {
@@ -262,17 +237,30 @@ impl SsdSpec {
 
     /// Blocks of a plane that are neither the SLC cache's alone nor the map's.
     pub fn data_blocks_per_plane(&self) -> u32 {
-        let map_blocks = map_blocks::blocks_per_plane(self);
+        let map_blocks = self.map_blocks_per_plane();
         (self.geometry.blocks_per_plane - self.static_blocks()).saturating_sub(map_blocks)
+    }
+
+    /// Blocks that each plane needs for the map; none where DRAM holds all of it.
+    /// How many a drive really keeps is nowhere told: here it is an eighth more
+    /// than the map fills, and two.
+    pub(crate) fn map_blocks_per_plane(&self) -> u32 {
+        if self.ftl.map_cache_entries.is_none() {
+            return 0;
+        }
+        let pages = self
+            .logical_slots()
+            .div_ceil(self.ftl.entries_per_map_page as u64);
+        let planes = self.geometry.planes() as u64;
+        let blocks = pages
+            .div_ceil(planes)
+            .div_ceil(self.geometry.pages_per_block as u64);
+        let spare = SPARE_MAP_BLOCKS + blocks.div_ceil(FILLED_MAP_BLOCKS_A_SPARE);
+        (blocks + spare).min(u32::MAX as u64) as u32
     }
 
     /// Pages of a block that is written with one bit a cell.
     pub fn slc_pages_per_block(&self) -> u32 {
         self.geometry.pages_per_block / self.flash.read_ns.len() as u32
     }
-}
-
-/// Picoseconds a byte at so many decimal megabytes a second.
-fn byte_ps(mb_s: f64) -> u64 {
-    (1e6 / mb_s).round() as u64
 }

@@ -1,8 +1,6 @@
 //! What several tables decide together: whether the parts fit each other.
 
-use super::super::ftl::cached_map::blocks as map_blocks;
-use super::super::hybrid::spec::Mapping;
-use super::{Interleave, SsdSpec};
+use super::{Interleave, Mapping, SsdSpec};
 use blklab_description::{ReadError, Table};
 
 /// Blocks of a drive: 64 TiB of blocks of 4 MiB. More than that is a slip of
@@ -102,7 +100,7 @@ impl SsdSpec {
         let per_plane_rounding = planes * self.slots_per_page() as u64;
         let needed = (self.logical_slots() + per_plane_rounding)
             .div_ceil((self.slots_per_block() - lost) * planes);
-        let others = self.static_blocks() as u64 + map_blocks::blocks_per_plane(self) as u64;
+        let others = self.static_blocks() as u64 + self.map_blocks_per_plane() as u64;
         let least = needed + spare + others;
         if (self.geometry.blocks_per_plane as u64) < least {
             let problem = format!(
@@ -137,7 +135,7 @@ impl SsdSpec {
                 cache.static_blocks
             ),
         };
-        let map_blocks = map_blocks::blocks_per_plane(self);
+        let map_blocks = self.map_blocks_per_plane();
         if map_blocks > 0 {
             text += &format!(", {map_blocks} for the map (ftl.map_cache_kb)");
         }

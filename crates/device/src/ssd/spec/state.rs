@@ -1,7 +1,9 @@
 //! `state` and `[aged]`: what is on the drive at the start.
 
-use super::super::rng::Rng;
-use blklab_description::{ReadError, Table};
+use blklab_description::{ReadError, Table, flag, keys, number, whole, word};
+use strum::{Display, EnumMessage, VariantArray};
+
+use super::Mapping;
 
 /// What is on the drive at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,20 +16,25 @@ pub enum InitialState {
     Aged(AgedSpec),
 }
 
-/// `[aged]`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AgedSpec {
-    /// Share of the address space that holds data.
-    pub occupancy: f64,
-    /// The part of the data that is hot, from the start of the address space.
-    pub hot_share: f64,
-    /// The part of the writes that goes there.
-    pub hot_writes: f64,
-    /// Free blocks that every plane lacks of `gc.start_blocks`: collection is
-    /// behind by as much. `None`: as under writes without pause.
-    pub behind_blocks: Option<u32>,
-    /// Reach the state by simulating the writes, to check the short way.
-    pub simulate: bool,
+keys! {
+    /// How the drive was overwritten, with `state = "aged"`.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct AgedSpec(table, mapping: Mapping) {
+        /// Share of the address space that holds data.
+        pub occupancy: f64 = number(0.001..=1.0);
+        /// The part of the data that is hot, from the start of the address space.
+        pub hot_share: f64 = number(0.0..=0.99).or(0.0);
+        /// The part of the writes that goes there.
+        pub hot_writes: f64 =
+            number(0.0..=1.0).or(0.0).needs(hot_share > 0.0, "aged.hot_share above 0");
+        /// Free blocks that every plane lacks of `gc.start_blocks`: collection is
+        /// behind by as much. Without it, as under writes without pause.
+        pub behind_blocks: Option<u32> = whole(0..=1 << 16)
+            .optional()
+            .needs(mapping == Mapping::Page, "ftl.mapping = \"page\"");
+        /// Reach the state by simulating the writes, to check the short way.
+        pub simulate: bool = flag().or(false);
+    }
 }
 
 impl AgedSpec {
@@ -60,59 +67,38 @@ impl AgedSpec {
             ..*self
         }
     }
-
-    /// Which of `live` slots is overwritten next.
-    pub(crate) fn draw(&self, live: u32, rng: &mut Rng) -> u32 {
-        let hot = self.hot_of(live);
-        let is_hot = (rng.below(1 << 24) as f64) < self.hot_writes * (1 << 24) as f64;
-        match is_hot && hot > 0 {
-            true => rng.below(hot),
-            false => hot + rng.below((live - hot).max(1)).min(live - hot - 1),
-        }
-    }
 }
 
-pub(super) fn read_state(root: &Table<'_>) -> Result<InitialState, ReadError> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Name {
-        Fresh,
-        Filled,
-        Aged,
-    }
-    let name = root.choice(
-        "state",
-        &[
-            ("fresh", Name::Fresh),
-            ("filled", Name::Filled),
-            ("aged", Name::Aged),
-        ],
-    )?;
-    let table = root.table_if_any("aged")?;
-    let Some(table) = table else {
-        return match name {
-            Name::Fresh => Ok(InitialState::Fresh),
-            Name::Filled => Ok(InitialState::Filled),
-            Name::Aged => Err(root.wrong(
+/// What `state` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum StateName {
+    /// Nothing was ever written.
+    Fresh,
+    /// Written once from end to end.
+    Filled,
+    /// Written to, then overwritten until the flash is steady.
+    Aged,
+}
+
+impl InitialState {
+    /// Reads `state` and `[aged]`.
+    pub(super) fn read(root: &Table<'_>, mapping: Mapping) -> Result<InitialState, ReadError> {
+        let name: StateName = root.key("state", "What is on the drive at the start.", word())?;
+        match (name, root.table_if_any("aged")?) {
+            (StateName::Fresh, None) => Ok(InitialState::Fresh),
+            (StateName::Filled, None) => Ok(InitialState::Filled),
+            (StateName::Aged, None) => Err(root.wrong(
                 "state",
                 "legal is \"fresh\" or \"filled\" where there is no table [aged]",
             )),
-        };
-    };
-    if name != Name::Aged {
-        return Err(root.wrong(
-            "aged",
-            "legal is to leave this table out where state is not \"aged\"",
-        ));
+            (StateName::Aged, Some(table)) => {
+                AgedSpec::read(&table, mapping).map(InitialState::Aged)
+            }
+            (StateName::Fresh | StateName::Filled, Some(_)) => Err(root.wrong(
+                "aged",
+                "legal is to leave this table out where state is not \"aged\"",
+            )),
+        }
     }
-    let aged = AgedSpec {
-        occupancy: table.number("occupancy", 0.001..=1.0)?,
-        hot_share: table.number_or("hot_share", 0.0..=0.99, 0.0)?,
-        hot_writes: table.number_or("hot_writes", 0.0..=1.0, 0.0)?,
-        behind_blocks: table
-            .int_if_any("behind_blocks", 0..=1 << 16)?
-            .map(|blocks| blocks as u32),
-        simulate: table.flag_or("simulate", false)?,
-    };
-    table.finish()?;
-    Ok(InitialState::Aged(aged))
 }

@@ -6,6 +6,7 @@ use blklab_stats::DeviceStats;
 use crate::Device;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::{Located, Victim};
+use crate::ssd::preconditioning::ageing::draw;
 use crate::ssd::spec::InitialState;
 use crate::ssd::tests::{overwrite_drawn, small};
 use blklab_blk::Nanos;
@@ -48,7 +49,7 @@ fn windows(changes: &[(&str, &str)], seed: u64) -> [[u64; 2]; 3] {
         let before = programmed(&mut drive);
         let writes = (part * live.len() as f64) as u32;
         overwrite_drawn(&mut drive, writes, seed + (part * 10.0) as u64, |rng| {
-            live[aged.draw(live.len() as u32, rng) as usize]
+            live[draw(&aged, live.len() as u32, rng) as usize]
         });
         let after = programmed(&mut drive);
         [after[0] - before[0], after[1] - before[1]]

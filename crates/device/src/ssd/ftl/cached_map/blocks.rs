@@ -5,8 +5,7 @@
 //! copy takes the next place of its plane; the old one is valid until the new
 //! one is programmed. When a plane runs short of erased pages, the block with
 //! least valid pages is emptied into what is left and erased. There are enough
-//! blocks that one always has something to gain. How many a drive really keeps is
-//! nowhere told: here it is an eighth more than the map fills, and two.
+//! blocks that one always has something to gain.
 
 use std::collections::VecDeque;
 
@@ -14,29 +13,6 @@ use crate::ssd::spec::SsdSpec;
 
 /// No place, or no page.
 pub(crate) const NOWHERE: u32 = u32::MAX;
-
-/// Blocks of a plane beside those that the map fills: the one being written, and
-/// the one that collection needs.
-const SPARE_BLOCKS: u64 = 2;
-/// One more for every so many that the map fills, at least one: then a block with
-/// nothing to gain is never the best one.
-const FILLED_BLOCKS_A_SPARE: u64 = 8;
-
-/// Blocks that each plane needs for the map; none where DRAM holds all of it.
-pub(crate) fn blocks_per_plane(spec: &SsdSpec) -> u32 {
-    if spec.ftl.map_cache_entries.is_none() {
-        return 0;
-    }
-    let pages = spec
-        .logical_slots()
-        .div_ceil(spec.ftl.entries_per_map_page as u64);
-    let planes = spec.geometry.planes() as u64;
-    let blocks = pages
-        .div_ceil(planes)
-        .div_ceil(spec.geometry.pages_per_block as u64);
-    let spare = SPARE_BLOCKS + blocks.div_ceil(FILLED_BLOCKS_A_SPARE);
-    (blocks + spare).min(u32::MAX as u64) as u32
-}
 
 /// A plane's collection under way.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +82,7 @@ impl MapBlocks {
     /// The map of a drive; `written` where the state at the start has it on the
     /// flash.
     pub(crate) fn new(spec: &SsdSpec, written: bool) -> MapBlocks {
-        let blocks = blocks_per_plane(spec);
+        let blocks = spec.map_blocks_per_plane();
         let pages_per_block = spec.geometry.pages_per_block;
         let plane = PlaneBlocks {
             owners: vec![NOWHERE; (blocks * pages_per_block) as usize],

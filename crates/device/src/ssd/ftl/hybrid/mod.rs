@@ -39,8 +39,8 @@ use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
 use crate::ssd::ftl::page_map::Place;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Stream};
 use crate::ssd::geometry::Home;
-use crate::ssd::hybrid::spec::Mapping;
 use crate::ssd::preconditioning::ageing;
+use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{InitialState, SsdSpec};
 use merge::Merge;
 

@@ -1,4 +1,4 @@
-//! Counts what the heads do.
+//! What the heads have done.
 //!
 //! What an access takes is known when it begins. Its time is booked as it
 //! passes, so that counts that are taken or begun anew meanwhile have only what
@@ -11,28 +11,28 @@ use super::mechanics::Access;
 
 /// What the heads have done, and what they are at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct Counters {
     pub(super) done: ArmStats,
     /// What of the work that has begun is not booked yet, in order.
-    ahead: Vec<Step>,
+    ahead: Vec<Span>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    kind: StepKind,
+struct Span {
+    phase: Phase,
     start_ns: u64,
     end_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum StepKind {
+enum Phase {
     Seek,
     HeadSwitch,
     Rotation,
     Transfer,
 }
 
-impl Counts {
+impl Counters {
     /// What has happened until now.
     pub(super) fn until(&self, now_ns: u64) -> ArmStats {
         let mut counts = self.clone();
@@ -42,18 +42,18 @@ impl Counts {
 
     /// Books the time until now.
     pub(super) fn book(&mut self, now_ns: u64) {
-        for step in &mut self.ahead {
-            let until_ns = step.end_ns.min(now_ns).max(step.start_ns);
-            let sum_ns = match step.kind {
-                StepKind::Seek => &mut self.done.seek_ns,
-                StepKind::HeadSwitch => &mut self.done.head_switch_ns,
-                StepKind::Rotation => &mut self.done.rotation_ns,
-                StepKind::Transfer => &mut self.done.transfer_ns,
+        for span in &mut self.ahead {
+            let until_ns = span.end_ns.min(now_ns).max(span.start_ns);
+            let sum_ns = match span.phase {
+                Phase::Seek => &mut self.done.seek_ns,
+                Phase::HeadSwitch => &mut self.done.head_switch_ns,
+                Phase::Rotation => &mut self.done.rotation_ns,
+                Phase::Transfer => &mut self.done.transfer_ns,
             };
-            *sum_ns += until_ns - step.start_ns;
-            step.start_ns = until_ns;
+            *sum_ns += until_ns - span.start_ns;
+            span.start_ns = until_ns;
         }
-        self.ahead.retain(|step| step.start_ns < step.end_ns);
+        self.ahead.retain(|span| span.start_ns < span.end_ns);
     }
 
     /// Begins anew.
@@ -70,11 +70,11 @@ impl Counts {
 
     /// The heads go somewhere and over some blocks.
     pub(super) fn access(&mut self, start_ns: u64, access: &Access) {
-        let mut moving = StepKind::Seek;
+        let mut moving = Phase::Seek;
         match access.cylinders {
             0 => {
                 self.done.head_switches += (access.seek_ns > 0) as u64;
-                moving = StepKind::HeadSwitch;
+                moving = Phase::HeadSwitch;
             }
             cylinders => {
                 self.done.seeks += 1;
@@ -82,9 +82,9 @@ impl Counts {
             }
         }
         self.done.rotation_waits += (access.rotation_ns > 0) as u64;
-        let there_ns = self.step(moving, start_ns, access.seek_ns);
-        let around_ns = self.step(StepKind::Rotation, there_ns, access.rotation_ns);
-        self.step(StepKind::Transfer, around_ns, access.transfer_ns);
+        let there_ns = self.add(moving, start_ns, access.seek_ns);
+        let around_ns = self.add(Phase::Rotation, there_ns, access.rotation_ns);
+        self.add(Phase::Transfer, around_ns, access.transfer_ns);
     }
 
     /// A run passes under the heads.
@@ -98,15 +98,15 @@ impl Counts {
     /// Reading ahead comes to a run in `ns`.
     pub(super) fn stream(&mut self, start_ns: u64, run: Run, ns: u64) {
         self.done.reads_streamed += 1;
-        self.step(StepKind::Transfer, start_ns, ns);
+        self.add(Phase::Transfer, start_ns, ns);
         self.sectors(run, false);
     }
 
-    fn step(&mut self, kind: StepKind, start_ns: u64, ns: u64) -> u64 {
+    fn add(&mut self, phase: Phase, start_ns: u64, ns: u64) -> u64 {
         let end_ns = start_ns + ns;
         if ns > 0 {
-            self.ahead.push(Step {
-                kind,
+            self.ahead.push(Span {
+                phase,
                 start_ns,
                 end_ns,
             });

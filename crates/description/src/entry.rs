@@ -1,0 +1,258 @@
+//! What a key takes: which values, which one stands where it is left out, and
+//! what it needs to have an effect.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use strum::{EnumMessage, VariantArray};
+use toml::de::DeValue;
+
+/// What stands in a key's place in the file, for who changes or lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number.
+    Whole,
+    /// A number with or without a fraction.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// Text of a certain form.
+    Text,
+    /// One of these words, each with its meaning.
+    Word(Vec<(String, &'static str)>),
+    /// An array.
+    Array,
+}
+
+/// One of several words: an enum whose variants are words of a file
+/// (`#[strum(serialize_all = "snake_case")]`), explained by their doc comments.
+pub trait Word: Copy + Display + EnumMessage + VariantArray {}
+
+impl<T: Copy + Display + EnumMessage + VariantArray> Word for T {}
+
+/// What a key takes, and the `T` that is made of it.
+pub struct Entry<'a, T> {
+    pub(crate) kind: Kind,
+    /// The legal values in words, as messages tell them.
+    pub(crate) legal: String,
+    /// The same for the reference, where `legal` depends on other keys.
+    pub(crate) documented: Option<&'static str>,
+    /// What follows on "found ..., " where the value is not legal.
+    pub(crate) take: Take<'a, T>,
+    /// What stands where the key is left out, and how the reference says that;
+    /// `None` where the key must be there.
+    pub(crate) default: Option<(T, String)>,
+    /// What the key needs to have an effect, and whether it is there.
+    pub(crate) needs: Option<(&'static str, bool)>,
+}
+
+type Take<'a, T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, String> + 'a>;
+
+impl<'a, T: 'a> Entry<'a, T> {
+    fn new(
+        kind: Kind,
+        legal: String,
+        take: impl Fn(&DeValue<'_>) -> Option<T> + 'a,
+    ) -> Entry<'a, T> {
+        let refusal = format!("legal is {legal}");
+        Entry {
+            kind,
+            legal,
+            documented: None,
+            take: Box::new(move |value| take(value).ok_or_else(|| refusal.clone())),
+            default: None,
+            needs: None,
+        }
+    }
+
+    /// The key may be left out, and this stands then.
+    pub fn or(self, default: T) -> Entry<'a, T>
+    where
+        T: Display,
+    {
+        let shown = default.to_string();
+        self.or_derived(default, shown)
+    }
+
+    /// The same for what depends on other keys, or is not shown well by itself.
+    pub fn or_derived(self, default: T, shown: impl Into<String>) -> Entry<'a, T> {
+        Entry {
+            default: Some((default, shown.into())),
+            ..self
+        }
+    }
+
+    /// The key may be left out.
+    pub fn optional(self) -> Entry<'a, Option<T>> {
+        self.map(Some).or_derived(None, "")
+    }
+
+    /// Makes something else of the value, a span of time from a number say.
+    pub fn map<U>(self, make: impl Fn(T) -> U + 'a) -> Entry<'a, U> {
+        let take = self.take;
+        Entry {
+            kind: self.kind,
+            legal: self.legal,
+            documented: self.documented,
+            default: self.default.map(|(value, shown)| (make(value), shown)),
+            take: Box::new(move |value| take(value).map(&make)),
+            needs: self.needs,
+        }
+    }
+
+    /// Refuses values of which `holds` is false, telling what would be legal.
+    pub fn such_that(
+        self,
+        holds: impl Fn(&T) -> bool + 'a,
+        legal: impl Into<String>,
+    ) -> Entry<'a, T> {
+        let (take, legal) = (self.take, legal.into());
+        Entry {
+            take: Box::new(move |value| {
+                take(value).and_then(|taken| match holds(&taken) {
+                    true => Ok(taken),
+                    false => Err(format!("legal is {legal}")),
+                })
+            }),
+            ..self
+        }
+    }
+
+    /// Refuses the key where it would do nothing, as it needs something that is
+    /// not there.
+    pub fn needs(self, is_there: bool, what: &'static str) -> Entry<'a, T> {
+        Entry {
+            needs: Some((what, is_there)),
+            ..self
+        }
+    }
+
+    /// How the reference tells the legal values, where they depend on other keys.
+    pub fn documented(self, legal: &'static str) -> Entry<'a, T> {
+        Entry {
+            documented: Some(legal),
+            ..self
+        }
+    }
+}
+
+/// Whole numbers.
+pub trait Integer: Copy + Display + PartialOrd + TryFrom<u64> {}
+
+impl<T: Copy + Display + PartialOrd + TryFrom<u64>> Integer for T {}
+
+/// A whole number.
+pub fn whole<'a, T: Integer + 'a>(range: RangeInclusive<T>) -> Entry<'a, T> {
+    let legal = format!("a whole number from {} to {}", range.start(), range.end());
+    Entry::new(Kind::Whole, legal, move |value| {
+        let number = T::try_from(digits(value)?).ok()?;
+        range.contains(&number).then_some(number)
+    })
+}
+
+/// A number with or without a fraction.
+pub fn number<'a>(range: RangeInclusive<f64>) -> Entry<'a, f64> {
+    let legal = format!("a number from {} to {}", range.start(), range.end());
+    Entry::new(Kind::Number, legal, move |value| {
+        fraction(value).filter(|number| range.contains(number))
+    })
+}
+
+/// Yes or no.
+pub fn flag<'a>() -> Entry<'a, bool> {
+    Entry::new(Kind::Flag, "true or false".to_string(), |value| {
+        value.as_bool()
+    })
+}
+
+/// A line of text.
+pub fn text<'a>() -> Entry<'a, String> {
+    parsed("text in \"quotes\"", |text| Some(text.to_string()))
+}
+
+/// Text that says something to `parse`, in words that `legal` tells.
+pub fn parsed<'a, T: 'a>(legal: &str, parse: impl Fn(&str) -> Option<T> + 'a) -> Entry<'a, T> {
+    Entry::new(Kind::Text, legal.to_string(), move |value| {
+        value.as_str().and_then(&parse)
+    })
+}
+
+/// One of the words of an enum.
+pub fn word<'a, T: Word + 'a>() -> Entry<'a, T> {
+    let words = T::VARIANTS.iter().map(|word| {
+        let meaning = word.get_documentation().unwrap_or_default();
+        (word.to_string(), meaning, *word)
+    });
+    one_of(words)
+}
+
+/// One of several words, each with its meaning and what is made of it.
+pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
+    words: impl IntoIterator<Item = (W, &'static str, T)>,
+) -> Entry<'a, T> {
+    let words = words.into_iter();
+    let words: Vec<(String, &'static str, T)> = words
+        .map(|(word, meaning, made)| (word.into(), meaning, made))
+        .collect();
+    let quoted: Vec<String> = words.iter().map(|word| format!("{:?}", word.0)).collect();
+    let legal = format!("one of {}", quoted.join(", "));
+    let meanings = words
+        .iter()
+        .map(|(word, meaning, _)| (word.clone(), *meaning));
+    Entry::new(Kind::Word(meanings.collect()), legal, move |value| {
+        let found = value.as_str()?;
+        let word = words.iter().find(|(word, ..)| word == found)?;
+        Some(word.2)
+    })
+}
+
+/// So many values, or one that stands for all of them; `each` says what each is
+/// for.
+pub fn one_or_each<'a, T: Clone + 'a>(
+    count: usize,
+    one: Entry<'a, T>,
+    each: &str,
+) -> Entry<'a, Vec<T>> {
+    let legal = match count {
+        1 => one.legal.clone(),
+        _ => format!("{}, or an array of {count} such, {each}", one.legal),
+    };
+    let take = one.take;
+    Entry::new(one.kind, legal, move |value| match value {
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| take(item.get_ref()).ok());
+            let items: Vec<T> = items.collect::<Option<_>>()?;
+            (items.len() == count).then_some(items)
+        }
+        one => Some(vec![take(one).ok()?; count]),
+    })
+}
+
+/// An array of values; `legal` says of what.
+pub fn array<'a, T: 'a>(one: Entry<'a, T>, legal: &str) -> Entry<'a, Vec<T>> {
+    let take = one.take;
+    Entry::new(Kind::Array, legal.to_string(), move |value| {
+        let items = value.as_array()?.iter();
+        items.map(|item| take(item.get_ref()).ok()).collect()
+    })
+}
+
+/// Microseconds as nanoseconds.
+pub fn nanos(micros: f64) -> u64 {
+    (micros * 1e3).round() as u64
+}
+
+fn digits(value: &DeValue<'_>) -> Option<u64> {
+    let DeValue::Integer(digits) = value else {
+        return None;
+    };
+    u64::from_str_radix(digits.as_str(), digits.radix()).ok()
+}
+
+fn fraction(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(_) => digits(value).map(|number| number as f64),
+        DeValue::Float(digits) => digits.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
+        _ => None,
+    }
+}

@@ -1,0 +1,213 @@
+//! What can be said of all keys of a kind of description, and a page of it.
+
+use std::fmt::Write;
+
+use crate::entry::{Entry, Kind};
+
+/// Endings of keys that are units, ours and those that somebody may think ours,
+/// and how they are written elsewhere.
+pub(crate) const UNITS: [(&str, &str); 21] = [
+    ("s", "s"),
+    ("ms", "ms"),
+    ("us", "µs"),
+    ("ns", "ns"),
+    ("ps", "ps"),
+    ("b", "bytes"),
+    ("bytes", "bytes"),
+    ("kb", "KiB"),
+    ("mb", "MB"),
+    ("gb", "GB"),
+    ("tb", "TB"),
+    ("kib", "KiB"),
+    ("mib", "MiB"),
+    ("gib", "GiB"),
+    ("kb_s", "kB/s"),
+    ("mb_s", "MB/s"),
+    ("gb_s", "GB/s"),
+    ("mt_s", "MT/s"),
+    ("bits", "bits"),
+    ("sectors", "sectors"),
+    ("percent", "%"),
+];
+
+/// A key, as declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name within its table; `NAME` where it is one of many.
+    pub name: String,
+    /// What stands in its place in a file.
+    pub kind: Kind,
+    /// The values that it takes, in words.
+    pub legal: String,
+    /// What stands where it is left out; `None` where it must be there.
+    pub default: Option<String>,
+    /// What it needs to have an effect.
+    pub needs: Option<&'static str>,
+    /// What it is.
+    pub help: &'static str,
+}
+
+impl Key {
+    pub(crate) fn of<T>(name: &str, help: &'static str, entry: &Entry<'_, T>) -> Key {
+        Key {
+            name: name.to_string(),
+            kind: entry.kind.clone(),
+            legal: entry.documented.unwrap_or(&entry.legal).to_string(),
+            default: entry.default.as_ref().map(|(_, shown)| shown.clone()),
+            needs: entry.needs.map(|(what, _)| what),
+            help,
+        }
+    }
+
+    /// The unit that its name ends in.
+    pub fn unit(&self) -> Option<&'static str> {
+        let ends = |(ending, unit): &(&str, &'static str)| {
+            let stem = self.name.strip_suffix(ending)?.strip_suffix('_')?;
+            (!stem.is_empty()).then_some((stem.len(), *unit))
+        };
+        let longest = UNITS.iter().filter_map(ends).min();
+        longest.map(|(_, unit)| unit)
+    }
+
+    /// Its row in the reference.
+    fn row(&self) -> String {
+        let legal = match &self.kind {
+            Kind::Word(words) => {
+                let words = words.iter().map(|(word, _)| format!("`{word}`"));
+                words.collect::<Vec<String>>().join(", ")
+            }
+            Kind::Whole | Kind::Number => {
+                let range = self.legal.split_once(" from ");
+                range.map_or(self.legal.as_str(), |(_, range)| range).into()
+            }
+            Kind::Flag | Kind::Text | Kind::Array => self.legal.clone(),
+        };
+        let default = match self.default.as_deref() {
+            None => "required",
+            Some("") => "none",
+            Some(default) => default,
+        };
+        let mut meaning = one_line(self.help);
+        if let Kind::Word(words) = &self.kind {
+            for (word, of_word) in words.iter().filter(|(_, of_word)| !of_word.is_empty()) {
+                let _ = write!(meaning, " `{word}`: {}", one_line(of_word));
+            }
+        }
+        if let Some(needs) = self.needs {
+            let _ = write!(meaning, " Only with {needs}.");
+        }
+        let cells = [
+            &format!("`{}`", self.name),
+            self.unit().unwrap_or_default(),
+            &legal,
+            default,
+            &meaning,
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        format!("| {} |\n", cells.join(" | "))
+    }
+}
+
+/// A table with all its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableOfKeys {
+    /// Its name in full, `costs.engine.NAME` say; empty for what is in no table.
+    pub path: String,
+    /// What it is.
+    pub about: &'static str,
+    /// Its keys, in the order in which they were declared.
+    pub keys: Vec<Key>,
+}
+
+impl TableOfKeys {
+    /// Adds a key that is not there yet.
+    pub(crate) fn add(&mut self, key: Key) {
+        if !self.keys.iter().any(|known| known.name == key.name) {
+            self.keys.push(key);
+        }
+    }
+}
+
+/// All tables and keys of a kind of description.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reference {
+    tables: Vec<TableOfKeys>,
+}
+
+impl Reference {
+    /// The tables, in the order in which they were declared.
+    pub fn tables(&self) -> &[TableOfKeys] {
+        &self.tables
+    }
+
+    pub(crate) fn table(&mut self, path: &str) -> &mut TableOfKeys {
+        let known = self.tables.iter().position(|table| table.path == path);
+        let at = known.unwrap_or_else(|| {
+            self.tables.push(TableOfKeys {
+                path: path.to_string(),
+                ..TableOfKeys::default()
+            });
+            self.tables.len() - 1
+        });
+        &mut self.tables[at]
+    }
+
+    /// Adds what another kind of the same description has more.
+    pub fn merge(&mut self, other: Reference) {
+        for table in other.tables {
+            let known = self.table(&table.path);
+            known.about = table.about;
+            table.keys.into_iter().for_each(|key| known.add(key));
+        }
+    }
+
+    /// The key of a name in full, such as `costs.scheduler.bfq.insert_ns`.
+    pub fn key(&self, path: &str) -> Option<&Key> {
+        let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let table = self
+            .tables
+            .iter()
+            .find(|known| stands_for(&known.path, table))?;
+        table.keys.iter().find(|key| stands_for(&key.name, name))
+    }
+
+    /// A page of it in Markdown: a heading and a list of keys for each table.
+    pub fn markdown(&self) -> String {
+        let mut page = String::new();
+        for table in self.tables.iter().filter(|table| !table.keys.is_empty()) {
+            let heading = match table.path.as_str() {
+                "" => "Outside of any table".to_string(),
+                path => format!("`[{path}]`"),
+            };
+            let _ = write!(page, "## {heading}\n\n");
+            if !table.about.is_empty() {
+                let _ = write!(page, "{}\n\n", one_line(table.about));
+            }
+            page += "| key | unit | takes | default | meaning |\n";
+            page += "| --- | --- | --- | --- | --- |\n";
+            table.keys.iter().for_each(|key| page += &key.row());
+            page += "\n";
+        }
+        page
+    }
+}
+
+/// Whether a name is meant by one in which `NAME` is any.
+fn stands_for(known: &str, name: &str) -> bool {
+    let (mut known, mut name) = (known.split('.'), name.split('.'));
+    loop {
+        match (known.next(), name.next()) {
+            (None, None) => return true,
+            (Some(known), Some(name)) if known == name || known == "NAME" => {}
+            _ => return false,
+        }
+    }
+}
+
+/// The first paragraph of a doc comment as a line: what follows is for readers of
+/// the code.
+fn one_line(help: &str) -> String {
+    let first = help.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.split_whitespace().collect();
+    words.join(" ")
+}
