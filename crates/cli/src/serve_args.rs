@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) nr_requests: Option<u32>,
 
-    /// Requests the store gets at once: the rest waits in the scheduler
+    /// Requests that the back end gets at once: the rest waits in the scheduler
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) depth: Option<u32>,
 
@@ -137,7 +137,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_in_flight: Option<String>,
 
-    /// Look for more work for so long before going to sleep, in microseconds
+    /// Poll for more requests for so long before going to sleep, in microseconds
     #[arg(long, value_name = "US")]
     pub(crate) busy_poll: Option<u64>,
 

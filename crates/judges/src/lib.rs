@@ -1,12 +1,13 @@
-//! How tests tell that what they judge by is not to be had.
+//! Tests that need other programs: how they are skipped where one is missing.
 //!
-//! The test harness keeps what a test that passes prints. What was skipped must be
-//! seen, so it is written past the harness; and where `BLKLAB_JUDGES=required`
-//! says that all judges are there, a test without its judge fails.
+//! The test harness hides the output of tests that pass, so a skipped test is
+//! reported to standard error directly. With `BLKLAB_JUDGES=required` a missing
+//! program fails the test.
 
 use std::io::Write;
 
-/// Tells that a test is skipped for want of a program that `make setup` installs.
+/// Reports that a test is skipped because a program is missing that `make setup`
+/// installs.
 ///
 /// # Panics
 /// Where `BLKLAB_JUDGES` is `required`.
@@ -17,8 +18,7 @@ pub fn missing(program: &str) {
     not_possible(&reason);
 }
 
-/// Tells that a test is skipped for something that this machine does not have or
-/// allow.
+/// Reports that a test is skipped because this machine lacks or forbids something.
 pub fn not_possible(reason: &str) {
     // The harness names each test's thread.
     let thread = std::thread::current();
@@ -27,7 +27,7 @@ pub fn not_possible(reason: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
 }
 
-/// Whether a program is to be had; tells where it is not, as [`missing`].
+/// Whether a program is installed; if not, the test is skipped as by [`missing`].
 ///
 /// # Panics
 /// As [`missing`].

@@ -4,23 +4,23 @@ use crate::export::{BlockSizes, Session};
 use crate::reply::{Extent, ReplyHead};
 use crate::wire::*;
 
-/// A server's reply to an option is not longer than this.
+/// The longest reply to an option that is taken.
 const MAX_REPLY_BYTES: u32 = 64 * 1024;
 
-/// What a client would like.
+/// What a client asks for in its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// The export.
+    /// The export's name.
     pub export: String,
     /// Structured replies, where the server has them.
     pub structured: bool,
     /// `base:allocation`, where the server has it.
     pub base_allocation: bool,
-    /// TLS, before anything else.
+    /// TLS; without it the handshake fails.
     pub tls: bool,
 }
 
-/// What it got.
+/// What client and server agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Size of the export.
@@ -33,14 +33,14 @@ pub struct Negotiated {
     pub session: Session,
 }
 
-/// Where a client's handshake is.
+/// What a client's handshake needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Send what is to be sent; more bytes are needed.
+    /// Send `out`; more bytes are needed.
     More,
-    /// Go on under TLS, then call [`ClientHandshake::tls_started`].
+    /// Start TLS, then call [`ClientHandshake::tls_started`].
     StartTls,
-    /// Requests may follow.
+    /// The export is in use: requests may follow.
     Ready(Negotiated),
 }
 
@@ -65,7 +65,7 @@ pub struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    /// Starts one.
+    /// A handshake that waits for the server's greeting.
     pub fn new(wanted: ClientOptions) -> ClientHandshake {
         ClientHandshake {
             phase: Phase::Greeting,
@@ -85,10 +85,11 @@ impl ClientHandshake {
         }
     }
 
-    /// Goes through what came. Returns how many bytes of it are used up.
+    /// Handles what was received, appends the answer to `out`, and returns how
+    /// many bytes were used.
     ///
     /// # Errors
-    /// Where this server will not do; the message says why.
+    /// Where the server refuses or breaks the protocol; the message says how.
     pub fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, ClientStep), String> {
         let mut used = 0;
         loop {
@@ -105,7 +106,7 @@ impl ClientHandshake {
         }
     }
 
-    /// TLS runs: `out` gets what is asked next.
+    /// TLS has started; appends the next option to `out`.
     pub fn tls_started(&mut self, out: &mut Vec<u8>) {
         self.ask_next(Phase::StartTls, out);
     }
@@ -311,7 +312,7 @@ pub enum ReplyBody {
     Error(u32),
 }
 
-/// What came is no reply: the stream cannot be followed any further.
+/// Bytes that are no reply; the stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// No reply starts there.
@@ -327,7 +328,8 @@ pub enum ReplyError {
     },
 }
 
-/// What a server sends to a client in the transmission phase.
+/// A server's replies in the transmission phase, and the buffer that they are
+/// received in.
 #[derive(Debug)]
 pub struct Replies {
     input: Vec<u8>,
@@ -338,10 +340,10 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// With room for this much in one read.
+    /// A buffer of `room_bytes`.
     ///
     /// # Panics
-    /// Where that is too little for a reply without its data.
+    /// Where a reply without its data would not fit.
     pub fn new(room_bytes: usize) -> Replies {
         assert!(room_bytes >= 64, "no room for a reply's head");
         Replies {
@@ -352,22 +354,21 @@ impl Replies {
         }
     }
 
-    /// Room for what comes next; [`Replies::received`] says how much of it was
-    /// filled.
+    /// Where to receive the next bytes; call [`Replies::received`] then.
     pub fn room(&mut self) -> &mut [u8] {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.input[self.end..]
     }
 
-    /// This many bytes came into the room.
+    /// Says how many bytes of the room were filled.
     pub fn received(&mut self, len: usize) {
         self.end = (self.end + len).min(self.input.len());
     }
 
     /// The next reply; `None` where more must be received first. Data of the
-    /// last reply that was not taken is passed over. `read_bytes` tells how much
-    /// data a simple reply to a request brings, which does not say so itself.
+    /// last reply that was not taken is skipped. `read_bytes` gives the length of
+    /// the read with that cookie, as a simple reply does not have it.
     ///
     /// # Errors
     /// Where what comes is no reply.

@@ -1,13 +1,13 @@
-//! What a server says of an export, and what one connection agreed on.
+//! An export as a server describes it, and what one connection agreed on.
 
 use crate::wire::ExportFlags;
 
 /// Sizes of requests that an export takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
-    /// Every offset and length is a multiple of this.
+    /// Offsets and lengths are multiples of this.
     pub minimum: u32,
-    /// What it does best.
+    /// The length with the best throughput.
     pub preferred: u32,
     /// The longest read or write.
     pub maximum: u32,
@@ -18,7 +18,7 @@ pub struct BlockSizes {
 pub struct Export {
     /// The name clients ask for; the empty one is the default.
     pub name: String,
-    /// A line for people; may be empty.
+    /// A line for people, or nothing.
     pub description: String,
     /// Size in bytes.
     pub size_bytes: u64,

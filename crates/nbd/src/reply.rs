@@ -9,7 +9,7 @@ use crate::wire::{
 /// Longest head of a reply: a chunk's.
 pub(crate) const REPLY_HEAD_BYTES: usize = 20;
 
-/// A range of one kind, as BLOCK_STATUS tells it.
+/// A range in one state, as BLOCK_STATUS returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Its length.
@@ -58,7 +58,7 @@ pub fn data_head(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last:
     out.extend_from_slice(&offset.to_be_bytes());
 }
 
-/// Appends a chunk that stands for zeroes.
+/// Appends a chunk for a range of zeroes.
 pub fn hole(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last: bool) {
     let flags = if last { REPLY_FLAG_DONE } else { 0 };
     out.extend_from_slice(&chunk_head(flags, chunk::OFFSET_HOLE, cookie, 12));
@@ -96,9 +96,9 @@ pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
 /// A reply's head, as a client reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyHead {
-    /// A simple reply; after a read that did not fail its data follows.
+    /// A simple reply; the data of a read that did not fail follows.
     Simple {
-        /// The request's handle.
+        /// The request's cookie.
         cookie: u64,
         /// Zero for success.
         error: u32,
@@ -107,9 +107,9 @@ pub(crate) enum ReplyHead {
     Chunk {
         /// [`REPLY_FLAG_DONE`] on the last.
         flags: u16,
-        /// What follows.
+        /// Its type.
         kind: u16,
-        /// The request's handle.
+        /// The request's cookie.
         cookie: u64,
         /// Bytes that follow.
         length: u32,
@@ -121,7 +121,7 @@ impl ReplyHead {
     /// it is missing.
     ///
     /// # Errors
-    /// Where no reply starts there; the word that does.
+    /// Where no reply starts there, with the first word.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, u32> {
         let mut reader = Reader::new(bytes);

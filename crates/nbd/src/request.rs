@@ -10,11 +10,11 @@ pub const REQUEST_BYTES: usize = 28;
 /// A request as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its modifiers.
+    /// Its flags.
     pub flags: CommandFlags,
-    /// The number of what it does.
+    /// The command's number.
     pub code: u16,
-    /// The client's handle; it comes back with the reply.
+    /// The client's number for it, which its reply repeats.
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
@@ -22,7 +22,7 @@ pub struct Request {
     pub length: u32,
 }
 
-/// What came is no request: the stream cannot be followed any further.
+/// Bytes that are no request; the stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request starts with {0:#010x}, not with {REQUEST_MAGIC:#010x}")]
 pub struct RequestError(pub u32);
@@ -83,7 +83,7 @@ impl Request {
         out.extend_from_slice(&self.length.to_be_bytes());
     }
 
-    /// What it does, where we know it.
+    /// The command, if its number is known.
     pub fn command(&self) -> Option<Command> {
         Command::from_wire(self.code)
     }

@@ -1,24 +1,24 @@
-//! The server's side: greeting, options, and which export it comes to.
+//! The server's side of the handshake, up to the choice of an export.
 
 use crate::export::{Export, Session};
 use crate::wire::*;
 
-/// Options longer than this are passed over and refused: the longest that
-/// makes sense is a name and a few queries.
+/// Longer options are skipped and refused: the longest useful one is a name and
+/// a few queries.
 const MAX_OPTION_BYTES: u32 = 64 * 1024;
-/// A client that asks more often than this does not mean to come to an end.
+/// Options after which a client is hung up on.
 const MAX_OPTIONS: u32 = 1024;
 
-/// Whether a connection may or must go on under TLS.
+/// Whether a connection may or must use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// The server has none.
     Off,
-    /// The client may ask; exports that are only for TLS are shown afterwards.
+    /// The client may start it; exports that are only for TLS are listed then.
     Offered,
-    /// Nothing else is answered first.
+    /// No other option is answered before.
     Required,
-    /// It runs.
+    /// It has started.
     Active,
 }
 
@@ -31,13 +31,13 @@ pub enum HandshakeError {
     /// No option starts there.
     #[error("an option starts with {0:#018x}")]
     OptionMagic(u64),
-    /// EXPORT_NAME for an export that is not to be had.
+    /// EXPORT_NAME for an export that does not exist.
     #[error("no such export, and NBD_OPT_EXPORT_NAME has no way to say so")]
     UnknownExport,
     /// EXPORT_NAME without TLS.
     #[error("the export needs TLS, and NBD_OPT_EXPORT_NAME has no way to say so")]
     TlsRequired,
-    /// More options than any client needs.
+    /// More options than a client needs.
     #[error("more than {MAX_OPTIONS} options")]
     TooManyOptions,
     /// Something else than EXPORT_NAME from a client without fixed newstyle.
@@ -45,7 +45,7 @@ pub enum HandshakeError {
     NotFixed(u32),
 }
 
-/// What a handshake came to.
+/// The result of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Index of the export.
@@ -54,17 +54,16 @@ pub struct Chosen {
     pub session: Session,
 }
 
-/// Where a handshake is.
+/// What a server's handshake needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerStep {
     /// More bytes are needed.
     More,
-    /// Send what is to be sent, go on under TLS, then call
-    /// [`ServerHandshake::tls_started`].
+    /// Send `out`, start TLS, then call [`ServerHandshake::tls_started`].
     StartTls,
-    /// Send what is to be sent; requests follow.
+    /// Send `out`; requests follow.
     Ready(Chosen),
-    /// Send what is to be sent and hang up: the client is done.
+    /// Send `out` and close the connection.
     Closed,
 }
 
@@ -72,7 +71,7 @@ pub enum ServerStep {
 enum Phase {
     ClientFlags,
     Options,
-    /// An option that is too long: bytes still to be passed over.
+    /// An option that is too long, with its bytes that are still to be skipped.
     Skip {
         option: u32,
         left: u32,
@@ -94,7 +93,7 @@ pub struct ServerHandshake {
 }
 
 impl ServerHandshake {
-    /// Starts one; `out` gets the greeting.
+    /// A handshake with a client; appends the greeting to `out`.
     pub fn start(tls: Tls, out: &mut Vec<u8>) -> ServerHandshake {
         out.extend_from_slice(&NBDMAGIC.to_be_bytes());
         out.extend_from_slice(&IHAVEOPT.to_be_bytes());
@@ -111,7 +110,8 @@ impl ServerHandshake {
         }
     }
 
-    /// TLS runs. What was agreed on without it counts no more.
+    /// TLS has started. What was agreed on before is void (the document's section on
+    /// STARTTLS).
     pub fn tls_started(&mut self) {
         self.tls = Tls::Active;
         self.structured = false;
@@ -123,11 +123,11 @@ impl ServerHandshake {
         self.shutting_down = true;
     }
 
-    /// Goes through what came. Returns how many bytes of it are used up; the
-    /// rest belongs to what comes next.
+    /// Handles what was received, appends the answer to `out`, and returns how
+    /// many bytes were used; the rest belongs to what follows.
     ///
     /// # Errors
-    /// Where the connection must be closed without a word.
+    /// Where the connection must be closed without an answer.
     pub fn step(
         &mut self,
         input: &[u8],
@@ -365,7 +365,7 @@ impl ServerHandshake {
         }
     }
 
-    /// What there is to know of an export.
+    /// Appends the information about an export that the client wants.
     fn tell(&self, export: &Export, code: u32, wants: impl Fn(u16) -> bool, out: &mut Vec<u8>) {
         if wants(INFO_NAME) {
             let parts = [&INFO_NAME.to_be_bytes()[..], export.name.as_bytes()];

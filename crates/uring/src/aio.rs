@@ -1,7 +1,7 @@
 //! The kernel's older asynchronous I/O (`io_submit(2)`), which libaio wraps.
 //!
-//! Only direct I/O goes on behind the caller's back: with the page cache
-//! between, `io_submit` itself takes as long as the I/O.
+//! Only direct I/O is asynchronous: through the page cache, `io_submit` itself
+//! takes as long as the I/O.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use crate::Engine;
 use crate::slot::{Action, Completed, Piece, Slot, Slots};
 
-/// Requests that the kernel is asked to hold at most.
+/// The most requests in the kernel.
 const EVENTS: usize = 256;
-/// Requests of one call.
+/// The most requests of one call.
 const BATCH: usize = 64;
 
 /// Operations and the flag of an event's descriptor (linux/aio_abi.h).
@@ -26,7 +26,7 @@ const IOCB_CMD_PREADV: u16 = 7;
 const IOCB_CMD_PWRITEV: u16 = 8;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// What the kernel tells of a request that ended (`struct io_event`).
+/// A request that ended (`struct io_event`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct IoEvent {
@@ -42,10 +42,10 @@ pub struct Aio {
     file: Arc<File>,
     event: OwnedFd,
     slots: Slots,
-    /// Slots that the kernel had no room for.
+    /// Slots to submit again when the kernel has room.
     waiting: VecDeque<usize>,
     in_flight: usize,
-    /// Requests that the kernel did not take.
+    /// Requests that the kernel refused.
     refused: Vec<Completed>,
 }
 
@@ -96,7 +96,7 @@ impl Aio {
         block
     }
 
-    /// Offers the kernel some of what waits. Returns how much it took.
+    /// Submits a batch of the waiting requests. Returns how many the kernel took.
     fn offer(&mut self) -> io::Result<usize> {
         let batch = self.waiting.iter().take(BATCH);
         let mut blocks: Vec<libc::iocb> = batch
@@ -126,7 +126,7 @@ impl Aio {
         }
     }
 
-    /// Fails what waits longest.
+    /// Fails the request that waits longest.
     fn refuse_first(&mut self, error: &io::Error) {
         let first = self.waiting.pop_front();
         if let Some(slot) = first.and_then(|index| self.slots.remove(index)) {
@@ -137,7 +137,7 @@ impl Aio {
         }
     }
 
-    /// Takes what ended, and waits for at least so many.
+    /// Appends the requests that ended, and waits for `at_least` of them.
     fn reap(&mut self, at_least: usize, out: &mut Vec<Completed>) -> io::Result<()> {
         loop {
             let mut events = [IoEvent::default(); BATCH];

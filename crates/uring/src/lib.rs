@@ -1,10 +1,9 @@
 //! The kernel's asynchronous I/O over one file: io_uring, and the older kind
 //! that libaio wraps.
 //!
-//! This is the workspace's only unsafe code. What makes it sound: memory that
-//! the kernel is told of belongs to a slot of the engine from before the call
-//! that tells it until its completion was seen, and an engine waits for all of
-//! them before it goes away.
+//! This is the workspace's only unsafe code. It is sound because memory that the
+//! kernel uses is owned by a slot of the engine from before the call until the
+//! completion, and an engine waits for all completions before it is dropped.
 
 mod aio;
 mod ring;
@@ -17,24 +16,24 @@ pub use aio::Aio;
 pub use ring::Ring;
 pub use slot::{Action, Completed, Piece};
 
-/// A way to have the kernel read and write a file.
+/// An interface of the kernel for asynchronous reads and writes of a file.
 pub trait Engine: Send {
     /// Readable when [`Engine::take_completed`] has something.
     fn event(&self) -> BorrowedFd<'_>;
 
-    /// Takes a request. It reaches the kernel with the next [`Engine::kick`].
+    /// Takes a request, which the next [`Engine::kick`] hands to the kernel.
     fn submit(&mut self, token: u64, action: Action, offset: u64, pieces: Vec<Piece>);
 
     /// Hands what was submitted to the kernel.
     ///
     /// # Errors
-    /// Where the kernel takes nothing any more.
+    /// Where the kernel refuses all requests.
     fn kick(&mut self) -> io::Result<()>;
 
     /// Appends what is completed.
     ///
     /// # Errors
-    /// Where the kernel takes nothing any more.
+    /// Where the kernel refuses all requests.
     fn take_completed(&mut self, out: &mut Vec<Completed>) -> io::Result<()>;
 }
 

@@ -21,7 +21,7 @@ pub struct Ring {
     file: Arc<File>,
     event: OwnedFd,
     slots: Slots,
-    /// Slots that found the submission queue full.
+    /// Slots to submit when the submission queue has room.
     waiting: VecDeque<usize>,
     in_flight: usize,
     pushed: bool,

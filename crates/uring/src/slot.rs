@@ -2,7 +2,7 @@
 
 use slab::Slab;
 
-/// A piece of memory on its way: `memory[start..start + len]`.
+/// A piece of memory to read into or write from: `memory[start..start + len]`.
 #[derive(Debug, Default)]
 pub struct Piece {
     /// The memory.
@@ -13,7 +13,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// What is to be done.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Fills the pieces from the file.
@@ -27,14 +27,14 @@ pub enum Action {
     Sync,
 }
 
-/// What was done.
+/// A request that ended.
 #[derive(Debug)]
 pub struct Completed {
     /// The submitter's handle.
     pub token: u64,
     /// The pieces, in order.
     pub pieces: Vec<Piece>,
-    /// How it went.
+    /// Its error, if it failed.
     pub result: Result<(), rustix::io::Errno>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
     token: u64,
     pub(crate) action: Action,
     pieces: Vec<Piece>,
-    /// What of the pieces is still to be moved, as the kernel wants it.
+    /// The rest of the pieces, as the kernel takes them.
     pub(crate) vectors: Vec<libc::iovec>,
     offset: u64,
     moved: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// A request that is on its way from now on.
+    /// A request of which nothing has been moved.
     pub(crate) fn new(token: u64, action: Action, offset: u64, pieces: Vec<Piece>) -> Slot {
         let total = match action {
             Action::Sync => 0,
@@ -74,7 +74,7 @@ impl Slot {
         slot
     }
 
-    /// Where what is still to be moved begins in the file.
+    /// The file offset of the rest.
     pub(crate) fn at(&self) -> u64 {
         self.offset + self.moved as u64
     }
@@ -88,7 +88,7 @@ impl Slot {
         }
     }
 
-    /// Points the vectors at what is still to be moved.
+    /// Points the vectors at the rest.
     pub(crate) fn point(&mut self) {
         let mut skip = self.moved;
         self.vectors.clear();

@@ -24,7 +24,7 @@ fn wait(engine: &mut dyn Engine, count: usize) -> Vec<Completed> {
     done
 }
 
-/// All engines that are to be had.
+/// All engines that this machine has.
 fn engines(file: &Arc<File>) -> Vec<Box<dyn Engine>> {
     let mut engines: Vec<Box<dyn Engine>> = Vec::new();
     match Ring::new(Arc::clone(file)) {

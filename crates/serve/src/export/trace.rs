@@ -48,3 +48,22 @@ impl Recorder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_without_room_are_counted() {
+        let (mut recorder, receiver) = Recorder::new();
+        for _ in 0..MAX_BATCHES + 1 {
+            assert!(recorder.record(Vec::new()));
+        }
+        recorder.lost = 3;
+        assert_eq!(receiver.recv().expect("a batch").lost, 0);
+        assert!(recorder.record(Vec::new()));
+        assert_eq!(receiver.try_iter().last().expect("the last").lost, 3);
+        drop(receiver);
+        assert!(!recorder.record(Vec::new()));
+    }
+}
