@@ -5,38 +5,19 @@
 //! [`text`], [`html`] and [`json`] show.
 
 mod comparison;
-mod cpu_time;
-mod failed;
-pub mod fio_json;
-mod fio_number;
-mod fio_stat;
-pub mod fio_text;
-pub mod html;
-pub mod json;
-pub mod merge;
-mod observed;
-mod pairs;
+mod fio;
 pub mod perfetto;
-mod processes;
 mod quantity;
-#[cfg(test)]
-mod real_fio;
+mod render;
 #[cfg(test)]
 mod sample_run;
-mod starved;
-pub mod text;
 mod too_full;
-mod trade;
-mod verdict;
-mod why;
 
 pub use comparison::{
-    Cell, Change, Comparison, CurvePoint, Direction, DirectionTable, Metric, Origin, Row,
-    SchedulerRuns, SchedulerTimeline, Section, compare,
+    Cell, Change, Channels, Comparison, Contest, CpuTimeline, CurvePoint, Direction,
+    DirectionTable, FactRow, FailedIo, Metric, Origin, Outcome, ProcessColumn, ProcessFigures, Row,
+    SchedulerRuns, SchedulerTimeline, Section, Verdict, compare, failed_units, merge,
 };
-pub use cpu_time::CpuTimeline;
-pub use failed::{FailedIo, failed_units};
-pub use processes::{ProcessColumn, ProcessFigures};
+pub use fio::{json as fio_json, text as fio_text};
+pub use render::{html, json, text};
 pub use too_full::too_full;
-pub use verdict::{Contest, Outcome, Verdict};
-pub use why::{Channels, FactRow};

@@ -13,7 +13,7 @@ use blklab_stats::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, StepKind, Timeline,
 };
 
-use tracks::{Fact, Slice, Track, Tracks};
+use tracks::{Annotation, Slice, Track, Tracks};
 
 /// The run as a trace's bytes; `None` where its timeline was not recorded.
 pub fn render(results: &Results) -> Option<Vec<u8>> {
@@ -73,7 +73,7 @@ fn task_slice(task: &CpuTask, window_end_ns: u64) -> Slice {
         }
         .to_string(),
         flows: requests.map(|request| flows.of(request)).collect(),
-        facts: vec![("process", Fact::Number(task.process as u64))],
+        annotations: vec![("process", Annotation::Number(task.process as u64))],
     }
 }
 
@@ -144,10 +144,10 @@ impl Requests {
             end_ns: span_ns.1.min(self.end_ns).max(span_ns.0),
             name: format!("{} {} + {}", step.op, step.sector, step.sectors),
             flows: vec![flow],
-            facts: vec![
-                ("request", Fact::Number(step.request)),
-                ("submitter", Fact::Number(step.submitter as u64)),
-                ("cpu", Fact::Number(step.cpu as u64)),
+            annotations: vec![
+                ("request", Annotation::Number(step.request)),
+                ("submitter", Annotation::Number(step.submitter as u64)),
+                ("cpu", Annotation::Number(step.cpu as u64)),
             ],
         }
     }
@@ -267,6 +267,6 @@ fn activity_slice(activity: &Activity, flows: Vec<u64>, window_end_ns: u64) -> S
             _ => format!("{} ({cause})", activity.work.name()),
         },
         flows,
-        facts: vec![("for", Fact::Text(cause.to_string()))],
+        annotations: vec![("for", Annotation::Text(cause.to_string()))],
     }
 }

@@ -26,12 +26,12 @@ pub(super) struct Slice {
     pub name: String,
     /// Flows that pass through it, begin or end there.
     pub flows: Vec<u64>,
-    pub facts: Vec<(&'static str, Fact)>,
+    pub annotations: Vec<(&'static str, Annotation)>,
 }
 
 /// A fact on a slice.
 #[derive(Clone, Debug)]
-pub(super) enum Fact {
+pub(super) enum Annotation {
     Number(u64),
     Text(String),
 }
@@ -103,18 +103,18 @@ impl Tracks {
     /// Slices that may overlap, on as many tracks of one name as that takes.
     pub fn overlapping(&mut self, within: Track, name: &str, mut slices: Vec<Slice>) {
         slices.sort_by_key(|slice| (slice.start_ns, slice.end_ns));
-        let mut lanes: Vec<(u64, Vec<Slice>)> = Vec::new();
+        let mut tracks: Vec<(u64, Vec<Slice>)> = Vec::new();
         for slice in slices {
             let end_ns = slice.end_ns;
-            match lanes.iter_mut().find(|lane| lane.0 <= slice.start_ns) {
-                Some(lane) => {
-                    lane.0 = end_ns;
-                    lane.1.push(slice);
+            match tracks.iter_mut().find(|track| track.0 <= slice.start_ns) {
+                Some(track) => {
+                    track.0 = end_ns;
+                    track.1.push(slice);
                 }
-                None => lanes.push((end_ns, vec![slice])),
+                None => tracks.push((end_ns, vec![slice])),
             }
         }
-        for (_, slices) in lanes {
+        for (_, slices) in tracks {
             let track = self.track(within, name);
             self.slices(track, slices);
         }
@@ -197,10 +197,10 @@ fn event(track: Track, kind: EventType) -> TrackEvent {
 }
 
 fn begin(track: Track, slice: Slice) -> TrackEvent {
-    let annotation = |(name, fact): (&str, Fact)| {
-        let (uint_value, string_value) = match fact {
-            Fact::Number(number) => (Some(number), None),
-            Fact::Text(text) => (None, Some(text)),
+    let annotation = |(name, annotation): (&str, Annotation)| {
+        let (uint_value, string_value) = match annotation {
+            Annotation::Number(number) => (Some(number), None),
+            Annotation::Text(text) => (None, Some(text)),
         };
         DebugAnnotation {
             name: Some(name.to_string()),
@@ -211,7 +211,7 @@ fn begin(track: Track, slice: Slice) -> TrackEvent {
     TrackEvent {
         name: Some(slice.name),
         flow_ids: slice.flows,
-        debug_annotations: slice.facts.into_iter().map(annotation).collect(),
+        debug_annotations: slice.annotations.into_iter().map(annotation).collect(),
         ..event(track, EventType::SliceBegin)
     }
 }

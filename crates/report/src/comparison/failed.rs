@@ -1,0 +1,79 @@
+//! I/O that failed: who did not do the work cannot win.
+
+use blklab_stats::Results;
+use serde::{Deserialize, Serialize};
+
+use super::runs::SchedulerRuns;
+use crate::fio::strerror;
+use crate::quantity::and_list;
+
+/// A scheduler under which I/O failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedIo {
+    /// The scheduler.
+    pub scheduler: String,
+    /// Units of I/O that failed, in all repeats.
+    pub units: u64,
+    /// What the first of them ended with (errno).
+    pub first_error: i32,
+}
+
+/// `ENOSPC`
+const NO_SPACE: i32 = 28;
+
+/// Units of I/O of a run that failed, and the first error. Those that a loss of
+/// power ended were meant to; writes that a drive refused were not.
+pub fn failed_units(run: &Results) -> (u64, i32) {
+    if run.lost_power() {
+        let refused = run.disks.iter().filter_map(|disk| disk.device.too_full);
+        return match refused.map(|too_full| too_full.writes).sum() {
+            0 => (0, 0),
+            writes => (writes, NO_SPACE),
+        };
+    }
+    let units = run.jobs.iter().map(|job| job.total_errors).sum();
+    let first = run.jobs.iter().map(|job| job.error).find(|e| *e != 0);
+    (units, first.unwrap_or(0))
+}
+
+/// Schedulers under which I/O failed.
+pub(crate) fn failed(schedulers: &[SchedulerRuns]) -> Vec<FailedIo> {
+    let of = |scheduler: &SchedulerRuns| {
+        let runs: Vec<(u64, i32)> = scheduler.runs.iter().map(failed_units).collect();
+        let units = runs.iter().map(|(units, _)| units).sum();
+        let first_error = runs.iter().map(|(_, e)| *e).find(|e| *e != 0);
+        (units > 0).then(|| FailedIo {
+            scheduler: scheduler.name.clone(),
+            units,
+            first_error: first_error.unwrap_or(0),
+        })
+    };
+    schedulers.iter().filter_map(of).collect()
+}
+
+/// What there is to say in place of a verdict.
+pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
+    let first = failed.first()?;
+    let names: Vec<String> = failed.iter().map(|f| f.scheduler.clone()).collect();
+    Some(format!(
+        "No verdict: I/O failed under {} ({} in all, the first: {}).",
+        and_list(&names),
+        failed.iter().map(|f| f.units).sum::<u64>(),
+        strerror(first.first_error)
+    ))
+}
+
+/// What there is to say in place of a verdict where a loss of power ended jobs:
+/// who was a little later at its first failed I/O has done more by then.
+pub(crate) fn cut_short(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let is_cut = |run: &Results| {
+        let mut processes = run.jobs.iter().flat_map(|job| &job.processes);
+        run.lost_power() && processes.any(|process| process.failed)
+    };
+    let any = schedulers.iter().flat_map(|s| &s.runs).any(is_cut);
+    any.then(|| {
+        "No verdict: the loss of power ended jobs at their first failed I/O; with \
+         continue_on_error=all they go on."
+            .to_string()
+    })
+}

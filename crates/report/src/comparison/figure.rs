@@ -1,0 +1,175 @@
+//! The figures that schedulers are compared by, and how far they are apart.
+
+use blklab_stats::{DirResults, Estimate, JobResults, Significance};
+use serde::{Deserialize, Serialize};
+
+/// A direction of I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Trims (discards).
+    Trim,
+}
+
+impl Direction {
+    /// All of them.
+    pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::Read => "read",
+            Direction::Write => "write",
+            Direction::Trim => "trim",
+        }
+    }
+
+    /// A job's figures of it.
+    pub fn of(self, job: &JobResults) -> &DirResults {
+        match self {
+            Direction::Read => &job.read,
+            Direction::Write => &job.write,
+            Direction::Trim => &job.trim,
+        }
+    }
+}
+
+/// A figure that schedulers are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Metric {
+    /// Bandwidth.
+    #[serde(rename = "bandwidth_bytes_per_s")]
+    Bandwidth,
+    /// Units of I/O a second.
+    #[serde(rename = "iops")]
+    Iops,
+    /// Mean latency, from submission to completion.
+    #[serde(rename = "latency_mean_ns")]
+    Mean,
+    /// Median latency.
+    #[serde(rename = "latency_p50_ns")]
+    P50,
+    /// 99th percentile of latency.
+    #[serde(rename = "latency_p99_ns")]
+    P99,
+    /// 99.9th percentile of latency.
+    #[serde(rename = "latency_p99.9_ns")]
+    P999,
+    /// Longest latency.
+    #[serde(rename = "latency_max_ns")]
+    Max,
+    /// Jain's index of what processes got for their weight.
+    #[serde(rename = "jain_index")]
+    Jain,
+    /// How long a job took to the end of its work.
+    #[serde(rename = "duration_ns")]
+    Duration,
+}
+
+impl Metric {
+    /// Those of a direction of I/O, in the order they are shown; the others are
+    /// of processes.
+    pub const ALL: [Metric; 7] = [
+        Metric::Bandwidth,
+        Metric::Iops,
+        Metric::Mean,
+        Metric::P50,
+        Metric::P99,
+        Metric::P999,
+        Metric::Max,
+    ];
+
+    /// The head of its column, without a unit.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::Bandwidth => "bandwidth",
+            Metric::Iops => "IOPS",
+            Metric::Mean => "mean",
+            Metric::P50 => "p50",
+            Metric::P99 => "p99",
+            Metric::P999 => "p99.9",
+            Metric::Max => "max",
+            Metric::Jain => "Jain index",
+            Metric::Duration => "time",
+        }
+    }
+
+    /// Whether more of it is better; of latency less is.
+    pub const fn more_is_better(self) -> bool {
+        matches!(self, Metric::Bandwidth | Metric::Iops | Metric::Jain)
+    }
+
+    /// Zero for what is not of a direction.
+    pub(crate) fn of(self, dir: &DirResults) -> f64 {
+        let latency = dir.latency();
+        match self {
+            Metric::Bandwidth => dir.bandwidth(),
+            Metric::Iops => dir.iops(),
+            Metric::Mean => latency.summary().mean_ns,
+            Metric::P50 => latency.percentile(50.0) as f64,
+            Metric::P99 => latency.percentile(99.0) as f64,
+            Metric::P999 => latency.percentile(99.9) as f64,
+            Metric::Max => latency.summary().max_ns as f64,
+            Metric::Jain | Metric::Duration => 0.0,
+        }
+    }
+}
+
+/// A figure over all repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its mean over the repeats, and how sure that is.
+    pub value: Estimate,
+    /// Against the first scheduler; `None` for that one itself, and where its
+    /// figure is zero.
+    pub change: Option<Change>,
+}
+
+/// How far a figure is from another scheduler's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The difference as a share of the other's figure: 0.041 is `+4.1 %`.
+    pub relative: Estimate,
+    /// Whether that is more than noise.
+    pub significance: Significance,
+    /// More than noise, and for the better.
+    pub better: bool,
+    /// More than noise, and for the worse.
+    pub worse: bool,
+}
+
+impl Change {
+    /// Compares repeats of a figure with another's; `None` where the other's
+    /// mean is zero.
+    pub(crate) fn between(
+        base: &[f64],
+        other: &[f64],
+        paired: bool,
+        more_is_better: bool,
+    ) -> Option<Change> {
+        let base_mean = Estimate::of(base).mean;
+        if base_mean == 0.0 {
+            return None;
+        }
+        let difference = match paired && base.len() == other.len() {
+            true => Estimate::paired_difference(base, other),
+            false => Estimate::welch_difference(base, other),
+        };
+        let significance = difference.significance();
+        let relative = difference.scaled(1.0 / base_mean);
+        // What reads as +0.0 % is neither good nor bad, however certain.
+        let reads_as_zero = relative.mean.abs() < 0.000_5;
+        let differs = significance == Significance::Differs && !reads_as_zero;
+        let up_is_good = (difference.mean > 0.0) == more_is_better;
+        Some(Change {
+            relative,
+            significance,
+            better: differs && up_is_good,
+            worse: differs && !up_is_good,
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! Comparisons of several worlds as one: each from the JSON that
+//! [`json::render`](crate::json::render) wrote.
+
+use super::figure::{Direction, Metric};
+use super::processes::ProcessFigures;
+use super::runs::Pairs;
+use super::section::Section;
+use super::table::{DirectionTable, Row, fill_cells};
+use super::verdict::headline;
+use super::why::FactRow;
+use super::{Comparison, Origin};
+
+/// A comparison and what its schedulers are called beside others'.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The world, mostly.
+    pub label: String,
+    /// The comparison.
+    pub comparison: Comparison,
+}
+
+impl Part {
+    /// The comparison with its schedulers called as they are beside others'.
+    fn renamed(&self) -> Comparison {
+        let mut c = self.comparison.clone();
+        let rows = c.sections.iter_mut().flat_map(|s| &mut s.directions);
+        let of_rows = rows.flat_map(|table| &mut table.rows);
+        let names = c.schedulers.iter_mut();
+        let names = names.chain(of_rows.map(|row| &mut row.scheduler));
+        let names = names.chain(c.failed.iter_mut().map(|f| &mut f.scheduler));
+        let names = names.chain(c.channels.iter_mut().map(|c| &mut c.scheduler));
+        let names = names.chain(c.cpus.iter_mut().map(|c| &mut c.scheduler));
+        for name in names {
+            *name = format!("{} {name}", self.label);
+        }
+        for note in &mut c.notes {
+            *note = format!("{}: {note}", self.label);
+        }
+        c
+    }
+}
+
+/// Reads a comparison back from JSON.
+///
+/// # Errors
+/// Where the text is no such JSON; the message says where.
+pub fn read(text: &str) -> Result<Comparison, String> {
+    let comparison: Comparison = serde_json::from_str(text).map_err(|error| {
+        format!("not a comparison as `compare --output-format json` writes it: {error}")
+    })?;
+    check(&comparison)?;
+    Ok(comparison)
+}
+
+/// What the rest relies on.
+fn check(comparison: &Comparison) -> Result<(), String> {
+    let count = comparison.schedulers.len();
+    if count == 0 {
+        return Err("no schedulers: at least one is needed".to_string());
+    }
+    for section in &comparison.sections {
+        for table in &section.directions {
+            let place = format!("group {}: {}s", section.group_id, table.direction.name());
+            if table.rows.len() != count {
+                let rows = table.rows.len();
+                return Err(format!("{place}: {rows} rows for {count} schedulers"));
+            }
+            for row in &table.rows {
+                check_row(row)
+                    .map_err(|problem| format!("{place}: {}: {problem}", row.scheduler))?;
+            }
+        }
+    }
+    let figures = comparison.sections.iter().flat_map(|s| &s.processes);
+    for f in figures {
+        if f.cells.len() != count || f.repeats.len() != count {
+            return Err("processes: not a figure for each scheduler".to_string());
+        }
+    }
+    match comparison
+        .why
+        .iter()
+        .find(|fact| fact.values.len() != count)
+    {
+        Some(fact) => Err(format!("{}: not a value for each scheduler", fact.name)),
+        None => Ok(()),
+    }
+}
+
+/// A row has every figure, and of each as many repeats. One that did no I/O may
+/// have none.
+fn check_row(row: &Row) -> Result<(), String> {
+    let name = |metric: &Metric| serde_json::to_string(metric).unwrap_or_default();
+    if let Some(metric) = Metric::ALL.iter().find(|m| !row.cells.contains_key(m)) {
+        return Err(format!("no {} among its cells", name(metric)));
+    }
+    let count = row.repeats.values().map(Vec::len).max().unwrap_or(0);
+    if count == 0 && row.ios == 0 {
+        return Ok(());
+    }
+    let of = |metric: &Metric| row.repeats.get(metric).map_or(0, Vec::len);
+    match Metric::ALL.iter().find(|m| of(m) != count.max(1)) {
+        Some(metric) => Err(format!(
+            "{} repeats of {}, where {} are needed",
+            of(metric),
+            name(metric),
+            count.max(1)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Puts comparisons into one; the first scheduler of the first is what all
+/// others are compared with.
+pub fn merge(parts: &[Part]) -> Comparison {
+    if let [only] = parts {
+        return only.comparison.clone();
+    }
+    let pairs = pairs(parts);
+    let all: Vec<Comparison> = parts.iter().map(Part::renamed).collect();
+    let schedulers: Vec<String> = all.iter().flat_map(|c| c.schedulers.clone()).collect();
+    let sections: Vec<Section> = group_ids(&all)
+        .into_iter()
+        .map(|group_id| section(parts, &all, &schedulers, group_id, &pairs))
+        .collect();
+    let headlines = parts.iter().zip(&all);
+    let headlines = headlines.map(|(part, c)| (part.label.as_str(), c.headline.as_str()));
+    let repeats = all.iter().map(|c| c.repeats).min();
+    let notes = all.iter().flat_map(|c| c.notes.clone());
+    Comparison {
+        job: each_once(&all, |c| &c.job),
+        drive: each_once(&all, |c| &c.drive),
+        machine: each_once(&all, |c| &c.machine),
+        world: each_once(&all, |c| &c.world),
+        repeats: repeats.unwrap_or(0),
+        seeds: match pairs.are_all() {
+            true => all[0].seeds.clone(),
+            false => Vec::new(),
+        },
+        paired: pairs.are_all(),
+        headline: match sections.is_empty() {
+            true => headline(Vec::new()),
+            false => by_part(headlines),
+        },
+        failed: all.iter().flat_map(|c| c.failed.clone()).collect(),
+        sections,
+        why: facts(&all),
+        channels: all.iter().flat_map(|c| c.channels.clone()).collect(),
+        cpus: all.iter().flat_map(|c| c.cpus.clone()).collect(),
+        timelines: Vec::new(),
+        notes: different_work(parts).into_iter().chain(notes).collect(),
+        origin: origin(&all),
+        schedulers,
+    }
+}
+
+/// A text of all comparisons, each value once.
+fn each_once(all: &[Comparison], of: fn(&Comparison) -> &String) -> String {
+    let mut values: Vec<&str> = Vec::new();
+    for value in all.iter().map(|c| of(c).as_str()) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values.join(", ")
+}
+
+/// All commands, and of each text the first that there is.
+fn origin(all: &[Comparison]) -> Origin {
+    let text = |of: fn(&Origin) -> &String| {
+        let mut texts = all.iter().map(|c| of(&c.origin));
+        let found = texts.find(|text| !text.is_empty());
+        found.cloned().unwrap_or_default()
+    };
+    let commands = all.iter().map(|c| c.origin.command.as_str());
+    Origin {
+        command: commands.collect::<Vec<_>>().join("\n"),
+        job_text: text(|o| &o.job_text),
+        drive_text: text(|o| &o.drive_text),
+        machine_text: text(|o| &o.machine_text),
+    }
+}
+
+/// Schedulers of one file are pairs as they were there; those of two are where
+/// world, job and seeds are the same.
+fn pairs(parts: &[Part]) -> Pairs {
+    let key = |part: &Part| {
+        let c = &part.comparison;
+        let work = (c.world.clone(), job(part), c.seeds.clone());
+        let key = c.paired.then_some(work);
+        vec![key; c.schedulers.len()]
+    };
+    Pairs::by_key(&parts.iter().flat_map(key).collect::<Vec<_>>())
+}
+
+/// A job by its name and its text.
+fn job(part: &Part) -> (String, String) {
+    let c = &part.comparison;
+    (c.job.clone(), c.origin.job_text.clone())
+}
+
+/// Says which parts are not of the first one's job.
+fn different_work(parts: &[Part]) -> Vec<String> {
+    let first = &parts[0];
+    let others = parts.iter().filter(|part| job(part) != job(first));
+    let others: Vec<&str> = others.map(|part| part.label.as_str()).collect();
+    let note = format!(
+        "{} did other work than {}: differences between them are not the schedulers'.",
+        others.join(", "),
+        first.label
+    );
+    (!others.is_empty()).then_some(note).into_iter().collect()
+}
+
+/// Who wins is a question to ask within a world: the sentence of each.
+fn by_part<'a>(sentences: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let labelled = sentences.map(|(label, sentence)| format!("{label}: {sentence}"));
+    labelled.collect::<Vec<_>>().join(" ")
+}
+
+fn group_ids(all: &[Comparison]) -> Vec<u32> {
+    let sections = all.iter().flat_map(|c| &c.sections);
+    let mut ids: Vec<u32> = sections.map(|section| section.group_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn find(comparison: &Comparison, group_id: u32) -> Option<&Section> {
+    let mut sections = comparison.sections.iter();
+    sections.find(|section| section.group_id == group_id)
+}
+
+fn section(
+    parts: &[Part],
+    all: &[Comparison],
+    names: &[String],
+    group_id: u32,
+    pairs: &Pairs,
+) -> Section {
+    let found = all.iter().find_map(|c| find(c, group_id));
+    let title = found.map(|s| s.title.clone()).unwrap_or_default();
+    let tables = Direction::ALL.into_iter();
+    let tables = tables.filter_map(|direction| table(all, group_id, direction, pairs));
+    let processes = process_figures(all, group_id, pairs);
+    let mut section = Section::judged((group_id, title), names, tables.collect(), processes, pairs);
+    section.verdict.sentence = by_part(parts.iter().filter_map(|part| {
+        let section = find(&part.comparison, group_id)?;
+        Some((part.label.as_str(), section.verdict.sentence.as_str()))
+    }));
+    section
+}
+
+/// A direction's rows of all parts; those without it did no such I/O.
+fn table(
+    all: &[Comparison],
+    group_id: u32,
+    direction: Direction,
+    pairs: &Pairs,
+) -> Option<DirectionTable> {
+    let mut rows = Vec::new();
+    let mut some = false;
+    for comparison in all {
+        let mut tables = find(comparison, group_id)
+            .into_iter()
+            .flat_map(|s| &s.directions);
+        match tables.find(|table| table.direction == direction) {
+            Some(table) => {
+                some = true;
+                rows.extend(table.rows.iter().cloned());
+            }
+            None => rows.extend(comparison.schedulers.iter().cloned().map(Row::idle)),
+        }
+    }
+    fill_cells(&mut rows, pairs);
+    some.then_some(DirectionTable { direction, rows })
+}
+
+/// Columns of one name side by side; a world that does not know one has no
+/// figures there.
+fn process_figures(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<ProcessFigures> {
+    let columns = side_by_side(
+        all,
+        |c| {
+            let figures = find(c, group_id).into_iter().flat_map(|s| &s.processes);
+            let columns = figures.map(|f| (f.column.clone(), f.repeats.clone()));
+            columns.collect()
+        },
+        &Vec::new(),
+    );
+    let figures = |(column, repeats)| ProcessFigures::new(column, repeats, pairs);
+    columns.into_iter().map(figures).collect()
+}
+
+/// Facts of one name side by side; a world that does not know one has none.
+fn facts(all: &[Comparison]) -> Vec<FactRow> {
+    let rows = side_by_side(
+        all,
+        |c| {
+            let facts = c.why.iter();
+            let rows = facts.map(|f| ((f.place, f.name.clone(), f.unit), f.values.clone()));
+            rows.collect()
+        },
+        &None,
+    );
+    let row = |((place, name, unit), values)| FactRow {
+        place,
+        name,
+        unit,
+        values,
+    };
+    let mut facts: Vec<FactRow> = rows.into_iter().map(row).collect();
+    // Reports show a place's facts together.
+    facts.sort_by_key(|fact| fact.place);
+    facts
+}
+
+/// Values by name, one a scheduler of all comparisons: `missing` for those of
+/// comparisons that have no such name.
+fn side_by_side<K: PartialEq, V: Clone>(
+    all: &[Comparison],
+    rows: impl Fn(&Comparison) -> Vec<(K, Vec<V>)>,
+    missing: &V,
+) -> Vec<(K, Vec<V>)> {
+    let total = all.iter().map(|c| c.schedulers.len()).sum();
+    let mut merged: Vec<(K, Vec<V>)> = Vec::new();
+    let mut before = 0;
+    for comparison in all {
+        for (name, values) in rows(comparison) {
+            let at = merged.iter().position(|(known, _)| *known == name);
+            let at = at.unwrap_or_else(|| {
+                merged.push((name, vec![missing.clone(); total]));
+                merged.len() - 1
+            });
+            let places = merged[at].1[before..].iter_mut();
+            places.zip(values).for_each(|(to, from)| *to = from);
+        }
+        before += comparison.schedulers.len();
+    }
+    merged
+}

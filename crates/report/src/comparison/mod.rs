@@ -1,0 +1,150 @@
+//! The comparison of schedulers as plain data: text, HTML and JSON show this
+//! and reckon nothing themselves.
+
+mod cpu_time;
+mod failed;
+mod figure;
+pub mod merge;
+mod notes;
+mod processes;
+mod runs;
+mod section;
+mod starved;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trade;
+mod verdict;
+mod why;
+
+use blklab_stats::Timeline;
+use serde::{Deserialize, Serialize};
+
+pub use cpu_time::CpuTimeline;
+pub(crate) use cpu_time::PARTS as CPU_PARTS;
+pub use failed::{FailedIo, failed_units};
+pub use figure::{Cell, Change, Direction, Metric};
+pub use processes::{ProcessColumn, ProcessFigures};
+pub use runs::SchedulerRuns;
+pub use section::Section;
+pub use table::{CurvePoint, DirectionTable, Row};
+pub use verdict::{Contest, Outcome, Verdict};
+pub use why::{Channels, FactRow};
+
+use runs::Pairs;
+use verdict::headline;
+
+/// Schedulers compared on one job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The job file's name.
+    pub job: String,
+    /// The drive's name.
+    pub drive: String,
+    /// The machine's name.
+    pub machine: String,
+    /// Where it ran: `sim`, `serve` or `host`.
+    pub world: String,
+    /// The schedulers in the order given; the first is what the others are
+    /// compared with.
+    pub schedulers: Vec<String>,
+    /// Runs of each scheduler.
+    pub repeats: usize,
+    /// The seed of each repeat, as the first scheduler ran them.
+    pub seeds: Vec<u64>,
+    /// Whether all schedulers met the same work repeat by repeat, so that
+    /// differences are taken pair by pair.
+    pub paired: bool,
+    /// One sentence on the whole job.
+    pub headline: String,
+    /// Schedulers under which I/O failed; where there are any, nobody wins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedIo>,
+    /// One section a reporting group (`stonewall`, `new_group`).
+    pub sections: Vec<Section>,
+    /// What explains the figures.
+    pub why: Vec<FactRow>,
+    /// How the drive's channels were busy; empty for drives without any.
+    pub channels: Vec<Channels>,
+    /// What CPUs did over time; empty where that was not watched.
+    #[serde(default)]
+    pub cpus: Vec<CpuTimeline>,
+    /// What happened moment by moment in each scheduler's first run, where that
+    /// was recorded. It is for the page; JSON would be drowned in it.
+    #[serde(skip)]
+    pub timelines: Vec<SchedulerTimeline>,
+    /// Things the reader must know, each once.
+    pub notes: Vec<String>,
+    /// How to repeat it; the caller fills it in.
+    pub origin: Origin,
+}
+
+/// A scheduler's recorded run.
+#[derive(Clone, Debug)]
+pub struct SchedulerTimeline {
+    /// The scheduler.
+    pub scheduler: String,
+    /// What was recorded of it.
+    pub timeline: Timeline,
+}
+
+/// What repeats a comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The command line.
+    pub command: String,
+    /// The job file's text.
+    pub job_text: String,
+    /// The drive description's text.
+    pub drive_text: String,
+    /// The machine description's text.
+    pub machine_text: String,
+}
+
+/// Compares schedulers that ran the same job.
+pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
+    let Some(first) = schedulers.iter().find_map(|s| s.runs.first()) else {
+        return Comparison::default();
+    };
+    let seeds_of: Vec<_> = schedulers.iter().map(|s| Some(s.seeds())).collect();
+    let pairs = Pairs::by_key(&seeds_of);
+    let mut sections = section::sections(schedulers, &pairs);
+    let failed = failed::failed(schedulers);
+    let no_verdict = failed::sentence(&failed).or_else(|| failed::cut_short(schedulers));
+    if let Some(sentence) = &no_verdict {
+        let verdicts = sections.iter_mut().map(|section| &mut section.verdict);
+        verdicts.for_each(|verdict| verdict.sentence = sentence.clone());
+    }
+    Comparison {
+        job: first.job.clone(),
+        drive: first.drive.clone(),
+        machine: first.machine.clone(),
+        world: first.world.name().to_string(),
+        schedulers: schedulers.iter().map(|s| s.name.clone()).collect(),
+        repeats: schedulers.iter().map(|s| s.runs.len()).min().unwrap_or(0),
+        seeds: schedulers[0].seeds(),
+        paired: pairs.are_all(),
+        headline: no_verdict
+            .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
+        failed,
+        sections,
+        why: why::facts(schedulers),
+        channels: why::channels(schedulers),
+        cpus: cpu_time::timelines(schedulers),
+        timelines: recorded(schedulers),
+        notes: notes::notes(schedulers),
+        origin: Origin::default(),
+    }
+}
+
+/// The recorded timelines, one a scheduler.
+fn recorded(schedulers: &[SchedulerRuns]) -> Vec<SchedulerTimeline> {
+    let of = |scheduler: &SchedulerRuns| {
+        let timeline = scheduler.runs.iter().find_map(|run| run.timeline.clone())?;
+        Some(SchedulerTimeline {
+            scheduler: scheduler.name.clone(),
+            timeline,
+        })
+    };
+    schedulers.iter().filter_map(of).collect()
+}

@@ -1,0 +1,70 @@
+//! What the reader must know beside the figures.
+
+use blklab_stats::{Estimate, Results};
+
+use super::runs::SchedulerRuns;
+use super::starved;
+use crate::too_full::too_full;
+
+/// How many times as long one scheduler's runs have to take for that to be told.
+const UNLIKE: f64 = 1.2;
+
+/// Each note once.
+pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    let all = schedulers.iter().flat_map(|s| &s.runs);
+    for note in all.flat_map(|run| &run.notes) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    notes.extend(too_full_notes(schedulers));
+    notes.extend(unlike_times(schedulers));
+    notes.extend(schedulers.iter().filter_map(starved::note));
+    notes
+}
+
+/// What to say where work that ends by itself took one scheduler much longer
+/// than another: what runs beside it was measured for as long.
+fn unlike_times(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let is_cut = |run: &Results| {
+        let finished = |wanted| {
+            run.jobs
+                .iter()
+                .flat_map(|j| &j.processes)
+                .any(|p| p.finished == wanted)
+        };
+        finished(true) && finished(false)
+    };
+    if !schedulers.iter().flat_map(|s| &s.runs).any(is_cut) {
+        return None;
+    }
+    let mean_s = |s: &SchedulerRuns| {
+        let elapsed: Vec<f64> = s
+            .runs
+            .iter()
+            .map(|run| run.elapsed_ns as f64 / 1e9)
+            .collect();
+        (Estimate::of(&elapsed).mean, s.name.clone())
+    };
+    let mut took: Vec<(f64, String)> = schedulers.iter().map(mean_s).collect();
+    took.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ((least, first), (most, last)) = (took.first()?, took.last()?);
+    (most > &(least * UNLIKE)).then(|| {
+        format!(
+            "runs ended by themselves after {least:.3} s ({first}) to {most:.3} s ({last}): \
+             bandwidths and latencies are of unlike times"
+        )
+    })
+}
+
+/// What to say of the schedulers under which a drive was.
+pub(super) fn too_full_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
+    let of = |scheduler: &SchedulerRuns| {
+        let said = scheduler.runs.iter().map(too_full).find(|s| !s.is_empty());
+        let name = scheduler.name.clone();
+        let said = said.unwrap_or_default().into_iter();
+        said.map(move |sentence| format!("{name}: {sentence}"))
+    };
+    schedulers.iter().flat_map(of).collect()
+}

@@ -1,0 +1,100 @@
+//! A reporting group of the job: its figures and who won.
+
+use serde::{Deserialize, Serialize};
+
+use super::figure::{Direction, Metric};
+use super::processes::{self, ProcessFigures};
+use super::runs::{Pairs, SchedulerRuns};
+use super::table::{self, DirectionTable};
+use super::trade;
+use super::verdict::{Contest, Verdict};
+
+/// One reporting group of the job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Section {
+    /// fio's `groupid`.
+    pub group_id: u32,
+    /// The names of its jobs.
+    pub title: String,
+    /// Who won.
+    pub verdict: Verdict,
+    /// Reads, writes and trims, as far as the job has them.
+    pub directions: Vec<DirectionTable>,
+    /// Processes side by side; empty where there is but one.
+    #[serde(default)]
+    pub processes: Vec<ProcessFigures>,
+}
+
+impl Section {
+    /// A group with a verdict on its figures; `trade` tells what the winner of
+    /// bandwidth lost for it.
+    pub(crate) fn judged(
+        (group_id, title): (u32, String),
+        names: &[String],
+        directions: Vec<DirectionTable>,
+        processes: Vec<ProcessFigures>,
+        pairs: &Pairs,
+    ) -> Section {
+        let mut bandwidths = vec![Vec::new(); names.len()];
+        let mut tails = Vec::new();
+        for table in &directions {
+            for (total, own) in bandwidths.iter_mut().zip(table.repeats(Metric::Bandwidth)) {
+                total.resize(own.len().max(total.len()), 0.0);
+                let both = total.iter_mut().zip(own);
+                both.for_each(|(total, own)| *total += own);
+            }
+            let p99s = table.repeats(Metric::P99);
+            let direction = Some(table.direction);
+            tails.push(Contest::decide(names, &p99s, Metric::P99, direction, pairs));
+        }
+        let bandwidth = Contest::decide(names, &bandwidths, Metric::Bandwidth, None, pairs);
+        let times = processes::contests(names, &processes, pairs);
+        let trade = trade::clause(&bandwidth, &directions);
+        Section {
+            group_id,
+            title,
+            verdict: Verdict::new(bandwidth, tails, times, trade),
+            directions,
+            processes,
+        }
+    }
+}
+
+/// All groups of the job.
+pub(crate) fn sections(schedulers: &[SchedulerRuns], pairs: &Pairs) -> Vec<Section> {
+    let ids = group_ids(schedulers).into_iter();
+    ids.map(|group_id| section(schedulers, group_id, pairs))
+        .collect()
+}
+
+fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Section {
+    let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
+    let of_group = |direction| table::of_group(schedulers, group_id, direction, pairs);
+    let directions = Direction::ALL.into_iter().filter_map(of_group).collect();
+    let processes = processes::figures(schedulers, group_id, pairs);
+    let group = (group_id, title(schedulers, group_id));
+    Section::judged(group, &names, directions, processes, pairs)
+}
+
+fn group_ids(schedulers: &[SchedulerRuns]) -> Vec<u32> {
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let mut ids: Vec<u32> = runs
+        .flat_map(|run| &run.jobs)
+        .map(|job| job.group_id)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// The names of a group's jobs, each once.
+fn title(schedulers: &[SchedulerRuns], group_id: u32) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    for job in runs.flat_map(|run| &run.jobs) {
+        if job.group_id == group_id && !names.contains(&job.name.as_str()) {
+            names.push(&job.name);
+        }
+    }
+    names.join(", ")
+}

@@ -1,0 +1,10 @@
+//! Comparisons of made-up runs, and what reports show of them.
+
+mod comparison;
+mod failed;
+mod merge;
+mod processes;
+mod starved;
+mod too_full;
+mod trade;
+mod why;

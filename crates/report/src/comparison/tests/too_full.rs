@@ -1,0 +1,74 @@
+use blklab_stats::TooFull;
+
+use crate::comparison::notes::too_full_notes;
+use crate::comparison::{SchedulerRuns, compare};
+use crate::sample_run::three_schedulers;
+use crate::{fio_json, fio_text, html, text};
+
+/// The second of three schedulers met a drive that was full after 1.5 s.
+fn full_under_the_second() -> Vec<SchedulerRuns> {
+    let mut schedulers = three_schedulers(2);
+    for run in &mut schedulers[1].runs {
+        run.disks[0].name = "/dev/x".to_string();
+        run.drive = "mine.toml".to_string();
+        run.disks[0].device.too_full = Some(TooFull {
+            writes: 17,
+            first_ns: 1_500_000_000,
+            plane: 3,
+            data_blocks: 100,
+            block_sectors: 2048,
+            valid_sectors: 90 * 2048,
+            spare_blocks: 10,
+        });
+        (run.jobs[0].total_errors, run.jobs[0].error) = (17, 28);
+    }
+    schedulers
+}
+
+/// Which drive, when, why, and what would help.
+fn says_all(shown: &str) {
+    let shown = shown.split_whitespace().collect::<Vec<&str>>().join(" ");
+    for piece in [
+        "/dev/x (mine.toml) has too little over-provisioning",
+        "from 1500 ms into the run on 17 writes",
+        "Plane 3 then held 94.4 MB of valid data in 100 blocks of 104.9 MB",
+        "collection needs 10 (10.5 MB) for itself",
+        "geometry.blocks_per_plane",
+    ] {
+        assert!(shown.contains(piece), "no {piece:?} in:\n{shown}");
+    }
+}
+
+#[test]
+fn every_way_out_says_which_drive_when_and_why() {
+    let schedulers = full_under_the_second();
+    let run = &schedulers[1].runs[0];
+    says_all(&fio_text::render(run, None));
+    let json = fio_json::render(run, fio_json::Options::default());
+    says_all(&json);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let told = &json["blklab"]["disks"][0]["device"]["too_full"];
+    assert_eq!((&told["writes"], &told["plane"]), (&17.into(), &3.into()));
+    let comparison = compare(&schedulers);
+    assert!(
+        comparison
+            .headline
+            .starts_with("No verdict: I/O failed under mq-deadline")
+    );
+    for shown in [
+        text::render(&comparison),
+        html::render(&comparison),
+        crate::json::render(&comparison),
+    ] {
+        says_all(&shown.replace("&quot;", "\"").replace("\\\"", "\""));
+        assert!(shown.contains("mq-deadline: /dev/x"), "{shown}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_a_drive_with_room() {
+    let schedulers = three_schedulers(1);
+    assert!(too_full_notes(&schedulers).is_empty());
+    let said = fio_text::render(&schedulers[0].runs[0], None);
+    assert!(!said.contains("over-provisioning"));
+}

@@ -1,0 +1,452 @@
+//! Who won: for bandwidth and for tail latency, and whether that is more than
+//! noise.
+
+use blklab_stats::{Estimate, Significance};
+use serde::{Deserialize, Serialize};
+
+use super::figure::{Change, Direction, Metric};
+use super::runs::Pairs;
+use crate::quantity::{and_list, change};
+
+/// Differences below this share are no difference to anybody, however sure.
+/// Work that leaves nothing to chance has no noise, so that all are sure.
+const NEGLIGIBLE: f64 = 0.005;
+/// The same for Jain's index, which moves little until somebody is left behind:
+/// of two processes one has 1.6 times as much where it is 0.95.
+const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
+
+/// Who won a section of the job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// All directions' bandwidth together.
+    pub bandwidth: Contest,
+    /// The 99th percentile of latency, by direction.
+    pub tails: Vec<Contest>,
+    /// The time of each job that came to the end of its work, and fairness where
+    /// processes compete.
+    #[serde(default)]
+    pub times: Vec<Contest>,
+    /// All that in one sentence.
+    pub sentence: String,
+}
+
+/// How a contest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// One scheduler is ahead of every other by more than noise.
+    Wins,
+    /// Some, but not all, lead together: they differ only by noise.
+    Shared,
+    /// No difference is more than noise, or large enough to name.
+    WithinNoise,
+    /// One run each: somebody is ahead, but nobody can tell from noise.
+    Untested,
+    /// There was only one scheduler.
+    Alone,
+}
+
+/// A contest of all schedulers for one figure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contest {
+    /// The figure.
+    pub metric: Metric,
+    /// Of which direction; `None` for all together.
+    pub direction: Option<Direction>,
+    /// Of which job; `None` for all together.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Who leads, the best first.
+    pub leaders: Vec<String>,
+    /// Who is behind somebody that does not lead, but varies so much that the
+    /// lead over it may be noise.
+    #[serde(default)]
+    pub unsure: Vec<String>,
+    /// Whom `lead` is measured against: the first scheduler, or where that
+    /// leads itself, the best that does not. Empty where all lead.
+    pub against: String,
+    /// How far the best is ahead of that one.
+    pub lead: Option<Estimate>,
+}
+
+impl Contest {
+    /// Decides from a figure by scheduler and repeat.
+    pub(crate) fn decide(
+        names: &[String],
+        values: &[Vec<f64>],
+        metric: Metric,
+        direction: Option<Direction>,
+        pairs: &Pairs,
+    ) -> Contest {
+        let up = metric.more_is_better();
+        let mut ranking: Vec<usize> = (0..values.len()).collect();
+        // Zero is what a scheduler has that did no such I/O: it is last.
+        let mean = |index: usize| match Estimate::of(&values[index]).mean {
+            0.0 if !up => f64::INFINITY,
+            mean => mean,
+        };
+        // A stable sort: who was named first is first among equals.
+        ranking.sort_by(|a, b| match up {
+            true => mean(*b).total_cmp(&mean(*a)),
+            false => mean(*a).total_cmp(&mean(*b)),
+        });
+        let best = ranking[0];
+        let idle = |index: usize| Estimate::of(&values[index]).mean == 0.0;
+        let lead_over = |other: usize| {
+            Change::between(&values[other], &values[best], pairs.are(other, best), up)
+        };
+        let beaten =
+            |other: usize| other != best && (idle(other) || is_beaten(metric, lead_over(other)));
+        // Nobody leads who is behind somebody that does not.
+        let behind = ranking.iter().position(|&other| beaten(other));
+        let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
+        let unsure = others.iter().filter(|&&other| !beaten(other));
+        let against = match others.contains(&0) && beaten(0) {
+            true => Some(0),
+            false => others.first().copied(),
+        };
+        let lead = against.and_then(lead_over).map(|change| change.relative);
+        let tested = lead.is_none_or(|lead| lead.half_width.is_some());
+        let name = |index: usize| names[index].clone();
+        Contest {
+            metric,
+            direction,
+            job: None,
+            outcome: match () {
+                () if values.len() < 2 => Outcome::Alone,
+                () if others.is_empty() => Outcome::WithinNoise,
+                () if !tested => Outcome::Untested,
+                () if leaders.len() == 1 => Outcome::Wins,
+                () => Outcome::Shared,
+            },
+            leaders: leaders.iter().copied().map(name).collect(),
+            unsure: unsure.copied().map(name).collect(),
+            against: against.map(name).unwrap_or_default(),
+            lead,
+        }
+    }
+
+    /// The figure in words.
+    fn subject(&self) -> String {
+        match (&self.job, self.direction) {
+            (Some(job), _) => format!("{} of {job}", self.metric.name()),
+            (None, None) => self.metric.name().to_string(),
+            (None, Some(direction)) => {
+                format!("{} {} latency", self.metric.name(), direction.name())
+            }
+        }
+    }
+
+    /// The figure and how far the best is ahead.
+    fn subject_and_lead(&self) -> String {
+        let subject = self.subject();
+        let unsure = match self.unsure.as_slice() {
+            [] => String::new(),
+            unsure => format!("; {} too varied to tell", and_list(unsure)),
+        };
+        match &self.lead {
+            Some(lead) => format!(
+                "{subject} ({} against {}{unsure})",
+                change(lead),
+                self.against
+            ),
+            None => subject,
+        }
+    }
+}
+
+/// Whether the best is ahead of another by more than noise. Without repeats
+/// every difference worth naming counts.
+fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
+    let Some(lead) = lead else {
+        return false;
+    };
+    let least = match metric {
+        Metric::Jain => NEGLIGIBLE_UNFAIRNESS,
+        _ => NEGLIGIBLE,
+    };
+    lead.significance != Significance::WithinNoise && lead.relative.mean.abs() >= least
+}
+
+impl Verdict {
+    /// `trade` is what the winner of bandwidth lost for it, if anything.
+    pub(crate) fn new(
+        bandwidth: Contest,
+        tails: Vec<Contest>,
+        times: Vec<Contest>,
+        trade: Option<String>,
+    ) -> Verdict {
+        let others: Vec<&Contest> = tails.iter().chain(&times).collect();
+        let mut sentence = sentence(&bandwidth, &others);
+        if let Some(trade) = trade {
+            sentence = format!("{}; {trade}.", sentence.trim_end_matches('.'));
+        }
+        Verdict {
+            bandwidth,
+            tails,
+            times,
+            sentence,
+        }
+    }
+
+    fn contests(&self) -> impl Iterator<Item = &Contest> {
+        let first = std::iter::once(&self.bandwidth);
+        first.chain(&self.tails).chain(&self.times)
+    }
+}
+
+/// One sentence for a section: neighbours that ended alike share a clause.
+fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
+    if bandwidth.outcome == Outcome::Alone {
+        return "There is nothing to compare: only one scheduler ran.".to_string();
+    }
+    let contests: Vec<&Contest> = std::iter::once(bandwidth)
+        .chain(others.iter().copied())
+        .collect();
+    let is_noise = |c: &&&Contest| c.outcome == Outcome::WithinNoise;
+    let noise: Vec<String> = contests
+        .iter()
+        .filter(is_noise)
+        .map(|c| c.subject())
+        .collect();
+    if noise.len() == contests.len() {
+        return format!(
+            "No scheduler wins: {} differ only within the noise.",
+            and_list(&noise)
+        );
+    }
+    let decided: Vec<&Contest> = contests
+        .iter()
+        .filter(|c| c.outcome != Outcome::WithinNoise)
+        .copied()
+        .collect();
+    let alike = |a: &&Contest, b: &&Contest| (a.outcome, &a.leaders) == (b.outcome, &b.leaders);
+    let mut clauses: Vec<String> = decided.chunk_by(alike).map(clause).collect();
+    if !noise.is_empty() {
+        let verb = if noise.len() == 1 {
+            "differs"
+        } else {
+            "differ"
+        };
+        clauses.push(format!("{} {verb} only within the noise", and_list(&noise)));
+    }
+    if contests.iter().any(|c| c.outcome == Outcome::Untested) {
+        clauses.push("one run each cannot tell this from noise (see --repeats)".to_string());
+    }
+    format!("{}.", clauses.join("; "))
+}
+
+/// A clause on contests that the same schedulers lead in the same way.
+fn clause(contests: &[&Contest]) -> String {
+    let subjects: Vec<String> = contests.iter().map(|c| c.subject_and_lead()).collect();
+    let leaders = and_list(&contests[0].leaders);
+    let several = contests[0].leaders.len() > 1;
+    let verb = match (contests[0].outcome, several) {
+        (Outcome::Wins, _) => "wins",
+        (Outcome::Shared, _) => "share the lead in",
+        (_, false) => "is ahead in",
+        (_, true) => "are ahead in",
+    };
+    format!("{leaders} {verb} {}", and_list(&subjects))
+}
+
+/// One sentence on the whole job: its only section's, or who won how many.
+pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
+    match &verdicts[..] {
+        [] => "Nothing ran.".to_string(),
+        [only] => only.sentence.clone(),
+        several => {
+            let bandwidths = several.iter().map(|v| &v.bandwidth);
+            let tails = several.iter().flat_map(|v| &v.tails);
+            let mut all = several.iter().flat_map(|v| v.contests());
+            let untested = all.any(|c| c.outcome == Outcome::Untested);
+            let caveat = match untested {
+                true => "; one run each cannot tell this from noise (see --repeats)",
+                false => "",
+            };
+            format!(
+                "Bandwidth: {}; p99 latency: {}{caveat}.",
+                tally(bandwidths.collect()),
+                tally(tails.collect())
+            )
+        }
+    }
+}
+
+/// Who leads how many contests alone, most first.
+fn tally(contests: Vec<&Contest>) -> String {
+    let mut wins: Vec<(&str, usize)> = Vec::new();
+    for contest in &contests {
+        let [winner] = contest.leaders.as_slice() else {
+            continue;
+        };
+        match wins.iter_mut().find(|(name, _)| name == winner) {
+            Some((_, count)) => *count += 1,
+            None => wins.push((winner, 1)),
+        }
+    }
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let undecided = contests.len() - wins.iter().map(|(_, count)| count).sum::<usize>();
+    let mut parts: Vec<String> = wins
+        .iter()
+        .map(|(name, count)| format!("{name} leads {count} of {}", contests.len()))
+        .collect();
+    if undecided > 0 {
+        parts.push(format!(
+            "{undecided} of {} have no single leader",
+            contests.len()
+        ));
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedulers(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    fn all_paired(values: &[Vec<f64>]) -> Pairs {
+        Pairs::by_key(&vec![Some(()); values.len()])
+    }
+
+    fn bandwidth(values: &[Vec<f64>]) -> Contest {
+        let pairs = all_paired(values);
+        let names = schedulers(&["noop", "deadline", "ac"][..values.len()]);
+        Contest::decide(&names, values, Metric::Bandwidth, None, &pairs)
+    }
+
+    fn read_tail(values: &[Vec<f64>]) -> Contest {
+        let pairs = all_paired(values);
+        let names = schedulers(&["noop", "deadline", "ac"][..values.len()]);
+        Contest::decide(&names, values, Metric::P99, Some(Direction::Read), &pairs)
+    }
+
+    #[test]
+    fn a_clear_lead_wins() {
+        let contest = bandwidth(&[
+            vec![100.0, 101.0, 102.0],
+            vec![99.0, 100.5, 101.0],
+            vec![104.0, 105.1, 106.0],
+        ]);
+        assert_eq!(
+            (contest.outcome, contest.leaders),
+            (Outcome::Wins, vec!["ac".to_string()])
+        );
+        assert_eq!(contest.against, "noop");
+        let lead = contest.lead.unwrap();
+        assert!((lead.mean - 4.0333 / 101.0).abs() < 1e-5, "{lead:?}");
+    }
+
+    #[test]
+    fn the_first_scheduler_may_win_too() {
+        let contest = bandwidth(&[vec![110.0, 111.0], vec![90.0, 91.0], vec![100.0, 101.0]]);
+        assert_eq!(contest.leaders, ["noop"]);
+        assert_eq!(contest.against, "ac");
+    }
+
+    #[test]
+    fn of_latency_less_is_better() {
+        let contest = read_tail(&[vec![900.0, 910.0], vec![500.0, 510.0]]);
+        assert_eq!(
+            (contest.outcome, contest.leaders),
+            (Outcome::Wins, vec!["deadline".to_string()])
+        );
+        assert!(contest.lead.unwrap().mean < 0.0);
+    }
+
+    #[test]
+    fn a_scheduler_without_such_io_is_last() {
+        let contest = read_tail(&[vec![0.0, 0.0], vec![500.0, 510.0]]);
+        assert_eq!(contest.leaders, ["deadline"]);
+        assert_eq!(contest.outcome, Outcome::Wins);
+    }
+
+    #[test]
+    fn spread_hides_a_difference() {
+        let contest = bandwidth(&[vec![100.0, 140.0, 90.0], vec![120.0, 95.0, 130.0]]);
+        assert_eq!(contest.outcome, Outcome::WithinNoise);
+        assert_eq!(contest.leaders.len(), 2);
+        assert_eq!(contest.lead, None);
+    }
+
+    #[test]
+    fn two_may_share_the_lead() {
+        let contest = bandwidth(&[
+            vec![100.0, 101.0, 100.5],
+            vec![110.0, 112.0, 111.0],
+            vec![111.0, 111.0, 111.5],
+        ]);
+        assert_eq!(contest.outcome, Outcome::Shared);
+        assert_eq!(contest.leaders, ["ac", "deadline"]);
+        assert_eq!(contest.against, "noop");
+    }
+
+    #[test]
+    fn the_noisiest_does_not_lead_from_behind() {
+        let contest = bandwidth(&[
+            vec![100.0, 60.0, 90.0],
+            vec![100.0, 101.0, 100.5],
+            vec![110.0, 112.0, 111.0],
+        ]);
+        assert_eq!(contest.outcome, Outcome::Wins);
+        assert_eq!(
+            (&contest.leaders[..], contest.against.as_str()),
+            (&["ac".to_string()][..], "deadline")
+        );
+        assert_eq!(contest.unsure, ["noop"]);
+        let sentence = Verdict::new(contest, Vec::new(), Vec::new(), None).sentence;
+        assert!(
+            sentence.ends_with("against deadline; noop too varied to tell)."),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn a_sure_but_tiny_difference_is_none() {
+        let contest = bandwidth(&[vec![100_000.0, 100_000.0], vec![100_400.0, 100_400.0]]);
+        assert_eq!(contest.outcome, Outcome::WithinNoise);
+    }
+
+    #[test]
+    fn one_run_is_ahead_but_proves_nothing() {
+        let contest = bandwidth(&[vec![100.0], vec![120.0]]);
+        assert_eq!(
+            (contest.outcome, contest.leaders),
+            (Outcome::Untested, vec!["deadline".to_string()])
+        );
+        assert_eq!(contest.lead.unwrap().half_width, None);
+    }
+
+    #[test]
+    fn sentences_say_who_and_by_how_much() {
+        let wins = bandwidth(&[vec![100.0, 100.0], vec![110.0, 110.0]]);
+        let also = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
+        let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
+        assert_eq!(
+            Verdict::new(wins.clone(), vec![also], Vec::new(), None).sentence,
+            "deadline wins bandwidth (+10.0 % ±0.0 % against noop) and p99 read latency \
+             (-50.0 % ±0.0 % against noop)."
+        );
+        assert_eq!(
+            Verdict::new(wins, vec![noise.clone()], Vec::new(), None).sentence,
+            "deadline wins bandwidth (+10.0 % ±0.0 % against noop); p99 read latency differs \
+             only within the noise."
+        );
+        let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
+        assert_eq!(
+            Verdict::new(same, vec![noise], Vec::new(), None).sentence,
+            "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
+        );
+        let alone = bandwidth(&[vec![1.0]]);
+        assert!(
+            Verdict::new(alone, Vec::new(), Vec::new(), None)
+                .sentence
+                .contains("only one scheduler")
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! What text and page have in common: the line under the title, the heads of
+//! columns and their units.
+
+use crate::comparison::{Cell, Comparison, DirectionTable, Metric, ProcessFigures};
+use crate::quantity::{Scale, and_list};
+
+/// What ran where and how often, in one line.
+pub(crate) fn subtitle(comparison: &Comparison) -> String {
+    let Comparison {
+        job,
+        drive,
+        machine,
+        world,
+        repeats,
+        ..
+    } = comparison;
+    let times = match repeats {
+        1 => "one run each".to_string(),
+        n => format!("{n} runs each"),
+    };
+    let seeds = match world.as_str() {
+        // fio draws for itself; what makes runs alike is when they ran.
+        "host" => "one repeat after the other".to_string(),
+        several if several.contains(',') => "each with seeds of its own".to_string(),
+        _ => seed_list(&comparison.seeds),
+    };
+    let baseline = comparison.schedulers.first().map_or("", String::as_str);
+    let against = match comparison.schedulers.len() {
+        0 | 1 => String::new(),
+        _ => format!("; changes are against {baseline}"),
+    };
+    let interval = match (*repeats > 1, against.is_empty()) {
+        (false, _) => "",
+        (true, true) => "; ± is the 95 % interval",
+        (true, false) => ", ± their 95 % interval",
+    };
+    format!("{job} on {drive}, machine {machine} ({world}): {times}, {seeds}{against}{interval}")
+}
+
+/// Seeds in words, a run of consecutive ones by its ends.
+fn seed_list(seeds: &[u64]) -> String {
+    let consecutive = seeds.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(1));
+    match seeds {
+        [] => "no seed".to_string(),
+        [only] => format!("seed {only}"),
+        [first, .., last] if consecutive => format!("seeds {first} to {last}"),
+        all => {
+            let all: Vec<String> = all.iter().map(u64::to_string).collect();
+            format!("seeds {}", and_list(&all))
+        }
+    }
+}
+
+/// The head of a column on processes.
+pub(crate) fn process_head(figures: &ProcessFigures) -> String {
+    let unit = process_scale(figures).unit;
+    let metric = figures.column.metric;
+    match (&figures.column.job, metric) {
+        (Some(job), Metric::Bandwidth) => format!("{job} {unit} each"),
+        (Some(job), _) => format!("{job} {} {unit}", metric.name()),
+        (None, Metric::Jain) => format!("{} (1: even)", metric.name()),
+        (None, _) => metric.name().to_string(),
+    }
+}
+
+/// The unit of a column on processes.
+pub(crate) fn process_scale(figures: &ProcessFigures) -> Scale {
+    scale_for(figures.column.metric, figures.cells.iter().flatten())
+}
+
+/// The unit of a column: the one that suits its smallest figure.
+pub(crate) fn scale_of(table: &DirectionTable, metric: Metric) -> Scale {
+    let cells = table.rows.iter().filter_map(|row| row.cells.get(&metric));
+    scale_for(metric, cells)
+}
+
+fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale {
+    let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
+    let smallest = means.fold(f64::INFINITY, f64::min);
+    let smallest = if smallest.is_finite() { smallest } else { 0.0 };
+    match metric {
+        Metric::Bandwidth => Scale::for_bandwidth(smallest),
+        Metric::Iops => Scale::for_count(smallest),
+        Metric::Jain => Scale::for_index(),
+        _ => Scale::for_latency(smallest),
+    }
+}

@@ -1,0 +1,143 @@
+//! CPUs over time, stacked.
+
+use std::fmt::{self, Write};
+
+use super::chart;
+use super::markup::escape;
+use crate::comparison::{CPU_PARTS, CpuTimeline};
+
+/// CPUs drawn apart; of more, their mean is drawn.
+const CPUS_APART: usize = 16;
+
+const WIDTH: f64 = 260.0;
+const HEIGHT: f64 = 70.0;
+
+/// All schedulers' CPUs; nothing where none were watched.
+pub(super) fn write(out: &mut String, timelines: &[CpuTimeline]) -> fmt::Result {
+    if timelines.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>CPUs</h2>\n<p class=\"soft\">Share of each CPU's time over the first run; the rest is \
+         idle.</p>\n<ul class=\"legend\">"
+    )?;
+    for (part, name) in CPU_PARTS.iter().enumerate() {
+        let area = chart::legend_area(&format!("var(--cpu{part})"));
+        writeln!(out, "<li>{area}{name}</li>")?;
+    }
+    writeln!(out, "</ul>\n<div class=\"few\">")?;
+    for timeline in timelines {
+        let name = escape(&timeline.scheduler);
+        writeln!(out, "<div class=\"card\"><h3>{name}</h3>")?;
+        match timeline.shares.len() {
+            count if count > CPUS_APART => {
+                let title = format!("mean of {count} CPUs");
+                chart(out, &title, &timeline.end_ns, &mean(&timeline.shares))?;
+            }
+            _ => {
+                for (cpu, shares) in timeline.shares.iter().enumerate() {
+                    chart(out, &format!("CPU {cpu}"), &timeline.end_ns, shares)?;
+                }
+            }
+        }
+        writeln!(out, "</div>")?;
+    }
+    writeln!(out, "</div>")
+}
+
+fn mean(cpus: &[Vec<[f64; CPU_PARTS.len()]>]) -> Vec<[f64; CPU_PARTS.len()]> {
+    let spans = cpus.iter().map(Vec::len).max().unwrap_or(0);
+    let mut sums = vec![[0.0; CPU_PARTS.len()]; spans];
+    for cpu in cpus {
+        for (sum, shares) in sums.iter_mut().zip(cpu) {
+            let pairs = sum.iter_mut().zip(shares);
+            pairs.for_each(|(to, from)| *to += from / cpus.len() as f64);
+        }
+    }
+    sums
+}
+
+/// One CPU: a column a span of time, its parts on top of each other.
+fn chart(
+    out: &mut String,
+    title: &str,
+    end_ns: &[u64],
+    shares: &[[f64; CPU_PARTS.len()]],
+) -> fmt::Result {
+    let last_ns = end_ns.last().copied().unwrap_or(0).max(1) as f64;
+    writeln!(
+        out,
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n\
+         <text class=\"tick\" x=\"0\" y=\"11\">{title}, {:.1} s</text>",
+        HEIGHT + 18.0,
+        last_ns / 1e9
+    )?;
+    let mut from = 0.0;
+    for (end_ns, shares) in end_ns.iter().zip(shares) {
+        let to = *end_ns as f64 / last_ns * WIDTH;
+        let mut floor = HEIGHT + 16.0;
+        for (part, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            let height = share.clamp(0.0, 1.0) * HEIGHT;
+            floor -= height;
+            writeln!(
+                out,
+                "<rect x=\"{from:.1}\" y=\"{floor:.1}\" width=\"{:.1}\" height=\"{height:.1}\" \
+                 fill=\"var(--cpu{part})\"/>",
+                (to - from).max(0.0)
+            )?;
+        }
+        from = to;
+    }
+    writeln!(
+        out,
+        "<line class=\"axis\" x1=\"0\" y1=\"{0:.1}\" x2=\"{WIDTH}\" y2=\"{0:.1}\"/>\n</svg>",
+        HEIGHT + 16.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(cpus: usize) -> CpuTimeline {
+        CpuTimeline {
+            scheduler: "a<b".to_string(),
+            end_ns: vec![500_000_000, 1_000_000_000],
+            shares: vec![vec![[0.25, 0.5, 0.0, 0.0, 0.0, 0.0]; 2]; cpus],
+        }
+    }
+
+    fn page(timelines: &[CpuTimeline]) -> String {
+        let mut out = String::new();
+        write(&mut out, timelines).unwrap();
+        out
+    }
+
+    #[test]
+    fn parts_are_stacked_and_names_escaped() {
+        let page = page(&[timeline(2)]);
+        assert!(page.contains("a&lt;b") && page.contains("CPU 1"));
+        // A quarter of 70 from the floor at 86, then half on top.
+        assert!(
+            page.contains("y=\"68.5\" width=\"130.0\" height=\"17.5\""),
+            "{page}"
+        );
+        assert!(
+            page.contains("y=\"33.5\" width=\"130.0\" height=\"35.0\""),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn many_cpus_are_drawn_as_their_mean() {
+        let page = page(&[timeline(20)]);
+        assert!(page.contains("mean of 20 CPUs") && !page.contains("CPU 1,"));
+        assert!(page.contains("height=\"17.5\""));
+    }
+
+    #[test]
+    fn nothing_is_said_of_cpus_nobody_watched() {
+        assert!(page(&[]).is_empty());
+    }
+}

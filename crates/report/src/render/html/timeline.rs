@@ -1,0 +1,444 @@
+//! Channels and dies over time, to be zoomed: the data, and a script that
+//! draws it.
+
+use std::fmt::{self, Write};
+
+use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, StepKind, Timeline, Work};
+use serde_json::{Value, json};
+
+use super::chart;
+use super::markup::escape;
+use crate::comparison::SchedulerTimeline;
+use crate::quantity;
+
+/// What a stretch of time is drawn as: where, name and colour. The place in this
+/// list is the kind that the data names. A colour has one meaning on a page: what
+/// a disk does is never beside what flash does.
+const KINDS: [(&str, &str, &str); 14] = [
+    (CHANNELS, "command", "var(--s0)"),
+    (CHANNELS, "data in", "var(--s5)"),
+    (CHANNELS, "data out", "var(--s6)"),
+    (DIES, "read sense", "var(--s1)"),
+    (DIES, "program", "var(--s2)"),
+    (DIES, "erase", "var(--s7)"),
+    (ARM, "seek", "var(--s2)"),
+    (ARM, "rotation", "var(--s7)"),
+    (ARM, "transfer", "var(--s1)"),
+    (OWN, "garbage collection", "var(--s4)"),
+    (OWN, "map", "var(--s3)"),
+    (CPUS, "application", "var(--cpu0)"),
+    (CPUS, "kernel", "var(--cpu1)"),
+    (CPUS, "interrupt", "var(--cpu2)"),
+];
+/// The areas above: requests that wait in the queue, and those in the drive.
+const DEPTHS: [(&str, &str, &str); 2] = [
+    (REQUESTS, "queued", "var(--deep0)"),
+    (REQUESTS, "in the drive", "var(--deep1)"),
+];
+const REQUESTS: &str = "Requests";
+const CPUS: &str = "CPUs";
+const CHANNELS: &str = "Channels, for the host";
+const DIES: &str = "Dies, for the host";
+const OWN: &str = "Channels and dies, for the drive itself";
+const ARM: &str = "Arm";
+/// The legend's groups in the order of the rows.
+const GROUPS: [&str; 6] = [REQUESTS, CPUS, CHANNELS, DIES, OWN, ARM];
+const COLLECTION: usize = 9;
+const MAP: usize = 10;
+
+/// All schedulers' timelines under one another's buttons; nothing where none
+/// were recorded.
+pub(super) fn write(out: &mut String, timelines: &[SchedulerTimeline]) -> fmt::Result {
+    let drawn: Vec<(&str, Value)> = timelines
+        .iter()
+        .filter(|t| t.timeline.disks.iter().any(|d| !d.drive.parts.is_empty()))
+        .map(|t| (t.scheduler.as_str(), data(&t.timeline)))
+        .collect();
+    let Some(first) = timelines.first() else {
+        return Ok(());
+    };
+    if drawn.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<h2>Inside the drive</h2>")?;
+    writeln!(
+        out,
+        "<p class=\"soft\">{}</p>",
+        explanation(timelines, first)
+    )?;
+    write_legend(out, &drawn)?;
+    writeln!(out, "<div class=\"card\" id=\"timeline\">")?;
+    write!(out, "<p class=\"choice\">")?;
+    for (index, (scheduler, _)) in drawn.iter().enumerate() {
+        let name = escape(scheduler);
+        write!(
+            out,
+            "<button type=\"button\" data-run=\"{index}\">{name}</button>"
+        )?;
+    }
+    writeln!(
+        out,
+        "<span data-view=\"\"></span>\
+         <button type=\"button\" data-zoom=\"2\" title=\"zoom in\">+</button>\
+         <button type=\"button\" data-zoom=\"0.5\" title=\"zoom out\">&#8722;</button>\
+         <button type=\"button\" data-zoom=\"0\" title=\"show all\">all</button></p>\n\
+         <canvas tabindex=\"0\" role=\"img\" aria-label=\"what CPUs, channels and dies did over \
+         time\"></canvas>\n<p class=\"tip\" data-tip=\"\" hidden></p>\n\
+         <noscript><p>The timeline is drawn by a script of this page.</p></noscript>\n</div>"
+    )?;
+    let runs: Vec<Value> = drawn.into_iter().map(|(_, data)| data).collect();
+    let kinds: Vec<Value> = KINDS
+        .iter()
+        .map(|(_, name, colour)| json!([name, colour]))
+        .collect();
+    let data = json!({ "kinds": kinds, "runs": runs });
+    // Nothing in a string may end the script's element.
+    let data = data.to_string().replace('<', "\\u003c");
+    writeln!(
+        out,
+        "<script type=\"application/json\" id=\"timeline-data\">{data}</script>\n\
+         <script>\n{}</script>",
+        include_str!("timeline.js")
+    )
+}
+
+fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> String {
+    let window = &first.timeline;
+    let start = match window.start_ns {
+        0 => "its start".to_string(),
+        start_ns => quantity::latency(start_ns as f64),
+    };
+    let longest_ns = timelines
+        .iter()
+        .map(|t| t.timeline.end_ns.saturating_sub(t.timeline.start_ns))
+        .max();
+    let length = quantity::latency(longest_ns.unwrap_or(0) as f64);
+    let cut = timelines.iter().filter(|t| t.timeline.cut).count();
+    let cut = match (cut, timelines.len()) {
+        (0, _) => "",
+        (cut, all) if cut == all => " It ends early, since there was more than a page holds.",
+        _ => " It ends early for some, since there was more than a page holds.",
+    };
+    format!(
+        "What each part did, and how many requests were queued, over {length} of the first run, \
+         from {start} on: a window, not the whole run.{cut} Requests that came before it are not \
+         counted. Times with a + count from its beginning. Point at a stretch to see what it is and for which request (operation, first \
+         sector + sectors of 512 bytes). Drag to move; zoom with the buttons, with + and - or \
+         with Ctrl and the wheel."
+    )
+}
+
+/// The areas, and the kinds that are seen anywhere.
+fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
+    let mut seen = [false; KINDS.len()];
+    for kinds in drawn.iter().filter_map(|(_, data)| data["kind"].as_array()) {
+        for kind in kinds.iter().filter_map(Value::as_u64) {
+            seen[kind as usize] = true;
+        }
+    }
+    let seen = KINDS.iter().zip(seen).filter(|(_, seen)| *seen);
+    let seen: Vec<_> = DEPTHS.iter().chain(seen.map(|(kind, _)| kind)).collect();
+    for group in GROUPS {
+        let mut own = seen.iter().filter(|kind| kind.0 == group).peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        write!(out, "<ul class=\"legend\"><li class=\"of\">{group}</li>")?;
+        for (_, name, colour) in own {
+            write!(out, "<li>{}{name}</li>", chart::legend_area(colour))?;
+        }
+        writeln!(out, "</ul>")?;
+    }
+    Ok(())
+}
+
+/// A stretch of time in which a part did something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    start_ns: u64,
+    end_ns: u64,
+    row: usize,
+    kind: usize,
+    /// The first request that it was for, by its place among the texts.
+    request: Option<usize>,
+    /// How many more there are.
+    more: usize,
+}
+
+/// One run's timeline as columns: rows by name, requests in words, and of each
+/// stretch of time its row, kind, start after the one before, length, first
+/// request and how many more.
+fn data(timeline: &Timeline) -> Value {
+    let mut rows: Vec<Value> = Vec::new();
+    let mut requests: Vec<String> = Vec::new();
+    let mut spans = cpu_spans(timeline, &mut rows);
+    let several = timeline.disks.len() > 1;
+    for disk in &timeline.disks {
+        spans.extend(drive_spans(disk, several, (&mut rows, &mut requests)));
+    }
+    spans.retain(|span| span.end_ns > span.start_ns && span.start_ns < timeline.end_ns);
+    spans.sort_unstable();
+    let mut before_ns = timeline.start_ns;
+    let after = |span: &Span| {
+        let after = span.start_ns as i64 - before_ns as i64;
+        before_ns = span.start_ns;
+        after
+    };
+    json!({
+        "start": timeline.start_ns,
+        "end": timeline.end_ns,
+        "rows": rows,
+        "after": spans.iter().map(after).collect::<Vec<i64>>(),
+        "length": spans.iter().map(|s| s.end_ns - s.start_ns).collect::<Vec<u64>>(),
+        "row": spans.iter().map(|s| s.row).collect::<Vec<usize>>(),
+        "kind": spans.iter().map(|s| s.kind).collect::<Vec<usize>>(),
+        "request": spans.iter().map(|s| s.request).collect::<Vec<Option<usize>>>(),
+        "more": spans.iter().map(|s| s.more).collect::<Vec<usize>>(),
+        "requests": requests,
+        "depth": depths(timeline),
+    })
+}
+
+/// What CPUs did; those that did anything get a row each.
+fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for cpu in 0..timeline.cpus {
+        let own = || timeline.tasks.iter().filter(move |task| task.cpu == cpu);
+        if !own().any(|task| task.end_ns > task.start_ns) {
+            continue;
+        }
+        let row = rows.len();
+        rows.push(json!([format!("CPU {cpu}"), 0]));
+        spans.extend(own().map(|task| Span {
+            start_ns: task.start_ns,
+            end_ns: task.end_ns,
+            row,
+            kind: match task.work {
+                CpuWork::Program => 11,
+                CpuWork::Kernel | CpuWork::Dispatch => 12,
+                CpuWork::Interrupt | CpuWork::SoftInterrupt => 13,
+            },
+            request: None,
+            more: 0,
+        }));
+    }
+    spans
+}
+
+/// What the parts of a drive did, a row each; of several drives they have its
+/// name.
+fn drive_spans(
+    disk: &DiskTimeline,
+    several: bool,
+    (rows, requests): (&mut Vec<Value>, &mut Vec<String>),
+) -> Vec<Span> {
+    let first_row = rows.len();
+    for part in &disk.drive.parts {
+        let name = match several && part.within.is_none() {
+            true => format!("{} {}", disk.name, part.name),
+            false => part.name.clone(),
+        };
+        rows.push(json!([name, part.within.is_some() as u8]));
+    }
+    let first_request = requests.len();
+    let issued = disk.steps.iter().filter(|s| s.kind == StepKind::Issued);
+    requests.extend(issued.map(|step| format!("{} {} + {}", step.op, step.sector, step.sectors)));
+    let known = requests.len() - first_request;
+    let span = |activity: &Activity| {
+        let commands = disk.drive.commands_of(activity);
+        let first = commands.first().map(|command| *command as usize);
+        Span {
+            start_ns: activity.start_ns,
+            end_ns: activity.end_ns,
+            row: first_row + activity.part as usize,
+            kind: kind_of(activity),
+            request: first.filter(|c| *c < known).map(|c| first_request + c),
+            more: commands.len().saturating_sub(1),
+        }
+    };
+    disk.drive.activities.iter().map(span).collect()
+}
+
+fn kind_of(activity: &Activity) -> usize {
+    match (activity.cause, activity.work) {
+        (Cause::Collection, _) => COLLECTION,
+        (Cause::Map, _) => MAP,
+        (Cause::Host, Work::Command) => 0,
+        (Cause::Host, Work::DataIn) => 1,
+        (Cause::Host, Work::DataOut) => 2,
+        (Cause::Host, Work::Sense) => 3,
+        (Cause::Host, Work::Program) => 4,
+        (Cause::Host, Work::Erase) => 5,
+        (Cause::Host, Work::Seek) => 6,
+        (Cause::Host, Work::Rotate) => 7,
+        (Cause::Host, Work::Transfer) => 8,
+    }
+}
+
+/// Requests waiting in the queue and in the drives over time: when, how many of
+/// each.
+fn depths(timeline: &Timeline) -> Vec<(u64, i64, i64)> {
+    let mut changes: Vec<(u64, i64, i64)> = timeline.disks.iter().flat_map(changes).collect();
+    changes.sort_by_key(|change| change.0);
+    let (mut queued, mut inside) = (0, 0);
+    let mut depths: Vec<(u64, i64, i64)> = Vec::new();
+    for (at_ns, to_queue, to_drive) in changes {
+        queued += to_queue;
+        inside += to_drive;
+        let now = (at_ns - timeline.start_ns.min(at_ns), queued, inside);
+        match depths.last_mut() {
+            Some(last) if last.0 == now.0 => *last = now,
+            _ => depths.push(now),
+        }
+    }
+    depths
+}
+
+/// How each step of a disk's requests changes the numbers of those queued and
+/// in the drive. Requests from before the recording are left out.
+fn changes(disk: &DiskTimeline) -> Vec<(u64, i64, i64)> {
+    let mut known = std::collections::BTreeSet::new();
+    let changes = disk.steps.iter().filter_map(|step| {
+        let change = match step.kind {
+            StepKind::Made => {
+                known.insert(step.request);
+                (1, 0)
+            }
+            _ if !known.contains(&step.request) => return None,
+            StepKind::Issued => (-1, 1),
+            StepKind::Requeued => (1, -1),
+            StepKind::Merged => (-1, 0),
+            StepKind::Completed => (0, -1),
+            _ => return None,
+        };
+        Some((step.at_ns, change.0, change.1))
+    });
+    changes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_stats::{CpuTask, DrivePart, DriveTimeline, RequestStep};
+
+    fn recorded() -> SchedulerTimeline {
+        let part = |name: &str, within| DrivePart {
+            name: name.to_string(),
+            within,
+        };
+        let activity = |part, work, cause, start_ns, end_ns| Activity {
+            part,
+            work,
+            cause,
+            start_ns,
+            end_ns,
+            first_command: 0,
+            commands: 1,
+        };
+        let step = |at_ns, kind, request| RequestStep {
+            at_ns,
+            kind,
+            request,
+            op: 'R',
+            sector: 0,
+            sectors: 8,
+            cpu: 0,
+            submitter: 0,
+        };
+        SchedulerTimeline {
+            scheduler: "a<b".to_string(),
+            timeline: Timeline {
+                start_ns: 1000,
+                end_ns: 3000,
+                cut: true,
+                cpus: 2,
+                tasks: vec![CpuTask {
+                    cpu: 1,
+                    work: CpuWork::Kernel,
+                    process: 0,
+                    start_ns: 1000,
+                    end_ns: 1010,
+                    disk: 0,
+                    first_request: 0,
+                    requests: 1,
+                }],
+                disks: vec![DiskTimeline {
+                    name: "/dev/x".to_string(),
+                    steps: vec![
+                        step(1010, StepKind::Made, 0),
+                        step(1010, StepKind::Issued, 0),
+                        // From before the window: nobody knows when it came.
+                        step(1500, StepKind::Completed, 77),
+                        step(2000, StepKind::Completed, 0),
+                    ],
+                    drive: DriveTimeline {
+                        parts: vec![part("channel 0", None), part("die 0", Some(0))],
+                        activities: vec![
+                            activity(1, Work::Sense, Cause::Host, 1100, 1200),
+                            activity(0, Work::Command, Cause::Collection, 1050, 1100),
+                        ],
+                        commands: vec![0],
+                    },
+                }],
+            },
+        }
+    }
+
+    #[test]
+    fn no_colour_means_two_things() {
+        let is_of_disk = |kind: &usize| (6..9).contains(kind);
+        let mut colours: Vec<&str> = DEPTHS.iter().map(|depth| depth.2).collect();
+        let kinds = (0..KINDS.len()).filter(|kind| !is_of_disk(kind));
+        colours.extend(kinds.map(|kind| KINDS[kind].2));
+        let all = colours.len();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), all);
+        assert_ne!(KINDS[6].2, KINDS[7].2);
+        assert!(KINDS[6].2 != KINDS[8].2 && KINDS[7].2 != KINDS[8].2);
+    }
+
+    #[test]
+    fn stretches_are_in_order_and_their_starts_count_from_each_other() {
+        let data = data(&recorded().timeline);
+        assert_eq!(
+            data["rows"],
+            json!([["CPU 1", 0], ["channel 0", 0], ["die 0", 1]])
+        );
+        assert_eq!(data["after"], json!([0, 50, 50]));
+        assert_eq!(data["length"], json!([10, 50, 100]));
+        assert_eq!(data["row"], json!([0, 1, 2]));
+        assert_eq!(data["kind"], json!([12, COLLECTION, 3]));
+        assert_eq!(data["requests"], json!(["R 0 + 8"]));
+        assert_eq!(data["request"], json!([null, 0, 0]));
+        assert_eq!(data["more"], json!([0, 0, 0]));
+        assert_eq!(data["depth"], json!([[10, 0, 1], [1000, 0, 0]]));
+    }
+
+    #[test]
+    fn the_page_says_what_part_of_the_run_it_shows() {
+        let mut page = String::new();
+        write(&mut page, &[recorded()]).unwrap();
+        assert!(
+            page.contains("2000 ns of the first run, from 1000 ns on"),
+            "{page}"
+        );
+        assert!(page.contains("It ends early, since"));
+        assert!(page.contains(">a&lt;b</button>"));
+        assert!(page.contains("</svg>garbage collection</li>"));
+        let requests = "<li class=\"of\">Requests</li>";
+        assert!(page.contains(requests) && page.contains("</svg>in the drive</li>"));
+        assert!(!page.contains("<li class=\"of\">Arm</li>"));
+        assert!(!page.contains("</svg>erase</li>"));
+    }
+
+    #[test]
+    fn nothing_is_drawn_of_drives_without_parts() {
+        let mut plain = recorded();
+        plain.timeline.disks[0].drive = DriveTimeline::default();
+        let mut page = String::new();
+        write(&mut page, &[plain]).unwrap();
+        write(&mut page, &[]).unwrap();
+        assert_eq!(page, "");
+    }
+}

@@ -1,0 +1,280 @@
+//! A comparison as a table for the terminal.
+
+use std::fmt::{self, Write};
+use std::ops::Range;
+
+use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
+
+use super::columns::{process_head, process_scale, scale_of, subtitle};
+use crate::comparison::{Cell, Comparison, DirectionTable, FactRow, Metric, Section};
+use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
+
+/// How the text looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns to fit into.
+    pub width: usize,
+    /// Green for better and red for worse than the first scheduler.
+    pub colour: bool,
+}
+
+impl Style {
+    /// For files, pipes and tests.
+    pub const PLAIN: Style = Style {
+        width: 100,
+        colour: false,
+    };
+
+    /// The columns of the terminal on standard output; `None` where that is
+    /// none.
+    pub fn terminal_width() -> Option<usize> {
+        Table::new().width().map(usize::from)
+    }
+
+    /// Columns that changes and their intervals need side by side.
+    const WIDE: usize = 120;
+}
+
+/// Columns that names of facts need, and a scheduler's values. More schedulers
+/// than fit beside each other get tables of their own.
+const NAME_WIDTH: usize = 40;
+const VALUE_WIDTH: usize = 12;
+
+/// The comparison as plain text.
+pub fn render(comparison: &Comparison) -> String {
+    render_with(comparison, Style::PLAIN)
+}
+
+/// The comparison as text in a style.
+pub fn render_with(comparison: &Comparison, style: Style) -> String {
+    let mut out = String::new();
+    write_comparison(&mut out, comparison, style).expect("a string takes all");
+    // Tables pad their last column too, which is only in the way of a copy.
+    let lines: Vec<&str> = out.lines().map(str::trim_end).collect();
+    format!("{}\n", lines.join("\n").trim_end())
+}
+
+fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
+    writeln!(out, "{}\n", subtitle(comparison))?;
+    let several = comparison.sections.len() > 1;
+    for section in &comparison.sections {
+        write_section(out, comparison, section, several, style)?;
+    }
+    if several {
+        writeln!(out, "{}\n", comparison.headline)?;
+    }
+    if comparison.sections.is_empty() {
+        writeln!(out, "{}\n", comparison.headline)?;
+    }
+    write_why(out, comparison, style)?;
+    for note in &comparison.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
+fn write_section(
+    out: &mut String,
+    comparison: &Comparison,
+    section: &Section,
+    titled: bool,
+    style: Style,
+) -> fmt::Result {
+    if titled {
+        writeln!(out, "group {}: {}\n", section.group_id, section.title)?;
+    }
+    for table in &section.directions {
+        writeln!(out, "{}\n", direction_table(table, style))?;
+    }
+    if !section.processes.is_empty() {
+        writeln!(
+            out,
+            "{}\n",
+            process_table(&comparison.schedulers, section, style)
+        )?;
+    }
+    writeln!(out, "{}\n", section.verdict.sentence)
+}
+
+fn direction_table(direction: &DirectionTable, style: Style) -> Table {
+    let scales: Vec<(Metric, Scale)> = Metric::ALL
+        .into_iter()
+        .map(|metric| (metric, scale_of(direction, metric)))
+        .collect();
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new(direction.direction.name())];
+    for (metric, scale) in &scales {
+        let unit = scale.unit;
+        head.push(right(match metric {
+            Metric::Bandwidth => unit.to_string(),
+            Metric::Iops => format!("{unit}{}", metric.name()),
+            _ => format!("{} {unit}", metric.name()),
+        }));
+    }
+    table.set_header(head);
+    for row in &direction.rows {
+        let mut cells = vec![TableCell::new(&row.scheduler)];
+        for (metric, scale) in &scales {
+            cells.push(match row.cells.get(metric) {
+                Some(cell) if row.ios > 0 => figure(cell, *scale, style),
+                _ => right("-"),
+            });
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+fn process_table(schedulers: &[String], section: &Section, style: Style) -> Table {
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("processes")];
+    head.extend(section.processes.iter().map(|f| right(process_head(f))));
+    table.set_header(head);
+    for (index, scheduler) in schedulers.iter().enumerate() {
+        let mut cells = vec![TableCell::new(scheduler)];
+        for figures in &section.processes {
+            cells.push(match figures.cells.get(index) {
+                Some(Some(cell)) => figure(cell, process_scale(figures), style),
+                _ => right("-"),
+            });
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+/// A figure over its change; the first scheduler has only an interval.
+fn figure(cell: &Cell, scale: Scale, style: Style) -> TableCell {
+    let value = scale.show(cell.value.mean);
+    let (change, interval) = match &cell.change {
+        Some(change) => (
+            Some(quantity::signed_percent(change.relative.mean)),
+            change.relative.half_width,
+        ),
+        None => (None, relative_half_width(&cell.value)),
+    };
+    let below: Vec<String> = change
+        .into_iter()
+        .chain(plus_minus_percent(interval))
+        .map(|text| text.replace(' ', ""))
+        .collect();
+    let joint = if style.width >= Style::WIDE {
+        " "
+    } else {
+        "\n"
+    };
+    let text = match below.is_empty() {
+        true => value,
+        false => format!("{value}\n{}", below.join(joint)),
+    };
+    let colour = match &cell.change {
+        Some(change) if style.colour && change.better => Some(Color::Green),
+        Some(change) if style.colour && change.worse => Some(Color::Red),
+        _ => None,
+    };
+    match colour {
+        Some(colour) => right(text).fg(colour),
+        None => right(text),
+    }
+}
+
+fn write_why(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
+    if comparison.why.is_empty() {
+        return Ok(());
+    }
+    let all = 0..comparison.schedulers.len();
+    let at_once = (style.width.saturating_sub(NAME_WIDTH) / VALUE_WIDTH).max(1);
+    for first in all.clone().step_by(at_once) {
+        let some = first..all.end.min(first + at_once);
+        writeln!(out, "{}\n", why_table(comparison, some, style))?;
+    }
+    Ok(())
+}
+
+/// Why the figures of some of the schedulers are as they are.
+fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table {
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("why (mean of a run)")];
+    head.extend(comparison.schedulers[some.clone()].iter().map(right));
+    table.set_header(head);
+    let alike = |a: &FactRow, b: &FactRow| a.place == b.place;
+    for facts in comparison.why.chunk_by(alike) {
+        table.add_row(Row::from(vec![TableCell::new(format!(
+            "{}:",
+            facts[0].place.name()
+        ))]));
+        for fact in facts {
+            let name = TableCell::new(format!("  {}", fact.name));
+            let values = quantity::facts(fact.unit, &fact.values);
+            let values = values[some.clone()].iter().map(right);
+            table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+        }
+    }
+    table
+}
+
+/// A table with a line under its head and no other.
+fn new_table(style: Style) -> Table {
+    let mut table = Table::new();
+    table.load_preset("     --            ");
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(style.width.min(usize::from(u16::MAX)) as u16);
+    match style.colour {
+        true => table.enforce_styling(),
+        false => table.force_no_tty(),
+    };
+    table
+}
+
+fn right(text: impl ToString) -> TableCell {
+    TableCell::new(text).set_alignment(CellAlignment::Right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::compare;
+    use crate::sample_run::three_schedulers;
+
+    #[test]
+    fn a_comparison_reads_well() {
+        insta::assert_snapshot!(render(&compare(&three_schedulers(5))));
+    }
+
+    #[test]
+    fn one_run_each_says_that_it_proves_nothing() {
+        let text = render(&compare(&three_schedulers(1)));
+        assert!(text.contains("one run each cannot tell this from noise"));
+        assert!(!text.contains('±'));
+    }
+
+    #[test]
+    fn fits_a_terminal_of_eighty_columns() {
+        let style = Style {
+            width: 80,
+            colour: false,
+        };
+        let text = render_with(&compare(&three_schedulers(5)), style);
+        let tables = text.lines().filter(|line| line.starts_with(' '));
+        for line in tables {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+
+    #[test]
+    fn colours_only_where_asked_for() {
+        let comparison = compare(&three_schedulers(5));
+        let escape = '\u{1b}';
+        assert!(!render(&comparison).contains(escape));
+        let style = Style {
+            width: 100,
+            colour: true,
+        };
+        assert!(render_with(&comparison, style).contains(escape));
+    }
+
+    #[test]
+    fn nothing_to_show_is_said() {
+        assert!(render(&Comparison::default()).contains("no seed"));
+    }
+}
