@@ -95,6 +95,13 @@ fn spec_of(text: &str) -> SsdSpec {
     read.unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// A drive whose data is followed.
+fn followed(spec: super::SsdSpec, seed: u64) -> Ssd {
+    let mut drive = Ssd::new(spec, seed);
+    drive.ftl.begin_shadow(&drive.spec);
+    drive
+}
+
 pub(super) const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
 pub(super) const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 
@@ -168,7 +175,7 @@ const LONG_NS: u64 = 1 << 40;
 
 /// A time so long after the host's last command that all is at rest.
 fn after_rest(drive: &Ssd) -> Nanos {
-    Nanos((drive.host_ns / LONG_NS + 1) * LONG_NS)
+    Nanos((drive.gc.host_ns() / LONG_NS + 1) * LONG_NS)
 }
 
 #[test]

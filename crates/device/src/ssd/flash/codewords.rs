@@ -43,15 +43,15 @@ impl Codewords {
 
     /// Bytes on the channel of whole units of one page, by their physical slots.
     pub(crate) fn of_units(&self, slots: impl Iterator<Item = u32>) -> u32 {
-        let mut together = Together::default();
-        slots.for_each(|at| together.add(self, at, self.of_unit()));
-        together.bytes as u32
+        let mut read = PageRead::default();
+        slots.for_each(|at| read.add(self, at, self.of_unit()));
+        read.bytes as u32
     }
 }
 
 /// Units of one page that are read together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Together {
+pub(crate) struct PageRead {
     /// On the channel.
     pub(crate) bytes: u64,
     /// Which codewords are among these, where one holds several units. Such a
@@ -59,7 +59,7 @@ pub(crate) struct Together {
     codewords: u64,
 }
 
-impl Together {
+impl PageRead {
     /// The unit at a physical slot is read, too; alone it would be so many
     /// bytes on the channel.
     #[inline]

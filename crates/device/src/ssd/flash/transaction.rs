@@ -2,6 +2,8 @@
 
 use blklab_stats::{Cause, Waits};
 
+use crate::ssd::slab::Slab;
+
 /// "No such operation" in a link.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -55,6 +57,16 @@ pub(crate) enum Priority {
     Normal,
     /// All others: the host waits for what it makes room for.
     Urgent,
+}
+
+/// A page of the flash, or a block where the page does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlashPage {
+    pub(crate) plane: u32,
+    /// The global block.
+    pub(crate) block: u32,
+    /// The page within its block.
+    pub(crate) page: u32,
 }
 
 /// An operation, from its queue to its end. One cache line: a unit's next
@@ -129,6 +141,41 @@ impl Transaction {
         collection_clock_ns: 0,
         command: NONE,
     };
+
+    /// A transaction of normal priority as it enters the flash.
+    #[inline]
+    pub(crate) fn new(
+        kind: Operation,
+        source: Source,
+        owner: u32,
+        at: FlashPage,
+        bytes: u32,
+    ) -> Transaction {
+        Transaction {
+            owner,
+            plane: at.plane,
+            block: at.block,
+            page: at.page,
+            bytes,
+            kind,
+            source,
+            collects: matches!(
+                source,
+                Source::Gc | Source::Copyback | Source::Merge | Source::MapMove
+            ),
+            ready: true,
+            ..Transaction::NONE
+        }
+    }
+
+    /// The page that it is for.
+    pub(crate) fn at(&self) -> FlashPage {
+        FlashPage {
+            plane: self.plane,
+            block: self.block,
+            page: self.page,
+        }
+    }
 
     /// A place takes an operation, field by field: a copy of the whole reads in
     /// large pieces what has just been written in small ones, which a processor
@@ -230,19 +277,17 @@ impl Waiting {
 /// All operations, linked by index.
 #[derive(Clone, Debug)]
 pub(crate) struct Transactions {
-    slots: Vec<Transaction>,
+    slots: Slab<Transaction>,
     /// Apart, since an operation is a cache line without it.
     pub(crate) waiting: Vec<Waiting>,
-    free: u32,
     arrivals: u64,
 }
 
 impl Transactions {
     pub(crate) fn new() -> Transactions {
         Transactions {
-            slots: Vec::with_capacity(256),
+            slots: Slab::with_capacity(256),
             waiting: Vec::with_capacity(256),
-            free: NONE,
             arrivals: 0,
         }
     }
@@ -257,24 +302,15 @@ impl Transactions {
     #[inline(always)]
     pub(crate) fn insert(&mut self, op: Transaction) -> u32 {
         self.arrivals += 1;
-        if self.free == NONE {
-            self.add_place();
+        let index = self.slots.take(|| Transaction::NONE);
+        if index as usize == self.waiting.len() {
+            self.waiting.push(Waiting::NOT);
         }
-        let index = self.free;
-        let place = &mut self.slots[index as usize];
-        self.free = place.next;
+        let place = &mut self.slots[index];
         place.replace_with(op);
         place.arrival = self.arrivals;
         self.waiting[index as usize] = Waiting::NOT;
         index
-    }
-
-    /// There are more operations than ever before.
-    #[cold]
-    fn add_place(&mut self) {
-        self.free = self.slots.len() as u32;
-        self.slots.push(Transaction::NONE);
-        self.waiting.push(Waiting::NOT);
     }
 
     /// An operation could go on from now on.
@@ -286,8 +322,7 @@ impl Transactions {
     /// An operation, and what it waits and has waited for.
     #[inline(always)]
     pub(crate) fn with_waiting(&mut self, index: u32) -> (&Transaction, &mut Waiting) {
-        let index = index as usize;
-        (&self.slots[index], &mut self.waiting[index])
+        (&self.slots[index], &mut self.waiting[index as usize])
     }
 
     /// The operations in a list.
@@ -317,8 +352,7 @@ impl Transactions {
 
     #[inline]
     pub(crate) fn remove(&mut self, index: u32) {
-        self.slots[index as usize].next = self.free;
-        self.free = index;
+        self.slots.remove(index);
     }
 }
 
@@ -326,14 +360,14 @@ impl std::ops::Index<u32> for Transactions {
     type Output = Transaction;
     #[inline]
     fn index(&self, index: u32) -> &Transaction {
-        &self.slots[index as usize]
+        &self.slots[index]
     }
 }
 
 impl std::ops::IndexMut<u32> for Transactions {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Transaction {
-        &mut self.slots[index as usize]
+        &mut self.slots[index]
     }
 }
 

@@ -1,10 +1,15 @@
 //! What must be true of a drive at rest.
 
+use super::{CachedMap, Ftl, Located};
 use crate::ssd::ftl::blocks::Use;
 use crate::ssd::ftl::copies::Holds;
-use crate::ssd::ftl::{Ftl, Located};
 
 impl Ftl {
+    /// The map, where only a part of it is in DRAM.
+    pub(crate) fn map(&self) -> Option<&CachedMap> {
+        self.cached_map.as_deref()
+    }
+
     /// Checks what must be true of a drive at rest: every slot of the
     /// address space is valid in at most one place, and counted there.
     pub(crate) fn check(&self, logical_slots: u64) {

@@ -13,7 +13,6 @@
 //!
 //! With capacitors DRAM is as good as flash, and no old copy is kept.
 
-use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
 use crate::ssd::ftl::page_map::Place;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Located, PageRecord, Stream};
@@ -162,7 +161,7 @@ impl Ftl {
             let to = self.take_slot(record, slot);
             self.set_older(newer, to);
             self.set_older(to, from);
-            self.records[record as usize].replaces = true;
+            self.records[record].replaces = true;
             self.note_replaced(to);
         }
     }
@@ -181,7 +180,7 @@ impl Ftl {
             slots,
             replaces,
             ..
-        } = self.records[record as usize];
+        } = self.records[record];
         // Where no copy was replaced before it was programmed, all that name an
         // older one are current: their slots need not be looked for in the map,
         // which takes longer than everything else about a write.
@@ -238,7 +237,6 @@ impl Ftl {
             self.reopen(plane, stream, block);
         }
         self.records.clear();
-        self.free_record = NONE;
         lost
     }
 
@@ -248,7 +246,7 @@ impl Ftl {
         if !self.completes_program(record) {
             return;
         }
-        let PageRecord { block, page, .. } = self.records[record as usize];
+        let PageRecord { block, page, .. } = self.records[record];
         for page in self.blocks.programmed[block as usize] as u32..=page {
             self.blocks.program(block, page, self.pages_of(block));
         }
@@ -256,14 +254,17 @@ impl Ftl {
 
     /// Capacitors last until all of DRAM is on the flash.
     pub(crate) fn save_dram(&mut self) {
-        let mut live: Vec<(u32, u32, u32)> = (0..self.records.len() as u32)
-            .map(|record| (record, self.records[record as usize]))
-            .filter(|(_, page)| page.block != NO_BLOCK)
-            .map(|(record, page)| (page.block, page.page, record))
-            .collect();
+        let at = |record: u32| {
+            (
+                self.records[record].block,
+                self.records[record].page,
+                record,
+            )
+        };
+        let mut live: Vec<(u32, u32, u32)> = self.records.indices().into_iter().map(at).collect();
         live.sort_unstable();
         for (_, _, record) in live {
-            if !self.records[record as usize].closed {
+            if !self.records[record].closed {
                 self.close(record);
             }
             self.programmed(record);
@@ -273,15 +274,19 @@ impl Ftl {
 
     /// Pages between their first slot and the end of their program.
     pub(crate) fn live_records(&self) -> Vec<PageRecord> {
-        let live = |page: &&PageRecord| page.block != NO_BLOCK;
-        self.records.iter().filter(live).copied().collect()
+        let live = self.records.indices().into_iter();
+        live.map(|record| self.records[record]).collect()
     }
 
     /// The page in DRAM that a slot belongs to.
     pub(crate) fn record_of(&self, at: u32) -> Option<u32> {
         let page = self.parts(at);
         let of = |record: &PageRecord| record.at() == page;
-        self.records.iter().position(of).map(|place| place as u32)
+        self.records
+            .as_slice()
+            .iter()
+            .position(of)
+            .map(|place| place as u32)
     }
 
     fn roll_back(&mut self, page: &PageRecord, lost: &mut Vec<u32>) {

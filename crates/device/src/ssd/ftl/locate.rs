@@ -1,4 +1,5 @@
-//! Where a slot's data is, and whose data is in a place.
+//! Where a slot's data is, whose data is in a place, and slots that hold nothing
+//! any more.
 
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::blocks::NO_OWNER;
@@ -43,7 +44,7 @@ impl Ftl {
 
     /// Where a slot is whose entry in the map is known.
     #[inline(always)]
-    pub(in crate::ssd) fn locate_in(&self, slot: u32, place: Place) -> Located {
+    pub(crate) fn locate_in(&self, slot: u32, place: Place) -> Located {
         match place {
             Place::Discarded => Located::Nowhere,
             Place::Initial => self.initial(slot),
@@ -82,7 +83,7 @@ impl Ftl {
     }
 
     /// The slot whose data was last put in a physical place.
-    pub(in crate::ssd) fn owner(&self, at: u32) -> Option<u32> {
+    pub(crate) fn owner(&self, at: u32) -> Option<u32> {
         let (block, within) = self.slots_per_block.split(at);
         match self.blocks.owner(block, within) {
             // It was being written at the start, and has not been erased since.
@@ -93,5 +94,32 @@ impl Ftl {
             Some(slot) => Some(slot),
             None => self.start.owner(&self.placement, at),
         }
+    }
+
+    /// Discards slots from `start` up to `end`.
+    pub(crate) fn discard(&mut self, start: u32, end: u64) {
+        let mut slot = start as u64;
+        while slot < end {
+            match self.discardable_region(slot as u32, end) {
+                Some(region_end) => slot = region_end,
+                None => {
+                    self.invalidate(slot as u32);
+                    self.map.discard(slot as u32);
+                    slot += 1;
+                }
+            }
+        }
+    }
+
+    fn discardable_region(&mut self, slot: u32, end: u64) -> Option<u64> {
+        if !self.map.is_region(slot, end) {
+            return None;
+        }
+        let region_end = self.map.region_end(slot);
+        for slot in slot as u64..region_end {
+            self.invalidate(slot as u32);
+        }
+        self.map.discard_region(slot);
+        Some(region_end)
     }
 }

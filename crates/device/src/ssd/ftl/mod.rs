@@ -7,61 +7,50 @@
 //! A drive with an SLC cache has a third block, which the host's data goes to
 //! first (see [`crate::ssd::ftl::slc`]).
 
-use crate::ssd::divide::Divisor;
-use crate::ssd::flash::transaction::NONE;
-use crate::ssd::ftl::blocks::{Blocks, NO_BLOCK, Use};
-use crate::ssd::ftl::free_blocks::FreeBlocks;
-use crate::ssd::ftl::hybrid::Hybrid;
-use crate::ssd::ftl::page_map::Map;
-use crate::ssd::ftl::slc::Slc;
-use crate::ssd::ftl::start::Start;
-use crate::ssd::geometry::Placement;
-use crate::ssd::preconditioning::ageing;
-use crate::ssd::rng::Rng;
-use crate::ssd::spec::Mapping;
-use crate::ssd::spec::{GcSpec, InitialState, SsdSpec, WearSpec};
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+pub(crate) mod shadow;
 
 pub(crate) mod blocks;
 pub(crate) mod cached_map;
 pub(crate) mod copies;
 mod cycle;
 mod destination;
-mod discard;
 mod free_blocks;
 pub(crate) mod hybrid;
 mod lay_out;
 mod locate;
 mod page_map;
 pub(crate) mod partial;
+pub(crate) mod placement;
 mod room;
 pub(crate) mod rows;
 pub(crate) mod scattered;
 mod slc;
-mod slc_start;
-mod slot_tables;
 pub(crate) mod start;
-mod stream;
-pub(crate) mod superpage;
 mod write_frontier;
 
-#[cfg(test)]
-mod check;
+use blklab_stats::{DeviceStats, WearStats};
 
+use crate::ssd::divide::Divisor;
+use crate::ssd::flash::Flash;
+use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
+use crate::ssd::slab::Slab;
+use crate::ssd::spec::Mapping;
+use crate::ssd::spec::{Allocation, GcSpec, SsdSpec, WearSpec};
+use blocks::{Blocks, NO_BLOCK, Use};
+use cached_map::{CachedMap, MapWaiter};
+use free_blocks::FreeBlocks;
+use hybrid::Hybrid;
 pub(crate) use locate::Located;
-use stream::STREAMS;
-pub(crate) use stream::Stream;
-pub(crate) use write_frontier::PageRecord;
-pub(super) use write_frontier::{CLOSED, Frontier};
-
-/// A page of the flash, or a block where the page does not matter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FlashPage {
-    pub(crate) plane: u32,
-    /// The global block.
-    pub(crate) block: u32,
-    /// The page within its block.
-    pub(crate) page: u32,
-}
+use page_map::Map;
+use partial::PartialUnits;
+use placement::Placement;
+use slc::Slc;
+use start::{ScatteredPlanes, Start};
+use write_frontier::{CLOSED, Frontier, STREAMS};
+pub(crate) use write_frontier::{PageRecord, Stream};
 
 /// A block that is being emptied.
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +86,12 @@ pub(crate) struct Ftl {
     pub(crate) slc: Option<Box<Slc>>,
     /// Likewise: where blocks are mapped as a whole, and pages only in logs.
     pub(crate) hybrid: Option<Box<Hybrid>>,
-    pub(super) records: Vec<PageRecord>,
-    pub(super) free_record: u32,
+    records: Slab<PageRecord>,
+    partial_units: PartialUnits,
+    /// Boxed, so that a drive without it only asks whether it is there.
+    cached_map: Option<Box<CachedMap>>,
+    /// An address has its plane for ever.
+    static_allocation: bool,
     start: Start,
     /// What an aged drive is emptying before the first command.
     pub(super) victims_at_start: Vec<Victim>,
@@ -118,26 +111,35 @@ pub(crate) struct Ftl {
     pub(super) planes_per_package: u32,
     /// Planes that are filled in step.
     pub(super) planes_per_row: Divisor,
+    /// What the flash would hold if it kept data.
+    #[cfg(test)]
+    pub(crate) shadow: Option<Box<shadow::Shadow>>,
 }
 
 impl Ftl {
-    pub(crate) fn new(spec: &SsdSpec, rng: &mut Rng) -> Ftl {
+    /// The layer of a drive on which everything lies in order, or as `scattered`
+    /// says; `seed` decides which entries a cached map holds.
+    pub(crate) fn new(
+        spec: &SsdSpec,
+        placement: Placement,
+        scattered: Option<ScatteredPlanes>,
+        seed: u64,
+    ) -> Ftl {
         let geometry = &spec.geometry;
         let slots_per_page = spec.slots_per_page();
-        let logical_slots = spec.logical_slots();
-        let pages = logical_slots.div_ceil(slots_per_page as u64) as u32;
         let slots_per_block = slots_per_page * geometry.pages_per_block;
-        let placement = Placement::new(geometry, spec.ftl.layout, spec.ftl.order, pages);
         let mut ftl = Ftl {
-            start: Start::new(spec, &placement, rng),
+            start: Start::new(spec, &placement, scattered),
             blocks: Blocks::new(geometry.blocks(), slots_per_block),
-            map: Map::new(logical_slots),
+            map: Map::new(spec.logical_slots()),
             placement,
             planes: Vec::with_capacity(geometry.planes() as usize),
             slc: Slc::new(spec).map(Box::new),
             hybrid: None,
-            records: Vec::with_capacity(256),
-            free_record: NONE,
+            records: Slab::with_capacity(256),
+            partial_units: PartialUnits::new(spec),
+            cached_map: None,
+            static_allocation: spec.ftl.allocation == Allocation::Static,
             victims_at_start: Vec::new(),
             rewritten_in_dram: 0,
             gc: spec.gc,
@@ -154,6 +156,8 @@ impl Ftl {
             data_blocks_per_plane: spec.data_blocks_per_plane(),
             planes_per_package: geometry.planes_per_package(),
             planes_per_row: Divisor::new(spec.planes_per_row()),
+            #[cfg(test)]
+            shadow: None,
         };
         for plane in 0..geometry.planes() {
             ftl.lay_out(plane, geometry.planes());
@@ -166,15 +170,63 @@ impl Ftl {
             }
         }
         ftl.hybrid = Hybrid::new(spec, &ftl).map(Box::new);
-        if let InitialState::Aged(aged) = &spec.state
-            && aged.simulate
-        {
-            ageing::overwrite(&mut ftl, spec, aged, rng);
-        }
-        if !spec.write_cache.power_loss_protection {
-            ftl.blocks.keep_older();
-        }
+        ftl.cached_map = CachedMap::new(spec, &ftl.placement, seed).map(Box::new);
         ftl
+    }
+
+    /// From now on copies are kept until their successor is programmed.
+    pub(crate) fn keep_older_copies(&mut self) {
+        self.blocks.keep_older();
+    }
+
+    /// A transaction on a page that this layer has laid out.
+    #[inline]
+    pub(crate) fn transaction(
+        &self,
+        kind: Operation,
+        source: Source,
+        owner: u32,
+        at: FlashPage,
+        bytes: u32,
+    ) -> Transaction {
+        Transaction {
+            slc: self.is_slc(at.block),
+            ..Transaction::new(kind, source, owner, at, bytes)
+        }
+    }
+
+    /// The map, where only a part of it is in DRAM.
+    #[inline]
+    pub(crate) fn cached_map(&mut self) -> Option<&mut CachedMap> {
+        self.cached_map.as_deref_mut()
+    }
+
+    /// Whether only a part of the map is in DRAM.
+    #[inline]
+    pub(crate) fn has_cached_map(&self) -> bool {
+        self.cached_map.is_some()
+    }
+
+    /// Fetches a slot's entry of the map for `waiter`, to be changed. Returns how
+    /// many reads of the map it has to wait for.
+    #[inline]
+    pub(crate) fn change_entry(
+        &mut self,
+        flash: &mut Flash,
+        stats: &mut DeviceStats,
+        now_ns: u64,
+        slot: u32,
+        waiter: MapWaiter,
+    ) -> u32 {
+        match &mut self.cached_map {
+            Some(map) => map.fetch(flash, stats, now_ns, slot..=slot, true, waiter),
+            None => 0,
+        }
+    }
+
+    /// A block of the map was erased.
+    pub(crate) fn map_block_erased(&mut self, block: u32) {
+        self.blocks.erases[block as usize] += 1;
     }
 
     /// The page of a physical slot.
@@ -198,23 +250,29 @@ impl Ftl {
         }
     }
 
-    /// The place of a page of the map, counted within the last `blocks` blocks
-    /// of the so-manyth plane in the order of allocation.
-    pub(crate) fn map_page(&self, plane: usize, place: u32, blocks: u32) -> FlashPage {
-        let ranges = self.plane_count() / self.placement.planes_per_range();
-        let number = plane as u32;
-        let plane = self.placement.plane_at(number % ranges, number / ranges);
-        FlashPage {
-            plane,
-            block: self.plane_blocks(plane).end - blocks + place / self.pages_per_block,
-            page: place % self.pages_per_block,
-        }
+    /// Where addresses belong.
+    #[inline]
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
-    /// The place of such a page.
-    pub(crate) fn map_place(&self, page: FlashPage, blocks: u32) -> u32 {
-        let first = self.plane_blocks(page.plane).end - blocks;
-        (page.block - first) * self.pages_per_block + page.page
+    /// Planes that one range of addresses is laid over.
+    pub(crate) fn planes_per_range(&self) -> u32 {
+        self.placement.planes_per_range()
+    }
+
+    /// What an aged drive is emptying before the first command.
+    pub(crate) fn take_victims_at_start(&mut self) -> Vec<Victim> {
+        std::mem::take(&mut self.victims_at_start)
+    }
+
+    /// The power is gone, and what a controller had in DRAM beside the data of the
+    /// host. `interrupted` are the programs of pages of the map under way.
+    pub(crate) fn power_off(&mut self, interrupted: &[Transaction]) {
+        self.partial_units.clear();
+        if let Some(map) = &mut self.cached_map {
+            map.power_off(interrupted);
+        }
     }
 
     /// Whether two physical slots lie in one page.
@@ -247,7 +305,7 @@ impl Ftl {
     }
 
     /// Fills in the erase counts over all blocks.
-    pub(crate) fn report_wear(&self, wear: &mut blklab_stats::WearStats) {
+    pub(crate) fn report_wear(&self, wear: &mut WearStats) {
         let erases = &self.blocks.erases;
         let sum: u64 = erases.iter().map(|count| *count as u64).sum();
         wear.min_erases = erases.iter().copied().min().unwrap_or(0);

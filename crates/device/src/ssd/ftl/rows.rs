@@ -155,7 +155,7 @@ impl Ftl {
         let frontier = &self.planes[plane as usize].frontiers[Stream::Collection.index()];
         let begun = match frontier.record {
             NONE => 0,
-            record => self.records[record as usize].slots,
+            record => self.records[record].slots,
         };
         (self.pages_per_block - frontier.page) * self.slots_per_page() - begun
     }

@@ -1,8 +1,41 @@
 //! Slots scattered over blocks that are partly valid, by formula in both
 //! directions.
 
-use crate::ssd::preconditioning::steady::{BlockShare, PlaneState};
 use crate::ssd::rng::Rng;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockShare {
+    /// Valid slots of those that are overwritten often.
+    pub(crate) hot: u16,
+    pub(crate) cold: u16,
+    /// Slots of the block among which they are.
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    /// Blocks of the plane that were filled since it was.
+    pub(crate) age: u32,
+}
+
+impl BlockShare {
+    /// Leaves so many valid slots, hot and cold ones as there were.
+    pub(crate) fn keep(&mut self, valid: u32) {
+        let all = (self.hot + self.cold).max(1) as u32;
+        self.hot = (self.hot as u32 * valid / all) as u16;
+        self.cold = valid as u16 - self.hot;
+        self.from = self.from.min(self.to - valid as u16);
+    }
+}
+
+/// A plane at one moment; valid slots add up to what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct PlaneState {
+    /// Full blocks, in the order in which they were filled.
+    pub(crate) full: Vec<BlockShare>,
+    /// The block being emptied, and the valid slots that it had.
+    pub(crate) victim: Option<(BlockShare, u32)>,
+    /// The blocks that take the host's data and what collection moves.
+    pub(crate) open: [Option<BlockShare>; 2],
+}
 
 /// Which slots of a plane hold data, alike in all planes of a range of
 /// addresses.

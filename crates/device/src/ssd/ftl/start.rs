@@ -2,13 +2,10 @@
 //! months costs no more memory than a fresh one.
 
 use crate::ssd::divide::Divisor;
-use crate::ssd::ftl::scattered::{Occupied, Scattered};
-use crate::ssd::ftl::slc_start::SlcStart;
-use crate::ssd::geometry::{Home, Placement};
-use crate::ssd::preconditioning::steady::{self, PlaneShape, Room};
-use crate::ssd::rng::Rng;
+use crate::ssd::ftl::placement::{Home, Placement};
+use crate::ssd::ftl::scattered::Scattered;
 use crate::ssd::spec::Mapping;
-use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
+use crate::ssd::spec::{InitialState, SsdSpec};
 
 /// The state of a drive before its first command.
 #[derive(Clone, Debug)]
@@ -27,37 +24,40 @@ enum Content {
     /// Slots lie in order of address.
     InOrder,
     /// As after long overwriting.
-    Scattered(Planes),
+    Scattered(ScatteredPlanes),
 }
 
 /// Planes after long overwriting.
 #[derive(Clone, Debug)]
-struct Planes {
+pub(crate) struct ScatteredPlanes {
     /// Rows of planes at several moments, for each range of addresses.
-    states: Vec<Scattered>,
-    moments: u32,
-    planes_per_row: u32,
+    pub(crate) states: Vec<Scattered>,
+    pub(crate) moments: u32,
+    pub(crate) planes_per_row: u32,
     /// States that the planes of a row have: one each, or one for all.
-    states_per_row: u32,
+    pub(crate) states_per_row: u32,
     /// Age of the oldest block in any of them.
-    oldest: u32,
+    pub(crate) oldest: u32,
 }
 
-/// Most moments that planes are at.
-const MOMENTS: u32 = 16;
-
 impl Start {
-    pub(crate) fn new(spec: &SsdSpec, placement: &Placement, rng: &mut Rng) -> Start {
+    /// The state that a drive is described in; `scattered` is that of its planes
+    /// where it was overwritten for long and that is not carried out write by write.
+    pub(crate) fn new(
+        spec: &SsdSpec,
+        placement: &Placement,
+        scattered: Option<ScatteredPlanes>,
+    ) -> Start {
         let slots_per_page = spec.slots_per_page();
         let slots_per_block = slots_per_page * spec.geometry.pages_per_block;
-        let content = match &spec.state {
-            InitialState::Fresh => Content::Nothing,
-            InitialState::Filled => Content::InOrder,
-            InitialState::Aged(aged) if aged.simulate => match spec.ftl.mapping {
-                Mapping::Page => Content::Nothing,
-                Mapping::Hybrid(_) => Content::InOrder,
-            },
-            InitialState::Aged(aged) => Content::Scattered(Planes::new(spec, aged, placement, rng)),
+        let content = match (&spec.state, scattered, spec.ftl.mapping) {
+            (_, Some(planes), _) => Content::Scattered(planes),
+            (InitialState::Fresh, ..) | (InitialState::Aged(_), _, Mapping::Page) => {
+                Content::Nothing
+            }
+            (InitialState::Filled, ..) | (InitialState::Aged(_), _, Mapping::Hybrid(_)) => {
+                Content::InOrder
+            }
         };
         let mut start = Start {
             slots_per_page: Divisor::new(slots_per_page),
@@ -227,51 +227,7 @@ impl Start {
     }
 }
 
-impl Planes {
-    fn new(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement, rng: &mut Rng) -> Planes {
-        let (slots, live) = slots_of_a_plane(spec, aged, placement);
-        let slots_per_block = spec.slots_per_page() * spec.geometry.pages_per_block;
-        let planes_per_row = spec.planes_per_row();
-        // Where data is alike, it is all the same what is mixed with what.
-        let states_per_row = match aged.is_even() {
-            true => 1,
-            false => planes_per_row,
-        };
-        let shape = PlaneShape {
-            blocks: spec.data_blocks_per_plane(),
-            slots_per_block,
-            slots_per_step: spec.slots_per_word_line(),
-            live,
-            room: Room::at_start(spec),
-            reserve: spec.gc.reserve_blocks,
-            planes: spec.geometry.planes(),
-            planes_per_row: states_per_row,
-        };
-        let moments = match spec.flash.superpage {
-            // All planes are filled together.
-            true => 1,
-            false => (spec.geometry.planes() / planes_per_row).min(MOMENTS),
-        };
-        let mut states = Vec::new();
-        let mut oldest = 0;
-        let ranges = spec.geometry.planes() / placement.planes_per_range();
-        for range in 0..ranges {
-            let aged = aged.of_range(range, ranges);
-            let occupied = occupied(slots, live, &aged);
-            for state in steady::planes(shape, spec.gc.policy, &aged, moments, rng) {
-                oldest = state.full.iter().fold(oldest, |age, b| age.max(b.age));
-                states.push(Scattered::new(&occupied, &state, slots_per_block, rng));
-            }
-        }
-        Planes {
-            states,
-            moments,
-            planes_per_row,
-            states_per_row,
-            oldest,
-        }
-    }
-
+impl ScatteredPlanes {
     fn of(&self, placement: &Placement, plane: u32) -> &Scattered {
         let row = plane / self.planes_per_row;
         let moment = placement.range_of(plane) * self.moments + row % self.moments;
@@ -279,35 +235,93 @@ impl Planes {
     }
 }
 
-/// Slots of the address space in a plane, and those of them that hold data.
-fn slots_of_a_plane(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> (u32, u32) {
-    let planes = 0..spec.geometry.planes();
-    let most_pages = planes.map(|plane| placement.pages_of(plane)).max();
-    let slots = most_pages.unwrap_or(0) * spec.slots_per_page();
-    (
-        slots,
-        (slots as f64 * aged.occupancy).round().max(1.0) as u32,
-    )
+/// What lies in the SLC cache at the start, by formula: the last slots of every
+/// plane, in order, as if they had been written last.
+#[derive(Clone, Debug)]
+struct SlcStart {
+    /// At one bit a cell.
+    slots_per_block: u32,
+    first_static: u32,
+    static_blocks: u32,
+    planes: Vec<PlaneStart>,
 }
 
-/// Which slots of a plane hold data.
-fn occupied(slots: u32, live: u32, aged: &AgedSpec) -> Occupied {
-    Occupied::new((slots, aged.hot_of(slots)), (live, aged.hot_of(live)))
+#[derive(Clone, Copy, Debug)]
+struct PlaneStart {
+    /// The first slot of the plane, by rank, that lies in the cache.
+    first_rank: u32,
+    /// Full blocks: static ones, then dynamic ones.
+    blocks: u32,
+    /// The first dynamic one.
+    first_dynamic: u32,
 }
 
-/// The logical slots of an aged drive that hold data, in order of address.
-pub(crate) fn occupied_slots(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> Vec<u32> {
-    let (slots, live) = slots_of_a_plane(spec, aged, placement);
-    let per_page = Divisor::new(spec.slots_per_page());
-    let ranges = spec.geometry.planes() / placement.planes_per_range();
-    let of_range = |range| occupied(slots, live, &aged.of_range(range, ranges));
-    let occupied: Vec<Occupied> = (0..ranges).map(of_range).collect();
-    (0..spec.logical_slots() as u32)
-        .filter(|slot| {
-            let (page, in_page) = per_page.split(*slot);
-            let home = placement.home(page);
-            let rank = home.rank * per_page.get() + in_page;
-            occupied[placement.range_of(home.plane) as usize].holds(rank)
+impl SlcStart {
+    /// The cache at the start; `held` has, for every plane, its slots of the
+    /// address space and its blocks in use. `None` where nothing is cached.
+    fn new(spec: &SsdSpec, held: impl Iterator<Item = (u32, u32)>) -> Option<SlcStart> {
+        let cache = spec.slc_cache.filter(|cache| cache.filled > 0.0)?;
+        let slots_per_block = spec.slc_pages_per_block() * spec.slots_per_page();
+        let data_blocks = spec.data_blocks_per_plane();
+        let planes = held.map(|(slots, used_blocks)| {
+            let free = (data_blocks - used_blocks).saturating_sub(spec.gc.start_blocks);
+            let room = cache.static_blocks + cache.dynamic_blocks.min(free);
+            let wanted = (cache.filled * room as f64).ceil() as u32;
+            let blocks = wanted.min(slots / slots_per_block);
+            PlaneStart {
+                first_rank: slots - blocks * slots_per_block,
+                blocks,
+                first_dynamic: used_blocks,
+            }
+        });
+        Some(SlcStart {
+            slots_per_block,
+            first_static: data_blocks,
+            static_blocks: cache.static_blocks,
+            planes: planes.collect(),
         })
-        .collect()
+    }
+
+    /// Block within its plane, and place in it, of a plane's slot that lies in
+    /// the cache.
+    #[inline]
+    fn place(&self, plane: u32, rank: u32) -> Option<(u32, u32)> {
+        let start = &self.planes[plane as usize];
+        let within = rank.checked_sub(start.first_rank)?;
+        let block = within / self.slots_per_block;
+        // An address space that ends within a page has slots past the last.
+        let block = (block < start.blocks).then(|| self.block(start, block))?;
+        Some((block, within % self.slots_per_block))
+    }
+
+    /// The plane's slot at such a place; `None` where the block is not the
+    /// cache's.
+    fn rank(&self, plane: u32, block: u32, place: u32) -> Option<u32> {
+        let start = &self.planes[plane as usize];
+        let number = match block.checked_sub(self.first_static) {
+            Some(number) => number,
+            None => self.static_blocks + block.checked_sub(start.first_dynamic)?,
+        };
+        let is_cached = number < start.blocks && place < self.slots_per_block;
+        is_cached.then(|| start.first_rank + number * self.slots_per_block + place)
+    }
+
+    /// Full blocks of a plane, within it.
+    fn blocks(&self, plane: u32) -> impl Iterator<Item = u32> + use<'_> {
+        let start = &self.planes[plane as usize];
+        (0..start.blocks).map(|number| self.block(start, number))
+    }
+
+    /// The plane's slots that lie in the cache.
+    fn ranks(&self, plane: u32) -> std::ops::Range<u32> {
+        let start = &self.planes[plane as usize];
+        start.first_rank..start.first_rank + start.blocks * self.slots_per_block
+    }
+
+    fn block(&self, start: &PlaneStart, number: u32) -> u32 {
+        match number.checked_sub(self.static_blocks) {
+            None => self.first_static + number,
+            Some(dynamic) => start.first_dynamic + dynamic,
+        }
+    }
 }

@@ -1,9 +1,57 @@
-//! Pages on their way to the flash.
+//! Where each stream writes in a plane, and its pages on their way to the flash.
 
+use super::Ftl;
+use crate::ssd::flash::transaction::FlashPage;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT};
 use crate::ssd::ftl::page_map::Place;
-use crate::ssd::ftl::{FlashPage, Ftl, Stream};
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Host,
+    Collection,
+    /// The host's data in the SLC cache.
+    Slc,
+    /// Data that static wear levelling moves.
+    Wear,
+    /// The host's data in a sequential log of this number (see
+    /// [`crate::ssd::ftl::hybrid`]).
+    Sequential(u8),
+}
+
+/// Sequential logs that a plane may have.
+const MOST_SEQUENTIAL: usize = 8;
+/// Streams there are.
+pub(crate) const STREAMS: usize = 4 + MOST_SEQUENTIAL;
+
+impl Stream {
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Stream> {
+        let sequential = (0..MOST_SEQUENTIAL as u8).map(Stream::Sequential);
+        [Stream::Host, Stream::Collection, Stream::Slc, Stream::Wear]
+            .into_iter()
+            .chain(sequential)
+    }
+
+    /// Its place among all.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Stream::Host => 0,
+            Stream::Collection => 1,
+            Stream::Slc => 2,
+            Stream::Wear => 3,
+            Stream::Sequential(number) => 4 + number as usize,
+        }
+    }
+
+    /// Whether it carries data of the host's from DRAM.
+    #[inline]
+    pub(crate) fn is_of_host(self) -> bool {
+        !matches!(self, Stream::Collection | Stream::Wear)
+    }
+}
 
 /// A page between its first slot and the end of its program.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +69,7 @@ pub(crate) struct PageRecord {
     /// Copyback: the page of the plane that it is a copy of, or [`NONE`].
     pub(crate) copy_of: u32,
     /// Some of its slots name the older copies that they replace.
-    pub(in crate::ssd) replaces: bool,
+    pub(crate) replaces: bool,
     /// The transaction that programs it, once closed.
     pub(crate) op: u32,
     /// Reads that must end before the program starts.
@@ -34,12 +82,11 @@ pub(crate) struct PageRecord {
     pub(crate) jobs: u64,
     /// First of its units that the host has not written whole (see
     /// [`crate::ssd::ftl::partial`]).
-    pub(in crate::ssd) partial: u32,
+    pub(crate) partial: u32,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
     /// The page before it of those that the array programs at once, or [`NONE`].
     pub(crate) before: u32,
-    next_free: u32,
 }
 
 impl PageRecord {
@@ -55,16 +102,16 @@ impl PageRecord {
 
 /// Where a stream writes in a plane.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ssd) struct Frontier {
-    pub(in crate::ssd) block: u32,
-    pub(in crate::ssd) page: u32,
+pub(crate) struct Frontier {
+    pub(crate) block: u32,
+    pub(crate) page: u32,
     /// The record of the page being filled.
-    pub(in crate::ssd) record: u32,
+    pub(crate) record: u32,
     /// That of the host's page before it, where the array programs both at once.
-    pub(in crate::ssd) before: u32,
+    pub(crate) before: u32,
 }
 
-pub(in crate::ssd) const CLOSED: Frontier = Frontier {
+pub(crate) const CLOSED: Frontier = Frontier {
     block: NO_BLOCK,
     page: 0,
     record: NONE,
@@ -80,7 +127,7 @@ impl Ftl {
         let record = self.open_record(plane, stream, epoch);
         let PageRecord {
             block, page, slots, ..
-        } = self.records[record as usize];
+        } = self.records[record];
         let first = self.page_start(block, page);
         let place = self.map.get(slot);
         if let Place::At(at) = place
@@ -93,9 +140,23 @@ impl Ftl {
         record
     }
 
+    /// Writes a slot, and programs its page without time once that is full.
+    pub(crate) fn write_at_once(&mut self, plane: u32, slot: u32, stream: Stream) {
+        let record = self.write(plane, slot, stream, 0);
+        if self.is_full(record) {
+            self.program_at_once(record);
+        }
+    }
+
+    /// Programs a page as it is, without time.
+    pub(crate) fn program_at_once(&mut self, record: u32) {
+        self.close(record);
+        self.programmed(record);
+    }
+
     /// Gives a slot a page's next place instead of the one it has.
     #[inline]
-    pub(in crate::ssd) fn replace(&mut self, record: u32, slot: u32) {
+    pub(crate) fn replace(&mut self, record: u32, slot: u32) {
         self.replace_at(record, slot, self.map.get(slot));
     }
 
@@ -108,14 +169,14 @@ impl Ftl {
         self.blocks.valid[block as usize] += 1;
         if older != NO_SLOT {
             self.blocks.set_older(block, within, older);
-            self.records[record as usize].replaces = true;
+            self.records[record].replaces = true;
         }
     }
 
     /// Hands out a page's next place.
     #[inline]
-    pub(in crate::ssd) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
-        let page = &mut self.records[record as usize];
+    pub(crate) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
+        let page = &mut self.records[record];
         let within = page.page * self.slots_per_page.get() + page.slots;
         page.slots += 1;
         self.blocks.set_owner(page.block, within, slot);
@@ -123,7 +184,7 @@ impl Ftl {
     }
 
     /// The record of the page being filled, a new one if need be.
-    pub(in crate::ssd) fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
+    pub(crate) fn open_record(&mut self, plane: u32, stream: Stream, epoch: u32) -> u32 {
         let frontier = self.planes[plane as usize].frontiers[stream.index()];
         if frontier.record != NONE {
             return frontier.record;
@@ -135,7 +196,7 @@ impl Ftl {
             },
             _ => frontier,
         };
-        let record = self.new_record(PageRecord {
+        let record = self.records.insert(PageRecord {
             plane,
             block: frontier.block,
             page: frontier.page,
@@ -153,7 +214,6 @@ impl Ftl {
             partial: NONE,
             waiters: NONE,
             before: frontier.before,
-            next_free: NONE,
         });
         self.planes[plane as usize].frontiers[stream.index()] = Frontier { record, ..frontier };
         record
@@ -162,7 +222,7 @@ impl Ftl {
     /// Ends the filling of a page; its place in the block is used up.
     #[inline]
     pub(crate) fn close(&mut self, record: u32) {
-        let page = &mut self.records[record as usize];
+        let page = &mut self.records[record];
         page.closed = true;
         let (plane, block, stream) = (page.plane, page.block, page.stream);
         let pages = self.pages_of(block);
@@ -203,7 +263,7 @@ impl Ftl {
     }
 
     /// The page of the host's that a slot's current copy is in, if that is open.
-    pub(in crate::ssd) fn open_page_of(&self, slot: u32) -> Option<u32> {
+    pub(crate) fn open_page_of(&self, slot: u32) -> Option<u32> {
         let Place::At(at) = self.map.get(slot) else {
             return None;
         };
@@ -218,17 +278,17 @@ impl Ftl {
 
     #[inline]
     pub(crate) fn is_full(&self, record: u32) -> bool {
-        self.records[record as usize].slots == self.slots_per_page.get()
+        self.records[record].slots == self.slots_per_page.get()
     }
 
     #[inline]
     pub(crate) fn record(&self, record: u32) -> &PageRecord {
-        &self.records[record as usize]
+        &self.records[record]
     }
 
     #[inline]
     pub(crate) fn record_mut(&mut self, record: u32) -> &mut PageRecord {
-        &mut self.records[record as usize]
+        &mut self.records[record]
     }
 
     /// Its page is on the flash.
@@ -236,23 +296,10 @@ impl Ftl {
         if self.blocks.keeps_older() {
             self.settle_copies(record);
         }
-        let PageRecord { block, page, .. } = self.records[record as usize];
+        let PageRecord { block, page, .. } = self.records[record];
         self.blocks.program(block, page, self.pages_of(block));
-        let page = &mut self.records[record as usize];
-        page.block = NO_BLOCK;
-        page.next_free = self.free_record;
-        self.free_record = record;
-    }
-
-    fn new_record(&mut self, record: PageRecord) -> u32 {
-        if self.free_record == NONE {
-            self.records.push(record);
-            return self.records.len() as u32 - 1;
-        }
-        let index = self.free_record;
-        self.free_record = self.records[index as usize].next_free;
-        self.records[index as usize] = record;
-        index
+        self.records[record].block = NO_BLOCK;
+        self.records.remove(record);
     }
 
     /// Whether the array programs a page, and what is before it of the same
@@ -264,7 +311,7 @@ impl Ftl {
         if self.pages_per_program == 1 {
             return true;
         }
-        let page = &self.records[record as usize];
+        let page = &self.records[record];
         !page.stream.is_of_host()
             || page.stream == Stream::Slc
             || (page.page + 1).is_multiple_of(self.pages_per_program)
@@ -277,7 +324,7 @@ impl Ftl {
     }
 
     /// Nothing waits for the rest of its program: all is on the flash.
-    pub(in crate::ssd) fn forget_programs(&mut self) {
+    pub(crate) fn forget_programs(&mut self) {
         for plane in &mut self.planes {
             plane.frontiers.iter_mut().for_each(|f| f.before = NONE);
         }
@@ -293,7 +340,7 @@ impl Ftl {
         };
         let known = |record: u32| (record != NONE).then_some(record);
         std::iter::successors(known(last), move |record| {
-            known(self.records[*record as usize].before)
+            known(self.records[*record].before)
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Garbage collection at work: its reads, programs and erases.
 
-use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Operation, Priority, Source, Transaction};
+use super::victim::choose_victim;
+use super::{Collector, GcCtx, Job, Progress};
+use crate::ssd::flash::transaction::{FlashPage, Operation, Priority, Source, Transaction};
 use crate::ssd::ftl::copies::Holds;
-use crate::ssd::ftl::{FlashPage, PageRecord, Stream};
-use crate::ssd::gc::victim::{Job, choose_victim};
+use crate::ssd::ftl::{PageRecord, Stream};
 
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
@@ -14,96 +14,104 @@ const ASIDE_DEPTH: u32 = 4;
 /// planes may be collected at once.
 const PREFETCH_SLOTS: u32 = 16;
 
-impl Ssd {
+impl Collector {
     /// Starts to collect a plane; `false` where nothing could be freed there.
-    pub(crate) fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
+    pub(crate) fn collect(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
         if self.jobs[plane as usize].is_running() {
-            self.hurry_collection(now_ns, plane);
+            self.hurry_collection(ctx, now_ns, plane);
             if self.jobs[plane as usize].at_rest {
-                self.take_up_collections(now_ns);
+                self.take_up_collections(ctx, now_ns);
             }
             return true;
         }
-        let is_at_work = self.begin_collection(now_ns, plane);
-        if self.stripe.is_some() && self.jobs[plane as usize].is_running() {
-            self.collect_superblock(now_ns);
+        let is_at_work = self.begin_collection(ctx, now_ns, plane);
+        if self.superpage.is_some() && self.jobs[plane as usize].is_running() {
+            self.collect_superblock(ctx, now_ns);
         }
         is_at_work
     }
 
     /// Where planes are written as superblocks, collection empties one of them:
     /// all planes that have no room to spare begin with the first that runs short.
-    fn collect_superblock(&mut self, now_ns: u64) {
-        for plane in 0..self.spec.geometry.planes() {
-            let room = self.ftl.free_blocks(plane);
-            if !self.jobs[plane as usize].is_running() && room <= self.spec.gc.start_blocks {
-                self.begin_collection(now_ns, plane);
+    fn collect_superblock(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        for plane in 0..ctx.spec.geometry.planes() {
+            let room = ctx.ftl.free_blocks(plane);
+            if !self.jobs[plane as usize].is_running() && room <= ctx.spec.gc.start_blocks {
+                self.begin_collection(ctx, now_ns, plane);
             }
         }
     }
 
     /// Chooses what to collect of a plane, and begins with it.
-    fn begin_collection(&mut self, now_ns: u64, plane: u32) -> bool {
-        if let Some(block) = self.ftl.cold_block(plane) {
-            self.begin_job(now_ns, plane, block, (plane, Stream::Wear));
+    fn begin_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
+        if let Some(block) = ctx.ftl.cold_block(plane) {
+            self.begin_job(ctx, now_ns, plane, block, (plane, Stream::Wear));
             return true;
         }
-        let Some(to) = self.ftl.destination(plane) else {
+        let Some(to) = ctx.ftl.destination(plane) else {
             // Another plane's collection uses this one's block; it will end.
             return true;
         };
-        let most = self.ftl.most_to_move(plane, to);
-        let folded = self.block_to_fold(now_ns, plane).filter(|block| {
-            let valid = self.ftl.blocks.valid[*block as usize] as u32;
-            to == plane && (!self.ftl.has_rows() || valid <= most)
+        let most = ctx.ftl.most_to_move(plane, to);
+        let folded = self.block_to_fold(ctx, now_ns, plane).filter(|block| {
+            let valid = ctx.ftl.blocks.valid[*block as usize] as u32;
+            to == plane && (!ctx.ftl.has_rows() || valid <= most)
         });
         let victim =
-            folded.or_else(|| choose_victim(&self.ftl, plane, most, &self.spec.gc, &mut self.rng));
+            folded.or_else(|| choose_victim(ctx.ftl, plane, most, &ctx.spec.gc, &mut self.rng));
         let Some(victim) = victim else {
             // Pages on their way will fill a block that can be collected, or
             // others of the row leave room.
-            return self.programs_queued > 0 || self.row_collects(plane);
+            return self.programs_queued > 0 || self.row_collects(ctx, plane);
         };
-        self.begin_job(now_ns, plane, victim, (to, Stream::Collection));
+        self.begin_job(ctx, now_ns, plane, victim, (to, Stream::Collection));
         true
     }
 
     /// Goes on with what the drive was emptying at the start, in all planes: in
     /// a run without pause all of them are at it.
-    fn take_up_collections(&mut self, now_ns: u64) {
-        for plane in 0..self.spec.geometry.planes() {
+    fn take_up_collections(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        for plane in 0..ctx.spec.geometry.planes() {
             let job = &mut self.jobs[plane as usize];
             if std::mem::take(&mut job.at_rest) {
                 job.since_ns = now_ns;
-                self.continue_collection(now_ns, plane);
+                self.continue_collection(ctx, now_ns, plane);
             }
         }
     }
 
-    fn begin_job(&mut self, now_ns: u64, plane: u32, victim: u32, to: (u32, Stream)) {
-        self.take_up_job(now_ns, plane, victim, to);
-        self.hurry_collection(now_ns, plane);
-        self.continue_collection(now_ns, plane);
+    fn begin_job(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        plane: u32,
+        victim: u32,
+        to: (u32, Stream),
+    ) {
+        self.take_up_job(ctx, now_ns, plane, victim, to);
+        self.hurry_collection(ctx, now_ns, plane);
+        self.continue_collection(ctx, now_ns, plane);
     }
 
     /// A block is to be emptied; nothing of it is under way yet.
     pub(crate) fn take_up_job(
         &mut self,
+        ctx: &mut GcCtx<'_>,
         now_ns: u64,
         plane: u32,
         victim: u32,
         (to, stream): (u32, Stream),
     ) {
-        self.ftl.begin_collection(victim);
-        self.ftl.take_destination(plane, to, stream);
+        ctx.ftl.begin_collection(victim);
+        ctx.ftl.take_destination(plane, to, stream);
         if stream == Stream::Collection && to == plane {
-            self.ftl.owe(plane, victim);
+            ctx.ftl.owe(plane, victim);
         }
         self.jobs[plane as usize] = Job {
             victim,
-            pages: self.ftl.pages_of(victim),
-            valid: self.ftl.blocks.valid[victim as usize] as u32,
-            slc: self.ftl.is_slc(victim),
+            pages: ctx.ftl.pages_of(victim),
+            valid: ctx.ftl.blocks.valid[victim as usize] as u32,
+            slc: ctx.ftl.is_slc(victim),
             to,
             stream,
             since_ns: now_ns,
@@ -113,60 +121,62 @@ impl Ssd {
 
     /// Whether collection that stepped aside so far must not any more: the host
     /// can open no further block in the plane.
-    fn is_at_hard_limit(&self, plane: u32) -> bool {
-        self.spec.gc.preemptible && !self.ftl.has_spare_block(plane)
+    fn is_at_hard_limit(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+        ctx.spec.gc.preemptible && !ctx.ftl.has_spare_block(plane)
     }
 
     /// Has a collection under way step aside no more where the host has to wait
     /// for it, and go before all else if the host needs its block: what is
     /// queued for it, and what follows until its end.
-    fn hurry_collection(&mut self, now_ns: u64, plane: u32) {
-        if self.jobs[plane as usize].steps_aside && self.is_behind(plane) {
+    fn hurry_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+        if self.jobs[plane as usize].steps_aside && self.is_behind(ctx, plane) {
             self.jobs[plane as usize].steps_aside = false;
-            self.flash.raise_collection(now_ns, plane);
+            ctx.flash.raise_collection(now_ns, plane);
         }
-        if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(plane) {
+        if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(ctx, plane) {
             self.jobs[plane as usize].urgent = true;
             let to = self.jobs[plane as usize].to;
-            self.flash
-                .promote_collection(now_ns, plane, self.ftl.row_of(to));
+            ctx.flash
+                .promote_collection(now_ns, plane, ctx.ftl.row_of(to));
         }
     }
 
     /// What the operations of a plane's collection go before.
-    pub(crate) fn collection_rank(&self, plane: u32) -> Priority {
+    fn collection_priority(&self, ctx: &GcCtx<'_>, plane: u32) -> Priority {
         match self.jobs[plane as usize].urgent {
             true => Priority::Urgent,
-            false if self.spec.gc.preemptible && self.may_step_aside(plane) => Priority::Background,
+            false if ctx.spec.gc.preemptible && self.may_step_aside(ctx, plane) => {
+                Priority::Background
+            }
             false => Priority::Normal,
         }
     }
 
     /// Whether the host does not wait for a plane's collection.
-    fn may_step_aside(&self, plane: u32) -> bool {
-        self.ftl.stream_with_room(plane).is_some() && !self.is_behind(plane)
+    fn may_step_aside(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+        ctx.ftl.stream_with_room(plane).is_some() && !self.is_behind(ctx, plane)
     }
 
     /// Takes the next steps of a plane's collection.
-    pub(crate) fn continue_collection(&mut self, now_ns: u64, plane: u32) {
+    pub(crate) fn continue_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
         let mut job = self.jobs[plane as usize];
         if !job.is_running() || job.erasing {
             return;
         }
-        let priority = self.collection_rank(plane);
-        let ahead = (PREFETCH_SLOTS / self.ftl.slots_per_page()).max(1);
-        while self.may_read_on(&job, priority)
-            && let Some(page) = self.page_to_move(plane, &mut job)
+        let priority = self.collection_priority(ctx, plane);
+        let ahead = (PREFETCH_SLOTS / ctx.ftl.slots_per_page()).max(1);
+        while self.may_read_on(ctx, &job, priority)
+            && let Some(page) = self.page_to_move(ctx, plane, &mut job)
         {
-            let on_chip = self.copies_on_chip(plane, &job, page);
+            let on_chip = self.copies_on_chip(ctx, plane, &job, page);
             if on_chip && job.reads + job.programs > 0 {
                 break;
             }
             job.takes(page);
             if page + ahead < job.pages {
-                self.ftl.owners(job.victim, page + ahead).for_each(drop);
+                ctx.ftl.owners(job.victim, page + ahead).for_each(drop);
             }
-            let bytes_to_move = self.bytes_to_move(job.victim, page);
+            let bytes_to_move = self.bytes_to_move(ctx, job.victim, page);
             if bytes_to_move > 0 {
                 let at = FlashPage {
                     plane,
@@ -174,8 +184,9 @@ impl Ssd {
                     page,
                 };
                 match on_chip {
-                    true => self.enqueue_copyback(now_ns, at, priority),
+                    true => self.enqueue_copyback(ctx, now_ns, at, priority),
                     false => self.enqueue_collection(
+                        ctx,
                         now_ns,
                         Operation::Read,
                         at,
@@ -193,28 +204,28 @@ impl Ssd {
             return;
         }
         let last = match job.stream {
-            Stream::Collection => self.ftl.in_turn(job.to, job.stream),
+            Stream::Collection => ctx.ftl.in_turn(job.to, job.stream),
             _ => job.to,
         };
-        if let Some(record) = self.ftl.filling(last, job.stream)
-            && !self.goes_on_filling(&job, plane, record)
+        if let Some(record) = ctx.ftl.filling(last, job.stream)
+            && !self.goes_on_filling(ctx, &job, plane, record)
         {
-            self.program(now_ns, record);
+            self.program(ctx, now_ns, record);
         }
         if self.jobs[plane as usize].programs == 0 {
             let job = &mut self.jobs[plane as usize];
             job.erasing = true;
             job.steps_aside |= priority == Priority::Background;
             let job = *job;
-            self.earn_rest(&job);
-            self.rescue_rests(now_ns, job.victim);
+            self.earn_rest(ctx, &job);
+            ctx.ftl.rescue_rests(ctx.flash, now_ns, job.victim);
             let at = FlashPage {
                 plane,
                 block: job.victim,
                 page: 0,
             };
-            self.enqueue_collection(now_ns, Operation::Erase, at, 0, priority);
-            self.program_full_stripe(now_ns);
+            self.enqueue_collection(ctx, now_ns, Operation::Erase, at, 0, priority);
+            self.program_full_superpage(ctx, now_ns);
         }
     }
 
@@ -222,87 +233,99 @@ impl Ssd {
     /// depth may be unprogrammed: the one that it is filling. A page that is
     /// copied on the chip is alone: another read would take its place in the
     /// page register.
-    fn may_read_on(&self, job: &Job, priority: Priority) -> bool {
+    fn may_read_on(&self, ctx: &GcCtx<'_>, job: &Job, priority: Priority) -> bool {
         if job.copies {
             return false;
         }
         let depth = match priority {
-            Priority::Background => self.spec.gc.depth.min(ASIDE_DEPTH),
-            _ => self.spec.gc.depth,
+            Priority::Background => ctx.spec.gc.depth.min(ASIDE_DEPTH),
+            _ => ctx.spec.gc.depth,
         };
-        // A stripe has bounds of its own.
-        let programs = match self.stripe {
+        // A superpage has bounds of its own.
+        let programs = match self.superpage {
             None => job.programs,
             Some(_) => 0,
         };
-        job.reads < depth && job.reads + programs <= depth && !self.has_filled_stripe(job.to)
+        job.reads < depth && job.reads + programs <= depth && !self.has_filled_superpage(job.to)
     }
 
     pub(crate) fn enqueue_collection(
         &mut self,
+        ctx: &mut GcCtx<'_>,
         now_ns: u64,
         kind: Operation,
         at: FlashPage,
         bytes: u32,
         priority: Priority,
     ) {
-        let mut op = self.flash_op(kind, Source::Gc, at.plane, at, bytes);
+        let mut op = ctx.ftl.transaction(kind, Source::Gc, at.plane, at, bytes);
         op.priority = priority;
-        self.flash.enqueue(now_ns, op);
+        ctx.flash.enqueue(now_ns, op);
     }
 
     /// A page is read into its plane's page register, no data on the channel.
-    fn enqueue_copyback(&mut self, now_ns: u64, at: FlashPage, priority: Priority) {
-        let mut op = self.flash_op(Operation::Read, Source::Copyback, at.plane, at, 0);
+    fn enqueue_copyback(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        at: FlashPage,
+        priority: Priority,
+    ) {
+        let mut op = ctx
+            .ftl
+            .transaction(Operation::Read, Source::Copyback, at.plane, at, 0);
         op.priority = priority;
-        self.flash.enqueue(now_ns, op);
+        ctx.flash.enqueue(now_ns, op);
     }
 
     /// Bytes on the channel of what is valid in a page.
-    pub(crate) fn bytes_to_move(&mut self, block: u32, page: u32) -> u32 {
+    pub(crate) fn bytes_to_move(&mut self, ctx: &mut GcCtx<'_>, block: u32, page: u32) -> u32 {
         self.page_owners.clear();
-        self.page_owners.extend(self.ftl.owners(block, page));
-        let is_valid = |&&(at, slot): &&(u32, u32)| self.ftl.holds_of(at, slot) != Holds::Nothing;
+        self.page_owners.extend(ctx.ftl.owners(block, page));
+        let is_valid = |&&(at, slot): &&(u32, u32)| ctx.ftl.holds_of(at, slot) != Holds::Nothing;
         let valid = self.page_owners.iter().filter(is_valid);
         self.codewords.of_units(valid.map(|(at, _)| *at))
     }
 
-    /// A read or the erase of a collection is over.
-    pub(crate) fn collection_done(&mut self, now_ns: u64, op: Transaction) {
+    /// A read or the erase of a collection is over. Returns what it has come to.
+    pub(crate) fn collection_done(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        op: &Transaction,
+    ) -> Progress {
         let plane = op.plane;
         if op.kind == Operation::Erase {
             let job = &mut self.jobs[plane as usize];
             let ended = std::mem::replace(job, Job::NONE);
-            self.count_collection(now_ns, &ended);
-            self.ftl.leave_destination(ended.to);
-            self.ftl.owe_nothing(plane);
-            self.ftl.erased(plane, op.block);
-            if self.ftl.wants_collection(plane)
-                || self.block_to_fold(now_ns, plane).is_some()
-                || self.ftl.cold_block(plane).is_some()
+            self.count_collection(ctx, now_ns, &ended);
+            ctx.ftl.leave_destination(ended.to);
+            ctx.ftl.owe_nothing(plane);
+            ctx.ftl.erased(plane, op.block);
+            if ctx.ftl.wants_collection(plane)
+                || self.block_to_fold(ctx, now_ns, plane).is_some()
+                || ctx.ftl.cold_block(plane).is_some()
             {
-                self.collect(now_ns, plane);
+                self.collect(ctx, now_ns, plane);
             } else {
-                self.fold_later(now_ns);
+                self.fold_later(ctx, now_ns);
             }
-            self.admit(now_ns);
-            return;
+            return Progress::Erased;
         }
         let on_chip = op.source == Source::Copyback;
-        if on_chip && !self.copies_on_chip(plane, &self.jobs[plane as usize], op.page) {
-            return self.read_instead_of_copying(now_ns, &op);
+        if on_chip && !self.copies_on_chip(ctx, plane, &self.jobs[plane as usize], op.page) {
+            self.read_instead_of_copying(ctx, now_ns, op);
+            return Progress::None;
         }
         self.jobs[plane as usize].reads -= 1;
-        self.move_page(now_ns, plane, op.block, op.page, on_chip);
-        self.continue_collection(now_ns, plane);
-        if self.waiting.has_parked() || self.has_caught_up() {
-            self.admit(now_ns);
-        }
+        self.move_page(ctx, now_ns, op, on_chip);
+        self.continue_collection(ctx, now_ns, plane);
+        Progress::Moved
     }
 
     /// Whether collection is at work in the row of a plane.
-    pub(crate) fn row_collects(&self, plane: u32) -> bool {
-        let mut row = self.ftl.row_of(plane);
+    pub(crate) fn row_collects(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+        let mut row = ctx.ftl.row_of(plane);
         row.any(|other| self.jobs[other as usize].is_running())
     }
 
@@ -310,15 +333,15 @@ impl Ssd {
     /// programmed half empty. Where the host waits for a job, its own last page
     /// is; a job leaves no more than that one partly empty (see
     /// [`crate::ssd::ftl::Ftl::owe`]).
-    fn goes_on_filling(&self, job: &Job, plane: u32, record: u32) -> bool {
-        let mut jobs = self.jobs_of(self.ftl.record(record));
+    fn goes_on_filling(&self, ctx: &GcCtx<'_>, job: &Job, plane: u32, record: u32) -> bool {
+        let mut jobs = self.jobs_of(ctx.ftl.record(record));
         let is_awaited = job.urgent && jobs.any(|other| other == plane);
-        job.stream == Stream::Collection && self.row_moves(plane) && !is_awaited
+        job.stream == Stream::Collection && self.row_moves(ctx, plane) && !is_awaited
     }
 
     /// Whether another collection of the row has more to move.
-    fn row_moves(&self, plane: u32) -> bool {
-        let mut row = self.ftl.row_of(plane);
+    fn row_moves(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+        let mut row = ctx.ftl.row_of(plane);
         row.any(|other| {
             let job = &self.jobs[other as usize];
             let moves = job.has_pages_left() || job.reads > 0;
@@ -328,8 +351,8 @@ impl Ssd {
 
     /// Whether the host waits for a job that writes where a page is. (Not only
     /// to that page: none may pass another of its block.)
-    pub(crate) fn has_urgent_job(&self, page: &PageRecord) -> bool {
-        let mut row = self.ftl.row_of(page.jobs_from);
+    pub(crate) fn has_urgent_job(&self, ctx: &GcCtx<'_>, page: &PageRecord) -> bool {
+        let mut row = ctx.ftl.row_of(page.jobs_from);
         row.any(|plane| self.jobs[plane as usize].urgent)
     }
 
@@ -342,19 +365,26 @@ impl Ssd {
     }
 
     /// A page of data that was moved is on the flash.
-    pub(crate) fn collected_page_done(&mut self, now_ns: u64, page: &PageRecord) {
-        for plane in self.jobs_of(page) {
+    pub(crate) fn page_done(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, record: u32) {
+        let page = *ctx.ftl.record(record);
+        #[cfg(test)]
+        ctx.ftl.shadow_programmed(record);
+        ctx.ftl.programmed(record);
+        if ctx.ftl.hybrid.is_some() {
+            return self.merge_page_done(ctx, now_ns, page.plane);
+        }
+        for plane in self.jobs_of(&page) {
             let job = &mut self.jobs[plane as usize];
             job.programs -= 1;
             job.copies &= job.programs > 0;
-            self.continue_collection(now_ns, plane);
+            self.continue_collection(ctx, now_ns, plane);
         }
     }
 
     /// A collection has put something into a page.
-    fn join_page(&mut self, plane: u32, record: u32) {
-        let from = self.ftl.row_of(plane).start;
-        let page = self.ftl.record_mut(record);
+    fn join_page(&mut self, ctx: &mut GcCtx<'_>, plane: u32, record: u32) {
+        let from = ctx.ftl.row_of(plane).start;
+        let page = ctx.ftl.record_mut(record);
         let bit = 1 << (plane - from);
         if page.jobs & bit == 0 {
             page.jobs_from = from;
@@ -363,17 +393,17 @@ impl Ssd {
         }
     }
 
-    fn count_collection(&mut self, now_ns: u64, ended: &Job) {
+    fn count_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, ended: &Job) {
         if ended.stream == Stream::Wear {
-            self.stats.wear.levelled_blocks += 1;
+            ctx.stats.wear.levelled_blocks += 1;
             return;
         }
         if ended.slc {
-            self.stats.slc.blocks_folded += 1;
+            ctx.stats.slc.blocks_folded += 1;
             return;
         }
         let took_ns = now_ns - ended.since_ns;
-        let counts = &mut self.stats.collection;
+        let counts = &mut ctx.stats.collection;
         counts.blocks += 1;
         counts.blocks_partly_valid += ended.moves as u64;
         counts.busy_ns += took_ns;
@@ -381,50 +411,53 @@ impl Ssd {
     }
 
     /// Gives what is still needed of a page its new place.
-    fn move_page(&mut self, now_ns: u64, plane: u32, victim: u32, page: u32, on_chip: bool) {
+    fn move_page(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, op: &Transaction, on_chip: bool) {
+        let plane = op.plane;
         self.jobs[plane as usize].moves = true;
         let job = self.jobs[plane as usize];
         self.moving.clear();
-        self.moving.extend(self.ftl.owners(victim, page));
+        self.moving.extend(ctx.ftl.owners(op.block, op.page));
         for place in 0..self.moving.len() {
             let (at, slot) = self.moving[place];
-            let to = self.ftl.collection_plane(job.to, job.stream);
-            let record = match self.ftl.holds_of(at, slot) {
+            let to = ctx.ftl.collection_plane(job.to, job.stream);
+            let record = match ctx.ftl.holds_of(at, slot) {
                 Holds::Nothing => continue,
                 Holds::Current(slot) => {
-                    self.map_moved(now_ns, slot);
-                    self.ftl.write(to, slot, job.stream, 0)
+                    if let Some(map) = ctx.ftl.cached_map() {
+                        map.moved(ctx.flash, ctx.stats, now_ns, slot);
+                    }
+                    ctx.ftl.write(to, slot, job.stream, 0)
                 }
-                Holds::Kept(slot) => self.ftl.write_kept(to, slot, job.stream, at),
+                Holds::Kept(slot) => ctx.ftl.write_kept(to, slot, job.stream, at),
             };
-            self.join_page(plane, record);
-            self.ftl.has_moved(plane);
+            self.join_page(ctx, plane, record);
+            ctx.ftl.has_moved(plane);
             #[cfg(test)]
-            self.witness_move(at, record);
-            self.count_moved(plane, &job);
+            ctx.ftl.shadow_move(at, record);
+            self.count_moved(ctx, plane, &job);
             self.jobs[plane as usize].moved += 1;
-            self.earn_credit(&job);
-            if self.ftl.is_full(record) {
+            self.earn_credit(ctx, &job);
+            if ctx.ftl.is_full(record) {
                 if on_chip {
-                    self.ftl.record_mut(record).copy_of = page;
+                    ctx.ftl.record_mut(record).copy_of = op.page;
                 }
-                self.program(now_ns, record);
+                self.program(ctx, now_ns, record);
             }
         }
     }
 
-    fn count_moved(&mut self, plane: u32, job: &Job) {
-        let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
+    fn count_moved(&mut self, ctx: &mut GcCtx<'_>, plane: u32, job: &Job) {
+        let sectors = ctx.spec.ftl.map_unit_bytes as u64 / 512;
         let moved = match (job.stream, job.slc) {
-            (Stream::Wear, _) => &mut self.stats.wear.levelled_sectors,
-            (_, true) => &mut self.stats.slc.sectors_folded,
-            (_, false) => &mut self.stats.collection.sectors_moved,
+            (Stream::Wear, _) => &mut ctx.stats.wear.levelled_sectors,
+            (_, true) => &mut ctx.stats.slc.sectors_folded,
+            (_, false) => &mut ctx.stats.collection.sectors_moved,
         };
         *moved += sectors;
         if job.to != plane {
-            let counts = &mut self.stats.collection;
+            let counts = &mut ctx.stats.collection;
             counts.sectors_off_plane += sectors;
-            let is_off_chip = !self.spec.geometry.same_package(plane, job.to);
+            let is_off_chip = !ctx.spec.geometry.same_package(plane, job.to);
             counts.sectors_off_chip += sectors * is_off_chip as u64;
         }
     }

@@ -6,56 +6,60 @@
 //! block by block, when collection finds that the block with least to move is one
 //! of the cache's.
 
+use super::{Collector, GcCtx};
 use crate::ssd::events::EventKind;
+use crate::ssd::flash::transaction::NONE;
 use crate::ssd::spec::Allocation;
-use crate::ssd::{FOLD_TIMER, Ssd};
 
-impl Ssd {
+/// Among arriving commands: time to see whether the host is silent.
+pub(crate) const IDLE_CHECK: u32 = NONE;
+
+impl Collector {
     /// The block of the SLC cache that should be emptied now in a plane.
-    pub(crate) fn block_to_fold(&self, now_ns: u64, plane: u32) -> Option<u32> {
-        let slc = self.ftl.slc.as_ref()?;
+    pub(crate) fn block_to_fold(&self, ctx: &GcCtx<'_>, now_ns: u64, plane: u32) -> Option<u32> {
+        let slc = ctx.ftl.slc.as_ref()?;
         let oldest = slc
             .oldest(plane)
-            .filter(|block| self.ftl.is_written(*block))?;
-        let is_due = self.is_idle(now_ns)
-            || self.ftl.stream_with_room(plane).is_none()
-            || self.will_wait(plane);
+            .filter(|block| ctx.ftl.is_written(*block))?;
+        let is_due = self.is_idle(ctx, now_ns)
+            || ctx.ftl.stream_with_room(plane).is_none()
+            || self.will_wait(ctx, plane);
         // It may take a block before it frees one.
-        (is_due && self.ftl.row_has_spare(plane)).then_some(oldest)
+        (is_due && ctx.ftl.row_has_spare(plane)).then_some(oldest)
     }
 
     /// Whether writes will wait for a plane once the block of the cache that they go
     /// to is full. Where the drive chooses the plane they wait for none as long as
     /// another has room, and all planes are emptied at once when none has.
-    fn will_wait(&self, plane: u32) -> bool {
-        self.spec.ftl.allocation == Allocation::Static && self.ftl.fills_last_of_cache(plane)
+    fn will_wait(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+        ctx.spec.ftl.allocation == Allocation::Static && ctx.ftl.fills_last_of_cache(plane)
     }
 
     /// Whether the host has been silent long enough.
-    fn is_idle(&self, now_ns: u64) -> bool {
-        self.silent_ns().is_some_and(|at_ns| at_ns <= now_ns)
-            && self.waiting.len() == 0
+    fn is_idle(&self, ctx: &GcCtx<'_>, now_ns: u64) -> bool {
+        self.silent_ns(ctx).is_some_and(|at_ns| at_ns <= now_ns)
+            && !ctx.writes_wait
             && self.programs_queued == 0
     }
 
     /// When the host will have been silent long enough.
-    fn silent_ns(&self) -> Option<u64> {
-        let after_ns = self.spec.slc_cache?.fold_after_ns?;
+    fn silent_ns(&self, ctx: &GcCtx<'_>) -> Option<u64> {
+        let after_ns = ctx.spec.slc_cache?.fold_after_ns?;
         Some(self.host_ns.saturating_add(after_ns))
     }
 
     /// The cache has grown: it will be looked at once the host is silent.
-    pub(crate) fn slc_written(&mut self, now_ns: u64) {
-        if let Some(at_ns) = self.silent_ns()
-            && !self.fold_timer
+    pub(crate) fn slc_written(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        if let Some(at_ns) = self.silent_ns(ctx)
+            && !self.idle_check
         {
-            self.fold_timer = true;
+            self.idle_check = true;
             let at_ns = match at_ns > now_ns {
                 true => at_ns,
                 // Silent already, but not at rest.
                 false => {
                     now_ns
-                        + self
+                        + ctx
                             .spec
                             .slc_cache
                             .and_then(|c| c.fold_after_ns)
@@ -63,44 +67,44 @@ impl Ssd {
                         + 1
                 }
             };
-            self.flash
+            ctx.flash
                 .events
-                .push(EventKind::ARRIVING, at_ns, FOLD_TIMER);
+                .push(EventKind::ARRIVING, at_ns, IDLE_CHECK);
         }
     }
 
     /// The host is not silent any more: what is left is looked at again once it
     /// is.
-    pub(crate) fn fold_later(&mut self, now_ns: u64) {
-        if self.ftl.slc.as_ref().is_some_and(|slc| slc.has_full()) {
-            self.slc_written(now_ns);
+    pub(crate) fn fold_later(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        if ctx.ftl.slc.as_ref().is_some_and(|slc| slc.has_full()) {
+            self.slc_written(ctx, now_ns);
         }
     }
 
     /// A page of the cache is queued for its program. With the first of a plane's
     /// last block the plane begins to make room, before anybody waits for it: else
     /// a host that has few writes under way would wait for one plane at a time.
-    pub(crate) fn fold_ahead(&mut self, now_ns: u64, plane: u32, page: u32) {
-        if page == 0 && self.block_to_fold(now_ns, plane).is_some() {
-            self.collect(now_ns, plane);
+    pub(crate) fn fold_ahead(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, page: u32) {
+        if page == 0 && self.block_to_fold(ctx, now_ns, plane).is_some() {
+            self.collect(ctx, now_ns, plane);
         }
     }
 
     /// Starts to empty the cache if the host is silent, else looks again later.
-    pub(crate) fn fold_idle(&mut self, now_ns: u64) {
-        self.fold_timer = false;
-        match self.is_idle(now_ns) {
-            true => self.fold_where_due(now_ns),
-            false => self.fold_later(now_ns),
+    pub(crate) fn fold_idle(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        self.idle_check = false;
+        match self.is_idle(ctx, now_ns) {
+            true => self.fold_where_due(ctx, now_ns),
+            false => self.fold_later(ctx, now_ns),
         }
     }
 
     /// Begins to empty the cache in all planes that should be emptied: where a
     /// write waits for one plane, others will be short as well.
-    pub(crate) fn fold_where_due(&mut self, now_ns: u64) {
-        for plane in 0..self.spec.geometry.planes() {
-            if self.block_to_fold(now_ns, plane).is_some() {
-                self.collect(now_ns, plane);
+    pub(crate) fn fold_where_due(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+        for plane in 0..ctx.spec.geometry.planes() {
+            if self.block_to_fold(ctx, now_ns, plane).is_some() {
+                self.collect(ctx, now_ns, plane);
             }
         }
     }

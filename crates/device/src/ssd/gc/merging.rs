@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Operation, Source, Transaction};
+use super::{Collector, GcCtx, Progress};
+use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
+use crate::ssd::ftl::Stream;
 use crate::ssd::ftl::hybrid::Want;
 use crate::ssd::ftl::hybrid::merge::Step;
-use crate::ssd::ftl::{FlashPage, Stream};
 
 /// What of a plane's merge is under way.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ struct MergePage {
 
 impl Merging {
     /// What is under way counts from `now_ns` on.
-    pub(crate) fn counts_from(&mut self, now_ns: u64) {
+    pub(crate) fn count_from(&mut self, now_ns: u64) {
         self.since_ns = now_ns;
     }
 
@@ -40,109 +40,116 @@ impl Merging {
     }
 }
 
-impl Ssd {
+impl Collector {
     /// Plane and log that take a slot of the host's now; `None` where it has to
     /// wait for a merge, which is under way then.
-    pub(crate) fn allocate_in_logs(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
+    pub(crate) fn allocate_in_logs(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        slot: u32,
+    ) -> Option<(u32, Stream)> {
         // What it wants may be done at once, and leave another want.
         for _ in 0..3 {
-            match self.ftl.log_for(slot) {
+            match ctx.ftl.log_for(slot) {
                 Ok(found) => return Some(found),
-                Err((plane, want)) => self.make_way(now_ns, plane, want),
+                Err((plane, want)) => self.make_way(ctx, now_ns, plane, want),
             }
         }
-        self.ftl.log_for(slot).ok()
+        ctx.ftl.log_for(slot).ok()
     }
 
-    fn make_way(&mut self, now_ns: u64, plane: u32, want: Want) {
+    fn make_way(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, want: Want) {
         match want {
-            Want::Sequential(number) => self.close_log(now_ns, plane, number),
+            Want::Sequential(number) => self.close_log(ctx, now_ns, plane, number),
             Want::Random => {
-                if let Some(record) = self.ftl.reclaim(plane) {
-                    self.program(now_ns, record);
+                if let Some(record) = ctx.ftl.reclaim(plane) {
+                    self.program(ctx, now_ns, record);
                 }
             }
             Want::Page => {
-                if let Some(record) = self.ftl.filling(plane, Stream::Host) {
-                    self.program(now_ns, record);
+                if let Some(record) = ctx.ftl.filling(plane, Stream::Host) {
+                    self.program(ctx, now_ns, record);
                 }
             }
             Want::Patience => {}
         }
-        self.go_on_merging(now_ns, plane);
+        self.go_on_merging(ctx, now_ns, plane);
     }
 
-    fn close_log(&mut self, now_ns: u64, plane: u32, number: usize) {
-        if let Some(record) = self.ftl.close_sequential(plane, number) {
-            self.program(now_ns, record);
+    fn close_log(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, number: usize) {
+        if let Some(record) = ctx.ftl.close_sequential(plane, number) {
+            self.program(ctx, now_ns, record);
         }
     }
 
     /// Takes whatever steps of a plane's merges can be taken now.
-    pub(crate) fn go_on_merging(&mut self, now_ns: u64, plane: u32) {
+    pub(crate) fn go_on_merging(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
         loop {
-            self.erase_dead(now_ns, plane);
-            if self.ftl.merge_of(plane).is_some() {
-                if !self.copy_pages(now_ns, plane) {
+            self.erase_dead(ctx, now_ns, plane);
+            if ctx.ftl.merge_of(plane).is_some() {
+                if !self.copy_pages(ctx, now_ns, plane) {
                     return;
                 }
-                self.ftl.end_merge(plane);
+                ctx.ftl.end_merge(plane);
                 let took_ns = now_ns - self.merging[plane as usize].since_ns;
-                self.stats.merges.busy_ns += took_ns;
-                self.stats.merges.longest_ns = self.stats.merges.longest_ns.max(took_ns);
+                ctx.stats.merges.busy_ns += took_ns;
+                ctx.stats.merges.longest_ns = ctx.stats.merges.longest_ns.max(took_ns);
                 continue;
             }
-            match self.ftl.next_merge(plane) {
+            match ctx.ftl.next_merge(plane) {
                 Step::None => return,
                 Step::Released => {}
-                Step::Switched => self.stats.merges.switched += 1,
-                Step::Close(number) => self.close_log(now_ns, plane, number),
+                Step::Switched => ctx.stats.merges.switched += 1,
+                Step::Close(number) => self.close_log(ctx, now_ns, plane, number),
                 Step::Partial => {
-                    self.stats.merges.partial += 1;
+                    ctx.stats.merges.partial += 1;
                     self.merging[plane as usize].since_ns = now_ns;
                 }
                 Step::Full => {
-                    self.stats.merges.full += 1;
+                    ctx.stats.merges.full += 1;
                     self.merging[plane as usize].since_ns = now_ns;
                 }
             }
         }
     }
 
-    fn erase_dead(&mut self, now_ns: u64, plane: u32) {
+    fn erase_dead(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
         let merging = &mut self.merging[plane as usize];
         if merging.erasing {
             return;
         }
-        if let Some(block) = self.ftl.dead_block(plane) {
+        if let Some(block) = ctx.ftl.dead_block(plane) {
             merging.erasing = true;
-            self.rescue_rests(now_ns, block);
+            ctx.ftl.rescue_rests(ctx.flash, now_ns, block);
             let at = FlashPage {
                 plane,
                 block,
                 page: 0,
             };
-            let erase = self.flash_op(Operation::Erase, Source::Merge, plane, at, 0);
-            self.flash.enqueue(now_ns, erase);
+            let erase = ctx
+                .ftl
+                .transaction(Operation::Erase, Source::Merge, plane, at, 0);
+            ctx.flash.enqueue(now_ns, erase);
         }
     }
 
     /// Reads and programs pages of a plane's merge, as many at once as it may.
     /// Returns whether all are programmed.
-    fn copy_pages(&mut self, now_ns: u64, plane: u32) -> bool {
+    fn copy_pages(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
         loop {
-            self.program_read_pages(now_ns, plane);
+            self.program_read_pages(ctx, now_ns, plane);
             let merging = &mut self.merging[plane as usize];
-            if merging.reading.len() as u32 + merging.programs >= self.spec.gc.depth {
+            if merging.reading.len() as u32 + merging.programs >= ctx.spec.gc.depth {
                 return false;
             }
             let mut sources = merging.spare.pop().unwrap_or_default();
-            let Some(page) = self.ftl.next_merge_page(plane, &mut sources) else {
+            let Some(page) = ctx.ftl.next_merge_page(plane, &mut sources) else {
                 let merging = &mut self.merging[plane as usize];
                 merging.spare.push(sources);
                 return merging.reading.is_empty() && merging.programs == 0;
             };
-            let reads = self.read_sources(now_ns, plane, page, &sources);
+            let reads = self.read_sources(ctx, now_ns, plane, page, &sources);
             self.merging[plane as usize].reading.push_back(MergePage {
                 page,
                 sources,
@@ -153,26 +160,35 @@ impl Ssd {
 
     /// Reads slots, each page that holds some of them once. Returns how many
     /// reads these are.
-    fn read_sources(&mut self, now_ns: u64, plane: u32, page: u32, sources: &[(u32, u32)]) -> u32 {
+    fn read_sources(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        plane: u32,
+        page: u32,
+        sources: &[(u32, u32)],
+    ) -> u32 {
         let mut reads = 0;
         for (place, (_, at)) in sources.iter().enumerate() {
-            let is_same = |other: &&(u32, u32)| self.ftl.same_page(other.1, *at);
+            let is_same = |other: &&(u32, u32)| ctx.ftl.same_page(other.1, *at);
             if sources[..place].iter().any(|other| is_same(&other)) {
                 continue;
             }
             let slots = sources.iter().filter(is_same).map(|(_, at)| *at);
             let bytes = self.codewords.of_units(slots);
-            let from = self.ftl.parts(*at);
+            let from = ctx.ftl.parts(*at);
             debug_assert_eq!(from.plane, plane);
-            let read = self.flash_op(Operation::Read, Source::Merge, page, from, bytes);
-            self.flash.enqueue(now_ns, read);
+            let read = ctx
+                .ftl
+                .transaction(Operation::Read, Source::Merge, page, from, bytes);
+            ctx.flash.enqueue(now_ns, read);
             reads += 1;
         }
         reads
     }
 
     /// Programs the pages whose slots have been read, in order.
-    fn program_read_pages(&mut self, now_ns: u64, plane: u32) {
+    fn program_read_pages(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
         loop {
             let reading = &mut self.merging[plane as usize].reading;
             if reading.front().is_none_or(|page| page.reads > 0) {
@@ -181,45 +197,50 @@ impl Ssd {
             let Some(mut page) = reading.pop_front() else {
                 return;
             };
-            let record = self.ftl.begin_merge_page(plane);
+            let record = ctx.ftl.begin_merge_page(plane);
             let mut slots = 0;
             for (slot, from) in page.sources.drain(..) {
-                if self.ftl.merge_slot(record, slot, from) {
+                if ctx.ftl.merge_slot(record, slot, from) {
                     slots += 1;
                     #[cfg(test)]
-                    self.witness_move(from, record);
+                    ctx.ftl.shadow_move(from, record);
                 }
             }
-            let sectors = self.spec.ftl.map_unit_bytes as u64 / 512;
-            self.stats.merges.sectors_moved += slots * sectors;
-            self.stats.merges.pages_padded += (slots == 0) as u64;
+            let sectors = ctx.spec.ftl.map_unit_bytes as u64 / 512;
+            ctx.stats.merges.sectors_moved += slots * sectors;
+            ctx.stats.merges.pages_padded += (slots == 0) as u64;
             let merging = &mut self.merging[plane as usize];
             merging.spare.push(page.sources);
             merging.programs += 1;
-            self.program(now_ns, record);
+            self.program(ctx, now_ns, record);
         }
     }
 
-    /// A read or an erase of a merge is over.
-    pub(crate) fn merge_op_done(&mut self, now_ns: u64, op: Transaction) {
+    /// A read or an erase of a merge is over. Returns what it has come to.
+    pub(crate) fn merge_op_done(
+        &mut self,
+        ctx: &mut GcCtx<'_>,
+        now_ns: u64,
+        op: &Transaction,
+    ) -> Progress {
         let merging = &mut self.merging[op.plane as usize];
         if op.kind == Operation::Read {
             let page = merging.reading.iter_mut().find(|p| p.page == op.owner);
             if let Some(page) = page {
                 page.reads -= 1;
             }
-            return self.go_on_merging(now_ns, op.plane);
+            self.go_on_merging(ctx, now_ns, op.plane);
+            return Progress::None;
         }
         merging.erasing = false;
-        self.ftl.buried(op.plane);
-        self.go_on_merging(now_ns, op.plane);
-        self.admit(now_ns);
+        ctx.ftl.buried(op.plane);
+        self.go_on_merging(ctx, now_ns, op.plane);
+        Progress::Erased
     }
 
     /// A page of a merge is on the flash.
-    pub(crate) fn merge_page_done(&mut self, now_ns: u64, plane: u32) {
+    pub(crate) fn merge_page_done(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
         self.merging[plane as usize].programs -= 1;
-        self.go_on_merging(now_ns, plane);
-        self.admit(now_ns);
+        self.go_on_merging(ctx, now_ns, plane);
     }
 }

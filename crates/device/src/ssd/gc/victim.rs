@@ -1,99 +1,14 @@
-//! Garbage collection: which block is emptied, and how far along that is.
-//!
-//! One block a plane is collected at a time: its valid slots are read, written
-//! to a collection page, and when all of them are programmed the block is
-//! erased. Where they go is in [`crate::ssd::ftl::destination`].
+//! Which block of a plane garbage collection empties.
 
 use std::ops::Range;
 
-use crate::ssd::ftl::blocks::NO_BLOCK;
-use crate::ssd::ftl::{Ftl, Stream};
+use crate::ssd::ftl::Ftl;
 use crate::ssd::rng::Rng;
 use crate::ssd::spec::{GcPolicy, GcSpec};
 
 /// So many numbers are drawn for each block that is wanted, before chance is
 /// given up.
 const DRAWS: usize = 16;
-
-/// A plane's collection under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
-    pub(crate) victim: u32,
-    /// Pages of the victim.
-    pub(crate) pages: u32,
-    /// Valid slots that it had.
-    pub(crate) valid: u32,
-    /// It belongs to the SLC cache.
-    pub(crate) slc: bool,
-    /// The plane that its data goes to, and in which stream.
-    pub(crate) to: u32,
-    pub(crate) stream: Stream,
-    /// It has found something to move.
-    pub(crate) moves: bool,
-    /// Slots that it has moved.
-    pub(crate) moved: u32,
-    /// The next page of the victim to look at, of the even ones and of the odd.
-    pub(crate) next_of_parity: [u32; 2],
-    pub(crate) reads: u32,
-    pub(crate) programs: u32,
-    /// The plane's page register holds a page that will be copied, or soon will.
-    pub(crate) copies: bool,
-    pub(crate) erasing: bool,
-    /// The drive was in the midst of it at the start; it goes on when a plane is
-    /// written.
-    pub(crate) at_rest: bool,
-    /// Something of it may be queued behind all else.
-    pub(crate) steps_aside: bool,
-    /// The host waits for it or soon will: it goes before all else.
-    pub(crate) urgent: bool,
-    pub(crate) since_ns: u64,
-}
-
-impl Job {
-    pub(crate) const NONE: Job = Job {
-        victim: NO_BLOCK,
-        pages: 0,
-        valid: 0,
-        slc: false,
-        to: 0,
-        stream: Stream::Collection,
-        moves: false,
-        moved: 0,
-        next_of_parity: [0, 1],
-        reads: 0,
-        programs: 0,
-        copies: false,
-        erasing: false,
-        at_rest: false,
-        steps_aside: false,
-        urgent: false,
-        since_ns: 0,
-    };
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.victim != NO_BLOCK
-    }
-
-    /// The first page of the victim that it has not looked at.
-    pub(crate) fn next_page(&self) -> u32 {
-        self.next_of_parity[0].min(self.next_of_parity[1])
-    }
-
-    /// Whether there is one.
-    pub(crate) fn has_pages_left(&self) -> bool {
-        self.next_page() < self.pages
-    }
-
-    /// It looks at a page, the next of its parity.
-    pub(crate) fn takes(&mut self, page: u32) {
-        self.next_of_parity[page as usize % 2] = page + 2;
-    }
-
-    /// Something of it is under way, so that it can be waited for.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.is_running() && !self.at_rest
-    }
-}
 
 /// The blocks of a plane that a policy chooses among.
 pub(crate) trait Candidates {

@@ -15,11 +15,12 @@
 
 use std::collections::VecDeque;
 
+use super::HostInterface;
+use super::fetch::{FETCH, FetchCtx};
 use crate::Command;
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::spec::{Arbitration, NvmeSpec};
-use crate::ssd::{FETCH, Ssd};
 
 /// Priority classes: urgent, high, medium, low.
 const CLASSES: usize = 4;
@@ -162,29 +163,41 @@ impl Arbiter {
     }
 }
 
-impl Ssd {
-    /// A command is put into its submission queue.
-    pub(crate) fn post(&mut self, now_ns: u64, index: u32, command: Command) {
-        let visible_ns = now_ns + self.spec.link.submit_ns;
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.post(Posted {
-                visible_ns,
-                index,
-                command,
-            });
+impl HostInterface {
+    /// A command is put into its submission queue. Without queues it is fetched as
+    /// it comes: returns when it arrives where that can be carried out at once.
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        ctx: &mut FetchCtx<'_>,
+        now_ns: u64,
+        index: u32,
+        command: &Command,
+    ) -> Option<u64> {
+        let visible_ns = now_ns + self.submit_ns;
+        match &mut self.arbiter {
+            None => self.fetch(ctx, visible_ns, index, command),
+            Some(arbiter) => {
+                arbiter.post(Posted {
+                    visible_ns,
+                    index,
+                    command: *command,
+                });
+                self.schedule_fetch(ctx, now_ns);
+                None
+            }
         }
-        self.schedule_fetch(now_ns);
     }
 
     /// Sees to it that the next command is fetched when that can be.
     ///
     /// Writes that wait for room in the cache are none that are being processed:
     /// the controller goes on to what is ready.
-    fn schedule_fetch(&mut self, now_ns: u64) {
+    fn schedule_fetch(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
-        if arbiter.inside - self.waiting.len() >= arbiter.spec.fetch_limit {
+        if arbiter.inside - ctx.writes_waiting >= arbiter.spec.fetch_limit {
             return;
         }
         let Some(visible_ns) = arbiter.first_visible_ns() else {
@@ -193,12 +206,12 @@ impl Ssd {
         let due_ns = visible_ns.max(self.controller_ns).max(now_ns);
         if due_ns < arbiter.due_ns {
             arbiter.due_ns = due_ns;
-            self.flash.events.push(EventKind::ARRIVING, due_ns, FETCH);
+            ctx.events.push(EventKind::ARRIVING, due_ns, FETCH);
         }
     }
 
     /// Fetches a command.
-    pub(crate) fn fetch_next(&mut self, now_ns: u64) {
+    pub(crate) fn fetch_next(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
@@ -209,35 +222,34 @@ impl Ssd {
         if let Some((posted, class)) = arbiter.take(now_ns) {
             debug_assert_ne!(posted.index, NONE);
             arbiter.inside += 1;
-            self.stats.fetches.commands[class] += 1;
-            self.stats.fetches.wait_ns[class] += now_ns - posted.visible_ns;
-            self.fetch(now_ns, posted.index, &posted.command);
+            ctx.stats.fetches.commands[class] += 1;
+            ctx.stats.fetches.wait_ns[class] += now_ns - posted.visible_ns;
+            let at_once = self.fetch(ctx, now_ns, posted.index, &posted.command);
+            debug_assert_eq!(at_once, None, "other queues may have their turn before");
         }
-        self.schedule_fetch(now_ns);
+        self.schedule_fetch(ctx, now_ns);
+    }
+
+    /// Whether commands are fetched from submission queues.
+    #[inline]
+    pub(crate) fn arbitrates(&self) -> bool {
+        self.arbiter.is_some()
     }
 
     /// A command has ended: another may be fetched in its place.
-    #[inline]
-    pub(crate) fn fetched_left(&mut self, now_ns: u64) {
-        if self.arbiter.is_some() {
-            self.fetch_in_its_place(now_ns);
+    #[inline(never)]
+    pub(crate) fn fetch_in_its_place(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.leave();
+            self.schedule_fetch(ctx, now_ns);
         }
     }
 
     /// A write that was fetched waits for room: another command may be fetched
     /// in its place.
-    #[inline]
-    pub(crate) fn fetched_waits(&mut self, now_ns: u64) {
-        if self.arbiter.is_some() && self.waiting.len() > 0 {
-            self.schedule_fetch(now_ns);
-        }
-    }
-
-    #[inline(never)]
-    fn fetch_in_its_place(&mut self, now_ns: u64) {
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.leave();
-            self.schedule_fetch(now_ns);
+    pub(crate) fn fetch_beside_waiting(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        if ctx.writes_waiting > 0 {
+            self.schedule_fetch(ctx, now_ns);
         }
     }
 }

@@ -1,23 +1,37 @@
 //! How the controller takes commands: when, how often, and which it refuses.
 
 use blklab_blk::Op as HostOp;
+use blklab_stats::DeviceStats;
 
-use crate::ssd::Ssd;
-use crate::ssd::events::EventKind;
-use crate::ssd::ftl::Located;
+use super::HostInterface;
+use crate::ssd::events::{EventKind, EventQueue};
+use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::{Ftl, Located};
 use crate::{Command, CommandStatus};
 
-impl Ssd {
+/// Among arriving commands: time to fetch the next command.
+pub(crate) const FETCH: u32 = NONE - 1;
+
+/// What fetching a command looks at beside the host interface.
+pub(crate) struct FetchCtx<'a> {
+    pub(crate) ftl: &'a Ftl,
+    pub(crate) events: &'a mut EventQueue,
+    pub(crate) stats: &'a mut DeviceStats,
+    /// Writes that wait for room in the cache.
+    pub(crate) writes_waiting: u32,
+}
+
+impl HostInterface {
     /// How long the controller takes no other command after this one.
     #[inline]
-    fn interval_ns(&self, command: &Command) -> u64 {
-        let controller = &self.spec.controller;
+    fn interval_ns(&self, ftl: &Ftl, command: &Command) -> u64 {
+        let controller = &self.controller;
         if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             return controller.interval_ns + self.discard_walk_ns(command);
         }
         match controller.page_interval_ns {
             page_ns if page_ns > 0 && command.op == HostOp::Read => {
-                controller.interval_ns + self.further_pages(command) * page_ns
+                controller.interval_ns + self.further_pages(ftl, command) * page_ns
             }
             _ => controller.interval_ns,
         }
@@ -25,8 +39,8 @@ impl Ssd {
 
     /// Pages of the flash that a read is spread over beyond its first.
     #[inline(never)]
-    fn further_pages(&self, command: &Command) -> u64 {
-        let unit_bits = self.spec.ftl.map_unit_bytes.trailing_zeros();
+    fn further_pages(&self, ftl: &Ftl, command: &Command) -> u64 {
+        let unit_bits = self.unit_bits;
         let end_byte = command.sector.bytes() + command.sectors as u64 * 512;
         let first = command.sector.bytes() >> unit_bits;
         let last = (end_byte - 1) >> unit_bits;
@@ -36,10 +50,10 @@ impl Ssd {
         let mut before = None;
         let mut pages = 0u64;
         for slot in first as u32..=last as u32 {
-            let Located::Flash(at) = self.ftl.locate(slot) else {
+            let Located::Flash(at) = ftl.locate(slot) else {
                 continue;
             };
-            let is_another = before.is_none_or(|before| !self.ftl.same_page(before, at));
+            let is_another = before.is_none_or(|before| !ftl.same_page(before, at));
             pages += is_another as u64;
             before = Some(at);
         }
@@ -47,56 +61,80 @@ impl Ssd {
     }
 
     /// Whether a command is one that the drive can carry out.
-    pub(crate) fn takes(&self, command: &Command) -> bool {
-        command.fits(self.spec.identity.capacity_sectors)
-            && (command.op != HostOp::Discard || self.spec.identity.discard)
+    fn takes(&self, command: &Command) -> bool {
+        command.fits(self.capacity_sectors)
+            && (command.op != HostOp::Discard || self.takes_discards)
     }
 
-    /// Takes a command that the controller knows of from `visible_ns` on.
+    /// Takes a command that the controller knows of from `visible_ns` on. Returns
+    /// when it arrives where that can be carried out at once, else an event tells.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, visible_ns: u64, index: u32, command: &Command) {
+    pub(crate) fn fetch(
+        &mut self,
+        ctx: &mut FetchCtx<'_>,
+        visible_ns: u64,
+        index: u32,
+        command: &Command,
+    ) -> Option<u64> {
         let taken_ns = self.controller_ns.max(visible_ns);
-        self.controller_ns = taken_ns + self.interval_ns(command);
-        let takes = self.takes(command);
-        if !takes {
-            self.commands[index as usize].status = CommandStatus::IoError;
+        self.controller_ns = taken_ns + self.interval_ns(ctx.ftl, command);
+        if !self.takes(command) {
+            self.commands[index].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
-            return self.fetch_discard(taken_ns, index, command);
+            self.fetch_discard(ctx.events, taken_ns, index, command);
+            return None;
         } else if command.op == HostOp::Write {
-            self.stats.host_sectors_written += command.sectors as u64;
+            ctx.stats.host_sectors_written += command.sectors as u64;
             let (first, last) = self.slots_of(index);
-            (first..last + 1).for_each(|slot| self.ftl.prefetch(slot));
-            if self.link.is_shared() {
+            (first..last + 1).for_each(|slot| ctx.ftl.prefetch(slot));
+            match self.link.is_shared() {
                 // Until then the cable may serve the other direction.
-                return self.flash.events.push(EventKind::ARRIVING, taken_ns, index);
+                true => ctx.events.push(EventKind::ARRIVING, taken_ns, index),
+                false => self.receive(ctx.events, taken_ns, index),
             }
-            return self.receive(taken_ns, index);
+            return None;
         }
-        let controller = &self.spec.controller;
-        let at_ns = taken_ns + controller.read_ns;
-        if self.next_ns() > at_ns
-            && controller.read_ns <= controller.write_ns
+        let at_ns = taken_ns + self.controller.read_ns;
+        if ctx.events.next_ns() > at_ns
+            && self.controller.read_ns <= self.controller.write_ns
             && self.arbiter.is_none()
             && !self.link.is_shared()
         {
             // Nothing happens inside before it arrives, and nothing that comes
             // later from outside can arrive earlier, since the controller takes
             // no longer for this than for a write: it may as well be there.
-            return match command.op {
-                HostOp::Read if takes => self.start_read(at_ns, index),
-                _ => self.arrive(at_ns, index),
-            };
+            return Some(at_ns);
         }
-        self.flash.events.push(EventKind::ARRIVING, at_ns, index);
+        ctx.events.push(EventKind::ARRIVING, at_ns, index);
+        None
+    }
+
+    /// How long the firmware goes through the map for a discard.
+    #[inline(never)]
+    fn discard_walk_ns(&self, command: &Command) -> u64 {
+        let unit_sectors = ((1u32 << self.unit_bits) / 512).max(1);
+        // Units covered in part are not discarded.
+        let units = match self.takes(command) {
+            true => command.sectors / unit_sectors,
+            false => 0,
+        };
+        units as u64 * self.controller.discard_unit_ps / 1000
+    }
+
+    #[inline(never)]
+    fn fetch_discard(&self, events: &mut EventQueue, taken_ns: u64, index: u32, command: &Command) {
+        let ns = self.controller.discard_ns + self.discard_walk_ns(command);
+        events.push(EventKind::ARRIVING, taken_ns + ns, index);
     }
 
     /// A write's data follows its command over the link.
     #[inline]
-    pub(crate) fn receive(&mut self, now_ns: u64, index: u32) {
-        let received_ns = self
-            .link
-            .receive(now_ns, self.commands[index as usize].bytes);
-        let at_ns = received_ns + self.spec.controller.write_ns;
-        self.flash.events.push(EventKind::RECEIVING, at_ns, index);
+    pub(crate) fn receive(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
+        let received_ns = self.link.receive(now_ns, self.commands[index].bytes);
+        events.push(
+            EventKind::RECEIVING,
+            received_ns + self.controller.write_ns,
+            index,
+        );
     }
 }

@@ -1,5 +1,254 @@
-//! The host interface.
+//! The host interface: commands come in over the link, are fetched as arbitration
+//! says, and their ends go back.
 
-pub(crate) mod arbitration;
-pub(crate) mod fetch;
-pub(crate) mod link;
+mod arbitration;
+mod fetch;
+mod link;
+
+use blklab_blk::{Nanos, Op as HostOp};
+use blklab_stats::{DeviceStats, Waits};
+
+use crate::ssd::events::{EventKind, EventQueue};
+use crate::ssd::slab::Slab;
+use crate::ssd::spec::{ControllerSpec, SsdSpec};
+use crate::{Command, CommandStatus, Completion};
+use arbitration::Arbiter;
+pub(crate) use fetch::{FETCH, FetchCtx};
+use link::Link;
+
+/// No stall: see [`ActiveCommand::stalled_since_ns`].
+pub(crate) const NOT_STALLED: u64 = u64::MAX;
+
+/// A command inside the drive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ActiveCommand {
+    pub(crate) tag: u32,
+    pub(crate) op: HostOp,
+    pub(crate) fua: bool,
+    pub(crate) first_byte: u64,
+    pub(crate) bytes: u64,
+    /// Bytes of a read that are in DRAM.
+    pub(crate) dram_bytes: u64,
+    /// What must end before it does.
+    pub(crate) parts: u32,
+    /// The next map unit of a write to get its place.
+    pub(crate) next_slot: u32,
+    /// A write that overwrites what was still in DRAM.
+    pub(crate) rewrites: bool,
+    pub(crate) status: CommandStatus,
+    /// Its number, where what happens is recorded.
+    pub(crate) number: u32,
+    /// What it has waited for.
+    pub(crate) waits: Waits,
+    /// A write: how often admission had stopped when it came.
+    pub(crate) stops_before: u64,
+    /// Slots of it that wait for a block.
+    pub(crate) parked: u32,
+    /// Since when it waits for a block or for its pace, or [`NOT_STALLED`].
+    pub(crate) stalled_since_ns: u64,
+}
+
+impl ActiveCommand {
+    /// What a place holds before its first command.
+    const NONE: ActiveCommand = ActiveCommand {
+        tag: 0,
+        op: HostOp::Read,
+        fua: false,
+        first_byte: 0,
+        bytes: 0,
+        dram_bytes: 0,
+        parts: 0,
+        next_slot: 0,
+        rewrites: false,
+        status: CommandStatus::Ok,
+        number: 0,
+        waits: Waits::NONE,
+        stops_before: 0,
+        parked: 0,
+        stalled_since_ns: NOT_STALLED,
+    };
+}
+
+/// The commands inside the drive, the link, and the controller's time and memory.
+#[derive(Clone, Debug)]
+pub(crate) struct HostInterface {
+    pub(crate) commands: Slab<ActiveCommand>,
+    link: Link,
+    complete_ns: u64,
+    submit_ns: u64,
+    controller: ControllerSpec,
+    /// When the controller can take the next command.
+    controller_ns: u64,
+    /// When the DRAM can take the next transfer, and what one takes.
+    dram_ns: u64,
+    dram_access_ns: u64,
+    dram_byte_ps: u64,
+    /// Boxed, so that a drive without it only asks whether it is there.
+    arbiter: Option<Box<Arbiter>>,
+    unit_bits: u32,
+    capacity_sectors: u64,
+    takes_discards: bool,
+}
+
+impl HostInterface {
+    pub(crate) fn new(spec: &SsdSpec) -> HostInterface {
+        HostInterface {
+            commands: Slab::with_capacity(64),
+            link: Link::new(spec.link),
+            complete_ns: spec.link.complete_ns,
+            submit_ns: spec.link.submit_ns,
+            controller: spec.controller,
+            controller_ns: 0,
+            dram_ns: 0,
+            dram_access_ns: spec.write_cache.access_ns,
+            dram_byte_ps: spec.write_cache.byte_ps,
+            arbiter: spec.nvme.as_ref().map(|nvme| Box::new(Arbiter::new(nvme))),
+            unit_bits: spec.ftl.map_unit_bytes.trailing_zeros(),
+            capacity_sectors: spec.identity.capacity_sectors,
+            takes_discards: spec.identity.discard,
+        }
+    }
+
+    /// Takes a command in, field by field (see
+    /// [`crate::ssd::flash::transaction::Transaction::replace_with`]). `number` is
+    /// its number where what happens is recorded.
+    #[inline]
+    pub(crate) fn take_in(&mut self, command: &Command, number: u32) -> u32 {
+        let index = self.commands.take(|| ActiveCommand::NONE);
+        let active = &mut self.commands[index];
+        active.tag = command.tag;
+        active.op = command.op;
+        active.fua = command.fua;
+        active.first_byte = command.sector.bytes();
+        active.bytes = command.sectors as u64 * 512;
+        active.dram_bytes = 0;
+        active.parts = 0;
+        active.next_slot = 0;
+        active.rewrites = false;
+        active.status = CommandStatus::Ok;
+        active.number = number;
+        active.waits = Waits::NONE;
+        active.stops_before = 0;
+        active.parked = 0;
+        active.stalled_since_ns = NOT_STALLED;
+        index
+    }
+
+    /// The first and the last map unit of a command.
+    #[inline]
+    pub(crate) fn slots_of(&self, index: u32) -> (u32, u32) {
+        let command = &self.commands[index];
+        let last = (command.first_byte + command.bytes - 1) >> self.unit_bits;
+        ((command.first_byte >> self.unit_bits) as u32, last as u32)
+    }
+
+    /// When data that is ready in the drive by `now_ns` is at the host.
+    #[inline]
+    pub(crate) fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        self.link.send(now_ns, bytes)
+    }
+
+    /// A transfer between controller and DRAM, of whose end an event tells.
+    pub(crate) fn use_dram(
+        &mut self,
+        events: &mut EventQueue,
+        now_ns: u64,
+        index: u32,
+        bytes: u64,
+    ) {
+        let ns = self.dram_access_ns + bytes * self.dram_byte_ps / 1000;
+        self.dram_ns = self.dram_ns.max(now_ns) + ns;
+        events.push(EventKind::DRAM, self.dram_ns, index);
+    }
+
+    /// Data of a command from or to DRAM is through.
+    pub(crate) fn dram_done(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
+        let command = &self.commands[index];
+        let sent_ns = match command.op {
+            HostOp::Read => self.link.send(now_ns, command.dram_bytes),
+            _ => now_ns,
+        };
+        self.part_sent(events, sent_ns, index);
+    }
+
+    /// A part of a command is over; so is the command after its last. Nothing
+    /// but its status is left to send, behind whatever the link is sending.
+    #[inline]
+    pub(crate) fn part_sent(&mut self, events: &mut EventQueue, sent_ns: u64, index: u32) {
+        let command = &mut self.commands[index];
+        command.parts -= 1;
+        if command.parts == 0 {
+            self.end(events, sent_ns, index);
+        }
+    }
+
+    /// Ends a command that has nothing (more) to send but its status.
+    pub(crate) fn finish(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
+        let command = &self.commands[index];
+        let sent_ns = match (command.op, command.status) {
+            (HostOp::Read, CommandStatus::Ok) => self.link.send(now_ns, command.bytes),
+            _ => now_ns,
+        };
+        self.end(events, sent_ns, index);
+    }
+
+    #[inline]
+    fn end(&mut self, events: &mut EventQueue, sent_ns: u64, index: u32) {
+        let at_ns = self.link.send_status(sent_ns) + self.complete_ns;
+        events.push(EventKind::LEAVING, at_ns, index);
+    }
+
+    /// A command's end has reached the host.
+    #[inline]
+    pub(crate) fn leave(
+        &mut self,
+        stats: &mut DeviceStats,
+        at_ns: u64,
+        index: u32,
+        done: &mut Vec<Completion>,
+    ) {
+        let command = &self.commands[index];
+        match command.op {
+            HostOp::Read => stats.read_waits.count(command.waits),
+            HostOp::Write => stats.write_waits.count(command.waits),
+            _ => {}
+        }
+        done.push(Completion {
+            tag: command.tag,
+            at: Nanos(at_ns),
+            status: command.status,
+        });
+        self.commands.remove(index);
+    }
+
+    /// Since when each write waits for a block or for its pace that does so now.
+    pub(crate) fn stalls_ns(&self) -> impl Iterator<Item = u64> {
+        let since_ns = self.commands.as_slice().iter().map(|c| c.stalled_since_ns);
+        since_ns.filter(|since_ns| *since_ns != NOT_STALLED)
+    }
+
+    /// They count from `now_ns` on. Returns how many they are.
+    pub(crate) fn count_stalls_from(&mut self, now_ns: u64) -> u64 {
+        let mut stalled = 0;
+        for index in self.commands.indices() {
+            let since_ns = &mut self.commands[index].stalled_since_ns;
+            if *since_ns != NOT_STALLED {
+                *since_ns = now_ns;
+                stalled += 1;
+            }
+        }
+        stalled
+    }
+
+    /// The power is gone, and with it all commands; the drive takes others from
+    /// `ready_ns` on.
+    pub(crate) fn power_off(&mut self, ready_ns: u64) {
+        self.commands.clear();
+        self.controller_ns = ready_ns;
+        self.dram_ns = ready_ns;
+        self.link.power_off(ready_ns);
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.clear();
+        }
+    }
+}

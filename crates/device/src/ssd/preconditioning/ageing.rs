@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use super::occupied_slots;
 use crate::ssd::ftl::copies::Holds;
-use crate::ssd::ftl::start::occupied_slots;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
 use crate::ssd::preconditioning::steady::Room;
@@ -41,8 +41,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
     for plane in 0..ftl.plane_count() {
         for stream in Stream::all() {
             if let Some(record) = ftl.filling(plane, stream) {
-                ftl.close(record);
-                ftl.programmed(record);
+                ftl.program_at_once(record);
             }
         }
     }
@@ -66,14 +65,6 @@ fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng)
     for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
         let slot = draw(aged, spec.logical_slots() as u32, rng);
         ftl.write_to_logs(slot);
-    }
-}
-
-pub(crate) fn write(ftl: &mut Ftl, plane: u32, slot: u32, stream: Stream) {
-    let record = ftl.write(plane, slot, stream, 0);
-    if ftl.is_full(record) {
-        ftl.close(record);
-        ftl.programmed(record);
     }
 }
 
@@ -120,7 +111,7 @@ impl Ageing<'_> {
         while self.makes_room(row.clone(), rng) {}
         // No legal description is so full that there is none.
         if let Some(plane) = self.plane_in_turn(row, rng) {
-            write(self.ftl, plane, slot, Stream::Host);
+            self.ftl.write_at_once(plane, slot, Stream::Host);
         }
     }
 
@@ -199,7 +190,7 @@ impl Ageing<'_> {
             next += 1;
             if let Holds::Current(slot) = self.ftl.holds(first + next - 1) {
                 let to = self.ftl.collection_plane(plane, Stream::Collection);
-                write(self.ftl, to, slot, Stream::Collection);
+                self.ftl.write_at_once(to, slot, Stream::Collection);
                 self.ftl.has_moved(plane);
                 self.victims[plane as usize] = Some(UnderWay { victim, next });
                 return true;

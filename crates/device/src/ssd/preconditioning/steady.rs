@@ -13,6 +13,7 @@
 //! No two rows are at the same point of that, so the small one is looked at
 //! several times.
 
+use crate::ssd::ftl::scattered::{BlockShare, PlaneState};
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
 use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, GcPolicy, InitialState, SsdSpec};
@@ -23,7 +24,7 @@ pub(crate) enum Room {
     /// So many erased blocks: a collection that is begun ends at once.
     Blocks(u32),
     /// So many blocks' slots, open blocks and what has been gained of the block
-    /// being emptied included (see [`crate::ssd::gc::throttle`]).
+    /// being emptied included (see the working point of [`crate::ssd::gc::throttle`]).
     Slots(u32),
 }
 
@@ -79,40 +80,6 @@ pub(crate) struct PlaneShape {
     pub(crate) planes_per_row: u32,
 }
 
-/// What a block holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockShare {
-    /// Valid slots of those that are overwritten often.
-    pub(crate) hot: u16,
-    pub(crate) cold: u16,
-    /// Slots of the block among which they are.
-    pub(crate) from: u16,
-    pub(crate) to: u16,
-    /// Blocks of the plane that were filled since it was.
-    pub(crate) age: u32,
-}
-
-impl BlockShare {
-    /// Leaves so many valid slots, hot and cold ones as there were.
-    fn keep(&mut self, valid: u32) {
-        let all = (self.hot + self.cold).max(1) as u32;
-        self.hot = (self.hot as u32 * valid / all) as u16;
-        self.cold = valid as u16 - self.hot;
-        self.from = self.from.min(self.to - valid as u16);
-    }
-}
-
-/// A plane at one moment; valid slots add up to what it holds.
-#[derive(Clone, Debug)]
-pub(crate) struct PlaneState {
-    /// Full blocks, in the order in which they were filled.
-    pub(crate) full: Vec<BlockShare>,
-    /// The block being emptied, and the valid slots that it had.
-    pub(crate) victim: Option<(BlockShare, u32)>,
-    /// The blocks that take the host's data and what collection moves.
-    pub(crate) open: [Option<BlockShare>; 2],
-}
-
 /// The planes of so many rows in the steady state, each row at another moment.
 pub(crate) fn planes(
     shape: PlaneShape,
@@ -131,70 +98,69 @@ pub(crate) fn planes(
             let writes = small.all_slots() / count + rng.below(small.slots());
             small.overwrite(writes as u64, aged, rng);
             let planes = small.snapshots(aged).into_iter();
-            planes.map(|plane| PlaneState::stretched(&plane, shape, aged))
+            planes.map(|plane| stretched(&plane, shape, aged))
         })
         .collect()
 }
 
-impl PlaneState {
-    fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState {
-        let victim = small
-            .victim
-            .as_ref()
-            .map(|victim| (shape.victim(victim), shape.slots(victim.collected).max(1)));
-        let open = small.open.map(|open| open.map(|open| shape.open(&open)));
-        // As many less than the room as the small plane has; where little was
-        // written, in proportion more.
-        let room = shape.room.blocks();
-        let free = match small.free.checked_sub(small.room.blocks()) {
-            Some(more) => room + (more as u64 * shape.blocks as u64 / small.blocks as u64) as u32,
-            None => room.saturating_sub(small.room.blocks() - small.free),
-        };
-        let others = open.iter().flatten().count() + victim.iter().count();
-        let full = shape.blocks.saturating_sub(free + others as u32);
-        let quantile = |block: u32| {
-            let at = (block as f64 + 0.5) / full as f64 * small.full.len() as f64;
-            let shares = small.full.get(at as usize).or(small.full.last());
-            shares.copied().unwrap_or_default()
-        };
-        let mut state = PlaneState {
-            full: (0..full).map(|b| shape.full(&quantile(b))).collect(),
-            victim,
-            open,
-        };
-        state.balance(shape, free, small.ahead);
-        state.settle(shape, aged.hot_of(shape.live));
-        state
-    }
+/// A plane of the real size in the state of a small one.
+fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState {
+    let victim = small
+        .victim
+        .as_ref()
+        .map(|victim| (shape.victim(victim), shape.slots(victim.collected).max(1)));
+    let open = small.open.map(|open| open.map(|open| shape.open(&open)));
+    // As many less than the room as the small plane has; where little was
+    // written, in proportion more.
+    let room = shape.room.blocks();
+    let free = match small.free.checked_sub(small.room.blocks()) {
+        Some(more) => room + (more as u64 * shape.blocks as u64 / small.blocks as u64) as u32,
+        None => room.saturating_sub(small.room.blocks() - small.free),
+    };
+    let others = open.iter().flatten().count() + victim.iter().count();
+    let full = shape.blocks.saturating_sub(free + others as u32);
+    let quantile = |block: u32| {
+        let at = (block as f64 + 0.5) / full as f64 * small.full.len() as f64;
+        let shares = small.full.get(at as usize).or(small.full.last());
+        shares.copied().unwrap_or_default()
+    };
+    let mut state = PlaneState {
+        full: (0..full).map(|b| shape.full(&quantile(b))).collect(),
+        victim,
+        open,
+    };
+    balance(&mut state, shape, free, small.ahead);
+    settle(&mut state, shape, aged.hot_of(shape.live));
+    state
+}
 
-    /// Corrects what rounding has done to the room that a plane with so many
-    /// free blocks has: by how much of its victim is still to be moved.
-    fn balance(&mut self, shape: PlaneShape, free: u32, ahead: f64) {
-        let (Room::Slots(blocks), Some((victim, had))) = (shape.room, &mut self.victim) else {
-            return;
-        };
-        let slots = f64::from(shape.slots_per_block);
-        let left = |open: &BlockShare| slots - f64::from(open.to);
-        let open: f64 = self.open.iter().flatten().map(left).sum();
-        let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
-        let moved = (gained * f64::from(*had) / slots).ceil();
-        victim.keep(*had - moved.clamp(0.0, f64::from(*had)) as u32);
-    }
+/// Corrects what rounding has done to the room that a plane with so many
+/// free blocks has: by how much of its victim is still to be moved.
+fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
+    let (Room::Slots(blocks), Some((victim, had))) = (shape.room, &mut state.victim) else {
+        return;
+    };
+    let slots = f64::from(shape.slots_per_block);
+    let left = |open: &BlockShare| slots - f64::from(open.to);
+    let open: f64 = state.open.iter().flatten().map(left).sum();
+    let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
+    let moved = (gained * f64::from(*had) / slots).ceil();
+    victim.keep(*had - moved.clamp(0.0, f64::from(*had)) as u32);
+}
 
-    /// Corrects what rounding has done to the sums of hot and cold slots.
-    fn settle(&mut self, shape: PlaneShape, hot: u32) {
-        let (mut hot, mut cold) = (hot, shape.live - hot);
-        let victim = self.victim.iter_mut().map(|victim| &mut victim.0);
-        for block in self.open.iter_mut().flatten().chain(victim) {
-            block.hot = block.hot.min(hot.min(u16::MAX as u32) as u16);
-            block.cold = block.cold.min(cold.min(u16::MAX as u32) as u16);
-            hot -= block.hot as u32;
-            cold -= block.cold as u32;
-        }
-        let most = shape.slots_per_block;
-        settle_sum(&mut self.full, most, hot, |b| (&mut b.hot, b.cold));
-        settle_sum(&mut self.full, most, cold, |b| (&mut b.cold, b.hot));
+/// Corrects what rounding has done to the sums of hot and cold slots.
+fn settle(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
+    let (mut hot, mut cold) = (hot, shape.live - hot);
+    let victim = state.victim.iter_mut().map(|victim| &mut victim.0);
+    for block in state.open.iter_mut().flatten().chain(victim) {
+        block.hot = block.hot.min(hot.min(u16::MAX as u32) as u16);
+        block.cold = block.cold.min(cold.min(u16::MAX as u32) as u16);
+        hot -= block.hot as u32;
+        cold -= block.cold as u32;
     }
+    let most = shape.slots_per_block;
+    settle_sum(&mut state.full, most, hot, |b| (&mut b.hot, b.cold));
+    settle_sum(&mut state.full, most, cold, |b| (&mut b.cold, b.hot));
 }
 
 impl PlaneShape {

@@ -1,22 +1,46 @@
-//! The read cache: map units that were read lately, in the controller's DRAM.
+//! Reads: the read cache, read-ahead and the flash.
 //!
-//! What is being written is in DRAM anyway until it is programmed (see
-//! [`crate::ssd::write_cache::write`]); this keeps what came from the flash. A write or a discard
-//! of a map unit removes it. A drive that has such a cache reads whole units.
-//! [`crate::ssd::read_cache::read_ahead`] brings in what a sequential reader will want next.
+//! The cache keeps map units that were read lately in the controller's DRAM. What
+//! is being written is in DRAM anyway until it is programmed; this keeps what came
+//! from the flash. A write or a discard of a map unit removes it. A drive that has
+//! such a cache reads whole units.
 
-pub(crate) mod read;
-pub(crate) mod read_ahead;
+mod read;
+mod read_ahead;
 
-use crate::ssd::Ssd;
+use blklab_stats::DeviceStats;
+
+use crate::ssd::flash::Flash;
+use crate::ssd::flash::codewords::Codewords;
 use crate::ssd::flash::transaction::Transaction;
-use crate::ssd::ftl::Located;
+use crate::ssd::ftl::{Ftl, Located};
+use crate::ssd::host_interface::HostInterface;
 use crate::ssd::lru::Lru;
-use crate::ssd::spec::{ReadCachePolicy, ReadCacheSpec};
+use crate::ssd::spec::{ReadCachePolicy, ReadCacheSpec, SsdSpec};
+use read_ahead::ReadAhead;
+
+/// The parts below reads.
+pub(crate) struct ReadCtx<'a> {
+    pub(crate) spec: &'a SsdSpec,
+    pub(crate) host: &'a mut HostInterface,
+    pub(crate) ftl: &'a mut Ftl,
+    pub(crate) flash: &'a mut Flash,
+    pub(crate) stats: &'a mut DeviceStats,
+}
+
+/// What serves reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Reads {
+    /// Boxed, so that a drive without it only asks whether it is there.
+    cache: Option<Box<ReadCache>>,
+    /// Likewise.
+    ahead: Option<Box<ReadAhead>>,
+    codewords: Codewords,
+}
 
 /// The cache.
 #[derive(Clone, Debug)]
-pub(crate) struct ReadCache {
+struct ReadCache {
     slots: Lru,
     /// By a slot's place among `slots`: it was read ahead and not used yet.
     ahead: Vec<bool>,
@@ -24,7 +48,7 @@ pub(crate) struct ReadCache {
 }
 
 impl ReadCache {
-    pub(crate) fn new(spec: &ReadCacheSpec, map_unit_bytes: u32) -> ReadCache {
+    fn new(spec: &ReadCacheSpec, map_unit_bytes: u32) -> ReadCache {
         let units = spec.size_bytes / map_unit_bytes as u64;
         ReadCache {
             slots: Lru::new(units.clamp(1, 1 << 30) as u32),
@@ -34,12 +58,12 @@ impl ReadCache {
     }
 
     /// Whether a slot is in the cache; nobody wants it now.
-    pub(crate) fn has(&self, slot: u32) -> bool {
+    fn has(&self, slot: u32) -> bool {
         self.slots.find(slot).is_some()
     }
 
     /// Whether a slot that is wanted is in the cache.
-    pub(crate) fn hit(&mut self, slot: u32) -> bool {
+    fn hit(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
         if let (Some(index), ReadCachePolicy::Lru) = (index, self.policy) {
             self.slots.touch(index);
@@ -49,7 +73,7 @@ impl ReadCache {
 
     /// Whether a slot in the cache was read ahead and is used for the first
     /// time.
-    pub(super) fn use_ahead(&mut self, slot: u32) -> bool {
+    fn use_ahead(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
         index.is_some_and(|index| std::mem::take(&mut self.ahead[index as usize]))
     }
@@ -66,17 +90,17 @@ impl ReadCache {
     }
 
     /// Forgets everything.
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.slots.clear();
         self.ahead.clear();
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) {
+    fn remove(&mut self, slot: u32) {
         self.slots.remove(slot);
     }
 
     /// Removes slots from `start` up to `end`.
-    pub(crate) fn remove_range(&mut self, start: u32, end: u64) {
+    fn remove_range(&mut self, start: u32, end: u64) {
         if end - start as u64 <= self.slots.len() as u64 {
             (start as u64..end).for_each(|slot| self.remove(slot as u32));
         } else {
@@ -86,22 +110,64 @@ impl ReadCache {
     }
 }
 
-impl Ssd {
+impl Reads {
+    pub(crate) fn new(spec: &SsdSpec) -> Reads {
+        let cache = spec.read_cache.as_ref();
+        Reads {
+            cache: cache.map(|cache| Box::new(ReadCache::new(cache, spec.ftl.map_unit_bytes))),
+            ahead: cache
+                .and_then(|cache| ReadAhead::new(spec, cache))
+                .map(Box::new),
+            codewords: Codewords::new(spec),
+        }
+    }
+
+    /// Whether what was read is kept.
+    #[inline]
+    pub(crate) fn keeps(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// A slot is written: what was read of it is not its data any more.
+    #[inline]
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if let Some(cache) = &mut self.cache {
+            cache.remove(slot);
+        }
+    }
+
+    /// Slots from `start` to before `end` are discarded.
+    pub(crate) fn remove_range(&mut self, start: u32, end: u64) {
+        if let Some(cache) = &mut self.cache {
+            cache.remove_range(start, end);
+        }
+    }
+
+    /// The power is gone.
+    pub(crate) fn power_off(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.clear();
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.clear();
+        }
+    }
+
     /// Whether a slot on the flash, which a command reads, is in the read cache
     /// as well.
     #[inline]
     #[cfg_attr(not(test), allow(unused_variables, reason = "tests follow the data"))]
-    pub(super) fn is_cached_read(&mut self, index: u32, slot: u32) -> bool {
-        match &mut self.read_cache {
+    fn is_cached_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32, slot: u32) -> bool {
+        match &mut self.cache {
             None => false,
             Some(cache) => {
                 let hit = cache.hit(slot);
-                self.stats.read_cache_lookups += 1;
-                self.stats.read_cache_hits += hit as u64;
-                self.stats.read_ahead_units_used += (hit && cache.use_ahead(slot)) as u64;
+                ctx.stats.read_cache_lookups += 1;
+                ctx.stats.read_cache_hits += hit as u64;
+                ctx.stats.read_ahead_units_used += (hit && cache.use_ahead(slot)) as u64;
                 #[cfg(test)]
                 if hit {
-                    self.witness_cache_hit(index, slot);
+                    ctx.ftl.shadow_cache_hit(&ctx.host.commands[index], slot);
                 }
                 hit
             }
@@ -111,29 +177,27 @@ impl Ssd {
     /// Keeps what a read brought from the flash, unless it was written anew
     /// meanwhile.
     #[inline(never)]
-    pub(super) fn keep_read(&mut self, index: u32) {
-        let op = self.flash.transactions[index];
-        let (first, last) = self.slots_of(op.owner);
+    pub(crate) fn keep_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32) {
+        let op = ctx.flash.transactions[index];
+        let (first, last) = ctx.host.slots_of(op.owner);
         for slot in first..=last {
-            self.keep_slot(slot, &op, false);
+            self.keep_slot(ctx, slot, &op, false);
         }
     }
 
     /// Keeps a slot if it still is where an operation has read; `ahead` where
     /// nobody has asked for it.
-    pub(super) fn keep_slot(&mut self, slot: u32, op: &Transaction, ahead: bool) {
-        let Located::Flash(at) = self.ftl.locate(slot) else {
+    fn keep_slot(&mut self, ctx: &mut ReadCtx<'_>, slot: u32, op: &Transaction, ahead: bool) {
+        let Located::Flash(at) = ctx.ftl.locate(slot) else {
             return;
         };
-        let page = self.ftl.parts(at);
-        if let Some(cache) = &mut self.read_cache
+        let page = ctx.ftl.parts(at);
+        if let Some(cache) = &mut self.cache
             && (page.block, page.page) == (op.block, op.page)
         {
             cache.insert(slot, ahead);
             #[cfg(test)]
-            if let Some(witness) = &mut self.witness {
-                witness.cache(slot, at);
-            }
+            ctx.ftl.shadow_cache(slot, at);
         }
     }
 }
@@ -144,6 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ssd::Ssd;
     use crate::ssd::tests::small;
     use crate::{Command, Completion, Device};
 

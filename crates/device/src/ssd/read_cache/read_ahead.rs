@@ -8,11 +8,13 @@
 
 use std::ops::Range;
 
+use super::{ReadCtx, Reads};
 use crate::ssd::flash::transaction::{NONE, Operation, Source, Transaction};
 use crate::ssd::ftl::Located;
-use crate::ssd::ftl::cached_map::fetch::MapWaiter;
+use crate::ssd::ftl::cached_map::MapWaiter;
+use crate::ssd::host_interface::ActiveCommand;
+use crate::ssd::slab::Slab;
 use crate::ssd::spec::{ReadCacheSpec, SsdSpec};
-use crate::ssd::{ActiveCommand, Ssd};
 
 /// A run of reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,15 +42,23 @@ struct Fetch {
     at: u32,
     /// Commands that came for it meanwhile, and how many bytes each asked for.
     waiters: Vec<(u32, u64)>,
-    next_free: u32,
+}
+
+impl Fetch {
+    const NONE: Fetch = Fetch {
+        first: 0,
+        end: 0,
+        map_pages: 0,
+        at: NONE,
+        waiters: Vec::new(),
+    };
 }
 
 /// The streams of a drive and what is on its way for them.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadAhead {
     streams: Vec<Stream>,
-    fetches: Vec<Fetch>,
-    free: u32,
+    fetches: Slab<Fetch>,
     reads: u64,
     /// How far ahead, in slots.
     distance: u32,
@@ -62,8 +72,7 @@ impl ReadAhead {
         let distance = (cache.read_ahead_bytes / spec.ftl.map_unit_bytes as u64) as u32;
         (distance > 0).then(|| ReadAhead {
             streams: vec![Stream::default(); cache.read_ahead_streams as usize],
-            fetches: Vec::new(),
-            free: NONE,
+            fetches: Slab::with_capacity(0),
             reads: 0,
             distance,
             slots_per_page: spec.slots_per_page(),
@@ -75,7 +84,6 @@ impl ReadAhead {
     pub(crate) fn clear(&mut self) {
         self.streams.fill(Stream::default());
         self.fetches.clear();
-        self.free = NONE;
     }
 
     /// The host reads these bytes, of which the last is in the slot before `end`.
@@ -111,43 +119,28 @@ impl ReadAhead {
     }
 
     fn begin(&mut self, first: u32, end: u32) -> u32 {
-        let index = match self.free {
-            NONE => {
-                self.fetches.push(Fetch {
-                    first,
-                    end,
-                    map_pages: 0,
-                    at: NONE,
-                    waiters: Vec::new(),
-                    next_free: NONE,
-                });
-                return self.fetches.len() as u32 - 1;
-            }
-            free => free,
-        };
-        let fetch = &mut self.fetches[index as usize];
-        self.free = fetch.next_free;
+        // Its list of waiters is kept from the last time.
+        let index = self.fetches.take(|| Fetch::NONE);
+        let fetch = &mut self.fetches[index];
         (fetch.first, fetch.end) = (first, end);
         index
     }
 
     fn end(&mut self, index: u32) {
-        let fetch = &mut self.fetches[index as usize];
-        fetch.at = NONE;
-        fetch.next_free = self.free;
-        self.free = index;
+        self.fetches[index].at = NONE;
+        self.fetches.remove(index);
     }
 }
 
-impl Ssd {
+impl Reads {
     /// The host reads: what its stream wants next is read ahead.
     #[inline(never)]
-    pub(crate) fn read_ahead(&mut self, now_ns: u64, command: u32) {
-        let (_, last) = self.slots_of(command);
+    pub(crate) fn read_ahead(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, command: u32) {
+        let (_, last) = ctx.host.slots_of(command);
         let ActiveCommand {
             first_byte, bytes, ..
-        } = self.commands[command as usize];
-        let Some(ahead) = &mut self.read_ahead else {
+        } = ctx.host.commands[command];
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
         let Some((from, to)) = ahead.follow(first_byte..first_byte + bytes, last + 1) else {
@@ -155,103 +148,130 @@ impl Ssd {
         };
         let index = ahead.begin(from, to);
         let waiter = MapWaiter::ReadAhead(index);
-        let map_pages = self.fetch_map(now_ns, from, to - 1, false, waiter);
-        if let Some(ahead) = &mut self.read_ahead {
-            ahead.fetches[index as usize].map_pages = map_pages;
+        let map_pages = match ctx.ftl.cached_map() {
+            Some(map) => map.fetch(ctx.flash, ctx.stats, now_ns, from..=to - 1, false, waiter),
+            None => 0,
+        };
+        if let Some(ahead) = &mut self.ahead {
+            ahead.fetches[index].map_pages = map_pages;
         }
         if map_pages == 0 {
-            self.read_mapped_ahead(now_ns, index);
+            self.read_mapped_ahead(ctx, now_ns, index);
         }
     }
 
     /// A page of the map is here that slots wait for which are read ahead.
-    pub(crate) fn read_ahead_map_fetched(&mut self, now_ns: u64, index: u32) {
-        let Some(ahead) = &mut self.read_ahead else {
+    pub(crate) fn read_ahead_map_fetched(
+        &mut self,
+        ctx: &mut ReadCtx<'_>,
+        now_ns: u64,
+        index: u32,
+    ) {
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let fetch = &mut ahead.fetches[index as usize];
+        let fetch = &mut ahead.fetches[index];
         fetch.map_pages -= 1;
         if fetch.map_pages == 0 {
-            self.read_mapped_ahead(now_ns, index);
+            self.read_mapped_ahead(ctx, now_ns, index);
         }
     }
 
     /// Reads slots ahead page by page, those that are on the flash alone.
-    fn read_mapped_ahead(&mut self, now_ns: u64, index: u32) {
-        let Some(ahead) = &mut self.read_ahead else {
+    fn read_mapped_ahead(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let Fetch { first, end, .. } = ahead.fetches[index as usize];
+        let Fetch { first, end, .. } = ahead.fetches[index];
         ahead.end(index);
-        self.flash.gather();
+        ctx.flash.gather();
         let mut slot = first;
         while slot < end {
-            let Some(at) = self.wanted_ahead(slot) else {
+            let Some(at) = self.wanted_ahead(ctx, slot) else {
                 slot += 1;
                 continue;
             };
             let start = slot;
             slot += 1;
             while slot < end
-                && (self.wanted_ahead(slot)).is_some_and(|next| self.ftl.same_page(at, next))
+                && (self.wanted_ahead(ctx, slot)).is_some_and(|next| ctx.ftl.same_page(at, next))
             {
                 slot += 1;
             }
-            self.read_page_ahead(now_ns, start, slot, at);
+            self.read_page_ahead(ctx, now_ns, start, slot, at);
         }
-        self.flash.start_gathered(now_ns);
+        ctx.flash.start_gathered(now_ns);
     }
 
     /// Where on the flash a slot is that is neither in the read cache nor on its
     /// way there.
-    fn wanted_ahead(&self, slot: u32) -> Option<u32> {
-        let cached = self.read_cache.as_ref().is_some_and(|c| c.has(slot));
-        match self.ftl.locate(slot) {
-            Located::Flash(at) if !cached && self.on_its_way(at).is_none() => Some(at),
+    fn wanted_ahead(&self, ctx: &ReadCtx<'_>, slot: u32) -> Option<u32> {
+        let cached = self.cache.as_ref().is_some_and(|c| c.has(slot));
+        match ctx.ftl.locate(slot) {
+            Located::Flash(at) if !cached && self.on_its_way(ctx, at).is_none() => Some(at),
             _ => None,
         }
     }
 
     /// What is reading the page of a physical slot ahead.
-    fn on_its_way(&self, at: u32) -> Option<u32> {
-        let fetches = &self.read_ahead.as_ref()?.fetches;
-        let reads = |fetch: &Fetch| fetch.at != NONE && self.ftl.same_page(fetch.at, at);
-        fetches.iter().position(reads).map(|place| place as u32)
+    fn on_its_way(&self, ctx: &ReadCtx<'_>, at: u32) -> Option<u32> {
+        let fetches = &self.ahead.as_ref()?.fetches;
+        let reads = |fetch: &Fetch| fetch.at != NONE && ctx.ftl.same_page(fetch.at, at);
+        fetches
+            .as_slice()
+            .iter()
+            .position(reads)
+            .map(|place| place as u32)
     }
 
-    fn read_page_ahead(&mut self, now_ns: u64, first: u32, end: u32, at: u32) {
-        let Some(ahead) = &mut self.read_ahead else {
+    fn read_page_ahead(
+        &mut self,
+        ctx: &mut ReadCtx<'_>,
+        now_ns: u64,
+        first: u32,
+        end: u32,
+        at: u32,
+    ) {
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
         let index = ahead.begin(first, end);
-        ahead.fetches[index as usize].at = at;
-        let slots = (first..end).filter_map(|slot| match self.ftl.locate(slot) {
+        ahead.fetches[index].at = at;
+        let slots = (first..end).filter_map(|slot| match ctx.ftl.locate(slot) {
             Located::Flash(at) => Some(at),
             _ => None,
         });
         let bytes = self.codewords.of_units(slots);
-        let page = self.ftl.parts(at);
-        let op = self.flash_op(Operation::Read, Source::ReadAhead, index, page, bytes);
-        self.stats.read_ahead_units += (end - first) as u64;
-        self.flash.enqueue(now_ns, op);
+        let page = ctx.ftl.parts(at);
+        let op = ctx
+            .ftl
+            .transaction(Operation::Read, Source::ReadAhead, index, page, bytes);
+        ctx.stats.read_ahead_units += (end - first) as u64;
+        ctx.flash.enqueue(now_ns, op);
     }
 
     /// Has a command wait for a page that is read ahead, if it is.
     #[inline(never)]
-    pub(crate) fn joins_read_ahead(&mut self, command: u32, at: u32, bytes: u64) -> bool {
-        let Some(index) = self.on_its_way(at) else {
+    pub(crate) fn joins_read_ahead(
+        &mut self,
+        ctx: &mut ReadCtx<'_>,
+        command: u32,
+        at: u32,
+        bytes: u64,
+    ) -> bool {
+        let Some(index) = self.on_its_way(ctx, at) else {
             return false;
         };
         // All of what the command wants of the page has to be among it.
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let active = &self.commands[command as usize];
+        let unit = ctx.spec.ftl.map_unit_bytes as u64;
+        let active = &ctx.host.commands[command];
         let last = (active.first_byte + active.bytes - 1) / unit;
         let wanted = (active.first_byte / unit) as u32..=last as u32;
-        let Some(ahead) = &mut self.read_ahead else {
+        let Some(ahead) = &mut self.ahead else {
             return false;
         };
-        let fetch = &mut ahead.fetches[index as usize];
-        let ftl = &self.ftl;
+        let fetch = &mut ahead.fetches[index];
+        let ftl = &ctx.ftl;
         let is_missing = |slot: u32| {
             let is_there =
                 matches!(ftl.locate(slot), Located::Flash(other) if ftl.same_page(at, other));
@@ -265,38 +285,38 @@ impl Ssd {
     }
 
     /// A page that was read ahead is in the controller.
-    pub(crate) fn read_ahead_done(&mut self, now_ns: u64, op: Transaction) {
-        let Some(ahead) = &mut self.read_ahead else {
+    pub(crate) fn read_ahead_done(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, op: &Transaction) {
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let fetch = &mut ahead.fetches[op.owner as usize];
+        let fetch = &mut ahead.fetches[op.owner];
         let (first, end) = (fetch.first, fetch.end);
         let mut waiters = std::mem::take(&mut fetch.waiters);
         for slot in first..end {
-            self.keep_slot(slot, &op, true);
+            self.keep_slot(ctx, slot, op, true);
         }
         for (command, bytes) in waiters.drain(..) {
             #[cfg(test)]
-            self.witness_joined(command, &op);
-            self.count_used_ahead(command, first..end);
-            let sent_ns = self.link.send(now_ns, bytes);
-            self.part_sent(sent_ns, command);
+            ctx.ftl.shadow_joined(&ctx.host.commands[command], op);
+            self.count_used_ahead(ctx, command, first..end);
+            let sent_ns = ctx.host.send(now_ns, bytes);
+            ctx.host.part_sent(&mut ctx.flash.events, sent_ns, command);
         }
-        if let Some(ahead) = &mut self.read_ahead {
-            ahead.fetches[op.owner as usize].waiters = waiters;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.fetches[op.owner].waiters = waiters;
             ahead.end(op.owner);
         }
     }
 
     /// A command takes what it wants of slots that have just been read ahead.
-    fn count_used_ahead(&mut self, command: u32, slots: Range<u32>) {
-        let (first, last) = self.slots_of(command);
-        let Some(cache) = &mut self.read_cache else {
+    fn count_used_ahead(&mut self, ctx: &mut ReadCtx<'_>, command: u32, slots: Range<u32>) {
+        let (first, last) = ctx.host.slots_of(command);
+        let Some(cache) = &mut self.cache else {
             return;
         };
         let wanted = slots.start.max(first)..slots.end.min(last + 1);
         let used = wanted.filter(|slot| cache.use_ahead(*slot)).count();
-        self.stats.read_ahead_units_used += used as u64;
+        ctx.stats.read_ahead_units_used += used as u64;
     }
 }
 
@@ -304,7 +324,7 @@ impl Ssd {
 mod tests {
     use blklab_blk::{Nanos, Op as HostOp};
 
-    use super::*;
+    use crate::ssd::Ssd;
     use crate::ssd::tests::{command, small};
     use crate::{Completion, Device};
 

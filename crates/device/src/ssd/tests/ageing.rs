@@ -190,7 +190,7 @@ fn it_begins_with_the_room_of_its_working_point() {
 fn has_the_room_of_its_working_point(changes: &[(&str, &str)], pages: i64) {
     let drive = Ssd::new(small(changes), 1);
     let room = |plane: u32| {
-        let job = drive.jobs[plane as usize];
+        let job = drive.gc.jobs()[plane as usize];
         let (block, had) = (job.victim, job.valid);
         let victim = job.is_running().then_some(Victim { plane, block, had });
         drive.ftl.room(plane, victim) as i64

@@ -3,7 +3,7 @@
 use blklab_blk::{Nanos, Op, Sector};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, small};
+use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, followed, small};
 use crate::{Command, Completion, Device};
 
 const PROTECTED: (&str, &str) = (
@@ -26,7 +26,7 @@ impl Trial {
 
     fn of(changes: Vec<(&str, &str)>) -> Trial {
         Trial {
-            drive: Ssd::with_witness(small(&changes), 1),
+            drive: followed(small(&changes), 1),
             now: Nanos(0),
             reads: 0,
         }
@@ -55,6 +55,11 @@ impl Trial {
 
     fn write(&mut self, sector: u64, sectors: u32) {
         self.take(Op::Write, sector, sectors, false);
+    }
+
+    fn rescue_rests(&mut self, block: u32) {
+        let drive = &mut self.drive;
+        (drive.ftl).rescue_rests(&mut drive.flash, self.now.0, block);
     }
 
     fn flush(&mut self) {
@@ -179,9 +184,9 @@ fn the_rest_is_read_before_its_block_is_erased() {
     let mut trial = Trial::new(&[PROTECTED]);
     trial.write(0, 2);
     let home = trial.drive.ftl.parts(trial.drive.ftl.home_of(0));
-    trial.drive.rescue_rests(trial.now.0, home.block + 1);
+    trial.rescue_rests(home.block + 1);
     assert!(trial.drive.flash.events.next_ns() > trial.now.0 + 1_000_000_000);
-    trial.drive.rescue_rests(trial.now.0, home.block);
+    trial.rescue_rests(home.block);
     trial.write(4, 2);
     assert_eq!(trial.counts(), [0, 0, 0, 1, 0]);
     trial.write(8, 24);

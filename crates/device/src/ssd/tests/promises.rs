@@ -8,9 +8,9 @@ use blklab_blk::{Nanos, Op, Sector};
 use proptest::prelude::*;
 
 use crate::ssd::Ssd;
-use crate::ssd::shadow::{Value, initial_value};
+use crate::ssd::ftl::shadow::{Value, initial_value};
 use crate::ssd::tests::small_drives::{Small, small};
-use crate::ssd::tests::spec_of;
+use crate::ssd::tests::{followed, spec_of};
 use crate::{Command, CommandStatus, Completion, Device};
 
 /// A write of one sector, with the steps of the test at which things happened.
@@ -105,7 +105,7 @@ struct Trial {
 
 impl Trial {
     fn new(small: &Small) -> Trial {
-        let drive = Ssd::with_witness(spec_of(&small.text()), 7);
+        let drive = followed(spec_of(&small.text()), 7);
         let initial = |sector: u64| match small.filled {
             true => History::known(initial_value(sector)),
             false => History::known(0),
@@ -206,8 +206,8 @@ impl Trial {
     }
 
     fn data_of(&mut self, command: &Command) -> Vec<Value> {
-        let witness = self.drive.witness.as_mut().expect("followed");
-        let data = witness.take_data(command.tag).expect("a read has data");
+        let shadow = self.drive.ftl.shadow.as_mut().expect("followed");
+        let data = shadow.take_data(command.tag).expect("a read has data");
         assert_eq!(data.len(), command.sectors as usize);
         data
     }
@@ -257,13 +257,13 @@ impl Trial {
 
     fn check_inside(&self) {
         self.drive.ftl.check(self.drive.spec.logical_slots());
-        if let Some(map) = &self.drive.map_blocks {
+        if let Some(map) = self.drive.ftl.map() {
             map.check();
         }
-        let witness = self.drive.witness.as_ref().expect("followed");
+        let shadow = self.drive.ftl.shadow.as_ref().expect("followed");
         for (block, pages) in self.drive.ftl.blocks.programmed.iter().enumerate() {
             assert_eq!(
-                witness.pages_programmed(block as u32),
+                shadow.pages_programmed(block as u32),
                 *pages as u32,
                 "block {block}"
             );

@@ -185,7 +185,7 @@ fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
             next += 1;
             next % slots
         });
-        drive.host_ns - crate::ssd::tests::LONG_NS
+        drive.gc.host_ns() - crate::ssd::tests::LONG_NS
     };
     let free = time_ns("depth = 8");
     let paced = time_ns("depth = 8\npace_kb = 64");
@@ -217,9 +217,9 @@ fn collections_take_time_from_when_they_run_and_count() {
     let mut drive = Ssd::new(small(&[aged]), 1);
     overwrite(&mut drive, 10_000, 3);
     let now = crate::ssd::tests::after_rest(&drive);
-    drive.jobs[0].since_ns = 0;
+    drive.gc.count_from(0);
     drive.reset_stats(now);
-    assert_eq!(drive.jobs[0].since_ns, now.0);
+    assert_eq!(drive.gc.jobs()[0].since_ns, now.0);
 }
 
 /// Collection that steps aside for the host has its share from the working point

@@ -226,7 +226,7 @@ fn folds_of_many_planes_are_under_way_at_once() {
         let mut drive = drive_of("filled", slc, &[("order =", &order)]);
         overwrite(&mut drive, 10_000, 5);
         drive.ftl.check(drive.spec.logical_slots());
-        drive.host_ns % (1 << 40)
+        drive.gc.host_ns() % (1 << 40)
     };
     let (fixed, free) = (took_ns("static"), took_ns("next_free"));
     assert!(fixed < free * 3 / 2, "{fixed} ns, {free} with next_free");
@@ -261,7 +261,7 @@ fn a_write_that_waits_has_all_planes_folded() {
     let mut drive = drive("filled", slc);
     let now = &mut Nanos(0);
     one(&mut drive, now, Op::Write, 0);
-    let folds = |drive: &Ssd| drive.jobs.iter().filter(|job| job.slc).count() as u64;
+    let folds = |drive: &Ssd| drive.gc.jobs().iter().filter(|job| job.slc).count() as u64;
     let under_way = folds(&drive) + drive.stats(*now).slc.blocks_folded;
     assert!(under_way >= PLANES, "{under_way} of {PLANES}");
 }

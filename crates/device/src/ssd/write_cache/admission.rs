@@ -9,16 +9,15 @@
 //! keeps its order, and with it whatever goes to the same address.
 
 use blklab_blk::Op as HostOp;
-use blklab_stats::Wait;
+use blklab_stats::{TooFull, Wait};
 
+use super::queue::Parked;
+use super::{WriteCache, WriteCtx};
 use crate::CommandStatus;
+use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::partial::Span;
-use crate::ssd::spec::Allocation;
-use crate::ssd::write_cache::queue::Parked;
-use crate::ssd::{ActiveCommand, Ssd};
-
-/// No stall: see [`ActiveCommand::stalled_since_ns`].
-pub(crate) const NOT_STALLED: u64 = u64::MAX;
+use crate::ssd::host_interface::{ActiveCommand, FetchCtx, NOT_STALLED};
+use crate::ssd::spec::{Allocation, SsdSpec};
 
 /// What became of a slot that was to get its place.
 enum Try {
@@ -31,56 +30,86 @@ enum Try {
     Stopped(Wait),
 }
 
-impl Ssd {
+/// Whether a write ends when it is in the cache.
+pub(super) fn is_cached(spec: &SsdSpec, fua: bool) -> bool {
+    let cache = &spec.write_cache;
+    cache.enabled && (!fua || cache.power_loss_protection)
+}
+
+/// The planes that a slot can go to, by a number of their own.
+fn line_of(spec: &SsdSpec, ftl: &Ftl, slot: u32) -> u32 {
+    ftl.target(slot) / planes_per_line(spec, ftl)
+}
+
+/// How many such numbers there are.
+pub(super) fn lines(spec: &SsdSpec, ftl: &Ftl) -> u32 {
+    ftl.plane_count() / planes_per_line(spec, ftl)
+}
+
+fn planes_per_line(spec: &SsdSpec, ftl: &Ftl) -> u32 {
+    match spec.ftl.allocation {
+        Allocation::Static => ftl.row_of(0).len() as u32,
+        _ => ftl.planes_per_range(),
+    }
+}
+
+impl WriteCache {
     /// A write's data is in the controller.
-    pub(crate) fn start_write(&mut self, now_ns: u64, index: u32) {
-        let (first, last) = self.slots_of(index);
-        let command = &mut self.commands[index as usize];
+    pub(crate) fn start_write(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+        let (first, last) = ctx.host.slots_of(index);
+        let command = &mut ctx.host.commands[index];
         command.next_slot = first;
         // One part stands for its own admission.
         command.parts = 1;
-        command.stops_before = self.waiting.push(index);
+        command.stops_before = self.queue.push(index);
+        ctx.writes_wait = true;
         if first == last {
-            self.admit(now_ns);
+            self.admit(ctx, now_ns);
         } else {
-            self.flash.gather();
-            self.admit(now_ns);
-            self.flash.start_gathered(now_ns);
+            ctx.flash.gather();
+            self.admit(ctx, now_ns);
+            ctx.flash.start_gathered(now_ns);
         }
-        self.fetched_waits(now_ns);
-    }
-
-    /// Whether a write ends when it is in the cache.
-    pub(crate) fn is_cached(&self, fua: bool) -> bool {
-        let cache = &self.spec.write_cache;
-        cache.enabled && (!fua || cache.power_loss_protection)
+        if ctx.host.arbitrates() {
+            let mut fetch = FetchCtx {
+                ftl: ctx.ftl,
+                events: &mut ctx.flash.events,
+                stats: ctx.stats,
+                writes_waiting: self.queue.len(),
+            };
+            ctx.host.fetch_beside_waiting(&mut fetch, now_ns);
+        }
     }
 
     /// Gives waiting writes their places as long as there is room.
-    pub(crate) fn admit(&mut self, now_ns: u64) {
+    pub(crate) fn admit(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) {
         // What is parked came before all that is still in the queue.
-        if self.waiting.has_parked() && !self.place_parked(now_ns) {
+        if self.queue.has_parked() && !self.place_parked(ctx, now_ns) {
             return;
         }
-        while let Some(index) = self.waiting.first() {
-            if !self.place(now_ns, index) {
+        while let Some(index) = self.queue.first() {
+            if !self.place(ctx, now_ns, index) {
                 return;
             }
-            let command = &mut self.commands[index as usize];
-            command.waits.add(self.waiting.pop(command.stops_before));
-            match command.parked {
-                0 => self.admitted(now_ns, index),
-                _ => self.waiting.leave_parked(),
+            let command = &mut ctx.host.commands[index];
+            command.waits.add(self.queue.pop(command.stops_before));
+            let has_parked = command.parked > 0;
+            if has_parked {
+                self.queue.leave_parked();
+            }
+            ctx.writes_wait = self.queue.len() > 0;
+            if !has_parked {
+                self.admitted(ctx, now_ns, index);
             }
         }
     }
 
     /// All slots of a write have their places.
-    fn admitted(&mut self, now_ns: u64, index: u32) {
-        let command = &mut self.commands[index as usize];
+    fn admitted(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+        let command = &mut ctx.host.commands[index];
         let since_ns = std::mem::replace(&mut command.stalled_since_ns, NOT_STALLED);
         if since_ns != NOT_STALLED {
-            self.stats.collection.count_stall(now_ns - since_ns);
+            ctx.stats.collection.count_stall(now_ns - since_ns);
         }
         let ActiveCommand {
             op,
@@ -90,64 +119,52 @@ impl Ssd {
             ..
         } = *command;
         if op == HostOp::WriteZeroes {
-            self.end_write_zeroes(now_ns, index);
-        } else if status == CommandStatus::Ok && self.is_cached(fua) {
+            self.end_write_zeroes(ctx, now_ns, index);
+        } else if status == CommandStatus::Ok && is_cached(ctx.spec, fua) {
             // Its admission is over when the data is in DRAM.
-            self.use_dram(now_ns, index, bytes);
+            ctx.host
+                .use_dram(&mut ctx.flash.events, now_ns, index, bytes);
         } else {
-            if fua || !self.spec.write_cache.enabled {
-                self.close_awaited(now_ns);
+            if fua || !ctx.spec.write_cache.enabled {
+                self.close_awaited(ctx, now_ns);
             }
-            self.part_sent(now_ns, index);
+            ctx.host.part_sent(&mut ctx.flash.events, now_ns, index);
         }
     }
 
     /// A write waits for a free block, or for its pace.
-    fn note_stall(&mut self, now_ns: u64, index: u32) {
-        let since_ns = &mut self.commands[index as usize].stalled_since_ns;
+    fn note_stall(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+        let since_ns = &mut ctx.host.commands[index].stalled_since_ns;
         if *since_ns == NOT_STALLED {
             *since_ns = now_ns;
-            self.stats.collection.writes_stalled += 1;
+            ctx.stats.collection.writes_stalled += 1;
         }
     }
 
-    /// Since when each write waits that waits so now.
-    pub(crate) fn stalls_ns(&self) -> impl Iterator<Item = u64> {
-        let since_ns = self.commands.iter().map(|c| c.stalled_since_ns);
-        since_ns.filter(|since_ns| *since_ns != NOT_STALLED)
-    }
-
-    /// They count from `now_ns` on. Returns how many they are.
-    pub(crate) fn count_stalls_from(&mut self, now_ns: u64) -> u64 {
-        let since_ns = self.commands.iter_mut().map(|c| &mut c.stalled_since_ns);
-        let stalled = since_ns.filter(|since_ns| **since_ns != NOT_STALLED);
-        stalled.map(|since_ns| *since_ns = now_ns).count() as u64
-    }
-
     /// The units that a command zeroes in part are in DRAM.
-    fn end_write_zeroes(&mut self, now_ns: u64, index: u32) {
-        let command = &self.commands[index as usize];
-        match command.status == CommandStatus::Ok && !self.is_cached(command.fua) {
-            true => self.start_flush(now_ns, index),
-            false => self.finish(now_ns, index),
+    fn end_write_zeroes(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+        let command = &ctx.host.commands[index];
+        match command.status == CommandStatus::Ok && !is_cached(ctx.spec, command.fua) {
+            true => self.start_flush(ctx, now_ns, index),
+            false => ctx.host.finish(&mut ctx.flash.events, now_ns, index),
         }
     }
 
     /// Whether the cache takes no data, because it is full or was and has not
     /// been emptied far enough yet.
-    fn cache_is_full(&mut self) -> bool {
-        let cache = &self.spec.write_cache;
-        self.cache_full = match self.cache_full {
+    fn cache_is_full(&mut self, ctx: &WriteCtx<'_>) -> bool {
+        let cache = &ctx.spec.write_cache;
+        self.is_full = match self.is_full {
             false => self.dirty_bytes >= cache.size_bytes,
             true => self.dirty_bytes + cache.resume_bytes > cache.size_bytes,
         };
-        self.cache_full
+        self.is_full
     }
 
     /// Gives the slots of the first write their places, or parks them; `false`
     /// where it has to stay first.
-    fn place(&mut self, now_ns: u64, index: u32) -> bool {
-        let unit = self.spec.ftl.map_unit_bytes as u64;
+    fn place(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) -> bool {
+        let unit = ctx.spec.ftl.map_unit_bytes as u64;
         let ActiveCommand {
             op,
             first_byte,
@@ -155,7 +172,7 @@ impl Ssd {
             next_slot: mut slot,
             status,
             ..
-        } = self.commands[index as usize];
+        } = ctx.host.commands[index];
         if status != CommandStatus::Ok {
             return true;
         }
@@ -168,149 +185,166 @@ impl Ssd {
                 slot = (end_byte / unit) as u32;
                 continue;
             }
-            let outcome = match self.waiting.has_parked() && self.waits_in_line(slot) {
+            let outcome = match self.queue.has_parked() && self.waits_in_line(ctx, slot) {
                 true => Try::NeedsBlock,
-                false => self.try_slot(now_ns, index, slot),
+                false => self.try_slot(ctx, now_ns, index, slot),
             };
             match outcome {
                 Try::Placed => {}
-                Try::NeedsBlock if self.waiting.all_wait() => {
-                    return self.stop(index, slot, Wait::Collection);
+                Try::NeedsBlock if self.queue.all_wait() => {
+                    return self.stop(ctx, index, slot, Wait::Collection);
                 }
-                Try::NeedsBlock => self.park(index, slot),
+                Try::NeedsBlock => self.park(ctx, index, slot),
                 Try::NoSpace => {
-                    self.refuse_write(now_ns, index, slot);
+                    self.refuse_write(ctx, now_ns, index, slot);
                     break;
                 }
-                Try::Stopped(wait) => return self.stop(index, slot, wait),
+                Try::Stopped(wait) => return self.stop(ctx, index, slot, wait),
             }
             slot += 1;
         }
-        self.commands[index as usize].next_slot = slot;
+        ctx.host.commands[index].next_slot = slot;
         true
     }
 
     /// The first write goes no further than to this slot for now.
-    fn stop(&mut self, index: u32, slot: u32, wait: Wait) -> bool {
-        self.waiting.stop(wait);
-        self.commands[index as usize].next_slot = slot;
+    fn stop(&mut self, ctx: &mut WriteCtx<'_>, index: u32, slot: u32, wait: Wait) -> bool {
+        self.queue.stop(wait);
+        ctx.host.commands[index].next_slot = slot;
         false
     }
 
     /// Gives one slot of a write its place, if there is one.
-    fn try_slot(&mut self, now_ns: u64, index: u32, slot: u32) -> Try {
-        if self.cache_is_full() {
-            if self.programs_queued == 0 {
-                self.close_all(now_ns);
+    fn try_slot(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32, slot: u32) -> Try {
+        if self.cache_is_full(ctx) {
+            if !ctx.gc.has_programs_queued() {
+                self.close_all(ctx, now_ns);
             }
             return Try::Stopped(Wait::Cache);
         }
-        let span = self.span_of(index, slot);
-        if let Some(record) = self.joined_page(slot) {
-            self.join_slot(now_ns, index, record, slot, span);
+        let span = self.span_of(ctx, index, slot);
+        if let Some(record) = ctx.ftl.joined_page(slot) {
+            self.join_slot(ctx, now_ns, index, record, slot, span);
             return Try::Placed;
         }
-        if self.is_behind_pace() {
-            self.note_stall(now_ns, index);
+        if ctx.gc.is_behind_pace() {
+            self.note_stall(ctx, now_ns, index);
             return Try::Stopped(Wait::Collection);
         }
-        let Some(place) = self.allocate_page(now_ns, slot) else {
-            if !self.make_room(now_ns, slot) && !self.close_full_pages(now_ns) {
+        let Some(place) = self.allocate_page(ctx, now_ns, slot) else {
+            if !self.make_room(ctx, now_ns, slot) && !self.close_full_pages(ctx, now_ns) {
                 return Try::NoSpace;
             }
-            self.note_stall(now_ns, index);
+            self.note_stall(ctx, now_ns, index);
             return Try::NeedsBlock;
         };
-        self.place_slot(now_ns, index, place, slot, span);
+        self.place_slot(ctx, now_ns, index, place, slot, span);
         Try::Placed
     }
 
     /// What a command covers of a slot.
     #[inline]
-    fn span_of(&self, index: u32, slot: u32) -> Span {
-        let command = &self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
+    fn span_of(&self, ctx: &WriteCtx<'_>, index: u32, slot: u32) -> Span {
+        let command = &ctx.host.commands[index];
+        let unit = ctx.spec.ftl.map_unit_bytes as u64;
         let slot_byte = slot as u64 * unit;
         let start = slot_byte.max(command.first_byte);
         let stop = (slot_byte + unit).min(command.first_byte + command.bytes);
         Span::of_bytes(start - slot_byte, stop - slot_byte)
     }
 
-    /// The planes that a slot can go to, by a number of their own.
-    fn line_of(&self, slot: u32) -> u32 {
-        self.ftl.target(slot) / self.planes_per_line()
-    }
-
-    /// How many such numbers there are.
-    pub(crate) fn lines(&self) -> u32 {
-        self.ftl.plane_count() / self.planes_per_line()
-    }
-
-    fn planes_per_line(&self) -> u32 {
-        match self.spec.ftl.allocation {
-            Allocation::Static => self.ftl.row_of(0).len() as u32,
-            _ => self.ftl.placement.planes_per_range(),
-        }
-    }
-
     /// Whether others wait for the planes that a slot can go to.
     #[inline(never)]
-    fn waits_in_line(&self, slot: u32) -> bool {
-        self.waiting.has_line(self.line_of(slot))
+    fn waits_in_line(&self, ctx: &WriteCtx<'_>, slot: u32) -> bool {
+        self.queue.has_line(line_of(ctx.spec, ctx.ftl, slot))
     }
 
     #[inline(never)]
-    fn park(&mut self, index: u32, slot: u32) {
-        let line = self.line_of(slot);
-        let command = &mut self.commands[index as usize];
+    fn park(&mut self, ctx: &mut WriteCtx<'_>, index: u32, slot: u32) {
+        let line = line_of(ctx.spec, ctx.ftl, slot);
+        let command = &mut ctx.host.commands[index];
         command.parked += 1;
         command.waits.note(Wait::Collection, true);
         let parked = Parked {
             command: index,
             slot,
         };
-        self.waiting.park(line, parked);
+        self.queue.park(line, parked);
     }
 
     /// Gives parked slots their places as far as there is room; `false` where
     /// nobody gets a place now.
     #[inline(never)]
-    fn place_parked(&mut self, now_ns: u64) -> bool {
+    fn place_parked(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) -> bool {
         let mut place = 0;
-        while let Some(line) = self.waiting.line(place) {
-            while let Some(Parked { command, slot }) = self.waiting.first_in(line) {
+        while let Some(line) = self.queue.line(place) {
+            while let Some(Parked { command, slot }) = self.queue.first_in(line) {
                 // A write that failed needs no further places.
-                let outcome = match self.commands[command as usize].status {
-                    CommandStatus::Ok => self.try_slot(now_ns, command, slot),
+                let outcome = match ctx.host.commands[command].status {
+                    CommandStatus::Ok => self.try_slot(ctx, now_ns, command, slot),
                     _ => Try::Placed,
                 };
                 match outcome {
                     Try::Placed => {}
-                    Try::NoSpace => self.refuse_write(now_ns, command, slot),
+                    Try::NoSpace => self.refuse_write(ctx, now_ns, command, slot),
                     Try::NeedsBlock => break,
                     Try::Stopped(wait) => {
-                        self.commands[command as usize].waits.note(wait, true);
+                        ctx.host.commands[command].waits.note(wait, true);
                         return false;
                     }
                 }
-                self.waiting.take_first(line);
-                self.unparked(now_ns, command);
+                self.queue.take_first(line);
+                self.unparked(ctx, now_ns, command);
             }
-            match self.waiting.has_line(line) {
+            match self.queue.has_line(line) {
                 true => place += 1,
-                false => self.waiting.end_line(place),
+                false => self.queue.end_line(place),
             }
         }
         true
     }
 
     /// A slot of a write is parked no more.
-    fn unparked(&mut self, now_ns: u64, index: u32) {
-        let command = &mut self.commands[index as usize];
+    fn unparked(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+        let command = &mut ctx.host.commands[index];
         command.parked -= 1;
-        if command.parked == 0 && self.waiting.first() != Some(index) {
-            self.waiting.end_parked();
-            self.admitted(now_ns, index);
+        if command.parked == 0 && self.queue.first() != Some(index) {
+            self.queue.end_parked();
+            ctx.writes_wait = self.queue.len() > 0;
+            self.admitted(ctx, now_ns, index);
+        }
+    }
+
+    /// Ends a write at a slot that no plane takes.
+    #[cold]
+    pub(crate) fn refuse_write(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        now_ns: u64,
+        index: u32,
+        slot: u32,
+    ) {
+        ctx.host.commands[index].status = CommandStatus::NoSpace;
+        match &mut ctx.stats.too_full {
+            Some(too_full) => too_full.writes += 1,
+            None => ctx.stats.too_full = Some(self.first_refused(ctx, now_ns, slot)),
+        }
+    }
+
+    fn first_refused(&self, ctx: &WriteCtx<'_>, now_ns: u64, slot: u32) -> TooFull {
+        let plane = ctx.ftl.target(slot);
+        let unit_sectors = ctx.spec.ftl.map_unit_bytes as u64 / 512;
+        let blocks = ctx.ftl.plane_blocks(plane);
+        let valid = &ctx.ftl.blocks.valid[blocks.start as usize..blocks.end as usize];
+        let valid_slots: u64 = valid.iter().map(|slots| *slots as u64).sum();
+        TooFull {
+            writes: 1,
+            first_ns: now_ns,
+            plane,
+            data_blocks: ctx.ftl.data_blocks_per_plane(),
+            block_sectors: ctx.ftl.slots_per_block() as u64 * unit_sectors,
+            valid_sectors: valid_slots * unit_sectors,
+            spare_blocks: ctx.spec.spare_blocks(),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! layout keeps a range of addresses on one channel, it chooses among that
 //! channel's planes.
 
-use crate::ssd::Ssd;
+use super::{WriteCache, WriteCtx};
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::Stream;
 use crate::ssd::spec::Allocation;
@@ -29,70 +29,121 @@ impl Turn {
     };
 }
 
-impl Ssd {
+impl WriteCache {
+    /// Plane and stream whose open page, or next one, takes a slot of the host's
+    /// now; `None` where it has to wait.
+    #[inline]
+    pub(crate) fn allocate_page(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        now_ns: u64,
+        slot: u32,
+    ) -> Option<(u32, Stream)> {
+        let (plane, stream) = self.allocate(ctx, now_ns, slot)?;
+        match self.full_page(ctx, plane, stream) {
+            None => Some((plane, stream)),
+            Some(record) => self.allocate_next_page(ctx, now_ns, slot, plane, record),
+        }
+    }
+
+    /// The same where the open page takes no more: it is one with units that are
+    /// not whole.
+    #[inline(never)]
+    fn allocate_next_page(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        now_ns: u64,
+        slot: u32,
+        mut plane: u32,
+        mut record: u32,
+    ) -> Option<(u32, Stream)> {
+        loop {
+            // Its program may use up what room there was for the next.
+            ctx.program(now_ns, record);
+            let stream;
+            (plane, stream) = match ctx.host_stream(plane) {
+                Some(stream) if ctx.spec.ftl.allocation != Allocation::Static => (plane, stream),
+                _ => self.allocate(ctx, now_ns, slot)?,
+            };
+            match self.full_page(ctx, plane, stream) {
+                None => return Some((plane, stream)),
+                Some(full) => record = full,
+            }
+        }
+    }
+
     /// Plane and stream that take a slot of the host's now; `None` where it has
     /// to wait.
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
-        if self.ftl.hybrid.is_some() {
-            return self.allocate_in_logs(now_ns, slot);
+    pub(crate) fn allocate(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        now_ns: u64,
+        slot: u32,
+    ) -> Option<(u32, Stream)> {
+        if ctx.ftl.hybrid.is_some() {
+            return ctx.allocate_in_logs(now_ns, slot);
         }
-        if self.spec.ftl.allocation != Allocation::Static {
-            return self.allocate_dynamically(slot);
+        if ctx.spec.ftl.allocation != Allocation::Static {
+            return self.allocate_dynamically(ctx, slot);
         }
-        let plane = self.ftl.target(slot);
-        if self.ftl.has_rows() {
-            return self.allocate_in_row(now_ns, plane);
+        let plane = ctx.ftl.target(slot);
+        if ctx.ftl.has_rows() {
+            return self.allocate_in_row(ctx, now_ns, plane);
         }
-        self.host_stream(plane).map(|stream| (plane, stream))
+        ctx.host_stream(plane).map(|stream| (plane, stream))
     }
 
     /// The plane of a row whose turn it is. The row waits for it while anything
     /// can be freed there.
-    fn allocate_in_row(&mut self, now_ns: u64, plane: u32) -> Option<(u32, Stream)> {
-        if self.ftl.slc.is_some() {
-            let cached = self.ftl.in_turn(plane, Stream::Slc);
-            if self.ftl.takes_cached(cached) {
+    fn allocate_in_row(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        now_ns: u64,
+        plane: u32,
+    ) -> Option<(u32, Stream)> {
+        if ctx.ftl.slc.is_some() {
+            let cached = ctx.ftl.in_turn(plane, Stream::Slc);
+            if ctx.ftl.takes_cached(cached) {
                 return Some((cached, Stream::Slc));
             }
-            if self.ftl.waits_for_cache(cached) {
+            if ctx.ftl.waits_for_cache(cached) {
                 return None;
             }
         }
-        let first = self.ftl.in_turn(plane, Stream::Host);
-        if self.takes_direct(first) {
+        let first = ctx.ftl.in_turn(plane, Stream::Host);
+        if ctx.takes_direct(first) {
             return Some((first, Stream::Host));
         }
-        if self.collect(now_ns, first) {
+        if ctx.collect(now_ns, first) {
             return None;
         }
-        let mut row = self.ftl.row_of(plane);
-        row.find(|plane| self.takes_direct(*plane))
+        let mut row = ctx.ftl.row_of(plane);
+        row.find(|plane| ctx.takes_direct(*plane))
             .map(|plane| (plane, Stream::Host))
     }
 
-    fn allocate_dynamically(&mut self, slot: u32) -> Option<(u32, Stream)> {
-        let range = self.ftl.placement.range_of(self.ftl.target(slot));
+    fn allocate_dynamically(&mut self, ctx: &mut WriteCtx<'_>, slot: u32) -> Option<(u32, Stream)> {
+        let range = ctx.ftl.placement().range_of(ctx.ftl.target(slot));
         let turn = self.turns[range as usize];
         if turn.plane != NONE
-            && let Some(stream) = self.host_stream(turn.plane)
-            && (self.ftl.filling(turn.plane, stream))
-                .is_some_and(|record| !self.ftl.is_full(record))
+            && let Some(stream) = ctx.host_stream(turn.plane)
+            && (ctx.ftl.filling(turn.plane, stream)).is_some_and(|record| !ctx.ftl.is_full(record))
         {
             return Some((turn.plane, stream));
         }
-        let planes = self.ftl.placement.planes_per_range();
+        let planes = ctx.ftl.placement().planes_per_range();
         let mut best: Option<(u64, u32, u32, Stream)> = None;
         for step in 0..planes {
             let place = (turn.next + step) % planes;
-            let plane = self.ftl.placement.plane_at(range, place);
-            let Some(stream) = self.host_stream(plane) else {
+            let plane = ctx.ftl.placement().plane_at(range, place);
+            let Some(stream) = ctx.host_stream(plane) else {
                 continue;
             };
-            let load = match self.spec.ftl.allocation {
+            let load = match ctx.spec.ftl.allocation {
                 // Any die at work is as bad as any other.
-                Allocation::NextFree => (self.flash.load(plane) > 0) as u64,
-                _ => self.flash.load(plane),
+                Allocation::NextFree => (ctx.flash.load(plane) > 0) as u64,
+                _ => ctx.flash.load(plane),
             };
             if best.is_none_or(|(least, ..)| load < least) {
                 best = Some((load, place, plane, stream));
@@ -111,32 +162,32 @@ impl Ssd {
 
     /// No plane takes the slot: starts to make room. `false` where there is
     /// none to be made.
-    pub(crate) fn make_room(&mut self, now_ns: u64, slot: u32) -> bool {
-        if self.ftl.hybrid.is_some() {
+    pub(crate) fn make_room(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, slot: u32) -> bool {
+        if ctx.ftl.hybrid.is_some() {
             // A merge is under way.
             return true;
         }
-        let target = self.ftl.target(slot);
-        if self.spec.ftl.allocation == Allocation::Static {
-            if self.ftl.waits_for_cache(target) && !self.row_collects(target) {
-                self.fold_where_due(now_ns);
+        let target = ctx.ftl.target(slot);
+        if ctx.spec.ftl.allocation == Allocation::Static {
+            if ctx.ftl.waits_for_cache(target) && !ctx.row_collects(target) {
+                ctx.fold_where_due(now_ns);
             }
             let mut may_come = false;
-            for plane in self.ftl.row_of(target) {
-                may_come |= self.collect(now_ns, plane);
+            for plane in ctx.ftl.row_of(target) {
+                may_come |= ctx.collect(now_ns, plane);
             }
             return may_come;
         }
-        let range = self.ftl.placement.range_of(target);
+        let range = ctx.ftl.placement().range_of(target);
         let mut may_come = false;
-        for place in 0..self.ftl.placement.planes_per_range() {
-            let plane = self.ftl.placement.plane_at(range, place);
-            may_come |= self.collect(now_ns, plane);
+        for place in 0..ctx.ftl.placement().planes_per_range() {
+            let plane = ctx.ftl.placement().plane_at(range, place);
+            may_come |= ctx.collect(now_ns, plane);
         }
         if !may_come && self.dirty_bytes > 0 {
             // Copies may be kept only for what overwrites them in DRAM.
-            self.close_all(now_ns);
-            may_come = self.programs_queued > 0;
+            self.close_all(ctx, now_ns);
+            may_come = ctx.gc.has_programs_queued();
         }
         may_come
     }

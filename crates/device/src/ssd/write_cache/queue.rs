@@ -43,7 +43,7 @@ impl Line {
 
 /// The queue with what stopped it, and the lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct AdmissionQueue {
     commands: VecDeque<u32>,
     /// Stops so far.
     stops: u64,
@@ -61,10 +61,10 @@ pub(crate) struct Waiting {
     parked: u32,
 }
 
-impl Waiting {
+impl AdmissionQueue {
     /// Nobody waits, with so many lines to wait in.
-    pub(crate) fn new(lines: u32) -> Waiting {
-        Waiting {
+    pub(crate) fn new(lines: u32) -> AdmissionQueue {
+        AdmissionQueue {
             commands: VecDeque::with_capacity(64),
             stops: 0,
             stopped_by: None,
@@ -215,6 +215,6 @@ impl Waiting {
 
     /// Nobody waits any more.
     pub(crate) fn clear(&mut self) {
-        *self = Waiting::new(self.lines.len() as u32);
+        *self = AdmissionQueue::new(self.lines.len() as u32);
     }
 }

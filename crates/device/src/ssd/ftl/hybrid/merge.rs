@@ -323,8 +323,7 @@ impl Ftl {
     /// A sequential log takes no more, without time.
     pub(crate) fn close_at_once(&mut self, plane: u32, number: usize) {
         if let Some(record) = self.close_sequential(plane, number) {
-            self.close(record);
-            self.programmed(record);
+            self.program_at_once(record);
         }
     }
 
@@ -345,8 +344,7 @@ impl Ftl {
                         for (slot, from) in sources.drain(..) {
                             self.merge_slot(record, slot, from);
                         }
-                        self.close(record);
-                        self.programmed(record);
+                        self.program_at_once(record);
                     }
                     self.end_merge(plane);
                 }

@@ -37,9 +37,8 @@ use crate::ssd::divide::Divisor;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
 use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::placement::Home;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Stream};
-use crate::ssd::geometry::Home;
-use crate::ssd::preconditioning::ageing;
 use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{InitialState, SsdSpec};
 use merge::Merge;
@@ -515,7 +514,7 @@ impl Ftl {
     pub(crate) fn write_to_logs(&mut self, slot: u32) {
         loop {
             match self.log_for(slot) {
-                Ok((plane, stream)) => return ageing::write(self, plane, slot, stream),
+                Ok((plane, stream)) => return self.write_at_once(plane, slot, stream),
                 Err((plane, Want::Sequential(number))) => {
                     self.close_at_once(plane, number);
                     self.merge_at_once(plane);
@@ -526,8 +525,7 @@ impl Ftl {
                         _ => self.filling(plane, Stream::Host),
                     };
                     if let Some(record) = record {
-                        self.close(record);
-                        self.programmed(record);
+                        self.program_at_once(record);
                     }
                     self.merge_at_once(plane);
                 }

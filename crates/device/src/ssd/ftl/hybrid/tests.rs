@@ -47,7 +47,7 @@ fn one(drive: &mut Ssd, op: Op, page: u64, pages: u64) {
         sectors: pages as u32 * 8,
         fua: false,
     };
-    drive.submit(Nanos(drive.host_ns + 1_000), command);
+    drive.submit(Nanos(drive.gc.host_ns() + 1_000), command);
     let mut done: Vec<Completion> = Vec::new();
     while done.is_empty() {
         assert!(drive.advance_to_completion(Nanos::MAX, &mut done) < Nanos::MAX);
@@ -139,7 +139,7 @@ fn a_full_random_log_is_merged_with_every_block_it_has_pages_of() {
 fn planes_are_merged_at_once() {
     let mut drive = drive(1, 2, &[]);
     overwrite(&mut drive, 4_000, 3);
-    let took_ns = drive.host_ns % (1 << 40);
+    let took_ns = drive.gc.host_ns() % (1 << 40);
     let stats = at_rest(&mut drive);
     assert!(stats.merges.full > 100, "{:?}", stats.merges);
     let merging_ns = stats.merges.busy_ns;
@@ -207,14 +207,14 @@ fn associativity_bounds_the_longest_write() {
         let blocks = 96;
         let mut longest_ns = 0;
         for place in 0..1000 {
-            let began_ns = drive.host_ns;
+            let began_ns = drive.gc.host_ns();
             one(
                 drive,
                 Op::Write,
                 page(place * 37 % blocks, 1 + place * 11 % 60),
                 1,
             );
-            longest_ns = longest_ns.max(drive.host_ns - began_ns);
+            longest_ns = longest_ns.max(drive.gc.host_ns() - began_ns);
         }
         longest_ns as f64
     };

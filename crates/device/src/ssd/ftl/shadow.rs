@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Op as HostOp;
 
-use crate::ssd::Ssd;
-use crate::ssd::flash::transaction::{Operation, Source, Transaction};
-use crate::ssd::ftl::{FlashPage, Located, PageRecord};
+use super::{Ftl, Located, PageRecord};
+use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
+use crate::ssd::host_interface::ActiveCommand;
 use crate::ssd::spec::SsdSpec;
 
 /// What a sector holds: zero, or what some command wrote.
-pub(super) type Value = u64;
+pub(crate) type Value = u64;
 
 /// The value of a sector that the state at the start put there.
-pub(super) fn initial_value(sector: u64) -> Value {
+pub(crate) fn initial_value(sector: u64) -> Value {
     1 << 63 | sector
 }
 
@@ -27,6 +27,7 @@ pub(super) fn initial_value(sector: u64) -> Value {
 type Data = Vec<Option<Value>>;
 
 /// A part of a read, within one map unit.
+#[derive(Clone, Debug)]
 struct Part {
     command: u32,
     /// The physical slot, for one that is on its way from the flash.
@@ -39,6 +40,7 @@ struct Part {
 
 /// The rest of a partial write on its way: the record of the page that waits
 /// for it, the slots that it completes, and where it is.
+#[derive(Clone, Debug)]
 struct Rest {
     record: u32,
     to: Vec<u32>,
@@ -46,7 +48,8 @@ struct Rest {
 }
 
 /// The flash and the DRAM before it.
-pub(super) struct Witness {
+#[derive(Clone, Debug)]
+pub(crate) struct Shadow {
     unit_sectors: usize,
     slots_per_page: u32,
     pages_per_block: u32,
@@ -64,9 +67,9 @@ pub(super) struct Witness {
     data: BTreeMap<u32, Vec<Value>>,
 }
 
-impl Witness {
-    pub(super) fn new(unit_sectors: u64, slots_per_page: u32, pages_per_block: u32) -> Witness {
-        Witness {
+impl Shadow {
+    pub(crate) fn new(unit_sectors: u64, slots_per_page: u32, pages_per_block: u32) -> Shadow {
+        Shadow {
             unit_sectors: unit_sectors as usize,
             slots_per_page,
             pages_per_block,
@@ -81,14 +84,14 @@ impl Witness {
     }
 
     /// The state at the start has this slot there.
-    pub(super) fn begins_with(&mut self, slot: u32, at: u32) {
+    pub(crate) fn begins_with(&mut self, slot: u32, at: u32) {
         let first = slot as u64 * self.unit_sectors as u64;
         let values = (first..first + self.unit_sectors as u64).map(|s| Some(initial_value(s)));
         self.flash.insert(at, values.collect());
     }
 
     /// The state at the start has a block programmed so far.
-    pub(super) fn begins_programmed(&mut self, block: u32, pages: u32) {
+    pub(crate) fn begins_programmed(&mut self, block: u32, pages: u32) {
         self.programmed.insert(block, pages);
     }
 
@@ -102,7 +105,7 @@ impl Witness {
 
     /// A write puts `sectors` of `value` at `from` into a slot whose place is
     /// `to`; the rest of the slot is where `rest` says.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         record: u32,
         to: u32,
@@ -144,7 +147,7 @@ impl Witness {
     }
 
     /// A read takes `sectors` at `from` of a slot to `to` of its own data.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         command: u32,
         located: Located,
@@ -178,13 +181,13 @@ impl Witness {
     }
 
     /// The read cache keeps a slot whose flash page was read.
-    pub(super) fn cache(&mut self, slot: u32, at: u32) {
+    pub(crate) fn cache(&mut self, slot: u32, at: u32) {
         let data = self.flash.get(&at).expect("kept while it is programmed");
         self.cached.insert(slot, data.clone());
     }
 
     /// What a read wants of a slot at `at` comes from the read cache.
-    pub(super) fn cache_hit(&mut self, command: u32, slot: u32, at: u32) {
+    pub(crate) fn cache_hit(&mut self, command: u32, slot: u32, at: u32) {
         let unit = &self.cached[&slot];
         let wanted = |part: &&mut Part| part.command == command && part.at == Some(at);
         for part in self.parts.iter_mut().filter(wanted) {
@@ -197,7 +200,7 @@ impl Witness {
     }
 
     /// The data of a read that has ended.
-    pub(super) fn take_data(&mut self, command: u32) -> Option<Vec<Value>> {
+    pub(crate) fn take_data(&mut self, command: u32) -> Option<Vec<Value>> {
         let parts = self.parts.extract_if(.., |part| part.command == command);
         assert!(
             parts.into_iter().all(|part| part.at.is_none()),
@@ -207,12 +210,8 @@ impl Witness {
     }
 
     /// An operation is over.
-    pub(super) fn transaction_done(&mut self, op: &Transaction, tag: u32) {
-        let page = FlashPage {
-            plane: op.plane,
-            block: op.block,
-            page: op.page,
-        };
+    pub(crate) fn transaction_done(&mut self, op: &Transaction, tag: u32) {
+        let page = op.at();
         match (op.source, op.kind) {
             (Source::Host, _) => self.host_page_read(tag, page),
             (Source::Rewrite, _) => self.rest_read(op.owner, page),
@@ -264,7 +263,7 @@ impl Witness {
     }
 
     /// A page's program is over.
-    pub(super) fn programmed(&mut self, page: &PageRecord) {
+    pub(crate) fn programmed(&mut self, page: &PageRecord) {
         let done = self.programmed.entry(page.block).or_default();
         assert_eq!(*done, page.page, "pages are programmed in order and once");
         *done += 1;
@@ -281,7 +280,7 @@ impl Witness {
     }
 
     /// A program was interrupted, of a page and what is programmed with it.
-    pub(super) fn spoiled(&mut self, page: &PageRecord) {
+    pub(crate) fn spoiled(&mut self, page: &PageRecord) {
         self.programmed.insert(page.block, page.page + 1);
     }
 
@@ -292,7 +291,7 @@ impl Witness {
     }
 
     /// Collection has read a slot and gives it a new place.
-    pub(super) fn moved(&mut self, from: u32, to: u32) {
+    pub(crate) fn moved(&mut self, from: u32, to: u32) {
         let data = self.flash.get(&from).expect("moved while it is programmed");
         self.dram.insert(to, data.clone());
     }
@@ -306,7 +305,7 @@ impl Witness {
     }
 
     /// The power is gone. With capacitors, `saved` are all pages in DRAM.
-    pub(super) fn power_loss(&mut self, saved: &[PageRecord]) {
+    pub(crate) fn power_loss(&mut self, saved: &[PageRecord]) {
         for rest in std::mem::take(&mut self.rests) {
             self.complete(&rest);
         }
@@ -320,132 +319,142 @@ impl Witness {
     }
 
     /// How many pages of a block are programmed.
-    pub(super) fn pages_programmed(&self, block: u32) -> u32 {
+    pub(crate) fn pages_programmed(&self, block: u32) -> u32 {
         self.programmed.get(&block).copied().unwrap_or(0)
     }
 }
 
-impl Ssd {
-    /// A drive whose data is followed.
-    pub(super) fn with_witness(spec: SsdSpec, seed: u64) -> Ssd {
-        let mut drive = Ssd::new(spec, seed);
-        let unit_sectors = drive.spec.ftl.map_unit_bytes as u64 / 512;
-        let mut witness = Witness::new(
-            unit_sectors,
-            drive.spec.slots_per_page(),
-            drive.spec.geometry.pages_per_block,
-        );
-        for slot in 0..drive.spec.logical_slots() as u32 {
-            if let Located::Flash(at) = drive.ftl.locate(slot) {
-                witness.begins_with(slot, at);
+impl Ftl {
+    /// From now on data is followed.
+    pub(crate) fn begin_shadow(&mut self, spec: &SsdSpec) {
+        let unit_sectors = spec.ftl.map_unit_bytes as u64 / 512;
+        let pages_per_block = spec.geometry.pages_per_block;
+        let mut shadow = Shadow::new(unit_sectors, spec.slots_per_page(), pages_per_block);
+        for slot in 0..spec.logical_slots() as u32 {
+            if let Located::Flash(at) = self.locate(slot) {
+                shadow.begins_with(slot, at);
             }
         }
-        for (block, pages) in drive.ftl.blocks.programmed.iter().enumerate() {
-            witness.begins_programmed(block as u32, *pages as u32);
+        for (block, pages) in self.blocks.programmed.iter().enumerate() {
+            shadow.begins_programmed(block as u32, *pages as u32);
         }
-        drive.witness = Some(Box::new(witness));
-        drive
+        self.shadow = Some(Box::new(shadow));
+    }
+
+    /// A transaction has ended, which may be of the command `reader`.
+    pub(crate) fn shadow_transaction(&mut self, op: &Transaction, reader: Option<&ActiveCommand>) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.transaction_done(op, reader.map_or(0, |command| command.tag));
+        }
     }
 
     /// A read of bytes within one map unit.
-    pub(super) fn witness_op(&mut self, index: u32) {
-        let op = &self.flash.transactions[index];
-        if let Some(witness) = &mut self.witness {
-            let tag = self.commands.get(op.owner as usize).map_or(0, |c| c.tag);
-            witness.transaction_done(op, tag);
-        }
-    }
-
-    pub(super) fn witness_read(&mut self, index: u32, from: u64, to: u64) {
-        let command = self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
-        let located = self.ftl.locate((from / unit) as u32);
-        if let Some(witness) = &mut self.witness {
+    pub(crate) fn shadow_read(&mut self, command: &ActiveCommand, from: u64, to: u64) {
+        let Some(unit) = self.shadow.as_ref().map(|s| s.unit_sectors as u64 * 512) else {
+            return;
+        };
+        let located = self.locate((from / unit) as u32);
+        if let Some(shadow) = &mut self.shadow {
             let place = (
                 (from % unit / 512) as usize,
                 ((from - command.first_byte) / 512) as usize,
                 ((to - from) / 512) as usize,
             );
-            witness.read(command.tag, located, place);
+            shadow.read(command.tag, located, place);
+        }
+    }
+
+    /// The read cache keeps a slot whose flash page was read.
+    pub(crate) fn shadow_cache(&mut self, slot: u32, at: u32) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.cache(slot, at);
         }
     }
 
     /// A read takes a slot from the read cache.
-    pub(super) fn witness_cache_hit(&mut self, index: u32, slot: u32) {
-        let tag = self.commands[index as usize].tag;
-        if let (Located::Flash(at), Some(witness)) = (self.ftl.locate(slot), &mut self.witness) {
-            witness.cache_hit(tag, slot, at);
+    pub(crate) fn shadow_cache_hit(&mut self, command: &ActiveCommand, slot: u32) {
+        if let (Located::Flash(at), Some(shadow)) = (self.locate(slot), &mut self.shadow) {
+            shadow.cache_hit(command.tag, slot, at);
         }
     }
 
     /// A command takes what it waits for from a page that was read ahead.
-    pub(super) fn witness_joined(&mut self, index: u32, op: &Transaction) {
-        let tag = self.commands[index as usize].tag;
-        if let Some(witness) = &mut self.witness {
-            let page = FlashPage {
-                plane: op.plane,
-                block: op.block,
-                page: op.page,
-            };
-            witness.host_page_read(tag, page);
+    pub(crate) fn shadow_joined(&mut self, command: &ActiveCommand, op: &Transaction) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.host_page_read(command.tag, op.at());
         }
     }
 
     /// A write has given a slot its place; `rest` is where it was before.
-    pub(super) fn witness_write(&mut self, index: u32, slot: u32, record: u32, rest: Located) {
-        let command = self.commands[index as usize];
-        let unit = self.spec.ftl.map_unit_bytes as u64;
+    pub(crate) fn shadow_write(
+        &mut self,
+        command: &ActiveCommand,
+        slot: u32,
+        record: u32,
+        rest: Located,
+    ) {
+        let Some(unit) = self.shadow.as_ref().map(|s| s.unit_sectors as u64 * 512) else {
+            return;
+        };
         let first = slot as u64 * unit;
         let from = command.first_byte.max(first) - first;
         let to = (command.first_byte + command.bytes).min(first + unit) - first;
-        let Located::Buffered(at) = self.ftl.locate(slot) else {
+        let Located::Buffered(at) = self.locate(slot) else {
             panic!("a slot just written is in DRAM");
         };
         let value = match command.op {
             HostOp::Write => command.tag as Value + 1,
             _ => 0,
         };
-        if let Some(witness) = &mut self.witness {
+        if let Some(shadow) = &mut self.shadow {
             let rest = match to - from == unit {
                 true => Located::Nowhere,
                 false => rest,
             };
             let sectors = ((from / 512) as usize, ((to - from) / 512) as usize);
-            witness.write(record, at, sectors, value, rest);
+            shadow.write(record, at, sectors, value, rest);
+        }
+    }
+
+    /// A page's program is over.
+    pub(crate) fn shadow_programmed(&mut self, record: u32) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.programmed(&self.records[record]);
         }
     }
 
     /// A slot of which a part is in DRAM is about to be discarded.
-    pub(super) fn witness_forget(&mut self, slot: u32) {
-        if let (Located::Buffered(at), Some(witness)) = (self.ftl.locate(slot), &mut self.witness) {
-            witness.forget(at);
+    pub(crate) fn shadow_forget(&mut self, slot: u32) {
+        if let (Located::Buffered(at), Some(shadow)) = (self.locate(slot), &mut self.shadow) {
+            shadow.forget(at);
         }
     }
 
     /// Collection has given what is at `from` the last place of a page.
-    pub(super) fn witness_move(&mut self, from: u32, record: u32) {
-        let page = self.ftl.record(record);
-        let to = self.ftl.page_start(page.block, page.page) + page.slots - 1;
-        if let Some(witness) = &mut self.witness {
-            witness.moved(from, to);
+    pub(crate) fn shadow_move(&mut self, from: u32, record: u32) {
+        let page = self.record(record);
+        let to = self.page_start(page.block, page.page) + page.slots - 1;
+        if let Some(shadow) = &mut self.shadow {
+            shadow.moved(from, to);
         }
     }
 
-    /// The power is about to go.
-    pub(super) fn witness_power_loss(&mut self, interrupted: &[u32]) {
+    /// The power is about to go; `protected` where capacitors keep what is in DRAM.
+    pub(crate) fn shadow_power_loss(&mut self, protected: bool, interrupted: &[u32]) {
+        let Some(mut shadow) = self.shadow.take() else {
+            return;
+        };
         let mut saved = Vec::new();
-        if self.spec.write_cache.power_loss_protection {
-            saved = self.ftl.live_records();
+        if protected {
+            saved = self.live_records();
             saved.sort_by_key(|page| (page.block, page.page));
-        }
-        if let Some(witness) = &mut self.witness {
-            if !self.spec.write_cache.power_loss_protection {
-                let spoiled = interrupted.iter();
-                for record in spoiled.filter(|record| self.ftl.completes_program(**record)) {
-                    witness.spoiled(self.ftl.record(*record));
-                }
+        } else {
+            let spoiled = interrupted.iter();
+            for record in spoiled.filter(|record| self.completes_program(**record)) {
+                shadow.spoiled(self.record(*record));
             }
-            witness.power_loss(&saved);
         }
+        shadow.power_loss(&saved);
+        self.shadow = Some(shadow);
     }
 }

@@ -1,10 +1,7 @@
-//! Where an address lies among the parts of the flash.
-//!
-//! Planes are numbered physically: channel by channel, in it package by
-//! package, in it die by die.
+//! Static allocation: where a page of the address space belongs.
 
 use crate::ssd::divide::Divisor;
-use crate::ssd::spec::{Axis, Geometry, Layout};
+use crate::ssd::spec::{Axis, Geometry, Layout, SsdSpec};
 
 /// Where a page of the address space belongs: which plane, and the how-many-th
 /// there.
@@ -31,13 +28,19 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    /// That of a drive.
+    pub(crate) fn of(spec: &SsdSpec) -> Placement {
+        let pages = spec.logical_slots().div_ceil(spec.slots_per_page() as u64);
+        Placement::new(
+            &spec.geometry,
+            spec.ftl.layout,
+            spec.ftl.order,
+            pages as u32,
+        )
+    }
+
     /// Lays `pages` over `geometry`.
-    pub(crate) fn new(
-        geometry: &Geometry,
-        layout: Layout,
-        order: [Axis; 4],
-        pages: u32,
-    ) -> Placement {
+    fn new(geometry: &Geometry, layout: Layout, order: [Axis; 4], pages: u32) -> Placement {
         let ranges = match layout {
             Layout::Striped => 1,
             Layout::Ranges => geometry.channels,
