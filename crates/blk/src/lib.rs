@@ -12,7 +12,6 @@ mod attribute;
 mod bio;
 mod complete;
 mod dispatch;
-mod divide;
 mod elevator;
 mod flush;
 mod hctx;
@@ -33,7 +32,6 @@ mod units;
 
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
-pub use divide::Divisor;
 pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};

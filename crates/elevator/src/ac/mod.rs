@@ -57,9 +57,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Divisor, Elevator, InsertAt, Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable,
+    Elevator, InsertAt, Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable,
     TunableError, Tunables, Unit, jiffies, msecs_to_jiffies,
 };
+use strength_reduce::StrengthReducedU64;
 
 use crate::ElevatorType;
 use crate::single_queue::{DispatchQueue, admit};
@@ -77,7 +78,7 @@ const EXPIRE: usize = 6;
 /// Sub-groups at most: one bit each.
 const GROUPS: usize = 64;
 
-/// What a user can set. Table 4.3's deadlines are multiples of HZ, a second.
+/// The tunables. Table 4.3's deadlines are multiples of HZ, a second.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "channels",
@@ -140,7 +141,7 @@ fn expire_jiffies(tunables: &Tunables) -> [i64; KINDS] {
     core::array::from_fn(|kind| msecs_to_jiffies(tunables.at(EXPIRE + kind)))
 }
 
-/// `elv[0]`: sub-group and kind, and one more so that zero says not queued.
+/// `elv[0]`: sub-group and kind plus one; zero while it is not queued.
 const ELV_PLACE: usize = 0;
 /// `elv[1]`: the same of one that was taken out.
 const ELV_LEFT: usize = 1;
@@ -166,7 +167,7 @@ fn first_from(set: u64, from: usize) -> Option<usize> {
 struct Layout {
     channels: u64,
     /// Sectors a sub-group has before the next follows.
-    span: Divisor,
+    span: StrengthReducedU64,
     striped: bool,
 }
 
@@ -180,14 +181,14 @@ impl Layout {
         };
         Layout {
             channels,
-            span: Divisor::new(span),
+            span: StrengthReducedU64::new(span.max(1)),
             striped: stripe > 0,
         }
     }
 
     /// Which sub-group an address is in.
     fn group_of(&self, sector: u64) -> usize {
-        let (index, _) = self.span.split(sector);
+        let index = sector / self.span;
         let group = if self.striped {
             index % self.channels
         } else {
@@ -229,7 +230,7 @@ pub struct Ac {
 }
 
 impl Ac {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Ac {
         let tunables = Tunables::new(TUNABLES);
         let layout = Layout::new(&tunables, info.capacity_sectors);
@@ -515,7 +516,7 @@ impl Elevator for Ac {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const AC: ElevatorType = ElevatorType {
     name: "ac",
     help: "reads spread over an SSD's channels, writes gathered by channel, deadlines",

@@ -57,11 +57,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, Divisor, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqList,
-    SchedCtx, SubmitterId, TunableError, Tunables,
+    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqList, SchedCtx,
+    SubmitterId, TunableError, Tunables,
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
+use strength_reduce::StrengthReducedU64;
 
 use crate::ElevatorType;
 use crate::single_queue::{Bundles, DispatchQueue, admit};
@@ -119,21 +120,21 @@ enum Class {
 
 /// What `elv[0]` says of a request.
 #[derive(Clone, Copy)]
-struct Mark(u32);
+struct ElvWord(u32);
 
-impl Mark {
+impl ElvWord {
     const QUEUED: u32 = 1;
     /// It is in its die's load.
     const IN_DRIVE: u32 = 2;
     /// It is one of its submitter's outstanding requests.
     const COUNTED: u32 = 4;
 
-    fn of(rq: &Request) -> Mark {
-        Mark(rq.elv[0])
+    fn of(rq: &Request) -> ElvWord {
+        ElvWord(rq.elv[0])
     }
 
-    fn new(class: Class, kind: usize, die: usize) -> Mark {
-        Mark((class as u32) << 3 | (kind as u32) << 5 | (die as u32) << 8)
+    fn new(class: Class, kind: usize, die: usize) -> ElvWord {
+        ElvWord((class as u32) << 3 | (kind as u32) << 5 | (die as u32) << 8)
     }
 
     fn has(self, flag: u32) -> bool {
@@ -209,9 +210,9 @@ impl Loads {
 /// Ranges of whole pages, each over dies of its own, page by page.
 #[derive(Clone, Copy)]
 struct Layout {
-    sectors_per_page: Divisor,
-    pages_per_range: Divisor,
-    dies_per_range: Divisor,
+    sectors_per_page: StrengthReducedU64,
+    pages_per_range: StrengthReducedU64,
+    dies_per_range: StrengthReducedU64,
 }
 
 impl Layout {
@@ -221,17 +222,17 @@ impl Layout {
         let page = tunables.at(STRIPE_KB) as u64 * 2;
         let pages = capacity_sectors.div_ceil(page);
         Layout {
-            sectors_per_page: Divisor::new(page),
-            pages_per_range: Divisor::new(pages.div_ceil(ranges)),
-            dies_per_range: Divisor::new(dies / ranges),
+            sectors_per_page: StrengthReducedU64::new(page),
+            pages_per_range: StrengthReducedU64::new(pages.div_ceil(ranges).max(1)),
+            dies_per_range: StrengthReducedU64::new(dies / ranges),
         }
     }
 
     /// Which die an address is on.
     fn die_of(&self, sector: u64) -> usize {
-        let (page, _) = self.sectors_per_page.split(sector);
-        let (range, page) = self.pages_per_range.split(page);
-        let (_, die) = self.dies_per_range.split(page);
+        let page = sector / self.sectors_per_page;
+        let (range, page) = StrengthReducedU64::div_rem(page, self.pages_per_range);
+        let die = page % self.dies_per_range;
         (range * self.dies_per_range.get() + die) as usize
     }
 }
@@ -277,7 +278,7 @@ pub struct Ac2 {
 }
 
 impl Ac2 {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Ac2 {
         let tunables = Tunables::new(TUNABLES);
         Ac2 {
@@ -367,15 +368,15 @@ impl Ac2 {
     /// A request is no longer in the drive.
     fn left_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
-        let mark = Mark::of(rq);
-        if !mark.has(Mark::IN_DRIVE) {
+        let word = ElvWord::of(rq);
+        if !word.has(ElvWord::IN_DRIVE) {
             return;
         }
-        rq.elv[0] &= Mark::COUNTED;
+        rq.elv[0] &= ElvWord::COUNTED;
         let dir = rq.is_write() as usize;
         self.in_drive[dir] -= 1;
-        let die = mark.die();
-        self.loads.set(die, self.loads.load[die] - mark.weight());
+        let die = word.die();
+        self.loads.set(die, self.loads.load[die] - word.weight());
         if dir == READ {
             self.last_read = Some(ctx.now);
         }
@@ -392,8 +393,8 @@ impl Ac2 {
         let expire = Nanos::from_millis(self.tunables.at(EXPIRE + 2 * dir + kind) as u64);
         let block = rq.sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
         ctx.rqs[id].fifo_time = ctx.now.saturating_add(expire);
-        let mark = Mark::new(class, kind, die);
-        ctx.rqs[id].elv[0] = mark.0 | Mark::QUEUED | Mark::COUNTED;
+        let word = ElvWord::new(class, kind, die);
+        ctx.rqs[id].elv[0] = word.0 | ElvWord::QUEUED | ElvWord::COUNTED;
         if dir == READ {
             if class != Class::Light {
                 ctx.rqs[id].elv[ELV_CAME] = self.deep_came;
@@ -415,7 +416,7 @@ impl Ac2 {
         ctx.merge.add(ctx.rqs, id);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched >= self.tunables.at(BATCH_LIMIT) {
@@ -429,13 +430,13 @@ impl Ac2 {
     /// Takes a request out; one that merges while it is being inserted is in
     /// nothing yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let mark = Mark::of(&ctx.rqs[id]);
-        if !mark.has(Mark::QUEUED) {
+        let word = ElvWord::of(&ctx.rqs[id]);
+        if !word.has(ElvWord::QUEUED) {
             return;
         }
-        ctx.rqs[id].elv[0] &= !Mark::QUEUED;
+        ctx.rqs[id].elv[0] &= !ElvWord::QUEUED;
         ctx.merge.remove(ctx.rqs, id);
-        let (class, kind) = (mark.class(), mark.kind());
+        let (class, kind) = (word.class(), word.kind());
         if ctx.rqs[id].is_write() {
             self.writes[kind].remove(ctx.rqs, id);
             return match class {
@@ -450,34 +451,34 @@ impl Ac2 {
         if class == Class::Stream {
             return self.read_stream.remove(ctx.rqs, id);
         }
-        let queue = &mut self.dies[mark.die()][class as usize];
+        let queue = &mut self.dies[word.die()][class as usize];
         queue.remove(ctx.rqs, id);
         if queue.is_empty() {
-            self.held[class as usize] &= !(1 << mark.die());
+            self.held[class as usize] &= !(1 << word.die());
         }
     }
 
     /// A request that was taken out goes to the drive.
     fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
-        let (dir, mark) = (rq.is_write() as usize, Mark::of(rq));
+        let (dir, word) = (rq.is_write() as usize, ElvWord::of(rq));
         let weight = match dir {
             READ => 1,
             _ => self.tunables.at(WRITE_WEIGHT) as u32,
         };
-        rq.elv[0] |= Mark::IN_DRIVE | weight << 16;
-        let die = mark.die();
+        rq.elv[0] |= ElvWord::IN_DRIVE | weight << 16;
+        let die = word.die();
         self.loads.set(die, self.loads.load[die] + weight);
         self.next_die = (die + 1) % MAX_DIES;
         self.in_drive[dir] += 1;
         self.run[dir] += 1;
         self.run[1 - dir] = 0;
         self.batched += 1;
-        if mark.class() == Class::Light {
+        if word.class() == Class::Light {
             self.light += 1;
             self.last_light = Some(ctx.now);
         }
-        self.streamed += (mark.class() == Class::Stream) as u64;
+        self.streamed += (word.class() == Class::Stream) as u64;
     }
 
     /// The first of each kind's oldest that is late.
@@ -497,7 +498,7 @@ impl Ac2 {
             return true;
         }
         let rq = &ctx.rqs[read];
-        if Mark::of(rq).class() == Class::Light {
+        if ElvWord::of(rq).class() == Class::Light {
             return self.run[READ] >= self.tunables.at(READS_RUN);
         }
         let lead = self.tunables.at(READ_LEAD) as u64;
@@ -510,7 +511,7 @@ impl Ac2 {
     fn place(&self, ctx: &SchedCtx<'_>, id: RequestId) -> i64 {
         let rq = &ctx.rqs[id];
         let waiting_before = rq.elv[ELV_CAME].wrapping_sub(self.deep_left) as i32 as i64;
-        let load = self.loads.load[Mark::of(rq).die()] as i64;
+        let load = self.loads.load[ElvWord::of(rq).die()] as i64;
         waiting_before + load * self.tunables.at(OVERTAKE)
     }
 
@@ -527,7 +528,7 @@ impl Ac2 {
         let most = self.tunables.at(DIE_DEPTH);
         let light_may_come = most > 0 && self.light_may_come(ctx.now);
         let may_go = |id: &RequestId| {
-            !light_may_come || (self.loads.load[Mark::of(&ctx.rqs[*id]).die()] as i64) < most
+            !light_may_come || (self.loads.load[ElvWord::of(&ctx.rqs[*id]).die()] as i64) < most
         };
         let mut left = self.held[Class::Deep as usize];
         let heads = core::iter::from_fn(|| {
@@ -555,7 +556,7 @@ impl Ac2 {
         {
             return Some(stream);
         }
-        if Mark::of(&ctx.rqs[oldest]).class() == Class::Block {
+        if ElvWord::of(&ctx.rqs[oldest]).class() == Class::Block {
             self.blocks.start(ctx.rqs, oldest);
             self.bundles += 1;
         }
@@ -630,22 +631,22 @@ impl Elevator for Ac2 {
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&ctx.rqs[id]);
-        match (mark.class(), ctx.rqs[id].is_write()) {
+        let word = ElvWord::of(&ctx.rqs[id]);
+        match (word.class(), ctx.rqs[id].is_write()) {
             (Class::Stream, false) => self.read_stream.prev(ctx.rqs, id),
             (Class::Stream, true) => self.write_stream.prev(ctx.rqs, id),
             (_, true) => self.blocks.prev(ctx.rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].prev(ctx.rqs, id),
+            (class, false) => self.dies[word.die()][class as usize].prev(ctx.rqs, id),
         }
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let mark = Mark::of(&ctx.rqs[id]);
-        match (mark.class(), ctx.rqs[id].is_write()) {
+        let word = ElvWord::of(&ctx.rqs[id]);
+        match (word.class(), ctx.rqs[id].is_write()) {
             (Class::Stream, false) => self.read_stream.next(ctx.rqs, id),
             (Class::Stream, true) => self.write_stream.next(ctx.rqs, id),
             (_, true) => self.blocks.next(ctx.rqs, id),
-            (class, false) => self.dies[mark.die()][class as usize].next(ctx.rqs, id),
+            (class, false) => self.dies[word.die()][class as usize].next(ctx.rqs, id),
         }
     }
 
@@ -686,7 +687,7 @@ impl Elevator for Ac2 {
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
-        let counted = Mark::of(rq).has(Mark::COUNTED);
+        let counted = ElvWord::of(rq).has(ElvWord::COUNTED);
         rq.elv[0] = 0;
         if counted && let Some(submitter) = self.submitters.get_mut(&rq.submitter) {
             submitter.outstanding -= 1;
@@ -746,7 +747,7 @@ impl Elevator for Ac2 {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const AC2: ElevatorType = ElevatorType {
     name: "ac2",
     help: "reads to the least loaded channel, light submitters first, writes by erase block",

@@ -1,4 +1,4 @@
-//! What a user can set.
+//! The tunables.
 
 use blklab_blk::{Tunable, Unit};
 
@@ -24,7 +24,7 @@ pub(super) const MAX_DIES: usize = 64;
 pub(super) const COUNT: (i64, i64) = (0, i32::MAX as i64);
 pub(super) const AT_LEAST_ONE: (i64, i64) = (1, i32::MAX as i64);
 
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "dies",
