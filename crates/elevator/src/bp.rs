@@ -37,7 +37,7 @@ const WRITES_STARVED: usize = 1;
 const FIFO_BATCH: usize = 2;
 const BLOCK_KB: usize = 3;
 
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "write_expire",
@@ -92,7 +92,7 @@ pub struct Bp {
 }
 
 impl Bp {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Bp {
         Bp {
             tunables: Tunables::new(TUNABLES),
@@ -166,7 +166,7 @@ impl Bp {
         self.fifo.push_back(ctx, id, dir);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let over = self.batching >= self.tunables.at(FIFO_BATCH);
         if over || self.fifo.front(self.dir).is_none() {
@@ -253,7 +253,7 @@ impl Elevator for Bp {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const BP: ElevatorType = ElevatorType {
     name: "bp",
     help: "writes stay in the erase block of the last one; batches and deadlines",

@@ -37,7 +37,7 @@ pub(crate) const WRITES_STARVED: usize = 2;
 pub(crate) const FIFO_BATCH: usize = 3;
 pub(crate) const FRONT_MERGES: usize = 4;
 
-/// What a user can set, in sysfs's order of names and units; mq-deadline has
+/// The tunables, in sysfs's order of names and units; mq-deadline has
 /// the same, and more.
 pub(crate) const DECLARED: [Tunable; 5] = [
     Tunable {
@@ -81,7 +81,7 @@ pub(crate) const DECLARED: [Tunable; 5] = [
         help: "look for requests that a bio goes in front of",
     },
 ];
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &DECLARED;
 
 const READ: usize = 0;
@@ -102,7 +102,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Deadline {
         Deadline {
             tunables: Tunables::new(TUNABLES),
@@ -167,7 +167,7 @@ impl Deadline {
         ctx.merge.add(ctx.rqs, id);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
         let id = match ahead {
@@ -293,7 +293,7 @@ impl Elevator for Deadline {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const DEADLINE: ElevatorType = ElevatorType {
     name: "deadline",
     help: "sorted batches with a deadline a request, one queue",

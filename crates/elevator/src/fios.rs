@@ -47,7 +47,7 @@ const TIMESLICE: usize = 0;
 const READ_PREFERENCE: usize = 1;
 const ANTICIPATION: usize = 2;
 
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "timeslice",
@@ -100,12 +100,13 @@ impl Task {
         self.in_flight == 0 && self.fifo.iter().all(RqList::is_empty)
     }
 
-    fn is_hopeful(&self) -> bool {
+    /// It may have another request in this epoch once one of its requests ends.
+    fn may_come_back(&self) -> bool {
         self.in_flight > 0 && self.left_ns > 0
     }
 }
 
-/// `elv[0]`: the request's task, and one more so that zero says none.
+/// `elv[0]`: the request's task plus one; zero for none.
 const ELV_TASK: usize = 0;
 /// `elv[1]`: zero, or [`QUEUED`], or how many were in the drive when it was sent.
 const ELV_STATE: usize = 1;
@@ -124,10 +125,10 @@ pub struct Fios {
     exhausted: [VecDeque<TaskId>; 2],
     queued: u32,
     in_flight: [u32; 2],
-    /// No write goes before: a read is about to come.
+    /// No write is dispatched before then: a read is about to come.
     read_expected_until: Nanos,
     /// Tasks that have time left and a request in the drive.
-    hopeful: u32,
+    may_come_back: u32,
     /// Tasks that have time left and are about to come.
     expected: Vec<TaskId>,
     /// When waiting for it began, and what that may still cost in this epoch.
@@ -143,7 +144,7 @@ pub struct Fios {
 }
 
 impl Fios {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Fios {
         let mut new = Fios {
             tunables: Tunables::new(TUNABLES),
@@ -156,7 +157,7 @@ impl Fios {
             queued: 0,
             in_flight: [0; 2],
             read_expected_until: Nanos::ZERO,
-            hopeful: 0,
+            may_come_back: 0,
             expected: Vec::new(),
             epoch_wait_since: None,
             epoch_wait_left_ns: 0,
@@ -190,12 +191,12 @@ impl Fios {
         id
     }
 
-    /// Changes a task and keeps count of those that are hopeful.
+    /// Changes a task and keeps count of those that will be back.
     fn change(&mut self, id: TaskId, f: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[id];
-        self.hopeful -= task.is_hopeful() as u32;
+        self.may_come_back -= task.may_come_back() as u32;
         f(task);
-        self.hopeful += task.is_hopeful() as u32;
+        self.may_come_back += task.may_come_back() as u32;
     }
 
     /// Gives a task its slice of this epoch, less what it overdrew. Those of
@@ -254,7 +255,7 @@ impl Fios {
 
     /// Whether a task that has time left in this epoch is to be waited for.
     fn holds_epoch(&mut self, now: Nanos) -> bool {
-        if self.hopeful > 0 {
+        if self.may_come_back > 0 {
             return true;
         }
         let tasks = &self.tasks;
@@ -301,7 +302,7 @@ impl Fios {
         }
     }
 
-    /// How many slices who overdrew least needs to have time again.
+    /// How many slices it takes until the task that overdrew least has time again.
     fn epochs_until_somebody_has_time(&self) -> u64 {
         let waits = |id: &TaskId| self.tasks[*id].fifo.iter().any(|fifo| !fifo.is_empty());
         let waiting = self.exhausted.iter().flatten().filter(|id| waits(id));
@@ -509,7 +510,7 @@ impl Elevator for Fios {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const FIOS: ElevatorType = ElevatorType {
     name: "fios",
     help: "equal time on the drive for each task, in epochs; reads before writes",

@@ -30,7 +30,7 @@ use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
 
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "read_preference",
@@ -64,7 +64,7 @@ pub struct Irbw {
 }
 
 impl Irbw {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Irbw {
         Irbw {
             tunables: Tunables::new(TUNABLES),
@@ -105,7 +105,7 @@ impl Irbw {
         self.fifo.push_back(ctx, id, dir);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(id) = self.bundles.front() {
             return Some(id);
@@ -186,7 +186,7 @@ impl Elevator for Irbw {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const IRBW: ElevatorType = ElevatorType {
     name: "irbw",
     help: "reads one by one and first, writes in bundles by erase block",

@@ -31,7 +31,7 @@ use crate::deadline::{
 const ASYNC_DEPTH: usize = 5;
 const PRIO_AGING_EXPIRE: usize = 6;
 
-/// What a user can set, in sysfs's order of names and units.
+/// The tunables, in sysfs's order of names and units.
 pub const TUNABLES: &[Tunable] = &[
     DECLARED[READ_EXPIRE],
     DECLARED[WRITE_EXPIRE],
@@ -104,7 +104,7 @@ pub struct MqDeadline {
 }
 
 impl MqDeadline {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> MqDeadline {
         let mut new = MqDeadline {
             tunables: Tunables::new(TUNABLES),
@@ -413,7 +413,7 @@ impl Elevator for MqDeadline {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const MQ_DEADLINE: ElevatorType = ElevatorType {
     name: "mq-deadline",
     help: "sorted batches with a deadline a request, three priority classes",

@@ -21,7 +21,7 @@ use blklab_blk::{
 use crate::ElevatorType;
 use crate::single_queue::{DispatchQueue, admit};
 
-/// It has none.
+/// It has no tunables.
 pub const TUNABLES: &[Tunable] = &[];
 
 /// `elv[0]`: one while the request is in the queue.
@@ -35,7 +35,7 @@ pub struct Noop {
 }
 
 impl Noop {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Noop {
         Noop {
             tunables: Tunables::new(TUNABLES),
@@ -118,7 +118,7 @@ impl Elevator for Noop {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const NOOP: ElevatorType = ElevatorType {
     name: "noop",
     help: "order of arrival, with merging",

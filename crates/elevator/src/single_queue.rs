@@ -45,7 +45,7 @@ pub struct DispatchQueue {
 }
 
 impl DispatchQueue {
-    /// The next head insert, which goes.
+    /// Dispatches the next head insert.
     #[inline]
     pub fn pop_head(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let id = self.head.pop_front(ctx.rqs)?;
@@ -54,7 +54,7 @@ impl DispatchQueue {
         Some(id)
     }
 
-    /// A request that the scheduler chose and took out goes.
+    /// Dispatches a request that the scheduler chose and took out.
     #[inline]
     pub fn send(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
         let rq = &mut ctx.rqs[id];
@@ -86,7 +86,7 @@ impl DispatchQueue {
     }
 }
 
-/// `elv[0]`: a request's kind, and one more so that zero says not queued.
+/// `elv[0]`: a request's kind plus one; zero while it is not queued.
 const ELV_KIND: usize = 0;
 
 /// Queued requests by kind, each kind in order of arrival: the queues of the
@@ -101,7 +101,7 @@ impl<const KINDS: usize> Default for Fifos<KINDS> {
 
 impl<const KINDS: usize> Fifos<KINDS> {
     /// Queues a request behind those of its kind.
-    #[inline]
+    #[inline(always)]
     pub fn push_back(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: usize) {
         ctx.rqs[id].elv[ELV_KIND] = kind as u32 + 1;
         self.0[kind].push_back(ctx.rqs, id);
@@ -117,7 +117,7 @@ impl<const KINDS: usize> Fifos<KINDS> {
 
     /// Takes a request out; one that merges while it is being inserted is in no
     /// queue yet.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if let Some(kind) = self.kind_of(ctx.rqs, id) {
             ctx.rqs[id].elv[ELV_KIND] = 0;
@@ -169,7 +169,7 @@ impl<const KINDS: usize> Fifos<KINDS> {
     }
 }
 
-/// `elv[1]`: the bundle a request is in, and one more so that zero says none.
+/// `elv[1]`: the bundle a request is in plus one; zero for none.
 const ELV_BUNDLE: usize = 1;
 
 /// Writes that go together. Its requests are linked by their second link.
@@ -180,7 +180,7 @@ struct Bundle {
     writes: RqList<1>,
 }
 
-/// The name of a bundle.
+/// The index of a bundle.
 pub type BundleId = u32;
 
 /// Queued writes by the erase block that they fall into, for the schedulers that

@@ -51,7 +51,7 @@ pub(crate) const DEADLINES: [Tunable; KINDS] = [
     ),
 ];
 
-/// What a user can set, by the module's names.
+/// The tunables, by the module's names.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "writes_starved",
@@ -97,7 +97,7 @@ pub struct Sio {
 }
 
 impl Sio {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Sio {
         Sio {
             tunables: Tunables::new(TUNABLES),
@@ -134,7 +134,7 @@ impl Sio {
         self.fifo.push_back(ctx, id, kind);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
         if self.batched > self.tunables.at(FIFO_BATCH) {
@@ -215,7 +215,7 @@ impl Elevator for Sio {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const SIO: ElevatorType = ElevatorType {
     name: "sio",
     help: "four queues in order of arrival with a deadline each kind, no sorting",

@@ -46,7 +46,7 @@ const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable
     }
 }
 
-/// What a user can set.
+/// The tunables.
 pub const TUNABLES: &[Tunable] = &[
     expire("sync_read_expire", 500, "a synchronous read's timeout"),
     expire("sync_write_expire", 2_000, "a synchronous write's timeout"),
@@ -86,7 +86,7 @@ pub struct Stb {
 }
 
 impl Stb {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new() -> Stb {
         Stb {
             tunables: Tunables::new(TUNABLES),
@@ -128,7 +128,7 @@ impl Stb {
         self.fifo.push_back(ctx, id, kind);
     }
 
-    /// The next request, which goes.
+    /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(late) = self.timed_out(ctx) {
             self.expired += 1;
@@ -216,7 +216,7 @@ impl Elevator for Stb {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const STB: ElevatorType = ElevatorType {
     name: "stb",
     help: "sync before async, bundles of asynchronous writes, a timeout a request",

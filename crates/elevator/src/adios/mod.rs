@@ -7,20 +7,20 @@
 //! request that is flagged as synchronous is the time it was made, so those go
 //! by age; another's, which a plain read is too, is that, a target for its
 //! kind, and what it is predicted to take. Deadlines are cut to about a
-//! millisecond and requests of one such moment go by arrival. Reads and the
+//! millisecond and those within one go by arrival. Reads and the
 //! rest wait apart; where both have some, a bias decides, which each choice
 //! against the earlier deadline moves, in proportion to the predicted time and
 //! less for reads by `read_priority`.
 //!
 //! Requests go to the drive by way of two batch pages. While one is emptied the
-//! other is filled, once what is predicted to be under way falls below
+//! other is filled, once what is predicted to be in flight falls below
 //! `bq_refill_below_ratio` of `global_latency_window`, and with as much as fits
 //! into that window. Inside a page reads go first, then writes, then discards.
 //!
 //! Until a read and a write have been measured everything goes by arrival.
 //! Head inserts go before all but that, in order.
 //!
-//! Some of what the shipped scheduler does looks unmeant. It is done here too:
+//! Some of what the shipped scheduler does looks like a mistake. It is done here too:
 //! - A discard is a barrier: it waits until all that came before has been sent,
 //!   and what comes later waits for it (see [`is_barrier`]).
 //! - Samples are gathered in one place for all kinds. Those that a model leaves
@@ -29,7 +29,7 @@
 //! - With `batch_order` 1 a batch is sorted only if it has two writes.
 //! - A sample far beyond what was predicted may count as a fast one.
 //!
-//! Not done: a request that the driver gives back counts as under way twice in
+//! Not done: a request that the driver gives back counts as in flight twice in
 //! the source, for good. Samples are gathered for each CPU there, which changes
 //! nothing. Version 3.2.0, which its author calls a test, tells a flush from a
 //! discard, limits what is predicted to `lat_model_latency_limit`, puts far
@@ -79,21 +79,21 @@ fn kind_of(op: Op) -> usize {
     }
 }
 
-/// Where a request is.
+/// Whether a request is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum RqState {
     #[default]
-    Nowhere,
+    NotQueued,
     /// In a deadline queue.
-    Waiting,
-    /// Chosen, dispatched or past choosing: its predicted time is under way.
-    Chosen,
+    Queued,
+    /// In a batch, by arrival or in the drive: its predicted time counts as in flight.
+    InFlight,
 }
 
 /// What is kept of a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct RqData {
-    place: Place,
+    state: RqState,
     predicted_ns: u64,
     bytes: u32,
 }
@@ -105,50 +105,51 @@ fn is_barrier(op: Op) -> bool {
     matches!(op, Op::Flush | Op::Discard)
 }
 
-/// Time after a completion at which models are looked at.
-const LOOK_MS: i64 = 100;
+/// How long after a completion it is checked whether models are to be updated.
+const UPDATE_CHECK_MS: i64 = 100;
 
 /// Deadlines are cut by this many bits: about a millisecond.
 const QUANTUM_SHIFT: u32 = 20;
 
-/// Requests in order of their deadlines' moments, and in one moment by arrival.
-/// New moments are mostly the last, so a sorted ring is cheaper than a tree.
+/// Requests in groups by the quantum of time that their deadline is in, in order, and
+/// in a group by arrival. A new group is mostly the last, so a sorted ring is
+/// cheaper than a tree.
 #[derive(Debug, Default)]
 struct DeadlineQueue {
-    moments: VecDeque<(u64, RqList)>,
+    groups: VecDeque<(u64, RqList)>,
 }
 
 impl DeadlineQueue {
-    /// Where a moment is or belongs. New ones are mostly the last, and those
-    /// taken out the first, so both ends are looked at before the rest.
-    fn place_of(&self, moment: u64) -> usize {
-        match (self.moments.front(), self.moments.back()) {
-            (Some(&(first, _)), _) if first >= moment => 0,
-            (_, Some(&(last, _))) if last == moment => self.moments.len() - 1,
-            (_, Some(&(last, _))) if last < moment => self.moments.len(),
-            _ => self.moments.partition_point(|&(m, _)| m < moment),
+    /// Where the group of a quantum is or belongs. New ones are mostly the last, and
+    /// those taken out the first, so both ends are looked at before the rest.
+    fn place_of(&self, quantum: u64) -> usize {
+        match (self.groups.front(), self.groups.back()) {
+            (Some(&(first, _)), _) if first >= quantum => 0,
+            (_, Some(&(last, _))) if last == quantum => self.groups.len() - 1,
+            (_, Some(&(last, _))) if last < quantum => self.groups.len(),
+            _ => self.groups.partition_point(|&(m, _)| m < quantum),
         }
     }
 
     fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let moment = ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT;
-        let at = self.place_of(moment);
-        if self.moments.get(at).is_none_or(|&(m, _)| m != moment) {
-            self.moments.insert(at, (moment, RqList::new()));
+        let quantum = ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT;
+        let at = self.place_of(quantum);
+        if self.groups.get(at).is_none_or(|&(m, _)| m != quantum) {
+            self.groups.insert(at, (quantum, RqList::new()));
         }
-        self.moments[at].1.push_back(ctx.rqs, id);
+        self.groups[at].1.push_back(ctx.rqs, id);
     }
 
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let at = self.place_of(ctx.rqs[id].fifo_time.0 >> QUANTUM_SHIFT);
-        self.moments[at].1.remove(ctx.rqs, id);
-        if self.moments[at].1.is_empty() {
-            self.moments.remove(at);
+        self.groups[at].1.remove(ctx.rqs, id);
+        if self.groups[at].1.is_empty() {
+            self.groups.remove(at);
         }
     }
 
     fn first(&self) -> Option<RequestId> {
-        self.moments.front()?.1.front()
+        self.groups.front()?.1.front()
     }
 }
 
@@ -223,11 +224,11 @@ pub struct Adios {
     sorter: Vec<RequestId>,
     /// A discard and all that came behind it.
     behind_barrier: RqList,
-    under_way: u64,
-    under_way_ns: u64,
+    in_flight: u64,
+    in_flight_ns: u64,
     last_completed: Nanos,
     last_completed_end: u64,
-    look_at: Option<i64>,
+    update_models_at: Option<i64>,
     batches: u64,
     largest_batch: u64,
     largest_by_kind: [u64; KINDS],
@@ -236,7 +237,7 @@ pub struct Adios {
 }
 
 impl Adios {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Adios {
         let mut tunables = Tunables::new(TUNABLES);
         if info.rotational {
@@ -260,11 +261,11 @@ impl Adios {
             head_end: 0,
             sorter: Vec::new(),
             behind_barrier: RqList::new(),
-            under_way: 0,
-            under_way_ns: 0,
+            in_flight: 0,
+            in_flight_ns: 0,
             last_completed: Nanos::ZERO,
             last_completed_end: 0,
-            look_at: None,
+            update_models_at: None,
             batches: 0,
             largest_batch: 0,
             largest_by_kind: [0; KINDS],
@@ -273,18 +274,18 @@ impl Adios {
         }
     }
 
-    fn start_way(&mut self, id: RequestId) {
+    fn add_in_flight(&mut self, id: RequestId) {
         let data = &mut self.data[id.index()];
-        data.place = Place::Chosen;
-        self.under_way += 1;
-        self.under_way_ns = self.under_way_ns.saturating_add(data.predicted_ns);
+        data.state = RqState::InFlight;
+        self.in_flight += 1;
+        self.in_flight_ns = self.in_flight_ns.saturating_add(data.predicted_ns);
     }
 
-    fn end_way(&mut self, id: RequestId) {
+    fn remove_in_flight(&mut self, id: RequestId) {
         let data = &mut self.data[id.index()];
-        if core::mem::take(&mut data.place) == Place::Chosen {
-            self.under_way -= 1;
-            self.under_way_ns = self.under_way_ns.saturating_sub(data.predicted_ns);
+        if core::mem::take(&mut data.state) == RqState::InFlight {
+            self.in_flight -= 1;
+            self.in_flight_ns = self.in_flight_ns.saturating_sub(data.predicted_ns);
         }
     }
 
@@ -309,7 +310,7 @@ impl Adios {
 
     fn wait(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.rqs[id].fifo_time = self.deadline(id, &ctx.rqs[id]);
-        self.data[id.index()].place = Place::Waiting;
+        self.data[id.index()].state = RqState::Queued;
         self.waiting[ctx.rqs[id].is_write() as usize].insert(ctx, id);
     }
 
@@ -326,17 +327,17 @@ impl Adios {
     fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
         let rq = &ctx.rqs[id];
         let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
-        // A requeued request is under way already.
-        self.end_way(id);
+        // A requeued request is in flight already.
+        self.remove_in_flight(id);
         self.data[id.index()] = RqData {
-            place: Place::Nowhere,
+            state: RqState::NotQueued,
             predicted_ns: self.models[kind_of(op)].predict(bytes),
             bytes,
         };
         if at == InsertAt::Head || !self.stable {
             ctx.trace_insert(id);
             self.fifo[(at == InsertAt::Tail) as usize].push_back(ctx.rqs, id);
-            self.start_way(id);
+            self.add_in_flight(id);
             self.stable |= self.models[READ].base_ns > 0 && self.models[WRITE].base_ns > 0;
         } else if is_barrier(op) || !self.behind_barrier.is_empty() {
             ctx.trace_insert(id);
@@ -352,7 +353,7 @@ impl Adios {
         let fifo = if arrivals.is_empty() { heads } else { arrivals };
         let id = fifo.pop_front(ctx.rqs)?;
         if fifo.is_empty() {
-            self.turn_head(ctx);
+            self.update_direction(ctx);
         }
         Some(id)
     }
@@ -361,8 +362,8 @@ impl Adios {
     /// waits nowhere.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let data = &mut self.data[id.index()];
-        if data.place == Place::Waiting {
-            data.place = Place::Nowhere;
+        if data.state == RqState::Queued {
+            data.state = RqState::NotQueued;
             self.waiting[ctx.rqs[id].is_write() as usize].remove(ctx, id);
         }
         ctx.merge.remove(ctx.rqs, id);
@@ -401,7 +402,7 @@ impl Adios {
             OTHER => 1,
             kind => self.tunables.at(BATCH_LIMIT + kind) as u64,
         };
-        let total = self.under_way_ns.saturating_add(batch_ns);
+        let total = self.in_flight_ns.saturating_add(batch_ns);
         self.models[kind].base_ns > 0
             && counts[kind] < limit
             && total.saturating_add(ns) <= self.tunables.at(WINDOW) as u64
@@ -421,7 +422,7 @@ impl Adios {
             }
             self.bias = self.bias.saturating_add(bias);
             self.remove(ctx, id);
-            self.data[id.index()].place = Place::Chosen;
+            self.data[id.index()].state = RqState::InFlight;
             let list = match kind {
                 OTHER => OTHER,
                 kind if !by_sector => kind,
@@ -441,8 +442,8 @@ impl Adios {
 
     fn book_batch(&mut self, counts: &[u64; KINDS], batch_ns: u64) {
         let count = counts.iter().sum();
-        self.under_way += count;
-        self.under_way_ns = self.under_way_ns.saturating_add(batch_ns);
+        self.in_flight += count;
+        self.in_flight_ns = self.in_flight_ns.saturating_add(batch_ns);
         self.batches += (count > 0) as u64;
         self.largest_batch = self.largest_batch.max(count);
         for (largest, &count) in self.largest_by_kind.iter_mut().zip(counts) {
@@ -463,7 +464,7 @@ impl Adios {
     }
 
     /// From which end of the sorted list the front page is sent.
-    fn turn_head(&mut self, ctx: &SchedCtx<'_>) {
+    fn update_direction(&mut self, ctx: &SchedCtx<'_>) {
         let page = &self.pages[self.front];
         self.backwards = self.rotational && page.by_sector && page.lies_below(ctx, self.head_end);
     }
@@ -474,13 +475,13 @@ impl Adios {
             self.pages[1 - self.front].is_empty(),
         );
         let threshold = self.tunables.at(WINDOW) * self.tunables.at(REFILL_BELOW) / 100;
-        let low = self.under_way_ns == 0 || self.under_way_ns < threshold as u64;
+        let low = self.in_flight_ns == 0 || self.in_flight_ns < threshold as u64;
         if back_empty && (front_empty || low) {
             self.fill_batch(ctx);
         }
         if front_empty {
             self.front = 1 - self.front;
-            self.turn_head(ctx);
+            self.update_direction(ctx);
         }
         self.pages[self.front].pop(ctx, self.backwards)
     }
@@ -489,7 +490,7 @@ impl Adios {
     /// to the next barrier, may wait for its turn.
     fn release_barrier(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let barrier = self.behind_barrier.pop_front(ctx.rqs)?;
-        self.start_way(barrier);
+        self.add_in_flight(barrier);
         while let Some(id) = self.behind_barrier.front() {
             if is_barrier(ctx.rqs[id].op) {
                 break;
@@ -497,7 +498,7 @@ impl Adios {
             self.behind_barrier.remove(ctx.rqs, id);
             self.merge_or_wait(ctx, id);
         }
-        self.turn_head(ctx);
+        self.update_direction(ctx);
         Some(barrier)
     }
 
@@ -525,7 +526,7 @@ impl Adios {
             Nanos::ZERO => rq.io_start,
             last => last,
         };
-        let busy = self.under_way > 0;
+        let busy = self.in_flight > 0;
         self.last_completed = if busy { ctx.now } else { Nanos::ZERO };
         if rq.io_start == Nanos::ZERO || data.bytes == 0 || ctx.now < since {
             return;
@@ -539,8 +540,8 @@ impl Adios {
         if model.learn(data.bytes, latency, data.predicted_ns, weight) {
             model.update(&mut self.gathered, &self.tunables, now);
         }
-        let look = now + msecs_to_jiffies(LOOK_MS);
-        self.look_at = Some(self.look_at.map_or(look, |at| at.min(look)));
+        let check = now + msecs_to_jiffies(UPDATE_CHECK_MS);
+        self.update_models_at = Some(self.update_models_at.map_or(check, |at| at.min(check)));
     }
 
     /// Brings all models up to date, in the order of their kinds.
@@ -577,7 +578,7 @@ impl Elevator for Adios {
     }
 
     fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, _kind: MergeKind) {
-        if self.data[id.index()].place == Place::Waiting {
+        if self.data[id.index()].state == RqState::Queued {
             self.waiting[ctx.rqs[id].is_write() as usize].remove(ctx, id);
             self.wait(ctx, id);
         }
@@ -625,21 +626,21 @@ impl Elevator for Adios {
     }
 
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.end_way(id);
+        self.remove_in_flight(id);
         self.learn(ctx, id);
     }
 
     fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.end_way(id);
+        self.remove_in_flight(id);
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.look_at.map(jiffy_start)
+        self.update_models_at.map(jiffy_start)
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
         let now = jiffies(ctx.now);
-        if self.look_at.take_if(|at| *at <= now).is_some() {
+        if self.update_models_at.take_if(|at| *at <= now).is_some() {
             self.update_models(now);
         }
         false
@@ -695,7 +696,7 @@ impl Elevator for Adios {
                 "lat_model_write_slope",
                 self.models[WRITE].slope_ns_per_kib as i64,
             ),
-            ("total_pred_lat", self.under_way_ns as i64),
+            ("total_pred_lat", self.in_flight_ns as i64),
             ("dl_bias", self.bias),
         ]
     }
@@ -709,7 +710,7 @@ impl Elevator for Adios {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const ADIOS: ElevatorType = ElevatorType {
     name: "adios",
     help: "deadlines from a learned model of what requests take, in batches",

@@ -1,7 +1,7 @@
 //! What requests take: a model for each kind, learned from completions.
 //!
 //! A small request takes the base, a larger one that and a slope a KiB beyond.
-//! Samples are gathered in buckets by their ratio to what was foretold, so that
+//! Samples are gathered in buckets by their ratio to what was predicted, so that
 //! the slowest hundredth can be left out of the mean.
 
 use blklab_blk::{Tunables, msecs_to_jiffies};

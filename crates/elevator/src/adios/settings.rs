@@ -1,4 +1,4 @@
-//! What a user can set, and files of the scheduler's sysfs folder that are not one
+//! The tunables, and files of the scheduler's sysfs folder that are not one
 //! number.
 
 use alloc::format;
@@ -29,7 +29,7 @@ pub(super) const BATCH_RANGE: (i64, i64) = (1, u32::MAX as i64);
 pub(super) const TARGET_RANGE: (i64, i64) = (0, DAY_NS);
 pub(super) const MS: i64 = 1_000_000;
 
-/// What a user can set, by sysfs's names and units.
+/// The tunables, by sysfs's names and units.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "global_latency_window",

@@ -209,7 +209,7 @@ fn a_fixed_order_does_not_heed_what_is_predicted() {
         queue.set("batch_limit_read", 1);
         write(&mut queue, "reset_lat_model", "100000 1000000 100000 0 0 0");
         serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 9000, 8), 100);
-        // The first is large: 124 ms are foretold.
+        // The first is large: 124 ms are predicted.
         queue.insert(&bio(Op::Read, BioFlags::NONE, 0, 256));
         queue.insert(&bio(Op::Read, BioFlags::NONE, 1000, 8));
         let id = queue.dispatch().unwrap();

@@ -12,7 +12,7 @@ use super::queue::QueueId;
 use super::wf2q::{Entity, SchedData};
 use super::{ASYNC_QUEUES, Bfq};
 
-/// The name of a group in here.
+/// The index of a group.
 pub(super) type GroupId = usize;
 pub(super) const ROOT: GroupId = 0;
 

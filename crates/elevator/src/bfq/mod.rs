@@ -122,7 +122,7 @@ pub struct Bfq {
 }
 
 impl Bfq {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Bfq {
         let tunables = Tunables::new(TUNABLES);
         let nonrot = !info.rotational;
@@ -466,7 +466,7 @@ impl Elevator for Bfq {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const BFQ: ElevatorType = ElevatorType {
     name: "bfq",
     help: "a budget of service a process in turn, shares by weight, low latency for who just started",

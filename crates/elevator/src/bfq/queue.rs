@@ -12,7 +12,7 @@ use super::groups::GroupId;
 use super::weight_raising::min_idle_time;
 use super::wf2q::Entity;
 
-/// The name of a queue.
+/// The index of a queue.
 pub(super) type QueueId = Id<BfqQueue>;
 
 /// A time, in jiffies, before anything that happens.
@@ -291,7 +291,7 @@ impl Bfq {
 // What a queue's process is like: how long it thinks between requests, whether
 // it does little but I/O, and whether its requests lie far apart.
 
-/// Who thinks no longer than this does not think at all.
+/// A shorter think time counts as none.
 pub(super) const MIN_THINK_TIME_NS: u64 = 2_000_000;
 /// Fewer samples say nothing; samples count 256 and fade by an eighth.
 const ENOUGH_SAMPLES: u64 = 80;

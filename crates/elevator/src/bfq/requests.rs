@@ -488,7 +488,7 @@ impl Bfq {
         }
         self.queues[q].ttime.last_end_ns = self.now_ns;
         self.rate_on_completion();
-        // Who of several processes is to be thanked cannot be told.
+        // Which of several processes woke it is not known.
         self.last_completed = (!self.queues[q].coop).then_some(q);
         let queue = &self.queues[q];
         if queue.soft_rt_update

@@ -1,4 +1,4 @@
-//! What bfq promises, and that its books stay balanced.
+//! What bfq promises, and that its counts agree with each other.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What a user can set, and what follows from it.
+//! The tunables, and what follows from it.
 
 use blklab_blk::{Tunable, TunableError, Unit, msecs_to_jiffies};
 

@@ -13,7 +13,7 @@
 
 use super::*;
 
-/// The name of a group in here.
+/// The index of a group.
 pub(super) type GroupId = usize;
 pub(super) const ROOT: GroupId = 0;
 

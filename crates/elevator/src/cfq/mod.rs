@@ -205,7 +205,7 @@ struct Process {
     exited: bool,
 }
 
-/// `elv[0]`: the request's queue, and one more so that zero says none.
+/// `elv[0]`: the request's queue plus one; zero for none.
 const ELV_QUEUE: usize = 0;
 /// `elv[1]`: four times its process, and two flags.
 const ELV_PROCESS: usize = 1;
@@ -277,7 +277,7 @@ pub struct Cfq {
 }
 
 impl Cfq {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Cfq {
         let mut tunables = Tunables::new(TUNABLES);
         if !info.rotational {
@@ -554,7 +554,7 @@ impl Elevator for Cfq {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const CFQ: ElevatorType = ElevatorType {
     name: "cfq",
     help: "a queue and slices of time a process, by priority; waits for sequential readers",

@@ -1,4 +1,4 @@
-//! What a user can set.
+//! The tunables.
 
 use blklab_blk::{Tunable, Unit};
 
@@ -17,7 +17,7 @@ pub(super) const TARGET_LATENCY: usize = 11;
 
 const U32: i64 = u32::MAX as i64;
 
-/// What a user can set, in sysfs's order of names and units.
+/// The tunables, in sysfs's order of names and units.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "quantum",

@@ -32,7 +32,7 @@ use crate::ElevatorType;
 const READ_LAT_NSEC: usize = 0;
 const WRITE_LAT_NSEC: usize = 1;
 
-/// What a user can set, in sysfs's names and units.
+/// The tunables, in sysfs's names and units.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "read_lat_nsec",
@@ -85,7 +85,7 @@ fn domain_of(op: Op) -> usize {
     }
 }
 
-/// `elv[0]` of a request: its token, and one more so that zero is none.
+/// `elv[0]` of a request: its token plus one; zero for none.
 const ELV_TOKEN: usize = 0;
 
 /// A set of CPUs.
@@ -173,8 +173,8 @@ enum Kind {
 impl Latency {
     /// A percentile, if there is enough to take it of, which is then forgotten.
     ///
-    /// Both histograms share one appointment: with few samples the first that
-    /// is asked for uses it up, and the other waits for the next.
+    /// Both histograms share one due time: with few samples the first that is
+    /// asked for uses it up, and the other waits for the next.
     fn percentile(&mut self, now_jiffies: i64, kind: Kind, percent: u32) -> Option<usize> {
         let histogram = match kind {
             Kind::Total => &mut self.total,
@@ -232,7 +232,7 @@ pub struct Kyber {
 }
 
 impl Kyber {
-    /// A fresh one.
+    /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Kyber {
         let mut new = Kyber {
             tunables: Tunables::new(TUNABLES),
@@ -538,7 +538,7 @@ impl Elevator for Kyber {
     }
 }
 
-/// As it is registered.
+/// Its entry in the registry.
 pub const KYBER: ElevatorType = ElevatorType {
     name: "kyber",
     help: "few requests in the drive, so that reads and writes meet their latency targets",

@@ -19,7 +19,7 @@ mod test_queue;
 use test_queue::{TestQueue, queue_info};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Call {
     Insert(Bio),
     Merge(Bio),
     FlushData(Bio),
@@ -64,16 +64,16 @@ fn any_bio() -> impl Strategy<Value = Bio> {
     )
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_call() -> impl Strategy<Value = Call> {
     prop_oneof![
-        10 => any_bio().prop_map(Step::Insert),
-        4 => any_bio().prop_map(Step::Merge),
-        1 => any_bio().prop_map(Step::FlushData),
-        6 => (1u8..6).prop_map(Step::Dispatch),
-        6 => any::<Index>().prop_map(Step::Complete),
-        1 => any::<Index>().prop_map(Step::Requeue),
-        3 => (0u16..2000).prop_map(Step::PassMs),
-        1 => (any::<Index>(), 0u8..4).prop_map(|(i, v)| Step::SetTunable(i, v)),
+        10 => any_bio().prop_map(Call::Insert),
+        4 => any_bio().prop_map(Call::Merge),
+        1 => any_bio().prop_map(Call::FlushData),
+        6 => (1u8..6).prop_map(Call::Dispatch),
+        6 => any::<Index>().prop_map(Call::Complete),
+        1 => any::<Index>().prop_map(Call::Requeue),
+        3 => (0u16..2000).prop_map(Call::PassMs),
+        1 => (any::<Index>(), 0u8..4).prop_map(|(i, v)| Call::SetTunable(i, v)),
     ]
 }
 
@@ -177,38 +177,38 @@ impl Run {
         assert_eq!(self.queue.elevator.tunables().get(t.name), Some(value));
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Call) {
         match step {
-            Step::Insert(bio) => {
+            Call::Insert(bio) => {
                 let id = self.queue.make(bio);
                 self.insert(id, InsertAt::Tail);
             }
-            Step::Merge(bio) => {
+            Call::Merge(bio) => {
                 if let Some(into) = self.queue.merge(bio) {
                     self.sectors_in += bio.sectors as u64;
                     self.forget_swallowed();
                     assert!(self.queued.contains_key(&into.index()));
                 }
             }
-            Step::FlushData(bio) => {
+            Call::FlushData(bio) => {
                 let id = self.queue.make_flush_data(bio);
                 self.insert(id, InsertAt::Head);
             }
-            Step::Dispatch(n) => (0..*n).for_each(|_| {
+            Call::Dispatch(n) => (0..*n).for_each(|_| {
                 self.dispatch();
             }),
-            Step::Complete(i) if !self.in_flight.is_empty() => {
+            Call::Complete(i) if !self.in_flight.is_empty() => {
                 self.complete(i.index(self.in_flight.len()));
             }
-            Step::Requeue(i) if !self.in_flight.is_empty() => {
+            Call::Requeue(i) if !self.in_flight.is_empty() => {
                 self.requeue(i.index(self.in_flight.len()));
             }
-            Step::Complete(_) | Step::Requeue(_) => {}
-            Step::PassMs(ms) => {
+            Call::Complete(_) | Call::Requeue(_) => {}
+            Call::PassMs(ms) => {
                 self.queue.pass_ms(*ms as u64);
                 self.queue.run_timer();
             }
-            Step::SetTunable(index, value) => self.set_tunable(index, *value),
+            Call::SetTunable(index, value) => self.set_tunable(index, *value),
         }
         self.check_work();
     }
@@ -251,7 +251,7 @@ impl Run {
     }
 }
 
-fn run(kind: &ElevatorType, steps: &[Step]) -> Option<Vec<u64>> {
+fn run(kind: &ElevatorType, steps: &[Call]) -> Option<Vec<u64>> {
     let mut run = Run::new(kind)?;
     steps.iter().for_each(|step| run.step(step));
     run.drain();
@@ -265,7 +265,7 @@ fn check(kind: &ElevatorType) -> Result<(), String> {
         failure_persistence: None,
         ..ProptestConfig::default()
     };
-    let steps = prop::collection::vec(any_step(), 1..150);
+    let steps = prop::collection::vec(any_call(), 1..150);
     let mut runner = TestRunner::new(config);
     let checked = runner.run(&steps, |steps| {
         prop_assert_eq!(
