@@ -50,7 +50,16 @@ struct Argument<'a> {
 /// fio's use of getopt has it. Everything else is a job file; the first one
 /// begins with the command line's global options.
 pub fn parse_args(args: &[String], environment: Environment<'_>) -> Result<JobFile, JobError> {
-    let mut loader = Loader::new(environment);
+    load(args, Loader::new(environment), &read)
+}
+
+/// Reads the command line with a loader that is set up already; `read` gives the
+/// text of a job file.
+pub(super) fn load(
+    args: &[String],
+    mut loader: Loader<'_>,
+    read: &dyn Fn(&str) -> Result<String, JobError>,
+) -> Result<JobFile, JobError> {
     let mut files = Vec::new();
     // Jobs, of which the first without a name holds the global options.
     let mut jobs: Vec<Section> = Vec::new();

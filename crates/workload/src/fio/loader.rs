@@ -6,6 +6,7 @@ use super::fixup::{Adjustments, fixup, refuse};
 use super::job_file::{self, Entry, Environment, Includes, Section, substitute};
 use super::options::{self, FioOption, Order, Outcome};
 use super::section::SectionOptions;
+use super::source::Override;
 use super::spec::*;
 use blklab_description::nearest;
 
@@ -16,6 +17,8 @@ pub(crate) struct Loader<'a> {
     pub only: Vec<String>,
     /// Refuse jobs that write (`--readonly`).
     pub read_only: bool,
+    /// What every job gets in place of its own options.
+    pub overrides: Vec<Override>,
     global: SectionOptions,
     global_options: Vec<(String, String)>,
     jobs: Vec<JobSpec>,
@@ -44,6 +47,7 @@ impl<'a> Loader<'a> {
             environment,
             only: Vec::new(),
             read_only: false,
+            overrides: Vec::new(),
             global: options::defaults(),
             global_options: Vec::new(),
             jobs: Vec::new(),
@@ -104,7 +108,8 @@ impl<'a> Loader<'a> {
         job.spec.section = section.name.clone();
         job.spec.position = section.position.clone();
         job.spec.stonewall |= stonewall;
-        job.spec.options = self.apply(&mut job, &section.entries, from_file)?;
+        let entries = self.overridden(&section.entries);
+        job.spec.options = self.apply(&mut job, &entries, from_file)?;
         if self.read_only && job.spec.pattern != Pattern::Read {
             let writes = [Direction::Write, Direction::Trim]
                 .into_iter()
@@ -125,6 +130,14 @@ impl<'a> Loader<'a> {
         self.assign_group(&mut spec)?;
         self.jobs.push(spec);
         Ok(())
+    }
+
+    /// A section's options with the overrides in place of its own.
+    fn overridden(&self, entries: &[Entry]) -> Vec<Entry> {
+        let overrides = self.overrides.iter();
+        let is_replaced = |entry: &&Entry| overrides.clone().any(|o| o.replaces(&entry.text));
+        let kept = entries.iter().filter(|entry| !is_replaced(entry)).cloned();
+        kept.chain(overrides.clone().map(Override::entry)).collect()
     }
 
     /// Applies options in fio's order, and returns them as its JSON shows them.

@@ -18,6 +18,7 @@ mod lists;
 mod loader;
 mod options;
 mod section;
+mod source;
 mod spec;
 mod units;
 
@@ -25,6 +26,7 @@ pub use args::parse_args;
 pub use error::{JobError, Note, Position};
 pub use job_file::{Environment, Includes};
 pub use options::option_tables;
+pub use source::{Arguments, JobSource, Override, has_option, option_names};
 pub use spec::*;
 
 use error::Fault;

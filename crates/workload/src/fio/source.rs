@@ -1,0 +1,214 @@
+//! A job as it was given, which can be read again with other options.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::args;
+use super::error::{JobError, Position};
+use super::job_file::{Entry, Environment, Includes};
+use super::loader::Loader;
+use super::spec::JobFile;
+use super::{include_file, options, read};
+use crate::library;
+
+/// An option that every job gets, whatever it or `[global]` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Where it was given, as messages call it.
+    pub given_by: String,
+    /// The option's name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl Override {
+    pub(super) fn entry(&self) -> Entry {
+        let position = Position {
+            file: self.given_by.clone(),
+            line: 0,
+        };
+        let text = format!("{}={}", self.name, self.value);
+        Entry { position, text }
+    }
+
+    /// Whether an option as it stands in a section, `name=value` or `name`, is
+    /// this one, by its name or its alias.
+    pub(super) fn replaces(&self, text: &str) -> bool {
+        let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
+        name == self.name || full_name(name).is_some_and(|n| Some(n) == full_name(&self.name))
+    }
+}
+
+fn full_name(name: &str) -> Option<&'static str> {
+    options::find(name).map(|option| option.name)
+}
+
+/// Whether fio has a job option of that name.
+pub fn has_option(name: &str) -> bool {
+    options::find(name).is_some()
+}
+
+/// The names and aliases of fio's job options.
+pub fn option_names() -> impl Iterator<Item = &'static str> {
+    options::names()
+}
+
+/// A job as it was given.
+#[derive(Clone, Debug)]
+pub enum JobSource {
+    /// One that comes with the program.
+    Shipped {
+        /// Its name.
+        name: String,
+        /// Its text.
+        text: &'static str,
+    },
+    /// A job file.
+    File {
+        /// The file as it was named; `-` is standard input.
+        name: String,
+        /// Its text.
+        text: String,
+    },
+    /// The words of fio's own command line.
+    Arguments(Arguments),
+}
+
+/// The words of fio's own command line.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    words: Vec<String>,
+    /// Standard input, which can be read once and is where `-` is among the words.
+    input: OnceLock<String>,
+}
+
+impl Arguments {
+    /// The text of a job file among the words.
+    fn read(&self, name: &str) -> Result<String, JobError> {
+        if let ("-", Some(text)) = (name, self.input.get()) {
+            return Ok(text.clone());
+        }
+        let text = read(name)?;
+        if name == "-" {
+            return Ok(self.input.get_or_init(|| text).clone());
+        }
+        Ok(text)
+    }
+}
+
+impl JobSource {
+    /// The job of that name that comes with the program.
+    pub fn shipped(name: &str) -> Option<JobSource> {
+        library::find(name).map(|text| JobSource::Shipped {
+            name: name.to_string(),
+            text,
+        })
+    }
+
+    /// Takes the words of fio's own command line, without the command's name.
+    pub fn arguments(words: Vec<String>) -> JobSource {
+        JobSource::Arguments(Arguments {
+            words,
+            input: OnceLock::new(),
+        })
+    }
+
+    /// Takes a job file's text.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn file(path: &Path) -> Result<JobSource, JobError> {
+        let name = path.display().to_string();
+        let text = read(&name)?;
+        Ok(JobSource::File { name, text })
+    }
+
+    /// The text, for people.
+    pub fn text(&self) -> String {
+        match self {
+            JobSource::Shipped { text, .. } => text.to_string(),
+            JobSource::File { text, .. } => text.clone(),
+            JobSource::Arguments(arguments) => arguments.words.join(" "),
+        }
+    }
+
+    /// Reads the job. `environment` is that of [`super::parse_file`].
+    ///
+    /// # Errors
+    /// At the first mistake, with its place; that of an override is where it was
+    /// given.
+    pub fn parse(
+        &self,
+        environment: Environment<'_>,
+        overrides: &[Override],
+    ) -> Result<JobFile, JobError> {
+        let mut loader = Loader::new(environment);
+        loader.overrides = overrides.to_vec();
+        let (name, text, includes): (&str, &str, Includes<'_>) = match self {
+            JobSource::Shipped { name, text } => (name, text, &includes_nothing),
+            JobSource::File { name, text } => (name, text, &include_file),
+            JobSource::Arguments(arguments) => {
+                let read = |name: &str| arguments.read(name);
+                return args::load(&arguments.words, loader, &read);
+            }
+        };
+        loader.add_file(name, text, includes)?;
+        loader.finish(name)
+    }
+}
+
+fn includes_nothing(_: &str, name: &str) -> Result<(String, String), String> {
+    Err(format!("{name}: a built-in job includes nothing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[global]\nbs=8k\n[a]\nrw=read\nsize=1m\nblocksize=16k\niodepth=2\n\
+                        [b]\nrw=read\nsize=1m\n";
+
+    fn parsed(overrides: &[(&str, &str)]) -> Result<JobFile, JobError> {
+        let source = JobSource::File {
+            name: "t.fio".into(),
+            text: TEXT.into(),
+        };
+        let overrides = overrides.iter().map(|(name, value)| Override {
+            given_by: "--vary".into(),
+            name: name.to_string(),
+            value: value.to_string(),
+        });
+        source.parse(&|_| None, &overrides.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_job_has_the_overridden_option_once() {
+        let job = parsed(&[("bs", "32k")]).expect("legal");
+        for spec in &job.jobs {
+            assert_eq!(spec.block_sizes.read.min_bytes, 32 << 10);
+            let given = spec.options.iter().filter(|(name, _)| name == "bs");
+            assert_eq!(given.count(), 1, "{:?}", spec.options);
+        }
+        assert_eq!(job.jobs[0].io_depth, 2);
+    }
+
+    #[test]
+    fn a_wrong_override_is_blamed_and_not_the_file() {
+        let error = parsed(&[("iodepth", "0")]).expect_err("fio takes 1 and more");
+        assert!(
+            error.to_string().starts_with("--vary: iodepth=0: "),
+            "{error}"
+        );
+        let error = parsed(&[("iodeepth", "1")]).expect_err("no such option");
+        assert!(
+            error.to_string().contains("did you mean iodepth"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn options_are_known_by_name_and_alias() {
+        assert!(has_option("iodepth") && has_option("blocksize") && !has_option("depth"));
+    }
+}
