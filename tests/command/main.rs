@@ -24,3 +24,4 @@ mod serve_sysfs;
 mod serve_tls;
 mod serve_trace;
 mod support;
+mod vary;

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use blklab_experiment::{NamedScheduler, Setting};
+use blklab_sim::ReplayMode;
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::failure::Failure;
 use crate::host_args::{HostArgs, RecordArgs, ReportArgs};
 use crate::serve_args::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 use crate::timeline_args::{TimelineArgs, time_ns};
@@ -164,6 +167,18 @@ pub(crate) struct ModelArgs {
 // What may be given is kept apart from what holds where nothing is: on a real
 // machine these options are refused.
 impl ModelArgs {
+    /// What holds for every row of a comparison.
+    pub(crate) fn setting(&self) -> Setting {
+        Setting {
+            scheduler: NamedScheduler::new("none"),
+            nr_requests: self.nr_requests,
+            nomerges: self.nomerges,
+            drive: self.drive().to_string(),
+            machine: self.machine().to_string(),
+            ..Setting::default()
+        }
+    }
+
     /// The drive's name or file.
     pub(crate) fn drive(&self) -> &str {
         self.drive.as_deref().unwrap_or("nvme")
@@ -194,6 +209,57 @@ pub(crate) struct PaceArgs {
     /// So many times as fast as recorded, of a trace replayed open [default: 1]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
+}
+
+/// How much slower and faster a trace can go.
+const SPEED_MIN: f64 = 1e-3;
+const SPEED_MAX: f64 = 1e6;
+/// I/Os in flight of a trace replayed closed.
+const CLOSED_DEPTH: u32 = 32;
+
+impl PaceArgs {
+    /// Refuses the options where a job is run, which has times of its own.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            (self.replay.is_some(), "--replay"),
+            (self.depth.is_some(), "--depth"),
+            (self.speed.is_some(), "--speed"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(Failure::mistake(format!(
+                "{option} is for traces; an fio job says itself when its I/Os come"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// How a trace is to be replayed.
+    pub(crate) fn mode(&self) -> Result<ReplayMode, Failure> {
+        let (replay, speed) = (self.replay.unwrap_or(Replay::Open), self.speed);
+        if speed.is_some() && replay != Replay::Open {
+            return Err(Failure::mistake(
+                "--speed is for traces replayed at their times (--timing open)",
+            ));
+        }
+        if self.depth.is_some() && replay != Replay::Closed {
+            return Err(Failure::mistake(
+                "--depth is for traces replayed with a number in flight (--timing closed)",
+            ));
+        }
+        let speed = speed.unwrap_or(1.0);
+        if !(SPEED_MIN..=SPEED_MAX).contains(&speed) {
+            return Err(Failure::mistake(format!(
+                "--speed {speed}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
+            )));
+        }
+        Ok(match replay {
+            Replay::Open => ReplayMode::Open { speed },
+            Replay::Closed => ReplayMode::Closed {
+                depth: self.depth.unwrap_or(CLOSED_DEPTH),
+            },
+            Replay::Dependencies => ReplayMode::Dependencies,
+        })
+    }
 }
 
 /// How a trace is replayed.
@@ -232,6 +298,13 @@ pub(crate) struct SweepArgs {
     /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
     #[arg(long, value_delimiter = ',', value_name = "NAME[:TUNABLE=VALUE],...")]
     pub(crate) schedulers: Option<Vec<String>>,
+
+    /// What else to compare: a key and its values, such as iodepth=1,32; repeat
+    /// for more, which gives every combination. `blklab list axes` names the keys.
+    /// Without --schedulers one scheduler runs: the one of a varied tunable, else
+    /// the job's own
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) vary: Vec<String>,
 
     /// Runs of each scheduler; if not given 5, each with a seed of its own, or
     /// 3 on a host
@@ -539,6 +612,8 @@ pub(crate) enum Listed {
     Jobs,
     /// Machines
     Machines,
+    /// What `compare --vary` takes
+    Axes,
 }
 
 #[derive(Args)]

@@ -10,9 +10,12 @@ use blklab_calibrate::{
     side_by_side,
 };
 
+use blklab_device::registry;
+use blklab_sim::Machine;
+
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
 use crate::failure::Failure;
-use crate::{calibrate_host, inputs, output};
+use crate::{calibrate_host, output};
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     output::check(&[
@@ -28,9 +31,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
     let model = Model {
         drive_name: drive.to_string(),
-        drive: Description::new(&inputs::drive(drive)?.1),
+        drive: Description::new(&registry::load(drive).map_err(Failure::Mistake)?.1),
         machine_name: machine.to_string(),
-        machine: Description::new(&inputs::machine(machine)?.1),
+        machine: Description::new(&Machine::load(machine).map_err(Failure::Mistake)?.1),
     };
     let fitted = fitted(args, &rows)?;
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();

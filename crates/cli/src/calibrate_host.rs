@@ -8,15 +8,16 @@ use blklab_calibrate::{
     Description, HELD_OUT_NOTE, Model, Point, Row, host_job, host_rows, order_of_schedulers,
     points, write_csv,
 };
-use blklab_host::{Choice, Disk, Experiment, Queue, RealFiles, System, check_rights, permit};
-use blklab_workload::fio;
+use blklab_device::registry;
+use blklab_experiment::{Host, Plan, Request, Setting, settings};
+use blklab_sim::Machine;
+use blklab_stats::World;
+use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
 use crate::calibrate::{Work, fit_and_tell};
-use crate::compare::progress;
 use crate::failure::Failure;
-use crate::host::failure;
-use crate::{inputs, output};
+use crate::{output, progress};
 
 /// Schedulers that differ by more than this are held against the simulation's
 /// order.
@@ -49,12 +50,12 @@ const LOOP: Start = Start {
 };
 
 pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failure> {
-    let system = System::default();
-    let disk = Disk::find(&system, device).map_err(failure)?;
+    let host = Host::find(device)?;
+    let (disk, size_bytes) = (host.disk().clone(), host.size_bytes()?);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let writes = args.destroy_data.is_some();
     let points = points(writes);
-    let rows = measure(args, &points, &system, &disk, cores)?;
+    let rows = measure(args, &points, host, cores)?;
     if let Some(path) = &args.output_rows {
         output::write_file(path, write_csv(&rows).as_bytes())?;
     }
@@ -62,7 +63,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
         true => LOOP,
         false => ANY,
     };
-    let model = model(args, &start, &disk, &system, cores)?;
+    let model = model(args, &start, size_bytes, cores)?;
     let all = 0..rows.len();
     let fitted: Vec<usize> = all.filter(|&at| rows[at].note != HELD_OUT_NOTE).collect();
     let own_keys = match writes {
@@ -94,59 +95,42 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
 fn measure(
     args: &CalibrateArgs,
     points: &[Point],
-    system: &System,
-    disk: &Disk,
+    host: Host,
     cores: u32,
 ) -> Result<Vec<Row>, Failure> {
     let text = host_job(points, args.job_ms);
-    let no_includes = |_: &str, name: &str| Err(name.to_string());
-    let job = fio::parse_str("calibrate", &text, &|_| None, &no_includes);
-    let job = job.map_err(|e| Failure::Broken(e.to_string()))?;
-    let queue = Queue::new(
-        RealFiles,
-        disk.path.display().to_string(),
-        disk.folder(system),
-    );
-    let names = queue.schedulers().map_err(failure)?.names;
-    let simulated = |name: &String| blklab_elevator::all().iter().any(|kind| kind.name == *name);
-    let choices: Vec<Choice> = names
-        .into_iter()
-        .filter(simulated)
-        .map(|scheduler| Choice {
-            scheduler,
-            ..Choice::default()
-        })
-        .collect();
-    let repeats = args.repeats as usize;
-    let experiment = Experiment {
-        system,
-        disk,
-        job: &job,
-        choices,
-        repeats,
-        warm_up: true,
-        // Tracing costs time that the fit would take for the kernel's.
-        trace: false,
-        file_system: None,
-        fio: "fio".into(),
+    let job = JobSource::File {
+        name: "calibrate".to_string(),
+        text,
     };
-    let destroy = args.destroy_data.as_deref();
-    check_rights(system, disk, destroy.is_some()).map_err(failure)?;
-    for warning in permit(system, disk, &job, false, destroy).map_err(failure)? {
-        eprintln!("blklab: warning: {}: {warning}", disk.path.display());
-    }
-    let bar = progress(experiment.choices.len() * repeats + 1);
-    let runs = experiment.run(&queue, &|| bar.inc(1));
-    bar.finish_and_clear();
-    let runs = runs.map_err(failure)?;
-    let first = runs.first().and_then(|repeats| repeats.first());
+    let (names, _) = host.schedulers()?;
+    let simulated = |name: &String| blklab_elevator::find(name).is_some();
+    let rows = settings(&Request {
+        world: World::Host,
+        base: Setting::default(),
+        schedulers: None,
+        default_schedulers: names.into_iter().filter(simulated).collect(),
+        sets: &[],
+        vary: &[],
+    })?;
+    // Tracing costs time that the fit would take for the kernel's.
+    let host = host
+        .without_trace()
+        .with_destroy_data(args.destroy_data.as_deref())
+        .with_rows(&job, &rows)?;
+    let plan = Plan {
+        repeats: args.repeats as usize,
+        warm_up: true,
+        ..Plan::default()
+    };
+    let measured = progress::run(&host, &plan)?;
+    let first = measured.first().and_then(|row| row.runs.first());
     for note in first.iter().flat_map(|results| &results.notes) {
         eprintln!("blklab: {note}");
     }
-    let labels = experiment.choices.iter().map(|choice| &choice.scheduler);
-    Ok(labels
-        .zip(&runs)
-        .flat_map(|(scheduler, repeats)| host_rows(points, scheduler, repeats, cores))
+    Ok(measured
+        .iter()
+        .flat_map(|row| host_rows(points, &row.label, &row.runs, cores))
         .collect())
 }
 
@@ -154,21 +138,19 @@ fn measure(
 fn model(
     args: &CalibrateArgs,
     start: &Start,
-    disk: &Disk,
-    system: &System,
+    size_bytes: u64,
     cores: u32,
 ) -> Result<Model, Failure> {
     let drive_name = args.drive.as_deref().unwrap_or(start.drive);
     let machine_name = args.machine.as_deref().unwrap_or(start.machine);
-    let mut drive = Description::new(&inputs::drive(drive_name)?.1);
-    let mut machine = Description::new(&inputs::machine(machine_name)?.1);
-    let bytes = disk.size_bytes(system).map_err(failure)?;
+    let mut drive = Description::new(&registry::load(drive_name).map_err(Failure::Mistake)?.1);
+    let mut machine = Description::new(&Machine::load(machine_name).map_err(Failure::Mistake)?.1);
     let set = |description: &mut Description, key: &str, value: f64| {
         let done = description.set(key, value, "this machine's");
         done.map_err(Failure::mistake)
     };
     if args.drive.is_none() {
-        set(&mut drive, "host.capacity_bytes", bytes as f64)?;
+        set(&mut drive, "host.capacity_bytes", size_bytes as f64)?;
         if start.drive == "null" {
             set(&mut drive, "timing.parallelism", f64::from(cores))?;
         }

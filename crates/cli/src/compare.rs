@@ -1,83 +1,45 @@
-//! `blklab compare`.
+//! `blklab compare` and `blklab replay`.
 
 use std::io::IsTerminal;
 use std::path::Path;
 
-use blklab_blk::Nanos;
-use blklab_device::DriveSpec;
-use blklab_elevator::SchedulerChoice;
+use blklab_experiment::{Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings};
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
-use blklab_sim::{Machine, ReplayMode, Setup, SetupError, Workload, sweep_job};
-use blklab_stats::{Results, Window};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use blklab_stats::World;
+use blklab_workload::fio::JobSource;
 
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
-use crate::host;
-use crate::host_args::{HostArgs, WorldArg};
-use crate::inputs::{self, Work};
-use crate::output;
-use crate::run::{check_power_loss, check_timeline, refuse_pace, replay_mode};
-use crate::served;
+use crate::host_args::WorldArg;
+use crate::{output, progress};
 
 /// The schedulers that are compared where none are named.
-pub(crate) const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
+const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
 
-/// Runs of each scheduler where their number is not given.
-const REPEATS: usize = 5;
+/// Runs of each row where their number is not given: more where they cost no real
+/// time.
+const REPEATS_SIMULATED: usize = 5;
+const REPEATS_REAL: usize = 3;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    check_outputs(args.sweep.html.as_deref(), args.work.output.as_deref())?;
-    match args.host.world {
-        WorldArg::Sim => simulate(args),
-        WorldArg::Serve => {
-            refuse_host_options(args)?;
-            served::compare(args)
+    let (sweep, output) = (&args.sweep, args.work.output.as_deref());
+    check_outputs(sweep.html.as_deref(), output)?;
+    let comparison = match args.host.world {
+        WorldArg::Sim => {
+            args.host.refuse()?;
+            let find = || Work::find(&args.work.job, &args.work.fio);
+            simulated(find, &args.work.models, &args.work.pace, sweep)?
         }
-        WorldArg::Host => host::compare(args),
-    }
-}
-
-/// What only a real drive has is refused rather than passed over.
-fn refuse_host_options(args: &CompareArgs) -> Result<(), Failure> {
-    let HostArgs {
-        world: _,
-        device,
-        destroy_data,
-        dry_run,
-        no_trace,
-        no_warm_up,
-        mkfs,
-    } = &args.host;
-    let given = [
-        (device.is_some(), "--device"),
-        (destroy_data.is_some(), "--destroy-data"),
-        (*dry_run, "--dry-run"),
-        (*no_trace, "--no-trace"),
-        (*no_warm_up, "--no-warm-up"),
-        (mkfs.is_some(), "--mkfs"),
-    ];
-    match given.iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),
-        None => Ok(()),
-    }
-}
-
-fn simulate(args: &CompareArgs) -> Result<(), Failure> {
-    refuse_host_options(args)?;
-    let work = &args.work;
-    let find = |machine: &Machine| inputs::work(work, machine);
-    let comparison = simulated(find, &work.models, &work.pace, &args.sweep)?;
-    deliver_as(args, &comparison)
-}
-
-/// `blklab replay`.
-pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    check_outputs(args.sweep.html.as_deref(), args.output.as_deref())?;
-    let find = |_: &Machine| inputs::trace(&args.trace);
-    let comparison = simulated(find, &args.models, &args.pace, &args.sweep)?;
-    let sweep = &args.sweep;
-    let output = args.output.as_deref();
+        WorldArg::Serve => {
+            args.host.refuse()?;
+            served(args)?
+        }
+        WorldArg::Host if args.host.dry_run => {
+            let (host, plan) = host(args)?;
+            return output::print(&host.dry_run(&plan)?);
+        }
+        WorldArg::Host => on_host(args)?,
+    };
     deliver(
         &comparison,
         sweep.output_format,
@@ -86,9 +48,23 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     )
 }
 
-/// Runs all schedulers on models, several times each.
+/// `blklab replay`.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let (sweep, output) = (&args.sweep, args.output.as_deref());
+    check_outputs(sweep.html.as_deref(), output)?;
+    let find = || Work::trace(&args.trace);
+    let comparison = simulated(find, &args.models, &args.pace, sweep)?;
+    deliver(
+        &comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
+}
+
+/// Compares on models in virtual time.
 fn simulated(
-    find: impl Fn(&Machine) -> Result<Work, Failure>,
+    find: impl Fn() -> Result<Work, blklab_experiment::Error>,
     models: &ModelArgs,
     pace: &PaceArgs,
     sweep: &SweepArgs,
@@ -96,108 +72,176 @@ fn simulated(
     if let (None, Some(option)) = (&sweep.html, sweep.timeline.given()) {
         return Err(Failure::mistake(format!("{option} needs --html")));
     }
-    let repeats = sweep.repeats.unwrap_or(REPEATS);
-    let names = match &sweep.schedulers {
-        Some(names) => names.clone(),
-        None => SCHEDULERS.map(String::from).to_vec(),
-    };
-    let (machine, machine_text) = inputs::machine(models.machine())?;
-    let (drive, drive_text) = inputs::drive(models.drive())?;
-    let schedulers = inputs::schedulers(&names, models)?;
-    let mode = replay_mode(pace)?;
-    let work = find(&machine)?;
-    let record = sweep
-        .timeline
-        .window(sweep.html.is_some(), false, (&drive, work.ramp_ns()));
-    if let Work::Job { .. } = work {
-        refuse_pace(pace)?;
+    let mode = pace.mode()?;
+    let work = find()?;
+    if let Work::Job(_) = work {
+        pace.refuse()?;
     }
-    if let Some(threads) = sweep.threads {
-        blklab_sim::set_threads(threads).map_err(Failure::Broken)?;
-    }
-    let power_loss_at = models.power_loss_at.map(Nanos);
-    let given = Given {
-        machine: &machine,
-        drive: &drive,
-        schedulers: &schedulers,
-        repeats,
+    let rows = rows(
+        World::Sim,
+        models,
+        sweep,
+        SCHEDULERS.map(String::from).to_vec(),
+        || Ok(work.scheduler()?),
+    )?;
+    let mut world = Simulated::new(&work, &rows)?;
+    world.mode = mode;
+    world.recording = sweep.timeline.recording(sweep.html.is_some(), false);
+    world.power_loss_at_ns = models.power_loss_at;
+    let plan = Plan {
+        repeats: sweep.repeats.unwrap_or(REPEATS_SIMULATED),
         seed: models.seed(),
-        mode,
-        record,
-        power_loss_at,
+        warm_up: false,
+        threads: sweep.threads,
     };
-    let runs = given.run(&work).map_err(Failure::of_run)?;
-    let job_text = match work {
-        Work::Job { text, .. } => text,
-        Work::Trace(name) => name,
-    };
-    let origin = Origin {
-        command: command_line(),
-        job_text,
-        drive_text,
-        machine_text,
-    };
-    let all: Vec<&Results> = runs.iter().flatten().collect();
-    check_power_loss(power_loss_at, &all)?;
-    check_timeline(record, &all)?;
-    Ok(comparison(&schedulers, runs, origin))
+    let rows = progress::run(&world, &plan)?;
+    let descriptions = world.descriptions();
+    Ok(comparison(
+        rows,
+        Origin {
+            command: output::command_line(),
+            job_text: descriptions.job,
+            drive_text: descriptions.drive,
+            machine_text: descriptions.machine,
+        },
+    ))
 }
 
-/// What decides the runs beside the work.
-struct Given<'a> {
-    machine: &'a Machine,
-    drive: &'a DriveSpec,
-    schedulers: &'a [SchedulerChoice],
-    repeats: usize,
-    /// Of the first repeat.
-    seed: u64,
-    /// How a trace is replayed.
-    mode: ReplayMode,
-    record: Option<Window>,
-    power_loss_at: Option<Nanos>,
+/// Compares on drives' models in real time.
+fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let source = real_job(args, "serve")?;
+    let models = &args.work.models;
+    let default = SCHEDULERS.map(String::from).to_vec();
+    let rows = rows(World::Serve, models, &args.sweep, default, || {
+        Ok(Work::Job(source.clone()).scheduler()?)
+    })?;
+    let world = Served::new(&source, &rows)?;
+    let plan = Plan {
+        repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
+        seed: models.seed(),
+        ..Plan::default()
+    };
+    let rows = progress::run(&world, &plan)?;
+    Ok(comparison(
+        rows,
+        Origin {
+            command: output::command_line(),
+            job_text: source.text(),
+            drive_text: world.drive_text().to_string(),
+            ..Origin::default()
+        },
+    ))
 }
 
-impl Given<'_> {
-    /// Runs the work under each scheduler so often, with a bar for who watches.
-    fn run(&self, work: &Work) -> Result<Vec<Vec<Results>>, SetupError> {
-        let bar = progress(self.schedulers.len() * self.repeats);
-        let done = || bar.inc(1);
-        let workload = match work {
-            Work::Job { job, .. } => Workload::Job(job),
-            Work::Trace(file) => Workload::Trace {
-                file,
-                mode: self.mode,
-            },
-        };
-        let base = Setup {
-            workload,
-            machine: self.machine,
-            drive: self.drive,
-            scheduler: &self.schedulers[0],
-            seed: self.seed,
-            record: self.record,
-            power_loss_at: self.power_loss_at,
-        };
-        let runs = sweep_job(&base, self.schedulers, self.repeats, &done);
-        bar.finish_and_clear();
-        runs
+/// Compares on a real drive.
+fn on_host(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let (host, plan) = host(args)?;
+    let rows = progress::run(&host, &plan)?;
+    Ok(comparison(
+        rows,
+        Origin {
+            command: output::command_line(),
+            job_text: host.job_text(),
+            ..Origin::default()
+        },
+    ))
+}
+
+/// The drive that the arguments name, with the job and the rows to run on it.
+fn host(args: &CompareArgs) -> Result<(Host, Plan), Failure> {
+    let models = &args.work.models;
+    if models.drive.is_some() {
+        return refuse("--drive", "--world host has --device");
+    }
+    if models.seed.is_some() {
+        let instead = "fio draws for itself: put randseed=N into the job";
+        return refuse("--seed", instead);
+    }
+    let source = real_job(args, "host")?;
+    let Some(device) = &args.host.device else {
+        return Err(Failure::mistake(
+            "--world host needs --device, such as --device /dev/nvme0n1",
+        ));
+    };
+    let mut host = Host::find(device)?.with_destroy_data(args.host.destroy_data.as_deref());
+    if args.host.no_trace {
+        host = host.without_trace();
+    }
+    if let Some(mkfs) = &args.host.mkfs {
+        host = host.with_file_system(mkfs)?;
+    }
+    let (names, active) = host.schedulers()?;
+    let rows = rows(World::Host, models, &args.sweep, names, || Ok(Some(active)))?;
+    let plan = Plan {
+        repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
+        warm_up: !args.host.no_warm_up,
+        ..Plan::default()
+    };
+    Ok((host.with_rows(&source, &rows)?, plan))
+}
+
+fn refuse<T>(option: &str, instead: &str) -> Result<T, Failure> {
+    Err(Failure::mistake(format!(
+        "{option} is for simulations; {instead}"
+    )))
+}
+
+/// The job, where time is real: what only simulated time can do is refused.
+fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
+    let work = &args.work;
+    if work.models.machine.is_some() {
+        return refuse("--machine", &format!("--world {world} is this machine"));
+    }
+    if work.models.power_loss_at.is_some() {
+        let instead = format!("the drive of --world {world} keeps its power");
+        return refuse("--power-loss-at", &instead);
+    }
+    if args.sweep.threads.is_some() {
+        return refuse("--threads", "in real time runs follow one another");
+    }
+    if let Some(option) = args.sweep.timeline.given() {
+        return refuse(option, &format!("--world {world} shows no timeline"));
+    }
+    work.pace.refuse()?;
+    match Work::find(&work.job, &work.fio)? {
+        Work::Job(source) => Ok(source),
+        Work::Trace(name) => Err(Failure::mistake(format!(
+            "{name}: --world {world} runs fio jobs; a trace can be compared in simulation only"
+        ))),
     }
 }
 
-pub(crate) fn comparison(
-    schedulers: &[SchedulerChoice],
-    runs: Vec<Vec<Results>>,
-    origin: Origin,
-) -> Comparison {
-    let runs: Vec<SchedulerRuns> = schedulers
-        .iter()
-        .zip(runs)
-        .map(|(scheduler, runs)| SchedulerRuns {
-            name: scheduler.label(),
-            runs,
-        })
-        .collect();
-    let mut comparison = blklab_report::compare(&runs);
+/// The rows that the arguments ask for. `own` is the scheduler of a comparison of
+/// other things.
+fn rows(
+    world: World,
+    models: &ModelArgs,
+    sweep: &SweepArgs,
+    default_schedulers: Vec<String>,
+    own: impl FnOnce() -> Result<Option<String>, Failure>,
+) -> Result<Vec<Setting>, Failure> {
+    let mut base = models.setting();
+    if let (false, None) = (sweep.vary.is_empty(), &sweep.schedulers)
+        && let Some(name) = own()?
+    {
+        base.scheduler.name = name;
+    }
+    Ok(settings(&Request {
+        world,
+        base,
+        schedulers: sweep.schedulers.as_deref(),
+        default_schedulers,
+        sets: &models.sets,
+        vary: &sweep.vary,
+    })?)
+}
+
+fn comparison(rows: Vec<Row>, origin: Origin) -> Comparison {
+    let runs = rows.into_iter().map(|row| SchedulerRuns {
+        name: row.label,
+        runs: row.runs,
+    });
+    let mut comparison = blklab_report::compare(&runs.collect::<Vec<_>>());
     comparison.origin = origin;
     comparison
 }
@@ -205,18 +249,6 @@ pub(crate) fn comparison(
 /// A comparison's page and its text need a file each.
 pub(crate) fn check_outputs(page: Option<&Path>, file: Option<&Path>) -> Result<(), Failure> {
     output::check(&[("--html", page), ("--output", file)])
-}
-
-/// Delivers a comparison as the command's options say.
-pub(crate) fn deliver_as(args: &CompareArgs, comparison: &Comparison) -> Result<(), Failure> {
-    let sweep = &args.sweep;
-    let output = args.work.output.as_deref();
-    deliver(
-        comparison,
-        sweep.output_format,
-        sweep.html.as_deref(),
-        output,
-    )
 }
 
 /// Prints a comparison, or writes it to `file`, and a page to `page`.
@@ -251,47 +283,4 @@ fn style(plain: bool) -> text::Style {
         width: text::Style::terminal_width().unwrap_or(120),
         colour: std::env::var_os("NO_COLOR").is_none(),
     }
-}
-
-/// A bar on standard error, where somebody watches that.
-pub(crate) fn progress(runs: usize) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
-        bar.set_style(style);
-    }
-    bar.tick();
-    bar
-}
-
-/// A line on standard error that says what goes on, where somebody watches.
-pub(crate) fn progress_words() -> ProgressBar {
-    let bar = progress(0);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// The command as it was typed, for the page; the program's folder is left out.
-pub(crate) fn command_line() -> String {
-    let words = std::env::args().skip(1).map(|word| quoted(&word));
-    let mut line = String::from("blklab");
-    words.for_each(|word| {
-        line.push(' ');
-        line.push_str(&word);
-    });
-    line
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_string();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use blklab_sim::SetupError;
+use blklab_experiment::Error;
+use blklab_host::HostError;
 
 /// Why a command did not do what it should.
 #[derive(Debug)]
@@ -21,14 +22,6 @@ impl Failure {
         Failure::Mistake(message.to_string())
     }
 
-    /// Why a run did not end as it should.
-    pub(crate) fn of_run(error: SetupError) -> Failure {
-        match error.is_users() {
-            true => Failure::mistake(error),
-            false => Failure::Broken(error.to_string()),
-        }
-    }
-
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Failure::Mistake(message) => {
@@ -44,13 +37,28 @@ impl Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error.is_mistake() {
+            true => Failure::mistake(error),
+            false => Failure::Broken(error.to_string()),
+        }
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Failure {
+        Failure::from(Error::from(error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, TunableError, Tunables};
     use blklab_device::registry;
     use blklab_elevator::{ElevatorType, SchedulerChoice};
-    use blklab_sim::{Machine, Setup, Workload};
+    use blklab_sim::{Machine, Setup, SetupError, Workload};
     use blklab_stats::Results;
     use blklab_workload::fio;
 
@@ -104,11 +112,15 @@ mod tests {
         })
     }
 
+    fn failure_of(error: SetupError) -> Failure {
+        Failure::from(Error::from(error))
+    }
+
     /// No job and no drive can bring it about, so that a scheduler has to.
     #[test]
     fn a_run_that_gets_nowhere_is_no_mistake_of_the_users() {
         let text = "[a]\nfilename=/dev/x\ndirect=1\nrw=randread\nnumber_ios=10\nsize=1m\n";
-        let failure = Failure::of_run(results(text, &LOSES).expect_err("it never ends"));
+        let failure = failure_of(results(text, &LOSES).expect_err("it never ends"));
         let Failure::Broken(message) = &failure else {
             panic!("{failure:?}");
         };
@@ -117,7 +129,7 @@ mod tests {
         // And a user's is.
         let none = blklab_elevator::find("none").expect("known");
         let text = text.replace("size=1m", "size=1m\noffset=999999g");
-        let failure = Failure::of_run(results(&text, none).expect_err("beyond the end"));
+        let failure = failure_of(results(&text, none).expect_err("beyond the end"));
         assert!(matches!(failure, Failure::Mistake(_)), "{failure:?}");
         assert_eq!(failure.report(), ExitCode::from(2));
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::failure::Failure;
+
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorldArg {
@@ -48,6 +50,33 @@ pub(crate) struct HostArgs {
     /// Do without the run before the first that is not counted
     #[arg(long)]
     pub(crate) no_warm_up: bool,
+}
+
+impl HostArgs {
+    /// Refuses what only a real drive has.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let HostArgs {
+            world: _,
+            device,
+            destroy_data,
+            dry_run,
+            no_trace,
+            no_warm_up,
+            mkfs,
+        } = self;
+        let given = [
+            (device.is_some(), "--device"),
+            (destroy_data.is_some(), "--destroy-data"),
+            (*dry_run, "--dry-run"),
+            (*no_trace, "--no-trace"),
+            (*no_warm_up, "--no-warm-up"),
+            (mkfs.is_some(), "--mkfs"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Args)]

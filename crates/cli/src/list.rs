@@ -1,6 +1,7 @@
 //! `blklab list`: what there is, a line each.
 
 use blklab_device::registry;
+use blklab_experiment::AXES;
 use blklab_sim::Machine;
 use blklab_workload::library;
 
@@ -19,6 +20,10 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             .collect(),
         Listed::Machines => Machine::names()
             .map(|name| (name, machine_help(name)))
+            .collect(),
+        Listed::Axes => AXES
+            .iter()
+            .map(|axis| (axis.name, axis.help.to_string()))
             .collect(),
         Listed::Jobs => library::names()
             .map(|name| (name, library::help(name).to_string()))

@@ -116,3 +116,22 @@ pub(crate) fn deliver(text: &str, file: Option<&Path>) -> Result<(), Failure> {
         None => print(text),
     }
 }
+
+/// The command as it was typed, for the page; the program's folder is left out.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args().skip(1).map(|word| quoted(&word));
+    let mut line = String::from("blklab");
+    words.for_each(|word| {
+        line.push(' ');
+        line.push_str(&word);
+    });
+    line
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

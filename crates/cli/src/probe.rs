@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use blklab_host::{Disk, System, permit_writes};
+use blklab_device::registry;
+use blklab_host::{Disk, System, check_writes};
 use blklab_nbd::Uri;
 use blklab_probe::{
     BehindWrites, Cliff, Finding, Modelled, Plan, ProbeError, Probed, Target, describe, size,
@@ -11,11 +12,8 @@ use blklab_probe::{
 use blklab_serve::parse_size;
 
 use crate::args::ProbeArgs;
-use crate::compare::progress_words;
 use crate::failure::Failure;
-use crate::host::failure;
-use crate::inputs;
-use crate::output;
+use crate::{output, progress};
 
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     output::check(&[
@@ -30,7 +28,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         cliff_bytes,
         seed: args.seed,
     };
-    let bar = progress_words();
+    let bar = progress::line();
     let probed = blklab_probe::probe(target.as_mut(), &plan, &mut |what| {
         bar.set_message(what.to_string());
     });
@@ -54,7 +52,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
 /// What is probed, whether it may be written, and what it is called.
 fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> {
     if let Some(name) = &args.drive {
-        let (spec, _) = inputs::drive(name)?;
+        let (spec, _) = registry::load(name).map_err(Failure::Mistake)?;
         return Ok((
             Box::new(Modelled::new(&spec, args.seed)),
             true,
@@ -78,15 +76,15 @@ fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> 
         return Ok((Box::new(export), writes, device));
     }
     let system = System::default();
-    let disk = Disk::find(&system, Path::new(&device)).map_err(failure)?;
+    let disk = Disk::find(&system, Path::new(&device))?;
     if writes {
         let destroy = args.destroy_data.as_deref();
-        let warnings = permit_writes(&system, &disk, "probe", destroy).map_err(failure)?;
+        let warnings = check_writes(&system, &disk, "probe", destroy)?;
         for warning in warnings {
             eprintln!("blklab: warning: {device}: {warning}");
         }
     }
-    let drive = blklab_host::Probed::open(&system, &disk, writes).map_err(failure)?;
+    let drive = blklab_host::Probed::open(&system, &disk, writes)?;
     Ok((Box::new(drive), writes, device))
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use blklab_host::{Disk, Form, System, record as record_drive, tracefs};
 
 use crate::failure::Failure;
-use crate::host::failure;
 use crate::host_args::{FormArg, RecordArgs};
 
 /// Longest recording in seconds: longer ones end by Ctrl-C.
@@ -24,16 +23,16 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
         }
     };
     let system = System::default();
-    let disk = Disk::find(&system, &args.device).map_err(failure)?;
+    let disk = Disk::find(&system, &args.device)?;
     // Nobody's file is emptied for a recording that cannot be.
-    tracefs::check(&system).map_err(failure)?;
+    tracefs::check(&system)?;
     let path = &args.output;
     let form = match args.format {
         FormArg::Tracefs => Form::Tracefs,
         FormArg::Blkparse => Form::Blkparse,
         FormArg::Blktrace => Form::Blktrace,
     };
-    let recorded = record_drive(&system, &disk, limit, path, form).map_err(failure)?;
+    let recorded = record_drive(&system, &disk, limit, path, form)?;
     eprintln!(
         "blklab: {}: {} events, {} lost",
         path.display(),

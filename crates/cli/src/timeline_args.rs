@@ -1,7 +1,6 @@
 //! Which part of a run is shown moment by moment.
 
-use blklab_device::DriveSpec;
-use blklab_stats::Window;
+use blklab_experiment::Recording;
 use clap::Args;
 
 /// Which part of a run a page or a Perfetto trace shows moment by moment.
@@ -18,34 +17,13 @@ pub(crate) struct TimelineArgs {
     pub(crate) timeline_length: Option<u64>,
 }
 
-/// What --html and --perfetto keep at most: a page or a viewer holds no more.
-const PAGE_ENTRIES: usize = 60_000;
-const PERFETTO_ENTRIES: usize = 3_000_000;
-
 impl TimelineArgs {
-    /// The window to record of that drive for what is asked for; a Perfetto trace
-    /// takes more.
-    /// Without an option it begins at `start_ns`.
-    pub(crate) fn window(
-        &self,
-        page: bool,
-        perfetto: bool,
-        (drive, start_ns): (&DriveSpec, u64),
-    ) -> Option<Window> {
-        // An I/O of a disk takes about ten milliseconds.
-        let page_ns = match drive.identity().rotational {
-            true => 500_000_000,
-            false => 20_000_000,
-        };
-        let (length_ns, max_entries) = match (page, perfetto) {
-            (_, true) => (1_000_000_000, PERFETTO_ENTRIES),
-            (true, false) => (page_ns, PAGE_ENTRIES),
-            (false, false) => return None,
-        };
-        Some(Window {
-            start_ns: self.timeline_start.unwrap_or(start_ns),
-            length_ns: self.timeline_length.unwrap_or(length_ns),
-            max_entries,
+    /// What is recorded for a page or for Perfetto, if either is asked for.
+    pub(crate) fn recording(&self, page: bool, perfetto: bool) -> Option<Recording> {
+        (page || perfetto).then_some(Recording {
+            start_ns: self.timeline_start,
+            length_ns: self.timeline_length,
+            for_perfetto: perfetto,
         })
     }
 
@@ -91,22 +69,6 @@ mod tests {
         for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
             assert!(time_ns(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_page_shows_more_of_a_disk() {
-        let args = TimelineArgs {
-            timeline_start: None,
-            timeline_length: None,
-        };
-        let length_ns = |name: &str| {
-            let (drive, _) = blklab_device::registry::load(name).expect("known");
-            let window = args.window(true, false, (&drive, 7)).expect("a page");
-            assert_eq!(window.start_ns, 7);
-            window.length_ns
-        };
-        assert_eq!(length_ns("hdd-7200"), 500_000_000);
-        assert_eq!(length_ns("mx100-256"), 20_000_000);
     }
 
     proptest! {

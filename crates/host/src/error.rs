@@ -44,9 +44,6 @@ pub enum HostError {
     /// fio ran and failed.
     #[error("{0}")]
     Fio(String),
-    /// The server of a served drive failed.
-    #[error("{0}")]
-    Served(String),
     /// The device went away.
     #[error("{device}: the device has vanished; nothing is left there to put back")]
     Vanished {
@@ -107,9 +104,24 @@ impl HostError {
         )
     }
 
+    /// This error of a run, where putting things back behind it failed too.
+    pub fn with_failed_restore(self, restore: HostError) -> HostError {
+        match (self, restore) {
+            // The drive went during the run: one message tells it.
+            (HostError::Vanished { device }, _) => HostError::Vanished { device },
+            (error, HostError::Vanished { device }) => {
+                HostError::Fio(format!("{error}; {device} has vanished"))
+            }
+            (HostError::Interrupted(signal), restore) => {
+                HostError::NotRestored(format!("stopped by {signal}, and {restore}"))
+            }
+            (error, restore) => HostError::NotRestored(format!("{error}; and {restore}")),
+        }
+    }
+
     /// A file that could not be read or written; a missing right gets its
     /// own explanation.
-    pub(crate) fn io(
+    pub fn io(
         what: impl Into<String>,
         path: impl Into<PathBuf>,
         source: std::io::Error,

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::HostError;
 use crate::fio_json;
 use crate::interrupt::Interrupts;
+use crate::overwrite::is_read_only_job;
 
 /// How often a running fio is looked after.
 const POLL: Duration = Duration::from_millis(20);
@@ -37,12 +38,7 @@ pub struct Fio<'a> {
 impl<'a> Fio<'a> {
     /// Finds fio and writes the job's `text` for it. `job` is the same as read;
     /// a read-only one is run with `--readonly`.
-    pub fn prepare(
-        program: &Path,
-        job: &'a JobFile,
-        text: String,
-        read_only: bool,
-    ) -> Result<Fio<'a>, HostError> {
+    pub fn prepare(program: &Path, job: &'a JobFile, text: String) -> Result<Fio<'a>, HostError> {
         let version = Command::new(program)
             .arg("--version")
             .stdin(Stdio::null())
@@ -59,7 +55,7 @@ impl<'a> Fio<'a> {
             program: program.to_path_buf(),
             job,
             text,
-            read_only,
+            read_only: is_read_only_job(job),
             folder,
         };
         let path = fio.job_path();
@@ -69,6 +65,11 @@ impl<'a> Fio<'a> {
 
     fn job_path(&self) -> PathBuf {
         self.folder.path().join("job.fio")
+    }
+
+    /// The job as the user gave it.
+    pub fn job(&self) -> &'a JobFile {
+        self.job
     }
 
     /// The job as fio reads it.
@@ -285,13 +286,13 @@ mod tests {
         let (_folder, program) = stand_in(script);
         let job = job();
         let interrupts = Interrupts::watch().unwrap();
-        Fio::prepare(&program, &job, String::new(), true)?.run(&interrupts)
+        Fio::prepare(&program, &job, String::new())?.run(&interrupts)
     }
 
     #[test]
     fn a_missing_fio_names_its_package() {
         let job = job();
-        let error = Fio::prepare(Path::new("/no/such/fio"), &job, String::new(), true).unwrap_err();
+        let error = Fio::prepare(Path::new("/no/such/fio"), &job, String::new()).unwrap_err();
         assert!(error.is_mistake());
         assert!(error.to_string().contains("package `fio`"), "{error}");
     }
@@ -327,7 +328,7 @@ mod tests {
         let (folder, program) = stand_in(script);
         let job = job();
         let interrupts = Interrupts::watch().unwrap();
-        let fio = Fio::prepare(&program, &job, String::new(), true).unwrap();
+        let fio = Fio::prepare(&program, &job, String::new()).unwrap();
         let error = fio.run(&interrupts).unwrap_err();
         assert!(
             matches!(error, HostError::Interrupted("SIGTERM")),
@@ -343,9 +344,11 @@ mod tests {
     fn a_read_only_job_is_run_read_only() {
         let job = job();
         let (_folder, program) = stand_in("");
-        let fio = Fio::prepare(&program, &job, String::new(), true).unwrap();
+        let fio = Fio::prepare(&program, &job, String::new()).unwrap();
         assert!(fio.command().contains("--readonly"));
-        let fio = Fio::prepare(&program, &job, String::new(), false).unwrap();
+        let mut writes = job.clone();
+        writes.jobs[0].pattern = fio::Pattern::Write;
+        let fio = Fio::prepare(&program, &writes, String::new()).unwrap();
         assert!(!fio.command().contains("--readonly"));
     }
 }

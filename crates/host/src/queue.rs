@@ -11,6 +11,8 @@ use crate::error::HostError;
 /// How long requests in flight may take to end before a scheduler is changed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
+const READ_AHEAD: &str = "read_ahead_kb";
+
 /// The files of a folder of sysfs. Tests answer as a kernel would.
 pub trait Files {
     /// The whole text of a file.
@@ -80,11 +82,13 @@ pub struct QueueState {
     pub nr_requests: String,
     /// `queue/nomerges`.
     pub nomerges: String,
+    /// `queue/read_ahead_kb`.
+    pub read_ahead_kb: String,
 }
 
 /// What a run wants of a queue; the kernel's defaults where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct QueueSettings {
     /// The scheduler.
     pub scheduler: String,
     /// Tunables to set, in order.
@@ -93,22 +97,32 @@ pub struct Choice {
     pub nr_requests: Option<u32>,
     /// `nomerges`.
     pub nomerges: Option<u8>,
+    /// `read_ahead_kb`.
+    pub read_ahead_kb: Option<u32>,
 }
 
-impl Choice {
-    /// The scheduler with what makes it different.
-    pub fn label(&self) -> String {
-        let mut parts: Vec<String> = self
-            .tunables
-            .iter()
-            .map(|(n, v)| format!("{n}={v}"))
-            .collect();
-        parts.extend(self.nr_requests.map(|n| format!("nr_requests={n}")));
-        parts.extend(self.nomerges.map(|n| format!("nomerges={n}")));
-        match parts.is_empty() {
-            true => self.scheduler.clone(),
-            false => format!("{} ({})", self.scheduler, parts.join(", ")),
+impl QueueSettings {
+    /// The commands that set a queue so, given its folder in sysfs.
+    pub(crate) fn in_words(&self, folder: &str) -> String {
+        let scheduler = &self.scheduler;
+        let mut text =
+            format!("wait for requests in flight; echo {scheduler} > {folder}/scheduler");
+        let mut echo = |value: &str, file: &str| {
+            text.push_str(&format!("; echo {value} > {folder}/{file}"));
+        };
+        for (name, value) in &self.tunables {
+            echo(value, &format!("iosched/{name}"));
         }
+        if let Some(n) = self.nr_requests {
+            echo(&n.to_string(), "nr_requests");
+        }
+        if let Some(n) = self.nomerges {
+            echo(&n.to_string(), "nomerges");
+        }
+        if let Some(n) = self.read_ahead_kb {
+            echo(&n.to_string(), "read_ahead_kb");
+        }
+        text
     }
 }
 
@@ -184,6 +198,7 @@ impl<F: Files> Queue<F> {
             tunables: self.tunables(),
             nr_requests: self.read("read nr_requests", "nr_requests")?,
             nomerges: self.read("read nomerges", "nomerges")?,
+            read_ahead_kb: self.read("read read_ahead_kb", READ_AHEAD)?,
         })
     }
 
@@ -200,43 +215,46 @@ impl<F: Files> Queue<F> {
             .collect()
     }
 
-    /// Checks a choice against the kernel before anything is changed. Tunables
+    /// Checks settings against the kernel before anything is changed. Tunables
     /// show only while their scheduler is in use, so theirs come with
     /// [`Queue::set`].
-    pub fn check(&self, choice: &Choice) -> Result<(), HostError> {
+    pub fn check(&self, settings: &QueueSettings) -> Result<(), HostError> {
         let there = self.schedulers()?.names;
-        if there.contains(&choice.scheduler) {
+        if there.contains(&settings.scheduler) {
             return Ok(());
         }
         Err(HostError::Unfit(format!(
             "{}: this kernel has no scheduler {} for it; it has {}. If it is a module, load it \
              first (modprobe {})",
             self.device,
-            choice.scheduler,
+            settings.scheduler,
             there.join(", "),
-            module_of(&choice.scheduler),
+            module_of(&settings.scheduler),
         )))
     }
 
     /// Sets scheduler and tunables. Every scheduler begins anew, with the
     /// kernel's defaults, also where it is the one in use already.
-    pub fn set(&self, choice: &Choice) -> Result<(), HostError> {
-        self.check(choice)?;
+    pub fn set(&self, settings: &QueueSettings) -> Result<(), HostError> {
+        self.check(settings)?;
         self.drain()?;
         // The kernel does nothing when the scheduler is in use already, so
         // what earlier runs learned (bfq, kyber) would live on.
-        if choice.scheduler != "none" && self.schedulers()?.active == choice.scheduler {
+        if settings.scheduler != "none" && self.schedulers()?.active == settings.scheduler {
             self.switch("none")?;
         }
-        self.switch(&choice.scheduler)?;
-        for (name, value) in &choice.tunables {
-            self.set_tunable(&choice.scheduler, name, value)?;
+        self.switch(&settings.scheduler)?;
+        for (name, value) in &settings.tunables {
+            self.set_tunable(&settings.scheduler, name, value)?;
         }
-        if let Some(n) = choice.nr_requests {
+        if let Some(n) = settings.nr_requests {
             self.set_nr_requests(&n.to_string())?;
         }
-        if let Some(n) = choice.nomerges {
+        if let Some(n) = settings.nomerges {
             self.write("set nomerges", "nomerges", &n.to_string())?;
+        }
+        if let Some(n) = settings.read_ahead_kb {
+            self.write("set read_ahead_kb", READ_AHEAD, &n.to_string())?;
         }
         Ok(())
     }
@@ -357,6 +375,9 @@ impl<F: Files> Queue<F> {
         if self.read("read nomerges", "nomerges")? != state.nomerges {
             note(self.write("set nomerges", "nomerges", &state.nomerges))?;
         }
+        if self.read("read read_ahead_kb", READ_AHEAD)? != state.read_ahead_kb {
+            note(self.write("set read_ahead_kb", READ_AHEAD, &state.read_ahead_kb))?;
+        }
         if failures.is_empty() {
             return Ok(());
         }
@@ -434,6 +455,7 @@ mod tests {
         tunables: BTreeMap<String, String>,
         nr_requests: String,
         nomerges: String,
+        read_ahead_kb: String,
         writes: Vec<String>,
         gone: bool,
         refuse: Option<&'static str>,
@@ -482,6 +504,7 @@ mod tests {
                 }
                 "nr_requests" => format!("{}\n", state.nr_requests),
                 "nomerges" => format!("{}\n", state.nomerges),
+                READ_AHEAD => format!("{}\n", state.read_ahead_kb),
                 "inflight" => "       0        0\n".to_string(),
                 name => state.tunables.get(name).ok_or_else(missing)?.clone(),
             })
@@ -501,6 +524,7 @@ mod tests {
                 "scheduler" => state.switch(value),
                 "nr_requests" => state.nr_requests = value.to_string(),
                 "nomerges" => state.nomerges = value.to_string(),
+                READ_AHEAD => state.read_ahead_kb = value.to_string(),
                 name => {
                     state.tunables.insert(name.to_string(), value.to_string());
                 }
@@ -527,6 +551,7 @@ mod tests {
             state.tunables.insert("fifo_batch".into(), "4".into());
             state.nr_requests = "64".into();
             state.nomerges = "0".into();
+            state.read_ahead_kb = "128".into();
         }
         kernel
     }
@@ -535,14 +560,14 @@ mod tests {
         Queue::new(kernel, "/dev/sdx", "/sys/block/sdx")
     }
 
-    fn choice(scheduler: &str, tunables: &[(&str, &str)]) -> Choice {
-        Choice {
+    fn choice(scheduler: &str, tunables: &[(&str, &str)]) -> QueueSettings {
+        QueueSettings {
             scheduler: scheduler.to_string(),
             tunables: tunables
                 .iter()
                 .map(|(n, v)| (n.to_string(), v.to_string()))
                 .collect(),
-            ..Choice::default()
+            ..QueueSettings::default()
         }
     }
 
@@ -565,8 +590,14 @@ mod tests {
         let guard = Restore::remember(&queue).unwrap();
         queue.set(&choice("bfq", &[("slice_idle", "0")])).unwrap();
         assert_eq!(queue.state().unwrap().tunables["slice_idle"], "0");
-        queue.set(&choice("mq-deadline", &[])).unwrap();
+        queue
+            .set(&QueueSettings {
+                read_ahead_kb: Some(0),
+                ..choice("mq-deadline", &[])
+            })
+            .unwrap();
         assert_eq!(queue.state().unwrap().tunables["fifo_batch"], "16");
+        assert_eq!(queue.state().unwrap().read_ahead_kb, "0");
         guard.put_back().unwrap();
         assert_eq!(queue.state().unwrap(), before);
     }

@@ -34,6 +34,14 @@ impl System {
     pub fn proc(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join("proc").join(path)
     }
+
+    /// The kernel's name and release: no name of the machine gets into a report.
+    pub fn kernel(&self) -> String {
+        let path = self.proc("sys/kernel/osrelease");
+        let release = read("read the kernel's release", &path);
+        let kernel = format!("Linux {}", release.unwrap_or_default());
+        kernel.trim_end().to_string()
+    }
 }
 
 /// How much of a file is asked for at once.

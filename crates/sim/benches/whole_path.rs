@@ -1,18 +1,16 @@
 //! What a request costs in the whole path: process, block layer, scheduler,
 //! driver and drive. First the drive of MQSim's jobs, then every scheduler
 //! before a drive that only takes time, then runs of ten times the length each,
-//! to see what the cost of a request and memory do as the work grows, and last
-//! what a second core brings to a sweep. How both grow with the drive's size is
-//! in the bench `speed` of `blklab-device`. Most of the time goes to the longest
-//! run of writes.
+//! to see what the cost of a request and memory do as the work grows. How both
+//! grow with the drive's size is in the bench `speed` of `blklab-device`, what a
+//! second core brings in `threads` of `blklab-experiment`. Most of the time goes
+//! to the longest run of writes.
 //!
 //! `cargo bench --bench whole_path -- PART` runs only what has PART in its name.
 
-use std::time::Instant;
-
 use blklab_device::{DriveSpec, registry};
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, Setup, Workload, run, sweep_job};
+use blklab_sim::{Machine, Setup, Workload, run};
 use blklab_workload::fio::{self, JobFile};
 
 /// Requests of a run that is timed.
@@ -25,9 +23,6 @@ const LONGEST: u64 = 100_000_000;
 /// Requests of the longest run of a drive that collects from the start.
 const LONGEST_FULL: u64 = 10_000_000;
 const RUNS: usize = 5;
-/// Runs of each scheduler in a sweep: enough that the one which ends last does
-/// not matter.
-const REPEATS: usize = 8;
 
 /// A job to be timed.
 #[derive(Clone, Copy)]
@@ -196,9 +191,6 @@ fn main() {
         grow("mqsim-ideal", "randwrite", LONGEST);
         grow("enterprise-tlc", "randwrite", LONGEST_FULL);
     }
-    if is_wanted("sweep") {
-        sweep();
-    }
 }
 
 /// Longer and longer runs; the cost beside that of the shortest, of a request
@@ -233,60 +225,4 @@ fn grow(drive: &'static str, rw: &'static str, longest: u64) {
         );
         requests *= 10;
     }
-}
-
-/// A sweep on one thread and on two, in real time: needs two idle cores.
-fn sweep() {
-    let work = Work {
-        drive: "mqsim-ideal",
-        block: "4k",
-        requests: SHORT / 4,
-        ..Work::READS
-    };
-    let (job, drive, machine) = (work.job(), drive(work.drive), machine());
-    let schedulers = ["none", "mq-deadline"].map(|name| SchedulerChoice::named(name).expect(name));
-    let base = Setup {
-        workload: Workload::Job(&job),
-        machine: &machine,
-        drive: &drive,
-        scheduler: &schedulers[0],
-        seed: 1,
-        record: None,
-        power_loss_at: None,
-    };
-    let runs = schedulers.len() * REPEATS;
-    let requests = runs as u64 * work.requests;
-    let seconds = [1, 2].map(|threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let start = Instant::now();
-        pool.expect("threads can be had")
-            .install(|| sweep_job(&base, &schedulers, REPEATS, &|| {}))
-            .expect("the job can be simulated");
-        start.elapsed().as_secs_f64()
-    });
-    println!(
-        "sweep of {runs} runs: {:.2} M/s on one thread, {:.2} M/s on two: {:.2} times as fast",
-        requests as f64 / seconds[0] / 1e6,
-        requests as f64 / seconds[1] / 1e6,
-        seconds[0] / seconds[1]
-    );
-    println!(
-        "two runs that know nothing of each other: {:.2} times as fast as one after the other",
-        apart(&base)
-    );
-}
-
-/// How much faster two runs are at once, each on a thread of its own, than one
-/// after the other: what a machine has to give.
-fn apart(setup: &Setup<'_>) -> f64 {
-    let times = || (0..REPEATS).for_each(|_| drop(run(setup)));
-    let start = Instant::now();
-    times();
-    let one = start.elapsed();
-    std::thread::scope(|scope| {
-        scope.spawn(times);
-        scope.spawn(times);
-    });
-    let both = start.elapsed() - one;
-    2.0 * one.as_secs_f64() / both.as_secs_f64()
 }

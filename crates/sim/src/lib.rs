@@ -10,11 +10,9 @@ mod process;
 mod recording;
 mod setup;
 mod simulation;
-mod sweep;
 mod system;
 mod timers;
 
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
 pub use simulation::run;
-pub use sweep::{set_threads, sweep, sweep_job};

@@ -1,5 +1,5 @@
-//! Whether an experiment may run: what the job does against what the drive
-//! is and holds.
+//! Protection against overwriting: what a job does, against what the drive is
+//! and holds.
 
 use blklab_workload::fio::{Direction, JobFile};
 
@@ -18,7 +18,7 @@ pub fn is_read_only_job(job: &JobFile) -> bool {
 /// Lets the experiment pass, with what the user should be warned of, or
 /// refuses it. A file system made for the job writes, whatever the job does. `destroy_data` is the device as the user named it behind
 /// `--destroy-data`.
-pub fn permit(
+pub fn check_overwrite(
     system: &System,
     disk: &Disk,
     job: &JobFile,
@@ -34,11 +34,11 @@ pub fn permit(
         ));
     }
     let writer = writer(job, makes_file_system);
-    permit_writes(system, disk, &writer, destroy_data)
+    check_writes(system, disk, &writer, destroy_data)
 }
 
 /// Lets `writer`, as messages call it, write to the drive, or refuses it.
-pub fn permit_writes(
+pub fn check_writes(
     system: &System,
     disk: &Disk,
     writer: &str,
@@ -147,17 +147,17 @@ mod tests {
     fn readers_pass_and_writers_need_the_word() {
         let (_folder, system, disk) = setup(b"XFSB", "0");
         let device = disk.path.display().to_string();
-        let warned = permit(&system, &disk, &job(READS), false, None).unwrap();
+        let warned = check_overwrite(&system, &disk, &job(READS), false, None).unwrap();
         assert!(warned[0].contains("XFS"), "{warned:?}");
         for text in [WRITES, TRIMS] {
-            let refused = permit(&system, &disk, &job(text), false, None).unwrap_err();
+            let refused = check_overwrite(&system, &disk, &job(text), false, None).unwrap_err();
             let message = refused.to_string();
             assert!(refused.is_mistake());
             assert!(
                 message.contains("XFS") && message.contains("--destroy-data"),
                 "{message}"
             );
-            assert!(permit(&system, &disk, &job(text), false, Some(&device)).is_ok());
+            assert!(check_overwrite(&system, &disk, &job(text), false, Some(&device)).is_ok());
         }
     }
 
@@ -165,7 +165,8 @@ mod tests {
     fn the_word_must_name_the_device_exactly() {
         let (_folder, system, disk) = setup(b"", "0");
         for other in ["/dev/sdy", "sdx", ""] {
-            let refused = permit(&system, &disk, &job(WRITES), false, Some(other)).unwrap_err();
+            let refused =
+                check_overwrite(&system, &disk, &job(WRITES), false, Some(other)).unwrap_err();
             assert!(refused.to_string().contains("exactly"), "{refused}");
         }
     }
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn a_drive_without_marks_is_no_blank_cheque() {
         let (_folder, system, disk) = setup(b"", "0");
-        let refused = permit(&system, &disk, &job(WRITES), false, None).unwrap_err();
+        let refused = check_overwrite(&system, &disk, &job(WRITES), false, None).unwrap_err();
         assert!(refused.to_string().contains("does not mean"), "{refused}");
     }
 
@@ -181,7 +182,8 @@ mod tests {
     fn a_read_only_drive_takes_no_writes_whatever_is_said() {
         let (_folder, system, disk) = setup(b"", "1");
         let device = disk.path.display().to_string();
-        let refused = permit(&system, &disk, &job(WRITES), false, Some(&device)).unwrap_err();
+        let refused =
+            check_overwrite(&system, &disk, &job(WRITES), false, Some(&device)).unwrap_err();
         assert!(refused.to_string().contains("read-only"), "{refused}");
     }
 
@@ -189,8 +191,8 @@ mod tests {
     fn a_file_system_destroys_whatever_the_job_does() {
         let (_folder, system, disk) = setup(b"", "0");
         let device = disk.path.display().to_string();
-        let refused = permit(&system, &disk, &job(READS), true, None).unwrap_err();
+        let refused = check_overwrite(&system, &disk, &job(READS), true, None).unwrap_err();
         assert!(refused.to_string().contains("--mkfs writes"), "{refused}");
-        assert!(permit(&system, &disk, &job(READS), true, Some(&device)).is_ok());
+        assert!(check_overwrite(&system, &disk, &job(READS), true, Some(&device)).is_ok());
     }
 }

@@ -1,0 +1,231 @@
+//! What a comparison can vary.
+
+use blklab_description::hint;
+use blklab_stats::World;
+use blklab_workload::fio::{self, Override};
+
+use crate::error::Error;
+use crate::schedulers::NamedScheduler;
+use crate::setting::Setting;
+
+/// A kind of thing that a comparison can vary.
+pub struct Axis {
+    /// Its key, or what stands for it where there are many.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub help: &'static str,
+    /// The worlds in which it can vary.
+    pub worlds: &'static [World],
+    /// Whether a key is of this kind.
+    takes: fn(&str) -> bool,
+    /// Sets it to a value.
+    set: fn(&mut Setting, &str, &str) -> Result<(), Error>,
+}
+
+const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host];
+const MODELLED: &[World] = &[World::Sim, World::Serve];
+
+/// Every kind of thing that a comparison can vary. A key is of the first kind
+/// that takes it.
+pub const AXES: &[Axis] = &[
+    Axis {
+        name: SCHEDULER,
+        help: "the I/O scheduler, as in --schedulers",
+        worlds: ALL_WORLDS,
+        takes: |key| key == SCHEDULER,
+        set: |setting, _, value| {
+            setting.scheduler = NamedScheduler::parse(value)?;
+            Ok(())
+        },
+    },
+    Axis {
+        name: "SCHEDULER.TUNABLE",
+        help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
+        worlds: ALL_WORLDS,
+        takes: |key| scheduler_of(key).is_some(),
+        set: |setting, key, value| {
+            if let Some((scheduler, tunable)) = key.split_once('.')
+                && setting.scheduler.name == scheduler
+            {
+                setting.scheduler.set(tunable, value);
+            }
+            Ok(())
+        },
+    },
+    Axis {
+        name: "drive",
+        help: "the model of a drive, as in --drive",
+        worlds: MODELLED,
+        takes: |key| key == "drive",
+        set: |setting, _, value| {
+            setting.drive = value.to_string();
+            Ok(())
+        },
+    },
+    Axis {
+        name: "machine",
+        help: "the model of a machine, as in --machine",
+        worlds: &[World::Sim],
+        takes: |key| key == "machine",
+        set: |setting, _, value| {
+            setting.machine = value.to_string();
+            Ok(())
+        },
+    },
+    Axis {
+        name: "nr_requests",
+        help: "the queue's nr_requests, as in --nr-requests",
+        worlds: ALL_WORLDS,
+        takes: |key| key == "nr_requests",
+        set: |setting, key, value| {
+            setting.nr_requests = Some(number(key, value, 1, u32::MAX)?);
+            Ok(())
+        },
+    },
+    Axis {
+        name: "nomerges",
+        help: "the queue's nomerges, as in --nomerges",
+        worlds: ALL_WORLDS,
+        takes: |key| key == "nomerges",
+        set: |setting, key, value| {
+            setting.nomerges = Some(number(key, value, 0, 2)? as u8);
+            Ok(())
+        },
+    },
+    Axis {
+        name: "read_ahead_kb",
+        help: "the queue's read_ahead_kb",
+        worlds: &[World::Host],
+        takes: |key| key == "read_ahead_kb",
+        set: |setting, key, value| {
+            setting.read_ahead_kb = Some(number(key, value, 0, READ_AHEAD_KB_MAX)?);
+            Ok(())
+        },
+    },
+    Axis {
+        name: "FIO-OPTION",
+        help: "any option of the job's, such as iodepth or bs, in place of its own",
+        worlds: ALL_WORLDS,
+        takes: fio::has_option,
+        set: |setting, name, value| {
+            setting.options.push(Override {
+                given_by: "--vary".to_string(),
+                name: name.to_string(),
+                value: value.to_string(),
+            });
+            Ok(())
+        },
+    },
+];
+
+/// The key of the schedulers' axis.
+pub(crate) const SCHEDULER: &str = "scheduler";
+
+/// More than any kernel reads ahead: 1 GiB.
+const READ_AHEAD_KB_MAX: u32 = 1 << 20;
+
+/// The scheduler of a tunable's key.
+pub(crate) fn scheduler_of(key: &str) -> Option<&str> {
+    let (scheduler, tunable) = key.split_once('.')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_name = !tunable.is_empty() && tunable.chars().all(plain);
+    (is_name && !scheduler.is_empty()).then_some(scheduler)
+}
+
+fn number(key: &str, value: &str, min: u32, max: u32) -> Result<u32, Error> {
+    let number = value.parse().ok();
+    let number = number.filter(|number| (min..=max).contains(number));
+    number.ok_or_else(|| {
+        Error::mistake(format!(
+            "--vary {key}={value}: a number from {min} to {max} is right"
+        ))
+    })
+}
+
+/// An axis of one comparison.
+pub(crate) struct Varied<'a> {
+    axis: &'static Axis,
+    pub(crate) key: &'a str,
+    pub(crate) values: Vec<&'a str>,
+}
+
+impl<'a> Varied<'a> {
+    /// Reads `KEY=VALUE,...`.
+    pub(crate) fn parse(text: &'a str, world: World) -> Result<Varied<'a>, Error> {
+        let fail = |problem: String| Err(Error::mistake(format!("--vary {text}: {problem}")));
+        let Some((key, values)) = text.split_once('=') else {
+            let form = "not of the form KEY=VALUE,..., such as iodepth=1,32";
+            return fail(form.to_string());
+        };
+        let key = key.trim();
+        let Some(axis) = AXES.iter().find(|axis| (axis.takes)(key)) else {
+            return fail(unknown(key));
+        };
+        if !axis.worlds.contains(&world) {
+            let worlds = axis.worlds.iter().map(|w| format!("--world {}", w.name()));
+            let worlds = worlds.collect::<Vec<_>>().join(" and ");
+            return fail(format!("{key} can be varied in {worlds}"));
+        }
+        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        for (n, value) in values.iter().enumerate() {
+            if value.is_empty() {
+                return fail("a value is missing".to_string());
+            }
+            if values[..n].contains(value) && key != SCHEDULER {
+                return fail(format!("{value} is named twice"));
+            }
+        }
+        Ok(Varied { axis, key, values })
+    }
+
+    /// The schedulers' axis of `--schedulers`.
+    pub(crate) fn schedulers(names: &'a [String]) -> Varied<'a> {
+        Varied {
+            axis: &AXES[0],
+            key: SCHEDULER,
+            values: names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Whether the label of a row shows it by naming the scheduler.
+    pub(crate) fn is_of_schedulers(&self) -> bool {
+        self.key == SCHEDULER || scheduler_of(self.key).is_some()
+    }
+
+    /// Each setting with each value.
+    pub(crate) fn product(&self, settings: &[Setting]) -> Result<Vec<Setting>, Error> {
+        let mut all = Vec::new();
+        for setting in settings {
+            // A tunable means nothing to other schedulers than its own.
+            let other = scheduler_of(self.key).is_some_and(|name| name != setting.scheduler.name);
+            if other {
+                all.push(setting.clone());
+                continue;
+            }
+            for value in &self.values {
+                let mut setting = setting.clone();
+                (self.axis.set)(&mut setting, self.key, value)?;
+                if !self.is_of_schedulers() {
+                    setting.add_to_label(&format!("{}={value}", self.key));
+                }
+                all.push(setting);
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn unknown(key: &str) -> String {
+    let tunables = blklab_elevator::all().iter().flat_map(|kind| {
+        let names = kind.tunables.iter().map(|tunable| tunable.name);
+        names.map(|name| format!("{}.{name}", kind.name))
+    });
+    let tunables: Vec<String> = tunables.collect();
+    let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
+    let others = tunables.iter().map(String::as_str);
+    let others = others.chain(fio::option_names().map(|name: &str| name));
+    let known: Vec<&str> = names.iter().copied().chain(others).collect();
+    let hint = hint(key, known);
+    let names = names.join(", ");
+    format!("there is nothing called {key} to vary; there are {names}{hint}")
+}

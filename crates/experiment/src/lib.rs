@@ -1,0 +1,29 @@
+//! An experiment: the same work under several settings, several times each, in
+//! one of the worlds.
+//!
+//! [`settings`] turns what is asked for into rows: one for each scheduler, or for
+//! each combination of the values that vary. [`run`] does every row so many times
+//! in a [`World`], which knows how to get ready, run one row once and clean up.
+
+mod axis;
+mod error;
+mod host;
+mod run;
+mod schedulers;
+mod served;
+mod setting;
+mod simulated;
+mod turns;
+mod work;
+mod world;
+
+pub use axis::{AXES, Axis};
+pub use error::Error;
+pub use host::Host;
+pub use run::{Plan, Row, run};
+pub use schedulers::NamedScheduler;
+pub use served::Served;
+pub use setting::{Request, Setting, settings};
+pub use simulated::{Descriptions, Recording, Simulated};
+pub use work::Work;
+pub use world::{Event, Order, Watch, World};

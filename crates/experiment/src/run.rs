@@ -1,0 +1,220 @@
+//! Runs every row of an experiment several times.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use blklab_stats::Results;
+
+use crate::error::Error;
+use crate::turns::Turns;
+use crate::world::{Event, Order, Watch, World};
+
+/// How often rows run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Runs of each row that count.
+    pub repeats: usize,
+    /// Decides everything left to chance in the first repeat; the others have the
+    /// numbers that follow, the same for every row.
+    pub seed: u64,
+    /// Whether a run of the first row goes before, which is not counted.
+    pub warm_up: bool,
+    /// Threads for runs in parallel; one a processor if not given.
+    pub threads: Option<usize>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            repeats: 1,
+            seed: 1,
+            warm_up: false,
+            threads: None,
+        }
+    }
+}
+
+/// One row of an experiment, run.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is called: what varies between rows.
+    pub label: String,
+    /// Its runs, in the order of their seeds.
+    pub runs: Vec<Results>,
+}
+
+/// Runs every row of a world as planned. The n-th runs of all rows have the same
+/// seed, so that they meet the same work.
+///
+/// Order and content of the results do not depend on how many threads work, nor
+/// on which runs begin first.
+///
+/// # Errors
+/// Where a run fails or the world cannot be made ready or put back.
+pub fn run<W: World>(world: &W, plan: &Plan, watch: Watch<'_>) -> Result<Vec<Row>, Error> {
+    let ready = world.prepare(watch)?;
+    let done = run_all(world, &ready, plan, watch);
+    let rows = match (done, world.clean_up(ready)) {
+        (Ok(rows), Ok(())) => rows,
+        (Err(error), Ok(())) | (Ok(_), Err(error)) => return Err(error),
+        (Err(error), Err(clean_up)) => return Err(error.with_failed_clean_up(clean_up)),
+    };
+    world.check(&rows)?;
+    Ok(rows)
+}
+
+fn run_all<W: World>(
+    world: &W,
+    ready: &W::Ready<'_>,
+    plan: &Plan,
+    watch: Watch<'_>,
+) -> Result<Vec<Row>, Error> {
+    let labels = world.labels();
+    let shared = Mutex::new(Shared {
+        turns: Turns::new(W::ORDER, labels.len(), plan),
+        results: labels.iter().map(|_| none_yet(plan.repeats)).collect(),
+        failure: None,
+    });
+    let work = || {
+        // A lock taken in the loop's head would be held through its body.
+        let next = || locked(&shared).turns.next();
+        while let Some(begun) = next() {
+            let turn = begun.turn;
+            let result = world.run(ready, turn);
+            watch(Event::RunEnded);
+            let mut shared = locked(&shared);
+            shared.turns.ended(&begun);
+            shared.take(
+                turn.row,
+                turn.repeat,
+                result.map(|results| Results {
+                    scheduler: labels[turn.row].clone(),
+                    seed: turn.seed,
+                    ..results
+                }),
+            );
+        }
+    };
+    match W::ORDER {
+        Order::Interleaved => work(),
+        Order::Parallel => on_threads(plan.threads, &work)?,
+    }
+    let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, error)) = shared.failure {
+        return Err(error);
+    }
+    let rows = labels.into_iter().zip(shared.results);
+    Ok(rows
+        .map(|(label, runs)| Row {
+            label,
+            runs: runs.into_iter().flatten().collect(),
+        })
+        .collect())
+}
+
+/// What the threads of an experiment share.
+struct Shared {
+    turns: Turns,
+    results: Vec<Vec<Option<Results>>>,
+    /// The failure of the row that comes first, whichever came first in time.
+    failure: Option<(usize, Error)>,
+}
+
+impl Shared {
+    fn take(&mut self, row: usize, repeat: Option<usize>, result: Result<Results, Error>) {
+        match (result, repeat) {
+            (Ok(results), Some(repeat)) => self.results[row][repeat] = Some(results),
+            // What a warm-up measured counts for nothing.
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                self.turns.stop();
+                if self.failure.as_ref().is_none_or(|(first, _)| row < *first) {
+                    self.failure = Some((row, error));
+                }
+            }
+        }
+    }
+}
+
+fn none_yet(repeats: usize) -> Vec<Option<Results>> {
+    (0..repeats).map(|_| None).collect()
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has every thread do `work`.
+fn on_threads(threads: Option<usize>, work: &(dyn Fn() + Sync)) -> Result<(), Error> {
+    let Some(threads) = threads else {
+        rayon::broadcast(|_| work());
+        return Ok(());
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|e| Error::Threads(format!("--threads {threads}: {e}")))?;
+    pool.broadcast(|_| work());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Turn;
+
+    /// Rows that do nothing, of which one fails.
+    struct Idle {
+        rows: usize,
+        fails: Option<usize>,
+    }
+
+    impl World for Idle {
+        type Ready<'w> = ();
+        const ORDER: Order = Order::Parallel;
+
+        fn labels(&self) -> Vec<String> {
+            (0..self.rows).map(|row| format!("row {row}")).collect()
+        }
+        fn prepare(&self, _: Watch<'_>) -> Result<(), Error> {
+            Ok(())
+        }
+        fn run(&self, (): &(), turn: Turn) -> Result<Results, Error> {
+            match self.fails == Some(turn.row) {
+                true => Err(Error::mistake("as asked")),
+                false => Ok(Results::default()),
+            }
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            repeats: 3,
+            seed: 7,
+            warm_up: true,
+            threads: Some(2),
+        }
+    }
+
+    #[test]
+    fn results_are_in_order_whoever_ran_them() {
+        let world = Idle {
+            rows: 2,
+            fails: None,
+        };
+        let rows = run(&world, &plan(), &|_| {}).expect("no run fails");
+        for (n, row) in rows.iter().enumerate() {
+            let seeds: Vec<u64> = row.runs.iter().map(|r| r.seed).collect();
+            assert_eq!(seeds, [7, 8, 9]);
+            assert_eq!(row.label, format!("row {n}"));
+            assert!(row.runs.iter().all(|r| r.scheduler == row.label));
+        }
+    }
+
+    #[test]
+    fn a_failure_ends_all() {
+        let world = Idle {
+            rows: 3,
+            fails: Some(1),
+        };
+        let error = run(&world, &plan(), &|_| {}).expect_err("a run fails");
+        assert!(error.is_mistake());
+    }
+}

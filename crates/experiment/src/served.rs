@@ -1,0 +1,189 @@
+//! The served world: a drive's model paced in real time, its data over NBD, the
+//! job through fio's own NBD engine.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use blklab_blk::SECTOR_SIZE;
+use blklab_device::{DriveSpec, registry};
+use blklab_elevator::SchedulerChoice;
+use blklab_host::{CpuWatch, Fio, HostError, Interrupts, Load, System, on_server, totals};
+use blklab_serve::{ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings, memory, null};
+use blklab_stats::{Results, World as WorldKind};
+use blklab_workload::fio::{JobFile, JobSource};
+
+use crate::error::Error;
+use crate::setting::{Setting, check_queue};
+use crate::work::{Jobs, own_cpus};
+use crate::world::{Order, Turn, Watch, World};
+
+/// A row: what is served, and the place of its job.
+struct Service {
+    label: String,
+    scheduler: SchedulerChoice,
+    drive_name: String,
+    drive: DriveSpec,
+    job: usize,
+}
+
+/// Drives' models in real time, served to fio on this machine.
+pub struct Served {
+    system: System,
+    rows: Vec<Service>,
+    jobs: Jobs,
+    /// fio's program; a plain name is looked for in `PATH`.
+    fio: PathBuf,
+    drive_text: String,
+}
+
+/// The socket, fio with every job, and what is to be said of the machine.
+pub struct Ready<'w> {
+    socket: PathBuf,
+    fios: Vec<Fio<'w>>,
+    interrupts: Interrupts,
+    warning: Option<String>,
+    /// Goes with the socket in it.
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    /// The job under these settings.
+    ///
+    /// # Errors
+    /// Where a setting names something that there is not; the message says what
+    /// is right.
+    pub fn new(source: &JobSource, settings: &[Setting]) -> Result<Served, Error> {
+        let mut jobs = Jobs::new();
+        let mut rows = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
+        for setting in settings {
+            let job = jobs.read(source, own_cpus(), &setting.options)?;
+            let scheduler = setting.choice()?;
+            let (drive, text) = registry::load(&setting.drive).map_err(Error::Mistake)?;
+            check_queue(&scheduler, &drive)?;
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+            rows.push(Service {
+                label: setting.label.clone(),
+                scheduler,
+                drive_name: setting.drive.clone(),
+                drive,
+                job,
+            });
+        }
+        Ok(Served {
+            system: System::default(),
+            rows,
+            jobs,
+            fio: "fio".into(),
+            drive_text: texts.join("\n"),
+        })
+    }
+
+    /// The drives' descriptions.
+    pub fn drive_text(&self) -> &str {
+        &self.drive_text
+    }
+
+    fn server(&self, row: &Service, socket: &Path, seed: u64) -> ServerConfig {
+        let size_bytes = row.drive.identity().capacity_sectors * SECTOR_SIZE;
+        ServerConfig {
+            listen: vec![Listen::Unix(socket.to_path_buf())],
+            activated: false,
+            exports: vec![ExportConfig {
+                name: String::new(),
+                description: row.drive_name.clone(),
+                // What is read back matters to jobs that verify it, and to
+                // nobody else; a large drive's would not fit in memory.
+                backend: match verifies(self.jobs.get(row.job)) {
+                    true => memory(size_bytes),
+                    false => null(size_bytes),
+                },
+                read_only: false,
+                scheduler: row.scheduler.clone(),
+                depth: 1,
+                drive: Some((row.drive_name.clone(), row.drive.clone())),
+                seed,
+            }],
+            tls: TlsSettings::default(),
+            limits: Limits::default(),
+            busy_poll_us: 0,
+            control: None,
+            sysfs: None,
+            metrics: None,
+        }
+    }
+}
+
+fn verifies(job: &JobFile) -> bool {
+    let jobs = job.jobs.iter().flat_map(|spec| &spec.options);
+    let mut options = job.global_options.iter().chain(jobs);
+    options.any(|(name, value)| name == "verify" && value != "0")
+}
+
+impl World for Served {
+    type Ready<'w> = Ready<'w>;
+    const ORDER: Order = Order::Interleaved;
+
+    fn labels(&self) -> Vec<String> {
+        self.rows.iter().map(|row| row.label.clone()).collect()
+    }
+
+    fn prepare(&self, _: Watch<'_>) -> Result<Ready<'_>, Error> {
+        let folder = tempfile::tempdir()
+            .map_err(|e| HostError::io("make a temporary folder", std::env::temp_dir(), e))?;
+        let socket = folder.path().join("nbd.sock");
+        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        let mut fios = Vec::new();
+        for job in self.jobs.iter() {
+            let fio = Fio::prepare(&self.fio, job, on_server(job, &uri)?)?;
+            fio.check()?;
+            fios.push(fio);
+        }
+        let interrupts = Interrupts::watch()?;
+        // A machine that is busy with other work paces badly.
+        let load = Load::now(&self.system);
+        Ok(Ready {
+            socket,
+            fios,
+            interrupts,
+            warning: load.and_then(|load| load.warning(own_cpus() as usize)),
+            _folder: folder,
+        })
+    }
+
+    /// Each run has a drive of its own, as new as a simulated one.
+    fn run(&self, ready: &Ready<'_>, turn: Turn) -> Result<Results, Error> {
+        ready.interrupts.check()?;
+        let row = &self.rows[turn.row];
+        let config = self.server(row, &ready.socket, turn.seed);
+        let server = Server::start(&config).map_err(Error::Server)?;
+        let watch = CpuWatch::start(&self.system.proc("stat"))?;
+        let start = Instant::now();
+        let done = ready.fios[row.job].run(&ready.interrupts);
+        let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let slices = watch.finish();
+        let stats = server.drive_stats();
+        server.shut_down().map_err(Error::Server)?;
+        let (disk, lateness) = stats.map_err(Error::Server)?;
+        let mut results = done?;
+        let late = |percent| lateness.percentile(percent) as f64 / 1e3;
+        results.notes.push(format!(
+            "pacing: requests ended {:.1} us (median) and {:.1} us (99 %) later than the model said",
+            late(50.0),
+            late(99.0)
+        ));
+        results.notes.extend(ready.warning.iter().cloned());
+        Ok(Results {
+            world: WorldKind::Serve,
+            elapsed_ns,
+            cpus: totals(&slices),
+            cpu_timeline: slices,
+            disks: vec![disk],
+            drive: row.drive_name.clone(),
+            machine: self.system.kernel(),
+            ..results
+        })
+    }
+}

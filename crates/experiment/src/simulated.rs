@@ -1,0 +1,285 @@
+//! The simulated world: models in virtual time.
+
+use blklab_blk::Nanos;
+use blklab_device::{DriveSpec, registry};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, ReplayMode, Setup, Workload, check_job};
+use blklab_stats::{Results, Window};
+use blklab_workload::fio::JobFile;
+
+use crate::error::Error;
+use crate::run::Row;
+use crate::setting::{Setting, check_queue};
+use crate::work::{Jobs, Work};
+use crate::world::{Order, Turn, Watch, World};
+
+/// Which part of a run is recorded moment by moment, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// Where it begins; the end of the job's ramp if not given.
+    pub start_ns: Option<u64>,
+    /// How long it is; what suits the drive if not given.
+    pub length_ns: Option<u64>,
+    /// For Perfetto's viewer, which takes more than a page.
+    pub for_perfetto: bool,
+}
+
+/// What is kept at most: a page or a viewer holds no more.
+const PAGE_ENTRIES: usize = 60_000;
+const PERFETTO_ENTRIES: usize = 3_000_000;
+
+impl Recording {
+    /// The part to record on that drive, which begins at `ramp_ns` where nothing
+    /// else is asked for.
+    fn window(&self, drive: &DriveSpec, ramp_ns: u64) -> Window {
+        // An I/O of a disk takes about ten milliseconds.
+        let page_ns = match drive.identity().rotational {
+            true => 500_000_000,
+            false => 20_000_000,
+        };
+        let (length_ns, max_entries) = match self.for_perfetto {
+            true => (1_000_000_000, PERFETTO_ENTRIES),
+            false => (page_ns, PAGE_ENTRIES),
+        };
+        Window {
+            start_ns: self.start_ns.unwrap_or(ramp_ns),
+            length_ns: self.length_ns.unwrap_or(length_ns),
+            max_entries,
+        }
+    }
+}
+
+/// When the measured part of a job begins, in nanoseconds. Only a job that goes on
+/// until its time is up is sure to come to that.
+fn ramp_ns(job: &JobFile) -> u64 {
+    if !job.jobs.iter().all(|spec| spec.time_based) {
+        return 0;
+    }
+    let ramps_us = job.jobs.iter().map(|spec| spec.ramp_us);
+    ramps_us.min().unwrap_or(0).saturating_mul(1000)
+}
+
+/// The texts that describe an experiment, for its page.
+#[derive(Clone, Debug, Default)]
+pub struct Descriptions {
+    /// Of the job; of a trace its file's name.
+    pub job: String,
+    /// Of the drives.
+    pub drive: String,
+    /// Of the machines.
+    pub machine: String,
+}
+
+/// What rows name, each read once: its name, what it is, and its text.
+struct Named<T>(Vec<(String, T, String)>);
+
+impl<T> Named<T> {
+    fn place_of(
+        &mut self,
+        name: &str,
+        load: impl Fn(&str) -> Result<(T, String), String>,
+    ) -> Result<usize, Error> {
+        if let Some(at) = self.0.iter().position(|(known, ..)| known == name) {
+            return Ok(at);
+        }
+        let (thing, text) = load(name).map_err(Error::Mistake)?;
+        self.0.push((name.to_string(), thing, text));
+        Ok(self.0.len() - 1)
+    }
+
+    fn texts(&self) -> String {
+        let texts: Vec<&str> = self.0.iter().map(|(.., text)| text.as_str()).collect();
+        texts.join("\n")
+    }
+}
+
+/// What a row runs.
+enum Input<'a> {
+    /// The job at this place.
+    Job(usize),
+    /// The trace in this file.
+    Trace(&'a str),
+}
+
+/// A row, by the places of what it names.
+struct Simulation<'a> {
+    label: String,
+    scheduler: SchedulerChoice,
+    drive: usize,
+    machine: usize,
+    input: Input<'a>,
+}
+
+/// Models in virtual time.
+pub struct Simulated<'a> {
+    work: &'a Work,
+    rows: Vec<Simulation<'a>>,
+    drives: Named<DriveSpec>,
+    machines: Named<Machine>,
+    jobs: Jobs,
+    /// How the I/Os of a trace arrive.
+    pub mode: ReplayMode,
+    /// What is recorded of the first run of each row, if anything.
+    pub recording: Option<Recording>,
+    /// When every drive loses its power, if it does.
+    pub power_loss_at_ns: Option<u64>,
+}
+
+impl<'a> Simulated<'a> {
+    /// The work under these settings.
+    ///
+    /// # Errors
+    /// Where a setting names something that there is not, or a job cannot be
+    /// simulated; the message says what is right.
+    pub fn new(work: &'a Work, settings: &[Setting]) -> Result<Simulated<'a>, Error> {
+        let mut world = Simulated {
+            work,
+            rows: Vec::new(),
+            drives: Named(Vec::new()),
+            machines: Named(Vec::new()),
+            jobs: Jobs::new(),
+            mode: ReplayMode::Open { speed: 1.0 },
+            recording: None,
+            power_loss_at_ns: None,
+        };
+        for setting in settings {
+            let row = world.simulation(setting)?;
+            world.rows.push(row);
+        }
+        for job in world.jobs.iter() {
+            check_job(job)?;
+        }
+        Ok(world)
+    }
+
+    fn simulation(&mut self, setting: &Setting) -> Result<Simulation<'a>, Error> {
+        let machine = self.machines.place_of(&setting.machine, Machine::load)?;
+        let drive = self.drives.place_of(&setting.drive, registry::load)?;
+        let scheduler = setting.choice()?;
+        check_queue(&scheduler, &self.drives.0[drive].1)?;
+        let cpus = self.machines.0[machine].1.cpus;
+        let input = match self.work {
+            Work::Job(source) => Input::Job(self.jobs.read(source, cpus, &setting.options)?),
+            Work::Trace(file) if !setting.options.is_empty() => {
+                let option = &setting.options[0].name;
+                return Err(Error::Mistake(format!(
+                    "--vary {option}: {file} is a trace, which has no options of fio's"
+                )));
+            }
+            Work::Trace(file) => Input::Trace(file),
+        };
+        Ok(Simulation {
+            label: setting.label.clone(),
+            scheduler,
+            drive,
+            machine,
+            input,
+        })
+    }
+
+    /// The texts that describe the experiment.
+    pub fn descriptions(&self) -> Descriptions {
+        Descriptions {
+            job: self.work.text(),
+            drive: self.drives.texts(),
+            machine: self.machines.texts(),
+        }
+    }
+
+    /// A timeline that was asked for has to begin while something happens.
+    fn check_recording(&self, rows: &[Row]) -> Result<(), Error> {
+        let runs = || rows.iter().flat_map(|row| &row.runs);
+        if self.recording.is_none() || runs().any(|run| run.timeline.is_some()) {
+            return Ok(());
+        }
+        let end_ns = runs().map(|run| run.elapsed_ns).max().unwrap_or(0);
+        Err(Error::Mistake(format!(
+            "--timeline-start: the run was over after {:.3} ms; a timeline begins before",
+            end_ns as f64 / 1e6
+        )))
+    }
+
+    /// A power loss that was asked for has to have been in every run.
+    fn check_power_loss(&self, rows: &[Row]) -> Result<(), Error> {
+        if self.power_loss_at_ns.is_none() {
+            return Ok(());
+        }
+        let mut runs = rows.iter().flat_map(|row| &row.runs);
+        match runs.find(|run| !run.lost_power()) {
+            None => Ok(()),
+            Some(run) => Err(Error::Mistake(format!(
+                "--power-loss-at: the run under {} was over after {:.3} ms; right is a time before",
+                run.scheduler,
+                run.elapsed_ns as f64 / 1e6
+            ))),
+        }
+    }
+}
+
+impl World for Simulated<'_> {
+    type Ready<'w>
+        = ()
+    where
+        Self: 'w;
+    const ORDER: Order = Order::Parallel;
+
+    fn labels(&self) -> Vec<String> {
+        self.rows.iter().map(|row| row.label.clone()).collect()
+    }
+
+    fn prepare(&self, _: Watch<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn run(&self, (): &(), turn: Turn) -> Result<Results, Error> {
+        let row = &self.rows[turn.row];
+        let drive = &self.drives.0[row.drive].1;
+        let mode = self.mode;
+        let (workload, ramp_ns) = match row.input {
+            Input::Job(at) => {
+                let job = self.jobs.get(at);
+                (Workload::Job(job), ramp_ns(job))
+            }
+            Input::Trace(file) => (Workload::Trace { file, mode }, 0),
+        };
+        // The first run of each row is enough to look at.
+        let recording = self.recording.filter(|_| turn.repeat == Some(0));
+        let results = blklab_sim::run(&Setup {
+            workload,
+            machine: &self.machines.0[row.machine].1,
+            drive,
+            scheduler: &row.scheduler,
+            seed: turn.seed,
+            record: recording.map(|recording| recording.window(drive, ramp_ns)),
+            power_loss_at: self.power_loss_at_ns.map(Nanos),
+        })?;
+        Ok(results)
+    }
+
+    fn check(&self, rows: &[Row]) -> Result<(), Error> {
+        self.check_power_loss(rows)?;
+        self.check_recording(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shows_more_of_a_disk() {
+        let recording = Recording {
+            start_ns: None,
+            length_ns: None,
+            for_perfetto: false,
+        };
+        let length_ns = |name: &str| {
+            let (drive, _) = registry::load(name).expect("known");
+            let window = recording.window(&drive, 7);
+            assert_eq!(window.start_ns, 7);
+            window.length_ns
+        };
+        assert_eq!(length_ns("hdd-7200"), 500_000_000);
+        assert_eq!(length_ns("mx100-256"), 20_000_000);
+    }
+}

@@ -1,0 +1,168 @@
+//! Which run comes next.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use crate::run::Plan;
+use crate::world::{Order, Turn};
+
+/// The runs of an experiment that have not begun.
+///
+/// Runs in parallel begin with the slowest. Runs of one row take about as long as
+/// each other, those of two may not: what is likely to take longest goes first, so
+/// that at the end no thread waits long for the last one.
+pub(crate) struct Turns {
+    order: Order,
+    repeats: usize,
+    seed: u64,
+    warm_up: bool,
+    /// Of each row, runs that have begun.
+    begun: Vec<usize>,
+    /// How long the longest of its runs took, once one has ended.
+    took: Vec<Option<Duration>>,
+    is_stopped: bool,
+}
+
+/// A run that has begun.
+pub(crate) struct Begun {
+    pub(crate) turn: Turn,
+    since: Instant,
+}
+
+impl Turns {
+    pub(crate) fn new(order: Order, rows: usize, plan: &Plan) -> Turns {
+        Turns {
+            order,
+            repeats: plan.repeats,
+            seed: plan.seed,
+            warm_up: plan.warm_up,
+            begun: vec![0; rows],
+            took: vec![None; rows],
+            is_stopped: false,
+        }
+    }
+
+    /// The next run; none after [`Turns::stop`].
+    pub(crate) fn next(&mut self) -> Option<Begun> {
+        if self.is_stopped {
+            return None;
+        }
+        let turn = self.next_turn()?;
+        Some(Begun {
+            turn,
+            since: Instant::now(),
+        })
+    }
+
+    fn next_turn(&mut self) -> Option<Turn> {
+        if std::mem::take(&mut self.warm_up) {
+            return Some(Turn {
+                row: 0,
+                repeat: None,
+                seed: self.seed,
+            });
+        }
+        let rows = (0..self.begun.len()).filter(|&row| self.begun[row] < self.repeats);
+        let row = match self.order {
+            Order::Interleaved => rows.min_by_key(|&row| self.begun[row]),
+            // A row whose first run is still under way has already taken longer
+            // than others.
+            Order::Parallel => rows.min_by_key(|&row| {
+                let took = self.took[row];
+                (self.begun[row] > 0, took.is_some(), Reverse(took))
+            }),
+        }?;
+        let repeat = self.begun[row];
+        self.begun[row] += 1;
+        Some(Turn {
+            row,
+            repeat: Some(repeat),
+            seed: self.seed.wrapping_add(repeat as u64),
+        })
+    }
+
+    /// A run has ended.
+    pub(crate) fn ended(&mut self, begun: &Begun) {
+        self.took(begun.turn.row, begun.since.elapsed());
+    }
+
+    fn took(&mut self, row: usize, time: Duration) {
+        self.took[row] = self.took[row].max(Some(time));
+    }
+
+    /// No other run begins.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+}
+
+/// All turns in order, one at a time.
+pub(crate) fn interleaved(rows: usize, plan: &Plan) -> Vec<Turn> {
+    let mut turns = Turns::new(Order::Interleaved, rows, plan);
+    std::iter::from_fn(|| turns.next_turn()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(repeats: usize, warm_up: bool) -> Plan {
+        Plan {
+            repeats,
+            warm_up,
+            ..Plan::default()
+        }
+    }
+
+    /// Lets two threads work, where a run of each row takes so long, and says in
+    /// which order rows came and when all was done.
+    fn on_two_threads(takes: &[u64], repeats: usize) -> (Vec<usize>, u64) {
+        let mut turns = Turns::new(Order::Parallel, takes.len(), &plan(repeats, false));
+        let mut order = Vec::new();
+        let mut working: Vec<(u64, usize)> = Vec::new();
+        let mut now = 0;
+        loop {
+            while working.len() < 2
+                && let Some(turn) = turns.next_turn()
+            {
+                order.push(turn.row);
+                working.push((now + takes[turn.row], turn.row));
+            }
+            let Some(first) = (0..working.len()).min_by_key(|&at| working[at].0) else {
+                return (order, now);
+            };
+            let (at, row) = working.remove(first);
+            now = at;
+            turns.took(row, Duration::from_secs(takes[row]));
+        }
+    }
+
+    #[test]
+    fn in_parallel_the_longest_go_first() {
+        assert_eq!(on_two_threads(&[10, 16], 2), (vec![0, 1, 1, 0], 26));
+        let order = vec![0, 1, 2, 2, 1, 0];
+        assert_eq!(on_two_threads(&[10, 30, 25], 2), (order, 65));
+    }
+
+    #[test]
+    fn repeats_are_interleaved_behind_a_warm_up() {
+        let turns = interleaved(2, &plan(2, true));
+        let turns: Vec<_> = turns.iter().map(|t| (t.row, t.repeat, t.seed)).collect();
+        let expected = [
+            (0, None, 1),
+            (0, Some(0), 1),
+            (1, Some(0), 1),
+            (0, Some(1), 2),
+            (1, Some(1), 2),
+        ];
+        assert_eq!(turns, expected);
+    }
+
+    #[test]
+    fn nothing_begins_once_stopped() {
+        let mut turns = Turns::new(Order::Parallel, 2, &plan(2, false));
+        assert!(turns.next().is_some());
+        turns.stop();
+        assert!(turns.next().is_none());
+    }
+}

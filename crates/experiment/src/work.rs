@@ -1,0 +1,193 @@
+//! What an experiment works on: an fio job, or a block trace.
+
+use std::path::Path;
+
+use blklab_description::hint;
+use blklab_elevator::SchedulerChoice;
+use blklab_workload::fio::{JobFile, JobSource, Override};
+use blklab_workload::{library, trace};
+
+use crate::error::Error;
+
+/// What an experiment works on.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// An fio job.
+    Job(JobSource),
+    /// A block trace, by its file.
+    Trace(String),
+}
+
+impl Work {
+    /// The job or trace that a user names: a shipped job, a job file, a trace, or
+    /// several words and `fio` options as on fio's own command line.
+    ///
+    /// # Errors
+    /// Where there is no such job, or its file cannot be read.
+    pub fn find(names: &[String], fio: &[String]) -> Result<Work, Error> {
+        if let ([name], []) = (names, fio) {
+            return Work::named(name);
+        }
+        if names.is_empty() && fio.is_empty() {
+            return Err(Error::mistake(
+                "no job given; name a file, one of `blklab list jobs`, or give fio options \
+                 behind --",
+            ));
+        }
+        let words = fio.iter().chain(names).cloned();
+        Ok(Work::Job(JobSource::arguments(words.collect())))
+    }
+
+    fn named(name: &str) -> Result<Work, Error> {
+        if let Some(source) = JobSource::shipped(name) {
+            return Ok(Work::Job(source));
+        }
+        let path = Path::new(name);
+        if name != "-" && !path.exists() {
+            let hint = hint(name, library::names());
+            return Err(Error::mistake(format!(
+                "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
+            )));
+        }
+        if is_trace(path)? {
+            return Ok(Work::Trace(name.to_string()));
+        }
+        let source = JobSource::file(path).map_err(Error::mistake)?;
+        Ok(Work::Job(source))
+    }
+
+    /// The trace that a user names, and nothing else.
+    ///
+    /// # Errors
+    /// Where there is no such trace, or its format is not known.
+    pub fn trace(name: &str) -> Result<Work, Error> {
+        if !Path::new(name).exists() {
+            // As blkparse takes the name of a set.
+            let first = format!("{name}.blktrace.0");
+            if Path::new(&first).exists() {
+                return Ok(Work::Trace(first));
+            }
+            return Err(Error::mistake(format!("{name}: no such trace")));
+        }
+        match trace::open(Path::new(name), None) {
+            Ok(_) => Ok(Work::Trace(name.to_string())),
+            Err(error) => Err(Error::mistake(error)),
+        }
+    }
+
+    /// The scheduler that the job itself asks for (`ioscheduler`), which fio sets
+    /// on the drive.
+    ///
+    /// # Errors
+    /// Where the job has a mistake, or asks for several.
+    pub fn scheduler(&self) -> Result<Option<String>, Error> {
+        match self {
+            Work::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
+            Work::Trace(_) => Ok(None),
+        }
+    }
+
+    /// The text of a job, or the name of a trace, for people.
+    pub fn text(&self) -> String {
+        match self {
+            Work::Job(source) => source.text(),
+            Work::Trace(file) => file.clone(),
+        }
+    }
+}
+
+/// Whether the file is a block trace. fio's job files begin with a section.
+fn is_trace(path: &Path) -> Result<bool, Error> {
+    if path == Path::new("-") {
+        return Ok(false);
+    }
+    match trace::open(path, None) {
+        Ok(_) => Ok(true),
+        Err(trace::TraceError::UnknownFormat { .. }) => Ok(false),
+        Err(error) => Err(Error::mistake(error)),
+    }
+}
+
+/// Reads a job for a machine with so many CPUs, with fio's environment: variables,
+/// and the keywords that fio answers itself.
+pub(crate) fn parse_job(
+    source: &JobSource,
+    cpus: u32,
+    overrides: &[Override],
+) -> Result<JobFile, Error> {
+    let environment = |name: &str| match name {
+        "$ncpus" => Some(cpus.to_string()),
+        _ => std::env::var(name).ok(),
+    };
+    source
+        .parse(&environment, overrides)
+        .map_err(Error::mistake)
+}
+
+/// The CPUs of this machine.
+pub(crate) fn own_cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+fn scheduler_of(job: &JobFile) -> Result<Option<String>, Error> {
+    let mut found: Option<&str> = None;
+    for spec in &job.jobs {
+        let Some(name) = spec.io_scheduler.as_deref() else {
+            continue;
+        };
+        let mistake = |message: String, help: String| {
+            Error::mistake(spec.mistake(&["ioscheduler"], message, help))
+        };
+        SchedulerChoice::named(name).map_err(|problem| {
+            mistake(
+                problem.to_string(),
+                "or a scheduler of your own choice with --scheduler".into(),
+            )
+        })?;
+        match found {
+            Some(other) if other != name => {
+                return Err(mistake(
+                    format!("another job has ioscheduler={other}"),
+                    "one for all, as all drives of a run have the same, or --scheduler".into(),
+                ));
+            }
+            _ => found = Some(name),
+        }
+    }
+    Ok(found.map(str::to_string))
+}
+
+/// The jobs of an experiment: one for each combination of options and CPUs that
+/// differ between rows.
+pub(crate) struct Jobs {
+    read: Vec<((u32, Vec<Override>), JobFile)>,
+}
+
+impl Jobs {
+    pub(crate) fn new() -> Jobs {
+        Jobs { read: Vec::new() }
+    }
+
+    /// The place of the job with these options on a machine with so many CPUs.
+    pub(crate) fn read(
+        &mut self,
+        source: &JobSource,
+        cpus: u32,
+        overrides: &[Override],
+    ) -> Result<usize, Error> {
+        let key = (cpus, overrides.to_vec());
+        if let Some(at) = self.read.iter().position(|(known, _)| *known == key) {
+            return Ok(at);
+        }
+        self.read.push((key, parse_job(source, cpus, overrides)?));
+        Ok(self.read.len() - 1)
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &JobFile {
+        &self.read[at].1
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &JobFile> {
+        self.read.iter().map(|(_, job)| job)
+    }
+}

@@ -1,0 +1,86 @@
+//! What an experiment needs of a world.
+
+use blklab_stats::Results;
+
+use crate::error::Error;
+use crate::run::Row;
+
+/// How the runs of an experiment may follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Several at once: they do not disturb each other.
+    Parallel,
+    /// One at a time, all rows once and then again, so that a drift of the drive
+    /// or the machine favours none of them.
+    Interleaved,
+}
+
+/// One run of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which row.
+    pub row: usize,
+    /// Which of its repeats, from 0; `None` for a warm-up, which is not counted.
+    pub repeat: Option<usize>,
+    /// Decides everything left to chance.
+    pub seed: u64,
+}
+
+/// What an experiment tells while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Something the user should know before it begins.
+    Warning(&'a str),
+    /// A run has ended, a warm-up too.
+    RunEnded,
+}
+
+/// Called with every event, from any thread.
+pub type Watch<'a> = &'a (dyn Fn(Event<'_>) + Sync);
+
+/// Where the rows of an experiment run: a simulation, a served drive, a real one.
+///
+/// A world is made from the settings of all rows, and has checked then whatever
+/// can be known before anything runs.
+pub trait World: Sync {
+    /// What is made ready for all runs.
+    type Ready<'w>: Sync
+    where
+        Self: 'w;
+
+    /// How runs may follow each other.
+    const ORDER: Order;
+
+    /// What each row is called, in order.
+    fn labels(&self) -> Vec<String>;
+
+    /// Gets ready for the runs.
+    ///
+    /// # Errors
+    /// Where it cannot; nothing is changed then.
+    fn prepare(&self, watch: Watch<'_>) -> Result<Self::Ready<'_>, Error>;
+
+    /// Does one run.
+    ///
+    /// # Errors
+    /// Where the run fails; no other begins then.
+    fn run(&self, ready: &Self::Ready<'_>, turn: Turn) -> Result<Results, Error>;
+
+    /// Puts everything back, whether the runs went well or not.
+    ///
+    /// # Errors
+    /// Where something could not be put back; the message says what.
+    fn clean_up(&self, ready: Self::Ready<'_>) -> Result<(), Error> {
+        drop(ready);
+        Ok(())
+    }
+
+    /// Checks that the results show what was asked for.
+    ///
+    /// # Errors
+    /// Where they do not; the message says what would be right.
+    fn check(&self, rows: &[Row]) -> Result<(), Error> {
+        let _ = rows;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! `blklab compare --vary`: things other than schedulers compared.
+
+use serde_json::{Value, json};
+
+use crate::support::{MIXED, Place};
+
+/// A comparison's rows and JSON.
+fn compared(options: &[&str]) -> Value {
+    let place = Place::new();
+    place.file("mixed.fio", &MIXED.replace("4000", "400"));
+    let common = ["compare", "mixed.fio", "--repeats", "1"];
+    place.json(&[&common, options].concat())
+}
+
+/// The mean of a fact in each row.
+fn cells(json: &Value, metric: &str) -> Vec<f64> {
+    let rows = json["sections"][0]["directions"][0]["rows"].as_array();
+    let mean = |row: &Value| row["cells"][metric]["value"]["mean"].as_f64();
+    let rows = rows.expect("rows").iter();
+    rows.map(|row| mean(row).expect("a mean")).collect()
+}
+
+#[test]
+fn an_option_of_the_job_is_varied() {
+    let json = compared(&["--drive", "mx100-256", "--vary", "iodepth=1,32"]);
+    assert_eq!(json["schedulers"], json!(["iodepth=1", "iodepth=32"]));
+    let iops = cells(&json, "iops");
+    assert!(iops[1] > 2.0 * iops[0], "{iops:?}");
+}
+
+#[test]
+fn a_tunable_runs_under_its_own_scheduler() {
+    let json = compared(&["--vary", "mq-deadline.fifo_batch=1,16"]);
+    let rows = json!(["mq-deadline fifo_batch=1", "mq-deadline fifo_batch=16"]);
+    assert_eq!(json["schedulers"], rows);
+}
+
+#[test]
+fn several_axes_give_their_product() {
+    let vary = ["--vary", "drive=nvme,null", "--vary", "bs=4k,8k"];
+    let json = compared(&vary);
+    let rows = json!([
+        "drive=nvme bs=4k",
+        "drive=nvme bs=8k",
+        "drive=null bs=4k",
+        "drive=null bs=8k"
+    ]);
+    assert_eq!(json["schedulers"], rows);
+    let iops = cells(&json, "iops");
+    assert!(iops[2] > iops[0], "the null drive is the faster: {iops:?}");
+}
+
+#[test]
+fn schedulers_are_one_axis_beside_others() {
+    let json = compared(&[
+        "--schedulers",
+        "none,bfq",
+        "--vary",
+        "machine=rpi4,xeon-10core",
+    ]);
+    let rows = json!([
+        "none machine=rpi4",
+        "none machine=xeon-10core",
+        "bfq machine=rpi4",
+        "bfq machine=xeon-10core"
+    ]);
+    assert_eq!(json["schedulers"], rows);
+    let same = compared(&["--vary", "scheduler=none,bfq"]);
+    let short = compared(&["--schedulers", "none,bfq"]);
+    assert_eq!(same["sections"], short["sections"]);
+}
+
+#[test]
+fn a_queue_setting_is_varied() {
+    let json = compared(&["--schedulers", "mq-deadline", "--vary", "nr_requests=4,256"]);
+    let rows = json!(["mq-deadline nr_requests=4", "mq-deadline nr_requests=256"]);
+    assert_eq!(json["schedulers"], rows);
+    let p99 = cells(&json, "latency_p99_ns");
+    assert_ne!(p99[0], p99[1]);
+}
+
+#[test]
+fn a_job_as_options_is_varied_too() {
+    let place = Place::new();
+    let options = "compare --vary rwmixread=0,100 --repeats 1 --output-format json -- --name=t \
+                   --filename=/dev/x --direct=1 --rw=randrw --bs=4k --number_ios=100";
+    let json = place
+        .blklab(&options.split_whitespace().collect::<Vec<_>>())
+        .ok()
+        .json();
+    assert_eq!(json["schedulers"], json!(["rwmixread=0", "rwmixread=100"]));
+}
+
+#[test]
+fn what_cannot_be_varied_is_refused_before_anything_runs() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    for (options, words) in [
+        (&["--vary", "iodeph=1"][..], &["did you mean iodepth?"][..]),
+        (&["--vary", "drve=nvme"], &["did you mean drive?"]),
+        (
+            &["--vary", "mq-dedline.fifo_batch=1"],
+            &["did you mean mq-deadline?"],
+        ),
+        (
+            &["--vary", "mq-deadline.fifo_batsh=1"],
+            &["did you mean fifo_batch?"],
+        ),
+        (
+            &["--vary", "mq-deadline.fifo_batch=-1"],
+            &["fifo_batch takes"],
+        ),
+        (&["--vary", "iodepth=0"], &["--vary: iodepth=0", "1"]),
+        (&["--vary", "nomerges=3"], &["from 0 to 2"]),
+        (
+            &["--schedulers", "bfq", "--vary", "nr_requests=8,99999"],
+            &["4 to 2048"],
+        ),
+        (
+            &["--vary", "drive=floppy"],
+            &["no drive of that name", "nvme"],
+        ),
+        (&["--vary", "read_ahead_kb=128"], &["--world host"]),
+        (&["--vary", "iodepth"], &["KEY=VALUE"]),
+    ] {
+        let args = [&["compare", "mixed.fio"], options].concat();
+        let done = place.blklab(&args);
+        assert_eq!(done.status, 2, "{args:?}: {}", done.err);
+        assert!(done.out.is_empty(), "{args:?}");
+        for word in words {
+            assert!(done.err.contains(word), "{args:?}: {}", done.err);
+        }
+    }
+    let trace = "8,0 0 1 0.0 1 Q R 0 + 8 [p]\n8,0 0 2 0.1 1 C R 0 + 8 [0]\n";
+    place.file("t.blkparse", trace);
+    let done = place.blklab(&["compare", "t.blkparse", "--vary", "iodepth=1,2"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+}
+
+#[test]
+fn the_axes_are_listed() {
+    let listed = Place::new().blklab(&["list", "axes"]).ok().out;
+    for key in [
+        "scheduler",
+        "SCHEDULER.TUNABLE",
+        "drive",
+        "read_ahead_kb",
+        "FIO-OPTION",
+    ] {
+        assert!(listed.lines().any(|line| line.starts_with(key)), "{listed}");
+    }
+}
