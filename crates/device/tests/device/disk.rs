@@ -45,7 +45,7 @@ fn carry_out(disk: &mut dyn Device, now: Nanos, op: Op, sector: u64, sectors: u3
 fn mean_us(disk: &mut dyn Device, op: Op, offset: u64, sectors: u32) -> f64 {
     const COMMANDS: u64 = 4000;
     let blocks = disk.identify().capacity_sectors / 8 - 1;
-    let (mut rng, mut now) = (Rng(7), Nanos::ZERO);
+    let (mut rng, mut now) = (Rng::new(7), Nanos::ZERO);
     for _ in 0..COMMANDS {
         let sector = rng.below(blocks) * 8 + offset;
         now = carry_out(disk, now, op, sector, sectors);

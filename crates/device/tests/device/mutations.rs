@@ -99,7 +99,7 @@ fn another(value: &str, rng: &mut Rng) -> String {
 
 /// A description of those that come with the program, changed.
 fn mutated(seed: u64) -> String {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let names: Vec<&str> = registry::names().collect();
     let name = names[rng.below(names.len() as u64) as usize];
     let text = registry::text(name).expect("listed");
@@ -199,7 +199,7 @@ proptest! {
             return Ok(());
         };
         let mut drive = spec.build(1);
-        run(drive.as_mut(), 600, &mut Rng(seed ^ 1))
+        run(drive.as_mut(), 600, &mut Rng::new(seed ^ 1))
             .map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
     }
 }

@@ -7,17 +7,19 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device};
 use blklab_stats::Histogram;
 use proptest::prelude::ProptestConfig;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 /// SplitMix64, so that a test is the same everywhere.
-pub struct Rng(pub u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(SplitMix64::seed_from_u64(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
@@ -59,7 +61,7 @@ impl Outcome {
 pub fn closed_loop(drive: &mut dyn Device, work: &Work) -> Outcome {
     let places =
         (drive.identify().capacity_sectors as f64 * 512.0 * work.share) as u64 / work.bytes;
-    let mut rng = Rng(work.seed);
+    let mut rng = Rng::new(work.seed);
     let mut issued_at = vec![(Nanos::ZERO, false); work.depth as usize];
     let (mut reads, mut writes) = (Histogram::new(), Histogram::new());
     let mut errors = 0;

@@ -7,6 +7,8 @@ use blklab_blk::Nanos;
 use blklab_nbd::wire::Command;
 use blklab_nbd::{ReplyBody, Request, Uri};
 use blklab_stats::Histogram;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use slab::Slab;
@@ -96,7 +98,7 @@ struct Generator {
     /// Requests under way, by cookie.
     sent: Slab<Sent>,
     data: Vec<u8>,
-    random: u64,
+    random: SplitMix64,
     next_block: u64,
     report: LoadReport,
 }
@@ -114,6 +116,8 @@ impl Generator {
         }
         client.channel.set_nonblocking(true).map_err(broken)?;
         let blocks = size_bytes / u64::from(config.block_bytes);
+        // Drawn, so that the streams of connections have nothing in common.
+        let stream = SplitMix64::seed_from_u64(number).next_u64();
         Ok(Generator {
             client,
             clock,
@@ -121,7 +125,7 @@ impl Generator {
             out_start: 0,
             sent: Slab::with_capacity(config.depth),
             data: vec![number as u8; config.block_bytes as usize],
-            random: splitmix(config.seed ^ splitmix(number + 1)),
+            random: SplitMix64::seed_from_u64(config.seed ^ stream),
             // Each connection starts at its own share.
             next_block: number * blocks / config.connections as u64,
             report: LoadReport::default(),
@@ -153,7 +157,7 @@ impl Generator {
     /// Queues requests until `depth` of them are under way.
     fn queue_requests(&mut self, config: &LoadConfig, now: Nanos) {
         while self.sent.len() < config.depth {
-            let is_write = self.next_random() % 100 >= u64::from(config.read_percent);
+            let is_write = self.random.next_u64() % 100 >= u64::from(config.read_percent);
             let offset = self.next_offset(config);
             let command = match is_write {
                 true => Command::Write,
@@ -167,11 +171,6 @@ impl Generator {
         }
     }
 
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        splitmix(self.random)
-    }
-
     fn next_offset(&mut self, config: &LoadConfig) -> u64 {
         let blocks = self.client.negotiated.size_bytes / u64::from(config.block_bytes);
         let block = match config.sequential {
@@ -179,7 +178,7 @@ impl Generator {
                 self.next_block += 1;
                 self.next_block
             }
-            false => self.next_random(),
+            false => self.random.next_u64(),
         };
         block % blocks * u64::from(config.block_bytes)
     }
@@ -241,12 +240,4 @@ impl Generator {
             Err(error) => Err(broken(error)),
         }
     }
-}
-
-/// Steele, Lea and Flood's splitmix64: what it yields looks like chance.
-fn splitmix(state: u64) -> u64 {
-    let mut z = state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -1,7 +1,6 @@
 //! Where in its files a process works: fio's `setup_files`.
 
-use super::random::Random;
-use super::seeds::{Seeds, Stream};
+use super::random::{Random, Seeds, Stream};
 use crate::fio::{Extent, JobError, JobSpec};
 
 /// The part of one file that a process works on.

@@ -8,34 +8,18 @@
 //! [`CommandPriorities`] with which priority, and [`SyncSchedule`] when to
 //! flush.
 
-mod choose;
-mod draws;
-mod file;
 mod layout;
-mod limits;
-mod map;
-mod mix;
 mod offsets;
 mod pacing;
-mod permutation;
-mod plain;
 mod priority;
 mod processes;
 mod random;
-mod ranks;
-mod rules;
-mod seeds;
-mod sizes;
 mod syncs;
-mod visits;
-mod weights;
-mod zones;
 
 pub use layout::{FileExtent, Layout, LayoutError, share_end};
 pub use offsets::{Io, OffsetGenerator};
 pub use pacing::Pacing;
 pub use priority::CommandPriorities;
-pub use processes::{Process, processes};
-pub use seeds::Seeds;
+pub use processes::{Process, cgroups, due_weights, processes};
+pub use random::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
-pub use weights::{cgroups, due_weights};

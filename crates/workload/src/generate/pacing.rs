@@ -4,8 +4,7 @@
 //! issued would have been due at the rate. An I/O that is late is issued at
 //! once, so that a job catches up.
 
-use super::random::Random;
-use super::seeds::{Seeds, Stream};
+use super::random::{Random, Seeds, Stream};
 use crate::fio::{ByDirection, Direction, JobSpec, RateProcess};
 
 /// The pace of one process. Times are nanoseconds since it was started or
@@ -15,11 +14,11 @@ pub struct Pacing {
     process: RateProcess,
     mixed: bool,
     read_percent: u32,
-    lanes: ByDirection<Lane>,
+    paces: ByDirection<DirectionPace>,
 }
 
 #[derive(Clone, Debug)]
-struct Lane {
+struct DirectionPace {
     /// 0: no limit.
     bytes_per_second: u64,
     block_bytes: u64,
@@ -31,13 +30,13 @@ struct Lane {
 impl Pacing {
     /// The pace the job asks for; `None` where it sets no rate.
     pub fn new(spec: &JobSpec, seeds: &Seeds) -> Option<Pacing> {
-        let lane = |direction| {
+        let pace = |direction| {
             let block_bytes = spec.block_sizes[direction].min_bytes.max(1);
             let bytes_per_second = match spec.rate_bytes[direction] {
                 0 => u64::from(spec.rate_iops[direction]).saturating_mul(block_bytes),
                 bytes => bytes,
             };
-            Lane {
+            DirectionPace {
                 bytes_per_second: match spec.pattern.does(direction) {
                     true => bytes_per_second,
                     false => 0,
@@ -48,15 +47,15 @@ impl Pacing {
                 random: seeds.stream(Stream::Arrival(direction)),
             }
         };
-        let lanes = ByDirection::from_fn(lane);
+        let paces = ByDirection::from_fn(pace);
         let limited = Direction::ALL
             .into_iter()
-            .any(|direction| lanes[direction].bytes_per_second > 0);
+            .any(|direction| paces[direction].bytes_per_second > 0);
         limited.then(|| Pacing {
             process: spec.rate_process,
             mixed: spec.pattern.is_mixed(),
             read_percent: spec.read_percent,
-            lanes,
+            paces,
         })
     }
 
@@ -64,7 +63,7 @@ impl Pacing {
     /// later. In a mix, a direction that is behind its rate goes before one
     /// that is ahead; where both are ahead, the one that is due first.
     pub fn next(&self, drawn: Direction, now_ns: u64) -> (Direction, u64) {
-        let due = self.lanes[drawn].due_ns;
+        let due = self.paces[drawn].due_ns;
         if due <= now_ns {
             return (drawn, now_ns);
         }
@@ -79,7 +78,7 @@ impl Pacing {
         if !self.mixed || other_share == 0 {
             return (drawn, due);
         }
-        let other_due = self.lanes[other].due_ns;
+        let other_due = self.paces[other].due_ns;
         if other_due <= now_ns {
             (other, now_ns)
         } else if due <= other_due {
@@ -92,40 +91,40 @@ impl Pacing {
     /// An I/O was issued.
     pub fn issued(&mut self, direction: Direction, bytes: u64) {
         let process = self.process;
-        self.lanes[direction].issued(bytes, process);
+        self.paces[direction].issued(bytes, process);
     }
 
     /// The process paused for `pause_ns` and `rate_ignore_thinktime` is set:
     /// what it would have issued meanwhile counts as issued, less one block.
     pub fn paused(&mut self, direction: Direction, pause_ns: u64) {
-        let lane = &mut self.lanes[direction];
-        if lane.bytes_per_second == 0 {
+        let pace = &mut self.paces[direction];
+        if pace.bytes_per_second == 0 {
             return;
         }
-        let missed = u128::from(lane.bytes_per_second) * u128::from(pause_ns) / NS_PER_SECOND;
+        let missed = u128::from(pace.bytes_per_second) * u128::from(pause_ns) / NS_PER_SECOND;
         let missed = u64::try_from(missed).unwrap_or(u64::MAX);
-        lane.issued_bytes = lane
+        pace.issued_bytes = pace
             .issued_bytes
-            .saturating_add(missed.saturating_sub(lane.block_bytes));
-        lane.due_ns = match self.process {
-            RateProcess::Linear => lane.linear_due(),
-            RateProcess::Poisson => lane.due_ns.saturating_add(pause_ns),
+            .saturating_add(missed.saturating_sub(pace.block_bytes));
+        pace.due_ns = match self.process {
+            RateProcess::Linear => pace.linear_due(),
+            RateProcess::Poisson => pace.due_ns.saturating_add(pause_ns),
         };
     }
 
     /// Time begins anew, as at the end of `ramp_time`.
     pub fn reset(&mut self) {
         for direction in Direction::ALL {
-            let lane = &mut self.lanes[direction];
-            lane.issued_bytes = 0;
-            lane.due_ns = 0;
+            let pace = &mut self.paces[direction];
+            pace.issued_bytes = 0;
+            pace.due_ns = 0;
         }
     }
 }
 
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
-impl Lane {
+impl DirectionPace {
     fn issued(&mut self, bytes: u64, process: RateProcess) {
         if self.bytes_per_second == 0 {
             return;

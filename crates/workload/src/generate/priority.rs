@@ -1,8 +1,7 @@
 //! Which I/Os get a priority of their own: `cmdprio_percentage` and
 //! `cmdprio_bssplit`.
 
-use super::random::Random;
-use super::seeds::{Seeds, Stream};
+use super::random::{Random, Seeds, Stream};
 use crate::fio::{ByDirection, CommandPrioritySplit, Direction, JobSpec, Priority};
 
 /// Draws the priorities of one process.

@@ -1,6 +1,12 @@
-//! The processes of a job file, numbered as fio numbers them.
+//! The processes of a job file, numbered as fio numbers them, and what share of a
+//! drive is due to each: by its control group and its priority.
+//!
+//! Weights are those of the kernel's bfq: a process of best-effort level `n`
+//! weighs `10 * (8 - n)`, a group weighs its `cgroup_weight` (100 where none is
+//! given) and shares that among its processes by their weights. Processes of
+//! the root group stand beside the groups.
 
-use crate::fio::{JobFile, JobSpec};
+use crate::fio::{JobFile, JobSpec, Priority};
 
 /// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,65 @@ impl Process {
     }
 }
 
+/// The weight of a group whose `cgroup_weight` is not given
+/// (`CGROUP_WEIGHT_DFL`).
+const GROUP_WEIGHT: u32 = 100;
+
+/// The level of a process that never set a priority (`IOPRIO_BE_NORM`).
+const NORMAL_LEVEL: u8 = 4;
+
+/// The control groups of a job file beside the root, with their weights, in the
+/// order they are named. Where several jobs set a group's weight the last has its way, as with fio.
+pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
+    let mut groups: Vec<(String, Option<u32>)> = Vec::new();
+    for spec in &file.jobs {
+        let Some(name) = &spec.cgroup else { continue };
+        let at = groups.iter().position(|(known, _)| known == name);
+        let at = at.unwrap_or_else(|| {
+            groups.push((name.clone(), None));
+            groups.len() - 1
+        });
+        groups[at].1 = spec.cgroup_weight.or(groups[at].1);
+    }
+    groups
+}
+
+/// The weight of a process within its group; `None` where its class has no
+/// share of its own: real time takes what it wants, idle what is left.
+fn weight_in_group(priority: Option<Priority>) -> Option<f64> {
+    let level = match priority {
+        Some(Priority { class: 2, level }) => level,
+        None | Some(Priority { class: 0, .. }) => NORMAL_LEVEL,
+        Some(_) => return None,
+    };
+    Some(f64::from(10 * (8 - u32::from(level.min(7)))))
+}
+
+/// The weight of each process, by which the shares due to them are to one
+/// another.
+pub fn due_weights(file: &JobFile, processes: &[Process]) -> Vec<Option<f64>> {
+    let groups = cgroups(file);
+    let own: Vec<Option<f64>> = processes
+        .iter()
+        .map(|p| weight_in_group(file.jobs[p.job].priority))
+        .collect();
+    let of_group = |name: &str| -> f64 {
+        let same = |p: &Process| file.jobs[p.job].cgroup.as_deref() == Some(name);
+        let members = processes.iter().zip(&own).filter(|(p, _)| same(p));
+        members.filter_map(|(_, own)| *own).sum()
+    };
+    let due = |(p, own): (&Process, &Option<f64>)| {
+        let own = (*own)?;
+        let Some(name) = &file.jobs[p.job].cgroup else {
+            return Some(own);
+        };
+        let group = groups.iter().find(|(known, _)| known == name);
+        let weight = group.and_then(|(_, w)| *w).unwrap_or(GROUP_WEIGHT);
+        Some(f64::from(weight) * own / of_group(name))
+    };
+    processes.iter().zip(&own).map(due).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +127,29 @@ mod tests {
         assert_eq!(numbers, [(0, 0, 1), (0, 2, 2), (0, 1, 3), (1, 0, 4)]);
         assert_eq!(processes[3].cpus(&file.jobs[1]), [5]);
         assert!(processes[0].cpus(&file.jobs[0]).is_empty());
+    }
+
+    fn weights(text: &str) -> Vec<Option<f64>> {
+        let file = parse_str("t", text, &|_| None, &|_, _| Err(String::new())).unwrap();
+        due_weights(&file, &processes(&file))
+    }
+
+    #[test]
+    fn levels_weigh_as_bfq_has_it() {
+        let text = "[a]\n[b]\nprio=0\nprioclass=2\n[c]\nprio=7\nprioclass=2\n\
+                    [d]\nprioclass=1\n[e]\nprioclass=3\n";
+        assert_eq!(
+            weights(text),
+            [Some(40.0), Some(80.0), Some(10.0), None, None]
+        );
+    }
+
+    #[test]
+    fn a_group_s_weight_is_shared_by_its_processes() {
+        let text = "[a]\ncgroup=g\ncgroup_weight=500\nnumjobs=2\n\
+                    [b]\ncgroup=g\nprio=6\nprioclass=2\n\
+                    [c]\ncgroup=h\n[d]\n";
+        let expected = [200.0, 200.0, 100.0, 100.0, 40.0];
+        assert_eq!(weights(text), expected.map(Some));
     }
 }

@@ -1,16 +1,15 @@
 //! Which of its files a process turns to next: `file_service_type`.
 
-use super::random::Random;
-use super::ranks::Ranks;
-use super::seeds::{Seeds, Stream};
+use super::distribution::Ranks;
 use crate::fio::{FileService, JobSpec};
+use crate::generate::random::{Random, Seeds, Stream};
 
 /// fio draws from a range this much finer than the number of files.
 const RANKS_PER_FILE: u64 = 1 << 10;
 
 /// Chooses among files that are not done.
 #[derive(Clone, Debug)]
-pub(crate) struct Chooser {
+pub(crate) struct FileChooser {
     rule: Rule,
     files: usize,
     current: Option<usize>,
@@ -29,8 +28,8 @@ enum Rule {
     Ranks(Box<Ranks>),
 }
 
-impl Chooser {
-    pub fn new(spec: &JobSpec, files: usize, seeds: &Seeds) -> Chooser {
+impl FileChooser {
+    pub fn new(spec: &JobSpec, files: usize, seeds: &Seeds) -> FileChooser {
         let random = seeds.stream(Stream::File);
         let range = (files as u64).max(1) * RANKS_PER_FILE;
         let ranks = |ranks: Ranks| Rule::Ranks(Box::new(ranks.unscattered()));
@@ -45,7 +44,7 @@ impl Chooser {
                 center,
             } => ranks(Ranks::normal(range, deviation_percent, center, random)),
         };
-        Chooser {
+        FileChooser {
             rule,
             files,
             current: None,

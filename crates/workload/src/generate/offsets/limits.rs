@@ -1,8 +1,8 @@
 //! When a process has done enough: `size`, `io_size`, `number_ios`, `loops`
 //! and `time_based`, by fio's rules.
 
-use super::layout::Layout;
 use crate::fio::{Direction, JobSpec, Pattern};
+use crate::generate::layout::Layout;
 
 /// Counts what one process issued against its limits.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What a job says about offsets, looked up once.
 
-use super::layout::FileExtent;
 use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer};
+use crate::generate::layout::FileExtent;
 
 /// What the job says, as far as offsets go.
 #[derive(Clone, Debug)]

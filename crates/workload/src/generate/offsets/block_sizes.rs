@@ -1,21 +1,21 @@
 //! How large the next block is, as fio's `get_next_buflen` decides.
 
-use super::random::Random;
 use crate::fio::BlockSizes;
+use crate::generate::random::Random;
 
 /// Draws the sizes of one direction.
 #[derive(Clone, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct SizeDraws {
     min: u64,
     max: u64,
-    /// Sizes and their share in percent, by rising share.
+    /// SizeDraws and their share in percent, by rising share.
     split: Vec<(u64, u32)>,
     random: Random,
 }
 
-impl Sizes {
-    pub fn new(sizes: &BlockSizes, random: Random) -> Sizes {
-        Sizes {
+impl SizeDraws {
+    pub fn new(sizes: &BlockSizes, random: Random) -> SizeDraws {
+        SizeDraws {
             min: sizes.min_bytes,
             max: sizes.max_bytes,
             split: sizes
@@ -84,13 +84,13 @@ impl Sizes {
 mod tests {
     use super::*;
 
-    fn sizes(min: u64, max: u64, split: &[(u64, u32)]) -> Sizes {
+    fn sizes(min: u64, max: u64, split: &[(u64, u32)]) -> SizeDraws {
         let sizes = BlockSizes {
             min_bytes: min,
             max_bytes: max,
             split: split.to_vec(),
         };
-        Sizes::new(&sizes, Random::new(1))
+        SizeDraws::new(&sizes, Random::new(1))
     }
 
     #[test]

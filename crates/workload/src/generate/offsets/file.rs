@@ -1,15 +1,92 @@
-//! Where the next I/O to a file begins: fio's `get_next_block`.
+//! One file of a process: where the last I/O was, what was visited, and where the
+//! next I/O begins (fio's `get_next_block`).
 
-use super::file::File;
-use super::random::Random;
+use super::random_blocks::RandomBlocks;
 use super::rules::Rules;
-use super::seeds::{Seeds, Stream};
-use super::visits::Visits;
-use crate::fio::{ByDirection, Direction, Pattern, Sequencer};
+use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer};
+use crate::generate::layout::{FileExtent, LayoutError};
+use crate::generate::random::{Random, Seeds, Stream};
+
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub extent: FileExtent,
+    /// How many random offsets it has.
+    pub blocks: ByDirection<u64>,
+    /// The end of the last I/O, relative to the extent.
+    pub end: ByDirection<u64>,
+    /// The start of the last I/O, likewise.
+    pub start: ByDirection<Option<u64>>,
+    /// The range trimmed last and not written yet.
+    pub trimmed: Option<(u64, u64)>,
+    pub random_blocks: RandomBlocks,
+    pub done: bool,
+}
+
+impl File {
+    pub fn new(
+        spec: &JobSpec,
+        rules: &Rules,
+        extent: &FileExtent,
+        random: Random,
+    ) -> Result<File, LayoutError> {
+        Ok(File {
+            extent: *extent,
+            blocks: ByDirection::from_fn(|direction| rules.blocks(extent, direction)),
+            end: ByDirection::default(),
+            start: ByDirection::default(),
+            trimmed: None,
+            random_blocks: RandomBlocks::new(spec, rules, extent, random)?,
+            done: false,
+        })
+    }
+
+    /// Nothing is visited, and sequential I/O begins at the start.
+    pub fn restart(&mut self, random: &mut Random) {
+        self.end = ByDirection::default();
+        self.start = ByDirection::default();
+        self.trimmed = None;
+        self.random_blocks.restart(random);
+    }
+
+    #[inline]
+    pub fn remember(&mut self, pattern: Pattern, direction: Direction, start: u64, length: u64) {
+        self.start[direction] = Some(start);
+        self.end[direction] = start + length;
+        if matches!(pattern, Pattern::TrimWrite | Pattern::RandTrimWrite) {
+            self.trimmed = match direction {
+                Direction::Trim => Some((start, length)),
+                _ => None,
+            };
+        }
+    }
+
+    /// Where the last I/O of this direction ended, plus the step.
+    #[inline]
+    pub fn sequential(&mut self, rules: &Rules, direction: Direction) -> Option<u64> {
+        let extent = &self.extent;
+        let mut at = self.end[direction];
+        if at >= extent.length_bytes && rules.time_based && rules.one_file {
+            at = 0;
+        }
+        if at >= extent.file_bytes.saturating_sub(extent.offset_bytes) {
+            return None;
+        }
+        if at == 0 || rules.step == 0 {
+            return Some(at);
+        }
+        let end = extent.length_bytes.min(extent.file_bytes);
+        match at.checked_add_signed(rules.step) {
+            Some(next) if next < extent.file_bytes => Some(next),
+            // Backwards I/O goes round to the end, holes to the beginning.
+            _ if rules.step < 0 => Some(end.saturating_add_signed(rules.step)),
+            _ => Some(0),
+        }
+    }
+}
 
 /// The random numbers offsets are drawn from.
 #[derive(Clone, Debug)]
-pub(crate) struct Draws {
+pub(crate) struct OffsetDraws {
     pub block: Random,
     pub sequential: ByDirection<Random>,
     pub zone: Random,
@@ -43,9 +120,9 @@ impl Place {
     }
 }
 
-impl Draws {
-    pub fn new(seeds: &Seeds) -> Draws {
-        Draws {
+impl OffsetDraws {
+    pub fn new(seeds: &Seeds) -> OffsetDraws {
+        OffsetDraws {
             block: seeds.stream(Stream::Block),
             sequential: ByDirection::from_fn(|direction| {
                 seeds.stream(Stream::Sequential(direction))
@@ -121,10 +198,10 @@ impl Draws {
         if blocks == 0 {
             return None;
         }
-        match &mut file.visits {
-            Visits::Any => Some(self.block.below(blocks) * align),
-            Visits::Each(permutation) => permutation.next().map(|block| block * align),
-            Visits::Mapped(map) => {
+        match &mut file.random_blocks {
+            RandomBlocks::Any => Some(self.block.below(blocks) * align),
+            RandomBlocks::Each(permutation) => permutation.next().map(|block| block * align),
+            RandomBlocks::Mapped(map) => {
                 let drawn = self.block.below(blocks) * align / rules.unit;
                 let last = file.extent.length_bytes - rules.min[direction];
                 loop {
@@ -136,11 +213,11 @@ impl Draws {
                     map.visit(relative / rules.unit, 1);
                 }
             }
-            Visits::Ranked(ranks) => {
+            RandomBlocks::Ranked(ranks) => {
                 let block = ranks.next() * rules.unit / align;
                 Some(block.min(blocks - 1) * align)
             }
-            Visits::Zoned(tables) => {
+            RandomBlocks::Zoned(tables) => {
                 let percent = self.zone.percent();
                 let (first, count) = tables[direction].part(percent, blocks, align);
                 Some((first + self.block.below(count)) * align)

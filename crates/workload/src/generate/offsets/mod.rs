@@ -1,16 +1,24 @@
 //! What a process does, I/O by I/O: fio's `get_io_u`, for addresses.
 
-use super::choose::Chooser;
-use super::draws::Draws;
-use super::file::File;
+mod block_sizes;
+mod directions;
+mod distribution;
+mod file;
+mod file_service;
+mod limits;
+mod random_blocks;
+mod rules;
+
 use super::layout::{Layout, LayoutError};
-use super::limits::Limits;
-use super::mix::Mix;
-use super::plain::Plain;
-use super::rules::Rules;
-use super::seeds::{Seeds, Stream};
-use super::sizes::Sizes;
+use super::random::{Random, Seeds, Stream};
 use crate::fio::{ByDirection, Direction, JobSpec, Pattern};
+use block_sizes::SizeDraws;
+use directions::DirectionMix;
+use file::{File, OffsetDraws};
+use file_service::FileChooser;
+use limits::Limits;
+use random_blocks::RandomBlocks;
+use rules::Rules;
 
 /// One I/O of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +48,12 @@ pub struct Io {
 pub struct OffsetGenerator {
     rules: Rules,
     files: Vec<File>,
-    plain: Option<Plain>,
-    chooser: Chooser,
-    mix: Mix,
-    sizes: ByDirection<Sizes>,
+    one_size: Option<OneSize>,
+    chooser: FileChooser,
+    mix: DirectionMix,
+    sizes: ByDirection<SizeDraws>,
     limits: Limits,
-    draws: Draws,
+    draws: OffsetDraws,
     seeds: Seeds,
 }
 
@@ -66,17 +74,17 @@ impl OffsetGenerator {
             })
             .collect::<Result<Vec<File>, LayoutError>>()?;
         Ok(OffsetGenerator {
-            chooser: Chooser::new(spec, files.len(), seeds),
-            mix: Mix::new(spec.pattern, spec.read_percent, seeds.stream(Stream::Mix)),
+            chooser: FileChooser::new(spec, files.len(), seeds),
+            mix: DirectionMix::new(spec.pattern, spec.read_percent, seeds.stream(Stream::Mix)),
             sizes: ByDirection::from_fn(|direction| {
                 let random = seeds.stream(Stream::BlockSize(direction));
-                Sizes::new(&spec.block_sizes[direction], random)
+                SizeDraws::new(&spec.block_sizes[direction], random)
             }),
             limits: Limits::new(spec, layout),
-            plain: Plain::new(spec, &rules, &files),
+            one_size: OneSize::new(spec, &rules, &files),
             rules,
             files,
-            draws: Draws::new(seeds),
+            draws: OffsetDraws::new(seeds),
             seeds: *seeds,
         })
     }
@@ -99,10 +107,10 @@ impl OffsetGenerator {
         true
     }
 
-    /// Draws from the beginning of all streams again, but for those of ranks,
+    /// OffsetDraws from the beginning of all streams again, but for those of ranks,
     /// which fio lets run on.
     fn repeat_draws(&mut self) {
-        self.draws = Draws::new(&self.seeds);
+        self.draws = OffsetDraws::new(&self.seeds);
         self.mix.reseed(self.seeds.stream(Stream::Mix));
         self.chooser.reseed(self.seeds.stream(Stream::File));
         for direction in Direction::ALL {
@@ -146,9 +154,9 @@ impl OffsetGenerator {
         if self.mix.is_mixed() {
             self.mix.override_with(direction);
         }
-        let io = match self.plain {
-            Some(plain) if !self.files[0].done => {
-                match plain.place(&mut self.files[0], &mut self.draws.block, direction) {
+        let io = match self.one_size {
+            Some(one_size) if !self.files[0].done => {
+                match one_size.place(&mut self.files[0], &mut self.draws.block, direction) {
                     Some(io) => io,
                     None => self.place(direction)?,
                 }
@@ -216,7 +224,7 @@ impl OffsetGenerator {
             return None;
         }
         if place.is_random && place.length.is_none() {
-            length = file.visits.claim(place.relative, length, rules.unit);
+            length = file.random_blocks.claim(place.relative, length, rules.unit);
         }
         file.remember(rules.pattern, direction, place.relative, length);
         Some(Io {
@@ -225,6 +233,57 @@ impl OffsetGenerator {
             offset_bytes: offset,
             // The reader of jobs refuses blocks of 4 GiB.
             length_bytes: u32::try_from(length).ok()?,
+        })
+    }
+}
+
+/// The job that is most often run: one file, blocks of one size, all of them
+/// random. Its offsets need no rules, and take half of the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneSize {
+    block_bytes: u32,
+    blocks: u64,
+}
+
+impl OneSize {
+    pub fn new(spec: &JobSpec, rules: &Rules, files: &[File]) -> Option<OneSize> {
+        let [file] = files else { return None };
+        let block = rules.unit;
+        let trims_then_writes = spec.pattern == Pattern::RandTrimWrite;
+        let extent = &file.extent;
+        let inside = extent
+            .offset_bytes
+            .checked_add(extent.length_bytes)
+            .is_some_and(|end| end <= extent.file_bytes);
+        let suits = spec.pattern.is_random()
+            && !trims_then_writes
+            && rules.has_one_size(spec)
+            && rules.random_percent == ByDirection::all(100)
+            && rules.random_every == 1
+            && matches!(
+                file.random_blocks,
+                RandomBlocks::Any | RandomBlocks::Each(_)
+            )
+            && inside;
+        Some(OneSize {
+            block_bytes: u32::try_from(block).ok()?,
+            blocks: extent.length_bytes / block,
+        })
+        .filter(|one_size| suits && one_size.blocks > 0)
+    }
+
+    /// `None` where all blocks were visited.
+    #[inline]
+    pub fn place(self, file: &mut File, random: &mut Random, direction: Direction) -> Option<Io> {
+        let block = match &mut file.random_blocks {
+            RandomBlocks::Each(permutation) => permutation.next()?,
+            _ => random.below(self.blocks),
+        };
+        Some(Io {
+            direction,
+            file: 0,
+            offset_bytes: file.extent.offset_bytes + block * u64::from(self.block_bytes),
+            length_bytes: self.block_bytes,
         })
     }
 }

@@ -1,11 +1,11 @@
 //! Which direction is next in a mix of reads and writes: fio's `get_rw_ddir`.
 
-use super::random::Random;
 use crate::fio::{Direction, Pattern};
+use crate::generate::random::Random;
 
 /// Draws directions so that reads are `read_percent` of the I/Os.
 #[derive(Clone, Debug)]
-pub(crate) struct Mix {
+pub(crate) struct DirectionMix {
     /// The only direction, where there is one.
     only: Option<Direction>,
     read_percent: u32,
@@ -16,8 +16,8 @@ pub(crate) struct Mix {
     random: Random,
 }
 
-impl Mix {
-    pub fn new(pattern: Pattern, read_percent: u32, random: Random) -> Mix {
+impl DirectionMix {
+    pub fn new(pattern: Pattern, read_percent: u32, random: Random) -> DirectionMix {
         let only = match pattern {
             Pattern::Read | Pattern::RandRead => Some(Direction::Read),
             Pattern::Write | Pattern::RandWrite => Some(Direction::Write),
@@ -25,7 +25,7 @@ impl Mix {
             // Trims that are followed by writes are told apart by the file.
             _ => Some(Direction::Trim),
         };
-        Mix {
+        DirectionMix {
             only,
             read_percent,
             current: Direction::Read,
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn reads_are_their_share() {
         for percent in [0, 10, 50, 70, 90, 100] {
-            let mut mix = Mix::new(Pattern::RandReadWrite, percent, Random::new(9));
+            let mut mix = DirectionMix::new(Pattern::RandReadWrite, percent, Random::new(9));
             let mut reads = 0;
             for _ in 0..100_000 {
                 let direction = mix.next();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn one_direction_stays() {
-        let mut mix = Mix::new(Pattern::RandWrite, 50, Random::new(1));
+        let mut mix = DirectionMix::new(Pattern::RandWrite, 50, Random::new(1));
         assert!((0..100).all(|_| mix.next() == Direction::Write));
     }
 }
