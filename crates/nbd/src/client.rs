@@ -376,10 +376,7 @@ impl Replies {
         &mut self,
         read_bytes: impl FnOnce(u64) -> usize,
     ) -> Result<Option<Reply>, ReplyError> {
-        let skipped = self.data_left.min(self.end - self.start);
-        self.start += skipped;
-        self.data_left -= skipped;
-        if self.data_left > 0 {
+        if !self.skip_data() {
             return Ok(None);
         }
         let input = &self.input[self.start..self.end];
@@ -388,24 +385,12 @@ impl Replies {
         };
         let (reply, used, data_left) = match head {
             ReplyHead::Simple { cookie, error } => {
-                let length = match error {
-                    0 => read_bytes(cookie),
+                let reply = simple_reply(cookie, error, read_bytes);
+                let data_left = match reply.body {
+                    ReplyBody::Data { length, .. } => length,
                     _ => 0,
                 };
-                let body = match (error, length) {
-                    (0, 0) => ReplyBody::Empty,
-                    (0, _) => ReplyBody::Data {
-                        offset: None,
-                        length,
-                    },
-                    (error, _) => ReplyBody::Error(error),
-                };
-                let reply = Reply {
-                    cookie,
-                    is_last: true,
-                    body,
-                };
-                (reply, 0, length)
+                (reply, 0, data_left)
             }
             ReplyHead::Chunk {
                 flags,
@@ -414,15 +399,13 @@ impl Replies {
                 length,
             } => {
                 let Some((body, used)) = chunk_body(kind, length, &input[head_len..])? else {
-                    let whole = head_len + length.min(4 + MAX_STATUS_BYTES) as usize;
-                    if kind == chunk::BLOCK_STATUS && self.input.len() < whole {
-                        self.input.resize(self.start + whole, 0);
-                    }
+                    self.make_room(kind, head_len + length as usize);
                     return Ok(None);
                 };
+                let is_last = flags & REPLY_FLAG_DONE != 0;
                 let reply = Reply {
                     cookie,
-                    is_last: flags & REPLY_FLAG_DONE != 0,
+                    is_last,
                     body,
                 };
                 (reply, used, length as usize - used)
@@ -431,6 +414,22 @@ impl Replies {
         self.start += head_len + used;
         self.data_left = data_left;
         Ok(Some(reply))
+    }
+
+    /// Skips what was received of the last reply's data. `false` where more of it
+    /// is to come.
+    fn skip_data(&mut self) -> bool {
+        let skipped = self.data_left.min(self.end - self.start);
+        self.start += skipped;
+        self.data_left -= skipped;
+        self.data_left == 0
+    }
+
+    /// Extents are needed whole, and their list may be longer than the buffer.
+    fn make_room(&mut self, kind: u16, reply_len: usize) {
+        if kind == chunk::BLOCK_STATUS && self.input.len() < reply_len {
+            self.input.resize(self.start + reply_len, 0);
+        }
     }
 
     /// Moves data that was received to the front of `into`, and returns how
@@ -446,6 +445,24 @@ impl Replies {
     /// The rest of a reply's data was received elsewhere, without a copy here.
     pub fn data_received(&mut self, len: usize) {
         self.data_left = self.data_left.saturating_sub(len);
+    }
+}
+
+fn simple_reply(cookie: u64, error: u32, read_bytes: impl FnOnce(u64) -> usize) -> Reply {
+    let body = match error {
+        0 => match read_bytes(cookie) {
+            0 => ReplyBody::Empty,
+            length => ReplyBody::Data {
+                offset: None,
+                length,
+            },
+        },
+        error => ReplyBody::Error(error),
+    };
+    Reply {
+        cookie,
+        is_last: true,
+        body,
     }
 }
 

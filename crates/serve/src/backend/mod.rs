@@ -48,9 +48,9 @@ pub struct BackendType {
     pub value_name: &'static str,
     /// The option's help.
     pub help: &'static str,
-    /// The back ends that take an option, in a message about one that does not.
+    /// What back ends of this kind are called in messages, such as `files`.
     plural: &'static str,
-    /// The further options of an export that it takes, of [`OPTIONS`].
+    /// The names of the [`BackendOptions`] that it takes.
     options: &'static [&'static str],
     /// Checks the option's value and the further options.
     configure: fn(&OsStr, &BackendOptions) -> Result<BackendConfig, String>,

@@ -178,7 +178,7 @@ impl Disk {
 
     /// Has the back end tell data from holes in a request's range. This passes
     /// the block layer by, as no drive has such a command.
-    pub(super) fn find_extents(&mut self, id: IoId, max: usize) {
+    pub(super) fn find_extents(&mut self, now: Nanos, id: IoId, max: usize) {
         let request = self.ios[id as usize].request;
         let range = Segment {
             io: id,
@@ -193,6 +193,7 @@ impl Disk {
             ..BackendRequest::flush(Owner::Client(id))
         };
         self.backend.submit(request, &mut self.completed);
+        self.complete(now);
     }
 
     /// Does everything that is due, and appends the requests that ended and
@@ -215,11 +216,12 @@ impl Disk {
             let any = !issued.is_empty();
             for id in issued.drain(..) {
                 self.execute(now, id);
+                // At once, while what it touches is in the CPU's cache.
+                if !self.completed.is_empty() {
+                    self.complete(now);
+                }
             }
             self.issued = issued;
-            if !self.completed.is_empty() {
-                self.complete(now);
-            }
             if !any && self.queue.next_event() > now && self.driver.next_event() > now {
                 break;
             }

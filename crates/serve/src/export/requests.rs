@@ -215,7 +215,7 @@ impl RequestHandler {
                     Command::BlockStatus => {
                         let only_one = request.flags.contains(CommandFlags::REQ_ONE);
                         let max = if only_one { 1 } else { MAX_EXTENTS };
-                        self.disk.find_extents(io, max);
+                        self.disk.find_extents(now, io, max);
                     }
                     _ => self.submit(now, connection, plug, io),
                 }

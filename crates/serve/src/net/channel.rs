@@ -5,7 +5,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// Data that one call encrypts.
@@ -76,7 +78,28 @@ impl Channel {
         rustix::io::ioctl_fionbio(&self.socket, nonblocking)
     }
 
-    /// Whether TLS still has to agree on its keys.
+    /// Sleeps until the socket is ready, at most until `end`.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` at `end`.
+    pub(crate) fn wait_ready(&self, what: PollFlags, end: Instant) -> Result<(), Errno> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT);
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(self.socket(), what)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) => Err(Errno::TIMEDOUT),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the TLS handshake still runs.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }

@@ -1,13 +1,13 @@
 //! The handshake phase: clients that have not chosen an export yet have a
 //! thread each, for a short time.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use blklab_nbd::{Export, ServerHandshake, ServerStep, Session, Tls};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::channel::Channel;
@@ -104,24 +104,6 @@ impl Handshake {
     }
 }
 
-/// Sleeps until the socket is ready, at most until `end`.
-pub(crate) fn wait_for(socket: BorrowedFd<'_>, what: PollFlags, end: Instant) -> Result<(), Errno> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(Errno::TIMEDOUT);
-    }
-    let timeout = Timespec {
-        tv_sec: left.as_secs() as i64,
-        tv_nsec: i64::from(left.subsec_nanos()),
-    };
-    let mut fds = [PollFd::from_borrowed_fd(socket, what)];
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(0) => Err(Errno::TIMEDOUT),
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 fn send_all(channel: &mut Channel, mut bytes: &[u8], end: Instant) -> Result<(), Errno> {
     loop {
         let done = match bytes.is_empty() {
@@ -131,7 +113,7 @@ fn send_all(channel: &mut Channel, mut bytes: &[u8], end: Instant) -> Result<(),
         match done {
             Ok(_) if bytes.is_empty() => return Ok(()),
             Ok(len) => bytes = &bytes[len..],
-            Err(Errno::AGAIN) => wait_for(channel.socket(), PollFlags::OUT, end)?,
+            Err(Errno::AGAIN) => channel.wait_ready(PollFlags::OUT, end)?,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -148,7 +130,7 @@ fn receive_some(channel: &mut Channel, input: &mut Vec<u8>, end: Instant) -> Res
                 input.extend_from_slice(&room[..len]);
                 return Ok(());
             }
-            Err(Errno::AGAIN) => wait_for(channel.socket(), PollFlags::IN, end)?,
+            Err(Errno::AGAIN) => channel.wait_ready(PollFlags::IN, end)?,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }

@@ -16,7 +16,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::channel::Channel;
-use super::handshake::wait_for;
 
 /// Which clients must use TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl ServerTls {
                 Err(Errno::AGAIN) => {
                     let mut what = PollFlags::IN;
                     what.set(PollFlags::OUT, channel.holds_unsent());
-                    wait_for(channel.socket(), what, end)?;
+                    channel.wait_ready(what, end)?;
                 }
                 Err(error) => return Err(error),
             }
