@@ -62,7 +62,7 @@ fn announce(server: &Server) {
 /// What the arguments describe, or the file that they name.
 fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     let mut spec = match &args.config {
-        Some(path) => ServerSpec::read(path).map_err(Failure::mistake)?,
+        Some(path) => ServerSpec::load(path).map_err(Failure::mistake)?,
         None => ServerSpec::default(),
     };
     spec.socket.extend(args.socket.iter().cloned());

@@ -152,7 +152,8 @@ impl<'a> Source<'a> {
         let at = lines.iter().position(|line| line.offset == start);
         let line = at.map(|at| &lines[at]);
         let first = line.and_then(|line| {
-            let mut before = lines.iter().take(at.unwrap_or(0));
+            // In an array of tables the same key stands in each of them.
+            let mut before = lines[..at.unwrap_or(0)].iter().rev();
             before.find(|other| other.is_like(line))
         });
         let found = line.map_or("", |line| line.text);

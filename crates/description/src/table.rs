@@ -286,6 +286,29 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
+    /// The tables of an array, `[[export]]` say, each read by `read`.
+    ///
+    /// # Errors
+    /// That of the first that `read` refuses, or of what is no array of tables.
+    pub fn read_each<T>(
+        &self,
+        key: &'static str,
+        read: impl Fn(&Table<'a>) -> Result<T, ReadError>,
+    ) -> Result<Vec<T>, ReadError> {
+        let legal = format!("tables, [[{}]]", self.name(key));
+        let Some(value) = self.get(key, &legal) else {
+            return Ok(Vec::new());
+        };
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.no_table(key, value, &legal));
+        };
+        let tables = items.iter().map(|item| match item.get_ref() {
+            DeValue::Table(entries) => read(&self.within(key, key, item.span(), entries)),
+            _ => Err(self.no_table(key, item, &legal)),
+        });
+        tables.collect()
+    }
+
     fn table_of(
         &self,
         key: &'static str,
@@ -296,19 +319,33 @@ impl<'a> Table<'a> {
             return Ok(None);
         };
         match value.get_ref() {
-            DeValue::Table(entries) => Ok(Some(Table {
-                whole: self.whole,
-                path: self.name(key),
-                path_of_any: within(&self.path_of_any, any),
-                span: value.span(),
-                entries,
-                known: RefCell::default(),
-            })),
-            _ => Err(self.malformed(key, value, &legal).unwrap_or_else(|| {
-                let problem = format!("legal is {legal}");
-                self.mismatch(key, value, &problem)
-            })),
+            DeValue::Table(entries) => Ok(Some(self.within(key, any, value.span(), entries))),
+            _ => Err(self.no_table(key, value, &legal)),
         }
+    }
+
+    fn within(
+        &self,
+        key: &str,
+        any: &str,
+        span: Range<usize>,
+        entries: &'a DeTable<'a>,
+    ) -> Table<'a> {
+        Table {
+            whole: self.whole,
+            path: self.name(key),
+            path_of_any: within(&self.path_of_any, any),
+            span,
+            entries,
+            known: RefCell::default(),
+        }
+    }
+
+    fn no_table(&self, key: &str, value: &Spanned<DeValue<'a>>, legal: &str) -> ReadError {
+        self.malformed(key, value, legal).unwrap_or_else(|| {
+            let problem = format!("legal is {legal}");
+            self.mismatch(key, value, &problem)
+        })
     }
 
     /// Refuses whatever nobody asked for.

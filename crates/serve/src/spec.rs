@@ -1,15 +1,13 @@
 //! Exports and servers as users describe them: on the command line, or in a
 //! TOML file with the same words.
 
-use std::borrow::BorrowMut;
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use blklab_description::{ReadError, Table, array, flag, keys, text, whole};
 use blklab_device::registry;
 use blklab_elevator::{SchedulerChoice, Setting};
-use serde::Deserialize;
-use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 
 use crate::backend::{self, BackendOptions};
 use crate::config::{ExportConfig, Limits, ServerConfig};
@@ -19,98 +17,115 @@ use crate::parse_size;
 /// Requests that a back end gets at once, where nobody says otherwise.
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
-const MAX_DEPTH: u32 = 4096;
-/// The longest time for a handshake: a year.
-const MAX_SECONDS: u64 = 365 * 24 * 3600;
-/// The longest time to poll: a second.
-const MAX_BUSY_POLL_US: u64 = 1_000_000;
+const DEPTH: RangeInclusive<u32> = 1..=4096;
+/// Times for a handshake, in seconds: at most a year.
+const HANDSHAKE_S: RangeInclusive<u64> = 1..=365 * 24 * 3600;
+/// Times to poll, in microseconds: at most a second.
+const BUSY_POLL_US: RangeInclusive<u64> = 0..=1_000_000;
 
-/// One export, in words.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct ExportSpec {
-    /// The name clients ask for.
-    pub name: String,
-    /// A line for people.
-    pub description: String,
-    /// The back end: the name of its kind and the value. More than one is a
-    /// mistake.
-    #[serde(skip)]
-    pub backends: Vec<(&'static str, OsString)>,
-    /// How the file is read and written.
-    pub engine: Option<String>,
-    /// Past the page cache.
-    pub direct: bool,
-    /// Threads that read and write the file, or connections to the other server.
-    pub threads: Option<usize>,
-    /// For how long a request waits for another server that went away, in
-    /// seconds.
-    pub reconnect: Option<u64>,
-    /// Refuse writes.
-    pub read_only: bool,
-    /// The scheduler.
-    pub scheduler: Option<String>,
-    /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
-    pub set: Vec<String>,
-    /// `queue/nr_requests`.
-    pub nr_requests: Option<u32>,
-    /// Requests that the back end gets at once.
-    pub depth: Option<u32>,
-    /// The drive that it is as slow as.
-    pub drive: Option<String>,
-    /// Decides what the drive leaves to chance.
-    pub seed: Option<u64>,
+keys! {
+    /// One export.
+    #[derive(Clone, Debug, Default)]
+    pub struct ExportSpec(table) {
+        /// The name clients ask for.
+        pub name: String = text().or(String::new());
+        /// A line for people.
+        pub description: String = text().or(String::new());
+        /// The back end: the name of its kind and the value. More than one is a
+        /// mistake.
+        pub backends: Vec<(&'static str, OsString)> => backends(table)?;
+        /// How the file is read and written.
+        pub engine: Option<String> = text().optional();
+        /// Past the page cache.
+        pub direct: bool = flag().or(false);
+        /// Threads that read and write the file, or connections to the other server.
+        pub threads: Option<usize> = whole(0..=usize::MAX).optional();
+        /// For how long a request waits for another server that went away, in
+        /// seconds.
+        pub reconnect: Option<u64> = whole(0..=u64::MAX).optional();
+        /// Refuse writes.
+        pub read_only: bool as "read-only" = flag().or(false);
+        /// The scheduler.
+        pub scheduler: Option<String> = text().optional();
+        /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
+        pub set: Vec<String> = array(text(), TEXTS).or_derived(Vec::new(), "");
+        /// `queue/nr_requests`.
+        pub nr_requests: Option<u32> as "nr-requests" = whole(0..=u32::MAX).optional();
+        /// Requests that the back end gets at once.
+        pub depth: Option<u32> = whole(DEPTH).optional();
+        /// The drive that it is as slow as.
+        pub drive: Option<String> = text().optional();
+        /// Decides what the drive leaves to chance.
+        pub seed: Option<u64> = whole(0..=u64::MAX).optional();
+    }
 }
 
-/// A server's file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct ServerSpec {
-    /// Unix sockets.
-    pub socket: Vec<PathBuf>,
-    /// TCP addresses with ports.
-    pub listen: Vec<String>,
-    /// Serve addresses that others can reach without TLS.
-    pub insecure_no_tls: bool,
-    /// The folder with ca-cert.pem, server-cert.pem and server-key.pem.
-    pub tls_certificates: Option<PathBuf>,
-    /// Clients must show a certificate of ca-cert.pem.
-    pub tls_verify_peer: bool,
-    /// `off`, `on` or `require`.
-    pub tls: Option<String>,
-    /// Listen on the sockets that systemd passed.
-    #[serde(skip)]
-    pub activated: bool,
+/// What keys with several texts take.
+const TEXTS: &str = "an array of texts in \"quotes\"";
+
+fn backends(table: &Table<'_>) -> Result<Vec<(&'static str, OsString)>, ReadError> {
+    let mut backends = Vec::new();
+    for kind in backend::all() {
+        let value = table.key(kind.name, kind.help, text().optional())?;
+        backends.extend(value.map(|value| (kind.name, OsString::from(value))));
+    }
+    Ok(backends)
+}
+
+keys! {
+    /// A server.
+    #[derive(Clone, Debug, Default)]
+    pub struct ServerSpec(table) {
+        /// Unix sockets.
+        pub socket: Vec<PathBuf> = array(text().map(PathBuf::from), TEXTS).or_derived(Vec::new(), "");
+        /// TCP addresses with ports.
+        pub listen: Vec<String> = array(text(), TEXTS).or_derived(Vec::new(), "");
+        /// Serve addresses that others can reach without TLS.
+        pub insecure_no_tls: bool as "insecure-no-tls" = flag().or(false);
+        /// The folder with ca-cert.pem, server-cert.pem and server-key.pem.
+        pub tls_certificates: Option<PathBuf> as "tls-certificates" =
+            text().map(PathBuf::from).optional();
+        /// Clients must show a certificate of ca-cert.pem.
+        pub tls_verify_peer: bool as "tls-verify-peer" = flag().or(false);
+        /// `off`, `on` or `require`.
+        pub tls: Option<String> = text().optional();
+        /// Listen on the sockets that systemd passed.
+        pub activated: bool => false;
+        /// Limits on clients.
+        pub limits: LimitsSpec =>
+            table.read_if_any("limits", LimitsSpec::read)?.unwrap_or_default();
+        /// How long to poll for more requests before going to sleep, in microseconds.
+        pub busy_poll_us: Option<u64> as "busy-poll-us" = whole(BUSY_POLL_US).optional();
+        /// The socket of `blklab set` and `blklab get`.
+        pub control: Option<PathBuf> = text().map(PathBuf::from).optional();
+        /// The folder in which attributes are shown as files.
+        pub sysfs: Option<PathBuf> = text().map(PathBuf::from).optional();
+        /// Where metrics are served.
+        pub metrics: Option<String> = text().optional();
+        /// Gets the server's process id.
+        pub pid_file: Option<PathBuf> as "pid-file" = text().map(PathBuf::from).optional();
+        /// The exports; the first is the default.
+        pub export: Vec<ExportSpec> => table.read_each("export", ExportSpec::read)?;
+    }
+}
+
+keys! {
     /// Limits on clients.
-    pub limits: LimitsSpec,
-    /// How long to poll for more requests before going to sleep, in microseconds.
-    pub busy_poll_us: Option<u64>,
-    /// The socket of `blklab set` and `blklab get`.
-    pub control: Option<PathBuf>,
-    /// The folder in which attributes are shown as files.
-    pub sysfs: Option<PathBuf>,
-    /// Where metrics are served.
-    pub metrics: Option<String>,
-    /// Gets the server's process id.
-    pub pid_file: Option<PathBuf>,
-    /// The exports; the first is the default.
-    pub export: Vec<ExportSpec>,
-}
-
-/// Limits, in words.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct LimitsSpec {
-    /// Connections at once.
-    pub connections: Option<usize>,
-    /// Longest read or write.
-    pub request: Option<String>,
-    /// Data that one connection may have under way.
-    pub in_flight: Option<String>,
-    /// Requests that one connection may have under way.
-    pub in_flight_requests: Option<u32>,
-    /// Seconds a client may take to choose an export.
-    pub handshake_seconds: Option<u64>,
+    #[derive(Clone, Debug, Default)]
+    pub struct LimitsSpec(table) {
+        /// Connections at once.
+        pub connections: Option<usize> = whole(0..=usize::MAX).optional();
+        /// Longest read or write.
+        pub request: Option<String> = text().optional();
+        /// Data that one connection may have under way.
+        pub in_flight: Option<String> as "in-flight" = text().optional();
+        /// Requests that one connection may have under way.
+        pub in_flight_requests: Option<u32> as "in-flight-requests" =
+            whole(0..=u32::MAX).optional();
+        /// Seconds a client may take to choose an export.
+        pub handshake_seconds: Option<u64> as "handshake-seconds" =
+            whole(HANDSHAKE_S).optional();
+    }
 }
 
 impl ServerSpec {
@@ -119,7 +134,7 @@ impl ServerSpec {
     /// # Errors
     /// Where it cannot be read, or says what is not understood; the message has
     /// file and line.
-    pub fn read(path: &Path) -> Result<ServerSpec, String> {
+    pub fn load(path: &Path) -> Result<ServerSpec, String> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
         ServerSpec::parse(&name.to_string(), &text)
@@ -128,22 +143,21 @@ impl ServerSpec {
     /// The same, from its text.
     ///
     /// # Errors
-    /// As [`ServerSpec::read`].
+    /// As [`ServerSpec::load`].
     pub fn parse(name: &str, text: &str) -> Result<ServerSpec, String> {
-        let parsed = DeTable::parse(text).and_then(|mut table| {
-            let backends = take_backends(table.get_mut())?;
-            let mut spec = ServerSpec::deserialize(Deserializer::from(table))?;
-            for (export, backends) in spec.export.iter_mut().zip(backends) {
-                export.backends = backends;
-            }
-            Ok(spec)
-        });
-        parsed.map_err(|error| {
-            let line = error.span().map_or(1, |span| {
-                1 + text[..span.start.min(text.len())].matches('\n').count()
-            });
-            format!("{name}:{line}: {}", error.message())
-        })
+        let read = blklab_description::read(name, text, ServerSpec::read);
+        read.map_err(|error| error.to_string())
+    }
+
+    /// All keys as a page of Markdown.
+    pub fn reference() -> String {
+        let text = "[limits]\n[[export]]\n";
+        let read = blklab_description::read_with_reference("every", text, ServerSpec::read);
+        let (_, reference) = read.expect("all keys may be left out");
+        format!(
+            "# Server files\n\nEvery key of the file that `blklab serve` reads.\n\n{}",
+            reference.markdown()
+        )
     }
 
     /// Checks everything that can be checked before anything is opened.
@@ -187,11 +201,7 @@ impl ServerSpec {
             exports,
             tls,
             limits: self.limits.resolve()?,
-            busy_poll_us: in_range(
-                "busy-poll-us",
-                self.busy_poll_us.unwrap_or(0),
-                0..=MAX_BUSY_POLL_US,
-            )?,
+            busy_poll_us: in_range("busy-poll-us", self.busy_poll_us.unwrap_or(0), BUSY_POLL_US)?,
             control: self.control.clone(),
             sysfs: self.sysfs.clone(),
             metrics,
@@ -222,30 +232,6 @@ impl ServerSpec {
             insecure: self.insecure_no_tls,
         })
     }
-}
-
-/// Takes the keys of back ends out of each `[[export]]`.
-fn take_backends(
-    server: &mut DeTable<'_>,
-) -> Result<Vec<Vec<(&'static str, OsString)>>, toml::de::Error> {
-    let mut all = Vec::new();
-    let Some(DeValue::Array(exports)) = server.get_mut("export").map(|v| v.get_mut()) else {
-        return Ok(all);
-    };
-    let exports: &mut [_] = exports.borrow_mut();
-    for export in exports {
-        let mut backends = Vec::new();
-        if let DeValue::Table(export) = export.get_mut() {
-            for kind in backend::all() {
-                if let Some(value) = export.remove(kind.name) {
-                    let value = String::deserialize(ValueDeserializer::from(value))?;
-                    backends.push((kind.name, OsString::from(value)));
-                }
-            }
-        }
-        all.push(backends);
-    }
-    Ok(all)
 }
 
 fn in_range(key: &str, value: u64, range: RangeInclusive<u64>) -> Result<u64, String> {
@@ -300,7 +286,7 @@ impl LimitsSpec {
             handshake_seconds: in_range(
                 "handshake-seconds",
                 self.handshake_seconds.unwrap_or(defaults.handshake_seconds),
-                1..=MAX_SECONDS,
+                HANDSHAKE_S,
             )?,
         })
     }
@@ -312,9 +298,7 @@ impl ExportSpec {
             return Err("the name is longer than 4096 bytes".to_string());
         }
         let depth = self.depth.unwrap_or(DEFAULT_DEPTH);
-        if !(1..=MAX_DEPTH).contains(&depth) {
-            return Err(format!("a depth of {depth}; it may be 1 to {MAX_DEPTH}"));
-        }
+        in_range("depth", depth.into(), 1..=u64::from(*DEPTH.end()))?;
         let drive = match &self.drive {
             Some(name) => Some((name.clone(), registry::load(name)?.0)),
             None => None,
@@ -406,7 +390,18 @@ mod tests {
         let cases = [
             ("", "nothing to serve"),
             ("[[export]]\nmemory = '1G'\n", "nowhere to listen"),
-            ("[[export]]\nmemry = '1G'\n", "server.toml:2"),
+            (
+                "[[export]]\nmemry = '1G'\n",
+                "server.toml:2: `export.memory`: found `memry`; write `memory = ...`",
+            ),
+            (
+                "[[export]]\nmemory = '1G'\ndepth = 0\n",
+                "server.toml:4: `export.depth`: found 0, legal is a whole number from 1 to 4096",
+            ),
+            (
+                "export = 5\n",
+                "server.toml:2: `export`: found 5, legal is tables, [[export]]",
+            ),
             ("[[export]]\nmemory = '1G'\ndirect = true\n", "for files"),
             ("[[export]]\nfile = '/x'\nmemory = '1G'\n", "choose one"),
             ("[[export]]\nmemory = '1Q'\n", "no size"),
@@ -446,7 +441,7 @@ mod tests {
             ),
             (
                 "busy-poll-us = 18446744073709551615\n[[export]]\nmemory='1G'\n",
-                "busy-poll-us 18446744073709551615; it may be 0 to 1000000",
+                "`busy-poll-us`: found 18446744073709551615, legal is a whole number from 0 to 1000000",
             ),
             (
                 "[[export]]\nnbd='nbd://h/'\nreconnect = 18446744073709551615\n",
@@ -459,7 +454,8 @@ mod tests {
         ];
         for (text, expected) in cases {
             let text = match expected {
-                "nowhere to listen" | "server.toml:2" => text.to_string(),
+                "nowhere to listen" => text.to_string(),
+                _ if expected.starts_with("server.toml:2: `export.memory`") => text.to_string(),
                 _ => format!("{socket}{text}"),
             };
             let error = resolve(&text)
