@@ -2,6 +2,7 @@
 //! keeps the comments of the one it started from on all lines but those fitted:
 //! there they say where another number came from.
 
+use blklab_description::{Key, Kind, Reference};
 use thiserror::Error;
 
 /// A key that is not there, or is no number.
@@ -18,13 +19,15 @@ pub struct KeyError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     lines: Vec<String>,
+    keys: Reference,
 }
 
 impl Description {
-    /// Takes a description's text.
-    pub fn new(text: &str) -> Description {
+    /// Takes a description's text, and the keys that it can have.
+    pub fn new(text: &str, keys: Reference) -> Description {
         Description {
             lines: text.lines().map(str::to_string).collect(),
+            keys,
         }
     }
 
@@ -75,7 +78,8 @@ impl Description {
                 }
             }
         }
-        let whole = !FRACTIONS.iter().any(|unit| path(key).ends_with(unit));
+        let is_whole = |key: &Key| key.kind == Kind::Whole;
+        let whole = self.keys.key(path(key)).is_none_or(is_whole);
         let shown: Vec<String> = numbers.iter().map(|&n| show(n, whole)).collect();
         let shown = match is_array {
             true => format!("[{}]", shown.join(", ")),
@@ -140,17 +144,6 @@ impl Description {
     }
 }
 
-/// Units, and names without one, that are not whole numbers.
-const FRACTIONS: [&str; 7] = [
-    "_us",
-    "_mb_s",
-    "_mt_s",
-    "occupancy",
-    "_share",
-    "_writes",
-    "filled",
-];
-
 /// A key without its place in an array.
 fn path(key: &str) -> &str {
     key.split('[').next().unwrap_or(key)
@@ -180,13 +173,19 @@ fn fault(key: &str, problem: String) -> KeyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blklab_description::{number, one_or_each};
 
     const TEXT: &str =
         "a = 1\n[flash] # [x] = y\nread_us = [10, 20] # why\n[costs.scheduler.bfq]\nx_ns = 5\n";
 
     #[test]
     fn numbers_are_read_and_set_where_they_stand() {
-        let mut d = Description::new(TEXT);
+        let read = blklab_description::read_with_reference("d.toml", TEXT, |root| {
+            let flash = root.table("flash")?;
+            let spans = one_or_each(2, number(0.0..=99.0), "one a place");
+            flash.key("read_us", "", spans)
+        });
+        let mut d = Description::new(TEXT, read.expect("legal").1);
         assert_eq!(d.number("flash.read_us[1]").unwrap(), 20.0);
         d.set("flash.read_us", 15.0, "fitted").unwrap();
         d.set("costs.scheduler.bfq.x_ns", 7.4, "").unwrap();

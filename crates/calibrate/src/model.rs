@@ -1,7 +1,7 @@
 //! What is fitted: keys of the two descriptions.
 
 use blklab_description::SpecError;
-use blklab_device::DriveSpec;
+use blklab_device::{DriveSpec, registry};
 use blklab_sim::{Machine, SetupError};
 use blklab_workload::fio::JobError;
 use thiserror::Error;
@@ -99,6 +99,25 @@ pub struct Model {
 }
 
 impl Model {
+    /// A drive and a machine of these names, or that these files describe.
+    ///
+    /// # Errors
+    /// Where there is none of that name, or its description has a mistake.
+    pub fn load(drive: &str, machine: &str) -> Result<Model, String> {
+        let (_, drive_text) = registry::load(drive)?;
+        let (_, machine_text) = Machine::load(machine)?;
+        let keys_of_drive = DriveSpec::parse_with_reference(drive, &drive_text);
+        let keys_of_machine = Machine::parse_with_reference(machine, &machine_text);
+        let (_, drive_keys) = keys_of_drive.map_err(|e| e.to_string())?;
+        let (_, machine_keys) = keys_of_machine.map_err(|e| e.to_string())?;
+        Ok(Model {
+            drive_name: drive.to_string(),
+            drive: Description::new(&drive_text, drive_keys),
+            machine_name: machine.to_string(),
+            machine: Description::new(&machine_text, machine_keys),
+        })
+    }
+
     /// The parameters that a comma-separated list names. Of `drive.*` and
     /// `costs.*` those that the descriptions have.
     ///

@@ -1,8 +1,6 @@
 //! A fit to rows that were simulated finds the numbers they were simulated with.
 
-use blklab_calibrate::{Description, FitSetup, Measured, Model, Row, cases, fit, score};
-use blklab_device::registry;
-use blklab_sim::Machine;
+use blklab_calibrate::{FitSetup, Measured, Model, Row, cases, fit, score};
 use blklab_workload::fio::Direction;
 
 fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
@@ -28,12 +26,7 @@ fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
 }
 
 fn model() -> Model {
-    Model {
-        drive_name: "nvme".into(),
-        drive: Description::new(registry::text("nvme").expect("listed")),
-        machine_name: "xeon-10core".into(),
-        machine: Description::new(Machine::text("xeon-10core").expect("listed")),
-    }
+    Model::load("nvme", "xeon-10core").expect("shipped")
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! The shipped descriptions against rows of the study they were fitted to.
 
 use blklab_calibrate::{
-    Description, Model, Row, Selection, cases, medians, order_of_schedulers, read_csv, score,
-    side_by_side,
+    Model, Row, Selection, cases, medians, order_of_schedulers, read_csv, score, side_by_side,
 };
-use blklab_device::registry;
-use blklab_sim::Machine;
 
 fn rows(selections: &[&str]) -> Vec<Row> {
     let text = include_str!("../../../tests/data/nvme-980pro/calibration.csv");
@@ -21,12 +18,7 @@ fn rows(selections: &[&str]) -> Vec<Row> {
 }
 
 fn shipped() -> Model {
-    Model {
-        drive_name: "980pro-1tb".into(),
-        drive: Description::new(registry::text("980pro-1tb").expect("listed")),
-        machine_name: "xeon-10core".into(),
-        machine: Description::new(Machine::text("xeon-10core").expect("listed")),
-    }
+    Model::load("980pro-1tb", "xeon-10core").expect("shipped")
 }
 
 #[test]

@@ -29,12 +29,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let rows = rows(args)?;
     let drive = args.drive.as_deref().unwrap_or_default();
     let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
-    let model = Model {
-        drive_name: drive.to_string(),
-        drive: Description::new(&registry::load(drive).map_err(Failure::Mistake)?.1),
-        machine_name: machine.to_string(),
-        machine: Description::new(&Machine::load(machine).map_err(Failure::Mistake)?.1),
-    };
+    let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
     let fitted = fitted(args, &rows)?;
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
     let comment = format!("fitted, from {}", named.join(" and "));

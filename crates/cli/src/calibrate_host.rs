@@ -143,25 +143,19 @@ fn model(
 ) -> Result<Model, Failure> {
     let drive_name = args.drive.as_deref().unwrap_or(start.drive);
     let machine_name = args.machine.as_deref().unwrap_or(start.machine);
-    let mut drive = Description::new(&registry::load(drive_name).map_err(Failure::Mistake)?.1);
-    let mut machine = Description::new(&Machine::load(machine_name).map_err(Failure::Mistake)?.1);
+    let mut model = Model::load(drive_name, machine_name).map_err(Failure::Mistake)?;
     let set = |description: &mut Description, key: &str, value: f64| {
         let done = description.set(key, value, "this machine's");
         done.map_err(Failure::mistake)
     };
     if args.drive.is_none() {
-        set(&mut drive, "host.capacity_bytes", size_bytes as f64)?;
+        set(&mut model.drive, "host.capacity_bytes", size_bytes as f64)?;
         if start.drive == "null" {
-            set(&mut drive, "timing.parallelism", f64::from(cores))?;
+            set(&mut model.drive, "timing.parallelism", f64::from(cores))?;
         }
     }
     if args.machine.is_none() {
-        set(&mut machine, "cpu.count", f64::from(cores))?;
+        set(&mut model.machine, "cpu.count", f64::from(cores))?;
     }
-    Ok(Model {
-        drive_name: drive_name.to_string(),
-        drive,
-        machine_name: machine_name.to_string(),
-        machine,
-    })
+    Ok(model)
 }
