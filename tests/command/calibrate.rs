@@ -135,20 +135,42 @@ fn the_machine_may_be_left_out() {
 fn what_is_fitted_may_be_left_out() {
     let place = Place::new();
     place.file("rows.csv", &rows());
-    for (drive, machine) in [
-        ("nvme", "generic-8"),
-        ("null", "vm-2cpu"),
-        ("hdd-7200", "xeon-10core"),
-        ("980pro-1tb", "rpi4"),
+    for (drive, machine, status) in [
+        ("nvme", "generic-8", 0),
+        // Far from the rows; what was fitted is told all the same.
+        ("null", "vm-2cpu", 1),
+        ("hdd-7200", "xeon-10core", 1),
+        ("980pro-1tb", "rpi4", 0),
     ] {
         let models = ["--drive", drive, "--machine", machine];
         let args = ["calibrate", "rows.csv", "--evaluations=2"];
-        place.blklab(&[&args[..], &models].concat()).ok();
+        let done = place.blklab(&[&args[..], &models].concat());
+        assert_eq!(done.status, status, "{drive}: {}{}", done.out, done.err);
+        assert!(done.out.starts_with("| parameter |"), "{}", done.out);
     }
     let nothing = "calibrate rows.csv --drive null --machine generic-8 --fit costs.*";
     let done = place.blklab(&nothing.split(' ').collect::<Vec<_>>());
     assert_eq!(done.status, 2, "{}", done.err);
     assert!(done.err.contains("--fit costs.*: neither"), "{}", done.err);
+}
+
+/// A disk is not made as fast as an SSD by moving what an SSD's rows decide.
+#[test]
+fn a_useless_fit_is_called_that_and_writes_nothing() {
+    let place = Place::new();
+    place.file("rows.csv", &rows());
+    let args = "calibrate rows.csv --drive hdd-7200 --evaluations 2 --fit drive.link.bandwidth_mb_s \
+                --output-drive drive.toml --output-machine machine.toml";
+    let done = place.blklab(&args.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(done.status, 1, "{}{}", done.out, done.err);
+    assert!(
+        done.out.contains("| drive.link.bandwidth_mb_s |"),
+        "{}",
+        done.out
+    );
+    let far = "blklab: the fit is useless: half of the 4 fitted rows are off by a factor of ";
+    assert!(done.err.contains(far), "{}", done.err);
+    assert_eq!(place.files(), ["rows.csv"]);
 }
 
 /// One message with what was found and what would be right, and no file left.

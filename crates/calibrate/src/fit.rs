@@ -1,8 +1,10 @@
 //! The fit: parameters moved until simulated rows are near measured ones.
 
+use thiserror::Error;
+
 use crate::model::{CalibrateError, Model, Parameter};
 use crate::row::Row;
-use crate::score::{Scored, loss, score};
+use crate::score::{Scored, loss, median, score};
 use crate::search::search;
 use crate::work::{Case, cases};
 
@@ -42,6 +44,82 @@ pub struct Fitted {
     pub scored: Vec<Option<Scored>>,
     /// The loss over the fitted rows.
     pub loss: f64,
+}
+
+/// Why a fit is of no use.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum Useless {
+    /// Its rows are far from what was measured.
+    #[error(
+        "the fit is useless: half of the {rows} fitted rows are off by a factor of {factor:.1} or \
+         more in {what}; start from a drive and a machine that are more like the measured ones"
+    )]
+    Far {
+        /// How many rows there are.
+        rows: usize,
+        /// Half of them are off by as much or more.
+        factor: f64,
+        /// In what.
+        what: &'static str,
+    },
+    /// A parameter has gone far, so the rows do not say what it is.
+    #[error(
+        "the fit is useless: {key} went from {from:.3} to {to:.3}, so the rows do not say what \
+         it is; leave it out of --fit, or give rows that depend on it"
+    )]
+    Adrift {
+        /// The parameter.
+        key: String,
+        /// Where it started.
+        from: f64,
+        /// Where it went.
+        to: f64,
+    },
+}
+
+/// Factor by which half of the rows may be off, at most.
+const MOST_OFF: f64 = 2.0;
+/// Factor by which a parameter may move: links, chips and CPUs of one kind differ
+/// by less.
+const MOST_CHANGE: f64 = 10.0;
+
+impl Fitted {
+    /// The rows whose places `take` takes; the others as if not simulated.
+    pub fn scored_of(&self, take: impl Fn(usize) -> bool) -> Vec<Option<Scored>> {
+        let scored = self.scored.iter().enumerate();
+        scored
+            .map(|(at, scored)| scored.filter(|_| take(at)))
+            .collect()
+    }
+
+    /// Whether it is of use, where anything was fitted at all.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn check(&self, fitted: &[usize]) -> Result<(), Useless> {
+        if self.moved.is_empty() {
+            return Ok(());
+        }
+        let scored = self.scored_of(|at| fitted.contains(&at));
+        for (at, what) in ["IOPS", "mean latency"].into_iter().enumerate() {
+            let ratios = scored.iter().flatten().map(|row| 1.0 + row.errors[at]);
+            let factors: Vec<f64> = ratios.map(|ratio| ratio.max(1.0 / ratio)).collect();
+            let rows = factors.len();
+            if let Some(factor) = median(factors).filter(|factor| *factor > MOST_OFF) {
+                return Err(Useless::Far { rows, factor, what });
+            }
+        }
+        let far = |from: f64, to: f64| (to / from).max(from / to) > MOST_CHANGE;
+        let adrift = self.moved.iter().find(|(_, from, to)| far(*from, *to));
+        match adrift {
+            None => Ok(()),
+            Some((parameter, from, to)) => Err(Useless::Adrift {
+                key: parameter.name().to_string(),
+                from: *from,
+                to: *to,
+            }),
+        }
+    }
 }
 
 /// How far a fit is.

@@ -20,7 +20,7 @@ mod work;
 pub use csv::{read_csv, write_csv};
 pub use description::{Description, KeyError};
 pub use fio_json::read_fio_json;
-pub use fit::{Fit, FitSetup, Fitted, Progress, fit};
+pub use fit::{Fit, FitSetup, Fitted, Progress, Useless, fit};
 pub use host_jobs::{HELD_OUT_NOTE, Point, host_job, host_rows, points};
 pub use model::{CalibrateError, Model, Parameter};
 pub use row::{Measured, Row, RowError, Selection};

@@ -6,12 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use blklab_calibrate::{
-    Description, FitSetup, Fitted, Groups, Model, Row, Selection, fit, read_csv, read_fio_json,
+    FitSetup, Fitted, Groups, Model, Row, Selection, Useless, fit, read_csv, read_fio_json,
     side_by_side,
 };
-
-use blklab_device::registry;
-use blklab_sim::Machine;
 
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
 use crate::failure::Failure;
@@ -41,8 +38,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         comment: &comment,
         keys,
     };
-    let (text, _) = fit_and_tell(args, work, args.hold_out.is_some())?;
-    output::deliver(&text, args.output.as_deref())
+    let (text, done) = fit_and_tell(args, work, args.hold_out.is_some())?;
+    output::deliver(&text, args.output.as_deref())?;
+    write(args, &done, &fitted)
 }
 
 /// What is fitted to what.
@@ -54,7 +52,7 @@ pub(crate) struct Work<'a> {
     pub(crate) keys: &'a str,
 }
 
-/// Fits, writes the descriptions that were asked for, and says what came of it.
+/// Fits, and says what came of it.
 pub(crate) fn fit_and_tell(
     args: &CalibrateArgs,
     work: Work<'_>,
@@ -104,8 +102,6 @@ pub(crate) fn fit_and_tell(
     }
     let done = done.map_err(Failure::mistake)?;
     let text = report(rows, &done, hold_out.then_some(fitted));
-    write(args.output_drive.as_deref(), &done.model.drive)?;
-    write(args.output_machine.as_deref(), &done.model.machine)?;
     Ok((text, done))
 }
 
@@ -163,15 +159,7 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
     }
     let _ = write!(text, "{}", side_by_side(rows, &done.scored));
     if let Some(fitted) = held_out {
-        let of = |looked_at: bool| {
-            let mut scored = done.scored.clone();
-            for (at, scored) in scored.iter_mut().enumerate() {
-                if fitted.contains(&at) != looked_at {
-                    *scored = None;
-                }
-            }
-            scored
-        };
+        let of = |looked_at| done.scored_of(|at| fitted.contains(&at) == looked_at);
         for (name, looked_at) in [("Fitted", true), ("Held out", false)] {
             let _ = write!(text, "\n{name}:\n\n{}", Groups::new(rows, &of(looked_at)));
         }
@@ -179,11 +167,19 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
     text
 }
 
-fn write(path: Option<&Path>, description: &Description) -> Result<(), Failure> {
-    match path {
-        Some(path) => output::write_file(path, description.text().as_bytes()),
-        None => Ok(()),
+/// Writes the descriptions that were asked for, if the fit is of use.
+pub(crate) fn write(args: &CalibrateArgs, done: &Fitted, fitted: &[usize]) -> Result<(), Failure> {
+    let useless = |useless: Useless| Failure::Broken(useless.to_string());
+    done.check(fitted).map_err(useless)?;
+    for (path, description) in [
+        (&args.output_drive, &done.model.drive),
+        (&args.output_machine, &done.model.machine),
+    ] {
+        if let Some(path) = path {
+            output::write_file(path, description.text().as_bytes())?;
+        }
     }
+    Ok(())
 }
 
 fn file_name(path: &Path) -> String {

@@ -8,14 +8,12 @@ use blklab_calibrate::{
     Description, HELD_OUT_NOTE, Model, Point, Row, host_job, host_rows, order_of_schedulers,
     points, write_csv,
 };
-use blklab_device::registry;
 use blklab_experiment::{Host, Plan, Request, Setting, settings};
-use blklab_sim::Machine;
 use blklab_stats::World;
 use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
-use crate::calibrate::{Work, fit_and_tell};
+use crate::calibrate::{Work, fit_and_tell, write};
 use crate::failure::Failure;
 use crate::{output, progress};
 
@@ -78,8 +76,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
         keys: args.fit.as_deref().unwrap_or(&own_keys),
     };
     let (mut text, done) = fit_and_tell(args, work, true)?;
-    let mut held_out = done.scored.clone();
-    fitted.iter().for_each(|at| held_out[*at] = None);
+    let held_out = done.scored_of(|at| !fitted.contains(&at));
     let (right, all) = order_of_schedulers(&rows, &held_out, APART);
     // Writing to a string does not fail.
     let _ = writeln!(
@@ -88,7 +85,8 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
          are in the right order.",
         APART * 100.0
     );
-    output::deliver(&text, args.output.as_deref())
+    output::deliver(&text, args.output.as_deref())?;
+    write(args, &done, &fitted)
 }
 
 /// Runs the points under every scheduler of the kernel that is simulated too.
