@@ -51,8 +51,8 @@ pub struct CpuTask {
     pub cpu: u32,
     /// What it did.
     pub work: CpuWork,
-    /// The process it did it for.
-    pub process: u32,
+    /// The process it did it for, if it was for one.
+    pub process: Option<u32>,
     /// When it began.
     pub start_ns: u64,
     /// When it was done.

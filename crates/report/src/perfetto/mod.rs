@@ -73,7 +73,9 @@ fn task_slice(task: &CpuTask, window_end_ns: u64) -> Slice {
         }
         .to_string(),
         flows: requests.map(|request| flows.of(request)).collect(),
-        annotations: vec![("process", Annotation::Number(task.process as u64))],
+        annotations: (task.process.iter())
+            .map(|&process| ("process", Annotation::Number(u64::from(process))))
+            .collect(),
     }
 }
 

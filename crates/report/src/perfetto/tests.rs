@@ -33,7 +33,7 @@ fn task(work: CpuWork, start_ns: u64, end_ns: u64, request: u64) -> CpuTask {
     CpuTask {
         cpu: 1,
         work,
-        process: 0,
+        process: Some(0),
         start_ns,
         end_ns,
         disk: 0,

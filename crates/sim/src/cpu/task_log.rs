@@ -12,8 +12,8 @@ use super::Mode;
 #[derive(Debug, Default)]
 pub(crate) struct TaskLog {
     tasks: Vec<CpuTask>,
-    /// Tasks from here on have no process yet.
-    first_without_process: usize,
+    /// Tasks from here on are not assigned to a process yet.
+    first_unassigned: usize,
     /// By process and slot, the requests of each I/O under way.
     requests: HashMap<(usize, u32), Range<u64>>,
 }
@@ -31,7 +31,7 @@ impl TaskLog {
         self.tasks.push(CpuTask {
             cpu: cpu as u32,
             work,
-            process: 0,
+            process: None,
             start_ns: start.0,
             end_ns: end.0,
             disk: 0,
@@ -43,19 +43,24 @@ impl TaskLog {
     /// What CPUs did since the last call was for this process.
     #[cold]
     pub(crate) fn was_for(&mut self, process: usize) {
-        for task in &mut self.tasks[self.first_without_process..] {
-            task.process = process as u32;
-        }
-        self.first_without_process = self.tasks.len();
+        self.assign(Some(process));
     }
 
-    /// What CPUs did since the last call was to run a hardware queue for this process.
+    /// What CPUs did since the last call was to run a hardware queue for this process,
+    /// if its CPU has one.
     #[cold]
-    pub(crate) fn dispatched_for(&mut self, process: usize) {
-        for task in &mut self.tasks[self.first_without_process..] {
+    pub(crate) fn dispatched_for(&mut self, process: Option<usize>) {
+        for task in &mut self.tasks[self.first_unassigned..] {
             task.work = CpuWork::Dispatch;
         }
-        self.was_for(process);
+        self.assign(process);
+    }
+
+    fn assign(&mut self, process: Option<usize>) {
+        for task in &mut self.tasks[self.first_unassigned..] {
+            task.process = process.map(|p| p as u32);
+        }
+        self.first_unassigned = self.tasks.len();
     }
 
     /// A process submitted an I/O, of which these requests were made (none where it
@@ -71,7 +76,7 @@ impl TaskLog {
         if made.is_empty() {
             return self.was_for(process);
         }
-        if self.tasks.len() == self.first_without_process {
+        if self.tasks.len() == self.first_unassigned {
             self.push(cpu, CpuWork::Kernel, now, now);
         }
         self.about(disk, &made);
@@ -91,7 +96,7 @@ impl TaskLog {
     ) {
         let requests = self.requests.remove(&(process, slot));
         if let Some(requests) = requests {
-            if self.tasks.len() == self.first_without_process {
+            if self.tasks.len() == self.first_unassigned {
                 self.push(cpu, CpuWork::Interrupt, now, now);
             }
             self.about(disk, &requests);
@@ -110,7 +115,7 @@ impl TaskLog {
     /// Moves the tasks to the end of `out`.
     pub(crate) fn take(&mut self, out: &mut Vec<CpuTask>) {
         out.append(&mut self.tasks);
-        self.first_without_process = 0;
+        self.first_unassigned = 0;
     }
 }
 

@@ -18,13 +18,19 @@ impl Simulation {
         self.wake_workers(None);
     }
 
-    /// Charges what kblockd did in the advance of a disk. What the interrupt itself
-    /// did, which is charged with the ends of I/O, keeps the time of the advance.
-    #[inline]
+    /// Charges what kblockd did in the advance of a disk.
+    #[inline(always)]
     fn charge_advance(&mut self, disk: usize) {
-        if self.costs.free {
-            return self.system.disks[disk].kblockd_runs.clear();
+        match self.costs.free {
+            true => self.system.disks[disk].kblockd_runs.clear(),
+            false => self.charge_at_cost(disk),
         }
+    }
+
+    /// What the interrupt itself did keeps the time of the advance, as it is charged
+    /// with the ends of I/O.
+    #[inline(never)]
+    fn charge_at_cost(&mut self, disk: usize) {
         if !self.system.disks[disk].kblockd_runs.is_empty() {
             self.charge_kblockd(disk);
         }
@@ -34,7 +40,6 @@ impl Simulation {
     }
 
     /// Charges runs of hardware queues by kblockd to the CPUs of these.
-    #[inline(never)]
     fn charge_kblockd(&mut self, disk: usize) {
         let now = self.clock.now();
         let (disk, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
@@ -52,7 +57,7 @@ impl Simulation {
             disk.driver.release_queue(hctx, done);
             if let Some(log) = cpus.log() {
                 let of_cpu = |p: &Process| p.cpu() == cpu;
-                log.dispatched_for(self.processes.iter().position(of_cpu).unwrap_or(0));
+                log.dispatched_for(self.processes.iter().position(of_cpu));
             }
         }
         disk.kblockd_runs = runs;

@@ -355,7 +355,7 @@ mod tests {
                 tasks: vec![CpuTask {
                     cpu: 1,
                     work: CpuWork::Kernel,
-                    process: 0,
+                    process: Some(0),
                     start_ns: 1000,
                     end_ns: 1010,
                     disk: 0,
