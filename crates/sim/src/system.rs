@@ -8,6 +8,7 @@ use blklab_elevator::SchedulerChoice;
 
 use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
+use crate::machine::Dispatch;
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError};
 use crate::timers::Timers;
@@ -41,9 +42,8 @@ struct DiskTemplate {
 }
 
 impl System {
-    /// A system without drives and processes. `runs_inline` says that a submission
-    /// runs its hardware queue itself.
-    pub(crate) fn new(setup: &Setup<'_>, costs: &CostTable, runs_inline: bool) -> System {
+    /// A system without drives and processes.
+    pub(crate) fn new(setup: &Setup<'_>, costs: &CostTable) -> System {
         let machine = setup.machine;
         System {
             disks: Vec::new(),
@@ -58,7 +58,7 @@ impl System {
                 scheduler: setup.scheduler.clone(),
                 cpus: machine.cpus,
                 seed: setup.seed,
-                runs_inline,
+                runs_inline: machine.dispatch == Dispatch::Submitter,
                 kblockd_delay: costs.kblockd_delay(),
                 holds_commands: !costs.free,
             },

@@ -11,7 +11,7 @@ use blklab_workload::generate::{Process as Numbered, cgroups, processes};
 use super::Simulation;
 use super::clock::Clock;
 use crate::cpu::{Affinity, CostTable};
-use crate::machine::{Costs, Dispatch};
+use crate::machine::Costs;
 use crate::process::Process;
 use crate::process::job::{JobProcess, PlacedFiles, Plan};
 use crate::process::loop_worker::LoopWorker;
@@ -198,8 +198,7 @@ impl Started {
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let files = PlacedFiles::new(job, &numbered, capacity_bytes)?;
         let costs = CostTable::new(&machine.costs, scheduler);
-        let runs_inline = machine.dispatch == Dispatch::Submitter;
-        let mut system = System::new(setup, &costs, runs_inline);
+        let mut system = System::new(setup, &costs);
         for name in files.drive_names() {
             system.add_disk(Nanos::ZERO, name)?;
         }
@@ -236,7 +235,7 @@ impl Started {
         let process = TraceProcess::open(0, trace, setup.machine, notes.collect())?;
         let costs = CostTable::new(&Costs::default(), setup.scheduler.kind.name);
         let mut started = Started {
-            system: System::new(setup, &costs, false),
+            system: System::new(setup, &costs),
             costs,
             processes: vec![Process::from(process)],
             starts: StartQueue::default(),
