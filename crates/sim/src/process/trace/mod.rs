@@ -13,6 +13,7 @@ use blklab_stats::{DEFAULT_PERCENTILES, JobResults, JobSetup};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, TraceRecord};
+use slab::Slab;
 
 use crate::machine::Machine;
 use crate::process::recorder::Recorder;
@@ -45,9 +46,8 @@ pub(crate) struct TraceProcess {
     cpus: u32,
     /// The trace's numbers of drives, by disk, in order of appearance.
     devices: Vec<u32>,
-    ios: Vec<Io>,
-    free: Vec<u32>,
-    in_flight: u32,
+    /// Those in flight, by slot.
+    ios: Slab<Io>,
     /// By disk, the threads of I/Os that sleep in the block layer.
     asleep: Vec<TagWaiters<Waiter>>,
     /// It will be called for the next arrival.
@@ -92,9 +92,7 @@ impl TraceProcess {
             arrivals: Arrivals::new(mode, reader, file)?,
             cpus: machine.cpus,
             devices: Vec::new(),
-            ios: Vec::new(),
-            free: Vec::new(),
-            in_flight: 0,
+            ios: Slab::new(),
             asleep: Vec::new(),
             is_called: false,
             recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
@@ -124,9 +122,13 @@ impl TraceProcess {
         }
     }
 
+    fn in_flight(&self) -> u32 {
+        self.ios.len() as u32
+    }
+
     /// Submits the next I/O if it has arrived.
     fn submit_due(&mut self, now: Nanos, system: &mut System) -> Result<(), SetupError> {
-        if self.arrivals.next(now, self.in_flight)? > now {
+        if self.arrivals.next(now, self.in_flight())? > now {
             return Ok(());
         }
         let Some((record, number)) = self.arrivals.take()? else {
@@ -139,7 +141,7 @@ impl TraceProcess {
 
     /// Has itself called when the next I/O arrives, if that is known.
     fn call_for_next(&mut self, now: Nanos, system: &mut System) {
-        match self.arrivals.next(now, self.in_flight) {
+        match self.arrivals.next(now, self.in_flight()) {
             Ok(Nanos::MAX) => {}
             Ok(at) if at > now => {
                 system.timers.set(at, self.id);
@@ -177,7 +179,7 @@ impl TraceProcess {
         (record, number): (&TraceRecord, u64),
         system: &mut System,
     ) {
-        let slot = self.slot_for(Io {
+        let slot = self.ios.insert(Io {
             dir: match record.op {
                 Op::Read => Some(Direction::Read),
                 Op::Write | Op::WriteZeroes => Some(Direction::Write),
@@ -189,8 +191,7 @@ impl TraceProcess {
             number,
             trace_pid: record.pid,
         });
-        self.in_flight += 1;
-        self.recorder.submitted(self.in_flight, 1);
+        self.recorder.submitted(self.in_flight(), 1);
         let bio = Bio {
             flags: record.flags.without(BioFlags::NOWAIT),
             prio: IoPrio {
@@ -198,26 +199,13 @@ impl TraceProcess {
                 level: 4,
             },
             submitter: SubmitterId(record.pid),
-            user_data: user_data(self.id, slot),
+            user_data: user_data(self.id, slot as u32),
             ..Bio::new(record.op, record.sector, record.sectors)
         };
         let cpu = (record.pid % self.cpus) as usize;
         let d = &mut system.disks[disk];
         let done = d.queue.submit_bio(now, cpu, None, bio, &mut d.driver);
         self.sleep_if_blocked(disk, done, system);
-    }
-
-    fn slot_for(&mut self, io: Io) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.ios[slot as usize] = io;
-                slot
-            }
-            None => {
-                self.ios.push(io);
-                self.ios.len() as u32 - 1
-            }
-        }
     }
 
     fn sleep_if_blocked(&mut self, disk: usize, done: Submit, system: &mut System) {
@@ -239,9 +227,7 @@ impl TraceProcess {
     /// An I/O ended.
     #[inline(never)]
     pub(crate) fn on_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
-        let io = self.ios[slot as usize];
-        self.free.push(slot);
-        self.in_flight -= 1;
+        let io = self.ios.remove(slot as usize);
         self.arrivals.ended(io.number, io.trace_pid);
         match io.dir {
             Some(dir) => {
@@ -260,7 +246,7 @@ impl TraceProcess {
 
     /// Whether it has nothing more to submit and nothing under way.
     pub(crate) fn is_done(&self) -> bool {
-        !self.is_called && self.in_flight == 0
+        !self.is_called && self.ios.is_empty()
     }
 
     /// Ends its records.
