@@ -163,15 +163,6 @@ impl Process {
         }
     }
 
-    /// Whether it has nothing more to do and nothing under way.
-    #[inline]
-    pub(crate) fn is_done(&self) -> bool {
-        match &self.kind {
-            Job(p) => p.has_exited(),
-            Trace(p) => p.is_done(),
-        }
-    }
-
     /// Whether it has ended since this was last asked. An I/O that ends on the spot may
     /// end a process within another call of it.
     #[inline]
@@ -199,14 +190,14 @@ impl Process {
 
 /// What is left of a process at the end of the run.
 impl Process {
-    /// Ends its records.
+    /// Checks that it could do its work.
     ///
     /// # Errors
-    /// What kept it from doing its work.
-    pub(crate) fn finish(&mut self, now: Nanos) -> Result<(), SetupError> {
+    /// What kept it from that.
+    pub(crate) fn check(&mut self) -> Result<(), SetupError> {
         match &mut self.kind {
             Job(_) => Ok(()),
-            Trace(p) => p.finish(now),
+            Trace(p) => p.check(),
         }
     }
 

@@ -72,12 +72,8 @@ impl Simulation {
         let in_turn = self.system.next_turn.len();
         let next = self.next_event(in_turn > 0);
         if next == Nanos::MAX {
-            return match self.processes.iter().all(Process::is_done) {
-                true => Ok(false),
-                false => Err(self
-                    .clock
-                    .stuck("processes wait, and nothing will ever happen")),
-            };
+            let why = "processes wait, and nothing will ever happen";
+            return Err(self.clock.stuck(why));
         }
         self.clock.advance(next)?;
         let now = self.clock.now();
@@ -107,11 +103,6 @@ impl Simulation {
         let mut calls = self.next_call();
         if in_turn {
             calls = self.clock.now();
-        }
-        if self.processes.iter().all(Process::is_done) {
-            // What is left to drives is seen to its end.
-            let disks = self.system.disks.iter().map(Disk::next_event).min();
-            return calls.min(disks.unwrap_or(Nanos::MAX));
         }
         let outside = calls.min(self.power_loss_at);
         let marks = self.system.next_recording_event().min(self.ramp_end);

@@ -16,7 +16,7 @@ impl Simulation {
         let now = self.clock.now();
         let mut notes = self.notes;
         for process in &mut self.processes {
-            process.finish(now)?;
+            process.check()?;
             for note in process.notes() {
                 if !notes.contains(&note) {
                     notes.push(note);

@@ -17,12 +17,21 @@ fn file(name: &str, text: &str) -> PathBuf {
 }
 
 fn replayed(name: &str, text: &str, mode: ReplayMode) -> Result<Results, String> {
+    replayed_under("none", name, text, mode)
+}
+
+fn replayed_under(
+    scheduler: &str,
+    name: &str,
+    text: &str,
+    mode: ReplayMode,
+) -> Result<Results, String> {
     let path = file(name, text);
     let file = path.to_str().expect("plain letters");
     let on = On {
         machine: "generic-8",
         drive: "null",
-        scheduler: "none",
+        scheduler,
     };
     on.run(Workload::Trace { file, mode }, None)
         .map_err(|e| e.to_string())
@@ -56,6 +65,21 @@ fn speed_scales_the_times_and_leaves_the_service() {
         let name = format!("speed-{speed}.trace");
         let done = replayed(&name, &text, ReplayMode::Open { speed }).unwrap();
         assert_eq!(done.elapsed_ns, arrived_ns + SERVICE_NS, "{speed}");
+    }
+}
+
+/// Kyber's timer goes on after the last I/O.
+#[test]
+fn a_replay_ends_with_its_last_io() {
+    let text = blkparse(&chain(1, 0));
+    for scheduler in ["none", "mq-deadline", "kyber"] {
+        let name = format!("end-{scheduler}.trace");
+        let done = replayed_under(scheduler, &name, &text, ReplayMode::Open { speed: 1.0 });
+        assert_eq!(
+            done.unwrap().elapsed_ns,
+            45_000_000 + SERVICE_NS,
+            "{scheduler}"
+        );
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) struct TraceProcess {
     recorder: Recorder,
     /// What its results should say of the machine.
     machine_notes: Vec<String>,
+    is_over: bool,
     /// What ended it before its time.
     failure: Option<SetupError>,
 }
@@ -97,6 +98,7 @@ impl TraceProcess {
             is_called: false,
             recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
             machine_notes,
+            is_over: false,
             failure: None,
         })
     }
@@ -109,7 +111,7 @@ impl TraceProcess {
 
     /// Whether all I/Os of the trace have ended, or an error ended it.
     pub(crate) fn has_exited(&self) -> bool {
-        self.failure.is_some()
+        self.is_over
     }
 
     /// It was called for the next arrival. One I/O is submitted at a time, so that
@@ -118,12 +120,17 @@ impl TraceProcess {
         self.is_called = false;
         match self.submit_due(now, system) {
             Ok(()) => self.call_for_next(now, system),
-            Err(error) => self.failure = Some(error),
+            Err(error) => self.fail(error),
         }
     }
 
     fn in_flight(&self) -> u32 {
         self.ios.len() as u32
+    }
+
+    fn fail(&mut self, error: SetupError) {
+        self.failure = Some(error);
+        self.is_over = true;
     }
 
     /// Submits the next I/O if it has arrived.
@@ -139,16 +146,21 @@ impl TraceProcess {
         Ok(())
     }
 
-    /// Has itself called when the next I/O arrives, if that is known.
+    /// Has itself called when the next I/O arrives, if that is known. It ends with the
+    /// last I/O.
     fn call_for_next(&mut self, now: Nanos, system: &mut System) {
         match self.arrivals.next(now, self.in_flight()) {
-            Ok(Nanos::MAX) => {}
+            Ok(Nanos::MAX) if !self.ios.is_empty() => {}
+            Ok(Nanos::MAX) => {
+                self.recorder.end(now);
+                self.is_over = true;
+            }
             Ok(at) if at > now => {
                 system.timers.set(at, self.id);
                 self.is_called = true;
             }
             Ok(_) => self.call_next_turn(system),
-            Err(error) => self.failure = Some(error),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -244,16 +256,11 @@ impl TraceProcess {
         }
     }
 
-    /// Whether it has nothing more to submit and nothing under way.
-    pub(crate) fn is_done(&self) -> bool {
-        !self.is_called && self.ios.is_empty()
-    }
-
-    /// Ends its records.
+    /// Checks that it could do its work.
     ///
     /// # Errors
     /// Where the trace could not be read to its end, or has no I/O.
-    pub(crate) fn finish(&mut self, now: Nanos) -> Result<(), SetupError> {
+    pub(crate) fn check(&mut self) -> Result<(), SetupError> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
@@ -263,7 +270,6 @@ impl TraceProcess {
                 self.file
             )));
         }
-        self.recorder.end(now);
         Ok(())
     }
 
