@@ -2,7 +2,9 @@
 //! something that it waits for has happened.
 //!
 //! A process that submits and reaps by an fio job is the fast path, so kinds are an
-//! enum, and the calls of that path are inlined.
+//! enum, and the calls of that path are inlined. A new kind is a variant of [`Kind`]:
+//! it submits to the disks of [`System`], and is called by its timers there, in the
+//! next turn of the event loop, for ends of its bios and for tags.
 
 pub(crate) mod job;
 pub(crate) mod loop_worker;
@@ -10,10 +12,9 @@ mod recorder;
 pub(crate) mod trace;
 
 use blklab_blk::{IoStatus, Nanos, SubmitterId};
-use blklab_stats::{JobResults, ProcessResults};
+use blklab_stats::JobResults;
 use blklab_workload::fio::JobSpec;
 
-use crate::cpu::Mode;
 use crate::setup::SetupError;
 use crate::system::System;
 use crate::timers::Timers;
@@ -122,7 +123,7 @@ impl Process {
     /// Its CPU spent time on an interrupt while it ran there.
     pub(crate) fn was_interrupted(&mut self, spent: Nanos) {
         if let Job(p) = &mut self.kind {
-            p.recorder.spent(Mode::System, spent.0);
+            p.was_interrupted(spent);
         }
     }
 }
@@ -132,7 +133,7 @@ impl Process {
     /// The job that it belongs to.
     pub(crate) fn job(&self) -> Option<&JobSpec> {
         match &self.kind {
-            Job(p) => Some(&p.spec),
+            Job(p) => Some(p.spec()),
             Trace(_) => None,
         }
     }
@@ -181,7 +182,7 @@ impl Process {
     /// Who submits its I/O, where that is one.
     pub(crate) fn submitter(&self) -> Option<SubmitterId> {
         match &self.kind {
-            Job(p) => Some(SubmitterId(p.id as u32)),
+            Job(p) => Some(p.submitter()),
             // Its I/Os have those of the trace.
             Trace(_) => None,
         }
@@ -219,25 +220,11 @@ impl Process {
         self.job().is_some_and(|spec| spec.group_reporting)
     }
 
-    /// What it wrote down. `weight` is the share of the drive that is due to it.
+    /// What it recorded. `weight` is the share of the drive that is due to it.
     pub(crate) fn into_results(self, weight: Option<f64>) -> JobResults {
-        let process = match self.kind {
-            Job(process) => process,
-            Trace(process) => return process.into_results(),
-        };
-        let number = process.id as u32;
-        let (finished, failed) = (process.has_finished(), process.has_failed());
-        let mut job = process.recorder.into_results(number);
-        let own = ProcessResults {
-            job: job.name.clone(),
-            process: number,
-            runtime_ns: job.runtime_ns,
-            weight,
-            finished,
-            failed,
-            ..ProcessResults::default()
-        };
-        job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
-        job
+        match self.kind {
+            Job(p) => p.into_results(weight),
+            Trace(p) => p.into_results(),
+        }
     }
 }

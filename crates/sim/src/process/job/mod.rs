@@ -20,7 +20,10 @@ pub(crate) use plan::Plan;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, Waiter};
+use blklab_blk::{
+    BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, SubmitterId, Waiter,
+};
+use blklab_stats::{JobResults, ProcessResults};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -28,7 +31,7 @@ use min_rate::MinRate;
 use submit::{io_prio, write_flags};
 use threads::AioThreads;
 
-use crate::cpu::CostTable;
+use crate::cpu::{CostTable, Mode};
 use crate::process::recorder::Recorder;
 use crate::system::{System, TagWaiters};
 use crate::timers::Timers;
@@ -112,13 +115,14 @@ impl Io {
     };
 }
 
-/// `user_data` of the flush a process waits for.
+/// The slot of the flush that a process waits for, which no I/O has.
 const FLUSH_SLOT: u32 = u32::MAX;
 
+/// A process of an fio job.
 pub(crate) struct JobProcess {
-    pub(crate) id: usize,
-    pub(crate) spec: Arc<JobSpec>,
-    pub(crate) recorder: Recorder,
+    id: usize,
+    spec: Arc<JobSpec>,
+    recorder: Recorder,
     plan: Plan,
     cpu: usize,
     costs: CostTable,
@@ -261,9 +265,19 @@ impl JobProcess {
         self.state == TaskState::Exited
     }
 
-    /// Whether it came to the end of its work.
-    pub(crate) fn has_finished(&self) -> bool {
-        self.finished
+    /// The job that it belongs to.
+    pub(crate) fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// Who submits its I/O.
+    pub(crate) fn submitter(&self) -> SubmitterId {
+        SubmitterId(self.id as u32)
+    }
+
+    /// Its CPU spent time on an interrupt while it ran there.
+    pub(crate) fn was_interrupted(&mut self, spent: Nanos) {
+        self.recorder.spent(Mode::System, spent.0);
     }
 
     /// Whether an error ended it.
@@ -275,6 +289,23 @@ impl JobProcess {
     pub(crate) fn notes(&self) -> Vec<String> {
         let note = |option| format!("{}: ended by its {option}", self.spec.name);
         self.missed.map(note).into_iter().collect()
+    }
+
+    /// What it recorded. `weight` is the share of the drive that is due to it.
+    pub(crate) fn into_results(self, weight: Option<f64>) -> JobResults {
+        let number = self.id as u32;
+        let mut job = self.recorder.into_results(number);
+        let own = ProcessResults {
+            job: job.name.clone(),
+            process: number,
+            runtime_ns: job.runtime_ns,
+            weight,
+            finished: self.finished,
+            failed: self.failed,
+            ..ProcessResults::default()
+        };
+        job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
+        job
     }
 
     /// Has it issue nothing more (`exitall`). A pause ends at once.

@@ -1,6 +1,6 @@
 //! When a process issues nothing: pauses, the end of a pass, flushes.
 
-use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector, SubmitterId};
+use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector};
 
 use blklab_workload::generate::SyncKind;
 
@@ -108,7 +108,7 @@ impl JobProcess {
         let bio = Bio {
             flags: BioFlags::SYNC,
             prio: self.prio,
-            submitter: SubmitterId(self.id as u32),
+            submitter: self.submitter(),
             cgroup: self.cgroup,
             user_data: user_data(self.id, FLUSH_SLOT),
             ..Bio::new(Op::Flush, Sector(0), 0)

@@ -3,7 +3,7 @@
 
 use blklab_blk::{
     Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Sector, Span, Steps, Submit,
-    SubmitterId, Waiter,
+    Waiter,
 };
 use blklab_workload::fio::{Direction, JobSpec, Priority, SyncMode};
 
@@ -34,7 +34,7 @@ impl JobProcess {
         Bio {
             flags,
             prio: io.prio,
-            submitter: SubmitterId(self.id as u32),
+            submitter: self.submitter(),
             cgroup: self.cgroup,
             user_data: user_data(self.id, slot),
             ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
