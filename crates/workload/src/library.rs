@@ -1,118 +1,46 @@
 //! The jobs that come with the program.
 
-/// Name and text of every job in `jobs/`.
-const JOBS: &[(&str, &str)] = &[
-    ("thesis/read", include_str!("../../../jobs/thesis/read.fio")),
-    (
-        "thesis/write",
-        include_str!("../../../jobs/thesis/write.fio"),
-    ),
-    (
-        "thesis/randread",
-        include_str!("../../../jobs/thesis/randread.fio"),
-    ),
-    (
-        "thesis/randwrite",
-        include_str!("../../../jobs/thesis/randwrite.fio"),
-    ),
-    (
-        "thesis/randrw-50-50",
-        include_str!("../../../jobs/thesis/randrw-50-50.fio"),
-    ),
-    (
-        "thesis/randrw-90-10",
-        include_str!("../../../jobs/thesis/randrw-90-10.fio"),
-    ),
-    ("thesis/all", include_str!("../../../jobs/thesis/all.fio")),
-    (
-        "fairness/readers",
-        include_str!("../../../jobs/fairness/readers.fio"),
-    ),
-    (
-        "fairness/random-readers",
-        include_str!("../../../jobs/fairness/random-readers.fio"),
-    ),
-    (
-        "fairness/greedy",
-        include_str!("../../../jobs/fairness/greedy.fio"),
-    ),
-    (
-        "fairness/ioprio",
-        include_str!("../../../jobs/fairness/ioprio.fio"),
-    ),
-    (
-        "fairness/cgroups",
-        include_str!("../../../jobs/fairness/cgroups.fio"),
-    ),
-    (
-        "latency/beside-1-readers",
-        include_str!("../../../jobs/latency/beside-1-readers.fio"),
-    ),
-    (
-        "latency/beside-1-writers",
-        include_str!("../../../jobs/latency/beside-1-writers.fio"),
-    ),
-    (
-        "latency/beside-8-readers",
-        include_str!("../../../jobs/latency/beside-8-readers.fio"),
-    ),
-    (
-        "latency/beside-8-writers",
-        include_str!("../../../jobs/latency/beside-8-writers.fio"),
-    ),
-    (
-        "latency/beside-32-readers",
-        include_str!("../../../jobs/latency/beside-32-readers.fio"),
-    ),
-    (
-        "latency/beside-32-writers",
-        include_str!("../../../jobs/latency/beside-32-writers.fio"),
-    ),
-    (
-        "startup/alone",
-        include_str!("../../../jobs/startup/alone.fio"),
-    ),
-    (
-        "startup/10-readers",
-        include_str!("../../../jobs/startup/10-readers.fio"),
-    ),
-    (
-        "startup/5-readers-5-writers",
-        include_str!("../../../jobs/startup/5-readers-5-writers.fio"),
-    ),
-    (
-        "startup/10-writers",
-        include_str!("../../../jobs/startup/10-writers.fio"),
-    ),
-    ("pi4/read", include_str!("../../../jobs/pi4/read.fio")),
-    ("pi4/write", include_str!("../../../jobs/pi4/write.fio")),
-    (
-        "engines/randread",
-        include_str!("../../../jobs/engines/randread.fio"),
-    ),
-    (
-        "engines/randwrite",
-        include_str!("../../../jobs/engines/randwrite.fio"),
-    ),
-    (
-        "engines/posixaio",
-        include_str!("../../../jobs/engines/posixaio.fio"),
-    ),
-    (
-        "disk/noop-deadline",
-        include_str!("../../../jobs/disk/noop-deadline.fio"),
-    ),
-    ("disk/merge", include_str!("../../../jobs/disk/merge.fio")),
-    (
-        "disk/readahead",
-        include_str!("../../../jobs/disk/readahead.fio"),
-    ),
-    (
-        "disk/buffered",
-        include_str!("../../../jobs/disk/buffered.fio"),
-    ),
-    ("disk/o-sync", include_str!("../../../jobs/disk/o-sync.fio")),
-    ("loop/randrw", include_str!("../../../jobs/loop/randrw.fio")),
+/// Name and text of the jobs of these names in `jobs/`.
+macro_rules! jobs {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../jobs/", $name, ".fio")))),*]
+    };
+}
+
+const JOBS: &[(&str, &str)] = jobs![
+    "thesis/read",
+    "thesis/write",
+    "thesis/randread",
+    "thesis/randwrite",
+    "thesis/randrw-50-50",
+    "thesis/randrw-90-10",
+    "thesis/all",
+    "fairness/readers",
+    "fairness/random-readers",
+    "fairness/greedy",
+    "fairness/ioprio",
+    "fairness/cgroups",
+    "latency/beside-1-readers",
+    "latency/beside-1-writers",
+    "latency/beside-8-readers",
+    "latency/beside-8-writers",
+    "latency/beside-32-readers",
+    "latency/beside-32-writers",
+    "startup/alone",
+    "startup/10-readers",
+    "startup/5-readers-5-writers",
+    "startup/10-writers",
+    "pi4/read",
+    "pi4/write",
+    "engines/randread",
+    "engines/randwrite",
+    "engines/posixaio",
+    "disk/noop-deadline",
+    "disk/merge",
+    "disk/readahead",
+    "disk/buffered",
+    "disk/o-sync",
+    "loop/randrw",
 ];
 
 /// Their names, in the order they should be listed.

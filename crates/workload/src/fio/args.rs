@@ -1,11 +1,10 @@
 //! fio's command line: `--name=job1 --rw=randread ...`, with job files among it.
 
 use super::error::{Fault, JobError, Note, Position};
-use super::job_file::{Entry, Environment, Section};
+use super::job_file::{Entry, Environment, Section, include_file, read};
 use super::loader::Loader;
 use super::options::{self, Values, unknown};
 use super::spec::JobFile;
-use super::{include_file, read};
 use blklab_description::nearest;
 
 /// What jobs given as options are reported under.

@@ -1,7 +1,8 @@
 //! `random_distribution` and `file_service_type`: a word and its numbers.
 
+use super::direction::{ByDirection, Direction};
 use super::error::Fault;
-use super::spec::{ByDirection, Distribution, FileService};
+use super::spec::{Distribution, FileService};
 use super::{lists, units};
 
 /// fio's defaults where no number is given.
@@ -85,7 +86,7 @@ pub(crate) fn offsets(
                 Fault::new("the zones are missing").help("such as zoned:60/10:40/90")
             })?;
             let lists = lists::by_direction(rest)?;
-            for direction in super::spec::Direction::ALL {
+            for direction in Direction::ALL {
                 let list = lists::zones(lists[direction], absolute, kb_base)?;
                 if !list.is_empty() {
                     zones[direction] = list;

@@ -2,6 +2,8 @@
 //! replaces in an option before reading it: `${VARIABLE}`, and the keywords
 //! `$pagesize`, `$mb_memory` and `$ncpus` with their arithmetic.
 
+use std::path::Path;
+
 use super::error::{Fault, JobError, Position};
 use super::units;
 
@@ -37,6 +39,38 @@ impl Section {
     pub fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }
+}
+
+/// The text of a job file; `-` is standard input.
+pub(crate) fn read(name: &str) -> Result<String, JobError> {
+    let text = match name {
+        "-" => std::io::read_to_string(std::io::stdin()),
+        name => std::fs::read_to_string(name),
+    };
+    text.map_err(|error| {
+        let position = Position {
+            file: name.to_string(),
+            line: 0,
+        };
+        JobError::at(
+            &position,
+            "",
+            Fault::new(format!("cannot be read: {error}")).help("give a job file"),
+        )
+    })
+}
+
+/// Looks for an included file as fio does: as named, then beside the file
+/// that includes it.
+pub(crate) fn include_file(from: &str, name: &str) -> Result<(String, String), String> {
+    let beside = Path::new(from).with_file_name(name);
+    let path = match Path::new(name).exists() {
+        true => Path::new(name).to_path_buf(),
+        false => beside,
+    };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    Ok((path.display().to_string(), text))
 }
 
 /// Splits a job file into its sections.

@@ -2,8 +2,9 @@
 //! that `bssplit`, `cmdprio_bssplit` and the zones of `random_distribution` are,
 //! one for each direction with `,` between.
 
+use super::direction::ByDirection;
 use super::error::Fault;
-use super::spec::{ByDirection, CommandPrioritySplit, Priority, Zone};
+use super::spec::{CommandPrioritySplit, Priority, Zone};
 use super::units;
 
 /// The text for each direction: one for all, `reads,others`, or

@@ -1,6 +1,7 @@
 //! Sections to jobs: what `[global]` hands down, in which order options
 //! apply, which group a job is in, and the notes about the whole.
 
+use super::direction::Direction;
 use super::error::{Fault, JobError, Note, Position};
 use super::fixup::{Adjustments, fixup, refuse};
 use super::job_file::{self, Entry, Environment, Includes, Section, substitute};

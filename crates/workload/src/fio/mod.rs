@@ -10,6 +10,7 @@
 //! this reader refuses instead.
 
 mod args;
+mod direction;
 mod distribution;
 mod error;
 mod fixup;
@@ -23,15 +24,17 @@ mod spec;
 mod units;
 
 pub use args::parse_args;
+pub use direction::{ByDirection, Direction};
 pub use error::{JobError, Note, Position};
 pub use job_file::{Environment, Includes};
 pub use options::option_tables;
 pub use source::{Arguments, JobSource, Override, has_option, option_names};
 pub use spec::*;
 
-use error::Fault;
-use loader::Loader;
 use std::path::Path;
+
+use job_file::{include_file, read};
+use loader::Loader;
 
 /// Reads a job file, and returns its text too; `-` is standard input, which can
 /// be read only once.
@@ -58,37 +61,6 @@ pub fn parse_str(
     let mut loader = Loader::new(environment);
     loader.add_file(name, text, includes)?;
     loader.finish(name)
-}
-
-fn read(name: &str) -> Result<String, JobError> {
-    let text = match name {
-        "-" => std::io::read_to_string(std::io::stdin()),
-        name => std::fs::read_to_string(name),
-    };
-    text.map_err(|error| {
-        let position = Position {
-            file: name.to_string(),
-            line: 0,
-        };
-        JobError::at(
-            &position,
-            "",
-            Fault::new(format!("cannot be read: {error}")).help("give a job file"),
-        )
-    })
-}
-
-/// Looks for an included file as fio does: as named, then beside the file
-/// that includes it.
-fn include_file(from: &str, name: &str) -> Result<(String, String), String> {
-    let beside = Path::new(from).with_file_name(name);
-    let path = match Path::new(name).exists() {
-        true => Path::new(name).to_path_buf(),
-        false => beside,
-    };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-    Ok((path.display().to_string(), text))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The options of one section as given, before [fixup](super::fixup) makes them
 //! fit one another.
 
+use super::direction::{ByDirection, Direction};
 use super::error::Fault;
 use super::lists;
 use super::spec::*;

@@ -1,10 +1,9 @@
 //! A job as the rest of the program sees it: every option in one type, in one
 //! unit, with fio's defaults filled in.
 
-use std::ops::{Index, IndexMut};
-
 use blklab_stats::LatencyPercentiles;
 
+use super::direction::{ByDirection, Direction};
 use super::error::{Fault, JobError, Note, Position};
 
 /// A whole job: the files and command line options read, in order.
@@ -18,76 +17,6 @@ pub struct JobFile {
     pub notes: Vec<Note>,
     /// The options of all `[global]` sections, likewise.
     pub global_options: Vec<(String, String)>,
-}
-
-/// Which way data goes; fio keeps most settings once for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the drive.
-    Read,
-    /// To the drive.
-    Write,
-    /// Discards.
-    Trim,
-}
-
-impl Direction {
-    /// All three, in fio's order.
-    pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
-}
-
-/// One value for each direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ByDirection<T> {
-    /// For reads.
-    pub read: T,
-    /// For writes.
-    pub write: T,
-    /// For trims.
-    pub trim: T,
-}
-
-impl<T: Clone> ByDirection<T> {
-    /// The same value for all three.
-    pub fn all(value: T) -> ByDirection<T> {
-        ByDirection {
-            read: value.clone(),
-            write: value.clone(),
-            trim: value,
-        }
-    }
-}
-
-impl<T> ByDirection<T> {
-    /// What `value` gives for each.
-    pub fn from_fn(value: impl Fn(Direction) -> T) -> ByDirection<T> {
-        ByDirection {
-            read: value(Direction::Read),
-            write: value(Direction::Write),
-            trim: value(Direction::Trim),
-        }
-    }
-}
-
-impl<T> Index<Direction> for ByDirection<T> {
-    type Output = T;
-    fn index(&self, direction: Direction) -> &T {
-        match direction {
-            Direction::Read => &self.read,
-            Direction::Write => &self.write,
-            Direction::Trim => &self.trim,
-        }
-    }
-}
-
-impl<T> IndexMut<Direction> for ByDirection<T> {
-    fn index_mut(&mut self, direction: Direction) -> &mut T {
-        match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
-            Direction::Trim => &mut self.trim,
-        }
-    }
 }
 
 /// `rw=`: what a job does.

@@ -13,7 +13,7 @@ use blklab_blk::{BioFlags, Op, Sector};
 use super::cursor::Cursor;
 use super::error::Fault;
 use super::format::{Format, Input, one_file};
-use super::record::{IoEnd, Parsed, TraceRecord, checked_extent, device_number};
+use super::record::{IoEnd, Parsed, TraceRecord, WITHOUT_LETTER, checked_extent, device_number};
 use super::rwbs::Rwbs;
 use super::tracefs::{BioEvent, Event, EventKind, RqEnd, RqEvent};
 
@@ -185,9 +185,6 @@ fn arrival(at: &mut Cursor<'_>, record: TraceRecord) -> Result<Parsed, Fault> {
 
 /// Why an I/O was skipped.
 const WITHOUT_DATA: &str = "I/Os with neither data nor a flush";
-/// Why an I/O was skipped.
-pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
-
 /// Who does something in a trace, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventContext<'a> {

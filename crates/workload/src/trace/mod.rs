@@ -49,7 +49,7 @@ pub fn format_table() -> String {
                     | --- | --- | --- | --- | --- |\n"
         .to_string();
     for format in FORMATS {
-        let yes = |told| if told { "yes" } else { "no" };
+        let yes = |is| if is { "yes" } else { "no" };
         text.push_str(&format!(
             "| {} | `{}` | {} | {} | {} ns |\n",
             format.help,

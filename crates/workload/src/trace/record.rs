@@ -83,6 +83,9 @@ pub(super) enum Parsed {
     Over,
 }
 
+/// Why an I/O is skipped whose operation the kernel writes as `N`.
+pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
+
 /// The length in sectors at `at`, of an I/O that starts at `sector`: more than
 /// nothing, and with an end that can be counted.
 pub(super) fn checked_extent(sector: u64, sectors: u64, at: Cursor<'_>) -> Result<u32, Fault> {

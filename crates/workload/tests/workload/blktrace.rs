@@ -134,7 +134,7 @@ fn write(writer: &mut BlktraceWriter<Vec<u8>>, written: &Written) {
 }
 
 /// The lines that blkparse prints of files, or of what it is piped.
-fn judged(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<Vec<String>> {
+fn blkparsed(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<Vec<String>> {
     let mut command = place.command("blkparse");
     command
         .args(options)
@@ -174,7 +174,7 @@ fn blkparse_counts_what_was_lost() {
     }
     let place = Scratch::new();
     let bytes = writer.finish().unwrap();
-    if let Some(lines) = judged(&place, &["-i", "-"], Some(&bytes)) {
+    if let Some(lines) = blkparsed(&place, &["-i", "-"], Some(&bytes)) {
         let skips = lines.iter().find(|line| line.starts_with("Skips"));
         assert!(skips.is_some_and(|s| s.contains("(7")), "{skips:?}");
     }
@@ -193,10 +193,10 @@ fn blkparse_prints_what_our_own_text_says() {
         let events: Vec<_> = events.iter().filter(|e| e.0.cpu == cpu).copied().collect();
         place.write_bytes(&format!("t.blktrace.{cpu}"), &binary(&events));
     }
-    if let Some(theirs) = judged(&place, &["-i", "t"], None) {
+    if let Some(theirs) = blkparsed(&place, &["-i", "t"], None) {
         assert_eq!(events_of(theirs), ours);
     }
-    if let Some(theirs) = judged(&place, &["-i", "-"], Some(&binary(&events))) {
+    if let Some(theirs) = blkparsed(&place, &["-i", "-"], Some(&binary(&events))) {
         assert_eq!(events_of(theirs), ours);
     }
 }
@@ -247,7 +247,7 @@ fn without_queued_ios_those_issued_count() {
 }
 
 #[test]
-fn damage_is_told_with_its_place() {
+fn damage_is_reported_with_its_place() {
     let whole = binary(&events());
     let cut = read(whole[..whole.len() - 7].to_vec())
         .unwrap_err()

@@ -144,7 +144,7 @@ fn what_fio_logs_is_what_fio_does() {
 }
 
 #[test]
-fn ends_are_told_where_the_trace_has_them() {
+fn ends_are_handed_out_where_the_trace_has_them() {
     let ends = |text: &str| {
         let bytes = Cursor::new(text.to_owned().into_bytes());
         let mut reader = Reader::new(bytes, "t", None).unwrap().with_ends();
@@ -243,7 +243,7 @@ fn blkparse_without_queue_events_is_taken_at_its_issues() {
 }
 
 #[test]
-fn gzip_is_unpacked_and_damage_is_told() {
+fn gzip_is_unpacked_and_damage_is_reported() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(MSR.as_bytes()).unwrap();
     let mut bytes = gzip.finish().unwrap();
@@ -269,7 +269,7 @@ fn disorder_within_the_window_is_sorted() {
 }
 
 #[test]
-fn disorder_beyond_the_window_is_moved_and_told() {
+fn disorder_beyond_the_window_is_moved_and_noted() {
     let mut text: String = (0..10_000)
         .map(|i| format!("{} 0 {i} 1 1\n", 1000 + i))
         .collect();

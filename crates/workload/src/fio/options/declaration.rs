@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use crate::fio::direction::{ByDirection, Direction};
 use crate::fio::error::Fault;
 use crate::fio::section::SectionOptions;
-use crate::fio::spec::{ByDirection, Direction, Extent};
+use crate::fio::spec::Extent;
 use crate::fio::units::TimeUnit;
 
 /// An option of fio's.

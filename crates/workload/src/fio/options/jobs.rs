@@ -4,6 +4,7 @@ use super::declaration::Effect::*;
 use super::declaration::Values::*;
 use super::declaration::{ANY, FioOption, Order, PERCENT, POSITIVE, U32, merge, options};
 use super::engines;
+use crate::fio::direction::ByDirection;
 use crate::fio::distribution;
 use crate::fio::lists;
 use crate::fio::spec::*;

@@ -50,6 +50,6 @@ mod action {
     pub(super) const INSERT: u32 = 12 | super::QUEUE;
     pub(super) const SPLIT: u32 = 13;
     pub(super) const REMAP: u32 = 15 | super::QUEUE;
-    /// The name of a process, told before its first event.
+    /// The name of a process, written before its first event.
     pub(super) const PROCESS: u32 = super::NOTIFY;
 }

@@ -35,7 +35,7 @@ pub struct BlktraceWriter<W> {
     sequences: BTreeMap<u32, u32>,
     /// Events that were lost since the last.
     lost: u32,
-    /// Processes whose names were told.
+    /// Processes whose names are written.
     named: BTreeSet<u32>,
     /// The drive of events that name none, such as a plug.
     device: u32,
@@ -111,7 +111,7 @@ impl<W: Write> BlktraceWriter<W> {
         Ok(self.to)
     }
 
-    /// Tells a process's name.
+    /// Writes a process's name.
     fn name(&mut self, event: &Event<'_>, device: u32) -> io::Result<()> {
         let mut comm = [0; COMM_BYTES];
         let name = event.task.as_bytes();

@@ -15,7 +15,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use event::*;
-pub use parse::{lost_events, lost_line};
+pub use parse::{Line, lost_events, lost_line, parse_line};
 pub use replay::FORMAT;
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
 
@@ -68,26 +68,6 @@ impl Reader {
     /// How many events the ring buffer is known to have lost up to here.
     pub fn lost_events(&self) -> u64 {
         self.lost
-    }
-}
-
-/// A line of a trace.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Line<'a> {
-    /// An event.
-    Event(Event<'a>),
-    /// A comment or an empty line.
-    Skip,
-    /// The ring buffer was overrun; this many events are missing.
-    Lost(u64),
-}
-
-/// Reads one line, without its end.
-pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
-    match parse::line_kind(line) {
-        LineKind::Event => parse::event(line).map(Line::Event),
-        LineKind::Skip => Ok(Line::Skip),
-        LineKind::Lost(count) => Ok(Line::Lost(count)),
     }
 }
 

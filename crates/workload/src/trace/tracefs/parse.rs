@@ -34,6 +34,26 @@ pub(super) fn line_kind(line: &str) -> LineKind {
     lost_events(start).map_or(LineKind::Event, LineKind::Lost)
 }
 
+/// A line of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Line<'a> {
+    /// An event.
+    Event(Event<'a>),
+    /// A comment or an empty line.
+    Skip,
+    /// The ring buffer was overrun; this many events are missing.
+    Lost(u64),
+}
+
+/// Reads one line, without its end.
+pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
+    match line_kind(line) {
+        LineKind::Event => event(line).map(Line::Event),
+        LineKind::Skip => Ok(Line::Skip),
+        LineKind::Lost(count) => Ok(Line::Lost(count)),
+    }
+}
+
 /// What a trace says where so many events are missing. Which CPU's they were does
 /// not matter to those who read it.
 pub fn lost_line(events: u64) -> String {

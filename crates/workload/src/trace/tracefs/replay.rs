@@ -4,13 +4,13 @@
 use blklab_blk::{BioFlags, Op};
 
 use super::event::{EventKind, RqEnd};
-use super::parse;
-use super::{Line, parse_line};
-use crate::trace::blkparse::WITHOUT_LETTER;
+use super::parse::{self, Line, parse_line};
 use crate::trace::cursor::Cursor;
 use crate::trace::error::Fault;
 use crate::trace::format::{Format, Input, one_file};
-use crate::trace::record::{IoEnd, Parsed, TraceRecord, checked_extent, device_number};
+use crate::trace::record::{
+    IoEnd, Parsed, TraceRecord, WITHOUT_LETTER, checked_extent, device_number,
+};
 
 /// The arrival or end that a line of tracefs text is, if it is one.
 fn item(line: &str) -> Result<Parsed, Fault> {

@@ -1,0 +1,73 @@
+//! Which way data goes, and what is kept once for each way.
+
+use std::ops::{Index, IndexMut};
+
+/// Which way data goes; fio keeps most settings once for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the drive.
+    Read,
+    /// To the drive.
+    Write,
+    /// Discards.
+    Trim,
+}
+
+impl Direction {
+    /// All three, in fio's order.
+    pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
+}
+
+/// One value for each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ByDirection<T> {
+    /// For reads.
+    pub read: T,
+    /// For writes.
+    pub write: T,
+    /// For trims.
+    pub trim: T,
+}
+
+impl<T: Clone> ByDirection<T> {
+    /// The same value for all three.
+    pub fn all(value: T) -> ByDirection<T> {
+        ByDirection {
+            read: value.clone(),
+            write: value.clone(),
+            trim: value,
+        }
+    }
+}
+
+impl<T> ByDirection<T> {
+    /// What `value` gives for each.
+    pub fn from_fn(value: impl Fn(Direction) -> T) -> ByDirection<T> {
+        ByDirection {
+            read: value(Direction::Read),
+            write: value(Direction::Write),
+            trim: value(Direction::Trim),
+        }
+    }
+}
+
+impl<T> Index<Direction> for ByDirection<T> {
+    type Output = T;
+    fn index(&self, direction: Direction) -> &T {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+            Direction::Trim => &self.trim,
+        }
+    }
+}
+
+impl<T> IndexMut<Direction> for ByDirection<T> {
+    fn index_mut(&mut self, direction: Direction) -> &mut T {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+            Direction::Trim => &mut self.trim,
+        }
+    }
+}
