@@ -185,7 +185,8 @@ fn section_name(position: &Position, line: &str) -> Result<String, JobError> {
     Ok(name.to_string())
 }
 
-/// Looks a variable up. Keywords are asked for with their `$`.
+/// Looks up `${NAME}`, and fio's keywords `$ncpus` and `$mb_memory`, which it is
+/// asked for with their `$`.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// An option with everything replaced. A variable that is not set is replaced

@@ -7,7 +7,6 @@ use super::fixup::{Adjustments, fixup, refuse};
 use super::job_file::{self, Entry, Environment, Includes, Section, substitute};
 use super::options::{self, FioOption, Order, Outcome};
 use super::section::SectionOptions;
-use super::source::Override;
 use super::spec::*;
 use blklab_description::nearest;
 
@@ -360,4 +359,37 @@ fn remember(list: &mut Vec<&'static str>, name: &'static str) {
     if !list.contains(&name) {
         list.push(name);
     }
+}
+
+/// An option that every job gets, whatever it or `[global]` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Where it was given, as messages call it.
+    pub given_by: String,
+    /// The option's name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl Override {
+    fn entry(&self) -> Entry {
+        let position = Position {
+            file: self.given_by.clone(),
+            line: 0,
+        };
+        let text = format!("{}={}", self.name, self.value);
+        Entry { position, text }
+    }
+
+    /// Whether an option as it stands in a section, `name=value` or `name`, is
+    /// this one, by its name or its alias.
+    fn replaces(&self, text: &str) -> bool {
+        let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
+        name == self.name || full_name(name).is_some_and(|n| Some(n) == full_name(&self.name))
+    }
+}
+
+fn full_name(name: &str) -> Option<&'static str> {
+    options::find(name).map(|option| option.name)
 }

@@ -27,29 +27,12 @@ pub use args::parse_args;
 pub use direction::{ByDirection, Direction};
 pub use error::{JobError, Note, Position};
 pub use job_file::{Environment, Includes};
+pub use loader::Override;
 pub use options::option_tables;
-pub use source::{Arguments, JobSource, Override, has_option, option_names};
+pub use source::{Arguments, JobSource, has_option, option_names};
 pub use spec::*;
 
-use std::path::Path;
-
-use job_file::{include_file, read};
 use loader::Loader;
-
-/// Reads a job file, and returns its text too; `-` is standard input, which can
-/// be read only once.
-///
-/// `environment` answers for `${NAME}`, and for fio's keywords `$ncpus` and
-/// `$mb_memory`, which it is asked for with their `$`.
-pub fn parse_file(
-    path: &Path,
-    environment: Environment<'_>,
-) -> Result<(JobFile, String), JobError> {
-    let name = path.display().to_string();
-    let text = read(&name)?;
-    let job = parse_str(&name, &text, environment, &include_file)?;
-    Ok((job, text))
-}
 
 /// Reads a job from text; `name` stands for the file in messages.
 pub fn parse_str(

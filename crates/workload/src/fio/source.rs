@@ -4,45 +4,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::args;
-use super::error::{JobError, Position};
-use super::job_file::{Entry, Environment, Includes};
-use super::loader::Loader;
+use super::error::JobError;
+use super::job_file::{Environment, Includes, include_file, read};
+use super::loader::{Loader, Override};
+use super::options;
 use super::spec::JobFile;
-use super::{include_file, options, read};
 use crate::library;
-
-/// An option that every job gets, whatever it or `[global]` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// Where it was given, as messages call it.
-    pub given_by: String,
-    /// The option's name.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-}
-
-impl Override {
-    pub(super) fn entry(&self) -> Entry {
-        let position = Position {
-            file: self.given_by.clone(),
-            line: 0,
-        };
-        let text = format!("{}={}", self.name, self.value);
-        Entry { position, text }
-    }
-
-    /// Whether an option as it stands in a section, `name=value` or `name`, is
-    /// this one, by its name or its alias.
-    pub(super) fn replaces(&self, text: &str) -> bool {
-        let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
-        name == self.name || full_name(name).is_some_and(|n| Some(n) == full_name(&self.name))
-    }
-}
-
-fn full_name(name: &str) -> Option<&'static str> {
-    options::find(name).map(|option| option.name)
-}
 
 /// Whether fio has a job option of that name.
 pub fn has_option(name: &str) -> bool {
@@ -133,7 +100,7 @@ impl JobSource {
         }
     }
 
-    /// Reads the job. `environment` is that of [`super::parse_file`].
+    /// Reads the job. `environment` answers for variables and keywords.
     ///
     /// # Errors
     /// At the first mistake, with its place; that of an override is where it was

@@ -72,7 +72,7 @@ pub(crate) enum Values {
     /// Any text, or nothing.
     OptionalText(Effect<String>),
     /// One of these words, each with what it sets.
-    OneOf(&'static [(&'static str, fn(&mut SectionOptions))]),
+    OneOf(&'static [(&'static str, SetsWord)]),
     /// One of these words.
     Word(&'static [&'static str], Effect<&'static str>),
     /// One of these words, and what may follow it after a `:`.
@@ -87,6 +87,9 @@ pub(crate) enum Values {
     /// fio takes it and does nothing.
     Obsolete,
 }
+
+/// What a word sets.
+pub(crate) type SetsWord = fn(&mut SectionOptions);
 
 /// One value for reads, writes and trims each; `None` where it was left out.
 pub(crate) type PerDirection<T> = [Option<T>; 3];

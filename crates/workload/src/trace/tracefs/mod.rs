@@ -19,7 +19,7 @@ pub use parse::{Line, lost_events, lost_line, parse_line};
 pub use replay::FORMAT;
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
 
-use super::error::{Fault, TraceError};
+use super::error::TraceError;
 use super::lines::Lines;
 use parse::LineKind;
 

@@ -2,6 +2,7 @@ use blklab_blk::{BioFlags, IoClass, Op, Sector};
 use proptest::prelude::*;
 
 use super::*;
+use crate::trace::error::Fault;
 use crate::trace::rwbs::Rwbs;
 
 fn one(line: &str) -> Event<'_> {
