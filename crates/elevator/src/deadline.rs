@@ -402,4 +402,32 @@ mod tests {
             SOON + 16,
         );
     }
+
+    #[test]
+    fn a_survivor_takes_over_the_earlier_deadline_and_its_place() {
+        let mut queue = queue();
+        let next = add(&mut queue, Op::Read, 116);
+        queue.pass_ms(100);
+        let other = add(&mut queue, Op::Read, 10_000);
+        let survivor = add(&mut queue, Op::Read, 100);
+        let merged = queue.fill_hole(survivor, next, MergeKind::Back);
+        assert_eq!(merged, Some(survivor));
+        assert_eq!(queue.swallowed(), [next]);
+        queue.pass_ms(450);
+        assert_eq!(queue.drain(), [survivor, other]);
+        assert_eq!(queue.count("expired deadlines"), 1);
+    }
+
+    #[test]
+    fn a_request_that_starts_earlier_is_found_and_sorted_there() {
+        let mut queue = queue();
+        let low = add(&mut queue, Op::Read, 100);
+        let high = add(&mut queue, Op::Read, 200);
+        let bio = |sector| Bio::new(Op::Read, Sector(sector), 8);
+        assert_eq!(queue.merge(&bio(192)), Some(high));
+        assert_eq!(queue.merge(&bio(92)), Some(low));
+        assert_eq!(queue.merge(&bio(184)), Some(high));
+        assert_eq!(queue.merge(&bio(84)), Some(low));
+        assert_eq!(queue.drain_sectors(), [84, 184]);
+    }
 }

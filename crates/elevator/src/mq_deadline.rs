@@ -541,4 +541,19 @@ mod tests {
             SOON + 16,
         );
     }
+
+    #[test]
+    fn a_survivor_takes_over_the_earlier_deadline_and_its_place() {
+        let mut queue = queue();
+        let next = queue.insert(&bio(Op::Read, 10_016)).unwrap();
+        queue.pass_ms(100);
+        queue.insert(&bio(Op::Read, 100));
+        let survivor = queue.insert(&bio(Op::Read, 10_000)).unwrap();
+        let merged = queue.fill_hole(survivor, next, MergeKind::Back);
+        assert_eq!(merged, Some(survivor));
+        assert_eq!(queue.swallowed(), [next]);
+        queue.pass_ms(450);
+        // Its own deadline has not passed, nor has that of the request ahead.
+        assert_eq!(queue.dispatch(), Some(survivor));
+    }
 }

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
     use crate::test_queue::TestQueue;
-    use blklab_blk::{Bio, BioFlags, Op, Sector};
+    use blklab_blk::{Bio, BioFlags, MergeKind, Op, Sector};
 
     fn queue() -> TestQueue {
         TestQueue::new(Box::new(Sio::new()))
@@ -290,5 +290,23 @@ mod tests {
         );
         // Reads in a row before writes.
         assert_wait(&SIO, &[], Victim::AsyncWrite, Adversary::Reads, 8);
+    }
+
+    #[test]
+    fn a_survivor_takes_over_an_earlier_deadline() {
+        let mut queue = queue();
+        queue.set("writes_starved", i32::MAX as i64);
+        let write = add(&mut queue, Op::Write, BioFlags::NONE, 9000);
+        queue.set("async_write_expire", 100);
+        let next = add(&mut queue, Op::Write, BioFlags::NONE, 9016);
+        let merged = queue.fill_hole(write, next, MergeKind::Back);
+        assert_eq!(merged, Some(write));
+        assert_eq!(queue.swallowed(), [next]);
+        queue.pass_ms(108);
+        (0..20).for_each(|i| {
+            add(&mut queue, Op::Read, BioFlags::NONE, i * 100);
+        });
+        let ids = queue.drain();
+        assert_eq!(ids.iter().position(|&id| id == write), Some(2));
     }
 }

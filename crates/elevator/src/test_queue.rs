@@ -2,8 +2,8 @@
 //! property tests and benchmarks. Time stands still unless it is moved.
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeState, Nanos, QueueInfo, QueueLimits, Request, RequestId,
-    Requests, RqFlags, RqList, SchedCtx, Trace,
+    Bio, Elevator, InsertAt, MergeKind, MergeState, Nanos, QueueInfo, QueueLimits, Request,
+    RequestId, Requests, RqFlags, RqList, SchedCtx, Trace,
 };
 
 /// A scheduler and what its hooks are given.
@@ -97,6 +97,29 @@ impl TestQueue {
     /// Tries to merge a bio into what is queued.
     pub fn merge(&mut self, bio: &Bio) -> Option<RequestId> {
         self.with(|e, ctx| e.bio_merge(ctx, 0, bio))
+    }
+
+    /// Merges a bio that fills the hole between two queued requests: behind the
+    /// first, or in front of the second. Returns the request that holds it.
+    pub fn fill_hole(
+        &mut self,
+        first: RequestId,
+        second: RequestId,
+        kind: MergeKind,
+    ) -> Option<RequestId> {
+        let (start, rq) = (self.rqs[first].end(), &self.rqs[second]);
+        let bio = |sector, sectors| Bio {
+            flags: rq.flags,
+            submitter: rq.submitter,
+            ..Bio::new(rq.op, sector, sectors)
+        };
+        let hole = bio(start, (rq.sector.0 - start.0) as u32);
+        let behind = bio(rq.end(), 8);
+        if kind == MergeKind::Front {
+            // The request that was merged last is looked at first.
+            assert_eq!(self.merge(&behind), Some(second));
+        }
+        self.merge(&hole)
     }
 
     /// Requests swallowed since the last call; they are freed.

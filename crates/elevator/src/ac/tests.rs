@@ -3,7 +3,7 @@
 use super::*;
 use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
 use crate::test_queue::{TestQueue, queue_info};
-use blklab_blk::{Bio, BioFlags, Op, Sector};
+use blklab_blk::{Bio, BioFlags, MergeKind, Op, Sector};
 
 /// Eight sub-groups of 1000 sectors.
 fn queue() -> TestQueue {
@@ -211,4 +211,23 @@ fn nobody_waits_longer_than_promised() {
     );
     // writes_starved reads in a row.
     assert_wait(&AC, &[], Victim::AsyncWrite, Adversary::Reads, 4 + 1);
+}
+
+#[test]
+fn a_survivor_takes_over_an_earlier_deadline() {
+    let mut queue = queue();
+    queue.set("writes_starved", i32::MAX as i64);
+    let write = queue.insert(&Bio::new(Op::Write, Sector(7000), 8)).unwrap();
+    queue.set("async_write_expire", 100);
+    let next = queue.insert(&Bio::new(Op::Write, Sector(7016), 8)).unwrap();
+    let merged = queue.fill_hole(write, next, MergeKind::Back);
+    assert_eq!(merged, Some(write));
+    assert_eq!(queue.swallowed(), [next]);
+    queue.pass_ms(100);
+    (0..20).for_each(|place| {
+        add(&mut queue, Op::Read, place % 7, place);
+    });
+    let ids = queue.drain();
+    assert_eq!(ids.iter().position(|&id| id == write), Some(8));
+    assert_eq!(queue.count("expired deadlines"), 1);
 }

@@ -236,3 +236,49 @@ fn nobody_waits_longer_than_promised() {
     assert_wait(&CFQ, &[], Victim::AsyncWrite, Adversary::Reads, bound);
     assert_wait(&CFQ, &[], Victim::Read, Adversary::SyncWrites, bound);
 }
+
+#[test]
+fn a_survivor_takes_over_the_earlier_deadline_and_its_place() {
+    let mut queue = disk();
+    let next = queue.insert(&read(0, 10_016)).unwrap();
+    queue.pass_ms(100);
+    queue.insert(&read(0, 100));
+    let survivor = queue.insert(&read(0, 10_000)).unwrap();
+    let merged = queue.fill_hole(survivor, next, MergeKind::Back);
+    assert_eq!(merged, Some(survivor));
+    assert_eq!(queue.swallowed(), [next]);
+    queue.pass_ms(40);
+    // Its own deadline has not passed, and the other request is nearer.
+    assert_eq!(queue.dispatch(), Some(survivor));
+    assert_eq!(queue.count("expired deadlines"), 1);
+}
+
+#[test]
+fn a_request_that_starts_earlier_is_found_there() {
+    let mut queue = disk();
+    let low = queue.insert(&read(0, 100));
+    let high = queue.insert(&read(0, 200));
+    assert_eq!(queue.merge(&read(0, 192)), high);
+    assert_eq!(queue.merge(&read(0, 92)), low);
+    assert_eq!(queue.merge(&read(0, 184)), high);
+    assert_eq!(queue.merge(&read(0, 84)), low);
+    assert_eq!(queue.drain_sectors(), [84, 184]);
+}
+
+#[test]
+fn think_time_is_a_mean_that_fades_by_an_eighth() {
+    let mut think_time = ThinkTime::default();
+    for (last_end, now, samples, total, mean) in [
+        (100, 104, 32, 128, 8),
+        (110, 112, 60, 176, 5),
+        // No longer than twice what is waited for: 16.
+        (120, 400, 84, 666, 9),
+    ] {
+        assert!(!think_time.is_known());
+        think_time.last_end = last_end;
+        think_time.update(now, 8);
+        let found = (think_time.samples, think_time.total, think_time.mean);
+        assert_eq!(found, (samples, total, mean));
+    }
+    assert!(think_time.is_longer_than(8) && !think_time.is_longer_than(9));
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use blklab_blk::{
-    Bio, BioFlags, InsertAt, IoClass, IoPrio, Nanos, Op, RequestId, Sector, SubmitterId,
+    Bio, BioFlags, InsertAt, IoClass, IoPrio, MergeKind, Nanos, Op, RequestId, Sector, SubmitterId,
 };
 use blklab_elevator::ElevatorType;
 use proptest::prelude::*;
@@ -290,6 +290,37 @@ fn every_scheduler_keeps_its_promises() {
     });
     let broken: Vec<String> = checked.into_iter().filter_map(Result::err).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Kyber, as the kernel's, merges bios with requests of a plain list, and ADIOS, as
+/// shipped, names no neighbours.
+const NEIGHBOURS_STAY: [&str; 2] = ["kyber", "adios"];
+
+#[test]
+fn a_bio_that_fills_a_hole_joins_the_requests_on_both_sides() {
+    for kind in blklab_elevator::all() {
+        for (merge, sectors) in [(MergeKind::Back, 24), (MergeKind::Front, 32)] {
+            let elevator = kind.build(&queue_info());
+            let Some(elevator) = elevator.filter(|_| !NEIGHBOURS_STAY.contains(&kind.name)) else {
+                continue;
+            };
+            let mut queue = TestQueue::new(elevator);
+            let mut insert = |sector| queue.insert(&Bio::new(Op::Read, Sector(sector), 8));
+            // One elsewhere, so that ac2 counts the submitter as deep from here on.
+            let [other, first, second] = [900_000, 1000, 1016].map(|s| insert(s).expect("alone"));
+            let merged = queue.fill_hole(first, second, merge);
+            assert_eq!(merged, Some(first), "{}: {merge:?}", kind.name);
+            assert_eq!(queue.swallowed(), [second], "{}: {merge:?}", kind.name);
+            let counters = queue.elevator.counters();
+            let merged = counters.iter().find(|(name, _)| *name == "requests merged");
+            assert!(merged.is_none_or(|(_, n)| *n == 1), "{}", kind.name);
+            let mut sent = queue.drain();
+            sent.sort_unstable_by_key(|id| id.index());
+            assert_eq!(sent, [other, first], "{}: {merge:?}", kind.name);
+            assert_eq!(queue.rq(first).sectors, sectors, "{}", kind.name);
+            assert!(!queue.elevator.has_work(0), "{}", kind.name);
+        }
+    }
 }
 
 #[test]
