@@ -375,6 +375,24 @@ mod tests {
         assert!(error.problem.contains("8 or 16"), "{error}");
     }
 
+    #[test]
+    fn the_reference_says_of_every_key_what_it_is() {
+        let page = reference();
+        for (name, text) in DriveSpec::complete() {
+            let (_, keys) = DriveSpec::parse_with_reference(name, text).expect(name);
+            for table in keys.tables() {
+                for key in &table.keys {
+                    assert!(!key.help.trim().is_empty(), "{}.{}", table.path, key.name);
+                    assert!(
+                        page.contains(&format!("| `{}` |", key.name)),
+                        "{}",
+                        key.name
+                    );
+                }
+            }
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn no_text_makes_it_panic(

@@ -7,6 +7,7 @@
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
 
+use crate::KernelDriver;
 use crate::port::Port;
 
 /// Command slots of an AHCI port.
@@ -14,7 +15,7 @@ const NCQ_DEPTH: u32 = 32;
 
 /// The AHCI driver.
 pub struct Ahci {
-    pub(crate) port: Port,
+    port: Port,
     depth: u32,
     budget: u32,
     in_flight: u32,
@@ -34,18 +35,30 @@ impl Ahci {
         }
     }
 
-    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+    fn count_ended(&mut self, ended: usize) {
+        self.in_flight -= ended as u32;
+        if ended > 0 {
+            self.exclusive = false;
+        }
+    }
+}
+
+impl KernelDriver for Ahci {
+    #[inline]
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    #[inline]
+    fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         self.port.queue_config(nr_cpus, 1, self.depth)
     }
 
-    pub(crate) fn queue_rq(
-        &mut self,
-        now: Nanos,
-        hctx: usize,
-        id: RequestId,
-        rq: &Request,
-        _last: bool,
-    ) -> BlkStatus {
+    fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         let queued = matches!(rq.op, Op::Read | Op::Write);
         if self.exclusive || (!queued && self.in_flight > 0) {
             return BlkStatus::DevResource;
@@ -56,45 +69,33 @@ impl Ahci {
         BlkStatus::Ok
     }
 
-    pub(crate) fn get_budget(&mut self) -> bool {
+    fn get_budget(&mut self) -> bool {
         let free = self.budget > 0;
         self.budget -= free as u32;
         free
     }
 
-    pub(crate) fn put_budget(&mut self) {
+    fn put_budget(&mut self) {
         self.budget += 1;
         debug_assert!(self.budget <= self.depth, "budget given back twice");
     }
 
-    pub(crate) fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         let before = done.len();
         self.port.advance(now, done);
         self.count_ended(done.len() - before);
     }
 
-    pub(crate) fn advance_to_completion(
-        &mut self,
-        limit: Nanos,
-        done: &mut Vec<Completion>,
-    ) -> Nanos {
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
         let reached = self.port.advance_to_completion(limit, done);
         self.count_ended(done.len() - before);
         reached
     }
 
-    /// The drive has lost what it had.
-    pub(crate) fn forget_commands(&mut self) {
+    fn forget_commands(&mut self) {
         self.in_flight = 0;
         self.exclusive = false;
-    }
-
-    fn count_ended(&mut self, ended: usize) {
-        self.in_flight -= ended as u32;
-        if ended > 0 {
-            self.exclusive = false;
-        }
     }
 }
 
@@ -115,12 +116,9 @@ mod tests {
         let mut ahci = Ahci::new(spec.build(1));
         let (a, b) = (RequestId::from_index(0), RequestId::from_index(1));
         let now = Nanos::ZERO;
+        assert_eq!(ahci.queue_rq(now, 0, a, &request(Op::Read)), BlkStatus::Ok);
         assert_eq!(
-            ahci.queue_rq(now, 0, a, &request(Op::Read), true),
-            BlkStatus::Ok
-        );
-        assert_eq!(
-            ahci.queue_rq(now, 0, b, &request(Op::Flush), true),
+            ahci.queue_rq(now, 0, b, &request(Op::Flush)),
             BlkStatus::DevResource
         );
         let mut ends = Vec::new();
@@ -128,11 +126,11 @@ mod tests {
         ahci.advance(later, &mut ends);
         assert_eq!(ends.len(), 1);
         assert_eq!(
-            ahci.queue_rq(later, 0, b, &request(Op::Flush), true),
+            ahci.queue_rq(later, 0, b, &request(Op::Flush)),
             BlkStatus::Ok
         );
         assert_eq!(
-            ahci.queue_rq(later, 0, a, &request(Op::Read), true),
+            ahci.queue_rq(later, 0, a, &request(Op::Read)),
             BlkStatus::DevResource
         );
     }

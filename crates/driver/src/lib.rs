@@ -18,9 +18,55 @@ use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
+use port::Port;
 pub use port::request_end;
-use port::{OneAtATime, Port};
 pub use stats::disk_stats;
+
+/// A driver of the kernel, over the port of its drive.
+pub(crate) trait KernelDriver {
+    fn port(&self) -> &Port;
+
+    fn port_mut(&mut self) -> &mut Port;
+
+    /// The request queue that it asks for on a machine of `nr_cpus`.
+    fn queue_config(&self, nr_cpus: usize) -> QueueConfig;
+
+    /// Takes a request, or says why not (`queue_rq`).
+    fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus;
+
+    /// Whether the device has room for a request more (`get_budget`).
+    fn get_budget(&mut self) -> bool {
+        true
+    }
+
+    /// Gives that room back (`put_budget`).
+    fn put_budget(&mut self) {}
+
+    /// As [`Driver::advance`].
+    #[inline]
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.port_mut().advance(now, done);
+    }
+
+    /// As [`Driver::advance_to_completion`].
+    #[inline(always)]
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        self.port_mut().advance_to_completion(limit, done)
+    }
+
+    /// Requests that it has not made commands of, in their order.
+    fn waiting(&self) -> Vec<RequestId> {
+        Vec::new()
+    }
+
+    /// As [`Driver::hold`].
+    fn hold(&mut self) {
+        self.port_mut().hold();
+    }
+
+    /// The drive has lost what it had.
+    fn forget_commands(&mut self) {}
+}
 
 /// A driver with its drive.
 pub enum Driver {
@@ -32,6 +78,19 @@ pub enum Driver {
     Loop(Loop),
     /// NVMe, and anything else with a queue a CPU.
     Nvme(Nvme),
+}
+
+/// The same for whichever driver it is, without a call through a table: the way
+/// of a request goes through here.
+macro_rules! of_any {
+    ($driver:expr, $of_one:ident => $value:expr) => {
+        match $driver {
+            Driver::Ahci($of_one) => $value,
+            Driver::Mmc($of_one) => $value,
+            Driver::Loop($of_one) => $value,
+            Driver::Nvme($of_one) => $value,
+        }
+    };
 }
 
 impl Driver {
@@ -48,19 +107,14 @@ impl Driver {
 
     /// The request queue this driver asks for on a machine of `nr_cpus`.
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
-        match self {
-            Driver::Ahci(d) => d.queue_config(nr_cpus),
-            Driver::Mmc(d) => d.queue_config(nr_cpus),
-            Driver::Loop(d) => d.queue_config(nr_cpus),
-            Driver::Nvme(d) => d.queue_config(nr_cpus),
-        }
+        of_any!(self, driver => driver.queue_config(nr_cpus))
     }
 
     /// The loop driver, whose worker needs CPU time.
     #[inline]
     pub fn as_loop(&mut self) -> Option<&mut Loop> {
         match self {
-            Driver::Loop(d) => Some(d),
+            Driver::Loop(driver) => Some(driver),
             Driver::Ahci(_) | Driver::Mmc(_) | Driver::Nvme(_) => None,
         }
     }
@@ -69,10 +123,7 @@ impl Driver {
     /// that gives it to the drive has come to that. A loop device's do so
     /// anyway: its worker takes them.
     pub fn hold(&mut self) {
-        match self {
-            Driver::Loop(_) => {}
-            _ => self.port_mut().hold(),
-        }
+        of_any!(self, driver => driver.hold());
     }
 
     /// What has been held reaches the drive at `at`.
@@ -89,13 +140,9 @@ impl Driver {
     /// Requests that the driver has and the drive has not, and when it will, in
     /// that order; [`Nanos::MAX`] where nobody knows yet.
     pub fn on_the_way(&self) -> Vec<(Nanos, RequestId)> {
-        let mut all: Vec<(Nanos, RequestId)> = self.port().on_the_way().collect();
-        match self {
-            Driver::Loop(d) => all.extend(d.listed().map(|id| (Nanos::MAX, id))),
-            Driver::Mmc(d) => all.extend(d.prepared().map(|id| (Nanos::MAX, id))),
-            Driver::Ahci(_) | Driver::Nvme(_) => {}
-        }
-        all
+        let waiting = of_any!(self, driver => driver.waiting());
+        let waiting = waiting.into_iter().map(|id| (Nanos::MAX, id));
+        self.port().on_the_way().chain(waiting).collect()
     }
 
     /// When [`Driver::advance`] should be called next.
@@ -107,12 +154,7 @@ impl Driver {
     /// Lets time pass in the drive; what ended is appended to `done`.
     #[inline]
     pub fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        match self {
-            Driver::Ahci(d) => d.advance(now, done),
-            Driver::Mmc(d) => d.advance(now, done),
-            Driver::Loop(d) => d.advance(now, done),
-            Driver::Nvme(d) => d.port.advance(now, done),
-        }
+        of_any!(self, driver => driver.advance(now, done));
     }
 
     /// Lets time pass in the drive until something ends, at most up to `limit`,
@@ -120,23 +162,13 @@ impl Driver {
     /// `limit`. What ended is appended to `done`.
     #[inline(always)]
     pub fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
-        match self {
-            Driver::Ahci(d) => d.advance_to_completion(limit, done),
-            Driver::Mmc(d) => d.advance_to_completion(limit, done),
-            Driver::Loop(d) => d.advance_to_completion(limit, done),
-            Driver::Nvme(d) => d.port.advance_to_completion(limit, done),
-        }
+        of_any!(self, driver => driver.advance_to_completion(limit, done))
     }
 
     /// Cuts the drive's power at `now` and gives it back. What it had is not
     /// answered: the caller ends it. Returns when the drive is ready again.
     pub fn lose_power(&mut self, now: Nanos) -> Nanos {
-        match self {
-            Driver::Ahci(d) => d.forget_commands(),
-            Driver::Mmc(d) => d.forget_commands(),
-            Driver::Loop(d) => d.forget_commands(),
-            Driver::Nvme(_) => {}
-        }
+        of_any!(self, driver => driver.forget_commands());
         let port = self.port_mut();
         port.forget_commands();
         port.device.power_loss(now)
@@ -144,22 +176,12 @@ impl Driver {
 
     #[inline]
     fn port(&self) -> &Port {
-        match self {
-            Driver::Ahci(d) => &d.port,
-            Driver::Mmc(d) => &d.port,
-            Driver::Loop(d) => &d.port,
-            Driver::Nvme(d) => &d.port,
-        }
+        of_any!(self, driver => driver.port())
     }
 
     #[inline]
     fn port_mut(&mut self) -> &mut Port {
-        match self {
-            Driver::Ahci(d) => &mut d.port,
-            Driver::Mmc(d) => &mut d.port,
-            Driver::Loop(d) => &mut d.port,
-            Driver::Nvme(d) => &mut d.port,
-        }
+        of_any!(self, driver => driver.port_mut())
     }
 
     /// The drive.
@@ -182,26 +204,16 @@ impl BlkDriver for Driver {
         hctx: usize,
         id: RequestId,
         rq: &Request,
-        last: bool,
+        _last: bool,
     ) -> BlkStatus {
-        match self {
-            Driver::Ahci(d) => d.queue_rq(now, hctx, id, rq, last),
-            Driver::Mmc(d) => d.queue_rq(now, hctx, id, rq),
-            Driver::Loop(d) => d.queue_rq(now, hctx, id, rq),
-            Driver::Nvme(d) => d.queue_rq(now, hctx, id, rq, last),
-        }
+        of_any!(self, driver => driver.queue_rq(now, hctx, id, rq))
     }
 
     fn get_budget(&mut self) -> bool {
-        match self {
-            Driver::Ahci(d) => d.get_budget(),
-            Driver::Loop(_) | Driver::Mmc(_) | Driver::Nvme(_) => true,
-        }
+        of_any!(self, driver => driver.get_budget())
     }
 
     fn put_budget(&mut self) {
-        if let Driver::Ahci(d) = self {
-            d.put_budget();
-        }
+        of_any!(self, driver => driver.put_budget());
     }
 }

@@ -10,8 +10,9 @@
 use std::collections::VecDeque;
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
-use blklab_device::{Command, Device};
+use blklab_device::{Command, Completion, Device};
 
+use crate::KernelDriver;
 use crate::port::{OneAtATime, Port, request_of};
 
 /// `LOOP_DEFAULT_HW_Q_DEPTH`.
@@ -28,7 +29,7 @@ pub struct WorkerJob {
 
 /// The loop driver.
 pub struct Loop {
-    pub(crate) port: Port,
+    port: Port,
     /// Requests that the worker has not begun with.
     list: VecDeque<Command>,
     /// The one that it is at.
@@ -48,28 +49,6 @@ impl Loop {
             in_drive: false,
             lent: false,
         }
-    }
-
-    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
-        let drive = self.port.device.identify();
-        let depth = drive.queue_depth.clamp(1, QUEUE_DEPTH);
-        let mut config = self.port.queue_config(nr_cpus, 1, depth);
-        // A flush is the file's fsync; nothing says that of a single write.
-        config.limits.write_cache = true;
-        config.limits.fua = false;
-        config
-    }
-
-    pub(crate) fn queue_rq(
-        &mut self,
-        now: Nanos,
-        hctx: usize,
-        id: RequestId,
-        rq: &Request,
-    ) -> BlkStatus {
-        self.list.push_back(Port::command(hctx, id, rq));
-        self.begin_alone(now);
-        BlkStatus::Ok
     }
 
     /// From now on the worker does nothing by itself: the caller takes its jobs
@@ -96,14 +75,6 @@ impl Loop {
         self.port.next_event()
     }
 
-    /// Requests that the drive under the file has not got, in the order in which
-    /// it will.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = RequestId> {
-        let current = self.current.iter().filter(|_| !self.in_drive);
-        let listed = current.chain(&self.list);
-        listed.map(|command| request_of(command.tag))
-    }
-
     /// The worker begins with the next request.
     pub fn begin(&mut self) -> Option<WorkerJob> {
         if self.current.is_some() {
@@ -127,14 +98,6 @@ impl Loop {
         }
     }
 
-    /// The drive under the file has lost what it had, and what was on the list
-    /// goes too.
-    pub(crate) fn forget_commands(&mut self) {
-        self.list.clear();
-        self.current = None;
-        self.in_drive = false;
-    }
-
     /// A worker that nobody lends CPU time to goes on to the next request.
     fn begin_alone(&mut self, now: Nanos) {
         if !self.lent && self.begin().is_some() {
@@ -143,11 +106,59 @@ impl Loop {
     }
 }
 
-impl OneAtATime for Loop {
-    fn port(&mut self) -> &mut Port {
+impl KernelDriver for Loop {
+    #[inline]
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    #[inline]
+    fn port_mut(&mut self) -> &mut Port {
         &mut self.port
     }
 
+    fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+        let drive = self.port.device.identify();
+        let depth = drive.queue_depth.clamp(1, QUEUE_DEPTH);
+        let mut config = self.port.queue_config(nr_cpus, 1, depth);
+        // A flush is the file's fsync; nothing says that of a single write.
+        config.limits.write_cache = true;
+        config.limits.fua = false;
+        config
+    }
+
+    fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
+        self.list.push_back(Port::command(hctx, id, rq));
+        self.begin_alone(now);
+        BlkStatus::Ok
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.advance_one_by_one(now, done);
+    }
+
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        self.advance_to_one(limit, done)
+    }
+
+    fn waiting(&self) -> Vec<RequestId> {
+        let current = self.current.iter().filter(|_| !self.in_drive);
+        let waiting = current.chain(&self.list);
+        waiting.map(|command| request_of(command.tag)).collect()
+    }
+
+    /// Its worker takes the commands, and so has come to them.
+    fn hold(&mut self) {}
+
+    /// What was on the list goes too.
+    fn forget_commands(&mut self) {
+        self.list.clear();
+        self.current = None;
+        self.in_drive = false;
+    }
+}
+
+impl OneAtATime for Loop {
     fn go_on(&mut self, now: Nanos) {
         self.current = None;
         self.in_drive = false;

@@ -7,8 +7,9 @@
 //! idle, and goes alone (`MMC_ISSUE_SYNC`).
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
-use blklab_device::Device;
+use blklab_device::{Completion, Device};
 
+use crate::KernelDriver;
 use crate::port::{OneAtATime, Port};
 
 /// Tags of the queue (`MMC_QUEUE_DEPTH`).
@@ -16,7 +17,7 @@ const QUEUE_DEPTH: u32 = 64;
 
 /// The MMC driver.
 pub struct Mmc {
-    pub(crate) port: Port,
+    port: Port,
     /// With the card.
     running: bool,
     /// Prepared, with the hardware queue that it came on.
@@ -34,18 +35,24 @@ impl Mmc {
             exclusive: false,
         }
     }
+}
 
-    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+impl KernelDriver for Mmc {
+    #[inline]
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    #[inline]
+    fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         self.port.queue_config(nr_cpus, 1, QUEUE_DEPTH)
     }
 
-    pub(crate) fn queue_rq(
-        &mut self,
-        now: Nanos,
-        hctx: usize,
-        id: RequestId,
-        rq: &Request,
-    ) -> BlkStatus {
+    fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         let transfers = matches!(rq.op, Op::Read | Op::Write);
         if self.exclusive || self.prepared.is_some() || (!transfers && self.running) {
             return BlkStatus::DevResource;
@@ -60,13 +67,20 @@ impl Mmc {
         BlkStatus::Ok
     }
 
-    /// The request that the card has not got.
-    pub(crate) fn prepared(&self) -> Option<RequestId> {
-        self.prepared.as_ref().map(|(_, id, _)| *id)
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.advance_one_by_one(now, done);
     }
 
-    /// The card has lost what it had, and what was prepared for it goes too.
-    pub(crate) fn forget_commands(&mut self) {
+    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+        self.advance_to_one(limit, done)
+    }
+
+    fn waiting(&self) -> Vec<RequestId> {
+        self.prepared.iter().map(|(_, id, _)| *id).collect()
+    }
+
+    /// What was prepared for the card goes too.
+    fn forget_commands(&mut self) {
         self.running = false;
         self.prepared = None;
         self.exclusive = false;
@@ -74,10 +88,6 @@ impl Mmc {
 }
 
 impl OneAtATime for Mmc {
-    fn port(&mut self) -> &mut Port {
-        &mut self.port
-    }
-
     fn go_on(&mut self, now: Nanos) {
         self.exclusive = false;
         self.running = self.prepared.is_some();

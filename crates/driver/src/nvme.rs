@@ -3,6 +3,7 @@
 use blklab_blk::{BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::Device;
 
+use crate::KernelDriver;
 use crate::port::Port;
 
 /// Entries of a submission queue less the one that stays empty
@@ -11,7 +12,7 @@ const MAX_QUEUE_DEPTH: u32 = 1023;
 
 /// The NVMe driver.
 pub struct Nvme {
-    pub(crate) port: Port,
+    port: Port,
 }
 
 impl Nvme {
@@ -20,8 +21,20 @@ impl Nvme {
             port: Port::new(device),
         }
     }
+}
 
-    pub(crate) fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
+impl KernelDriver for Nvme {
+    #[inline]
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    #[inline]
+    fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         let drive = self.port.device.identify();
         let queues = nr_cpus.min(drive.max_queues as usize).max(1);
         let depth = drive.queue_depth.clamp(1, MAX_QUEUE_DEPTH);
@@ -29,14 +42,7 @@ impl Nvme {
     }
 
     #[inline]
-    pub(crate) fn queue_rq(
-        &mut self,
-        now: Nanos,
-        hctx: usize,
-        id: RequestId,
-        rq: &Request,
-        _last: bool,
-    ) -> BlkStatus {
+    fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         self.port.submit(now, hctx, id, rq);
         BlkStatus::Ok
     }

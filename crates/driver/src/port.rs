@@ -7,6 +7,8 @@ use blklab_blk::{
 };
 use blklab_device::{Command, CommandStatus, Completion, Device};
 
+use crate::KernelDriver;
+
 /// The request that a command was for, and how it ended.
 #[inline]
 pub fn request_end(completion: &Completion) -> (RequestId, IoStatus) {
@@ -198,17 +200,15 @@ fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command:
 }
 
 /// A driver that gives the drive its next command when the last has ended.
-pub(crate) trait OneAtATime {
-    fn port(&mut self) -> &mut Port;
-
+pub(crate) trait OneAtATime: KernelDriver {
     /// The drive is free.
     fn go_on(&mut self, now: Nanos);
 
     /// As [`Port::advance`], end by end.
-    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+    fn advance_one_by_one(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         loop {
             let before = done.len();
-            self.advance_to_completion(now, done);
+            self.advance_to_one(now, done);
             if done.len() == before {
                 return;
             }
@@ -216,9 +216,9 @@ pub(crate) trait OneAtATime {
     }
 
     /// As [`Port::advance_to_completion`].
-    fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
+    fn advance_to_one(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
-        let reached = self.port().advance_to_completion(limit, done);
+        let reached = self.port_mut().advance_to_completion(limit, done);
         if done.len() > before {
             self.go_on(reached);
         }

@@ -363,6 +363,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn the_reference_says_of_every_key_what_it_is() {
+        let page = Machine::reference();
+        for name in [
+            "count",
+            "dispatch",
+            "bio_ns",
+            "kernel_ns",
+            "waiter_ns",
+            "NAME",
+        ] {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}\n{page}");
+        }
+        assert!(!page.contains("|  |\n"), "a key without a meaning\n{page}");
+    }
+
+    #[test]
     fn every_machine_parses() {
         for name in Machine::names() {
             let machine = Machine::find(name)

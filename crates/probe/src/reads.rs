@@ -1,0 +1,104 @@
+//! What reads show: how much faster they become at depth, and which alignments
+//! cost.
+
+use crate::finding::{Finding, median, size};
+use crate::target::{Io, Places, ProbeError, Target};
+
+/// Reads at a depth.
+const READS: usize = 2048;
+/// Depths that are tried.
+const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
+/// More depth that gains less than this gains nothing.
+const GAIN: f64 = 1.05;
+
+/// What depth brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speedup {
+    /// Random reads a second at each depth.
+    pub iops: Vec<(usize, f64)>,
+    /// The most against one at a time.
+    pub factor: f64,
+    /// The least depth that has most of it.
+    pub depth: usize,
+}
+
+/// Measures random reads at every depth: what the drive does in parallel, as far
+/// as it lets a host have it (Chen et al., HPCA 2011, figure 5).
+pub(crate) fn speedup(target: &mut dyn Target, seed: u64) -> Result<Finding<Speedup>, ProbeError> {
+    let mut places = Places::new(seed);
+    let unit = target.block_bytes().max(4096);
+    let capacity = target.capacity_bytes();
+    let mut iops = Vec::new();
+    for depth in DEPTHS {
+        // A shallow run takes long and needs less.
+        let reads = READS.min(depth * 256);
+        let ios: Vec<Io> = (0..reads)
+            .map(|_| Io::read(places.aligned(unit, unit, capacity), unit))
+            .collect();
+        let batch = target.run(&ios, depth)?;
+        iops.push((depth, reads as f64 * 1e9 / batch.elapsed_ns.max(1) as f64));
+    }
+    let most = iops.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let enough = iops.iter().find(|(_, rate)| rate * GAIN >= most);
+    let depth = enough.map_or(1, |(depth, _)| *depth);
+    let factor = most / iops[0].1;
+    let seen = format!(
+        "{:.0} random reads a second one at a time, {most:.0} at depth {depth}",
+        iops[0].1
+    );
+    let value = Speedup {
+        iops,
+        factor,
+        depth,
+    };
+    Ok(Finding::found(value, 1.0, seen))
+}
+
+/// Reads at each alignment.
+const TRIALS: usize = 32;
+/// The largest alignment that is tried, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// A read across must take so much longer.
+const STEP: f64 = 1.15;
+
+/// Finds the smallest alignment that costs reads across it: boundaries of pages,
+/// erase blocks and allocation units, as `flashbench -a` finds them (A. Bergmann's
+/// flashbench). A read across a boundary takes longer than one just before it or
+/// just behind.
+pub(crate) fn boundary(target: &mut dyn Target, seed: u64) -> Result<Finding<u64>, ProbeError> {
+    let unit = target.block_bytes().max(4096);
+    let capacity = target.capacity_bytes();
+    let mut places = Places::new(seed);
+    let mut align = unit * 4;
+    let mut steps = Vec::new();
+    while align <= LARGEST && align * 8 <= capacity {
+        let (mut across, mut beside) = (Vec::new(), Vec::new());
+        for _ in 0..TRIALS {
+            // An odd multiple, so that no larger boundary is met.
+            let at = places.aligned(align * 2, align * 2, capacity) + align;
+            across.push(target.run(&[Io::read(at - unit, unit * 2)], 1)?.elapsed_ns);
+            beside.push(
+                target
+                    .run(&[Io::read(at - unit * 2, unit * 2)], 1)?
+                    .elapsed_ns,
+            );
+            beside.push(target.run(&[Io::read(at, unit * 2)], 1)?.elapsed_ns);
+        }
+        let usual = median(&beside).max(1);
+        let longer = across.iter().filter(|ns| **ns as f64 > usual as f64 * STEP);
+        let share = longer.count() as f64 / TRIALS as f64;
+        steps.push((align, median(&across) as f64 / usual as f64, share));
+        align *= 2;
+    }
+    let found = steps.iter().find(|(_, ratio, _)| *ratio > STEP);
+    Ok(match found {
+        Some(&(align, ratio, share)) => {
+            let percent = (ratio - 1.0) * 100.0;
+            let seen = format!("reads across {} take {percent:.0} % longer", size(align));
+            Finding::found(align, share, seen)
+        }
+        None => Finding::none("reads across no boundary take longer"),
+    })
+}
