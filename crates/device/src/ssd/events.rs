@@ -2,19 +2,19 @@
 //!
 //! Most things that happen take a constant time from when they start (a page
 //! read, the transfer of a page), so those of one kind become due in the order
-//! in which they started, or nearly so. Each kind has a lane, a queue kept
-//! sorted; the next event is the least of the lanes' heads. That is several
+//! in which they started, or nearly so. Each kind has a queue of its own,
+//! kept sorted; the next event is the least of their heads. That is several
 //! times faster than one heap for all.
 
 /// EventQueue there are.
-const LANES: usize = 8;
-const LANE_BITS: u32 = LANES.trailing_zeros();
-/// No event in a lane.
+const KINDS: usize = 8;
+const KIND_BITS: u32 = KINDS.trailing_zeros();
+/// No event of a kind.
 const NEVER: u64 = u64::MAX;
 /// The latest time that an event can have: 36 years.
-const LATEST_NS: u64 = (1 << (64 - LANE_BITS)) - 2;
+const LATEST_NS: u64 = (1 << (64 - KIND_BITS)) - 2;
 
-/// A kind of event.
+/// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventKind(usize);
 
@@ -37,7 +37,7 @@ impl EventKind {
     pub(crate) const CHANGE: EventKind = EventKind(7);
 }
 
-/// A lane's events in order of time, in a ring whose size is a power of two.
+/// The events of a kind in order of time, in a ring whose size is a power of two.
 #[derive(Clone, Debug)]
 struct Ring {
     places: Box<[(u64, u32)]>,
@@ -122,26 +122,26 @@ impl Ring {
     }
 }
 
-/// Events by lane.
+/// Events by kind.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
-    rings: [Ring; LANES],
-    /// A tree: at `LANES + lane` the first of each lane, and before that at
+    rings: [Ring; KINDS],
+    /// A tree: at `KINDS + kind` the first of each kind, and before that at
     /// every place the lesser of the two at twice that place. So the first is
     /// the least of all, and a change takes a comparison for each level. Times
-    /// have the lane in the low bits, so that the least names its lane and ties
+    /// have the kind in the low bits, so that the least names its kind and ties
     /// are broken the same way everywhere.
-    least: [u64; 2 * LANES],
-    /// What the first of each lane is: at hand as soon as its lane is known.
-    first_events: [u32; LANES],
+    least: [u64; 2 * KINDS],
+    /// What the first of each kind is: at hand as soon as the kind is known.
+    first_events: [u32; KINDS],
 }
 
 impl EventQueue {
     pub(crate) fn new() -> EventQueue {
         EventQueue {
             rings: std::array::from_fn(|_| Ring::new()),
-            least: [NEVER; 2 * LANES],
-            first_events: [0; LANES],
+            least: [NEVER; 2 * KINDS],
+            first_events: [0; KINDS],
         }
     }
 
@@ -150,40 +150,40 @@ impl EventQueue {
     pub(crate) fn next_ns(&self) -> u64 {
         match self.least[1] {
             NEVER => NEVER,
-            key => key >> LANE_BITS,
+            key => key >> KIND_BITS,
         }
     }
 
     /// Adds an event.
     #[inline(never)]
-    pub(crate) fn push(&mut self, lane: EventKind, at_ns: u64, event: u32) {
-        let key = (at_ns.min(LATEST_NS) << LANE_BITS) | lane.0 as u64;
-        let ring = &mut self.rings[lane.0 % LANES];
+    pub(crate) fn push(&mut self, kind: EventKind, at_ns: u64, event: u32) {
+        let key = (at_ns.min(LATEST_NS) << KIND_BITS) | kind.0 as u64;
+        let ring = &mut self.rings[kind.0 % KINDS];
         if !ring.can_append(key) {
             return self.push_in_order(key, event);
         }
         ring.append((key, event));
-        if key < self.least[LANES + lane.0 % LANES] {
-            self.set_first(lane.0, (key, event));
+        if key < self.least[KINDS + kind.0 % KINDS] {
+            self.set_first(kind.0, (key, event));
         }
     }
 
-    /// Adds an event that others of its lane come after, or for which there is
+    /// Adds an event that others of its kind come after, or for which there is
     /// no room yet. Apart, and the last thing that is called, so that the usual
     /// way has no registers to save.
     #[inline(never)]
     fn push_in_order(&mut self, key: u64, event: u32) {
-        let lane = key as usize % LANES;
-        self.rings[lane].insert((key, event));
-        self.set_first(lane, self.rings[lane].head());
+        let kind = key as usize % KINDS;
+        self.rings[kind].insert((key, event));
+        self.set_first(kind, self.rings[kind].head());
     }
 
-    /// A lane has another first event, or none.
+    /// A kind has another first event, or none.
     #[inline(always)]
-    fn set_first(&mut self, lane: usize, (key, event): (u64, u32)) {
-        self.first_events[lane % LANES] = event;
-        let (mut place, mut least) = (LANES + lane % LANES, key);
-        for _ in 0..LANE_BITS {
+    fn set_first(&mut self, kind: usize, (key, event): (u64, u32)) {
+        self.first_events[kind % KINDS] = event;
+        let (mut place, mut least) = (KINDS + kind % KINDS, key);
+        for _ in 0..KIND_BITS {
             self.least[place] = least;
             least = least.min(self.least[place ^ 1]);
             place /= 2;
@@ -194,7 +194,7 @@ impl EventQueue {
     /// The last key of what is due at a time.
     #[inline]
     pub(crate) fn until(limit_ns: u64) -> u64 {
-        (limit_ns.min(LATEST_NS) << LANE_BITS) | (LANES as u64 - 1)
+        (limit_ns.min(LATEST_NS) << KIND_BITS) | (KINDS as u64 - 1)
     }
 
     /// Takes the next event if its key is no later than `last`, from
@@ -205,11 +205,11 @@ impl EventQueue {
         if key > last {
             return None;
         }
-        let lane = key as usize % LANES;
-        let event = self.first_events[lane];
-        self.rings[lane].drop_first();
-        self.set_first(lane, self.rings[lane].head());
-        Some((key >> LANE_BITS, EventKind(lane), event))
+        let kind = key as usize % KINDS;
+        let event = self.first_events[kind];
+        self.rings[kind].drop_first();
+        self.set_first(kind, self.rings[kind].head());
+        Some((key >> KIND_BITS, EventKind(kind), event))
     }
 }
 
@@ -223,21 +223,21 @@ mod tests {
         fn events_come_in_order_of_time(
             steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u64..200), 0..600),
         ) {
-            let mut lanes = EventQueue::new();
+            let mut queue = EventQueue::new();
             let mut plain: Vec<(u64, usize)> = Vec::new();
             let mut now = 0;
-            for (pop, lane, after) in steps {
+            for (pop, kind, after) in steps {
                 if pop {
                     plain.sort();
-                    let got = lanes.pop_due(EventQueue::until(u64::MAX)).map(|(at, lane, _)| (at, lane.0));
+                    let got = queue.pop_due(EventQueue::until(u64::MAX)).map(|(at, kind, _)| (at, kind.0));
                     let want = (!plain.is_empty()).then(|| plain.remove(0));
                     prop_assert_eq!(got, want);
                     now = got.map_or(now, |got| got.0);
                 } else {
-                    lanes.push(EventKind(lane), now + after, 0);
-                    plain.push((now + after, lane));
+                    queue.push(EventKind(kind), now + after, 0);
+                    plain.push((now + after, kind));
                 }
-                prop_assert_eq!(lanes.next_ns(), plain.iter().map(|p| p.0).min().unwrap_or(NEVER));
+                prop_assert_eq!(queue.next_ns(), plain.iter().map(|p| p.0).min().unwrap_or(NEVER));
             }
         }
     }

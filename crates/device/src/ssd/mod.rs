@@ -354,7 +354,7 @@ impl Ssd {
         }
         let (gc, mut ctx) = self.collector();
         gc.page_done(&mut ctx, now_ns, record);
-        if self.ftl.hybrid.is_some() {
+        if self.ftl.has_logs() {
             self.admit(now_ns);
         }
     }

@@ -46,7 +46,7 @@ impl Ssd {
     /// those of the blocks that were being written, in every plane.
     fn pages_to_scan(&self) -> u32 {
         (0..self.spec.geometry.planes())
-            .map(|plane| match self.ftl.hybrid.is_some() {
+            .map(|plane| match self.ftl.has_logs() {
                 true => self.ftl.pages_in_logs(plane),
                 false => self.ftl.pages_in_open_blocks(plane),
             })

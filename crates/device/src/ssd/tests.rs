@@ -1,13 +1,11 @@
 //! What must hold inside a drive, whatever the host does.
 
 mod ageing;
-mod arbitration;
-mod cache_program;
-mod cache_read;
+mod cache_commands;
 mod copyback;
 mod discard;
 mod gather;
-mod link;
+mod host_interface;
 mod map_traffic;
 mod movement;
 mod paq;

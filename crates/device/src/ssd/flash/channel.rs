@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use blklab_stats::ChannelStats;
 
-use crate::ssd::flash::clocks::QueueClock;
 use crate::ssd::flash::transaction::NONE;
+use crate::ssd::flash::unit::QueueClock;
 
 /// A bus, its units and its clocks.
 #[derive(Clone, Debug)]

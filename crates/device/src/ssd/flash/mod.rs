@@ -7,19 +7,14 @@
 //! bus that becomes free first carries data out that is ready, then commands to
 //! idle units in turn, as MQSim does (Tavakkol et al., FAST 2018, section 4).
 
-mod cache_program;
-mod cache_read;
+mod cache_commands;
 mod channel;
-mod clocks;
 pub(crate) mod codewords;
 mod counts;
 mod execute;
-mod gather;
 mod multi_plane;
 mod paq;
-mod power;
 mod program_queues;
-mod record;
 mod recorder;
 mod scheduling;
 mod suspend;
@@ -27,7 +22,6 @@ mod timing;
 pub(crate) mod transaction;
 mod unit;
 mod urgent;
-mod waits;
 
 use std::collections::VecDeque;
 
@@ -37,7 +31,7 @@ use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::recorder::{Part, Recorder};
 use crate::ssd::flash::timing::Timing;
 use crate::ssd::flash::transaction::{
-    NONE, Operation, Priority, Source, Transaction, Transactions,
+    List, NONE, Operation, Priority, Source, Transaction, Transactions,
 };
 use crate::ssd::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use channel::Channel;
@@ -80,6 +74,23 @@ pub(crate) struct Flash {
     pub(crate) recorder: Option<Box<Recorder>>,
     /// Operations that ended, for whoever started them.
     pub(crate) finished: Vec<u32>,
+}
+
+/// Programs that were changing the array when the power went.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupted {
+    /// The records of pages.
+    pub(crate) records: Vec<u32>,
+    /// Programs of pages of the map.
+    pub(crate) map_programs: Vec<Transaction>,
+}
+
+impl Interrupted {
+    fn add(&mut self, transactions: &Transactions, group: List) {
+        self.records.extend(transactions.programs_of(group));
+        self.map_programs
+            .extend(transactions.map_programs_of(group));
+    }
 }
 
 impl Flash {
@@ -127,6 +138,68 @@ impl Flash {
             recorder: None,
             finished: Vec::with_capacity(64),
         }
+    }
+
+    /// A controller knows all pages of a command before it tells the flash of the
+    /// first, so pages on several planes of a die that is idle are one multi-plane
+    /// command. (MQSim hands all transactions of a request to its scheduling unit
+    /// before that looks at any chip, too.)
+    ///
+    /// Until [`Flash::start_gathered`] operations are queued and nothing
+    /// starts. Calls may be nested; the last to end counts.
+    #[inline]
+    pub(crate) fn gather(&mut self) {
+        self.gathering += 1;
+    }
+
+    /// Starts what may start of what has been queued meanwhile.
+    #[inline]
+    pub(crate) fn start_gathered(&mut self, now_ns: u64) {
+        self.gathering -= 1;
+        if self.gathering == 0 && !self.gathered.is_empty() {
+            self.wake_gathered(now_ns);
+        }
+    }
+
+    fn wake_gathered(&mut self, now_ns: u64) {
+        for place in 0..self.gathered.len() {
+            self.wake(now_ns, self.gathered[place]);
+        }
+        self.gathered.clear();
+    }
+
+    /// Stops everything at once. Returns whose programs were changing the array.
+    pub(crate) fn power_off(&mut self, now_ns: u64) -> Interrupted {
+        let mut interrupted = Interrupted::default();
+        self.plane_busy_ns = self.planes_busy_until(now_ns);
+        for unit in &mut self.units {
+            if unit.phase != Phase::Idle {
+                let channel = &mut self.channels[unit.channel as usize];
+                // What was going to arrive at an idle drive may have started.
+                channel.leave(now_ns.max(channel.active_since_ns));
+            }
+            if let Some(stopped) = unit.suspended {
+                interrupted.add(&self.transactions, stopped.group);
+            }
+            // Before that its data was still on the bus.
+            if unit.phase == Phase::Busy && unit.began_ns <= now_ns {
+                interrupted.add(&self.transactions, unit.group);
+            }
+            *unit = unit.powered_off(now_ns);
+        }
+        for channel in &mut self.channels {
+            *channel = channel.powered_off(now_ns);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_all();
+        }
+        self.transactions = Transactions::new();
+        self.events = EventQueue::new();
+        self.queued_reads.clear();
+        self.programs.clear();
+        self.in_order.clear();
+        self.finished.clear();
+        interrupted
     }
 
     /// How much there is to do before a plane's die could begin something:

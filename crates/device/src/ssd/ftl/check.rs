@@ -1,10 +1,20 @@
 //! What must be true of a drive at rest.
 
-use super::{CachedMap, Ftl, Located};
+use super::{Blocks, CachedMap, Ftl, Located, Slc};
 use crate::ssd::ftl::blocks::Use;
 use crate::ssd::ftl::copies::Holds;
 
 impl Ftl {
+    /// The state of all blocks.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// The SLC cache.
+    pub(crate) fn slc(&self) -> Option<&Slc> {
+        self.slc.as_deref()
+    }
+
     /// The map, where only a part of it is in DRAM.
     pub(crate) fn map(&self) -> Option<&CachedMap> {
         self.cached_map.as_deref()

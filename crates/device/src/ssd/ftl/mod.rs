@@ -15,16 +15,13 @@ pub(crate) mod shadow;
 pub(crate) mod blocks;
 pub(crate) mod cached_map;
 pub(crate) mod copies;
-mod cycle;
 mod destination;
 mod free_blocks;
 pub(crate) mod hybrid;
-mod lay_out;
 mod locate;
 mod page_map;
 pub(crate) mod partial;
 pub(crate) mod placement;
-mod room;
 pub(crate) mod rows;
 pub(crate) mod scattered;
 mod slc;
@@ -62,30 +59,30 @@ pub(crate) struct Victim {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Plane {
-    pub(super) free: FreeBlocks,
-    pub(super) frontiers: [Frontier; STREAMS],
+struct Plane {
+    free: FreeBlocks,
+    frontiers: [Frontier; STREAMS],
     /// The plane whose collection writes to this one, if any.
-    pub(super) collector: u32,
+    collector: u32,
     /// Free blocks that jobs under way may still need beside the reserve.
-    pub(super) promised: u32,
+    promised: u32,
     /// Slots that its collection may still use up.
-    pub(super) owed: u32,
+    owed: u32,
     /// Its collection empties a block that does not become free.
-    pub(super) gives_nothing: bool,
+    gives_nothing: bool,
 }
 
 /// The translation layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ftl {
-    pub(crate) blocks: Blocks,
-    pub(super) map: Map,
-    pub(super) placement: Placement,
-    pub(super) planes: Vec<Plane>,
+    blocks: Blocks,
+    map: Map,
+    placement: Placement,
+    planes: Vec<Plane>,
     /// Boxed, so that a drive without it only asks whether it is there.
-    pub(crate) slc: Option<Box<Slc>>,
+    slc: Option<Box<Slc>>,
     /// Likewise: where blocks are mapped as a whole, and pages only in logs.
-    pub(crate) hybrid: Option<Box<Hybrid>>,
+    hybrid: Option<Box<Hybrid>>,
     records: Slab<PageRecord>,
     partial_units: PartialUnits,
     /// Boxed, so that a drive without it only asks whether it is there.
@@ -94,23 +91,23 @@ pub(crate) struct Ftl {
     static_allocation: bool,
     start: Start,
     /// What an aged drive is emptying before the first command.
-    pub(super) victims_at_start: Vec<Victim>,
+    victims_at_start: Vec<Victim>,
     /// How often a slot was written whose last copy was still in DRAM, in a
     /// drive that would lose that with its power.
-    pub(crate) rewritten_in_dram: u64,
-    pub(super) gc: GcSpec,
-    pub(super) wear: WearSpec,
+    rewritten_in_dram: u64,
+    gc: GcSpec,
+    wear: WearSpec,
     slots_per_page: Divisor,
-    pub(super) pages_per_block: u32,
+    pages_per_block: u32,
     /// Pages that the array programs at once.
-    pub(super) pages_per_program: u32,
-    pub(super) slots_per_block: Divisor,
-    pub(super) blocks_per_plane: Divisor,
+    pages_per_program: u32,
+    slots_per_block: Divisor,
+    blocks_per_plane: Divisor,
     /// The first of them, which are neither the SLC cache's alone nor the map's.
     data_blocks_per_plane: u32,
-    pub(super) planes_per_package: u32,
+    planes_per_package: u32,
     /// Planes that are filled in step.
-    pub(super) planes_per_row: Divisor,
+    planes_per_row: Divisor,
     /// What the flash would hold if it kept data.
     #[cfg(test)]
     pub(crate) shadow: Option<Box<shadow::Shadow>>,
@@ -248,6 +245,66 @@ impl Ftl {
             // The last of a program, which takes the array's time.
             page: self.pages_per_program - 1,
         }
+    }
+
+    /// Whether blocks are mapped as a whole, and pages only in logs.
+    #[inline]
+    pub(crate) fn has_logs(&self) -> bool {
+        self.hybrid.is_some()
+    }
+
+    /// Blocks of the drive that can be random logs at once.
+    pub(crate) fn all_random_logs(&self) -> u64 {
+        self.hybrid.as_ref().map_or(0, |h| h.all_random_logs())
+    }
+
+    /// Whether there is an SLC cache.
+    #[inline]
+    pub(crate) fn has_slc_cache(&self) -> bool {
+        self.slc.is_some()
+    }
+
+    /// The block of a plane's SLC cache that was filled first, if it has a full one.
+    pub(crate) fn oldest_cached(&self, plane: u32) -> Option<u32> {
+        self.slc.as_ref()?.oldest(plane)
+    }
+
+    /// Whether any plane has a full block of the SLC cache.
+    pub(crate) fn has_full_cached(&self) -> bool {
+        self.slc.as_ref().is_some_and(|slc| slc.has_full())
+    }
+
+    /// Slots of a block that hold current data.
+    #[inline]
+    pub(crate) fn valid(&self, block: u32) -> u32 {
+        self.blocks.valid[block as usize] as u32
+    }
+
+    /// When a block was filled, counted in blocks filled.
+    pub(crate) fn filled(&self, block: u32) -> u32 {
+        self.blocks.filled[block as usize]
+    }
+
+    /// Blocks filled since a block was.
+    pub(crate) fn age(&self, block: u32) -> u32 {
+        self.blocks.fills() - self.filled(block)
+    }
+
+    /// How often a block was erased.
+    pub(crate) fn erases(&self, block: u32) -> u32 {
+        self.blocks.erases[block as usize]
+    }
+
+    /// How often a slot was written whose last copy was still in DRAM, in a drive
+    /// that would lose that with its power.
+    #[inline]
+    pub(crate) fn rewritten_in_dram(&self) -> u64 {
+        self.rewritten_in_dram
+    }
+
+    /// An aged drive is emptying these before the first command.
+    pub(crate) fn set_victims_at_start(&mut self, victims: Vec<Victim>) {
+        self.victims_at_start = victims;
     }
 
     /// Where addresses belong.

@@ -54,7 +54,7 @@ impl Collector {
         };
         let most = ctx.ftl.most_to_move(plane, to);
         let folded = self.block_to_fold(ctx, now_ns, plane).filter(|block| {
-            let valid = ctx.ftl.blocks.valid[*block as usize] as u32;
+            let valid = ctx.ftl.valid(*block);
             to == plane && (!ctx.ftl.has_rows() || valid <= most)
         });
         let victim =
@@ -110,7 +110,7 @@ impl Collector {
         self.jobs[plane as usize] = Job {
             victim,
             pages: ctx.ftl.pages_of(victim),
-            valid: ctx.ftl.blocks.valid[victim as usize] as u32,
+            valid: ctx.ftl.valid(victim),
             slc: ctx.ftl.is_slc(victim),
             to,
             stream,
@@ -370,7 +370,7 @@ impl Collector {
         #[cfg(test)]
         ctx.ftl.shadow_programmed(record);
         ctx.ftl.programmed(record);
-        if ctx.ftl.hybrid.is_some() {
+        if ctx.ftl.has_logs() {
             return self.merge_page_done(ctx, now_ns, page.plane);
         }
         for plane in self.jobs_of(&page) {

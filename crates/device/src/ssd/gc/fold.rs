@@ -17,10 +17,10 @@ pub(crate) const IDLE_CHECK: u32 = NONE;
 impl Collector {
     /// The block of the SLC cache that should be emptied now in a plane.
     pub(crate) fn block_to_fold(&self, ctx: &GcCtx<'_>, now_ns: u64, plane: u32) -> Option<u32> {
-        let slc = ctx.ftl.slc.as_ref()?;
-        let oldest = slc
-            .oldest(plane)
-            .filter(|block| ctx.ftl.is_written(*block))?;
+        let oldest = ctx.ftl.oldest_cached(plane)?;
+        if !ctx.ftl.is_written(oldest) {
+            return None;
+        }
         let is_due = self.is_idle(ctx, now_ns)
             || ctx.ftl.stream_with_room(plane).is_none()
             || self.will_wait(ctx, plane);
@@ -76,7 +76,7 @@ impl Collector {
     /// The host is not silent any more: what is left is looked at again once it
     /// is.
     pub(crate) fn fold_later(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
-        if ctx.ftl.slc.as_ref().is_some_and(|slc| slc.has_full()) {
+        if ctx.ftl.has_full_cached() {
             self.slc_written(ctx, now_ns);
         }
     }

@@ -183,7 +183,7 @@ impl Collector {
     pub(crate) fn start(&mut self, ctx: &mut GcCtx<'_>) {
         for Victim { plane, block, had } in ctx.ftl.take_victims_at_start() {
             // Rounding can have left less room than a block needs: it waits.
-            let valid = ctx.ftl.blocks.valid[block as usize] as u32;
+            let valid = ctx.ftl.valid(block);
             if valid > ctx.ftl.room_in_row(plane) {
                 continue;
             }
@@ -254,7 +254,7 @@ impl Collector {
         op.ready = page.reads == 0;
         op.copies = page.copy_of;
         op.collects = !of_host;
-        if op.collects && ctx.ftl.hybrid.is_none() && self.has_urgent_job(ctx, page) {
+        if op.collects && !ctx.ftl.has_logs() && self.has_urgent_job(ctx, page) {
             op.priority = Priority::Urgent;
         }
         self.programs_queued += of_host as u32;
@@ -293,7 +293,7 @@ impl Collector {
     /// chosen anew.
     fn find_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, job: &Job) {
         let is_usual = job.stream == Stream::Collection && job.to == plane && !job.slc;
-        let valid = u32::from(ctx.ftl.blocks.valid[job.victim as usize]);
+        let valid = ctx.ftl.valid(job.victim);
         if is_usual
             && valid > 0
             && ctx.ftl.is_written(job.victim)
@@ -310,7 +310,7 @@ impl Collector {
     /// taken up where they were.
     pub(crate) fn power_off(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
         let jobs = self.drop_collections(ctx);
-        if ctx.ftl.hybrid.is_some() {
+        if ctx.ftl.has_logs() {
             ctx.ftl.abandon_merges();
             self.merging.iter_mut().for_each(Merging::power_off);
         }

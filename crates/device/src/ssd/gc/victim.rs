@@ -105,7 +105,7 @@ impl Candidates for PlaneBlocks<'_> {
     }
 
     fn valid(&self, block: u32) -> u32 {
-        self.ftl.blocks.valid[block as usize] as u32
+        self.ftl.valid(block)
     }
 
     fn slots(&self) -> u32 {
@@ -113,16 +113,16 @@ impl Candidates for PlaneBlocks<'_> {
     }
 
     fn filled(&self, block: u32) -> u32 {
-        self.ftl.blocks.filled[block as usize]
+        self.ftl.filled(block)
     }
 
     fn age(&self, block: u32) -> u64 {
-        (self.ftl.blocks.fills() - self.filled(block)) as u64
+        self.ftl.age(block) as u64
     }
 
     fn wear(&self, block: u32) -> u32 {
         match self.ftl.levels_wear() {
-            true => self.ftl.blocks.erases[block as usize],
+            true => self.ftl.erases(block),
             false => 0,
         }
     }

@@ -3,18 +3,16 @@
 
 mod arbitration;
 mod fetch;
-mod link;
 
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, Waits};
 
 use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::slab::Slab;
-use crate::ssd::spec::{ControllerSpec, SsdSpec};
+use crate::ssd::spec::{ControllerSpec, LinkSpec, SsdSpec};
 use crate::{Command, CommandStatus, Completion};
 use arbitration::Arbiter;
 pub(crate) use fetch::{FETCH, FetchCtx};
-use link::Link;
 
 /// No stall: see [`ActiveCommand::stalled_since_ns`].
 pub(crate) const NOT_STALLED: u64 = u64::MAX;
@@ -67,6 +65,71 @@ impl ActiveCommand {
         parked: 0,
         stalled_since_ns: NOT_STALLED,
     };
+}
+
+/// The cable: one or two directions that serve transfers in the order in which they are asked
+/// for. SATA sends one way at a time, PCIe both ways at once.
+#[derive(Clone, Debug)]
+struct Link {
+    spec: LinkSpec,
+    to_drive_ns: u64,
+    to_host_ns: u64,
+}
+
+impl Link {
+    fn new(spec: LinkSpec) -> Link {
+        Link {
+            spec,
+            to_drive_ns: 0,
+            to_host_ns: 0,
+        }
+    }
+
+    /// Nothing is under way, and nothing comes through before `ready_ns`.
+    fn power_off(&mut self, ready_ns: u64) {
+        self.to_drive_ns = ready_ns;
+        self.to_host_ns = ready_ns;
+    }
+
+    /// Whether both directions share it, so that what is booked for one
+    /// keeps the other waiting.
+    #[inline]
+    fn is_shared(&self) -> bool {
+        !self.spec.full_duplex
+    }
+
+    #[inline]
+    fn transfer_ns(&self, bytes: u64) -> u64 {
+        (bytes * self.spec.byte_ps).div_ceil(1000)
+    }
+
+    /// When data that is ready at the host by `now_ns` is in the drive.
+    #[inline]
+    fn receive(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        let end_ns = self.to_drive_ns.max(now_ns) + self.transfer_ns(bytes);
+        self.to_drive_ns = end_ns;
+        if !self.spec.full_duplex {
+            self.to_host_ns = end_ns;
+        }
+        end_ns
+    }
+
+    /// When a command's status, whose size does not count, can follow.
+    #[inline]
+    fn send_status(&mut self, now_ns: u64) -> u64 {
+        self.to_host_ns.max(now_ns)
+    }
+
+    /// When data that is ready in the drive by `now_ns` is at the host.
+    #[inline]
+    fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        let end_ns = self.to_host_ns.max(now_ns) + self.transfer_ns(bytes);
+        self.to_host_ns = end_ns;
+        if !self.spec.full_duplex {
+            self.to_drive_ns = end_ns;
+        }
+        end_ns
+    }
 }
 
 /// The commands inside the drive, the link, and the controller's time and memory.

@@ -16,7 +16,7 @@ const PASSES: u64 = 12;
 
 /// Overwrites a drive until it is steady.
 pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
-    if ftl.hybrid.is_some() {
+    if ftl.has_logs() {
         overwrite_logs(ftl, spec, aged, rng);
     } else {
         let victims = vec![None; ftl.plane_count() as usize];
@@ -35,7 +35,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
             ftl.owe_nothing(*plane);
             ftl.end_collection(*plane, *block);
         }
-        ftl.victims_at_start = victims;
+        ftl.set_victims_at_start(victims);
     }
     // Nothing may be left in DRAM before the first command.
     for plane in 0..ftl.plane_count() {
@@ -61,7 +61,7 @@ pub(crate) fn draw(aged: &AgedSpec, live: u32, rng: &mut Rng) -> u32 {
 
 /// Data blocks stay full; what changes is what the logs hold.
 fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
-    let logs = ftl.hybrid.as_ref().map_or(0, |h| h.all_random_logs());
+    let logs = ftl.all_random_logs();
     for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
         let slot = draw(aged, spec.logical_slots() as u32, rng);
         ftl.write_to_logs(slot);
@@ -86,7 +86,7 @@ struct UnderWay {
 impl Ageing<'_> {
     /// Data is written once in order, then overwritten.
     fn overwrite(&mut self, aged: &AgedSpec, rng: &mut Rng) {
-        let live = occupied_slots(self.spec, aged, &self.ftl.placement);
+        let live = occupied_slots(self.spec, aged, self.ftl.placement());
         let count = live.len() as u32;
         // Where it is in its blocks' round in the end is chance.
         let round =
@@ -204,7 +204,7 @@ impl Ageing<'_> {
     fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<UnderWay> {
         let most = self.ftl.most_to_move(plane, plane);
         let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
-        let had = self.ftl.blocks.valid[block as usize] as u32;
+        let had = self.ftl.valid(block);
         self.ftl.begin_collection(block);
         self.ftl.owe(plane, block);
         let victim = Victim { plane, block, had };

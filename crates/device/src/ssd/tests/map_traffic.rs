@@ -55,7 +55,7 @@ fn random_writes_move_pages_of_the_map_and_amplification_has_them() {
     let amplification = stats.write_amplification().expect("written");
     assert!(amplification > 1.5, "{amplification}");
     // Erases count as wear wherever they are.
-    let erased = drive.ftl.blocks.erases.iter().map(|n| *n as u64);
+    let erased = drive.ftl.blocks().erases.iter().map(|n| *n as u64);
     assert_eq!(erased.sum::<u64>(), stats.flash_erases);
 }
 

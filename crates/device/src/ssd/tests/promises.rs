@@ -261,7 +261,7 @@ impl Trial {
             map.check();
         }
         let shadow = self.drive.ftl.shadow.as_ref().expect("followed");
-        for (block, pages) in self.drive.ftl.blocks.programmed.iter().enumerate() {
+        for (block, pages) in self.drive.ftl.blocks().programmed.iter().enumerate() {
             assert_eq!(
                 shadow.pages_programmed(block as u32),
                 *pages as u32,

@@ -90,15 +90,22 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
         let most = blocks * drive.ftl.slots_per_block() as u64 / chunk as u64;
         assert!(refused <= most, "{allocation}: {refused} refused");
         drive.ftl.check(slots);
-        let told = drive.stats(now).too_full.expect("it refused writes");
-        assert_eq!(told.writes, refused, "{allocation}");
-        assert!(told.first_ns > 0 && told.first_ns < now.0, "{told:?}");
-        let data_sectors = told.data_blocks as u64 * told.block_sectors;
-        let free_sectors = data_sectors - told.valid_sectors;
-        let spare_sectors = told.spare_blocks as u64 * told.block_sectors;
-        assert!(free_sectors <= spare_sectors, "{allocation}: {told:?}");
+        let too_full = drive.stats(now).too_full.expect("it refused writes");
+        assert_eq!(too_full.writes, refused, "{allocation}");
+        assert!(
+            too_full.first_ns > 0 && too_full.first_ns < now.0,
+            "{too_full:?}"
+        );
+        let data_sectors = too_full.data_blocks as u64 * too_full.block_sectors;
+        let free_sectors = data_sectors - too_full.valid_sectors;
+        let spare_sectors = too_full.spare_blocks as u64 * too_full.block_sectors;
+        assert!(free_sectors <= spare_sectors, "{allocation}: {too_full:?}");
         drive.reset_stats(now);
-        assert_eq!(drive.stats(now).too_full, Some(told), "it is told once");
+        assert_eq!(
+            drive.stats(now).too_full,
+            Some(too_full),
+            "it is too_full once"
+        );
         // Reads go on, and a discard makes room.
         assert_eq!(
             one(&mut drive, &mut now, command(0, Op::Read, 0, 1)),

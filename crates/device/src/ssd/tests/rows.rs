@@ -99,7 +99,7 @@ fn what_the_host_writes_in_a_rhythm_lies_in_all_planes() {
     }
 }
 
-/// Of every so-manyth page each plane begins its share.
+/// Of the pages at each regular distance every plane begins its share.
 #[test]
 fn no_rhythm_of_pages_keeps_to_one_plane() {
     for planes in 2..=4 {

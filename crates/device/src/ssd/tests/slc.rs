@@ -161,7 +161,7 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
         one(&mut drive, now, Op::Write, page);
     }
     let oldest = |drive: &Ssd| {
-        let slc = drive.ftl.slc.as_ref().expect("it has a cache");
+        let slc = drive.ftl.slc().expect("it has a cache");
         [0, 1, 2, 3].map(|plane| slc.oldest(plane).expect("full blocks"))
     };
     let before = oldest(&drive);
@@ -190,7 +190,7 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
 fn cached_data_is_the_youngest_at_the_start() {
     let slc = "dynamic_mb = 1\nwhen_full = \"direct\"\nfilled = 1.0";
     let drive = drive("filled", slc);
-    let filled = &drive.ftl.blocks.filled;
+    let filled = &drive.ftl.blocks().filled;
     for plane in 0..PLANES as u32 {
         let blocks = drive.ftl.plane_blocks(plane);
         let written = blocks.filter(|block| drive.ftl.is_written(*block));

@@ -81,7 +81,7 @@ impl WriteCache {
         now_ns: u64,
         slot: u32,
     ) -> Option<(u32, Stream)> {
-        if ctx.ftl.hybrid.is_some() {
+        if ctx.ftl.has_logs() {
             return ctx.allocate_in_logs(now_ns, slot);
         }
         if ctx.spec.ftl.allocation != Allocation::Static {
@@ -102,7 +102,7 @@ impl WriteCache {
         now_ns: u64,
         plane: u32,
     ) -> Option<(u32, Stream)> {
-        if ctx.ftl.slc.is_some() {
+        if ctx.ftl.has_slc_cache() {
             let cached = ctx.ftl.in_turn(plane, Stream::Slc);
             if ctx.ftl.takes_cached(cached) {
                 return Some((cached, Stream::Slc));
@@ -163,7 +163,7 @@ impl WriteCache {
     /// No plane takes the slot: starts to make room. `false` where there is
     /// none to be made.
     pub(crate) fn make_room(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, slot: u32) -> bool {
-        if ctx.ftl.hybrid.is_some() {
+        if ctx.ftl.has_logs() {
             // A merge is under way.
             return true;
         }

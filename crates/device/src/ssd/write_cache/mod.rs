@@ -7,7 +7,6 @@
 mod admission;
 mod allocation;
 mod flush;
-mod queue;
 
 use std::collections::BTreeSet;
 
@@ -24,9 +23,9 @@ use crate::ssd::host_interface::HostInterface;
 use crate::ssd::read_cache::Reads;
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::SsdSpec;
+use admission::AdmissionQueue;
 use allocation::Turn;
 use flush::{Epochs, Waiter};
-use queue::AdmissionQueue;
 
 /// The parts below the write cache.
 pub(crate) struct WriteCtx<'a> {
@@ -212,9 +211,9 @@ impl WriteCache {
         let epoch = self.epochs.now();
         let before = ctx.ftl.filling(plane, stream);
         let slots_before = before.map_or(0, |record| ctx.ftl.record(record).slots);
-        let rewritten = ctx.ftl.rewritten_in_dram;
+        let rewritten = ctx.ftl.rewritten_in_dram();
         let record = ctx.ftl.write(plane, slot, stream, epoch);
-        if ctx.ftl.rewritten_in_dram != rewritten {
+        if ctx.ftl.rewritten_in_dram() != rewritten {
             ctx.host.commands[index].rewrites = true;
         }
         if before != Some(record) {
@@ -304,7 +303,7 @@ impl WriteCache {
             return;
         }
         self.pages_durable(ctx, now_ns, record);
-        if ctx.ftl.hybrid.is_some() {
+        if ctx.ftl.has_logs() {
             ctx.go_on_merging(now_ns, plane);
         }
         self.admit(ctx, now_ns);
