@@ -2,9 +2,9 @@
 //!
 //! Each part is a folder that owns its state, in this order from the host down:
 //! [`host_interface`], [`write_cache`] and [`read_cache`], [`gc`], [`ftl`],
-//! [`flash`]. A part is handed those below it that it works on, and says by what
-//! it returns what those above have to do. This file joins them and brings each
-//! its events.
+//! [`flash`]. What is below a part is handed to it as one piece ([`Controller`],
+//! [`gc::Media`]), and what it returns tells those above what they have to do.
+//! This file joins them and brings each its events.
 
 mod divide;
 mod events;
@@ -33,14 +33,13 @@ use crate::{Command, CommandStatus, Completion, Device, Identity};
 use events::{EventKind, EventQueue};
 use flash::Flash;
 use flash::transaction::{Operation, Source, Transaction};
-use ftl::Ftl;
 use ftl::cached_map::MapWaiter;
-use gc::{Collector, GcCtx, IDLE_CHECK, Progress};
+use gc::{Collector, IDLE_CHECK, Media, Progress};
 use host_interface::{FETCH, FetchCtx, HostInterface};
 use read_cache::{ReadCtx, Reads};
 use rng::Rng;
 use spec::SsdSpec;
-use write_cache::{WriteCache, WriteCtx};
+use write_cache::{Controller, WriteCache};
 
 /// Flash behind a controller.
 pub(crate) const MODEL: ModelType = ModelType {
@@ -83,14 +82,8 @@ const EVENTS_AT_ONE_MOMENT: u64 = 1 << 22;
 /// A solid state drive.
 #[derive(Clone, Debug)]
 pub struct Ssd {
-    spec: SsdSpec,
-    host: HostInterface,
     writes: WriteCache,
-    reads: Reads,
-    gc: Collector,
-    ftl: Ftl,
-    flash: Flash,
-    stats: DeviceStats,
+    controller: Controller,
     /// When it was last checked whether time moves.
     checked_at_ns: Option<u64>,
 }
@@ -100,70 +93,48 @@ impl Ssd {
     pub fn new(spec: SsdSpec, seed: u64) -> Ssd {
         let mut rng = Rng::new(seed);
         let ftl = preconditioning::precondition(&spec, seed, &mut rng);
-        let mut drive = Ssd {
-            host: HostInterface::new(&spec),
-            writes: WriteCache::new(&spec, &ftl),
-            reads: Reads::new(&spec),
-            gc: Collector::new(&spec, rng),
-            ftl,
+        let writes = WriteCache::new(&spec, &ftl);
+        let mut gc = Collector::new(&spec, rng);
+        let host = HostInterface::new(&spec);
+        let reads = Reads::new(&spec);
+        let mut media = Media {
             flash: Flash::new(&spec),
+            ftl,
             stats: DeviceStats::default(),
-            checked_at_ns: None,
+            writes_wait: false,
             spec,
         };
-        let (gc, mut ctx) = drive.collector();
-        gc.start(&mut ctx);
-        drive
-    }
-
-    #[inline(always)]
-    fn collector(&mut self) -> (&mut Collector, GcCtx<'_>) {
-        let ctx = GcCtx {
-            spec: &self.spec,
-            flash: &mut self.flash,
-            ftl: &mut self.ftl,
-            stats: &mut self.stats,
-            writes_wait: self.writes.waiting() > 0,
-        };
-        (&mut self.gc, ctx)
+        gc.start(&mut media);
+        Ssd {
+            writes,
+            controller: Controller {
+                host,
+                reads,
+                gc,
+                media,
+            },
+            checked_at_ns: None,
+        }
     }
 
     #[inline(always)]
     fn reads(&mut self) -> (&mut Reads, ReadCtx<'_>) {
-        let ctx = ReadCtx {
-            spec: &self.spec,
-            host: &mut self.host,
-            ftl: &mut self.ftl,
-            flash: &mut self.flash,
-            stats: &mut self.stats,
-        };
-        (&mut self.reads, ctx)
-    }
-
-    #[inline(always)]
-    fn writes(&mut self) -> (&mut WriteCache, WriteCtx<'_>) {
-        let ctx = WriteCtx {
-            spec: &self.spec,
-            host: &mut self.host,
-            reads: &mut self.reads,
-            gc: &mut self.gc,
-            ftl: &mut self.ftl,
-            flash: &mut self.flash,
-            stats: &mut self.stats,
-            writes_wait: self.writes.waiting() > 0,
-        };
-        (&mut self.writes, ctx)
+        let Controller {
+            host, reads, media, ..
+        } = &mut self.controller;
+        (reads, ReadCtx { host, media })
     }
 
     #[inline(always)]
     fn fetching(&mut self) -> (&mut HostInterface, FetchCtx<'_>) {
+        let Controller { host, media, .. } = &mut self.controller;
         let ctx = FetchCtx {
-            ftl: &self.ftl,
-            events: &mut self.flash.events,
-            stats: &mut self.stats,
+            ftl: &media.ftl,
+            events: &mut media.flash.events,
+            stats: &mut media.stats,
             writes_waiting: self.writes.waiting(),
         };
-        (&mut self.host, ctx)
+        (host, ctx)
     }
 
     /// What an event brings; whether that is the end of a command.
@@ -173,23 +144,34 @@ impl Ssd {
         (now_ns, kind, event): (u64, EventKind, u32),
         done: &mut Vec<Completion>,
     ) -> bool {
-        self.stats.events += 1;
-        if self.stats.events.is_multiple_of(EVENTS_AT_ONE_MOMENT) && self.stands_still(now_ns) {
+        self.controller.media.stats.events += 1;
+        if self
+            .controller
+            .media
+            .stats
+            .events
+            .is_multiple_of(EVENTS_AT_ONE_MOMENT)
+            && self.stands_still(now_ns)
+        {
             return false;
         }
         match kind {
             EventKind::LEAVING => self.leave(now_ns, event, done),
             EventKind::ARRIVING => self.arrive(now_ns, event),
             EventKind::RECEIVING => self.start_write(now_ns, event),
-            EventKind::DRAM => self.host.dram_done(&mut self.flash.events, now_ns, event),
+            EventKind::DRAM => self.controller.host.dram_done(
+                &mut self.controller.media.flash.events,
+                now_ns,
+                event,
+            ),
             EventKind::DATA_OUT => {
-                self.flash.data_out(now_ns, event);
+                self.controller.media.flash.data_out(now_ns, event);
                 self.transaction_done(now_ns, event);
             }
-            EventKind::BUS => self.flash.bus_free(now_ns, event),
-            EventKind::READ => self.flash.array_done(now_ns, event),
+            EventKind::BUS => self.controller.media.flash.bus_free(now_ns, event),
+            EventKind::READ => self.controller.media.flash.array_done(now_ns, event),
             _ => {
-                self.flash.array_done(now_ns, event);
+                self.controller.media.flash.array_done(now_ns, event);
                 self.settle(now_ns);
             }
         }
@@ -203,7 +185,7 @@ impl Ssd {
         let still = self.checked_at_ns == Some(now_ns);
         self.checked_at_ns = Some(now_ns);
         if still {
-            self.flash.events = EventQueue::new();
+            self.controller.media.flash.events = EventQueue::new();
         }
         still
     }
@@ -216,32 +198,38 @@ impl Ssd {
                 host.fetch_next(&mut ctx, now_ns);
             }
             IDLE_CHECK => {
-                let (gc, mut ctx) = self.collector();
-                gc.fold_idle(&mut ctx, now_ns);
+                (self.controller.gc).fold_idle(&mut self.controller.media, now_ns);
             }
             _ => self.command_arrived(now_ns, index),
         }
     }
 
     fn command_arrived(&mut self, now_ns: u64, index: u32) {
-        let command = &self.host.commands[index];
+        let command = &self.controller.host.commands[index];
         if command.status != CommandStatus::Ok {
-            return self.host.finish(&mut self.flash.events, now_ns, index);
+            return self.controller.host.finish(
+                &mut self.controller.media.flash.events,
+                now_ns,
+                index,
+            );
         }
         match command.op {
             HostOp::Read => self.start_read(now_ns, index),
-            HostOp::Write => self.host.receive(&mut self.flash.events, now_ns, index),
+            HostOp::Write => {
+                self.controller
+                    .host
+                    .receive(&mut self.controller.media.flash.events, now_ns, index)
+            }
             HostOp::Flush => {
-                let (writes, mut ctx) = self.writes();
-                writes.start_flush(&mut ctx, now_ns, index);
+                self.writes.start_flush(&mut self.controller, now_ns, index);
             }
             HostOp::Discard => {
-                let (writes, mut ctx) = self.writes();
-                writes.start_discard(&mut ctx, now_ns, index);
+                self.writes
+                    .start_discard(&mut self.controller, now_ns, index);
             }
             HostOp::WriteZeroes => {
-                let (writes, mut ctx) = self.writes();
-                writes.start_write_zeroes(&mut ctx, now_ns, index);
+                self.writes
+                    .start_write_zeroes(&mut self.controller, now_ns, index);
             }
         }
     }
@@ -254,34 +242,38 @@ impl Ssd {
 
     /// A write's data is in the controller.
     fn start_write(&mut self, now_ns: u64, index: u32) {
-        let (writes, mut ctx) = self.writes();
-        writes.start_write(&mut ctx, now_ns, index);
+        self.writes.start_write(&mut self.controller, now_ns, index);
     }
 
     /// Gives waiting writes their places as long as there is room.
     fn admit(&mut self, now_ns: u64) {
-        let (writes, mut ctx) = self.writes();
-        writes.admit(&mut ctx, now_ns);
+        self.writes.admit(&mut self.controller, now_ns);
     }
 
     /// Handles what ended in the flash.
     fn settle(&mut self, now_ns: u64) {
         // Nothing new ends while these are handled: that takes another step.
-        for place in 0..self.flash.finished.len() {
-            self.transaction_done(now_ns, self.flash.finished[place]);
+        for place in 0..self.controller.media.flash.finished.len() {
+            self.transaction_done(now_ns, self.controller.media.flash.finished[place]);
         }
-        self.flash.finished.clear();
+        self.controller.media.flash.finished.clear();
     }
 
     /// A transaction has ended: whoever wanted it goes on.
     #[inline(always)]
     fn transaction_done(&mut self, now_ns: u64, index: u32) {
-        let op = &self.flash.transactions[index];
+        let op = &self.controller.media.flash.transactions[index];
         #[cfg(test)]
-        self.ftl
-            .shadow_transaction(op, self.host.commands.as_slice().get(op.owner as usize));
+        self.controller.media.ftl.shadow_transaction(
+            op,
+            self.controller
+                .host
+                .commands
+                .as_slice()
+                .get(op.owner as usize),
+        );
         if op.kind == Operation::Program {
-            self.stats.flash_sectors_programmed += op.bytes as u64 / 512;
+            self.controller.media.stats.flash_sectors_programmed += op.bytes as u64 / 512;
         }
         match op.source {
             Source::Host => {
@@ -300,7 +292,7 @@ impl Ssd {
                 self.other_done(now_ns, &op);
             }
         }
-        self.flash.transactions.remove(index);
+        self.controller.media.flash.transactions.remove(index);
     }
 
     /// A transaction has ended that is neither a read of the host's nor a page's
@@ -313,22 +305,26 @@ impl Ssd {
                 let (reads, mut ctx) = self.reads();
                 reads.read_ahead_done(&mut ctx, now_ns, op);
             }
-            Source::Rewrite => self.ftl.rest_read(&mut self.flash, now_ns, op.owner),
+            Source::Rewrite => self.controller.media.ftl.rest_read(
+                &mut self.controller.media.flash,
+                now_ns,
+                op.owner,
+            ),
             Source::Gc | Source::Copyback => {
-                let (gc, mut ctx) = self.collector();
-                let progress = gc.collection_done(&mut ctx, now_ns, op);
+                let progress =
+                    (self.controller.gc).collection_done(&mut self.controller.media, now_ns, op);
                 self.admit_after(now_ns, progress);
             }
             Source::Merge => {
-                let (gc, mut ctx) = self.collector();
-                let progress = gc.merge_op_done(&mut ctx, now_ns, op);
+                let progress =
+                    (self.controller.gc).merge_op_done(&mut self.controller.media, now_ns, op);
                 self.admit_after(now_ns, progress);
             }
             Source::MapFetch => self.map_fetched(now_ns, op.owner),
             Source::MapMerge | Source::MapWrite | Source::MapMove => self.map_done(now_ns, op),
             Source::DiscardLog => {
-                let (writes, mut ctx) = self.writes();
-                writes.epoch_page_done(&mut ctx, now_ns, op.owner);
+                self.writes
+                    .epoch_page_done(&mut self.controller, now_ns, op.owner);
             }
         }
     }
@@ -337,7 +333,7 @@ impl Ssd {
     fn admit_after(&mut self, now_ns: u64, progress: Progress) {
         let admits = match progress {
             Progress::None => false,
-            Progress::Moved => self.writes.has_parked() || self.gc.has_caught_up(),
+            Progress::Moved => self.writes.has_parked() || self.controller.gc.has_caught_up(),
             Progress::Erased => true,
         };
         if admits {
@@ -347,34 +343,38 @@ impl Ssd {
 
     /// A page is on the flash.
     fn program_done(&mut self, now_ns: u64, record: u32) {
-        self.flash.forget_writers(record);
-        if self.ftl.record(record).stream.is_of_host() {
-            let (writes, mut ctx) = self.writes();
-            return writes.program_done(&mut ctx, now_ns, record);
+        self.controller.media.flash.forget_writers(record);
+        if self.controller.media.ftl.record(record).stream.is_of_host() {
+            return self
+                .writes
+                .program_done(&mut self.controller, now_ns, record);
         }
-        let (gc, mut ctx) = self.collector();
-        gc.page_done(&mut ctx, now_ns, record);
-        if self.ftl.has_logs() {
+        (self.controller.gc).page_done(&mut self.controller.media, now_ns, record);
+        if self.controller.media.ftl.has_logs() {
             self.admit(now_ns);
         }
     }
 
     /// A page of the map has arrived: whoever needed it goes on.
     fn map_fetched(&mut self, now_ns: u64, read: u32) {
-        let Some(map) = self.ftl.cached_map() else {
+        let Some(map) = self.controller.media.ftl.cached_map() else {
             return;
         };
         let waiters = map.fetched(read);
         for waiter in &waiters {
             match *waiter {
-                MapWaiter::Record(record) => self.ftl.rest_read(&mut self.flash, now_ns, record),
+                MapWaiter::Record(record) => self.controller.media.ftl.rest_read(
+                    &mut self.controller.media.flash,
+                    now_ns,
+                    record,
+                ),
                 MapWaiter::Nobody => {}
                 MapWaiter::ReadAhead(fetch) => {
                     let (reads, mut ctx) = self.reads();
                     reads.read_ahead_map_fetched(&mut ctx, now_ns, fetch);
                 }
                 MapWaiter::Command(command) => {
-                    let active = &mut self.host.commands[command];
+                    let active = &mut self.controller.host.commands[command];
                     active.parts -= 1;
                     if active.parts == 0 {
                         self.go_on_mapped(now_ns, command);
@@ -382,15 +382,19 @@ impl Ssd {
                 }
             }
         }
-        if let Some(map) = self.ftl.cached_map() {
+        if let Some(map) = self.controller.media.ftl.cached_map() {
             map.reuse(read, waiters);
         }
     }
 
     /// A command has all entries of the map that it waited for.
     fn go_on_mapped(&mut self, now_ns: u64, command: u32) {
-        match self.host.commands[command].op {
-            HostOp::Discard => (self.host).finish(&mut self.flash.events, now_ns, command),
+        match self.controller.host.commands[command].op {
+            HostOp::Discard => (self.controller.host).finish(
+                &mut self.controller.media.flash.events,
+                now_ns,
+                command,
+            ),
             HostOp::WriteZeroes => self.start_write(now_ns, command),
             _ => {
                 let (reads, mut ctx) = self.reads();
@@ -402,12 +406,15 @@ impl Ssd {
     /// A transaction on the map's own blocks is over.
     fn map_done(&mut self, now_ns: u64, op: &Transaction) {
         if op.kind == Operation::Erase {
-            self.ftl.map_block_erased(op.block);
+            self.controller.media.ftl.map_block_erased(op.block);
         }
-        let Some(map) = self.ftl.cached_map() else {
+        let Some(map) = self.controller.media.ftl.cached_map() else {
             return;
         };
-        let (flash, stats) = (&mut self.flash, &mut self.stats);
+        let (flash, stats) = (
+            &mut self.controller.media.flash,
+            &mut self.controller.media.stats,
+        );
         match op.source {
             Source::MapMerge => map.merged(flash, stats, now_ns, op.owner),
             Source::MapWrite => map.written(flash, stats, now_ns, op),
@@ -417,36 +424,38 @@ impl Ssd {
 
     #[inline]
     fn leave(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
-        self.gc.host_is_active(at_ns);
-        if self.host.arbitrates() {
+        self.controller.gc.host_is_active(at_ns);
+        if self.controller.host.arbitrates() {
             let (host, mut ctx) = self.fetching();
             host.fetch_in_its_place(&mut ctx, at_ns);
         }
-        self.host.leave(&mut self.stats, at_ns, index, done);
+        self.controller
+            .host
+            .leave(&mut self.controller.media.stats, at_ns, index, done);
     }
 }
 
 impl Device for Ssd {
     fn identify(&self) -> &Identity {
-        &self.spec.identity
+        &self.controller.media.spec.identity
     }
 
     fn submit(&mut self, now: Nanos, command: Command) {
-        let number = self.flash.next_command();
-        let index = self.host.take_in(&command, number);
-        self.gc.host_is_active(now.0);
+        let number = self.controller.media.flash.next_command();
+        let index = self.controller.host.take_in(&command, number);
+        self.controller.gc.host_is_active(now.0);
         let (host, mut ctx) = self.fetching();
         let Some(at_ns) = host.submit(&mut ctx, now.0, index, &command) else {
             return;
         };
-        match (command.op, self.host.commands[index].status) {
+        match (command.op, self.controller.host.commands[index].status) {
             (HostOp::Read, CommandStatus::Ok) => self.start_read(at_ns, index),
             _ => self.command_arrived(at_ns, index),
         }
     }
 
     fn next_event(&self) -> Nanos {
-        Nanos(self.flash.events.next_ns())
+        Nanos(self.controller.media.flash.events.next_ns())
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -455,7 +464,7 @@ impl Device for Ssd {
 
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let (mut limit_ns, mut last) = (limit.0, EventQueue::until(limit.0));
-        while let Some(event) = self.flash.events.pop_due(last) {
+        while let Some(event) = self.controller.media.flash.events.pop_due(last) {
             if self.step(event, done) {
                 // What else happens at this time still belongs to it.
                 (limit_ns, last) = (event.0, EventQueue::until(event.0));
@@ -469,33 +478,34 @@ impl Device for Ssd {
     }
 
     fn stats(&self, now: Nanos) -> DeviceStats {
-        let mut stats = self.stats.clone();
-        for since_ns in self.host.stalls_ns() {
+        let mut stats = self.controller.media.stats.clone();
+        for since_ns in self.controller.host.stalls_ns() {
             stats.collection.count_stall(now.0 - since_ns);
         }
-        self.flash.report(now.0, &mut stats);
-        self.ftl.report_wear(&mut stats.wear);
+        self.controller.media.flash.report(now.0, &mut stats);
+        self.controller.media.ftl.report_wear(&mut stats.wear);
         stats
     }
 
     fn reset_stats(&mut self, now: Nanos) {
-        self.stats = DeviceStats {
+        self.controller.media.stats = DeviceStats {
             // Nobody hears of it but by this.
-            too_full: self.stats.too_full,
+            too_full: self.controller.media.stats.too_full,
             ..DeviceStats::default()
         };
         // What is under way counts from now on.
-        self.stats.collection.writes_stalled = self.host.count_stalls_from(now.0);
-        self.gc.count_from(now.0);
-        self.flash.reset_stats(now.0);
+        self.controller.media.stats.collection.writes_stalled =
+            self.controller.host.count_stalls_from(now.0);
+        self.controller.gc.count_from(now.0);
+        self.controller.media.flash.reset_stats(now.0);
     }
 
     fn record(&mut self, on: bool) {
-        self.flash.record(on);
+        self.controller.media.flash.record(on);
     }
 
     fn take_record(&mut self, out: &mut DriveTimeline) {
-        if let Some(recorder) = &mut self.flash.recorder {
+        if let Some(recorder) = &mut self.controller.media.flash.recorder {
             recorder.take(out);
         }
     }

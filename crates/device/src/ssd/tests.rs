@@ -96,7 +96,11 @@ fn spec_of(text: &str) -> SsdSpec {
 /// A drive whose data is followed.
 fn followed(spec: super::SsdSpec, seed: u64) -> Ssd {
     let mut drive = Ssd::new(spec, seed);
-    drive.ftl.begin_shadow(&drive.spec);
+    drive
+        .controller
+        .media
+        .ftl
+        .begin_shadow(&drive.controller.media.spec);
     drive
 }
 
@@ -137,7 +141,7 @@ pub(super) fn command(tag: u32, op: Op, slot: u64, slots: u32) -> Command {
 
 /// Random writes of a slot each, eight at a time; the drive at rest after them.
 pub(super) fn overwrite(drive: &mut Ssd, writes: u32, seed: u64) {
-    let slots = drive.spec.logical_slots() as u32;
+    let slots = drive.controller.media.spec.logical_slots() as u32;
     overwrite_drawn(drive, writes, seed, |rng| rng.below(slots));
 }
 
@@ -173,7 +177,7 @@ const LONG_NS: u64 = 1 << 40;
 
 /// A time so long after the host's last command that all is at rest.
 fn after_rest(drive: &Ssd) -> Nanos {
-    Nanos((drive.gc.host_ns() / LONG_NS + 1) * LONG_NS)
+    Nanos((drive.controller.gc.host_ns() / LONG_NS + 1) * LONG_NS)
 }
 
 #[test]
@@ -203,10 +207,10 @@ fn every_slot_is_valid_once_and_counted() {
         let spec = small(shape);
         let slots = spec.logical_slots();
         let mut drive = Ssd::new(spec, 1);
-        drive.ftl.check(slots);
+        drive.controller.media.ftl.check(slots);
         for round in 0..4 {
             overwrite(&mut drive, 30_000, round);
-            drive.ftl.check(slots);
+            drive.controller.media.ftl.check(slots);
         }
         let stats = drive.stats(Nanos(0));
         assert!(

@@ -1,7 +1,7 @@
 //! Garbage collection at work: its reads, programs and erases.
 
 use super::victim::choose_victim;
-use super::{Collector, GcCtx, Job, Progress};
+use super::{Collector, Job, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Priority, Source, Transaction};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{PageRecord, Stream};
@@ -16,7 +16,7 @@ const PREFETCH_SLOTS: u32 = 16;
 
 impl Collector {
     /// Starts to collect a plane; `false` where nothing could be freed there.
-    pub(crate) fn collect(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
+    pub(crate) fn collect(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         if self.jobs[plane as usize].is_running() {
             self.hurry_collection(ctx, now_ns, plane);
             if self.jobs[plane as usize].at_rest {
@@ -33,7 +33,7 @@ impl Collector {
 
     /// Where planes are written as superblocks, collection empties one of them:
     /// all planes that have no room to spare begin with the first that runs short.
-    fn collect_superblock(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    fn collect_superblock(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let room = ctx.ftl.free_blocks(plane);
             if !self.jobs[plane as usize].is_running() && room <= ctx.spec.gc.start_blocks {
@@ -43,7 +43,7 @@ impl Collector {
     }
 
     /// Chooses what to collect of a plane, and begins with it.
-    fn begin_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
+    fn begin_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         if let Some(block) = ctx.ftl.cold_block(plane) {
             self.begin_job(ctx, now_ns, plane, block, (plane, Stream::Wear));
             return true;
@@ -58,7 +58,7 @@ impl Collector {
             to == plane && (!ctx.ftl.has_rows() || valid <= most)
         });
         let victim =
-            folded.or_else(|| choose_victim(ctx.ftl, plane, most, &ctx.spec.gc, &mut self.rng));
+            folded.or_else(|| choose_victim(&ctx.ftl, plane, most, &ctx.spec.gc, &mut self.rng));
         let Some(victim) = victim else {
             // Pages on their way will fill a block that can be collected, or
             // others of the row leave room.
@@ -70,7 +70,7 @@ impl Collector {
 
     /// Goes on with what the drive was emptying at the start, in all planes: in
     /// a run without pause all of them are at it.
-    fn take_up_collections(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    fn take_up_collections(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let job = &mut self.jobs[plane as usize];
             if std::mem::take(&mut job.at_rest) {
@@ -82,7 +82,7 @@ impl Collector {
 
     fn begin_job(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         plane: u32,
         victim: u32,
@@ -96,7 +96,7 @@ impl Collector {
     /// A block is to be emptied; nothing of it is under way yet.
     pub(crate) fn take_up_job(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         plane: u32,
         victim: u32,
@@ -121,14 +121,14 @@ impl Collector {
 
     /// Whether collection that stepped aside so far must not any more: the host
     /// can open no further block in the plane.
-    fn is_at_hard_limit(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    fn is_at_hard_limit(&self, ctx: &Media, plane: u32) -> bool {
         ctx.spec.gc.preemptible && !ctx.ftl.has_spare_block(plane)
     }
 
     /// Has a collection under way step aside no more where the host has to wait
     /// for it, and go before all else if the host needs its block: what is
     /// queued for it, and what follows until its end.
-    fn hurry_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    fn hurry_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         if self.jobs[plane as usize].steps_aside && self.is_behind(ctx, plane) {
             self.jobs[plane as usize].steps_aside = false;
             ctx.flash.raise_collection(now_ns, plane);
@@ -142,7 +142,7 @@ impl Collector {
     }
 
     /// What the operations of a plane's collection go before.
-    fn collection_priority(&self, ctx: &GcCtx<'_>, plane: u32) -> Priority {
+    fn collection_priority(&self, ctx: &Media, plane: u32) -> Priority {
         match self.jobs[plane as usize].urgent {
             true => Priority::Urgent,
             false if ctx.spec.gc.preemptible && self.may_step_aside(ctx, plane) => {
@@ -153,12 +153,12 @@ impl Collector {
     }
 
     /// Whether the host does not wait for a plane's collection.
-    fn may_step_aside(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    fn may_step_aside(&self, ctx: &Media, plane: u32) -> bool {
         ctx.ftl.stream_with_room(plane).is_some() && !self.is_behind(ctx, plane)
     }
 
     /// Takes the next steps of a plane's collection.
-    pub(crate) fn continue_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    pub(crate) fn continue_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         let mut job = self.jobs[plane as usize];
         if !job.is_running() || job.erasing {
             return;
@@ -218,7 +218,7 @@ impl Collector {
             job.steps_aside |= priority == Priority::Background;
             let job = *job;
             self.earn_rest(ctx, &job);
-            ctx.ftl.rescue_rests(ctx.flash, now_ns, job.victim);
+            ctx.ftl.rescue_rests(&mut ctx.flash, now_ns, job.victim);
             let at = FlashPage {
                 plane,
                 block: job.victim,
@@ -233,7 +233,7 @@ impl Collector {
     /// depth may be unprogrammed: the one that it is filling. A page that is
     /// copied on the chip is alone: another read would take its place in the
     /// page register.
-    fn may_read_on(&self, ctx: &GcCtx<'_>, job: &Job, priority: Priority) -> bool {
+    fn may_read_on(&self, ctx: &Media, job: &Job, priority: Priority) -> bool {
         if job.copies {
             return false;
         }
@@ -251,7 +251,7 @@ impl Collector {
 
     pub(crate) fn enqueue_collection(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         kind: Operation,
         at: FlashPage,
@@ -266,7 +266,7 @@ impl Collector {
     /// A page is read into its plane's page register, no data on the channel.
     fn enqueue_copyback(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         at: FlashPage,
         priority: Priority,
@@ -279,7 +279,7 @@ impl Collector {
     }
 
     /// Bytes on the channel of what is valid in a page.
-    pub(crate) fn bytes_to_move(&mut self, ctx: &mut GcCtx<'_>, block: u32, page: u32) -> u32 {
+    pub(crate) fn bytes_to_move(&mut self, ctx: &mut Media, block: u32, page: u32) -> u32 {
         self.page_owners.clear();
         self.page_owners.extend(ctx.ftl.owners(block, page));
         let is_valid = |&&(at, slot): &&(u32, u32)| ctx.ftl.holds_of(at, slot) != Holds::Nothing;
@@ -290,7 +290,7 @@ impl Collector {
     /// A read or the erase of a collection is over. Returns what it has come to.
     pub(crate) fn collection_done(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         op: &Transaction,
     ) -> Progress {
@@ -324,7 +324,7 @@ impl Collector {
     }
 
     /// Whether collection is at work in the row of a plane.
-    pub(crate) fn row_collects(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    pub(crate) fn row_collects(&self, ctx: &Media, plane: u32) -> bool {
         let mut row = ctx.ftl.row_of(plane);
         row.any(|other| self.jobs[other as usize].is_running())
     }
@@ -333,14 +333,14 @@ impl Collector {
     /// programmed half empty. Where the host waits for a job, its own last page
     /// is; a job leaves no more than that one partly empty (see
     /// [`crate::ssd::ftl::Ftl::owe`]).
-    fn goes_on_filling(&self, ctx: &GcCtx<'_>, job: &Job, plane: u32, record: u32) -> bool {
+    fn goes_on_filling(&self, ctx: &Media, job: &Job, plane: u32, record: u32) -> bool {
         let mut jobs = self.jobs_of(ctx.ftl.record(record));
         let is_awaited = job.urgent && jobs.any(|other| other == plane);
         job.stream == Stream::Collection && self.row_moves(ctx, plane) && !is_awaited
     }
 
     /// Whether another collection of the row has more to move.
-    fn row_moves(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    fn row_moves(&self, ctx: &Media, plane: u32) -> bool {
         let mut row = ctx.ftl.row_of(plane);
         row.any(|other| {
             let job = &self.jobs[other as usize];
@@ -351,7 +351,7 @@ impl Collector {
 
     /// Whether the host waits for a job that writes where a page is. (Not only
     /// to that page: none may pass another of its block.)
-    pub(crate) fn has_urgent_job(&self, ctx: &GcCtx<'_>, page: &PageRecord) -> bool {
+    pub(crate) fn has_urgent_job(&self, ctx: &Media, page: &PageRecord) -> bool {
         let mut row = ctx.ftl.row_of(page.jobs_from);
         row.any(|plane| self.jobs[plane as usize].urgent)
     }
@@ -365,7 +365,7 @@ impl Collector {
     }
 
     /// A page of data that was moved is on the flash.
-    pub(crate) fn page_done(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, record: u32) {
+    pub(crate) fn page_done(&mut self, ctx: &mut Media, now_ns: u64, record: u32) {
         let page = *ctx.ftl.record(record);
         #[cfg(test)]
         ctx.ftl.shadow_programmed(record);
@@ -382,7 +382,7 @@ impl Collector {
     }
 
     /// A collection has put something into a page.
-    fn join_page(&mut self, ctx: &mut GcCtx<'_>, plane: u32, record: u32) {
+    fn join_page(&mut self, ctx: &mut Media, plane: u32, record: u32) {
         let from = ctx.ftl.row_of(plane).start;
         let page = ctx.ftl.record_mut(record);
         let bit = 1 << (plane - from);
@@ -393,7 +393,7 @@ impl Collector {
         }
     }
 
-    fn count_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, ended: &Job) {
+    fn count_collection(&mut self, ctx: &mut Media, now_ns: u64, ended: &Job) {
         if ended.stream == Stream::Wear {
             ctx.stats.wear.levelled_blocks += 1;
             return;
@@ -411,7 +411,7 @@ impl Collector {
     }
 
     /// Gives what is still needed of a page its new place.
-    fn move_page(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, op: &Transaction, on_chip: bool) {
+    fn move_page(&mut self, ctx: &mut Media, now_ns: u64, op: &Transaction, on_chip: bool) {
         let plane = op.plane;
         self.jobs[plane as usize].moves = true;
         let job = self.jobs[plane as usize];
@@ -424,7 +424,7 @@ impl Collector {
                 Holds::Nothing => continue,
                 Holds::Current(slot) => {
                     if let Some(map) = ctx.ftl.cached_map() {
-                        map.moved(ctx.flash, ctx.stats, now_ns, slot);
+                        map.moved(&mut ctx.flash, &mut ctx.stats, now_ns, slot);
                     }
                     ctx.ftl.write(to, slot, job.stream, 0)
                 }
@@ -446,7 +446,7 @@ impl Collector {
         }
     }
 
-    fn count_moved(&mut self, ctx: &mut GcCtx<'_>, plane: u32, job: &Job) {
+    fn count_moved(&mut self, ctx: &mut Media, plane: u32, job: &Job) {
         let sectors = ctx.spec.ftl.map_unit_bytes as u64 / 512;
         let moved = match (job.stream, job.slc) {
             (Stream::Wear, _) => &mut ctx.stats.wear.levelled_sectors,

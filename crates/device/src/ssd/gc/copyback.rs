@@ -5,7 +5,7 @@
 //! need not be moved in their order, so the next one is taken from those of the
 //! same parity as the page that it goes to, as long as there are any.
 
-use super::{Collector, GcCtx, Job};
+use super::{Collector, Job, Media};
 use crate::ssd::flash::transaction::{Operation, Transaction};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::spec::Copyback;
@@ -14,7 +14,7 @@ impl Collector {
     /// The page of its victim that a collection should look at next, if any is left.
     pub(crate) fn page_to_move(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         plane: u32,
         job: &mut Job,
     ) -> Option<u32> {
@@ -34,7 +34,7 @@ impl Collector {
 
     /// The page that a copy within the plane would become now; `None` for a
     /// collection that is not to be copied so.
-    fn copied_to(&self, ctx: &GcCtx<'_>, plane: u32, job: &Job) -> Option<u32> {
+    fn copied_to(&self, ctx: &Media, plane: u32, job: &Job) -> Option<u32> {
         match !job.slc && job.to == plane {
             true => ctx.ftl.next_page(plane, job.stream),
             false => None,
@@ -45,7 +45,7 @@ impl Collector {
     /// place has been taken: what is left of it goes over the channel.
     pub(crate) fn read_instead_of_copying(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         op: &Transaction,
     ) {
@@ -64,7 +64,7 @@ impl Collector {
     /// reaches. The array reads it into the plane's page register, in its turn
     /// like all that collection reads, and programs it from there. (Until the
     /// copy is programmed, its slots are read as if they were in DRAM.)
-    pub(crate) fn copies_on_chip(&self, ctx: &GcCtx<'_>, plane: u32, job: &Job, page: u32) -> bool {
+    pub(crate) fn copies_on_chip(&self, ctx: &Media, plane: u32, job: &Job, page: u32) -> bool {
         let reached = match ctx.spec.flash.copyback {
             Copyback::None => false,
             Copyback::SamePlane => self.copied_to(ctx, plane, job).is_some(),

@@ -6,7 +6,7 @@
 //! block by block, when collection finds that the block with least to move is one
 //! of the cache's.
 
-use super::{Collector, GcCtx};
+use super::{Collector, Media};
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::spec::Allocation;
@@ -16,7 +16,7 @@ pub(crate) const IDLE_CHECK: u32 = NONE;
 
 impl Collector {
     /// The block of the SLC cache that should be emptied now in a plane.
-    pub(crate) fn block_to_fold(&self, ctx: &GcCtx<'_>, now_ns: u64, plane: u32) -> Option<u32> {
+    pub(crate) fn block_to_fold(&self, ctx: &Media, now_ns: u64, plane: u32) -> Option<u32> {
         let oldest = ctx.ftl.oldest_cached(plane)?;
         if !ctx.ftl.is_written(oldest) {
             return None;
@@ -31,25 +31,25 @@ impl Collector {
     /// Whether writes will wait for a plane once the block of the cache that they go
     /// to is full. Where the drive chooses the plane they wait for none as long as
     /// another has room, and all planes are emptied at once when none has.
-    fn will_wait(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    fn will_wait(&self, ctx: &Media, plane: u32) -> bool {
         ctx.spec.ftl.allocation == Allocation::Static && ctx.ftl.fills_last_of_cache(plane)
     }
 
     /// Whether the host has been silent long enough.
-    fn is_idle(&self, ctx: &GcCtx<'_>, now_ns: u64) -> bool {
+    fn is_idle(&self, ctx: &Media, now_ns: u64) -> bool {
         self.silent_ns(ctx).is_some_and(|at_ns| at_ns <= now_ns)
             && !ctx.writes_wait
             && self.programs_queued == 0
     }
 
     /// When the host will have been silent long enough.
-    fn silent_ns(&self, ctx: &GcCtx<'_>) -> Option<u64> {
+    fn silent_ns(&self, ctx: &Media) -> Option<u64> {
         let after_ns = ctx.spec.slc_cache?.fold_after_ns?;
         Some(self.host_ns.saturating_add(after_ns))
     }
 
     /// The cache has grown: it will be looked at once the host is silent.
-    pub(crate) fn slc_written(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn slc_written(&mut self, ctx: &mut Media, now_ns: u64) {
         if let Some(at_ns) = self.silent_ns(ctx)
             && !self.idle_check
         {
@@ -75,7 +75,7 @@ impl Collector {
 
     /// The host is not silent any more: what is left is looked at again once it
     /// is.
-    pub(crate) fn fold_later(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn fold_later(&mut self, ctx: &mut Media, now_ns: u64) {
         if ctx.ftl.has_full_cached() {
             self.slc_written(ctx, now_ns);
         }
@@ -84,14 +84,14 @@ impl Collector {
     /// A page of the cache is queued for its program. With the first of a plane's
     /// last block the plane begins to make room, before anybody waits for it: else
     /// a host that has few writes under way would wait for one plane at a time.
-    pub(crate) fn fold_ahead(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, page: u32) {
+    pub(crate) fn fold_ahead(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, page: u32) {
         if page == 0 && self.block_to_fold(ctx, now_ns, plane).is_some() {
             self.collect(ctx, now_ns, plane);
         }
     }
 
     /// Starts to empty the cache if the host is silent, else looks again later.
-    pub(crate) fn fold_idle(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn fold_idle(&mut self, ctx: &mut Media, now_ns: u64) {
         self.idle_check = false;
         match self.is_idle(ctx, now_ns) {
             true => self.fold_where_due(ctx, now_ns),
@@ -101,7 +101,7 @@ impl Collector {
 
     /// Begins to empty the cache in all planes that should be emptied: where a
     /// write waits for one plane, others will be short as well.
-    pub(crate) fn fold_where_due(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn fold_where_due(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             if self.block_to_fold(ctx, now_ns, plane).is_some() {
                 self.collect(ctx, now_ns, plane);

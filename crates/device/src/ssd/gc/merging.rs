@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Collector, GcCtx, Progress};
+use super::{Collector, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::ftl::Stream;
 use crate::ssd::ftl::hybrid::Want;
@@ -45,7 +45,7 @@ impl Collector {
     /// wait for a merge, which is under way then.
     pub(crate) fn allocate_in_logs(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         slot: u32,
     ) -> Option<(u32, Stream)> {
@@ -59,7 +59,7 @@ impl Collector {
         ctx.ftl.log_for(slot).ok()
     }
 
-    fn make_way(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, want: Want) {
+    fn make_way(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, want: Want) {
         match want {
             Want::Sequential(number) => self.close_log(ctx, now_ns, plane, number),
             Want::Random => {
@@ -77,14 +77,14 @@ impl Collector {
         self.go_on_merging(ctx, now_ns, plane);
     }
 
-    fn close_log(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, number: usize) {
+    fn close_log(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, number: usize) {
         if let Some(record) = ctx.ftl.close_sequential(plane, number) {
             self.program(ctx, now_ns, record);
         }
     }
 
     /// Takes whatever steps of a plane's merges can be taken now.
-    pub(crate) fn go_on_merging(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    pub(crate) fn go_on_merging(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         loop {
             self.erase_dead(ctx, now_ns, plane);
             if ctx.ftl.merge_of(plane).is_some() {
@@ -114,14 +114,14 @@ impl Collector {
         }
     }
 
-    fn erase_dead(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    fn erase_dead(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         let merging = &mut self.merging[plane as usize];
         if merging.erasing {
             return;
         }
         if let Some(block) = ctx.ftl.dead_block(plane) {
             merging.erasing = true;
-            ctx.ftl.rescue_rests(ctx.flash, now_ns, block);
+            ctx.ftl.rescue_rests(&mut ctx.flash, now_ns, block);
             let at = FlashPage {
                 plane,
                 block,
@@ -136,7 +136,7 @@ impl Collector {
 
     /// Reads and programs pages of a plane's merge, as many at once as it may.
     /// Returns whether all are programmed.
-    fn copy_pages(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) -> bool {
+    fn copy_pages(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         loop {
             self.program_read_pages(ctx, now_ns, plane);
             let merging = &mut self.merging[plane as usize];
@@ -162,7 +162,7 @@ impl Collector {
     /// reads these are.
     fn read_sources(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         plane: u32,
         page: u32,
@@ -188,7 +188,7 @@ impl Collector {
     }
 
     /// Programs the pages whose slots have been read, in order.
-    fn program_read_pages(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    fn program_read_pages(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         loop {
             let reading = &mut self.merging[plane as usize].reading;
             if reading.front().is_none_or(|page| page.reads > 0) {
@@ -219,7 +219,7 @@ impl Collector {
     /// A read or an erase of a merge is over. Returns what it has come to.
     pub(crate) fn merge_op_done(
         &mut self,
-        ctx: &mut GcCtx<'_>,
+        ctx: &mut Media,
         now_ns: u64,
         op: &Transaction,
     ) -> Progress {
@@ -239,7 +239,7 @@ impl Collector {
     }
 
     /// A page of a merge is on the flash.
-    pub(crate) fn merge_page_done(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32) {
+    pub(crate) fn merge_page_done(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         self.merging[plane as usize].programs -= 1;
         self.go_on_merging(ctx, now_ns, plane);
     }

@@ -32,13 +32,14 @@ use merging::Merging;
 use superpage::Superpage;
 use throttle::Pace;
 
-/// The parts below the collector, and what it has to know of those above.
-pub(crate) struct GcCtx<'a> {
-    pub(crate) spec: &'a SsdSpec,
-    pub(crate) flash: &'a mut Flash,
-    pub(crate) ftl: &'a mut Ftl,
-    pub(crate) stats: &'a mut DeviceStats,
-    /// Writes wait for room.
+/// What is below the collector: the translation layer and the flash.
+#[derive(Clone, Debug)]
+pub(crate) struct Media {
+    pub(crate) spec: SsdSpec,
+    pub(crate) flash: Flash,
+    pub(crate) ftl: Ftl,
+    pub(crate) stats: DeviceStats,
+    /// Writes wait for room, as the write cache says.
     pub(crate) writes_wait: bool,
 }
 
@@ -180,7 +181,7 @@ impl Collector {
     }
 
     /// Takes up what the drive was in the midst of before its first command.
-    pub(crate) fn start(&mut self, ctx: &mut GcCtx<'_>) {
+    pub(crate) fn start(&mut self, ctx: &mut Media) {
         for Victim { plane, block, had } in ctx.ftl.take_victims_at_start() {
             // Rounding can have left less room than a block needs: it waits.
             let valid = ctx.ftl.valid(block);
@@ -229,14 +230,14 @@ impl Collector {
     }
 
     /// Closes a page and queues its program.
-    pub(crate) fn program(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, record: u32) {
+    pub(crate) fn program(&mut self, ctx: &mut Media, now_ns: u64, record: u32) {
         ctx.ftl.close(record);
         // Reads that the pages which it follows began later would be behind its
         // program, which waits for them.
         while let Some(leader) = ctx.ftl.open_leader_of(record) {
             self.program(ctx, now_ns, leader);
         }
-        ctx.ftl.read_rests(ctx.flash, now_ns, record);
+        ctx.ftl.read_rests(&mut ctx.flash, now_ns, record);
         let page = ctx.ftl.record(record);
         let (plane, of_host) = (page.plane, page.stream.is_of_host());
         let cached = (page.stream == Stream::Slc).then_some(page.page);
@@ -274,7 +275,7 @@ impl Collector {
     }
 
     /// Ends all collections where they are; returns them with their planes.
-    fn drop_collections(&mut self, ctx: &mut GcCtx<'_>) -> Vec<(u32, Job)> {
+    fn drop_collections(&mut self, ctx: &mut Media) -> Vec<(u32, Job)> {
         let mut running = Vec::new();
         for plane in 0..self.jobs.len() {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
@@ -291,7 +292,7 @@ impl Collector {
     /// A collection that the drive was at goes on when a plane is written, as one
     /// of an aged drive: what it has gained of its block is not lost. Others are
     /// chosen anew.
-    fn find_collection(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, plane: u32, job: &Job) {
+    fn find_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, job: &Job) {
         let is_usual = job.stream == Stream::Collection && job.to == plane && !job.slc;
         let valid = ctx.ftl.valid(job.victim);
         if is_usual
@@ -308,7 +309,7 @@ impl Collector {
 
     /// The power is gone: all that was under way is forgotten, and collections are
     /// taken up where they were.
-    pub(crate) fn power_off(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn power_off(&mut self, ctx: &mut Media, now_ns: u64) {
         let jobs = self.drop_collections(ctx);
         if ctx.ftl.has_logs() {
             ctx.ftl.abandon_merges();
@@ -324,7 +325,7 @@ impl Collector {
     }
 
     /// The power is back, and the drive takes commands from `ready_ns` on.
-    pub(crate) fn power_on(&mut self, ctx: &mut GcCtx<'_>, ready_ns: u64) {
+    pub(crate) fn power_on(&mut self, ctx: &mut Media, ready_ns: u64) {
         self.host_ns = ready_ns;
         self.idle_check = false;
         self.fold_later(ctx, ready_ns);

@@ -6,7 +6,7 @@
 //! others: all of them read what they move, then all of them program. A read
 //! that comes meanwhile finds every die at work, not one.
 
-use super::{Collector, GcCtx, Job};
+use super::{Collector, Job, Media};
 use crate::ssd::flash::transaction::Transaction;
 
 /// Word lines that wait for the rest of their superpage.
@@ -38,7 +38,7 @@ impl Superpage {
 
 impl Collector {
     /// Whether a program has to wait for others of its superpage.
-    pub(crate) fn waits_for_superpage(&self, ctx: &GcCtx<'_>, op: &Transaction) -> bool {
+    pub(crate) fn waits_for_superpage(&self, ctx: &Media, op: &Transaction) -> bool {
         self.superpage.is_some() && op.ready && ctx.flash.completes_word_line(op)
     }
 
@@ -49,7 +49,7 @@ impl Collector {
     }
 
     /// A word line of a plane is complete.
-    pub(crate) fn join_superpage(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64, index: u32) {
+    pub(crate) fn join_superpage(&mut self, ctx: &mut Media, now_ns: u64, index: u32) {
         let (plane, collects) = {
             let op = &ctx.flash.transactions[index];
             (op.plane as usize, op.collects)
@@ -64,7 +64,7 @@ impl Collector {
     }
 
     /// Programs the superpage if no plane that collects is behind.
-    pub(crate) fn program_full_superpage(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn program_full_superpage(&mut self, ctx: &mut Media, now_ns: u64) {
         let Some(superpage) = &self.superpage else {
             return;
         };
@@ -80,7 +80,7 @@ impl Collector {
     }
 
     /// Programs what there is of the superpage.
-    pub(crate) fn program_superpage(&mut self, ctx: &mut GcCtx<'_>, now_ns: u64) {
+    pub(crate) fn program_superpage(&mut self, ctx: &mut Media, now_ns: u64) {
         let Some(superpage) = &mut self.superpage else {
             return;
         };

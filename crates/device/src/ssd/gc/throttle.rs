@@ -17,7 +17,7 @@
 //! writes up again only when that is worth while, which is what a host sees as
 //! stalls of many milliseconds under random writes without pause: the [`Pace`].
 
-use super::{Collector, GcCtx, Job};
+use super::{Collector, Job, Media};
 use crate::ssd::ftl::{Stream, Victim};
 
 /// How far the host is behind collection.
@@ -49,27 +49,27 @@ impl Collector {
     /// The stream that takes a slot of the host's in a plane now; `None` where
     /// the host has to wait, for a free block or for collection.
     #[inline]
-    pub(crate) fn host_stream(&self, ctx: &GcCtx<'_>, plane: u32) -> Option<Stream> {
+    pub(crate) fn host_stream(&self, ctx: &Media, plane: u32) -> Option<Stream> {
         let stream = ctx.ftl.stream_with_room(plane)?;
         (stream != Stream::Host || self.lets_go_on(ctx, plane)).then_some(stream)
     }
 
     /// Whether a plane takes a slot of the host's past the SLC cache now.
-    pub(crate) fn takes_direct(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    pub(crate) fn takes_direct(&self, ctx: &Media, plane: u32) -> bool {
         ctx.ftl.has_room_for_host(plane) && self.lets_go_on(ctx, plane)
     }
 
     /// Whether the host may go on past the SLC cache in a plane: it is filling a
     /// page, or collection is not behind.
     #[inline]
-    fn lets_go_on(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    fn lets_go_on(&self, ctx: &Media, plane: u32) -> bool {
         ctx.ftl.filling(plane, Stream::Host).is_some() || !self.is_behind(ctx, plane)
     }
 
     /// Whether the row of a plane is below its working point, and collection at
     /// work there to change that.
     #[inline]
-    pub(crate) fn is_behind(&self, ctx: &GcCtx<'_>, plane: u32) -> bool {
+    pub(crate) fn is_behind(&self, ctx: &Media, plane: u32) -> bool {
         if !ctx.spec.gc.preemptible || !self.row_collects(ctx, plane) {
             return false;
         }
@@ -80,7 +80,7 @@ impl Collector {
     }
 
     /// Slots free in a plane, what its collection has gained included.
-    fn room_of(&self, ctx: &GcCtx<'_>, plane: u32) -> u32 {
+    fn room_of(&self, ctx: &Media, plane: u32) -> u32 {
         let job = &self.jobs[plane as usize];
         let victim = job.is_running().then_some(Victim {
             plane,
@@ -111,7 +111,7 @@ impl Collector {
     }
 
     /// Collection has moved a slot: its share of what the block will free.
-    pub(crate) fn earn_credit(&mut self, ctx: &mut GcCtx<'_>, job: &Job) {
+    pub(crate) fn earn_credit(&mut self, ctx: &mut Media, job: &Job) {
         if let Some(pace) = &mut self.pace {
             let share = share_of(job, ctx.ftl.slots_per_block());
             pace.credit = (pace.credit + share).min(pace.enough);
@@ -122,7 +122,7 @@ impl Collector {
     /// of what was moved, which is all of it where nothing was. As many blocks
     /// may be erased at once as there are planes, so what one gains may be more
     /// than the host needs to go on.
-    pub(crate) fn earn_rest(&mut self, ctx: &mut GcCtx<'_>, job: &Job) {
+    pub(crate) fn earn_rest(&mut self, ctx: &mut Media, job: &Job) {
         if let Some(pace) = &mut self.pace {
             let slots = ctx.ftl.slots_per_block();
             let gained = i64::from(slots - job.moved) * PARTS;

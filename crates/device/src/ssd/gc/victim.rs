@@ -183,11 +183,12 @@ mod tests {
         ]);
         let mut drive = Ssd::new(spec, 1);
         overwrite(&mut drive, 60_000, 1);
-        let (gc, mut rng) = (drive.spec.gc, Rng::new(1));
-        let most = drive.ftl.slots_per_block();
+        let (gc, mut rng) = (drive.controller.media.spec.gc, Rng::new(1));
+        let most = drive.controller.media.ftl.slots_per_block();
         let mut chosen = BTreeMap::<u32, u32>::new();
         for _ in 0..4000 {
-            let block = choose_victim(&drive.ftl, 0, most, &gc, &mut rng).expect("full blocks");
+            let block = choose_victim(&drive.controller.media.ftl, 0, most, &gc, &mut rng)
+                .expect("full blocks");
             *chosen.entry(block).or_default() += 1;
         }
         // One of them alone, drawn by lot: all full ones come as often.

@@ -8,24 +8,19 @@
 mod read;
 mod read_ahead;
 
-use blklab_stats::DeviceStats;
-
-use crate::ssd::flash::Flash;
 use crate::ssd::flash::codewords::Codewords;
 use crate::ssd::flash::transaction::Transaction;
-use crate::ssd::ftl::{Ftl, Located};
+use crate::ssd::ftl::Located;
+use crate::ssd::gc::Media;
 use crate::ssd::host_interface::HostInterface;
 use crate::ssd::lru::Lru;
 use crate::ssd::spec::{ReadCachePolicy, ReadCacheSpec, SsdSpec};
 use read_ahead::ReadAhead;
 
-/// The parts below reads.
+/// What is below reads.
 pub(crate) struct ReadCtx<'a> {
-    pub(crate) spec: &'a SsdSpec,
     pub(crate) host: &'a mut HostInterface,
-    pub(crate) ftl: &'a mut Ftl,
-    pub(crate) flash: &'a mut Flash,
-    pub(crate) stats: &'a mut DeviceStats,
+    pub(crate) media: &'a mut Media,
 }
 
 /// What serves reads.
@@ -162,12 +157,14 @@ impl Reads {
             None => false,
             Some(cache) => {
                 let hit = cache.hit(slot);
-                ctx.stats.read_cache_lookups += 1;
-                ctx.stats.read_cache_hits += hit as u64;
-                ctx.stats.read_ahead_units_used += (hit && cache.use_ahead(slot)) as u64;
+                ctx.media.stats.read_cache_lookups += 1;
+                ctx.media.stats.read_cache_hits += hit as u64;
+                ctx.media.stats.read_ahead_units_used += (hit && cache.use_ahead(slot)) as u64;
                 #[cfg(test)]
                 if hit {
-                    ctx.ftl.shadow_cache_hit(&ctx.host.commands[index], slot);
+                    ctx.media
+                        .ftl
+                        .shadow_cache_hit(&ctx.host.commands[index], slot);
                 }
                 hit
             }
@@ -178,7 +175,7 @@ impl Reads {
     /// meanwhile.
     #[inline(never)]
     pub(crate) fn keep_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32) {
-        let op = ctx.flash.transactions[index];
+        let op = ctx.media.flash.transactions[index];
         let (first, last) = ctx.host.slots_of(op.owner);
         for slot in first..=last {
             self.keep_slot(ctx, slot, &op, false);
@@ -188,16 +185,16 @@ impl Reads {
     /// Keeps a slot if it still is where an operation has read; `ahead` where
     /// nobody has asked for it.
     fn keep_slot(&mut self, ctx: &mut ReadCtx<'_>, slot: u32, op: &Transaction, ahead: bool) {
-        let Located::Flash(at) = ctx.ftl.locate(slot) else {
+        let Located::Flash(at) = ctx.media.ftl.locate(slot) else {
             return;
         };
-        let page = ctx.ftl.parts(at);
+        let page = ctx.media.ftl.parts(at);
         if let Some(cache) = &mut self.cache
             && (page.block, page.page) == (op.block, op.page)
         {
             cache.insert(slot, ahead);
             #[cfg(test)]
-            ctx.ftl.shadow_cache(slot, at);
+            ctx.media.ftl.shadow_cache(slot, at);
         }
     }
 }
@@ -285,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_range_is_removed_however_long_it_is() {
-        let spec = drive("lru").spec;
+        let spec = drive("lru").controller.media.spec;
         let cache = spec.read_cache.expect("it has one");
         for (start, end, left) in [(4, 7, 5), (4, 20_000, 4), (0, 20_000, 0), (8, 9, 8)] {
             let mut cache = ReadCache::new(&cache, 4096);

@@ -40,9 +40,9 @@ struct Run {
 
 impl Reads {
     /// A read needs its entries of the map first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start_read(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
-        if ctx.ftl.has_cached_map() && self.waits_for_map(ctx, now_ns, index) {
+        if ctx.media.ftl.has_cached_map() && self.waits_for_map(ctx, now_ns, index) {
             return;
         }
         self.read_mapped(ctx, now_ns, index);
@@ -55,13 +55,20 @@ impl Reads {
     #[inline(never)]
     fn waits_for_map(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) -> bool {
         let (first, last) = ctx.host.slots_of(index);
-        ctx.flash.gather();
+        ctx.media.flash.gather();
         let waiter = MapWaiter::Command(index);
-        let fetches = match ctx.ftl.cached_map() {
-            Some(map) => map.fetch(ctx.flash, ctx.stats, now_ns, first..=last, false, waiter),
+        let fetches = match ctx.media.ftl.cached_map() {
+            Some(map) => map.fetch(
+                &mut ctx.media.flash,
+                &mut ctx.media.stats,
+                now_ns,
+                first..=last,
+                false,
+                waiter,
+            ),
             None => 0,
         };
-        ctx.flash.start_gathered(now_ns);
+        ctx.media.flash.start_gathered(now_ns);
         let command = &mut ctx.host.commands[index];
         command.parts = fetches;
         command.waits.note(Wait::Map, fetches > 0);
@@ -78,9 +85,9 @@ impl Reads {
         match first == last {
             true => self.read_slot(ctx, now_ns, index, first),
             false => {
-                ctx.flash.gather();
+                ctx.media.flash.gather();
                 self.read_slots(ctx, now_ns, index);
-                ctx.flash.start_gathered(now_ns);
+                ctx.media.flash.start_gathered(now_ns);
             }
         }
     }
@@ -91,7 +98,7 @@ impl Reads {
         let ActiveCommand {
             first_byte, bytes, ..
         } = ctx.host.commands[index];
-        let unit_bits = ctx.spec.ftl.map_unit_bytes.trailing_zeros();
+        let unit_bits = ctx.media.spec.ftl.map_unit_bytes.trailing_zeros();
         let end = first_byte + bytes;
         let (mut from_dram, mut zeros) = (0, 0);
         let mut byte = first_byte;
@@ -103,14 +110,16 @@ impl Reads {
             let wanted = stop - byte;
             let alone_bytes = self.codewords.of_part(byte, stop);
             #[cfg(test)]
-            ctx.ftl.shadow_read(&ctx.host.commands[index], byte, stop);
+            ctx.media
+                .ftl
+                .shadow_read(&ctx.host.commands[index], byte, stop);
             let found = self.find(ctx, index, slot, (byte, stop));
             byte = stop;
             match found {
                 Found::Dram => from_dram += wanted,
                 Found::Zeros => zeros += wanted,
                 Found::Flash(at) => {
-                    if run.host_bytes > 0 && !ctx.ftl.same_page(run.at, at) {
+                    if run.host_bytes > 0 && !ctx.media.ftl.same_page(run.at, at) {
                         parts += self.read_run(ctx, now_ns, index, run);
                         run = Run::default();
                     }
@@ -123,14 +132,14 @@ impl Reads {
         parts += self.read_run(ctx, now_ns, index, run);
         if from_dram > 0 {
             ctx.host
-                .use_dram(&mut ctx.flash.events, now_ns, index, from_dram);
+                .use_dram(&mut ctx.media.flash.events, now_ns, index, from_dram);
             parts += 1;
-            ctx.stats.cache_read_hits += (parts == 1) as u64;
+            ctx.media.stats.cache_read_hits += (parts == 1) as u64;
         }
         ctx.host.commands[index].parts = parts;
         ctx.host.commands[index].dram_bytes = from_dram;
         if parts == 0 {
-            return ctx.host.finish(&mut ctx.flash.events, now_ns, index);
+            return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
         }
         // Zeros are ready at once, and before all that has to be fetched.
         if zeros > 0 {
@@ -146,17 +155,18 @@ impl Reads {
         command.parts = 1;
         command.dram_bytes = bytes;
         #[cfg(test)]
-        ctx.ftl
+        ctx.media
+            .ftl
             .shadow_read(&ctx.host.commands[index], first_byte, first_byte + bytes);
         let at = match self.find(ctx, index, slot, (first_byte, first_byte + bytes)) {
             Found::Flash(at) => at,
             Found::Dram => {
-                ctx.stats.cache_read_hits += 1;
+                ctx.media.stats.cache_read_hits += 1;
                 return ctx
                     .host
-                    .use_dram(&mut ctx.flash.events, now_ns, index, bytes);
+                    .use_dram(&mut ctx.media.flash.events, now_ns, index, bytes);
             }
-            Found::Zeros => return ctx.host.finish(&mut ctx.flash.events, now_ns, index),
+            Found::Zeros => return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index),
         };
         let part = PartBytes {
             channel: self.codewords.of_part(first_byte, first_byte + bytes),
@@ -167,14 +177,17 @@ impl Reads {
 
     #[inline(always)]
     fn find(&mut self, ctx: &mut ReadCtx<'_>, index: u32, slot: u32, part: (u64, u64)) -> Found {
-        match ctx.ftl.locate(slot) {
+        match ctx.media.ftl.locate(slot) {
             Located::Flash(_) if self.is_cached_read(ctx, index, slot) => Found::Dram,
             Located::Flash(at) => Found::Flash(at),
             Located::Buffered(_) => ctx
+                .media
                 .ftl
                 .rest_of(slot, part)
                 .map_or(Found::Dram, Found::Flash),
-            Located::Nowhere if ctx.spec.ftl.read_unwritten => Found::Flash(ctx.ftl.home_of(slot)),
+            Located::Nowhere if ctx.media.spec.ftl.read_unwritten => {
+                Found::Flash(ctx.media.ftl.home_of(slot))
+            }
             Located::Nowhere => Found::Zeros,
         }
     }
@@ -205,8 +218,8 @@ impl Reads {
         if self.ahead.is_some() && self.joins_read_ahead(ctx, owner, at, part.host) {
             return;
         }
-        let at = ctx.ftl.parts(at);
-        let mut op = ctx.ftl.transaction(
+        let at = ctx.media.ftl.parts(at);
+        let mut op = ctx.media.ftl.transaction(
             Operation::Read,
             Source::Host,
             owner,
@@ -214,19 +227,20 @@ impl Reads {
             part.channel as u32,
         );
         op.command = ctx.host.commands[owner].number;
-        ctx.stats.slc.pages_read += op.slc as u64;
-        let op = ctx.flash.enqueue(now_ns, op);
-        ctx.flash.transactions.waiting[op as usize].host_bytes = part.host as u32;
+        ctx.media.stats.slc.pages_read += op.slc as u64;
+        let op = ctx.media.flash.enqueue(now_ns, op);
+        ctx.media.flash.transactions.waiting[op as usize].host_bytes = part.host as u32;
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
     #[inline(always)]
     pub(crate) fn host_read_done(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, transaction: u32) {
-        let index = ctx.flash.transactions[transaction].owner;
-        let read = ctx.flash.transactions.waiting[transaction as usize];
+        let index = ctx.media.flash.transactions[transaction].owner;
+        let read = ctx.media.flash.transactions.waiting[transaction as usize];
         ctx.host.commands[index].waits.add(read.waits);
         // What the host did not ask for stays behind.
         let sent_ns = ctx.host.send(now_ns, read.host_bytes as u64);
-        ctx.host.part_sent(&mut ctx.flash.events, sent_ns, index);
+        ctx.host
+            .part_sent(&mut ctx.media.flash.events, sent_ns, index);
     }
 }

@@ -148,8 +148,15 @@ impl Reads {
         };
         let index = ahead.begin(from, to);
         let waiter = MapWaiter::ReadAhead(index);
-        let map_pages = match ctx.ftl.cached_map() {
-            Some(map) => map.fetch(ctx.flash, ctx.stats, now_ns, from..=to - 1, false, waiter),
+        let map_pages = match ctx.media.ftl.cached_map() {
+            Some(map) => map.fetch(
+                &mut ctx.media.flash,
+                &mut ctx.media.stats,
+                now_ns,
+                from..=to - 1,
+                false,
+                waiter,
+            ),
             None => 0,
         };
         if let Some(ahead) = &mut self.ahead {
@@ -184,7 +191,7 @@ impl Reads {
         };
         let Fetch { first, end, .. } = ahead.fetches[index];
         ahead.end(index);
-        ctx.flash.gather();
+        ctx.media.flash.gather();
         let mut slot = first;
         while slot < end {
             let Some(at) = self.wanted_ahead(ctx, slot) else {
@@ -194,20 +201,21 @@ impl Reads {
             let start = slot;
             slot += 1;
             while slot < end
-                && (self.wanted_ahead(ctx, slot)).is_some_and(|next| ctx.ftl.same_page(at, next))
+                && (self.wanted_ahead(ctx, slot))
+                    .is_some_and(|next| ctx.media.ftl.same_page(at, next))
             {
                 slot += 1;
             }
             self.read_page_ahead(ctx, now_ns, start, slot, at);
         }
-        ctx.flash.start_gathered(now_ns);
+        ctx.media.flash.start_gathered(now_ns);
     }
 
     /// Where on the flash a slot is that is neither in the read cache nor on its
     /// way there.
     fn wanted_ahead(&self, ctx: &ReadCtx<'_>, slot: u32) -> Option<u32> {
         let cached = self.cache.as_ref().is_some_and(|c| c.has(slot));
-        match ctx.ftl.locate(slot) {
+        match ctx.media.ftl.locate(slot) {
             Located::Flash(at) if !cached && self.on_its_way(ctx, at).is_none() => Some(at),
             _ => None,
         }
@@ -216,7 +224,7 @@ impl Reads {
     /// What is reading the page of a physical slot ahead.
     fn on_its_way(&self, ctx: &ReadCtx<'_>, at: u32) -> Option<u32> {
         let fetches = &self.ahead.as_ref()?.fetches;
-        let reads = |fetch: &Fetch| fetch.at != NONE && ctx.ftl.same_page(fetch.at, at);
+        let reads = |fetch: &Fetch| fetch.at != NONE && ctx.media.ftl.same_page(fetch.at, at);
         fetches
             .as_slice()
             .iter()
@@ -237,17 +245,18 @@ impl Reads {
         };
         let index = ahead.begin(first, end);
         ahead.fetches[index].at = at;
-        let slots = (first..end).filter_map(|slot| match ctx.ftl.locate(slot) {
+        let slots = (first..end).filter_map(|slot| match ctx.media.ftl.locate(slot) {
             Located::Flash(at) => Some(at),
             _ => None,
         });
         let bytes = self.codewords.of_units(slots);
-        let page = ctx.ftl.parts(at);
+        let page = ctx.media.ftl.parts(at);
         let op = ctx
+            .media
             .ftl
             .transaction(Operation::Read, Source::ReadAhead, index, page, bytes);
-        ctx.stats.read_ahead_units += (end - first) as u64;
-        ctx.flash.enqueue(now_ns, op);
+        ctx.media.stats.read_ahead_units += (end - first) as u64;
+        ctx.media.flash.enqueue(now_ns, op);
     }
 
     /// Has a command wait for a page that is read ahead, if it is.
@@ -263,7 +272,7 @@ impl Reads {
             return false;
         };
         // All of what the command wants of the page has to be among it.
-        let unit = ctx.spec.ftl.map_unit_bytes as u64;
+        let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let active = &ctx.host.commands[command];
         let last = (active.first_byte + active.bytes - 1) / unit;
         let wanted = (active.first_byte / unit) as u32..=last as u32;
@@ -271,7 +280,7 @@ impl Reads {
             return false;
         };
         let fetch = &mut ahead.fetches[index];
-        let ftl = &ctx.ftl;
+        let ftl = &ctx.media.ftl;
         let is_missing = |slot: u32| {
             let is_there =
                 matches!(ftl.locate(slot), Located::Flash(other) if ftl.same_page(at, other));
@@ -297,10 +306,11 @@ impl Reads {
         }
         for (command, bytes) in waiters.drain(..) {
             #[cfg(test)]
-            ctx.ftl.shadow_joined(&ctx.host.commands[command], op);
+            ctx.media.ftl.shadow_joined(&ctx.host.commands[command], op);
             self.count_used_ahead(ctx, command, first..end);
             let sent_ns = ctx.host.send(now_ns, bytes);
-            ctx.host.part_sent(&mut ctx.flash.events, sent_ns, command);
+            ctx.host
+                .part_sent(&mut ctx.media.flash.events, sent_ns, command);
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.fetches[op.owner].waiters = waiters;
@@ -316,7 +326,7 @@ impl Reads {
         };
         let wanted = slots.start.max(first)..slots.end.min(last + 1);
         let used = wanted.filter(|slot| cache.use_ahead(*slot)).count();
-        ctx.stats.read_ahead_units_used += used as u64;
+        ctx.media.stats.read_ahead_units_used += used as u64;
     }
 }
 
@@ -405,7 +415,7 @@ mod tests {
         assert_eq!(counts, (0, 0));
         // The last page of the drive is the end of a stream.
         let mut drive = drive(32);
-        let end = drive.spec.logical_slots();
+        let end = drive.controller.media.spec.logical_slots();
         let pages: Vec<u64> = (end - 3..end).collect();
         assert_eq!(read(&mut drive, &pages, 0).1, (1, 1));
     }

@@ -41,9 +41,9 @@ fn windows(changes: &[(&str, &str)], seed: u64) -> [[u64; 2]; 3] {
     };
     let slots = spec.logical_slots() as u32;
     let mut drive = Ssd::new(spec, seed);
-    drive.ftl.check(slots as u64);
+    drive.controller.media.ftl.check(slots as u64);
     let live: Vec<u32> = (0..slots)
-        .filter(|slot| drive.ftl.locate(*slot) != Located::Nowhere)
+        .filter(|slot| drive.controller.media.ftl.locate(*slot) != Located::Nowhere)
         .collect();
     WINDOWS.map(|part| {
         let before = programmed(&mut drive);
@@ -190,14 +190,14 @@ fn it_begins_with_the_room_of_its_working_point() {
 fn has_the_room_of_its_working_point(changes: &[(&str, &str)], pages: i64) {
     let drive = Ssd::new(small(changes), 1);
     let room = |plane: u32| {
-        let job = drive.gc.jobs()[plane as usize];
+        let job = drive.controller.gc.jobs()[plane as usize];
         let (block, had) = (job.victim, job.valid);
         let victim = job.is_running().then_some(Victim { plane, block, had });
-        drive.ftl.room(plane, victim) as i64
+        drive.controller.media.ftl.room(plane, victim) as i64
     };
     let mut planes = 0;
-    while planes < drive.ftl.plane_count() {
-        let row = drive.ftl.row_of(planes);
+    while planes < drive.controller.media.ftl.plane_count() {
+        let row = drive.controller.media.ftl.row_of(planes);
         let more = row.clone().map(room).sum::<i64>() - 4 * pages * row.len() as i64;
         assert!((0..=2).contains(&more), "{more} slots more in {row:?}");
         planes = row.end;

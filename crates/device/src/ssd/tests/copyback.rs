@@ -14,7 +14,11 @@ fn overwritten(copyback: &str, shape: &[(&str, &str)]) -> DeviceStats {
     changes.extend(shape);
     let mut drive = Ssd::new(small(&changes), 1);
     overwrite(&mut drive, 60_000, 1);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     drive.stats(Nanos(1 << 50))
 }
 

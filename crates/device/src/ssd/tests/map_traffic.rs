@@ -45,7 +45,7 @@ fn random_writes_move_pages_of_the_map_and_amplification_has_them() {
     const WRITES: u32 = 60_000;
     overwrite(&mut drive, WRITES, 3);
     let stats = drive.stats(Nanos(1 << 50));
-    drive.ftl.map().expect("cached").check();
+    drive.controller.media.ftl.map().expect("cached").check();
     assert!(stats.map_programs > WRITES as u64 / 2, "{stats:?}");
     assert!(stats.map_pages_moved > 0 && stats.map_erases > 0);
     // A page of 4 KiB is a map unit: every program has one cause.
@@ -55,7 +55,14 @@ fn random_writes_move_pages_of_the_map_and_amplification_has_them() {
     let amplification = stats.write_amplification().expect("written");
     assert!(amplification > 1.5, "{amplification}");
     // Erases count as wear wherever they are.
-    let erased = drive.ftl.blocks().erases.iter().map(|n| *n as u64);
+    let erased = drive
+        .controller
+        .media
+        .ftl
+        .blocks()
+        .erases
+        .iter()
+        .map(|n| *n as u64);
     assert_eq!(erased.sum::<u64>(), stats.flash_erases);
 }
 
@@ -78,7 +85,7 @@ fn discards_change_the_map() {
     // Nor has a read of what is discarded to look for its entries.
     let now = run(&mut whole, (0..300).map(|n| (Op::Read, n * 64 + 3, 1)));
     assert_eq!(whole.stats(now).map_reads, 0);
-    let map = whole.ftl.map().expect("cached");
+    let map = whole.controller.media.ftl.map().expect("cached");
     map.check();
     assert!(map.place(0).is_none() && map.place(300).is_some());
 }
@@ -89,7 +96,7 @@ fn lines_spare_sequential_work_reads_of_the_map() {
         let mut drive = drive_of_lines("filled", entries);
         let now = run(&mut drive, (0..6400).map(|slot| (op, slot, 1)));
         let stats = drive.stats(now);
-        drive.ftl.map().expect("cached").check();
+        drive.controller.media.ftl.map().expect("cached").check();
         (stats.map_reads, stats.map_programs)
     };
     // Of 100 pages of the map a few entries are here at the start.
@@ -109,8 +116,12 @@ fn lines_spare_sequential_work_reads_of_the_map() {
 fn moves_of_collection_are_known_where_lines_are_kept() {
     let mut drive = drive_of_lines("filled", 16);
     overwrite(&mut drive, 20_000, 3);
-    drive.ftl.map().expect("cached").check();
-    drive.ftl.check(drive.spec.logical_slots());
+    drive.controller.media.ftl.map().expect("cached").check();
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     let stats = drive.stats(Nanos(1 << 50));
     assert!(stats.collection.sectors_moved > 0 && stats.map_programs > 0);
 }

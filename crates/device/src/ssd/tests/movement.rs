@@ -32,7 +32,11 @@ fn overwrite(drive: &mut Ssd, writes: u32, mut draw: impl FnMut(&mut Rng) -> u32
         }
     }
     drive.advance(Nanos(1 << 50), &mut done);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     drive.stats(Nanos(1 << 50))
 }
 
@@ -41,18 +45,21 @@ fn overwrite(drive: &mut Ssd, writes: u32, mut draw: impl FnMut(&mut Rng) -> u32
 fn hot_plane(scope: &str) -> (Ssd, DeviceStats) {
     let scope = format!("depth = 8\nscope = \"{scope}\"");
     let mut drive = Ssd::new(small(&[("depth = 8", &scope)]), 1);
-    let slots = drive.spec.logical_slots() as u32 / 4;
+    let slots = drive.controller.media.spec.logical_slots() as u32 / 4;
     let stats = overwrite(&mut drive, 40_000, |rng| rng.below(slots) * 4);
     (drive, stats)
 }
 
 /// Whether every slot is in the same part of so many planes as its address.
 fn all_at_home(drive: &Ssd, planes: u32) -> bool {
-    (0..drive.spec.logical_slots() as u32).all(|slot| match drive.ftl.locate(slot) {
-        Located::Flash(at) | Located::Buffered(at) => {
-            drive.ftl.parts(at).plane / planes == drive.ftl.target(slot) / planes
+    (0..drive.controller.media.spec.logical_slots() as u32).all(|slot| {
+        match drive.controller.media.ftl.locate(slot) {
+            Located::Flash(at) | Located::Buffered(at) => {
+                drive.controller.media.ftl.parts(at).plane / planes
+                    == drive.controller.media.ftl.target(slot) / planes
+            }
+            Located::Nowhere => panic!("slot {slot} is lost"),
         }
-        Located::Nowhere => panic!("slot {slot} is lost"),
     })
 }
 
@@ -79,7 +86,7 @@ fn collection_keeps_data_in_its_scope() {
 fn spread(table: &str) -> DeviceStats {
     let table = format!("[wear_levelling]\n{table}\n[gc]");
     let mut drive = Ssd::new(small(&[("[gc]", &table)]), 1);
-    let hot = drive.spec.logical_slots() as u32 / 20;
+    let hot = drive.controller.media.spec.logical_slots() as u32 / 20;
     overwrite(&mut drive, 150_000, |rng| rng.below(hot))
 }
 
@@ -107,7 +114,7 @@ fn static_wear_levelling_bounds_the_spread_of_erase_counts() {
 /// Overwrites extents of so many slots at random, one after the other.
 fn overwrite_extents(slots: u32) -> DeviceStats {
     let mut drive = Ssd::new(small(&[]), 1);
-    let extents = drive.spec.logical_slots() as u32 / slots;
+    let extents = drive.controller.media.spec.logical_slots() as u32 / slots;
     let (mut rng, mut now, mut done) = (Rng::new(5), Nanos::ZERO, Vec::new());
     for tag in 0..4 * extents {
         let command = Command {

@@ -59,7 +59,11 @@ impl Trial {
 
     fn rescue_rests(&mut self, block: u32) {
         let drive = &mut self.drive;
-        (drive.ftl).rescue_rests(&mut drive.flash, self.now.0, block);
+        (drive.controller.media.ftl).rescue_rests(
+            &mut drive.controller.media.flash,
+            self.now.0,
+            block,
+        );
     }
 
     fn flush(&mut self) {
@@ -163,7 +167,12 @@ fn a_discard_leaves_nothing_to_be_read() {
     trial.take(Op::Discard, 0, 8, false);
     trial.flush();
     assert_eq!(trial.counts()[3], 0);
-    trial.drive.ftl.check(trial.drive.spec.logical_slots());
+    trial
+        .drive
+        .controller
+        .media
+        .ftl
+        .check(trial.drive.controller.media.spec.logical_slots());
 }
 
 #[test]
@@ -183,9 +192,14 @@ fn a_read_of_what_is_not_in_dram_goes_to_the_flash() {
 fn the_rest_is_read_before_its_block_is_erased() {
     let mut trial = Trial::new(&[PROTECTED]);
     trial.write(0, 2);
-    let home = trial.drive.ftl.parts(trial.drive.ftl.home_of(0));
+    let home = trial
+        .drive
+        .controller
+        .media
+        .ftl
+        .parts(trial.drive.controller.media.ftl.home_of(0));
     trial.rescue_rests(home.block + 1);
-    assert!(trial.drive.flash.events.next_ns() > trial.now.0 + 1_000_000_000);
+    assert!(trial.drive.controller.media.flash.events.next_ns() > trial.now.0 + 1_000_000_000);
     trial.rescue_rests(home.block);
     trial.write(4, 2);
     assert_eq!(trial.counts(), [0, 0, 0, 1, 0]);

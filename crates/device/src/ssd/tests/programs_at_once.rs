@@ -96,5 +96,9 @@ fn pages_that_wait_for_their_word_line_go_with_the_power() {
         .stats(Nanos(SECOND.0 * 8))
         .power_loss_acknowledged_sectors;
     assert_eq!(lost, 2 * 8, "three of five pages had been programmed");
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
 }

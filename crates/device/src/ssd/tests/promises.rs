@@ -110,7 +110,7 @@ impl Trial {
             true => History::known(initial_value(sector)),
             false => History::known(0),
         };
-        let sectors = drive.spec.identity.capacity_sectors;
+        let sectors = drive.controller.media.spec.identity.capacity_sectors;
         Trial {
             drive,
             now: Nanos::ZERO,
@@ -125,7 +125,7 @@ impl Trial {
 
     /// The part of a command's range that it is certain to change, in sectors.
     fn changed(&self, command: &Command) -> std::ops::Range<usize> {
-        let unit = self.drive.spec.ftl.map_unit_bytes as usize / 512;
+        let unit = self.drive.controller.media.spec.ftl.map_unit_bytes as usize / 512;
         let (start, end) = (
             command.sector.0 as usize,
             command.sector.0 as usize + command.sectors as usize,
@@ -206,7 +206,14 @@ impl Trial {
     }
 
     fn data_of(&mut self, command: &Command) -> Vec<Value> {
-        let shadow = self.drive.ftl.shadow.as_mut().expect("followed");
+        let shadow = self
+            .drive
+            .controller
+            .media
+            .ftl
+            .shadow
+            .as_mut()
+            .expect("followed");
         let data = shadow.take_data(command.tag).expect("a read has data");
         assert_eq!(data.len(), command.sectors as usize);
         data
@@ -256,12 +263,32 @@ impl Trial {
     }
 
     fn check_inside(&self) {
-        self.drive.ftl.check(self.drive.spec.logical_slots());
-        if let Some(map) = self.drive.ftl.map() {
+        self.drive
+            .controller
+            .media
+            .ftl
+            .check(self.drive.controller.media.spec.logical_slots());
+        if let Some(map) = self.drive.controller.media.ftl.map() {
             map.check();
         }
-        let shadow = self.drive.ftl.shadow.as_ref().expect("followed");
-        for (block, pages) in self.drive.ftl.blocks().programmed.iter().enumerate() {
+        let shadow = self
+            .drive
+            .controller
+            .media
+            .ftl
+            .shadow
+            .as_ref()
+            .expect("followed");
+        for (block, pages) in self
+            .drive
+            .controller
+            .media
+            .ftl
+            .blocks()
+            .programmed
+            .iter()
+            .enumerate()
+        {
             assert_eq!(
                 shadow.pages_programmed(block as u32),
                 *pages as u32,
@@ -274,7 +301,7 @@ impl Trial {
 /// Carries out the steps, with at most `depth` commands outstanding.
 fn keeps_its_promises(small: &Small, steps: &[Step], depth: usize) {
     let mut trial = Trial::new(small);
-    let capacity = trial.drive.spec.identity.capacity_sectors;
+    let capacity = trial.drive.controller.media.spec.identity.capacity_sectors;
     for step in steps {
         match *step {
             Step::Wait { ns } => trial.run(Nanos(trial.now.0 + ns)),

@@ -106,7 +106,7 @@ fn a_codeword_of_several_units_crosses_the_channel_once() {
 #[test]
 fn collection_reads_whole_codewords() {
     let mut drive = drive(&[SMALL_UNITS]);
-    let sectors = drive.spec.identity.capacity_sectors;
+    let sectors = drive.controller.media.spec.identity.capacity_sectors;
     let mut since_ns = 0;
     for round in 0..2000u64 {
         let writes: Vec<(u64, u32)> = (0..60)

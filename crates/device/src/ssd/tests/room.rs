@@ -76,7 +76,7 @@ fn overfull(allocation: &str) -> SsdSpec {
 fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
     for allocation in ["static", "next_free", "least_loaded"] {
         let mut drive = Ssd::new(overfull(allocation), 1);
-        let slots = drive.spec.logical_slots();
+        let slots = drive.controller.media.spec.logical_slots();
         let mut now = Nanos::ZERO;
         let chunk = 16;
         let mut refused = 0;
@@ -86,10 +86,11 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
         }
         assert!(refused > 0, "{allocation}: all of it fitted");
         // No more than the reserve and what is needed to collect is refused.
-        let blocks = (drive.spec.gc.start_blocks + 2) as u64 * drive.spec.geometry.planes() as u64;
-        let most = blocks * drive.ftl.slots_per_block() as u64 / chunk as u64;
+        let blocks = (drive.controller.media.spec.gc.start_blocks + 2) as u64
+            * drive.controller.media.spec.geometry.planes() as u64;
+        let most = blocks * drive.controller.media.ftl.slots_per_block() as u64 / chunk as u64;
         assert!(refused <= most, "{allocation}: {refused} refused");
-        drive.ftl.check(slots);
+        drive.controller.media.ftl.check(slots);
         let too_full = drive.stats(now).too_full.expect("it refused writes");
         assert_eq!(too_full.writes, refused, "{allocation}");
         assert!(
@@ -128,7 +129,7 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
 /// without pause.
 fn longest_stall_ns(changes: &[(&str, &str)]) -> u64 {
     let mut drive = Ssd::new(small(changes), 1);
-    let slots = drive.spec.logical_slots();
+    let slots = drive.controller.media.spec.logical_slots();
     let mut rng = crate::ssd::rng::Rng::new(3);
     let (mut now, mut longest_ns, mut done) = (Nanos::ZERO, 0, Vec::new());
     for tag in 0..60_000u32 {
@@ -186,13 +187,13 @@ fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
         // Longer than the cache lasts.
         let changes = [("erase_us = 500", "erase_us = 2000"), ("depth = 8", pace)];
         let mut drive = Ssd::new(small(&changes), 1);
-        let slots = drive.spec.logical_slots() as u32;
+        let slots = drive.controller.media.spec.logical_slots() as u32;
         let mut next = 0;
         crate::ssd::tests::overwrite_drawn(&mut drive, 3 * slots, 1, |_| {
             next += 1;
             next % slots
         });
-        drive.gc.host_ns() - crate::ssd::tests::LONG_NS
+        drive.controller.gc.host_ns() - crate::ssd::tests::LONG_NS
     };
     let free = time_ns("depth = 8");
     let paced = time_ns("depth = 8\npace_kb = 64");
@@ -224,9 +225,9 @@ fn collections_take_time_from_when_they_run_and_count() {
     let mut drive = Ssd::new(small(&[aged]), 1);
     overwrite(&mut drive, 10_000, 3);
     let now = crate::ssd::tests::after_rest(&drive);
-    drive.gc.count_from(0);
+    drive.controller.gc.count_from(0);
     drive.reset_stats(now);
-    assert_eq!(drive.gc.jobs()[0].since_ns, now.0);
+    assert_eq!(drive.controller.gc.jobs()[0].since_ns, now.0);
 }
 
 /// Collection that steps aside for the host has its share from the working point

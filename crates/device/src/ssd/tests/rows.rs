@@ -16,7 +16,11 @@ fn overwritten(changes: &[(&str, &str)], draw: impl FnMut(&mut Rng) -> u32) -> (
     all.extend_from_slice(changes);
     let mut drive = Ssd::new(small(&all), 1);
     overwrite_drawn(&mut drive, 60_000, 7, draw);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     let stats = drive.stats(Nanos(1 << 50));
     (drive, stats)
 }
@@ -25,7 +29,7 @@ const APART: (&str, &str) = ("layout =", "in_step = false\nlayout =");
 
 #[test]
 fn planes_in_step_program_together() {
-    let slots = Ssd::new(small(&[]), 1).spec.logical_slots() as u32;
+    let slots = small(&[]).logical_slots() as u32;
     let (drive, in_step) = overwritten(&[], |rng| rng.below(slots));
     let (_, apart) = overwritten(&[APART], |rng| rng.below(slots));
     println!(
@@ -35,7 +39,7 @@ fn planes_in_step_program_together() {
     assert!(in_step.multi_plane_commands > 2 * apart.multi_plane_commands);
     for stream in [Stream::Host, Stream::Collection] {
         let pages: Vec<Option<u32>> = (0..2)
-            .map(|plane| drive.ftl.next_page(plane, stream))
+            .map(|plane| drive.controller.media.ftl.next_page(plane, stream))
             .collect();
         if let [Some(a), Some(b)] = pages[..] {
             let apart = a.abs_diff(b);
@@ -48,7 +52,7 @@ fn planes_in_step_program_together() {
 /// plane's blocks, all valid, must not stand in the way.
 #[test]
 fn a_hot_plane_does_not_block_its_row() {
-    let slots = Ssd::new(small(&[]), 1).spec.logical_slots() as u32 / 4;
+    let slots = small(&[]).logical_slots() as u32 / 4;
     let (_, stats) = overwritten(&[], |rng| rng.below(slots) * 4);
     assert!(stats.collection.blocks > 100);
 }

@@ -146,7 +146,11 @@ fn silence_empties_the_cache() {
         again,
         AROUND_NS + LINK_NS + 361 + CHANNEL_NS + SLC_PROGRAM_NS
     );
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
 }
 
 /// What a fold was at goes on after a loss of power: its block is the oldest
@@ -161,7 +165,7 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
         one(&mut drive, now, Op::Write, page);
     }
     let oldest = |drive: &Ssd| {
-        let slc = drive.ftl.slc().expect("it has a cache");
+        let slc = drive.controller.media.ftl.slc().expect("it has a cache");
         [0, 1, 2, 3].map(|plane| slc.oldest(plane).expect("full blocks"))
     };
     let before = oldest(&drive);
@@ -172,11 +176,19 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
     assert!(drive.stats(*now).slc.sectors_folded > 0);
     *now = drive.power_loss(*now);
     assert_eq!(oldest(&drive), before);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     drive.advance(Nanos(1 << 50), &mut Vec::new());
     let stats = drive.stats(Nanos(1 << 51));
     assert_eq!(stats.slc.blocks_folded, PLANES * 2);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     // What was moved twice has filled places of the multi-level block twice.
     assert!(stats.slc.sectors_folded > room * 8, "{:?}", stats.slc);
     *now = Nanos(1 << 50);
@@ -190,11 +202,12 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
 fn cached_data_is_the_youngest_at_the_start() {
     let slc = "dynamic_mb = 1\nwhen_full = \"direct\"\nfilled = 1.0";
     let drive = drive("filled", slc);
-    let filled = &drive.ftl.blocks().filled;
+    let filled = &drive.controller.media.ftl.blocks().filled;
     for plane in 0..PLANES as u32 {
-        let blocks = drive.ftl.plane_blocks(plane);
-        let written = blocks.filter(|block| drive.ftl.is_written(*block));
-        let (cached, others): (Vec<u32>, Vec<u32>) = written.partition(|b| drive.ftl.is_slc(*b));
+        let blocks = drive.controller.media.ftl.plane_blocks(plane);
+        let written = blocks.filter(|block| drive.controller.media.ftl.is_written(*block));
+        let (cached, others): (Vec<u32>, Vec<u32>) =
+            written.partition(|b| drive.controller.media.ftl.is_slc(*b));
         let youngest = others.iter().map(|block| filled[*block as usize]).max();
         assert!(!cached.is_empty());
         assert!(
@@ -213,7 +226,11 @@ fn writes_can_wait_for_a_fold_instead() {
     assert_eq!(stats.slc.sectors_past, 0);
     assert_eq!(stats.slc.sectors_written, 20_000 * 8);
     assert!(stats.collection.writes_stalled > 0 && stats.slc.blocks_folded > 900);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
 }
 
 /// A plane without room stops nobody who writes to others: where addresses decide
@@ -225,8 +242,12 @@ fn folds_of_many_planes_are_under_way_at_once() {
         let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
         let mut drive = drive_of("filled", slc, &[("order =", &order)]);
         overwrite(&mut drive, 10_000, 5);
-        drive.ftl.check(drive.spec.logical_slots());
-        drive.gc.host_ns() % (1 << 40)
+        drive
+            .controller
+            .media
+            .ftl
+            .check(drive.controller.media.spec.logical_slots());
+        drive.controller.gc.host_ns() % (1 << 40)
     };
     let (fixed, free) = (took_ns("static"), took_ns("next_free"));
     assert!(fixed < free * 3 / 2, "{fixed} ns, {free} with next_free");
@@ -261,7 +282,15 @@ fn a_write_that_waits_has_all_planes_folded() {
     let mut drive = drive("filled", slc);
     let now = &mut Nanos(0);
     one(&mut drive, now, Op::Write, 0);
-    let folds = |drive: &Ssd| drive.gc.jobs().iter().filter(|job| job.slc).count() as u64;
+    let folds = |drive: &Ssd| {
+        drive
+            .controller
+            .gc
+            .jobs()
+            .iter()
+            .filter(|job| job.slc)
+            .count() as u64
+    };
     let under_way = folds(&drive) + drive.stats(*now).slc.blocks_folded;
     assert!(under_way >= PLANES, "{under_way} of {PLANES}");
 }
@@ -282,7 +311,11 @@ fn a_full_drive_has_no_room_for_dynamic_blocks() {
 fn a_cache_that_was_filled_has_no_room() {
     let slc = "static_mb = 2\nwhen_full = \"direct\"\nfilled = 1.0";
     let mut drive = drive("aged\"\naged = { occupancy = 1.0 }\n#", slc);
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     overwrite(&mut drive, 2_000, 2);
     let stats = drive.stats(Nanos(1 << 51)).slc;
     assert_eq!((stats.sectors_written, stats.sectors_past), (0, 16_000));
@@ -296,11 +329,11 @@ fn every_slot_is_valid_once_with_a_cache() {
         "static_mb = 1\ndynamic_mb = 2\nwhen_full = \"wait\"\nfold_after_us = 5000\nfilled = 0.5",
     ] {
         let mut drive = drive("filled", slc);
-        let slots = drive.spec.logical_slots();
-        drive.ftl.check(slots);
+        let slots = drive.controller.media.spec.logical_slots();
+        drive.controller.media.ftl.check(slots);
         for round in 0..3 {
             overwrite(&mut drive, 40_000, round);
-            drive.ftl.check(slots);
+            drive.controller.media.ftl.check(slots);
         }
         let stats = drive.stats(Nanos(1 << 51));
         assert!(stats.slc.blocks_folded > 100, "{slc}: {:?}", stats.slc);

@@ -186,7 +186,7 @@ fn collection_makes_requests_wait() {
 #[test]
 fn a_plane_without_room_stops_only_its_own_writes() {
     let mut drive = drive(&[("start_blocks = 4", "start_blocks = 4\npreemptible = false")]);
-    let slots = drive.spec.logical_slots();
+    let slots = drive.controller.media.spec.logical_slots();
     let mut rng = crate::ssd::rng::Rng::new(3);
     let (mut now, mut done, mut tag) = (Nanos::ZERO, Vec::<Completion>::new(), 0);
     let mut write = |drive: &mut Ssd, now: Nanos, page: u64| {
@@ -213,7 +213,7 @@ fn a_plane_without_room_stops_only_its_own_writes() {
 #[test]
 fn reads_behind_collection_are_those_that_it_held_up() {
     let mut drive = drive(&[]);
-    let slots = drive.spec.logical_slots();
+    let slots = drive.controller.media.spec.logical_slots();
     overwrite(&mut drive, 60_000, 1);
     let (mut now, mut done) = (Nanos(1 << 60), Vec::<Completion>::new());
     drive.advance(now, &mut done);

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use blklab_blk::Op as HostOp;
 use blklab_stats::{TooFull, Wait, Waits};
 
-use super::{WriteCache, WriteCtx};
+use super::{Controller, WriteCache};
 use crate::CommandStatus;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::Ftl;
@@ -58,26 +58,26 @@ fn planes_per_line(spec: &SsdSpec, ftl: &Ftl) -> u32 {
 
 impl WriteCache {
     /// A write's data is in the controller.
-    pub(crate) fn start_write(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    pub(crate) fn start_write(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let (first, last) = ctx.host.slots_of(index);
         let command = &mut ctx.host.commands[index];
         command.next_slot = first;
         // One part stands for its own admission.
         command.parts = 1;
         command.stops_before = self.queue.push(index);
-        ctx.writes_wait = true;
+        ctx.media.writes_wait = true;
         if first == last {
             self.admit(ctx, now_ns);
         } else {
-            ctx.flash.gather();
+            ctx.media.flash.gather();
             self.admit(ctx, now_ns);
-            ctx.flash.start_gathered(now_ns);
+            ctx.media.flash.start_gathered(now_ns);
         }
         if ctx.host.arbitrates() {
             let mut fetch = FetchCtx {
-                ftl: ctx.ftl,
-                events: &mut ctx.flash.events,
-                stats: ctx.stats,
+                ftl: &ctx.media.ftl,
+                events: &mut ctx.media.flash.events,
+                stats: &mut ctx.media.stats,
                 writes_waiting: self.queue.len(),
             };
             ctx.host.fetch_beside_waiting(&mut fetch, now_ns);
@@ -85,7 +85,7 @@ impl WriteCache {
     }
 
     /// Gives waiting writes their places as long as there is room.
-    pub(crate) fn admit(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) {
+    pub(crate) fn admit(&mut self, ctx: &mut Controller, now_ns: u64) {
         // What is parked came before all that is still in the queue.
         if self.queue.has_parked() && !self.place_parked(ctx, now_ns) {
             return;
@@ -100,7 +100,7 @@ impl WriteCache {
             if has_parked {
                 self.queue.leave_parked();
             }
-            ctx.writes_wait = self.queue.len() > 0;
+            ctx.media.writes_wait = self.queue.len() > 0;
             if !has_parked {
                 self.admitted(ctx, now_ns, index);
             }
@@ -108,11 +108,11 @@ impl WriteCache {
     }
 
     /// All slots of a write have their places.
-    fn admitted(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    fn admitted(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &mut ctx.host.commands[index];
         let since_ns = std::mem::replace(&mut command.stalled_since_ns, NOT_STALLED);
         if since_ns != NOT_STALLED {
-            ctx.stats.collection.count_stall(now_ns - since_ns);
+            ctx.media.stats.collection.count_stall(now_ns - since_ns);
         }
         let ActiveCommand {
             op,
@@ -123,40 +123,41 @@ impl WriteCache {
         } = *command;
         if op == HostOp::WriteZeroes {
             self.end_write_zeroes(ctx, now_ns, index);
-        } else if status == CommandStatus::Ok && is_cached(ctx.spec, fua) {
+        } else if status == CommandStatus::Ok && is_cached(&ctx.media.spec, fua) {
             // Its admission is over when the data is in DRAM.
             ctx.host
-                .use_dram(&mut ctx.flash.events, now_ns, index, bytes);
+                .use_dram(&mut ctx.media.flash.events, now_ns, index, bytes);
         } else {
-            if fua || !ctx.spec.write_cache.enabled {
+            if fua || !ctx.media.spec.write_cache.enabled {
                 self.close_awaited(ctx, now_ns);
             }
-            ctx.host.part_sent(&mut ctx.flash.events, now_ns, index);
+            ctx.host
+                .part_sent(&mut ctx.media.flash.events, now_ns, index);
         }
     }
 
     /// A write waits for a free block, or for its pace.
-    fn note_stall(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    fn note_stall(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let since_ns = &mut ctx.host.commands[index].stalled_since_ns;
         if *since_ns == NOT_STALLED {
             *since_ns = now_ns;
-            ctx.stats.collection.writes_stalled += 1;
+            ctx.media.stats.collection.writes_stalled += 1;
         }
     }
 
     /// The units that a command zeroes in part are in DRAM.
-    fn end_write_zeroes(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    fn end_write_zeroes(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &ctx.host.commands[index];
-        match command.status == CommandStatus::Ok && !is_cached(ctx.spec, command.fua) {
+        match command.status == CommandStatus::Ok && !is_cached(&ctx.media.spec, command.fua) {
             true => self.start_flush(ctx, now_ns, index),
-            false => ctx.host.finish(&mut ctx.flash.events, now_ns, index),
+            false => ctx.host.finish(&mut ctx.media.flash.events, now_ns, index),
         }
     }
 
     /// Whether the cache takes no data, because it is full or was and has not
     /// been emptied far enough yet.
-    fn cache_is_full(&mut self, ctx: &WriteCtx<'_>) -> bool {
-        let cache = &ctx.spec.write_cache;
+    fn cache_is_full(&mut self, ctx: &Controller) -> bool {
+        let cache = &ctx.media.spec.write_cache;
         self.is_full = match self.is_full {
             false => self.dirty_bytes >= cache.size_bytes,
             true => self.dirty_bytes + cache.resume_bytes > cache.size_bytes,
@@ -166,8 +167,8 @@ impl WriteCache {
 
     /// Gives the slots of the first write their places, or parks them; `false`
     /// where it has to stay first.
-    fn place(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) -> bool {
-        let unit = ctx.spec.ftl.map_unit_bytes as u64;
+    fn place(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) -> bool {
+        let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let ActiveCommand {
             op,
             first_byte,
@@ -211,14 +212,14 @@ impl WriteCache {
     }
 
     /// The first write goes no further than to this slot for now.
-    fn stop(&mut self, ctx: &mut WriteCtx<'_>, index: u32, slot: u32, wait: Wait) -> bool {
+    fn stop(&mut self, ctx: &mut Controller, index: u32, slot: u32, wait: Wait) -> bool {
         self.queue.stop(wait);
         ctx.host.commands[index].next_slot = slot;
         false
     }
 
     /// Gives one slot of a write its place, if there is one.
-    fn try_slot(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32, slot: u32) -> Try {
+    fn try_slot(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Try {
         if self.cache_is_full(ctx) {
             if !ctx.gc.has_programs_queued() {
                 self.close_all(ctx, now_ns);
@@ -226,7 +227,7 @@ impl WriteCache {
             return Try::Stopped(Wait::Cache);
         }
         let span = self.span_of(ctx, index, slot);
-        if let Some(record) = ctx.ftl.joined_page(slot) {
+        if let Some(record) = ctx.media.ftl.joined_page(slot) {
             self.join_slot(ctx, now_ns, index, record, slot, span);
             return Try::Placed;
         }
@@ -247,9 +248,9 @@ impl WriteCache {
 
     /// What a command covers of a slot.
     #[inline]
-    fn span_of(&self, ctx: &WriteCtx<'_>, index: u32, slot: u32) -> Span {
+    fn span_of(&self, ctx: &Controller, index: u32, slot: u32) -> Span {
         let command = &ctx.host.commands[index];
-        let unit = ctx.spec.ftl.map_unit_bytes as u64;
+        let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let slot_byte = slot as u64 * unit;
         let start = slot_byte.max(command.first_byte);
         let stop = (slot_byte + unit).min(command.first_byte + command.bytes);
@@ -258,13 +259,14 @@ impl WriteCache {
 
     /// Whether others wait for the planes that a slot can go to.
     #[inline(never)]
-    fn waits_in_line(&self, ctx: &WriteCtx<'_>, slot: u32) -> bool {
-        self.queue.has_line(line_of(ctx.spec, ctx.ftl, slot))
+    fn waits_in_line(&self, ctx: &Controller, slot: u32) -> bool {
+        self.queue
+            .has_line(line_of(&ctx.media.spec, &ctx.media.ftl, slot))
     }
 
     #[inline(never)]
-    fn park(&mut self, ctx: &mut WriteCtx<'_>, index: u32, slot: u32) {
-        let line = line_of(ctx.spec, ctx.ftl, slot);
+    fn park(&mut self, ctx: &mut Controller, index: u32, slot: u32) {
+        let line = line_of(&ctx.media.spec, &ctx.media.ftl, slot);
         let command = &mut ctx.host.commands[index];
         command.parked += 1;
         command.waits.note(Wait::Collection, true);
@@ -278,7 +280,7 @@ impl WriteCache {
     /// Gives parked slots their places as far as there is room; `false` where
     /// nobody gets a place now.
     #[inline(never)]
-    fn place_parked(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) -> bool {
+    fn place_parked(&mut self, ctx: &mut Controller, now_ns: u64) -> bool {
         let mut place = 0;
         while let Some(line) = self.queue.line(place) {
             while let Some(Parked { command, slot }) = self.queue.first_in(line) {
@@ -308,12 +310,12 @@ impl WriteCache {
     }
 
     /// A slot of a write is parked no more.
-    fn unparked(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    fn unparked(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &mut ctx.host.commands[index];
         command.parked -= 1;
         if command.parked == 0 && self.queue.first() != Some(index) {
             self.queue.end_parked();
-            ctx.writes_wait = self.queue.len() > 0;
+            ctx.media.writes_wait = self.queue.len() > 0;
             self.admitted(ctx, now_ns, index);
         }
     }
@@ -322,31 +324,31 @@ impl WriteCache {
     #[cold]
     pub(crate) fn refuse_write(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         index: u32,
         slot: u32,
     ) {
         ctx.host.commands[index].status = CommandStatus::NoSpace;
-        match &mut ctx.stats.too_full {
+        match &mut ctx.media.stats.too_full {
             Some(too_full) => too_full.writes += 1,
-            None => ctx.stats.too_full = Some(self.first_refused(ctx, now_ns, slot)),
+            None => ctx.media.stats.too_full = Some(self.first_refused(ctx, now_ns, slot)),
         }
     }
 
-    fn first_refused(&self, ctx: &WriteCtx<'_>, now_ns: u64, slot: u32) -> TooFull {
-        let plane = ctx.ftl.target(slot);
-        let unit_sectors = ctx.spec.ftl.map_unit_bytes as u64 / 512;
-        let blocks = ctx.ftl.plane_blocks(plane);
-        let valid_slots: u64 = blocks.map(|block| ctx.ftl.valid(block) as u64).sum();
+    fn first_refused(&self, ctx: &Controller, now_ns: u64, slot: u32) -> TooFull {
+        let plane = ctx.media.ftl.target(slot);
+        let unit_sectors = ctx.media.spec.ftl.map_unit_bytes as u64 / 512;
+        let blocks = ctx.media.ftl.plane_blocks(plane);
+        let valid_slots: u64 = blocks.map(|block| ctx.media.ftl.valid(block) as u64).sum();
         TooFull {
             writes: 1,
             first_ns: now_ns,
             plane,
-            data_blocks: ctx.ftl.data_blocks_per_plane(),
-            block_sectors: ctx.ftl.slots_per_block() as u64 * unit_sectors,
+            data_blocks: ctx.media.ftl.data_blocks_per_plane(),
+            block_sectors: ctx.media.ftl.slots_per_block() as u64 * unit_sectors,
             valid_sectors: valid_slots * unit_sectors,
-            spare_blocks: ctx.spec.spare_blocks(),
+            spare_blocks: ctx.media.spec.spare_blocks(),
         }
     }
 }

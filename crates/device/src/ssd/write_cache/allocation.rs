@@ -8,7 +8,7 @@
 //! layout keeps a range of addresses on one channel, it chooses among that
 //! channel's planes.
 
-use super::{WriteCache, WriteCtx};
+use super::{Controller, WriteCache};
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::Stream;
 use crate::ssd::spec::Allocation;
@@ -35,7 +35,7 @@ impl WriteCache {
     #[inline]
     pub(crate) fn allocate_page(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         slot: u32,
     ) -> Option<(u32, Stream)> {
@@ -51,7 +51,7 @@ impl WriteCache {
     #[inline(never)]
     fn allocate_next_page(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         slot: u32,
         mut plane: u32,
@@ -62,7 +62,9 @@ impl WriteCache {
             ctx.program(now_ns, record);
             let stream;
             (plane, stream) = match ctx.host_stream(plane) {
-                Some(stream) if ctx.spec.ftl.allocation != Allocation::Static => (plane, stream),
+                Some(stream) if ctx.media.spec.ftl.allocation != Allocation::Static => {
+                    (plane, stream)
+                }
                 _ => self.allocate(ctx, now_ns, slot)?,
             };
             match self.full_page(ctx, plane, stream) {
@@ -77,18 +79,18 @@ impl WriteCache {
     #[inline(always)]
     pub(crate) fn allocate(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         slot: u32,
     ) -> Option<(u32, Stream)> {
-        if ctx.ftl.has_logs() {
+        if ctx.media.ftl.has_logs() {
             return ctx.allocate_in_logs(now_ns, slot);
         }
-        if ctx.spec.ftl.allocation != Allocation::Static {
+        if ctx.media.spec.ftl.allocation != Allocation::Static {
             return self.allocate_dynamically(ctx, slot);
         }
-        let plane = ctx.ftl.target(slot);
-        if ctx.ftl.has_rows() {
+        let plane = ctx.media.ftl.target(slot);
+        if ctx.media.ftl.has_rows() {
             return self.allocate_in_row(ctx, now_ns, plane);
         }
         ctx.host_stream(plane).map(|stream| (plane, stream))
@@ -98,52 +100,57 @@ impl WriteCache {
     /// can be freed there.
     fn allocate_in_row(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         plane: u32,
     ) -> Option<(u32, Stream)> {
-        if ctx.ftl.has_slc_cache() {
-            let cached = ctx.ftl.in_turn(plane, Stream::Slc);
-            if ctx.ftl.takes_cached(cached) {
+        if ctx.media.ftl.has_slc_cache() {
+            let cached = ctx.media.ftl.in_turn(plane, Stream::Slc);
+            if ctx.media.ftl.takes_cached(cached) {
                 return Some((cached, Stream::Slc));
             }
-            if ctx.ftl.waits_for_cache(cached) {
+            if ctx.media.ftl.waits_for_cache(cached) {
                 return None;
             }
         }
-        let first = ctx.ftl.in_turn(plane, Stream::Host);
+        let first = ctx.media.ftl.in_turn(plane, Stream::Host);
         if ctx.takes_direct(first) {
             return Some((first, Stream::Host));
         }
         if ctx.collect(now_ns, first) {
             return None;
         }
-        let mut row = ctx.ftl.row_of(plane);
+        let mut row = ctx.media.ftl.row_of(plane);
         row.find(|plane| ctx.takes_direct(*plane))
             .map(|plane| (plane, Stream::Host))
     }
 
-    fn allocate_dynamically(&mut self, ctx: &mut WriteCtx<'_>, slot: u32) -> Option<(u32, Stream)> {
-        let range = ctx.ftl.placement().range_of(ctx.ftl.target(slot));
+    fn allocate_dynamically(&mut self, ctx: &mut Controller, slot: u32) -> Option<(u32, Stream)> {
+        let range = ctx
+            .media
+            .ftl
+            .placement()
+            .range_of(ctx.media.ftl.target(slot));
         let turn = self.turns[range as usize];
         if turn.plane != NONE
             && let Some(stream) = ctx.host_stream(turn.plane)
-            && (ctx.ftl.filling(turn.plane, stream)).is_some_and(|record| !ctx.ftl.is_full(record))
+            && (ctx.media.ftl.filling(turn.plane, stream))
+                .is_some_and(|record| !ctx.media.ftl.is_full(record))
         {
             return Some((turn.plane, stream));
         }
-        let planes = ctx.ftl.placement().planes_per_range();
+        let planes = ctx.media.ftl.placement().planes_per_range();
         let mut best: Option<(u64, u32, u32, Stream)> = None;
         for step in 0..planes {
             let place = (turn.next + step) % planes;
-            let plane = ctx.ftl.placement().plane_at(range, place);
+            let plane = ctx.media.ftl.placement().plane_at(range, place);
             let Some(stream) = ctx.host_stream(plane) else {
                 continue;
             };
-            let load = match ctx.spec.ftl.allocation {
+            let load = match ctx.media.spec.ftl.allocation {
                 // Any die at work is as bad as any other.
-                Allocation::NextFree => (ctx.flash.load(plane) > 0) as u64,
-                _ => ctx.flash.load(plane),
+                Allocation::NextFree => (ctx.media.flash.load(plane) > 0) as u64,
+                _ => ctx.media.flash.load(plane),
             };
             if best.is_none_or(|(least, ..)| load < least) {
                 best = Some((load, place, plane, stream));
@@ -162,26 +169,26 @@ impl WriteCache {
 
     /// No plane takes the slot: starts to make room. `false` where there is
     /// none to be made.
-    pub(crate) fn make_room(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, slot: u32) -> bool {
-        if ctx.ftl.has_logs() {
+    pub(crate) fn make_room(&mut self, ctx: &mut Controller, now_ns: u64, slot: u32) -> bool {
+        if ctx.media.ftl.has_logs() {
             // A merge is under way.
             return true;
         }
-        let target = ctx.ftl.target(slot);
-        if ctx.spec.ftl.allocation == Allocation::Static {
-            if ctx.ftl.waits_for_cache(target) && !ctx.row_collects(target) {
+        let target = ctx.media.ftl.target(slot);
+        if ctx.media.spec.ftl.allocation == Allocation::Static {
+            if ctx.media.ftl.waits_for_cache(target) && !ctx.row_collects(target) {
                 ctx.fold_where_due(now_ns);
             }
             let mut may_come = false;
-            for plane in ctx.ftl.row_of(target) {
+            for plane in ctx.media.ftl.row_of(target) {
                 may_come |= ctx.collect(now_ns, plane);
             }
             return may_come;
         }
-        let range = ctx.ftl.placement().range_of(target);
+        let range = ctx.media.ftl.placement().range_of(target);
         let mut may_come = false;
-        for place in 0..ctx.ftl.placement().planes_per_range() {
-            let plane = ctx.ftl.placement().plane_at(range, place);
+        for place in 0..ctx.media.ftl.placement().planes_per_range() {
+            let plane = ctx.media.ftl.placement().plane_at(range, place);
             may_come |= ctx.collect(now_ns, plane);
         }
         if !may_come && self.dirty_bytes > 0 {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{WriteCache, WriteCtx};
+use super::{Controller, WriteCache};
 use crate::ssd::flash::transaction::{NONE, Operation, Source};
 use crate::ssd::ftl::Stream;
 
@@ -85,14 +85,14 @@ impl Epochs {
 impl WriteCache {
     /// The open page of a stream in a plane that takes no further units.
     #[inline]
-    pub(super) fn full_page(&self, ctx: &WriteCtx<'_>, plane: u32, stream: Stream) -> Option<u32> {
-        let open = ctx.ftl.filling(plane, stream);
-        open.filter(|record| ctx.ftl.is_full(*record))
+    pub(super) fn full_page(&self, ctx: &Controller, plane: u32, stream: Stream) -> Option<u32> {
+        let open = ctx.media.ftl.filling(plane, stream);
+        open.filter(|record| ctx.media.ftl.is_full(*record))
     }
 
     /// Has a command wait for a page's program.
-    pub(super) fn await_page(&mut self, ctx: &mut WriteCtx<'_>, record: u32, index: u32) {
-        let first = ctx.ftl.record(record).waiters;
+    pub(super) fn await_page(&mut self, ctx: &mut Controller, record: u32, index: u32) {
+        let first = ctx.media.ftl.record(record).waiters;
         if first != NONE && self.waiters[first].command == index {
             return; // It waits for this page already.
         }
@@ -100,14 +100,14 @@ impl WriteCache {
             command: index,
             next: first,
         });
-        ctx.ftl.record_mut(record).waiters = waiter;
+        ctx.media.ftl.record_mut(record).waiters = waiter;
         ctx.host.commands[index].parts += 1;
     }
 
     /// Programs every page that holds data of the host's, full or not.
-    pub(crate) fn close_all(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) {
-        for plane in 0..ctx.spec.geometry.planes() {
-            for stream in ctx.ftl.host_streams() {
+    pub(crate) fn close_all(&mut self, ctx: &mut Controller, now_ns: u64) {
+        for plane in 0..ctx.media.spec.geometry.planes() {
+            for stream in ctx.media.ftl.host_streams() {
                 self.close_pages(ctx, now_ns, plane, stream);
             }
         }
@@ -116,10 +116,10 @@ impl WriteCache {
 
     /// Programs the pages of the host's that take no further units. Returns
     /// whether there were any.
-    pub(crate) fn close_full_pages(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) -> bool {
+    pub(crate) fn close_full_pages(&mut self, ctx: &mut Controller, now_ns: u64) -> bool {
         let mut were_any = false;
-        for plane in 0..ctx.spec.geometry.planes() {
-            for stream in ctx.ftl.host_streams() {
+        for plane in 0..ctx.media.spec.geometry.planes() {
+            for stream in ctx.media.ftl.host_streams() {
                 if let Some(record) = self.full_page(ctx, plane, stream) {
                     ctx.program(now_ns, record);
                     were_any = true;
@@ -130,11 +130,11 @@ impl WriteCache {
     }
 
     /// Programs the pages that a command waits for, full or not.
-    pub(crate) fn close_awaited(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) {
-        for plane in 0..ctx.spec.geometry.planes() {
-            for stream in ctx.ftl.host_streams() {
-                let mut pages = ctx.ftl.pages_under_way(plane, stream);
-                if pages.any(|record| ctx.ftl.record(record).waiters != NONE) {
+    pub(crate) fn close_awaited(&mut self, ctx: &mut Controller, now_ns: u64) {
+        for plane in 0..ctx.media.spec.geometry.planes() {
+            for stream in ctx.media.ftl.host_streams() {
+                let mut pages = ctx.media.ftl.pages_under_way(plane, stream);
+                if pages.any(|record| ctx.media.ftl.record(record).waiters != NONE) {
                     drop(pages);
                     self.close_pages(ctx, now_ns, plane, stream);
                 }
@@ -145,12 +145,12 @@ impl WriteCache {
 
     /// Programs the page that a stream is filling in a plane. Where the array
     /// programs several at once, it gets the rest of them as well, empty.
-    fn close_pages(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, plane: u32, stream: Stream) {
-        if let Some(record) = ctx.ftl.filling(plane, stream) {
+    fn close_pages(&mut self, ctx: &mut Controller, now_ns: u64, plane: u32, stream: Stream) {
+        if let Some(record) = ctx.media.ftl.filling(plane, stream) {
             ctx.program(now_ns, record);
         }
-        while ctx.ftl.is_amid_program(plane, stream) {
-            let record = ctx.ftl.open_record(plane, stream, self.epochs.now());
+        while ctx.media.ftl.is_amid_program(plane, stream) {
+            let record = ctx.media.ftl.open_record(plane, stream, self.epochs.now());
             self.epochs.begin_page();
             ctx.program(now_ns, record);
         }
@@ -158,40 +158,41 @@ impl WriteCache {
 
     /// A page that belongs to a flush epoch is on the flash.
     #[inline]
-    pub(crate) fn epoch_page_done(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, epoch: u32) {
+    pub(crate) fn epoch_page_done(&mut self, ctx: &mut Controller, now_ns: u64, epoch: u32) {
         self.epochs.end_page(epoch);
         while let Some(flush) = self.epochs.pop_durable() {
-            ctx.host.finish(&mut ctx.flash.events, now_ns, flush);
+            ctx.host.finish(&mut ctx.media.flash.events, now_ns, flush);
         }
     }
 
     /// A flush: everything acknowledged so far has to reach the flash.
-    pub(crate) fn start_flush(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
-        if ctx.spec.write_cache.power_loss_protection {
-            return ctx.host.finish(&mut ctx.flash.events, now_ns, index);
+    pub(crate) fn start_flush(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
+        if ctx.media.spec.write_cache.power_loss_protection {
+            return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
         }
-        ctx.flash.gather();
+        ctx.media.flash.gather();
         self.close_all(ctx, now_ns);
         if std::mem::take(&mut self.log_is_dirty) {
             self.program_discard_log(ctx, now_ns);
         }
-        ctx.flash.start_gathered(now_ns);
+        ctx.media.flash.start_gathered(now_ns);
         self.epochs.flush(index);
         while let Some(flush) = self.epochs.pop_durable() {
-            ctx.host.finish(&mut ctx.flash.events, now_ns, flush);
+            ctx.host.finish(&mut ctx.media.flash.events, now_ns, flush);
         }
     }
 
     /// The flash cannot tell a discarded slot from one that was never
     /// overwritten, so discards are written down: a page of a log.
-    fn program_discard_log(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64) {
+    fn program_discard_log(&mut self, ctx: &mut Controller, now_ns: u64) {
         self.epochs.begin_page();
-        let page = ctx.ftl.discard_log();
-        let bytes = ctx.spec.geometry.page_bytes;
+        let page = ctx.media.ftl.discard_log();
+        let bytes = ctx.media.spec.geometry.page_bytes;
         let epoch = self.epochs.now();
-        let op = ctx
-            .ftl
-            .transaction(Operation::Program, Source::DiscardLog, epoch, page, bytes);
-        ctx.flash.enqueue(now_ns, op);
+        let op =
+            ctx.media
+                .ftl
+                .transaction(Operation::Program, Source::DiscardLog, epoch, page, bytes);
+        ctx.media.flash.enqueue(now_ns, op);
     }
 }

@@ -11,14 +11,13 @@ mod flush;
 use std::collections::BTreeSet;
 
 use blklab_blk::Op as HostOp;
-use blklab_stats::{DeviceStats, Wait};
+use blklab_stats::Wait;
 
-use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::cached_map::MapWaiter;
 use crate::ssd::ftl::partial::Span;
 use crate::ssd::ftl::{Ftl, Located, PageRecord, Stream};
-use crate::ssd::gc::{Collector, GcCtx};
+use crate::ssd::gc::{Collector, Media};
 use crate::ssd::host_interface::HostInterface;
 use crate::ssd::read_cache::Reads;
 use crate::ssd::slab::Slab;
@@ -27,90 +26,63 @@ use admission::AdmissionQueue;
 use allocation::Turn;
 use flush::{Epochs, Waiter};
 
-/// The parts below the write cache.
-pub(crate) struct WriteCtx<'a> {
-    pub(crate) spec: &'a SsdSpec,
-    pub(crate) host: &'a mut HostInterface,
-    pub(crate) reads: &'a mut Reads,
-    pub(crate) gc: &'a mut Collector,
-    pub(crate) ftl: &'a mut Ftl,
-    pub(crate) flash: &'a mut Flash,
-    pub(crate) stats: &'a mut DeviceStats,
-    /// Writes wait for room.
-    pub(crate) writes_wait: bool,
+/// What is below the write cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    pub(crate) host: HostInterface,
+    pub(crate) reads: Reads,
+    pub(crate) gc: Collector,
+    pub(crate) media: Media,
 }
 
-impl WriteCtx<'_> {
-    /// The collector with what it works on.
-    #[inline]
-    fn collector(&mut self) -> (&mut Collector, GcCtx<'_>) {
-        let below = GcCtx {
-            spec: self.spec,
-            flash: self.flash,
-            ftl: self.ftl,
-            stats: self.stats,
-            writes_wait: self.writes_wait,
-        };
-        (self.gc, below)
-    }
-
+impl Controller {
     #[inline]
     fn program(&mut self, now_ns: u64, record: u32) {
-        let (gc, mut below) = self.collector();
-        gc.program(&mut below, now_ns, record);
+        self.gc.program(&mut self.media, now_ns, record);
     }
 
     fn program_superpage(&mut self, now_ns: u64) {
-        let (gc, mut below) = self.collector();
-        gc.program_superpage(&mut below, now_ns);
+        self.gc.program_superpage(&mut self.media, now_ns);
     }
 
     fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
-        let (gc, mut below) = self.collector();
-        gc.collect(&mut below, now_ns, plane)
+        self.gc.collect(&mut self.media, now_ns, plane)
     }
 
     fn row_collects(&mut self, plane: u32) -> bool {
-        let (gc, below) = self.collector();
-        gc.row_collects(&below, plane)
+        self.gc.row_collects(&self.media, plane)
     }
 
     #[inline]
     fn host_stream(&mut self, plane: u32) -> Option<Stream> {
-        let (gc, below) = self.collector();
-        gc.host_stream(&below, plane)
+        self.gc.host_stream(&self.media, plane)
     }
 
     fn takes_direct(&mut self, plane: u32) -> bool {
-        let (gc, below) = self.collector();
-        gc.takes_direct(&below, plane)
+        self.gc.takes_direct(&self.media, plane)
     }
 
     fn fold_where_due(&mut self, now_ns: u64) {
-        let (gc, mut below) = self.collector();
-        gc.fold_where_due(&mut below, now_ns);
+        self.gc.fold_where_due(&mut self.media, now_ns);
     }
 
     fn slc_written(&mut self, now_ns: u64) {
-        let (gc, mut below) = self.collector();
-        gc.slc_written(&mut below, now_ns);
+        self.gc.slc_written(&mut self.media, now_ns);
     }
 
     fn allocate_in_logs(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
-        let (gc, mut below) = self.collector();
-        gc.allocate_in_logs(&mut below, now_ns, slot)
+        self.gc.allocate_in_logs(&mut self.media, now_ns, slot)
     }
 
     fn go_on_merging(&mut self, now_ns: u64, plane: u32) {
-        let (gc, mut below) = self.collector();
-        gc.go_on_merging(&mut below, now_ns, plane);
+        self.gc.go_on_merging(&mut self.media, now_ns, plane);
     }
 
     /// A write has given a slot its place; `rest` is where it was before.
     #[cfg(test)]
     fn shadow_write(&mut self, index: u32, slot: u32, record: u32, rest: Located) {
         let command = &self.host.commands[index];
-        self.ftl.shadow_write(command, slot, record, rest);
+        self.media.ftl.shadow_write(command, slot, record, rest);
     }
 }
 
@@ -194,26 +166,26 @@ impl WriteCache {
     /// Gives one slot its place.
     pub(crate) fn place_slot(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         index: u32,
         (plane, stream): (u32, Stream),
         slot: u32,
         span: Span,
     ) {
-        let is_whole = span.bytes() == ctx.spec.ftl.map_unit_bytes;
+        let is_whole = span.bytes() == ctx.media.spec.ftl.map_unit_bytes;
         let rest = match is_whole {
             true => Located::Nowhere,
-            false => ctx.ftl.locate(slot),
+            false => ctx.media.ftl.locate(slot),
         };
         #[cfg(test)]
-        let whole_rest = ctx.ftl.locate(slot);
+        let whole_rest = ctx.media.ftl.locate(slot);
         let epoch = self.epochs.now();
-        let before = ctx.ftl.filling(plane, stream);
-        let slots_before = before.map_or(0, |record| ctx.ftl.record(record).slots);
-        let rewritten = ctx.ftl.rewritten_in_dram();
-        let record = ctx.ftl.write(plane, slot, stream, epoch);
-        if ctx.ftl.rewritten_in_dram() != rewritten {
+        let before = ctx.media.ftl.filling(plane, stream);
+        let slots_before = before.map_or(0, |record| ctx.media.ftl.record(record).slots);
+        let rewritten = ctx.media.ftl.rewritten_in_dram();
+        let record = ctx.media.ftl.write(plane, slot, stream, epoch);
+        if ctx.media.ftl.rewritten_in_dram() != rewritten {
             ctx.host.commands[index].rewrites = true;
         }
         if before != Some(record) {
@@ -222,14 +194,14 @@ impl WriteCache {
         #[cfg(test)]
         ctx.shadow_write(index, slot, record, whole_rest);
         let mut new_bytes = 0;
-        if ctx.ftl.record(record).slots > slots_before {
+        if ctx.media.ftl.record(record).slots > slots_before {
             new_bytes = span.bytes();
             ctx.gc.spend_credit();
             if !is_whole {
-                ctx.ftl.begin_partial(record, slot, span, rest);
+                ctx.media.ftl.begin_partial(record, slot, span, rest);
             }
             if let Located::Buffered(at) = rest {
-                ctx.ftl.follow(at, record);
+                ctx.media.ftl.follow(at, record);
             }
         }
         self.slot_written(ctx, now_ns, index, slot, record, (span, new_bytes));
@@ -239,7 +211,7 @@ impl WriteCache {
     #[inline(never)]
     pub(crate) fn join_slot(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         index: u32,
         record: u32,
@@ -248,8 +220,8 @@ impl WriteCache {
     ) {
         ctx.host.commands[index].rewrites = true;
         #[cfg(test)]
-        ctx.shadow_write(index, slot, record, ctx.ftl.locate(slot));
-        let new_bytes = ctx.ftl.join(record, slot, span);
+        ctx.shadow_write(index, slot, record, ctx.media.ftl.locate(slot));
+        let new_bytes = ctx.media.ftl.join(record, slot, span);
         self.slot_written(ctx, now_ns, index, slot, record, (span, new_bytes));
     }
 
@@ -258,7 +230,7 @@ impl WriteCache {
     #[inline(always)]
     fn slot_written(
         &mut self,
-        ctx: &mut WriteCtx<'_>,
+        ctx: &mut Controller,
         now_ns: u64,
         index: u32,
         slot: u32,
@@ -266,56 +238,63 @@ impl WriteCache {
         (span, new_bytes): (Span, u32),
     ) {
         ctx.reads.remove(slot);
-        let page = ctx.ftl.record_mut(record);
+        let page = ctx.media.ftl.record_mut(record);
         page.dirty_bytes += new_bytes;
         self.dirty_bytes += new_bytes as u64;
-        ctx.stats.host_sectors_absorbed += (span.bytes() - new_bytes) as u64 / 512;
-        if ctx.spec.slc_cache.is_some() {
-            ctx.stats
+        ctx.media.stats.host_sectors_absorbed += (span.bytes() - new_bytes) as u64 / 512;
+        if ctx.media.spec.slc_cache.is_some() {
+            ctx.media
+                .stats
                 .slc
                 .count_write(page.stream == Stream::Slc, new_bytes as u64 / 512);
         }
         let mut fetches = 0;
-        if ctx.ftl.has_cached_map() {
+        if ctx.media.ftl.has_cached_map() {
             let waiter = MapWaiter::Record(record);
-            fetches = (ctx.ftl).change_entry(ctx.flash, ctx.stats, now_ns, slot, waiter);
-            ctx.ftl.record_mut(record).reads += fetches;
+            fetches = (ctx.media.ftl).change_entry(
+                &mut ctx.media.flash,
+                &mut ctx.media.stats,
+                now_ns,
+                slot,
+                waiter,
+            );
+            ctx.media.ftl.record_mut(record).reads += fetches;
         }
         let command = &ctx.host.commands[index];
-        ctx.flash.note_writer(record, command.number);
-        if command.op == HostOp::Write && !admission::is_cached(ctx.spec, command.fua) {
+        ctx.media.flash.note_writer(record, command.number);
+        if command.op == HostOp::Write && !admission::is_cached(&ctx.media.spec, command.fua) {
             let command = &mut ctx.host.commands[index];
             command.waits.note(Wait::Map, fetches > 0);
             self.await_page(ctx, record, index);
         }
-        if ctx.ftl.is_full(record) && !ctx.ftl.stays_open(record) {
+        if ctx.media.ftl.is_full(record) && !ctx.media.ftl.stays_open(record) {
             ctx.program(now_ns, record);
         }
     }
 
     /// A page of the host's is on the flash.
-    pub(crate) fn program_done(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, record: u32) {
-        let plane = ctx.ftl.record(record).plane;
+    pub(crate) fn program_done(&mut self, ctx: &mut Controller, now_ns: u64, record: u32) {
+        let plane = ctx.media.ftl.record(record).plane;
         ctx.gc.host_page_programmed();
         self.note_program_waits(ctx, record);
-        if !ctx.ftl.completes_program(record) {
+        if !ctx.media.ftl.completes_program(record) {
             // Its data is where the array takes it from, with the rest.
             return;
         }
         self.pages_durable(ctx, now_ns, record);
-        if ctx.ftl.has_logs() {
+        if ctx.media.ftl.has_logs() {
             ctx.go_on_merging(now_ns, plane);
         }
         self.admit(ctx, now_ns);
     }
 
     /// Whoever waits for a page has waited for what its program waited for.
-    fn note_program_waits(&mut self, ctx: &mut WriteCtx<'_>, record: u32) {
-        let PageRecord { op, waiters, .. } = *ctx.ftl.record(record);
+    fn note_program_waits(&mut self, ctx: &mut Controller, record: u32) {
+        let PageRecord { op, waiters, .. } = *ctx.media.ftl.record(record);
         let mut waiter = waiters;
         while waiter != NONE {
             let Waiter { command, next } = self.waiters[waiter];
-            let waits = ctx.flash.transactions.waiting[op as usize].waits;
+            let waits = ctx.media.flash.transactions.waiting[op as usize].waits;
             ctx.host.commands[command].waits.add(waits);
             waiter = next;
         }
@@ -323,50 +302,51 @@ impl WriteCache {
 
     /// A page of the host's is on the flash, with all that was programmed at
     /// once, in their order.
-    fn pages_durable(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, record: u32) {
-        let before = ctx.ftl.record(record).before;
+    fn pages_durable(&mut self, ctx: &mut Controller, now_ns: u64, record: u32) {
+        let before = ctx.media.ftl.record(record).before;
         if before != NONE {
             self.pages_durable(ctx, now_ns, before);
         }
         self.page_durable(ctx, now_ns, record);
     }
 
-    fn page_durable(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, record: u32) {
+    fn page_durable(&mut self, ctx: &mut Controller, now_ns: u64, record: u32) {
         let PageRecord {
             dirty_bytes,
             stream,
             epoch,
             waiters: mut waiter,
             ..
-        } = *ctx.ftl.record(record);
+        } = *ctx.media.ftl.record(record);
         #[cfg(test)]
-        ctx.ftl.shadow_programmed(record);
-        ctx.ftl.programmed(record);
+        ctx.media.ftl.shadow_programmed(record);
+        ctx.media.ftl.programmed(record);
         if stream == Stream::Slc {
             ctx.slc_written(now_ns);
         }
         self.dirty_bytes -= dirty_bytes as u64;
-        ctx.stats.host_sectors_programmed += dirty_bytes as u64 / 512;
+        ctx.media.stats.host_sectors_programmed += dirty_bytes as u64 / 512;
         while waiter != NONE {
             let Waiter { command, next } = self.waiters[waiter];
             self.waiters.remove(waiter);
-            ctx.host.part_sent(&mut ctx.flash.events, now_ns, command);
+            ctx.host
+                .part_sent(&mut ctx.media.flash.events, now_ns, command);
             waiter = next;
         }
         self.epoch_page_done(ctx, now_ns, epoch);
     }
 
-    pub(crate) fn start_discard(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    pub(crate) fn start_discard(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         // Map units that are covered in part keep their data.
         let fetches = self.discard_whole_units(ctx, now_ns, index);
         ctx.host.commands[index].parts = fetches;
         if fetches == 0 {
-            ctx.host.finish(&mut ctx.flash.events, now_ns, index);
+            ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
         }
     }
 
     /// Discarded units read as zeros; those covered in part are written.
-    pub(crate) fn start_write_zeroes(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) {
+    pub(crate) fn start_write_zeroes(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let fetches = self.discard_whole_units(ctx, now_ns, index);
         ctx.host.commands[index].parts = fetches;
         if fetches == 0 {
@@ -375,20 +355,26 @@ impl WriteCache {
     }
 
     /// Returns how many pages of the map the command has to wait for.
-    fn discard_whole_units(&mut self, ctx: &mut WriteCtx<'_>, now_ns: u64, index: u32) -> u32 {
+    fn discard_whole_units(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) -> u32 {
         let command = &ctx.host.commands[index];
-        let unit = ctx.spec.ftl.map_unit_bytes as u64;
+        let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let start = command.first_byte.div_ceil(unit);
         let end = (command.first_byte + command.bytes) / unit;
         if start >= end {
             return 0;
         }
-        ctx.ftl.discard_partial(start as u32, end);
-        ctx.ftl.discard(start as u32, end);
+        ctx.media.ftl.discard_partial(start as u32, end);
+        ctx.media.ftl.discard(start as u32, end);
         self.log_is_dirty = true;
         ctx.reads.remove_range(start as u32, end);
-        match ctx.ftl.cached_map() {
-            Some(map) => map.discard(ctx.flash, ctx.stats, now_ns, index, (start, end)),
+        match ctx.media.ftl.cached_map() {
+            Some(map) => map.discard(
+                &mut ctx.media.flash,
+                &mut ctx.media.stats,
+                now_ns,
+                index,
+                (start, end),
+            ),
             None => 0,
         }
     }

@@ -47,7 +47,7 @@ fn one(drive: &mut Ssd, op: Op, page: u64, pages: u64) {
         sectors: pages as u32 * 8,
         fua: false,
     };
-    drive.submit(Nanos(drive.gc.host_ns() + 1_000), command);
+    drive.submit(Nanos(drive.controller.gc.host_ns() + 1_000), command);
     let mut done: Vec<Completion> = Vec::new();
     while done.is_empty() {
         assert!(drive.advance_to_completion(Nanos::MAX, &mut done) < Nanos::MAX);
@@ -58,7 +58,11 @@ fn one(drive: &mut Ssd, op: Op, page: u64, pages: u64) {
 /// What was counted once the drive is at rest.
 fn at_rest(drive: &mut Ssd) -> DeviceStats {
     drive.advance(Nanos(1 << 50), &mut Vec::new());
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     drive.stats(Nanos(1 << 50))
 }
 
@@ -75,7 +79,7 @@ fn merges(stats: &DeviceStats) -> (u64, u64, u64) {
 #[test]
 fn what_is_written_in_order_becomes_the_data_as_it_is() {
     let mut drive = drive(1, 1, &[]);
-    let pages = drive.spec.logical_slots();
+    let pages = drive.controller.media.spec.logical_slots();
     for first in (0..pages).step_by(64) {
         one(&mut drive, Op::Write, first, 64);
     }
@@ -139,7 +143,7 @@ fn a_full_random_log_is_merged_with_every_block_it_has_pages_of() {
 fn planes_are_merged_at_once() {
     let mut drive = drive(1, 2, &[]);
     overwrite(&mut drive, 4_000, 3);
-    let took_ns = drive.gc.host_ns() % (1 << 40);
+    let took_ns = drive.controller.gc.host_ns() % (1 << 40);
     let stats = at_rest(&mut drive);
     assert!(stats.merges.full > 100, "{:?}", stats.merges);
     let merging_ns = stats.merges.busy_ns;
@@ -176,7 +180,7 @@ fn a_log_of_two_blocks_is_merged_with_two() {
         assert_eq!(merges(&stats), (0, 0, full));
         assert_eq!(stats.flash_reads, full * PAGES);
         assert_eq!(stats.flash_erases, full + 1);
-        drive.ftl.check_logs();
+        drive.controller.media.ftl.check_logs();
     }
 }
 
@@ -207,14 +211,14 @@ fn associativity_bounds_the_longest_write() {
         let blocks = 96;
         let mut longest_ns = 0;
         for place in 0..1000 {
-            let began_ns = drive.gc.host_ns();
+            let began_ns = drive.controller.gc.host_ns();
             one(
                 drive,
                 Op::Write,
                 page(place * 37 % blocks, 1 + place * 11 % 60),
                 1,
             );
-            longest_ns = longest_ns.max(drive.gc.host_ns() - began_ns);
+            longest_ns = longest_ns.max(drive.controller.gc.host_ns() - began_ns);
         }
         longest_ns as f64
     };
@@ -299,7 +303,11 @@ fn random_writes_amplify_as_blocks_over_logs_say() {
     let mut drive = drive(1, 1, &[]);
     overwrite(&mut drive, 20_000, 3);
     let stats = drive.stats(Nanos(1 << 50));
-    drive.ftl.check(drive.spec.logical_slots());
+    drive
+        .controller
+        .media
+        .ftl
+        .check(drive.controller.media.spec.logical_slots());
     let amplification = stats.write_amplification().expect("written");
     let blocks = 96.0 * (1.0 - (95.0f64 / 96.0).powi(64));
     println!("{amplification:.2}, {blocks:.1} blocks a log");
@@ -313,7 +321,10 @@ fn simulated_ageing_leaves_logs_full_of_pages() {
         "state = \"aged\"\naged = { occupancy = 1.0, simulate = true }",
     );
     let mut old = drive(2, 3, &[aged]);
-    old.ftl.check(old.spec.logical_slots());
+    old.controller
+        .media
+        .ftl
+        .check(old.controller.media.spec.logical_slots());
     let mut young = drive(2, 3, &[]);
     let amplification = |drive: &mut Ssd| {
         overwrite(drive, 10_000, 7);
