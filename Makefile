@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test mutants bench bench-serve check setup build build-pgo clean
+.PHONY: demo test mutants bench bench-serve check setup build build-pgo docs evidence clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -47,6 +47,15 @@ mutants:
 			--test-package blklab-$$crate --test-package blklab-conform \
 			--sharding round-robin --shard 0/100 --output target/mutants-$$crate || true; \
 	done
+
+# The reference pages, from what is declared; a test says when they are not current.
+docs:
+	$(CARGO) run --locked -p blklab-docs -- reference
+
+# The evidence pages, from runs. DATA names another folder of the layout of tests/data.
+DATA = tests/data
+evidence: build
+	$(CARGO) run --release --locked -p blklab-docs -- evidence --blklab $(BLKLAB) --data $(DATA)
 
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:

@@ -383,7 +383,7 @@ fn copies_for_nothing_are_told() {
 }
 
 /// The loop device of the machine that `vm-2cpu` describes did 537,651 a second
-/// over a file in memory (docs/sim-against-host.md). Its worker sleeps for no
+/// over a file in memory (tests/data/loop-host). Its worker sleeps for no
 /// request.
 #[test]
 fn a_loop_device_over_memory_is_as_fast_as_a_real_one() {

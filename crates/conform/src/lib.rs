@@ -15,7 +15,8 @@
 //!   sequence.
 //!
 //! Every compared event counts, and so does everything we do and the kernel
-//! did not. What is given and what is compared is in `docs/conform.md`.
+//! did not. What is given and what is compared is in
+//! `docs/evidence/kernel-traces.md`.
 
 mod alone;
 mod clock;

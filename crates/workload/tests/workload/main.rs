@@ -4,7 +4,6 @@
 mod addresses;
 mod addresses_against_fio;
 mod blktrace;
-mod docs;
 mod fio_jobs;
 mod fio_jobs_against_fio;
 mod kernel_traces;

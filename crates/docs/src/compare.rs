@@ -1,0 +1,132 @@
+//! Tables of comparisons: a row a job, a column a scheduler.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::block::Made;
+use crate::program::Program;
+use crate::table::Table;
+
+/// One or several tables from `blklab compare`, a row a job.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The arguments; `JOB` stands for a row's job.
+    command: String,
+    /// The jobs.
+    rows: Vec<String>,
+    /// One table each.
+    tables: Vec<Metric>,
+}
+
+/// What a table shows.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metric {
+    title: String,
+    /// As in the comparison's JSON, such as `bandwidth_bytes_per_s`.
+    cell: String,
+    /// What to divide by.
+    #[serde(default = "one")]
+    unit: f64,
+    #[serde(default)]
+    decimals: usize,
+    /// `read` or `write`; both added up if not given.
+    direction: Option<String>,
+    /// Also the change against the first scheduler.
+    #[serde(default)]
+    change: bool,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Block {
+    /// Runs all comparisons.
+    ///
+    /// # Errors
+    /// Where one fails or its JSON lacks a cell.
+    pub fn make(&self, program: &Program) -> Result<Made, String> {
+        let runs: Vec<Value> = (self.rows.iter())
+            .map(|job| self.run(program, job))
+            .collect::<Result<_, _>>()?;
+        let mut text = format!("    blklab {}\n", self.command);
+        for metric in &self.tables {
+            text += &format!("\n{}:\n\n{}", metric.title, self.table(&runs, metric)?);
+        }
+        Ok(Made {
+            text,
+            groups: Vec::new(),
+        })
+    }
+
+    fn run(&self, program: &Program, job: &str) -> Result<Value, String> {
+        let line = self.command.replace("JOB", job) + " --output-format json";
+        serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
+    }
+
+    fn table(&self, runs: &[Value], metric: &Metric) -> Result<String, String> {
+        let schedulers = |run: &Value| -> Vec<String> {
+            let names = run["schedulers"].as_array().into_iter().flatten();
+            names.filter_map(Value::as_str).map(String::from).collect()
+        };
+        let columns = runs.first().map(schedulers).unwrap_or_default();
+        let mut head = vec!["job".to_string()];
+        head.extend(columns.iter().cloned());
+        let mut table = Table::new(head);
+        for (job, run) in self.rows.iter().zip(runs) {
+            let cells = (0..columns.len()).map(|n| metric.value(run, n));
+            let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
+                return Err(format!("{job}: the comparison has no {}", metric.cell));
+            };
+            let mut row = vec![job.rsplit('/').next().unwrap_or(job).to_string()];
+            row.extend(values.iter().enumerate().map(|(n, &value)| {
+                let change = match n {
+                    0 => String::new(),
+                    _ if !metric.change => String::new(),
+                    _ => format!(" ({:+.1} %)", (value / values[0] - 1.0) * 100.0),
+                };
+                format!("{:.*}{change}", metric.decimals, value / metric.unit)
+            }));
+            table.row(row);
+        }
+        Ok(table.markdown())
+    }
+}
+
+impl Metric {
+    /// The value of the n-th scheduler, of the run's first section.
+    fn value(&self, run: &Value, n: usize) -> Option<f64> {
+        let directions = run["sections"][0]["directions"].as_array()?;
+        let values: Vec<f64> = (directions.iter())
+            .filter(|d| (self.direction.as_deref()).is_none_or(|wanted| d["direction"] == wanted))
+            .filter_map(|d| d["rows"][n]["cells"][&self.cell]["value"]["mean"].as_f64())
+            .collect();
+        (!values.is_empty()).then(|| values.iter().sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metric;
+
+    #[test]
+    fn both_directions_add_up() {
+        let run = serde_json::json!({"sections": [{"directions": [
+            {"direction": "read", "rows": [{"cells": {"iops": {"value": {"mean": 3.0}}}}]},
+            {"direction": "write", "rows": [{"cells": {"iops": {"value": {"mean": 4.0}}}}]},
+        ]}]});
+        let metric = |direction: Option<&str>| Metric {
+            title: String::new(),
+            cell: "iops".into(),
+            unit: 1.0,
+            decimals: 0,
+            direction: direction.map(String::from),
+            change: false,
+        };
+        assert_eq!(metric(None).value(&run, 0), Some(7.0));
+        assert_eq!(metric(Some("write")).value(&run, 0), Some(4.0));
+        assert_eq!(metric(Some("trim")).value(&run, 0), None);
+    }
+}

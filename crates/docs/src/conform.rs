@@ -1,0 +1,146 @@
+//! Tables of agreement with recorded kernels.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::block::Made;
+use crate::program::Program;
+use crate::table::Table;
+
+/// A row a recorded run of these folders.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The folders of runs that are shown, named by their scheduler.
+    schedulers: Vec<String>,
+    /// Also the whole block layer.
+    #[serde(default)]
+    whole: bool,
+    /// The page cache instead.
+    #[serde(default)]
+    page_cache: bool,
+}
+
+/// How many decisions of a run agree.
+#[derive(Clone, Copy, Default)]
+struct Agreement {
+    agree: u64,
+    of: u64,
+}
+
+impl Agreement {
+    fn percent(self) -> f64 {
+        100.0 * self.agree as f64 / self.of.max(1) as f64
+    }
+
+    fn cell(self) -> String {
+        format!("{} of {} ({:.2} %)", self.agree, self.of, self.percent())
+    }
+
+    /// From the last line that `conform` prints, `agree N of M`.
+    fn parse(text: &str) -> Option<Agreement> {
+        let mut words = text
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("agree "))?
+            .split(' ');
+        let agree = words.next()?.parse().ok()?;
+        let of = words.nth(1)?.parse().ok()?;
+        Some(Agreement { agree, of })
+    }
+}
+
+impl Block {
+    /// The comparisons of a folder's runs: their headings, and what `conform` is
+    /// told; `None` where there is nothing to compare.
+    fn comparisons(&self, scheduler: &str) -> Vec<(&'static str, Option<String>)> {
+        if self.page_cache {
+            return vec![("agree", Some("--page-cache".to_string()))];
+        }
+        let alone = (scheduler != "none").then(|| format!("--scheduler {scheduler}"));
+        let mut comparisons = vec![("scheduler alone", alone)];
+        let whole = || Some(format!("--whole --scheduler {scheduler}"));
+        comparisons.extend(self.whole.then(|| ("whole layer", whole())));
+        comparisons
+    }
+
+    fn set(&self) -> &'static str {
+        if self.page_cache {
+            "page-cache-traces"
+        } else {
+            "kernel-traces"
+        }
+    }
+
+    /// Holds ours against each run.
+    ///
+    /// # Errors
+    /// Where a run cannot be read.
+    pub fn make(&self, program: &Program) -> Result<Made, String> {
+        let headings = self.comparisons("").into_iter().map(|(heading, _)| heading);
+        let mut table = Table::new(
+            ["run"]
+                .into_iter()
+                .chain(headings)
+                .map(String::from)
+                .collect(),
+        );
+        let mut made = Made::default();
+        for scheduler in &self.schedulers {
+            let comparisons = self.comparisons(scheduler);
+            let mut all = vec![Agreement::default(); comparisons.len()];
+            for trace in traces(program, self.set(), scheduler)? {
+                let name = trace.file_name().unwrap_or_default().to_string_lossy();
+                let name = name.trim_end_matches(".trace.gz");
+                let mut row = vec![format!("{scheduler}/{name}")];
+                for (sum, (_, options)) in all.iter_mut().zip(&comparisons) {
+                    let Some(options) = options else {
+                        row.push("-".to_string());
+                        continue;
+                    };
+                    let line = format!("conform {options} {}", trace.display());
+                    let agreement = Agreement::parse(&program.run(&line)?)
+                        .ok_or_else(|| format!("blklab {line}: no line `agree N of M`"))?;
+                    sum.agree += agreement.agree;
+                    sum.of += agreement.of;
+                    row.push(agreement.cell());
+                }
+                table.row(row);
+            }
+            for (sum, (heading, _)) in all.iter().zip(&comparisons) {
+                if sum.of > 0 {
+                    let (set, cell) = (self.set(), sum.cell());
+                    made.groups
+                        .push(format!("{set} {scheduler} {heading} {cell}"));
+                }
+            }
+        }
+        made.text = table.markdown();
+        Ok(made)
+    }
+}
+
+/// The recorded runs of a folder, by name.
+fn traces(program: &Program, set: &str, folder: &str) -> Result<Vec<PathBuf>, String> {
+    let folder = program.data().join(set).join(folder);
+    let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = (entries.filter_map(Result::ok))
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(".trace.gz"))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Agreement;
+
+    #[test]
+    fn the_last_line_tells() {
+        let agreement = Agreement::parse("x\nagree 17385 of 17386\n").expect("agreement");
+        assert_eq!(agreement.cell(), "17385 of 17386 (99.99 %)");
+        assert!(Agreement::parse("nothing").is_none());
+    }
+}

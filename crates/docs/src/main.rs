@@ -1,0 +1,106 @@
+//! Makes the pages of `docs/reference` from declarations, and those of
+//! `docs/evidence` from runs of the `blklab` command, so that no figure in them is
+//! typed by hand.
+//!
+//! An evidence page is a template in `pages/`: prose, and fenced blocks marked
+//! `evidence` that name commands and what to take from their output.
+
+mod block;
+mod calibrate;
+mod compare;
+mod conform;
+mod page;
+mod program;
+mod reference;
+mod share;
+mod table;
+#[cfg(test)]
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use program::Program;
+
+/// Makes the pages of docs/reference and docs/evidence.
+#[derive(Parser)]
+#[command(name = "blklab-docs")]
+enum Args {
+    /// Write the reference pages from what is declared
+    Reference {
+        /// Where pages go
+        #[arg(long, value_name = "DIR", default_value = "docs/reference")]
+        out: PathBuf,
+    },
+    /// Run what the evidence pages show and write them anew
+    Evidence(EvidenceArgs),
+}
+
+#[derive(clap::Args)]
+struct EvidenceArgs {
+    /// The blklab command to run
+    #[arg(long, value_name = "FILE", default_value = "target/release/blklab")]
+    blklab: PathBuf,
+    /// The folder of measured data, one folder a set; pages of sets that are not there are left as
+    /// they are
+    #[arg(long, value_name = "DIR", default_value = "tests/data")]
+    data: PathBuf,
+    /// Where pages go
+    #[arg(long, value_name = "DIR", default_value = "docs/evidence")]
+    out: PathBuf,
+    /// Only these pages
+    pages: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let made = match Args::parse() {
+        Args::Reference { out } => make_reference(&out),
+        Args::Evidence(args) => make_evidence(&args),
+    };
+    match made {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("blklab-docs: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make_reference(out: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    for page in reference::ALL {
+        let path = out.join(page.name).with_extension("md");
+        std::fs::write(&path, (page.make)()).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn make_evidence(args: &EvidenceArgs) -> Result<(), String> {
+    if let Some(unknown) = (args.pages.iter()).find(|name| page::find(name).is_none()) {
+        let names: Vec<&str> = page::ALL.iter().map(|page| page.name).collect();
+        return Err(format!(
+            "there is no page called {unknown}; there are {}",
+            names.join(", ")
+        ));
+    }
+    let program = Program::new(&args.blklab, &args.data)?;
+    std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
+    let wanted = |page: &&page::Page| {
+        args.pages.is_empty() || args.pages.iter().any(|name| name == page.name)
+    };
+    for page in page::ALL.iter().filter(wanted) {
+        if let Some(missing) = page.missing(&args.data) {
+            println!("SKIPPED {}: {} is not there", page.name, missing.display());
+            continue;
+        }
+        let path = args.out.join(page.name).with_extension("md");
+        let made = page.make(&program)?;
+        for line in &made.groups {
+            println!("{line}");
+        }
+        std::fs::write(&path, made.text).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}

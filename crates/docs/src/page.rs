@@ -1,0 +1,103 @@
+//! The pages.
+
+use std::path::{Path, PathBuf};
+
+use crate::block::{Block, Made};
+use crate::program::Program;
+
+/// An evidence page.
+pub struct Page {
+    /// The page's name, without `.md`.
+    pub name: &'static str,
+    /// The folder of measured data that it needs, if any.
+    pub set: Option<&'static str>,
+    template: &'static str,
+}
+
+macro_rules! page {
+    ($name:literal, $set:expr) => {
+        Page {
+            name: $name,
+            set: $set,
+            template: include_str!(concat!("../pages/", $name, ".md")),
+        }
+    };
+}
+
+/// All pages.
+pub const ALL: &[Page] = &[
+    page!("thesis", None),
+    page!("studies", None),
+    page!("ac2", None),
+    page!("kernel-traces", Some("kernel-traces")),
+    page!("page-cache", Some("page-cache-traces")),
+    page!("nvme-980pro", Some("nvme-980pro")),
+];
+
+/// The page called `name`.
+pub fn find(name: &str) -> Option<&'static Page> {
+    ALL.iter().find(|page| page.name == name)
+}
+
+const BEGIN: &str = "```evidence\n";
+const END: &str = "```\n";
+
+impl Page {
+    /// The folder of data that it needs and that is not there.
+    pub fn missing(&self, data: &Path) -> Option<PathBuf> {
+        let folder = data.join(self.set?);
+        (!folder.is_dir()).then_some(folder)
+    }
+
+    /// Runs its blocks.
+    ///
+    /// # Errors
+    /// Where the template is wrong or a command fails.
+    pub fn make(&self, program: &Program) -> Result<Made, String> {
+        let mut made = Made::default();
+        let mut rest = self.template;
+        while let Some((prose, block)) = rest.split_once(BEGIN) {
+            let (block, after) = block
+                .split_once(END)
+                .ok_or_else(|| format!("{}: a block without end", self.name))?;
+            let block: Block = toml::from_str(block).map_err(|e| format!("{}: {e}", self.name))?;
+            let part = block.make(program)?;
+            made.text += prose;
+            made.text += &part.text;
+            made.groups.extend(part.groups);
+            rest = after;
+        }
+        made.text += rest;
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, BEGIN, END};
+    use crate::block::Block;
+
+    /// Words of prose that a page may have beside its tables.
+    const WORDS: usize = 1500;
+
+    #[test]
+    fn every_template_is_read() {
+        for page in ALL {
+            let mut words = 0;
+            for (n, piece) in page.template.split(BEGIN).enumerate() {
+                let prose = if n == 0 {
+                    piece
+                } else {
+                    let (block, after) = piece.split_once(END).expect("an end");
+                    let block: Result<Block, _> = toml::from_str(block);
+                    block
+                        .map(drop)
+                        .unwrap_or_else(|e| panic!("{}: {e}", page.name));
+                    after
+                };
+                words += prose.split_whitespace().count();
+            }
+            assert!(words <= WORDS, "{}: {words} words", page.name);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The pages of `docs/reference`, made from declarations.
+
+use blklab_blk::Tunable;
+use blklab_elevator::ElevatorType;
+use blklab_sim::Machine;
+use blklab_stats::Unit;
+
+use crate::table::Table;
+
+/// A reference page.
+pub struct Reference {
+    /// Its name, without `.md`.
+    pub name: &'static str,
+    /// What makes it.
+    pub make: fn() -> String,
+}
+
+/// All reference pages.
+pub const ALL: &[Reference] = &[
+    Reference {
+        name: "schedulers",
+        make: schedulers,
+    },
+    Reference {
+        name: "drives",
+        make: blklab_device::reference,
+    },
+    Reference {
+        name: "machines",
+        make: Machine::reference,
+    },
+    Reference {
+        name: "fio-options",
+        make: fio_options,
+    },
+    Reference {
+        name: "trace-formats",
+        make: traces,
+    },
+    Reference {
+        name: "facts",
+        make: facts,
+    },
+];
+
+fn table_of(head: &[&str]) -> Table {
+    Table::new(head.iter().map(|&heading| heading.to_string()).collect())
+}
+
+fn schedulers() -> String {
+    let mut text = "# Schedulers\n\nWhat `queue/scheduler` may be, with the tunables of each. \
+                    `--set NAME.TUNABLE=VALUE` sets one, and `NAME:TUNABLE=VALUE` in `--schedulers` \
+                    compares a scheduler with itself.\n"
+        .to_string();
+    for scheduler in blklab_elevator::all() {
+        text += &format!(
+            "\n## {}\n\n{}. After: {}.\n",
+            scheduler.name,
+            sentence(scheduler.help),
+            scheduler.source
+        );
+        text += &tunables(scheduler);
+    }
+    text
+}
+
+/// With a capital at its beginning.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
+fn tunables(scheduler: &ElevatorType) -> String {
+    if scheduler.tunables.is_empty() {
+        return String::new();
+    }
+    let mut table = table_of(&["tunable", "unit", "values", "default", "meaning"]);
+    for tunable in scheduler.tunables {
+        let Tunable {
+            name,
+            unit,
+            default,
+            help,
+            ..
+        } = tunable;
+        table.row(vec![
+            format!("`{name}`"),
+            unit.symbol().to_string(),
+            tunable.range(),
+            default.to_string(),
+            help.to_string(),
+        ]);
+    }
+    format!("\n{}", table.markdown())
+}
+
+fn fio_options() -> String {
+    format!(
+        "# fio's options\n\nWhat becomes of each option of fio 3.33 in a simulated job.\n\n{}",
+        blklab_workload::fio::option_tables()
+    )
+}
+
+fn traces() -> String {
+    format!(
+        "# Traces that can be replayed\n\nThe format is told from how a file begins, gzipped or not. \
+         `--replay dependencies` needs one that tells when I/Os ended.\n\n{}",
+        blklab_workload::trace::format_table()
+    )
+}
+
+fn facts() -> String {
+    let mut table = table_of(&["fact", "of", "unit", "label", "meaning"]);
+    for fact in blklab_stats::facts() {
+        let unit = match fact.unit {
+            Unit::Count => "count",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "ns",
+            Unit::Share => "share",
+            Unit::Ratio => "ratio",
+        };
+        table.row(vec![
+            format!("`{}`", fact.key),
+            fact.place.name().to_string(),
+            unit.to_string(),
+            fact.label.to_string(),
+            fact.meaning.to_string(),
+        ]);
+    }
+    format!(
+        "# What a run tells\n\nThe facts behind \"Why\", by their keys in JSON and in a server's \
+         metrics.\n\n{}",
+        table.markdown()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::ALL;
+
+    /// What is declared is what the pages say; `make docs` writes them anew.
+    #[test]
+    fn the_pages_are_current() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+        for page in ALL {
+            let path = folder.join(page.name).with_extension("md");
+            let written = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                written == (page.make)(),
+                "docs/reference/{}.md is not current: run `make docs`",
+                page.name
+            );
+        }
+    }
+}

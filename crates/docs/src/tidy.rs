@@ -1,0 +1,144 @@
+//! What can be kept in order by a test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folders directly below `folder`.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of the project");
+    let mut folders: Vec<PathBuf> = (entries.map(|entry| entry.expect("an entry").path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    folders
+}
+
+/// All Rust files below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = folders(folder).iter().flat_map(|f| sources(f)).collect();
+    let entries = fs::read_dir(folder).expect("a folder of the project");
+    let files = entries.map(|entry| entry.expect("an entry").path());
+    found.extend(files.filter(|path| path.extension().is_some_and(|ending| ending == "rs")));
+    found
+}
+
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[test]
+fn every_room_is_on_the_map() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for room in folders(&root().join("crates")) {
+        let room = name(&room);
+        assert!(
+            map.contains(&format!("`{room}`")),
+            "ARCHITECTURE.md does not name {room}"
+        );
+    }
+}
+
+/// Every file and folder that the map names with a slash is there.
+#[test]
+fn the_map_names_what_is_there() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for place in map
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|place| place.contains('/'))
+    {
+        let parts = ["", "crates"].map(|below| root().join(below).join(place));
+        let rooms = folders(&root().join("crates"));
+        let inside = rooms.iter().any(|room| {
+            let deep = folders(&room.join("src"));
+            room.join("src").join(place).exists() || deep.iter().any(|f| f.join(place).exists())
+        });
+        assert!(
+            inside || parts.iter().any(|path| path.exists()),
+            "{place} is not there"
+        );
+    }
+}
+
+/// A type's own methods stand in the folder that the type stands in.
+#[test]
+fn types_own_their_methods() {
+    for room in folders(&root().join("crates")) {
+        let mut homes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        let files = sources(&room.join("src"));
+        let texts: Vec<(PathBuf, String)> = (files.into_iter())
+            .map(|file| {
+                (
+                    file.clone(),
+                    fs::read_to_string(&file).expect("a source file"),
+                )
+            })
+            .collect();
+        for (file, text) in &texts {
+            for line in text.lines() {
+                if let Some(rest) = declared(line) {
+                    let folder = file.parent().unwrap_or(file).to_path_buf();
+                    homes.entry(identifier(rest)).or_default().push(folder);
+                }
+            }
+        }
+        for (file, text) in &texts {
+            for line in text.lines().filter(|line| line.starts_with("impl")) {
+                let Some(of) = inherent(line) else { continue };
+                let Some(homes) = homes.get(&of) else {
+                    continue;
+                };
+                assert!(
+                    homes.iter().any(|home| file.starts_with(home)),
+                    "{}: impl {of} stands outside of {}",
+                    file.display(),
+                    homes[0].display()
+                );
+            }
+        }
+    }
+}
+
+/// What follows `struct` or `enum` where a line declares one.
+fn declared(line: &str) -> Option<&str> {
+    let line = ["pub ", "pub(crate) ", "pub(super) "]
+        .iter()
+        .fold(line, |line, visibility| {
+            line.strip_prefix(visibility).unwrap_or(line)
+        });
+    line.strip_prefix("struct ").or(line.strip_prefix("enum "))
+}
+
+/// The name at the beginning of a text.
+fn identifier(text: &str) -> String {
+    text.chars()
+        .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
+        .collect()
+}
+
+/// The type of a line `impl Type {`; `None` for an implementation of a trait.
+fn inherent(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("impl")?;
+    let rest = match rest.strip_prefix('<') {
+        Some(generics) => {
+            let mut depth = 1;
+            let end = generics.find(|letter| {
+                depth += i32::from(letter == '<') - i32::from(letter == '>');
+                depth == 0
+            })?;
+            &generics[end + 1..]
+        }
+        None => rest,
+    };
+    let rest = rest.strip_prefix(' ')?;
+    (!rest.contains(" for ")).then(|| identifier(rest))
+}
