@@ -115,28 +115,37 @@ pub(crate) fn signed_percent(share: f64) -> String {
     }
 }
 
-/// Half an interval in percent: `± 0.3 %`; nothing where there is none.
+/// Half an interval in percent: `±0.3 %`; nothing where there is none, or where the
+/// repeats did not differ. One that is wider than the figure itself says only that.
 pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
     let percent = half_width? * 100.0;
-    Some(match percent < 10.0 {
-        true => format!("±{percent:.1} %"),
-        false => format!("±{percent:.0} %"),
-    })
+    match percent {
+        0.0 => None,
+        ..0.05 => Some("±≤0.1 %".to_string()),
+        ..10.0 => Some(format!("±{percent:.1} %")),
+        ..=100.0 => Some(format!("±{percent:.0} %")),
+        _ => Some("±≥100 %".to_string()),
+    }
 }
 
-/// Figures so far apart read better each in a unit of its own.
+/// From so far apart on, the least figure's unit makes the most unreadable.
 const FAR_APART: f64 = 1000.0;
 
-/// A fact about schedulers, in its unit: one for all of them, that of the least.
+/// A fact about schedulers in one unit for all of them: the one that suits what lies
+/// in the middle between the least and the most.
 pub(crate) fn facts(unit: Unit, values: &[Option<f64>]) -> Vec<String> {
     let known = || values.iter().flatten().filter(|value| **value > 0.0);
     let least = known().copied().fold(f64::INFINITY, f64::min);
     let most = known().copied().fold(0.0, f64::max);
-    let near = most < least * FAR_APART;
+    let far_apart = most >= least * FAR_APART;
+    let typical = match (least.is_finite(), far_apart) {
+        (false, _) => 0.0,
+        (true, false) => least,
+        (true, true) => (least * most).sqrt(),
+    };
     let show = |value: &Option<f64>| match *value {
         None => "-".to_string(),
-        Some(value) if near && value > 0.0 => fact(unit, value, least),
-        Some(value) => fact(unit, value, value),
+        Some(value) => fact(unit, value, typical),
     };
     values.iter().map(show).collect()
 }
@@ -217,7 +226,7 @@ mod tests {
         };
         assert_eq!(ns(&[9_000.0, 85_340.0]), ["9000 ns", "85340 ns"]);
         assert_eq!(ns(&[85_340.0, 12.3e6]), ["85.3 us", "12300 us"]);
-        assert_eq!(ns(&[85_340.0, 2e9, 0.0]), ["85.3 us", "2000 ms", "0 ns"]);
+        assert_eq!(ns(&[85_340.0, 2e9, 0.0]), ["0.09 ms", "2000 ms", "0 ms"]);
         let counts = facts(Unit::Count, &[Some(9_000.0), None, Some(12_000.0)]);
         assert_eq!(counts, ["9000", "-", "12000"]);
     }
@@ -236,6 +245,12 @@ mod tests {
         assert_eq!(change(&manifold), "x1234 ±0.25");
         assert_eq!(plus_minus_percent(Some(0.0031)).as_deref(), Some("±0.3 %"));
         assert_eq!(plus_minus_percent(None), None);
+        assert_eq!(plus_minus_percent(Some(0.0)), None);
+        assert_eq!(
+            plus_minus_percent(Some(0.000_1)).as_deref(),
+            Some("±≤0.1 %")
+        );
+        assert_eq!(plus_minus_percent(Some(29.79)).as_deref(), Some("±≥100 %"));
     }
 
     #[test]

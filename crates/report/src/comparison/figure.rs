@@ -1,5 +1,7 @@
 //! The figures that schedulers are compared by, and how far they are apart.
 
+use std::borrow::Cow;
+
 use blklab_stats::{DirResults, Estimate, JobResults, Significance};
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +15,18 @@ pub enum Direction {
     Write,
     /// Trims (discards).
     Trim,
+    /// Calls of `fsync` and `fdatasync`, fio's `sync` section.
+    Sync,
 }
 
 impl Direction {
     /// All of them.
-    pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
+    pub const ALL: [Direction; 4] = [
+        Direction::Read,
+        Direction::Write,
+        Direction::Trim,
+        Direction::Sync,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -25,15 +34,22 @@ impl Direction {
             Direction::Read => "read",
             Direction::Write => "write",
             Direction::Trim => "trim",
+            Direction::Sync => "sync",
         }
     }
 
     /// A job's figures of it.
-    pub fn of(self, job: &JobResults) -> &DirResults {
+    pub(crate) fn of(self, job: &JobResults) -> Cow<'_, DirResults> {
         match self {
-            Direction::Read => &job.read,
-            Direction::Write => &job.write,
-            Direction::Trim => &job.trim,
+            Direction::Read => Cow::Borrowed(&job.read),
+            Direction::Write => Cow::Borrowed(&job.write),
+            Direction::Trim => Cow::Borrowed(&job.trim),
+            Direction::Sync => Cow::Owned(DirResults {
+                ios: job.syncs,
+                lat_ns: job.sync_ns.clone(),
+                runtime_ns: job.runtime_ns,
+                ..DirResults::default()
+            }),
         }
     }
 }

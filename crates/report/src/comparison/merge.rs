@@ -1,11 +1,11 @@
 //! Comparisons of several worlds as one: each from the JSON that
 //! [`json::render`](crate::json::render) wrote.
 
-use super::figure::{Direction, Metric};
+use super::figure::Metric;
 use super::processes::ProcessFigures;
 use super::runs::Pairs;
 use super::section::Section;
-use super::table::{DirectionTable, Row, fill_cells};
+use super::table::{DirectionTable, Row};
 use super::verdict::headline;
 use super::why::FactRow;
 use super::{Comparison, Origin};
@@ -60,13 +60,13 @@ fn check(comparison: &Comparison) -> Result<(), String> {
     }
     for section in &comparison.sections {
         for table in &section.directions {
-            let place = format!("group {}: {}s", section.group_id, table.direction.name());
+            let place = format!("group {}: {}", section.group_id, table.title());
             if table.rows.len() != count {
                 let rows = table.rows.len();
                 return Err(format!("{place}: {rows} rows for {count} schedulers"));
             }
             for row in &table.rows {
-                check_row(row)
+                check_row(row, table.metrics())
                     .map_err(|problem| format!("{place}: {}: {problem}", row.scheduler))?;
             }
         }
@@ -89,9 +89,9 @@ fn check(comparison: &Comparison) -> Result<(), String> {
 
 /// A row has every figure, and of each as many repeats. One that did no I/O may
 /// have none.
-fn check_row(row: &Row) -> Result<(), String> {
+fn check_row(row: &Row, metrics: &[Metric]) -> Result<(), String> {
     let name = |metric: &Metric| serde_json::to_string(metric).unwrap_or_default();
-    if let Some(metric) = Metric::ALL.iter().find(|m| !row.cells.contains_key(m)) {
+    if let Some(metric) = metrics.iter().find(|m| !row.cells.contains_key(m)) {
         return Err(format!("no {} among its cells", name(metric)));
     }
     let count = row.repeats.values().map(Vec::len).max().unwrap_or(0);
@@ -99,7 +99,7 @@ fn check_row(row: &Row) -> Result<(), String> {
         return Ok(());
     }
     let of = |metric: &Metric| row.repeats.get(metric).map_or(0, Vec::len);
-    match Metric::ALL.iter().find(|m| of(m) != count.max(1)) {
+    match metrics.iter().find(|m| of(m) != count.max(1)) {
         Some(metric) => Err(format!(
             "{} repeats of {}, where {} are needed",
             of(metric),
@@ -240,10 +240,14 @@ fn section(
 ) -> Section {
     let found = all.iter().find_map(|c| find(c, group_id));
     let title = found.map(|s| s.title.clone()).unwrap_or_default();
-    let tables = Direction::ALL.into_iter();
-    let tables = tables.filter_map(|direction| table(all, group_id, direction, pairs));
     let processes = process_figures(all, group_id, pairs);
-    let mut section = Section::judged((group_id, title), names, tables.collect(), processes, pairs);
+    let mut section = Section::judged(
+        (group_id, title),
+        names,
+        tables(all, group_id, pairs),
+        processes,
+        pairs,
+    );
     section.verdict.sentence = by_part(parts.iter().filter_map(|part| {
         let section = find(&part.comparison, group_id)?;
         Some((part.label.as_str(), section.verdict.sentence.as_str()))
@@ -251,29 +255,34 @@ fn section(
     section
 }
 
-/// A direction's rows of all parts; those without it did no such I/O.
-fn table(
-    all: &[Comparison],
-    group_id: u32,
-    direction: Direction,
-    pairs: &Pairs,
-) -> Option<DirectionTable> {
-    let mut rows = Vec::new();
-    let mut some = false;
-    for comparison in all {
-        let mut tables = find(comparison, group_id)
-            .into_iter()
-            .flat_map(|s| &s.directions);
-        match tables.find(|table| table.direction == direction) {
-            Some(table) => {
-                some = true;
-                rows.extend(table.rows.iter().cloned());
-            }
-            None => rows.extend(comparison.schedulers.iter().cloned().map(Row::idle)),
+/// The rows of all parts, of each job and direction; those without it did no such
+/// I/O.
+fn tables(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<DirectionTable> {
+    let mut merged: Vec<DirectionTable> = Vec::new();
+    let found = |c| find(c, group_id).into_iter().flat_map(|s| &s.directions);
+    for table in all.iter().flat_map(found) {
+        if merged.iter().any(|other| is_like(other, table)) {
+            continue;
         }
+        let rows = all
+            .iter()
+            .flat_map(|c| match found(c).find(|other| is_like(other, table)) {
+                Some(own) => own.rows.clone(),
+                None => c.schedulers.iter().cloned().map(Row::idle).collect(),
+            });
+        let mut table = DirectionTable {
+            rows: rows.collect(),
+            ..table.clone()
+        };
+        table.fill_cells(pairs);
+        merged.push(table);
     }
-    fill_cells(&mut rows, pairs);
-    some.then_some(DirectionTable { direction, rows })
+    merged
+}
+
+/// Whether two tables are of the same I/O.
+fn is_like(one: &DirectionTable, other: &DirectionTable) -> bool {
+    (&one.job, one.several_jobs, one.direction) == (&other.job, other.several_jobs, other.direction)
 }
 
 /// Columns of one name side by side; a world that does not know one has no
@@ -283,12 +292,12 @@ fn process_figures(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<Proc
         all,
         |c| {
             let figures = find(c, group_id).into_iter().flat_map(|s| &s.processes);
-            let columns = figures.map(|f| (f.column.clone(), f.repeats.clone()));
+            let columns = figures.map(|f| (f.column.clone(), f.by_scheduler()));
             columns.collect()
         },
-        &Vec::new(),
+        &(Vec::new(), 0),
     );
-    let figures = |(column, repeats)| ProcessFigures::new(column, repeats, pairs);
+    let figures = |(column, values)| ProcessFigures::new(column, values, pairs);
     columns.into_iter().map(figures).collect()
 }
 
@@ -298,21 +307,26 @@ fn facts(all: &[Comparison]) -> Vec<FactRow> {
         all,
         |c| {
             let facts = c.why.iter();
-            let rows = facts.map(|f| ((f.place, f.name.clone(), f.unit), f.values.clone()));
+            let rows = facts.map(|f| (FactName(f.clone()), f.values.clone()));
             rows.collect()
         },
         &None,
     );
-    let row = |((place, name, unit), values)| FactRow {
-        place,
-        name,
-        unit,
-        values,
-    };
+    let row = |(FactName(fact), values)| FactRow { values, ..fact };
     let mut facts: Vec<FactRow> = rows.into_iter().map(row).collect();
     // Reports show a place's facts together.
     facts.sort_by_key(|fact| fact.place);
     facts
+}
+
+/// A fact as what it is, whatever its values.
+struct FactName(FactRow);
+
+impl PartialEq for FactName {
+    fn eq(&self, other: &FactName) -> bool {
+        let what = |FactName(f): &FactName| (f.place, f.key.clone(), f.name.clone(), f.unit);
+        what(self) == what(other)
+    }
 }
 
 /// Values by name, one a scheduler of all comparisons: `missing` for those of

@@ -32,26 +32,63 @@ pub struct ProcessFigures {
     pub cells: Vec<Option<Cell>>,
     /// The figures of each repeat, by scheduler.
     pub repeats: Vec<Vec<f64>>,
+    /// Repeats in which the job did not come to its end, by scheduler; empty where
+    /// there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished: Vec<usize>,
 }
 
 impl ProcessFigures {
-    /// Figures from their repeats, each against the first scheduler's.
-    pub(crate) fn new(column: ProcessColumn, repeats: Vec<Vec<f64>>, pairs: &Pairs) -> Self {
+    /// Figures from their repeats, each against the first scheduler's. With the
+    /// repeats of a scheduler goes the number of those that did not finish: where
+    /// there are any the others are not its figure.
+    pub(crate) fn new(
+        column: ProcessColumn,
+        values: Vec<(Vec<f64>, usize)>,
+        pairs: &Pairs,
+    ) -> ProcessFigures {
         let up = column.metric.more_is_better();
-        let base = repeats.first().cloned().unwrap_or_default();
+        let (repeats, unfinished): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        let mut figures = ProcessFigures {
+            column,
+            cells: Vec::new(),
+            repeats,
+            unfinished: match unfinished.iter().any(|count| *count > 0) {
+                true => unfinished,
+                false => Vec::new(),
+            },
+        };
+        let compared = figures.compared();
         let cell = |(index, own): (usize, &Vec<f64>)| {
+            let base = &compared[0];
             let change = (index > 0 && !base.is_empty() && !own.is_empty())
-                .then(|| Change::between(&base, own, pairs.are(0, index), up))
+                .then(|| Change::between(base, own, pairs.are(0, index), up))
                 .flatten();
             let value = Estimate::of(own);
             (!own.is_empty()).then_some(Cell { value, change })
         };
-        let cells = repeats.iter().enumerate().map(cell).collect();
-        ProcessFigures {
-            column,
-            cells,
-            repeats,
-        }
+        figures.cells = compared.iter().enumerate().map(cell).collect();
+        figures
+    }
+
+    /// How many repeats of a scheduler did not finish.
+    pub fn unfinished(&self, scheduler: usize) -> usize {
+        self.unfinished.get(scheduler).copied().unwrap_or(0)
+    }
+
+    /// Each scheduler's repeats and how many did not finish.
+    pub(crate) fn by_scheduler(&self) -> Vec<(Vec<f64>, usize)> {
+        let repeats = self.repeats.iter().cloned().enumerate();
+        repeats
+            .map(|(at, own)| (own, self.unfinished(at)))
+            .collect()
+    }
+
+    /// The repeats that are compared: none of a scheduler that did not finish all.
+    pub(crate) fn compared(&self) -> Vec<Vec<f64>> {
+        let all = self.by_scheduler().into_iter();
+        all.map(|(own, unfinished)| if unfinished > 0 { Vec::new() } else { own })
+            .collect()
     }
 }
 
@@ -90,14 +127,19 @@ pub(crate) fn figures(
     };
     let mut figures = Vec::new();
     let mut add = |job: Option<&str>, metric, of: &dyn Fn(&[&ProcessResults]) -> Option<f64>| {
-        let repeats: Vec<Vec<f64>> = runs
-            .iter()
-            .map(|runs| runs.iter().filter_map(|run| of(run)).collect())
-            .collect();
-        if repeats.iter().any(|values| !values.is_empty()) {
+        let values = |runs: &Vec<Vec<&ProcessResults>>| {
+            let known: Vec<f64> = runs.iter().filter_map(|run| of(run)).collect();
+            let unfinished = match metric {
+                Metric::Duration => runs.len() - known.len(),
+                _ => 0,
+            };
+            (known, unfinished)
+        };
+        let values: Vec<(Vec<f64>, usize)> = runs.iter().map(values).collect();
+        if values.iter().any(|(known, _)| !known.is_empty()) {
             let job = job.map(str::to_string);
             let column = ProcessColumn { job, metric };
-            figures.push(ProcessFigures::new(column, repeats, pairs));
+            figures.push(ProcessFigures::new(column, values, pairs));
         }
     };
     for job in jobs.iter().filter(|job| finishes(job)) {
@@ -124,9 +166,10 @@ pub(crate) fn contests(
 ) -> Vec<Contest> {
     let judged = figures
         .iter()
-        .filter(|f| matches!(f.column.metric, Metric::Duration | Metric::Jain));
+        .filter(|f| matches!(f.column.metric, Metric::Duration | Metric::Jain))
+        .filter(|f| f.cells.iter().any(Option::is_some));
     let contests = judged.map(|f| {
-        let contest = Contest::decide(names, &f.repeats, f.column.metric, None, pairs);
+        let contest = Contest::decide(names, &f.compared(), f.column.metric, None, pairs);
         Contest {
             job: f.column.job.clone(),
             ..contest

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figure::{Direction, Metric};
+use super::figure::Metric;
 use super::processes::{self, ProcessFigures};
 use super::runs::{Pairs, SchedulerRuns};
 use super::table::{self, DirectionTable};
@@ -18,7 +18,8 @@ pub struct Section {
     pub title: String,
     /// Who won.
     pub verdict: Verdict,
-    /// Reads, writes and trims, as far as the job has them.
+    /// Reads, writes, trims and syncs, as far as the jobs have them: of the group as a
+    /// whole, and where it has several jobs, of each of them.
     pub directions: Vec<DirectionTable>,
     /// Processes side by side; empty where there is but one.
     #[serde(default)]
@@ -37,15 +38,21 @@ impl Section {
     ) -> Section {
         let mut bandwidths = vec![Vec::new(); names.len()];
         let mut tails = Vec::new();
-        for table in &directions {
+        for table in directions.iter().filter(|table| table.job.is_none()) {
             for (total, own) in bandwidths.iter_mut().zip(table.repeats(Metric::Bandwidth)) {
                 total.resize(own.len().max(total.len()), 0.0);
                 let both = total.iter_mut().zip(own);
                 both.for_each(|(total, own)| *total += own);
             }
+        }
+        for table in directions.iter().filter(|table| !table.several_jobs) {
             let p99s = table.repeats(Metric::P99);
             let direction = Some(table.direction);
-            tails.push(Contest::decide(names, &p99s, Metric::P99, direction, pairs));
+            let contest = Contest::decide(names, &p99s, Metric::P99, direction, pairs);
+            tails.push(Contest {
+                job: table.job.clone(),
+                ..contest
+            });
         }
         let bandwidth = Contest::decide(names, &bandwidths, Metric::Bandwidth, None, pairs);
         let times = processes::contests(names, &processes, pairs);
@@ -69,10 +76,10 @@ pub(crate) fn sections(schedulers: &[SchedulerRuns], pairs: &Pairs) -> Vec<Secti
 
 fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Section {
     let names: Vec<String> = schedulers.iter().map(|s| s.name.clone()).collect();
-    let of_group = |direction| table::of_group(schedulers, group_id, direction, pairs);
-    let directions = Direction::ALL.into_iter().filter_map(of_group).collect();
+    let jobs = jobs(schedulers, group_id);
+    let directions = table::of_group(schedulers, group_id, &jobs, pairs);
     let processes = processes::figures(schedulers, group_id, pairs);
-    let group = (group_id, title(schedulers, group_id));
+    let group = (group_id, jobs.join(", "));
     Section::judged(group, &names, directions, processes, pairs)
 }
 
@@ -88,7 +95,7 @@ fn group_ids(schedulers: &[SchedulerRuns]) -> Vec<u32> {
 }
 
 /// The names of a group's jobs, each once.
-fn title(schedulers: &[SchedulerRuns], group_id: u32) -> String {
+fn jobs(schedulers: &[SchedulerRuns], group_id: u32) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let runs = schedulers.iter().flat_map(|s| &s.runs);
     for job in runs.flat_map(|run| &run.jobs) {
@@ -96,5 +103,5 @@ fn title(schedulers: &[SchedulerRuns], group_id: u32) -> String {
             names.push(&job.name);
         }
     }
-    names.join(", ")
+    names
 }

@@ -8,13 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Cell, Change, Direction, Metric};
 use super::runs::{Pairs, SchedulerRuns};
 
-/// All schedulers' figures for one direction.
+/// All schedulers' figures for one direction of a job, or of a whole group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectionTable {
+    /// The job, where the group has several; `None` for the group as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Whether several jobs add up in it. It has rates only: latencies of different
+    /// jobs together tell of none of them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub several_jobs: bool,
     /// Which.
     pub direction: Direction,
     /// One row a scheduler, in the order given.
     pub rows: Vec<Row>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// One scheduler's figures for one direction.
@@ -61,76 +72,111 @@ impl DirectionTable {
         rows.map(|row| row.repeats.get(&metric).cloned().unwrap_or_default())
             .collect()
     }
+
+    /// The figures that it has, in the order in which they are shown.
+    pub fn metrics(&self) -> &'static [Metric] {
+        match (self.several_jobs, self.direction) {
+            (true, Direction::Sync) => &Metric::ALL[1..2],
+            (true, _) => &Metric::ALL[..2],
+            (false, Direction::Sync) => &Metric::ALL[1..],
+            (false, _) => &Metric::ALL,
+        }
+    }
+
+    /// What it is of: `read`, `read of db`, `read of all jobs`.
+    pub(crate) fn title(&self) -> String {
+        let direction = self.direction.name();
+        match &self.job {
+            Some(job) => format!("{direction} of {job}"),
+            None if self.several_jobs => format!("{direction} of all jobs"),
+            None => direction.to_string(),
+        }
+    }
+
+    /// Reckons all rows' figures from their repeats, each against the first row.
+    pub(crate) fn fill_cells(&mut self, pairs: &Pairs) {
+        for &metric in self.metrics() {
+            let up = metric.more_is_better();
+            let values = self.repeats(metric);
+            for (index, (row, own)) in self.rows.iter_mut().zip(&values).enumerate() {
+                let change = (index > 0)
+                    .then(|| Change::between(&values[0], own, pairs.are(0, index), up))
+                    .flatten();
+                let value = Estimate::of(own);
+                row.cells.insert(metric, Cell { value, change });
+            }
+        }
+    }
 }
 
-/// A direction of a group; `None` where no scheduler did such I/O.
+/// The tables of a group: of the whole, and where it has several jobs, of each.
+/// Processes of one name are one job (`numjobs`).
 pub(crate) fn of_group(
     schedulers: &[SchedulerRuns],
     group_id: u32,
-    direction: Direction,
+    jobs: &[&str],
     pairs: &Pairs,
-) -> Option<DirectionTable> {
-    let sums = |scheduler: &SchedulerRuns| -> Vec<DirResults> {
-        let runs = scheduler.runs.iter();
-        runs.map(|run| sum_of(run, group_id, direction)).collect()
-    };
-    let sums: Vec<Vec<DirResults>> = schedulers.iter().map(sums).collect();
-    let rows = || rows(schedulers, &sums, pairs);
-    sums.iter()
-        .flatten()
-        .any(|dir| dir.ios > 0)
-        .then(|| DirectionTable {
-            direction,
-            rows: rows(),
+) -> Vec<DirectionTable> {
+    let several = jobs.len() > 1;
+    let each = jobs.iter().map(|job| Some(*job)).filter(|_| several);
+    let tables = std::iter::once(None).chain(each).flat_map(|job| {
+        Direction::ALL.into_iter().filter_map(move |direction| {
+            let runs = |scheduler: &SchedulerRuns| -> Vec<DirResults> {
+                let runs = scheduler.runs.iter();
+                runs.map(|run| sum_of(run, group_id, job, direction))
+                    .collect()
+            };
+            let sums: Vec<Vec<DirResults>> = schedulers.iter().map(runs).collect();
+            if sums.iter().flatten().all(|dir| dir.ios == 0) {
+                return None;
+            }
+            let mut table = DirectionTable {
+                job: job.map(str::to_string),
+                several_jobs: several && job.is_none(),
+                direction,
+                rows: Vec::new(),
+            };
+            table.rows = rows(schedulers, &sums, &table);
+            table.fill_cells(pairs);
+            Some(table)
         })
+    });
+    tables.collect()
 }
 
-/// A direction of a group, all its jobs together.
-fn sum_of(run: &Results, group_id: u32, direction: Direction) -> DirResults {
+/// A direction of a group: one job's, or all jobs together.
+fn sum_of(run: &Results, group_id: u32, job: Option<&str>, direction: Direction) -> DirResults {
     let mut sum = DirResults::default();
-    for job in run.jobs.iter().filter(|job| job.group_id == group_id) {
-        sum.merge(direction.of(job));
+    for found in run.jobs.iter().filter(|found| found.group_id == group_id) {
+        if job.is_none_or(|job| found.name == job) {
+            sum.merge(&direction.of(found));
+        }
     }
     sum
 }
 
-fn rows(schedulers: &[SchedulerRuns], sums: &[Vec<DirResults>], pairs: &Pairs) -> Vec<Row> {
-    let mut rows: Vec<Row> = schedulers
-        .iter()
-        .zip(sums)
-        .map(|(scheduler, runs)| Row {
+fn rows(
+    schedulers: &[SchedulerRuns],
+    sums: &[Vec<DirResults>],
+    table: &DirectionTable,
+) -> Vec<Row> {
+    let row = |(scheduler, runs): (&SchedulerRuns, &Vec<DirResults>)| {
+        let repeats = table.metrics().iter().map(|metric| {
+            let values = runs.iter().map(|dir| metric.of(dir)).collect();
+            (*metric, values)
+        });
+        Row {
             scheduler: scheduler.name.clone(),
             ios: runs.iter().map(|dir| dir.ios).sum(),
             cells: BTreeMap::new(),
-            repeats: BTreeMap::new(),
-            curve: curve(runs),
-        })
-        .collect();
-    for metric in Metric::ALL {
-        for (row, runs) in rows.iter_mut().zip(sums) {
-            let values = runs.iter().map(|dir| metric.of(dir)).collect();
-            row.repeats.insert(metric, values);
+            repeats: repeats.collect(),
+            curve: match table.several_jobs {
+                true => Vec::new(),
+                false => curve(runs),
+            },
         }
-    }
-    fill_cells(&mut rows, pairs);
-    rows
-}
-
-/// Reckons all rows' figures from their repeats, each against the first row.
-pub(crate) fn fill_cells(rows: &mut [Row], pairs: &Pairs) {
-    for metric in Metric::ALL {
-        let up = metric.more_is_better();
-        let values = |row: &Row| row.repeats.get(&metric).cloned().unwrap_or_default();
-        let base = rows.first().map(values).unwrap_or_default();
-        for (index, row) in rows.iter_mut().enumerate() {
-            let own = values(row);
-            let change = (index > 0)
-                .then(|| Change::between(&base, &own, pairs.are(0, index), up))
-                .flatten();
-            let value = Estimate::of(&own);
-            row.cells.insert(metric, Cell { value, change });
-        }
-    }
+    };
+    schedulers.iter().zip(sums).map(row).collect()
 }
 
 /// Latency at percentiles that lie evenly on a scale of nines (90, 99, 99.9),

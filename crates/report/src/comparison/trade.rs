@@ -27,7 +27,11 @@ pub(crate) fn clause(bandwidth: &Contest, directions: &[DirectionTable]) -> Opti
             change(&change_of.relative)
         ))
     };
-    let prices: Vec<String> = directions.iter().filter_map(price).collect();
+    let prices: Vec<String> = directions
+        .iter()
+        .filter(|table| table.job.is_none())
+        .filter_map(price)
+        .collect();
     (!prices.is_empty()).then(|| {
         format!(
             "{leader}'s bandwidth by direction against {against}: {}",

@@ -130,12 +130,13 @@ impl Contest {
 
     /// The figure in words.
     fn subject(&self) -> String {
-        match (&self.job, self.direction) {
-            (Some(job), _) => format!("{} of {job}", self.metric.name()),
-            (None, None) => self.metric.name().to_string(),
-            (None, Some(direction)) => {
-                format!("{} {} latency", self.metric.name(), direction.name())
-            }
+        let what = match self.direction {
+            Some(direction) => format!("{} {} latency", self.metric.name(), direction.name()),
+            None => self.metric.name().to_string(),
+        };
+        match &self.job {
+            Some(job) => format!("{what} of {job}"),
+            None => what,
         }
     }
 
@@ -429,13 +430,13 @@ mod tests {
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
         assert_eq!(
             Verdict::new(wins.clone(), vec![also], Vec::new(), None).sentence,
-            "deadline wins bandwidth (+10.0 % ±0.0 % against noop) and p99 read latency \
-             (-50.0 % ±0.0 % against noop)."
+            "deadline wins bandwidth (+10.0 % against noop) and p99 read latency (-50.0 % \
+             against noop)."
         );
         assert_eq!(
             Verdict::new(wins, vec![noise.clone()], Vec::new(), None).sentence,
-            "deadline wins bandwidth (+10.0 % ±0.0 % against noop); p99 read latency differs \
-             only within the noise."
+            "deadline wins bandwidth (+10.0 % against noop); p99 read latency differs only \
+             within the noise."
         );
         let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
         assert_eq!(

@@ -11,8 +11,14 @@ use super::runs::SchedulerRuns;
 pub struct FactRow {
     /// Where it was counted.
     pub place: Place,
-    /// What it is.
+    /// Its name for programs; for what only a run knows, its name in tables.
+    #[serde(default)]
+    pub key: String,
+    /// Its name in tables.
     pub name: String,
+    /// What it means; empty where only a run knows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub meaning: String,
     /// What it is counted in.
     pub unit: Unit,
     /// The mean over repeats, by scheduler; `None` where the scheduler or the
@@ -33,7 +39,9 @@ impl FactRow {
         };
         FactRow {
             place,
+            key: name.trim().to_string(),
             name: name.to_string(),
+            meaning: String::new(),
             unit,
             values: schedulers.iter().map(mean_of).collect(),
         }
@@ -47,45 +55,19 @@ impl FactRow {
 
 /// The facts, those that are nothing everywhere left out.
 pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
-    let mut declared = blklab_stats::facts();
-    declared.sort_by_key(|fact| (fact.place, rank(fact.key)));
-    let declared = declared.into_iter().map(|fact| {
+    let declared = blklab_stats::facts().into_iter().map(|fact| {
         let what = (fact.place, fact.label, fact.unit);
-        FactRow::new(schedulers, what, |run| fact.of(run))
+        FactRow {
+            key: fact.key.to_string(),
+            meaning: fact.meaning.to_string(),
+            ..FactRow::new(schedulers, what, |run| fact.of(run))
+        }
     });
     let mut rows: Vec<FactRow> = declared.chain(scheduler_facts(schedulers)).collect();
     rows.retain(FactRow::is_something);
     rows.extend(request_facts(schedulers));
     rows.sort_by_key(|row| row.place);
     rows
-}
-
-/// Where a fact stands within its place.
-fn rank(key: &str) -> usize {
-    const ORDER: [&str; 20] = [
-        "reads_behind",
-        "reads_waited",
-        "writes_waited",
-        "cache_read_hits",
-        "fetch",
-        "read_",
-        "power_loss",
-        "arm_head_switch_ns_share",
-        "arm_rotation_ns_share",
-        "arm_transfer_ns_share",
-        "arm",
-        "flash_erases",
-        "flash_sectors",
-        "host_sectors_absorbed",
-        "collection",
-        "wear",
-        "slc",
-        "map_hits",
-        "merges",
-        "map",
-    ];
-    let at = ORDER.iter().position(|prefix| key.starts_with(prefix));
-    at.map_or(0, |at| at + 1)
 }
 
 /// The counters of all schedulers, each name once, in the order met.

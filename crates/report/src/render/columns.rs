@@ -85,3 +85,52 @@ fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale
         _ => Scale::for_latency(smallest),
     }
 }
+
+/// What a table of processes has in place of a figure.
+pub(crate) fn no_figure(figures: &ProcessFigures, scheduler: usize) -> String {
+    match (
+        figures.unfinished(scheduler),
+        figures.repeats.get(scheduler),
+    ) {
+        (0, _) => "-".to_string(),
+        (_, Some(finished)) if !finished.is_empty() => {
+            let unfinished = figures.unfinished(scheduler);
+            format!(
+                "unfinished in {unfinished} of {}",
+                unfinished + finished.len()
+            )
+        }
+        _ => "unfinished".to_string(),
+    }
+}
+
+/// What the marks in the tables mean, as far as there are any.
+pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
+    let tables = || comparison.sections.iter().flat_map(|s| &s.directions);
+    let processes = || comparison.sections.iter().flat_map(|s| &s.processes);
+    let idle = tables().flat_map(|t| &t.rows).any(|row| row.ios == 0);
+    let unknown = comparison
+        .why
+        .iter()
+        .flat_map(|f| &f.values)
+        .any(Option::is_none)
+        || processes().flat_map(|f| &f.cells).any(Option::is_none);
+    let cells = tables()
+        .flat_map(|t| &t.rows)
+        .flat_map(|row| row.cells.values());
+    let is_equal = |cell: &Cell| match &cell.change {
+        Some(change) => change.relative.half_width == Some(0.0),
+        None => cell.value.half_width == Some(0.0) && cell.value.mean != 0.0,
+    };
+    let mut legend = Vec::new();
+    if idle || unknown {
+        legend.push("-: nothing of the kind was done or counted");
+    }
+    if cells.into_iter().any(is_equal) {
+        legend.push("no ±: the repeats did not differ");
+    }
+    if processes().any(|f| !f.unfinished.is_empty()) {
+        legend.push("unfinished: stopped before the end of its work, and not compared");
+    }
+    legend
+}

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
-use super::columns::{process_head, process_scale, scale_of, subtitle};
+use super::columns::{legend, no_figure, process_head, process_scale, scale_of, subtitle};
 use crate::comparison::{Cell, Comparison, DirectionTable, FactRow, Metric, Section};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -67,6 +67,9 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
         writeln!(out, "{}\n", comparison.headline)?;
     }
     write_why(out, comparison, style)?;
+    for mark in legend(comparison) {
+        writeln!(out, "{mark}")?;
+    }
     for note in &comparison.notes {
         writeln!(out, "note: {note}")?;
     }
@@ -97,12 +100,12 @@ fn write_section(
 }
 
 fn direction_table(direction: &DirectionTable, style: Style) -> Table {
-    let scales: Vec<(Metric, Scale)> = Metric::ALL
-        .into_iter()
-        .map(|metric| (metric, scale_of(direction, metric)))
+    let metrics = direction.metrics().iter();
+    let scales: Vec<(Metric, Scale)> = metrics
+        .map(|metric| (*metric, scale_of(direction, *metric)))
         .collect();
     let mut table = new_table(style);
-    let mut head = vec![TableCell::new(direction.direction.name())];
+    let mut head = vec![TableCell::new(direction.title())];
     for (metric, scale) in &scales {
         let unit = scale.unit;
         head.push(right(match metric {
@@ -135,7 +138,7 @@ fn process_table(schedulers: &[String], section: &Section, style: Style) -> Tabl
         for figures in &section.processes {
             cells.push(match figures.cells.get(index) {
                 Some(Some(cell)) => figure(cell, process_scale(figures), style),
-                _ => right("-"),
+                _ => right(no_figure(figures, index)),
             });
         }
         table.add_row(cells);

@@ -55,6 +55,22 @@ fn shares_by_weight_are_fair_and_programs_are_timed() {
 }
 
 #[test]
+fn an_unfinished_job_is_marked_and_not_compared() {
+    let mut schedulers = crowd();
+    schedulers[1].runs[0].jobs[0].processes[2].finished = false;
+    let comparison = compare(&schedulers);
+    let figures = &comparison.sections[0].processes[0];
+    assert_eq!(figures.column.metric, Metric::Duration);
+    assert_eq!((figures.unfinished(0), figures.unfinished(1)), (0, 1));
+    assert!(figures.cells[1].is_none() && figures.cells[2].is_some());
+    for shown in [text::render(&comparison), html::render(&comparison)] {
+        for words in ["unfinished in 1 of 3", "unfinished: stopped before"] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn a_stopped_program_has_no_time() {
     let mut schedulers = crowd();
     schedulers[1].runs[0].jobs[0].processes[2].finished = false;

@@ -9,8 +9,10 @@ mod timeline;
 use std::fmt::{self, Write};
 
 use self::markup::{escape, mark};
-use super::columns::{process_head, process_scale, scale_of, subtitle};
-use crate::comparison::{Cell, Channels, Comparison, DirectionTable, FactRow, Metric, Section};
+use super::columns::{legend, no_figure, process_head, process_scale, scale_of, subtitle};
+use crate::comparison::{
+    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Metric, Section,
+};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
 /// The comparison as a page.
@@ -51,6 +53,9 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
     for section in &comparison.sections {
         write_section(out, comparison, section, several)?;
     }
+    for mark in legend(comparison) {
+        writeln!(out, "<p class=\"soft\">{mark}</p>")?;
+    }
     write_why(out, comparison)?;
     write_parts(out, comparison)?;
     timeline::write(out, &comparison.timelines)?;
@@ -87,17 +92,17 @@ fn write_section(
         writeln!(out, "<p>{}</p>", escape(&section.verdict.sentence))?;
     }
     writeln!(out, "<h2>Bandwidth</h2>\n<div class=\"pair\">")?;
-    for table in &section.directions {
-        let name = table.direction.name();
-        writeln!(out, "<div class=\"card\"><h3>{}</h3>", headed(name))?;
+    let has = |metric| move |table: &&DirectionTable| table.metrics().contains(&metric);
+    for table in section.directions.iter().filter(has(Metric::Bandwidth)) {
+        writeln!(out, "<div class=\"card\"><h3>{}</h3>", heading(table))?;
         chart::bandwidth(out, table)?;
         writeln!(out, "</div>")?;
     }
     writeln!(out, "</div>\n<h2>Latency</h2>")?;
     write_legend(out, section)?;
     writeln!(out, "<div class=\"pair\">")?;
-    for table in &section.directions {
-        let name = headed(table.direction.name());
+    for table in section.directions.iter().filter(has(Metric::P99)) {
+        let name = heading(table);
         let what = "latency over percentiles, all repeats together";
         writeln!(
             out,
@@ -130,7 +135,7 @@ fn write_processes(out: &mut String, schedulers: &[String], section: &Section) -
         for figures in &section.processes {
             match figures.cells.get(index) {
                 Some(Some(cell)) => write_figure(out, cell, process_scale(figures))?,
-                _ => write!(out, "<td>-</td>")?,
+                _ => write!(out, "<td>{}</td>", no_figure(figures, index))?,
             }
         }
         writeln!(out, "</tr>")?;
@@ -138,12 +143,18 @@ fn write_processes(out: &mut String, schedulers: &[String], section: &Section) -
     writeln!(out, "</tbody></table></div>")
 }
 
-/// A direction as a heading.
-fn headed(direction: &str) -> &'static str {
-    match direction {
-        "read" => "Reads",
-        "write" => "Writes",
-        _ => "Trims",
+/// What a table is of, as a heading.
+fn heading(table: &DirectionTable) -> String {
+    let direction = match table.direction {
+        Direction::Read => "Reads",
+        Direction::Write => "Writes",
+        Direction::Trim => "Trims",
+        Direction::Sync => "Syncs",
+    };
+    match &table.job {
+        Some(job) => format!("{direction} of {}", escape(job)),
+        None if table.several_jobs => format!("{direction} of all jobs"),
+        None => direction.to_string(),
     }
 }
 
@@ -160,11 +171,11 @@ fn write_legend(out: &mut String, section: &Section) -> fmt::Result {
 }
 
 fn write_table(out: &mut String, table: &DirectionTable) -> fmt::Result {
-    let scales: Vec<(Metric, Scale)> = Metric::ALL
-        .into_iter()
-        .map(|metric| (metric, scale_of(table, metric)))
+    let metrics = table.metrics().iter();
+    let scales: Vec<(Metric, Scale)> = metrics
+        .map(|metric| (*metric, scale_of(table, *metric)))
         .collect();
-    let name = headed(table.direction.name());
+    let name = heading(table);
     writeln!(
         out,
         "<div class=\"card\"><table>\n<thead><tr><th>{name}</th>"
@@ -232,7 +243,12 @@ fn write_fact(out: &mut String, fact: &FactRow) -> fmt::Result {
         true => " class=\"part\"",
         false => "",
     };
-    write!(out, "<tr><td{class}>{}</td>", escape(fact.name.trim()))?;
+    let title = match fact.meaning.as_str() {
+        "" => String::new(),
+        meaning => format!(" title=\"{}\"", escape(meaning)),
+    };
+    let name = escape(fact.name.trim());
+    write!(out, "<tr><td{class}{title}>{name}</td>")?;
     for value in quantity::facts(fact.unit, &fact.values) {
         write!(out, "<td>{value}</td>")?;
     }
@@ -387,7 +403,10 @@ mod tests {
         assert_eq!(page.matches("class=\"curve\"").count(), 2 * 3);
         assert_eq!(page.matches("<h3>ac</h3>").count(), 1);
         assert!(page.contains("Seeds: 1, 2, 3, 4, 5"));
-        assert!(page.contains("<td class=\"part\">for each read of the host</td>"));
+        let fact = "<td class=\"part\" title=\"Pages whose read by the host a program or an erase \
+                    held up: their die was at it between their coming and their start.\">for each \
+                    read of the host</td>";
+        assert!(page.contains(fact));
     }
 
     #[test]
