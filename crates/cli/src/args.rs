@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use blklab_experiment::{NamedScheduler, Setting};
+use blklab_report::{Goal, Limit};
 use blklab_sim::ReplayMode;
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
@@ -316,6 +317,16 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
     pub(crate) threads: Option<usize>,
+
+    /// What to judge by, as JOB.read.p99, JOB.sync.p99, JOB.time or all.bandwidth;
+    /// several count alike, or by weights as in 2*JOB.read.p99
+    #[arg(long = "goal", value_name = "FIGURE")]
+    pub(crate) goals: Vec<Goal>,
+
+    /// What a scheduler has to keep to win, as 'JOB.read.p99 < 5ms' or
+    /// 'all.bandwidth > 100MB/s'
+    #[arg(long = "subject-to", value_name = "LIMIT")]
+    pub(crate) limits: Vec<Limit>,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]

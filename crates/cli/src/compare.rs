@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_experiment::{Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings};
-use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
+use blklab_report::{Comparison, Goals, Origin, SchedulerRuns, html, json, text};
 use blklab_stats::World;
 use blklab_workload::fio::JobSource;
 
@@ -40,12 +40,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         }
         WorldArg::Host => on_host(args)?,
     };
-    deliver(
-        &comparison,
-        sweep.output_format,
-        sweep.html.as_deref(),
-        output,
-    )
+    deliver_judged(sweep, comparison, output)
 }
 
 /// `blklab replay`.
@@ -54,12 +49,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_outputs(sweep.html.as_deref(), output)?;
     let find = || Work::trace(&args.trace);
     let comparison = simulated(find, &args.models, &args.pace, sweep)?;
-    deliver(
-        &comparison,
-        sweep.output_format,
-        sweep.html.as_deref(),
-        output,
-    )
+    deliver_judged(sweep, comparison, output)
 }
 
 /// Compares on models in virtual time.
@@ -249,6 +239,28 @@ fn comparison(rows: Vec<Row>, origin: Origin) -> Comparison {
 /// A comparison's page and its text need a file each.
 pub(crate) fn check_outputs(page: Option<&Path>, file: Option<&Path>) -> Result<(), Failure> {
     output::check(&[("--html", page), ("--output", file)])
+}
+
+/// Judges a comparison by the goals and limits that were given, and delivers it.
+fn deliver_judged(
+    sweep: &SweepArgs,
+    mut comparison: Comparison,
+    output: Option<&Path>,
+) -> Result<(), Failure> {
+    let goals = Goals {
+        goals: sweep.goals.clone(),
+        limits: sweep.limits.clone(),
+    };
+    if !goals.is_empty() {
+        let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
+        comparison.judgement = Some(judgement);
+    }
+    deliver(
+        &comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
 }
 
 /// Prints a comparison, or writes it to `file`, and a page to `page`.

@@ -18,6 +18,9 @@ pub struct FailedIo {
     pub first_error: i32,
 }
 
+/// How a sentence begins that stands in place of a verdict.
+pub(super) const NO_VERDICT: &str = "No verdict";
+
 /// `ENOSPC`
 const NO_SPACE: i32 = 28;
 
@@ -56,7 +59,7 @@ pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
     let first = failed.first()?;
     let names: Vec<String> = failed.iter().map(|f| f.scheduler.clone()).collect();
     Some(format!(
-        "No verdict: I/O failed under {} ({} in all, the first: {}).",
+        "{NO_VERDICT}: I/O failed under {} ({} in all, the first: {}).",
         and_list(&names),
         failed.iter().map(|f| f.units).sum::<u64>(),
         strerror(first.first_error)
@@ -72,8 +75,9 @@ pub(crate) fn cut_short(schedulers: &[SchedulerRuns]) -> Option<String> {
     };
     let any = schedulers.iter().flat_map(|s| &s.runs).any(is_cut);
     any.then(|| {
-        "No verdict: the loss of power ended jobs at their first failed I/O; with \
-         continue_on_error=all they go on."
-            .to_string()
+        format!(
+            "{NO_VERDICT}: the loss of power ended jobs at their first failed I/O; with \
+             continue_on_error=all they go on."
+        )
     })
 }

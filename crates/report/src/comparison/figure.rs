@@ -84,6 +84,9 @@ pub enum Metric {
     /// How long a job took to the end of its work.
     #[serde(rename = "duration_ns")]
     Duration,
+    /// Several goals together: how many times as good as the first scheduler.
+    #[serde(rename = "score")]
+    Score,
 }
 
 impl Metric {
@@ -111,12 +114,16 @@ impl Metric {
             Metric::Max => "max",
             Metric::Jain => "Jain index",
             Metric::Duration => "time",
+            Metric::Score => "the goals together",
         }
     }
 
     /// Whether more of it is better; of latency less is.
     pub const fn more_is_better(self) -> bool {
-        matches!(self, Metric::Bandwidth | Metric::Iops | Metric::Jain)
+        matches!(
+            self,
+            Metric::Bandwidth | Metric::Iops | Metric::Jain | Metric::Score
+        )
     }
 
     /// Zero for what is not of a direction.
@@ -130,7 +137,7 @@ impl Metric {
             Metric::P99 => latency.percentile(99.0) as f64,
             Metric::P999 => latency.percentile(99.9) as f64,
             Metric::Max => latency.summary().max_ns as f64,
-            Metric::Jain | Metric::Duration => 0.0,
+            Metric::Jain | Metric::Duration | Metric::Score => 0.0,
         }
     }
 }

@@ -4,6 +4,7 @@
 mod cpu_time;
 mod failed;
 mod figure;
+mod goal;
 pub mod merge;
 mod notes;
 mod processes;
@@ -24,6 +25,7 @@ pub use cpu_time::CpuTimeline;
 pub(crate) use cpu_time::PARTS as CPU_PARTS;
 pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
+pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use runs::SchedulerRuns;
 pub use section::Section;
@@ -57,6 +59,9 @@ pub struct Comparison {
     pub paired: bool,
     /// One sentence on the whole job.
     pub headline: String,
+    /// What the goals that the user named came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judgement: Option<Judgement>,
     /// Schedulers under which I/O failed; where there are any, nobody wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedIo>,
@@ -101,6 +106,13 @@ pub struct Origin {
     pub machine_text: String,
 }
 
+impl Comparison {
+    /// Whether the figures are such that somebody may win.
+    fn has_verdict(&self) -> bool {
+        self.failed.is_empty() && !self.headline.starts_with(failed::NO_VERDICT)
+    }
+}
+
 /// Compares schedulers that ran the same job.
 pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     let Some(first) = schedulers.iter().find_map(|s| s.runs.first()) else {
@@ -126,6 +138,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         paired: pairs.are_all(),
         headline: no_verdict
             .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
+        judgement: None,
         failed,
         sections,
         why: why::facts(schedulers),

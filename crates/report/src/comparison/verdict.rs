@@ -199,7 +199,7 @@ impl Verdict {
 }
 
 /// One sentence for a section: neighbours that ended alike share a clause.
-fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
+pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     if bandwidth.outcome == Outcome::Alone {
         return "There is nothing to compare: only one scheduler ran.".to_string();
     }
@@ -212,9 +212,14 @@ fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
         .filter(is_noise)
         .map(|c| c.subject())
         .collect();
+    let verb = if noise.len() == 1 {
+        "differs"
+    } else {
+        "differ"
+    };
     if noise.len() == contests.len() {
         return format!(
-            "No scheduler wins: {} differ only within the noise.",
+            "No scheduler wins: {} {verb} only within the noise.",
             and_list(&noise)
         );
     }
@@ -226,11 +231,6 @@ fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     let alike = |a: &&Contest, b: &&Contest| (a.outcome, &a.leaders) == (b.outcome, &b.leaders);
     let mut clauses: Vec<String> = decided.chunk_by(alike).map(clause).collect();
     if !noise.is_empty() {
-        let verb = if noise.len() == 1 {
-            "differs"
-        } else {
-            "differ"
-        };
         clauses.push(format!("{} {verb} only within the noise", and_list(&noise)));
     }
     if contests.iter().any(|c| c.outcome == Outcome::Untested) {

@@ -1,7 +1,9 @@
 //! What text and page have in common: the line under the title, the heads of
 //! columns and their units.
 
-use crate::comparison::{Cell, Comparison, DirectionTable, Metric, ProcessFigures};
+use blklab_stats::Estimate;
+
+use crate::comparison::{Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures};
 use crate::quantity::{Scale, and_list};
 
 /// What ran where and how often, in one line.
@@ -78,12 +80,7 @@ fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale
     let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
     let smallest = means.fold(f64::INFINITY, f64::min);
     let smallest = if smallest.is_finite() { smallest } else { 0.0 };
-    match metric {
-        Metric::Bandwidth => Scale::for_bandwidth(smallest),
-        Metric::Iops => Scale::for_count(smallest),
-        Metric::Jain => Scale::for_index(),
-        _ => Scale::for_latency(smallest),
-    }
+    Scale::of(metric, smallest)
 }
 
 /// What a table of processes has in place of a figure.
@@ -133,4 +130,18 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
         legend.push("unfinished: stopped before the end of its work, and not compared");
     }
     legend
+}
+
+/// A goal's values, all in one unit.
+pub(crate) fn goal_values(row: &GoalRow) -> Vec<String> {
+    let known = row.values.iter().flatten().map(|value| value.mean);
+    let least = known
+        .filter(|mean| *mean > 0.0)
+        .fold(f64::INFINITY, f64::min);
+    let scale = Scale::of(row.metric, if least.is_finite() { least } else { 0.0 });
+    let show = |value: &Option<Estimate>| match value {
+        Some(value) => format!("{} {}", scale.show(value.mean), scale.unit),
+        None => "-".to_string(),
+    };
+    row.values.iter().map(show).collect()
 }

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
-use super::columns::{legend, no_figure, process_head, process_scale, scale_of, subtitle};
-use crate::comparison::{Cell, Comparison, DirectionTable, FactRow, Metric, Section};
+use super::columns::{
+    goal_values, legend, no_figure, process_head, process_scale, scale_of, subtitle,
+};
+use crate::comparison::{Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
 /// How the text looks.
@@ -65,6 +67,10 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     }
     if comparison.sections.is_empty() {
         writeln!(out, "{}\n", comparison.headline)?;
+    }
+    if let Some(judgement) = &comparison.judgement {
+        let table = goal_table(&comparison.schedulers, judgement, style);
+        writeln!(out, "{table}\n\n{}\n", judgement.sentence)?;
     }
     write_why(out, comparison, style)?;
     for mark in legend(comparison) {
@@ -142,6 +148,19 @@ fn process_table(schedulers: &[String], section: &Section, style: Style) -> Tabl
             });
         }
         table.add_row(cells);
+    }
+    table
+}
+
+fn goal_table(schedulers: &[String], judgement: &Judgement, style: Style) -> Table {
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("goals")];
+    head.extend(schedulers.iter().map(right));
+    table.set_header(head);
+    for row in &judgement.rows {
+        let name = TableCell::new(&row.name);
+        let values = goal_values(row).into_iter().map(right);
+        table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
     }
     table
 }

@@ -2,6 +2,7 @@
 
 mod comparison;
 mod failed;
+mod goals;
 mod merge;
 mod processes;
 mod starved;

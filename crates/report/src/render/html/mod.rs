@@ -9,9 +9,11 @@ mod timeline;
 use std::fmt::{self, Write};
 
 use self::markup::{escape, mark};
-use super::columns::{legend, no_figure, process_head, process_scale, scale_of, subtitle};
+use super::columns::{
+    goal_values, legend, no_figure, process_head, process_scale, scale_of, subtitle,
+};
 use crate::comparison::{
-    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Metric, Section,
+    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric, Section,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -48,6 +50,9 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
         "<p class=\"verdict\">{}</p>",
         escape(&comparison.headline)
     )?;
+    if let Some(judgement) = &comparison.judgement {
+        write_goals(out, &comparison.schedulers, judgement)?;
+    }
     write_notes(out, comparison)?;
     let several = comparison.sections.len() > 1;
     for section in &comparison.sections {
@@ -67,6 +72,27 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
          completion.</footer>\n</main>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION")
     )
+}
+
+fn write_goals(out: &mut String, schedulers: &[String], judgement: &Judgement) -> fmt::Result {
+    let sentence = escape(&judgement.sentence);
+    writeln!(out, "<h2>Goals</h2>\n<p class=\"verdict\">{sentence}</p>")?;
+    write!(
+        out,
+        "<div class=\"card\"><table>\n<thead><tr><th>Goals</th>"
+    )?;
+    for scheduler in schedulers {
+        write!(out, "<th>{}</th>", escape(scheduler))?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")?;
+    for row in &judgement.rows {
+        write!(out, "<tr><td>{}</td>", escape(&row.name))?;
+        for value in goal_values(row) {
+            write!(out, "<td>{value}</td>")?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</tbody></table></div>")
 }
 
 fn write_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {

@@ -1,0 +1,476 @@
+//! What the user cares about: a comparison judged by figures that are named, with
+//! limits that a scheduler has to keep.
+
+use std::fmt;
+use std::str::FromStr;
+
+use blklab_stats::Estimate;
+use serde::{Deserialize, Serialize};
+
+use super::Comparison;
+use super::figure::{Direction, Metric};
+use super::processes::ProcessFigures;
+use super::runs::Pairs;
+use super::section::Section;
+use super::verdict::{Contest, Outcome, sentence};
+use crate::quantity::{and_list, with_unit};
+
+/// A figure by its name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FigureName {
+    /// The job; `None` for all of them together.
+    job: Option<String>,
+    direction: Option<Direction>,
+    metric: Metric,
+}
+
+/// The metrics by their names. Where one ends another's name, the longer stands first.
+const METRICS: [(&str, Metric); 8] = [
+    ("bandwidth", Metric::Bandwidth),
+    ("iops", Metric::Iops),
+    ("mean", Metric::Mean),
+    ("p50", Metric::P50),
+    ("p99.9", Metric::P999),
+    ("p99", Metric::P99),
+    ("max", Metric::Max),
+    ("time", Metric::Duration),
+];
+
+impl FromStr for FigureName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FigureName, String> {
+        let ends = |(name, metric): (&str, Metric)| {
+            let rest = text.strip_suffix(name)?.strip_suffix('.')?;
+            Some((rest, metric))
+        };
+        let Some((rest, metric)) = METRICS.into_iter().find_map(ends) else {
+            let names: Vec<String> = METRICS.map(|(name, _)| name.to_string()).to_vec();
+            return Err(format!(
+                "{text:?} is not JOB.DIRECTION.FIGURE: it ends with none of {}",
+                and_list(&names)
+            ));
+        };
+        let of = |direction: Direction| {
+            let job = rest.strip_suffix(direction.name())?.strip_suffix('.')?;
+            Some((job, direction))
+        };
+        let found = Direction::ALL.into_iter().find_map(of);
+        let (job, direction) = match found {
+            Some((job, direction)) => (job, Some(direction)),
+            None => (rest, None),
+        };
+        let is_rate = matches!(metric, Metric::Bandwidth | Metric::Iops);
+        match job {
+            "" => Err(format!(
+                "{text:?} names no job: write JOB.{text} or all.{text}"
+            )),
+            "all" if !is_rate => Err(format!(
+                "{text:?}: only bandwidth and iops add up over jobs; name a job"
+            )),
+            _ if metric == Metric::Duration && direction.is_some() => Err(format!(
+                "{text:?}: the time is a whole job's: write JOB.time"
+            )),
+            _ => Ok(FigureName {
+                job: (job != "all").then(|| job.to_string()),
+                direction,
+                metric,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for FigureName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let job = self.job.as_deref().unwrap_or("all");
+        let metric = METRICS.iter().find(|(_, metric)| *metric == self.metric);
+        let metric = metric.map_or("", |(name, _)| name);
+        match self.direction {
+            Some(direction) => write!(f, "{job}.{}.{metric}", direction.name()),
+            None => write!(f, "{job}.{metric}"),
+        }
+    }
+}
+
+/// A figure that should be good, and how much it counts beside others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    figure: FigureName,
+    weight: f64,
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    /// `FIGURE`, or `WEIGHT*FIGURE`.
+    fn from_str(text: &str) -> Result<Goal, String> {
+        let weighted = text.split_once('*');
+        let weighted = weighted.and_then(|(weight, rest)| {
+            let weight: f64 = weight.trim().parse().ok()?;
+            Some((weight, rest.trim()))
+        });
+        let (weight, figure) = weighted.unwrap_or((1.0, text.trim()));
+        if !(weight > 0.0 && weight.is_finite()) {
+            return Err(format!("a weight has to be above zero, {weight} is not"));
+        }
+        let figure = figure.parse()?;
+        Ok(Goal { figure, weight })
+    }
+}
+
+/// What a figure must not exceed, or must reach.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    figure: FigureName,
+    at_most: bool,
+    /// In the figure's own unit: nanoseconds, bytes a second, or one.
+    value: f64,
+    text: String,
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    /// `FIGURE < VALUE` or `FIGURE > VALUE`.
+    fn from_str(text: &str) -> Result<Limit, String> {
+        let at = text.find(['<', '>']);
+        let at = at.ok_or_else(|| format!("{text:?} is not FIGURE < VALUE or FIGURE > VALUE"))?;
+        let figure: FigureName = text[..at].trim().parse()?;
+        let value = value_of(figure.metric, text[at + 1..].trim())?;
+        Ok(Limit {
+            figure,
+            at_most: text[at..].starts_with('<'),
+            value,
+            text: text.trim().to_string(),
+        })
+    }
+}
+
+/// A value with its unit in the metric's own unit.
+fn value_of(metric: Metric, text: &str) -> Result<f64, String> {
+    let units: &[(&str, f64)] = match metric {
+        Metric::Bandwidth => &[
+            ("kB/s", 1e3),
+            ("MB/s", 1e6),
+            ("GB/s", 1e9),
+            ("KiB/s", 1024.0),
+            ("MiB/s", 1_048_576.0),
+            ("GiB/s", 1_073_741_824.0),
+            ("B/s", 1.0),
+        ],
+        Metric::Iops => &[("k", 1e3), ("M", 1e6), ("", 1.0)],
+        _ => &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)],
+    };
+    let number = |(unit, factor): &(&str, f64)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        (number >= 0.0 && number.is_finite()).then_some(number * factor)
+    };
+    units.iter().find_map(number).ok_or_else(|| {
+        let names = units
+            .iter()
+            .map(|(unit, _)| format!("{:?}", format!("5{unit}")));
+        let names: Vec<String> = names.collect();
+        format!("{text:?} is no value of it, as {} are", and_list(&names))
+    })
+}
+
+/// All that a comparison is judged by.
+#[derive(Clone, Debug, Default)]
+pub struct Goals {
+    /// What should be good.
+    pub goals: Vec<Goal>,
+    /// What has to be kept.
+    pub limits: Vec<Limit>,
+}
+
+/// A named figure of all schedulers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GoalRow {
+    /// Its name, or the limit as written.
+    pub name: String,
+    /// What it is.
+    pub metric: Metric,
+    /// Its mean by scheduler; `None` where there is none.
+    pub values: Vec<Option<Estimate>>,
+    /// Of a limit, whether each scheduler keeps it; empty for goals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<bool>,
+}
+
+/// A comparison by what the user cares about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Goals and limits.
+    pub rows: Vec<GoalRow>,
+    /// Who is best among those that keep the limits; `None` where none does.
+    pub contest: Option<Contest>,
+    /// All that in one sentence.
+    pub sentence: String,
+}
+
+/// A figure by scheduler and repeat; nothing where a scheduler does not have it.
+type Values = Vec<Vec<f64>>;
+
+impl Goals {
+    /// Whether there is nothing to judge by.
+    pub fn is_empty(&self) -> bool {
+        self.goals.is_empty() && self.limits.is_empty()
+    }
+
+    /// Judges a comparison.
+    ///
+    /// # Errors
+    /// Where the comparison has no such job or figure, in words for the user.
+    pub fn judge(&self, comparison: &Comparison) -> Result<Judgement, String> {
+        let values = |figure: &FigureName| figure.values(comparison);
+        let goals: Vec<Values> = self
+            .goals
+            .iter()
+            .map(|goal| values(&goal.figure))
+            .collect::<Result<_, _>>()?;
+        let mut rows = Vec::new();
+        for (goal, values) in self.goals.iter().zip(&goals) {
+            let weight = match goal.weight == 1.0 {
+                true => String::new(),
+                false => format!("{} * ", goal.weight),
+            };
+            let name = format!("{weight}{}", goal.figure);
+            rows.push(row(name, goal.figure.metric, values));
+        }
+        for limit in &self.limits {
+            let mut row = row(
+                limit.text.clone(),
+                limit.figure.metric,
+                &values(&limit.figure)?,
+            );
+            let keeps = |value: &Option<Estimate>| {
+                value.is_some_and(|value| match limit.at_most {
+                    true => value.mean < limit.value,
+                    false => value.mean > limit.value,
+                })
+            };
+            row.kept = row.values.iter().map(keeps).collect();
+            rows.push(row);
+        }
+        let keeps = |scheduler: &usize| rows.iter().all(|row| row.keeps(*scheduler));
+        let eligible: Vec<usize> = (0..comparison.schedulers.len()).filter(keeps).collect();
+        let contest = self.contest(comparison, &goals, &eligible);
+        let sentence = match comparison.has_verdict() {
+            true => judged_sentence(comparison, &rows, contest.as_ref()),
+            false => comparison.headline.clone(),
+        };
+        Ok(Judgement {
+            rows,
+            contest,
+            sentence,
+        })
+    }
+
+    /// The contest of those that keep the limits: for the one goal, or for all of
+    /// them as the weighted geometric mean of how many times as good as the first
+    /// of them a scheduler is.
+    fn contest(
+        &self,
+        comparison: &Comparison,
+        goals: &[Values],
+        eligible: &[usize],
+    ) -> Option<Contest> {
+        let keys: Vec<Option<()>> = eligible
+            .iter()
+            .map(|_| comparison.paired.then_some(()))
+            .collect();
+        let pairs = Pairs::by_key(&keys);
+        let names: Vec<String> = eligible
+            .iter()
+            .map(|at| comparison.schedulers[*at].clone())
+            .collect();
+        let only =
+            |values: &Values| -> Values { eligible.iter().map(|at| values[*at].clone()).collect() };
+        if eligible.is_empty() || goals.is_empty() {
+            return None;
+        }
+        if let ([goal], [values]) = (&self.goals[..], goals) {
+            let FigureName {
+                job,
+                direction,
+                metric,
+            } = goal.figure.clone();
+            let contest = Contest::decide(&names, &only(values), metric, direction, &pairs);
+            return Some(Contest { job, ..contest });
+        }
+        let total: f64 = self.goals.iter().map(|goal| goal.weight).sum();
+        let mut logs: Values = vec![Vec::new(); eligible.len()];
+        for (goal, values) in self.goals.iter().zip(goals) {
+            let values = only(values);
+            let base = Estimate::of(&values[0]).mean;
+            let sign = if goal.figure.metric.more_is_better() {
+                1.0
+            } else {
+                -1.0
+            };
+            for (sum, own) in logs.iter_mut().zip(&values) {
+                sum.resize(own.len().max(sum.len()), 0.0);
+                for (sum, value) in sum.iter_mut().zip(own) {
+                    *sum += sign * goal.weight / total * (value / base).ln();
+                }
+            }
+        }
+        let scores = logs
+            .iter()
+            .map(|own| own.iter().map(|log| log.exp()).collect());
+        let scores: Values = scores.collect();
+        // Who lacks a figure, or has one of zero, has no score.
+        let scores = scores.into_iter().map(|own: Vec<f64>| {
+            let known = own.iter().all(|score| score.is_finite());
+            if known { own } else { Vec::new() }
+        });
+        let scores: Values = scores.collect();
+        Some(Contest::decide(
+            &names,
+            &scores,
+            Metric::Score,
+            None,
+            &pairs,
+        ))
+    }
+}
+
+fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
+    let mean = |own: &Vec<f64>| (!own.is_empty()).then(|| Estimate::of(own));
+    GoalRow {
+        name,
+        metric,
+        values: values.iter().map(mean).collect(),
+        kept: Vec::new(),
+    }
+}
+
+impl GoalRow {
+    /// Whether a scheduler keeps it, if it is a limit.
+    fn keeps(&self, scheduler: usize) -> bool {
+        self.kept.get(scheduler).copied().unwrap_or(true)
+    }
+}
+
+fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&Contest>) -> String {
+    let mut sentences = Vec::new();
+    let is_limited = rows.iter().any(|row| !row.kept.is_empty());
+    match contest {
+        Some(contest) if contest.outcome == Outcome::Alone && is_limited => {
+            sentences.push(format!(
+                "{} alone keeps the limits.",
+                contest.leaders.join("")
+            ));
+        }
+        Some(contest) => sentences.push(sentence(contest, &[])),
+        None if rows.iter().all(|row| row.kept.is_empty()) => {}
+        None => {
+            let keeps = |at: &usize| rows.iter().all(|row| row.keeps(*at));
+            let kept = (0..comparison.schedulers.len()).filter(keeps);
+            let kept: Vec<String> = kept.map(|at| comparison.schedulers[at].clone()).collect();
+            sentences.push(match kept.is_empty() {
+                true => "No scheduler keeps the limits.".to_string(),
+                false => format!("The limits are kept by {}.", and_list(&kept)),
+            });
+        }
+    }
+    for row in rows {
+        let missing = row
+            .values
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !row.keeps(*at));
+        let missing: Vec<String> = missing
+            .map(|(at, value)| {
+                let scheduler = &comparison.schedulers[at];
+                match value {
+                    Some(value) => format!("{scheduler} ({})", with_unit(row.metric, value.mean)),
+                    None => format!("{scheduler} (no such figure)"),
+                }
+            })
+            .collect();
+        if !missing.is_empty() {
+            sentences.push(format!("Not {}: {}.", row.name, and_list(&missing)));
+        }
+    }
+    sentences.join(" ")
+}
+
+impl FigureName {
+    /// Its values, summed over groups and directions where it names no one of them.
+    fn values(&self, comparison: &Comparison) -> Result<Values, String> {
+        let mut found: Vec<Values> = Vec::new();
+        for section in &comparison.sections {
+            found.extend(self.values_in(section)?);
+        }
+        let mut sum: Values = vec![Vec::new(); comparison.schedulers.len()];
+        for values in &found {
+            for (sum, own) in sum.iter_mut().zip(values) {
+                sum.resize(own.len().max(sum.len()), 0.0);
+                let both = sum.iter_mut().zip(own);
+                both.for_each(|(sum, value)| *sum += value);
+            }
+        }
+        match found.is_empty() {
+            true => Err(format!(
+                "{self}: no such figure; the jobs are {}",
+                and_list(&job_names(comparison))
+            )),
+            false => Ok(sum),
+        }
+    }
+
+    fn values_in(&self, section: &Section) -> Result<Vec<Values>, String> {
+        if self.metric == Metric::Duration {
+            let is_it = |f: &&ProcessFigures| {
+                f.column.metric == Metric::Duration && f.column.job == self.job
+            };
+            let figures = section.processes.iter().filter(is_it);
+            return Ok(figures.map(|f| f.compared()).collect());
+        }
+        let alone = section.directions.iter().all(|table| table.job.is_none());
+        let tables = section.directions.iter().filter(|table| {
+            let is_job = match &self.job {
+                None => table.job.is_none(),
+                Some(job) if alone => section.title == *job,
+                Some(job) => table.job.as_ref() == Some(job),
+            };
+            is_job
+                && self
+                    .direction
+                    .is_none_or(|direction| table.direction == direction)
+                && table.metrics().contains(&self.metric)
+                && (self.direction.is_some() || table.direction != Direction::Sync)
+        });
+        let tables: Vec<Values> = tables.map(|table| table.repeats(self.metric)).collect();
+        let is_rate = matches!(self.metric, Metric::Bandwidth | Metric::Iops);
+        match tables.len() > 1 && !is_rate {
+            true => Err(format!(
+                "{self}: the job has several directions; name one, as in {}.read.{}",
+                self.job.as_deref().unwrap_or("all"),
+                self.metric.name()
+            )),
+            false => Ok(tables),
+        }
+    }
+}
+
+/// The names of all jobs.
+fn job_names(comparison: &Comparison) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for section in &comparison.sections {
+        let jobs = section
+            .directions
+            .iter()
+            .filter_map(|table| table.job.clone());
+        let mut jobs: Vec<String> = jobs.collect();
+        if jobs.is_empty() {
+            jobs.push(section.title.clone());
+        }
+        jobs.retain(|job| !names.contains(job));
+        jobs.dedup();
+        names.extend(jobs);
+    }
+    names.dedup();
+    names
+}

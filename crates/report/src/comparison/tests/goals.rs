@@ -1,0 +1,203 @@
+use blklab_stats::Histogram;
+
+use crate::comparison::{Comparison, Goal, Goals, Limit, SchedulerRuns, compare};
+use crate::sample_run::three_schedulers;
+use crate::{html, json, text};
+
+/// A job of one I/O at a time beside a greedy one: under the first scheduler it
+/// waits long, under the second the greedy one gets less.
+fn victim_and_reader() -> Vec<SchedulerRuns> {
+    let mut schedulers = three_schedulers(3);
+    schedulers.truncate(2);
+    for (at, scheduler) in schedulers.iter_mut().enumerate() {
+        for run in &mut scheduler.runs {
+            let mut victim = run.jobs[0].clone();
+            run.jobs[0].name = "reader".to_string();
+            victim.name = "victim".to_string();
+            victim.write = Default::default();
+            victim.read.ios = 100;
+            victim.read.lat_ns = Histogram::new();
+            let wait_ns = [18_000_000, 89_000][at];
+            victim.read.lat_ns.record_many(wait_ns, 100);
+            if at == 1 {
+                run.jobs[0].read.bytes /= 2;
+            }
+            run.jobs.push(victim);
+        }
+    }
+    schedulers
+}
+
+fn judged(goals: &[&str], limits: &[&str]) -> Comparison {
+    let mut comparison = compare(&victim_and_reader());
+    let goals = Goals {
+        goals: goals.iter().map(|goal| goal.parse().unwrap()).collect(),
+        limits: limits.iter().map(|limit| limit.parse().unwrap()).collect(),
+    };
+    comparison.judgement = Some(goals.judge(&comparison).unwrap());
+    comparison
+}
+
+fn sentence(comparison: &Comparison) -> &str {
+    &comparison.judgement.as_ref().unwrap().sentence
+}
+
+#[test]
+fn latencies_of_different_jobs_are_never_pooled() {
+    let comparison = compare(&victim_and_reader());
+    let said = &comparison.headline;
+    assert!(
+        said.contains("; mq-deadline wins p99 read latency of reader"),
+        "{said}"
+    );
+    assert!(
+        said.contains("p99 read latency of victim (-99.5 %"),
+        "{said}"
+    );
+    let tables = &comparison.sections[0].directions;
+    let titles: Vec<String> = tables.iter().map(|table| table.title()).collect();
+    let each = ["read of reader", "write of reader", "read of victim"];
+    assert_eq!(titles[..2], ["read of all jobs", "write of all jobs"]);
+    assert_eq!(titles[2..], each);
+    assert!(tables[..2].iter().all(|table| table.metrics().len() == 2));
+    let shown = text::render(&comparison);
+    let page = html::render(&comparison);
+    for title in each {
+        assert!(shown.contains(title), "{title}: {shown}");
+    }
+    assert!(page.contains("Reads of victim") && page.contains("Writes of reader"));
+    assert!(json::render(&comparison).contains("\"job\": \"victim\""));
+}
+
+#[test]
+fn one_job_of_several_processes_is_one_row() {
+    let mut schedulers = three_schedulers(2);
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        let twin = run.jobs[0].clone();
+        run.jobs.push(twin);
+    }
+    let tables = &compare(&schedulers).sections[0].directions;
+    assert_eq!(tables.len(), 2);
+    assert!(
+        tables
+            .iter()
+            .all(|table| table.job.is_none() && !table.several_jobs)
+    );
+}
+
+#[test]
+fn syncs_have_a_table() {
+    let mut schedulers = three_schedulers(2);
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        run.jobs[0].syncs = 10;
+        run.jobs[0].sync_ns.record_many(2_000_000, 10);
+    }
+    let comparison = compare(&schedulers);
+    let table = comparison.sections[0].directions.last().unwrap();
+    assert_eq!(table.title(), "sync");
+    let goals = Goals {
+        goals: vec!["mixed.sync.p99".parse().unwrap()],
+        ..Goals::default()
+    };
+    let judgement = goals.judge(&comparison).unwrap();
+    let p99 = judgement.rows[0].values[0].unwrap().mean;
+    assert!((p99 - 2e6).abs() < 2e3, "{p99}");
+}
+
+#[test]
+fn a_goal_decides() {
+    let for_victim = judged(&["victim.read.p99"], &[]);
+    let said = "mq-deadline wins p99 read latency of victim (-99.5 % against noop).";
+    assert_eq!(sentence(&for_victim), said);
+    for shown in [text::render(&for_victim), html::render(&for_victim)] {
+        assert!(
+            shown.contains(said) && shown.contains("victim.read.p99"),
+            "{shown}"
+        );
+    }
+    let for_all = judged(&["all.bandwidth"], &[]);
+    assert!(
+        sentence(&for_all).starts_with("noop wins bandwidth"),
+        "{}",
+        sentence(&for_all)
+    );
+}
+
+#[test]
+fn weights_decide_between_goals() {
+    let much = judged(&["10*victim.p99", "reader.bandwidth"], &[]);
+    assert!(sentence(&much).starts_with("mq-deadline wins the goals together"));
+    let little = judged(&["0.01*victim.p99", "reader.bandwidth"], &[]);
+    assert!(sentence(&little).starts_with("noop wins the goals together"));
+}
+
+#[test]
+fn who_breaks_a_limit_does_not_win() {
+    let limited = judged(&["all.bandwidth"], &["victim.read.p99 < 5ms"]);
+    assert_eq!(
+        sentence(&limited),
+        "mq-deadline alone keeps the limits. Not victim.read.p99 < 5ms: noop (18.0 ms)."
+    );
+    let neither = judged(&["all.bandwidth"], &["victim.p99<1us"]);
+    assert!(sentence(&neither).starts_with("No scheduler keeps the limits. Not"));
+}
+
+#[test]
+fn where_io_failed_goals_name_no_winner() {
+    let mut schedulers = victim_and_reader();
+    schedulers[0].runs[0].jobs[0].total_errors = 3;
+    let goals = Goals {
+        goals: vec!["all.iops".parse().unwrap()],
+        ..Goals::default()
+    };
+    let said = goals.judge(&compare(&schedulers)).unwrap().sentence;
+    assert!(said.starts_with("No verdict"), "{said}");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let goal = |text: &str| text.parse::<Goal>().unwrap_err();
+    assert!(goal("victim.read.p98").contains("ends with none of bandwidth"));
+    assert!(goal("all.read.p99").contains("name a job"));
+    assert!(goal("p99").contains("none of") && goal(".p99").contains("names no job"));
+    assert!(goal("-1*victim.p99").contains("above zero"));
+    assert!(goal("victim.read.time").contains("JOB.time"));
+    let limit = |text: &str| text.parse::<Limit>().unwrap_err();
+    assert!(limit("victim.p99").contains("FIGURE < VALUE"));
+    assert!(limit("victim.p99 < 5MB/s").contains("\"5ms\""));
+    let unknown = Goals {
+        goals: vec!["other.p99".parse().unwrap()],
+        ..Goals::default()
+    };
+    let comparison = compare(&victim_and_reader());
+    let said = unknown.judge(&comparison).unwrap_err();
+    assert_eq!(
+        said,
+        "other.p99: no such figure; the jobs are reader and victim"
+    );
+    let both = Goals {
+        goals: vec!["reader.p99".parse().unwrap()],
+        ..Goals::default()
+    };
+    assert!(
+        both.judge(&comparison)
+            .unwrap_err()
+            .contains("reader.read.p99")
+    );
+}
+
+#[test]
+fn a_job_s_name_may_have_dots() {
+    let mut schedulers = three_schedulers(2);
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        run.jobs[0].name = "db.1".to_string();
+    }
+    let goals = Goals {
+        goals: vec!["db.1.read.p99.9".parse().unwrap()],
+        ..Goals::default()
+    };
+    assert_eq!(
+        goals.judge(&compare(&schedulers)).unwrap().rows[0].name,
+        "db.1.read.p99.9"
+    );
+}
