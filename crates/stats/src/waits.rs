@@ -27,32 +27,32 @@ macro_rules! waits {
 
         /// Which share of the requests waited, and for what.
         pub(crate) fn facts() -> Vec<Fact> {
-            let mut facts = Vec::new();
-            facts.push(share(
-                "reads_waited_share",
-                "reads that waited inside",
-                "Share of the host's reads that waited for something inside the drive.",
-                (|disk| Some(disk.device.read_waits.waited()), all_reads),
-            ));
-            $(facts.push(share(
-                concat!("reads_waited_", $name, "_share"),
-                concat!("  reads, for ", $name),
-                concat!("Share of the host's reads that waited for this:", $($doc),+),
-                (|disk| Some(disk.device.read_waits.waited_for(Wait::$wait)), all_reads),
-            ));)+
-            facts.push(share(
-                "writes_waited_share",
-                "writes that waited inside",
-                "Share of the host's writes that waited for something inside the drive.",
-                (|disk| Some(disk.device.write_waits.waited()), all_writes),
-            ));
-            $(facts.push(share(
-                concat!("writes_waited_", $name, "_share"),
-                concat!("  writes, for ", $name),
-                concat!("Share of the host's writes that waited for this:", $($doc),+),
-                (|disk| Some(disk.device.write_waits.waited_for(Wait::$wait)), all_writes),
-            ));)+
-            facts
+            vec![
+                share(
+                    "reads_waited_share",
+                    "reads that waited inside",
+                    "Share of the host's reads that waited for something inside the drive.",
+                    (|disk| Some(disk.device.read_waits.waited()), all_reads),
+                ),
+                $(share(
+                    concat!("reads_waited_", $name, "_share"),
+                    concat!("  reads, for ", $name),
+                    concat!("Share of the host's reads that waited for this:", $($doc),+),
+                    (|disk| Some(disk.device.read_waits.waited_for(Wait::$wait)), all_reads),
+                ),)+
+                share(
+                    "writes_waited_share",
+                    "writes that waited inside",
+                    "Share of the host's writes that waited for something inside the drive.",
+                    (|disk| Some(disk.device.write_waits.waited()), all_writes),
+                ),
+                $(share(
+                    concat!("writes_waited_", $name, "_share"),
+                    concat!("  writes, for ", $name),
+                    concat!("Share of the host's writes that waited for this:", $($doc),+),
+                    (|disk| Some(disk.device.write_waits.waited_for(Wait::$wait)), all_writes),
+                ),)+
+            ]
         }
     };
 }
