@@ -97,8 +97,10 @@ impl Contest {
         let lead_over = |other: usize| {
             Change::between(&values[other], &values[best], pairs.are(other, best), up)
         };
-        let beaten =
-            |other: usize| other != best && (idle(other) || is_beaten(metric, lead_over(other)));
+        let beaten = |other: usize| {
+            let is_idle = idle(other) && !idle(best);
+            other != best && (is_idle || is_beaten(metric, lead_over(other)))
+        };
         // Nobody leads who is behind somebody that does not.
         let behind = ranking.iter().position(|&other| beaten(other));
         let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
@@ -365,6 +367,12 @@ mod tests {
         let contest = read_tail(&[vec![0.0, 0.0], vec![500.0, 510.0]]);
         assert_eq!(contest.leaders, ["deadline"]);
         assert_eq!(contest.outcome, Outcome::Wins);
+    }
+
+    #[test]
+    fn where_nobody_waits_nobody_wins() {
+        let contest = read_tail(&[vec![0.0, 0.0], vec![0.0, 0.0]]);
+        assert_eq!(contest.outcome, Outcome::WithinNoise);
     }
 
     #[test]
