@@ -5,7 +5,7 @@ use blklab_calibrate::{
 };
 
 fn rows(selections: &[&str]) -> Vec<Row> {
-    let text = include_str!("../../../tests/data/nvme-980pro/calibration.csv");
+    let text = include_str!("../../../../tests/data/nvme-980pro/calibration.csv");
     let rows = read_csv("calibration.csv", text).expect("rows");
     assert_eq!(rows.len(), 214);
     let selections: Vec<Selection> = selections

@@ -1,0 +1,4 @@
+//! The crate's outside tests, one file a subject.
+
+mod kernel_traces;
+mod page_cache;
