@@ -242,6 +242,42 @@ fn two_results_do_not_share_a_file() {
 }
 
 #[test]
+fn results_do_not_replace_what_is_read() {
+    let place = Place::new();
+    place.file("job.fio", MIXED);
+    let same = place.path("./job.fio").display().to_string();
+    for args in [
+        &["compare", "job.fio", "-o", "job.fio"][..],
+        &["compare", "job.fio", "--html", &same],
+        &["run", "job.fio", "--perfetto", "job.fio"],
+        &["run", "job.fio", "--drive", "job.fio", "-o", "job.fio"],
+        &["report", "job.fio", "-o", "job.fio"],
+    ] {
+        says(&refused(&place, args), &["job.fio", "reads that file"]);
+    }
+    let text = std::fs::read_to_string(place.path("job.fio")).expect("it is there");
+    assert_eq!(text, MIXED);
+}
+
+#[test]
+fn odd_values_get_a_message_that_fits() {
+    let place = Place::new();
+    place.file("job.fio", MIXED);
+    let run = |options: &[&str]| refused(&place, &[&["compare", "job.fio"], options].concat());
+    let seed = place.blklab(&["compare", "job.fio", "--seed", "-1"]);
+    assert_eq!(seed.status, 2, "{}", seed.err);
+    says(&seed.err, &["--seed", "from 0 to"]);
+    says(
+        &run(&["--schedulers", ","]),
+        &["name is missing", "mq-deadline"],
+    );
+    says(
+        &refused(&place, &["run", "/dev/zero"]),
+        &["/dev/zero: a device"],
+    );
+}
+
+#[test]
 fn a_timeline_begins_while_something_happens() {
     let place = Place::new();
     place.file("ok.fio", MIXED);

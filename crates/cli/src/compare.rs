@@ -8,9 +8,9 @@ use blklab_report::{Comparison, Goals, Origin, SchedulerRuns, html, json, text};
 use blklab_stats::World;
 use blklab_workload::fio::JobSource;
 
+use crate::args::WorldArg;
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
-use crate::host_args::WorldArg;
 use crate::{output, progress};
 
 /// The schedulers that are compared where none are named.
@@ -23,7 +23,9 @@ const REPEATS_REAL: usize = 3;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let (sweep, output) = (&args.sweep, args.work.output.as_deref());
-    check_outputs(sweep.html.as_deref(), output)?;
+    let mut inputs = args.work.models.files();
+    inputs.extend(args.work.job.iter().map(Path::new));
+    check_outputs(sweep.html.as_deref(), output, &inputs)?;
     let comparison = match args.host.world {
         WorldArg::Sim => {
             args.host.refuse()?;
@@ -46,7 +48,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
 /// `blklab replay`.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let (sweep, output) = (&args.sweep, args.output.as_deref());
-    check_outputs(sweep.html.as_deref(), output)?;
+    let mut inputs = args.models.files();
+    inputs.push(Path::new(&args.trace));
+    check_outputs(sweep.html.as_deref(), output, &inputs)?;
     let find = || Work::trace(&args.trace);
     let comparison = simulated(find, &args.models, &args.pace, sweep)?;
     deliver_judged(sweep, comparison, output)
@@ -237,8 +241,12 @@ fn comparison(rows: Vec<Row>, origin: Origin) -> Comparison {
 }
 
 /// A comparison's page and its text need a file each.
-pub(crate) fn check_outputs(page: Option<&Path>, file: Option<&Path>) -> Result<(), Failure> {
-    output::check(&[("--html", page), ("--output", file)])
+pub(crate) fn check_outputs(
+    page: Option<&Path>,
+    file: Option<&Path>,
+    inputs: &[&Path],
+) -> Result<(), Failure> {
+    output::check(&[("--html", page), ("--output", file)], inputs)
 }
 
 /// Judges a comparison by the goals and limits that were given, and delivers it.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use blklab_serve::{LoadConfig, LoadReport, parse_size};
 
+use crate::args::LoadArgs;
 use crate::failure::Failure;
 use crate::output;
-use crate::serve_args::LoadArgs;
 
 /// Largest request that any server takes without being asked.
 const MAX_BLOCK_BYTES: u64 = 32 << 20;

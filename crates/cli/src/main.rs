@@ -2,14 +2,10 @@
 
 mod args;
 mod calibrate;
-mod calibrate_host;
 mod compare;
 mod conform;
 mod failure;
-mod host_args;
-mod list;
 mod load;
-mod manual;
 mod output;
 mod probe;
 mod progress;
@@ -17,11 +13,8 @@ mod record;
 mod report;
 mod run;
 mod serve;
-mod serve_args;
 mod show;
-mod timeline_args;
 mod top;
-mod trace;
 
 use std::process::ExitCode;
 
@@ -44,12 +37,12 @@ fn main() -> ExitCode {
         Command::Get(args) => serve::get(&args),
         Command::Set(args) => serve::set(&args),
         Command::Top(args) => top::top(&args),
-        Command::Trace(args) => trace::trace(&args),
+        Command::Trace(args) => record::trace(&args),
         Command::Load(args) => load::load(&args),
-        Command::List(args) => list::list(&args),
+        Command::List(args) => show::list(&args),
         Command::Show(args) => show::show(&args),
-        Command::Completions(args) => manual::completions(&args),
-        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => show::completions(&args),
+        Command::Man(args) => show::man(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

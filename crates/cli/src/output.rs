@@ -18,8 +18,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Checks, before any work, that results have a place each: the options that
-/// name files, and what they name.
-pub(crate) fn check(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+/// name files, and what they name. None of them may replace one of the files that
+/// the command reads, its `inputs`.
+pub(crate) fn check(files: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result<(), Failure> {
     let named = files
         .iter()
         .filter_map(|(option, path)| Some((option, (*path)?)));
@@ -29,6 +30,12 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         if path.is_dir() {
             let why = format!("{option} needs a file, and this is a folder");
             return Err(Failure::Mistake(cannot_write(path, why)));
+        }
+        if path.is_file() && inputs.iter().any(|input| is_same_file(input, path)) {
+            let path = path.display();
+            return Err(Failure::mistake(format!(
+                "{option} {path}: the command reads that file; give another"
+            )));
         }
         // A pipe or a terminal takes one thing after the other.
         let replaces = !path.exists() || path.is_file();
@@ -42,6 +49,13 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         seen.push((option, path));
     }
     Ok(())
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
 }
 
 fn cannot_write(path: &Path, why: impl Display) -> String {

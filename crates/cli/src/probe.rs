@@ -16,10 +16,11 @@ use crate::failure::Failure;
 use crate::{output, progress};
 
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
-    output::check(&[
+    let outputs = [
         ("--output-drive", args.output_drive.as_deref()),
         ("--output", args.output.as_deref()),
-    ])?;
+    ];
+    output::check(&outputs, &[])?;
     let cliff_bytes = parse_size(&args.cliff_bytes)
         .map_err(|e| Failure::mistake(format!("--cliff-bytes: {e}")))?;
     let (mut target, writes, name) = target(args)?;
@@ -84,7 +85,7 @@ fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> 
             eprintln!("blklab: warning: {device}: {warning}");
         }
     }
-    let drive = blklab_host::Probed::open(&system, &disk, writes)?;
+    let drive = blklab_host::ProbeTarget::open(&system, &disk, writes)?;
     Ok((Box::new(drive), writes, device))
 }
 

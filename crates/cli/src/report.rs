@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use blklab_report::merge::{self, Part};
 
+use crate::args::ReportArgs;
 use crate::compare::{check_outputs, deliver};
 use crate::failure::Failure;
-use crate::host_args::ReportArgs;
 
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
-    check_outputs(args.html.as_deref(), args.output.as_deref())?;
+    let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    check_outputs(args.html.as_deref(), args.output.as_deref(), &inputs)?;
     let mut parts = Vec::new();
     for path in &args.files {
         let place = path.display();

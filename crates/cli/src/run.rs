@@ -19,11 +19,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "{option} needs --html or --perfetto"
         )));
     }
-    output::check(&[
+    let outputs = [
         ("--perfetto", perfetto),
         ("--html", page),
         ("--output", args.work.output.as_deref()),
-    ])?;
+    ];
+    let mut inputs = args.work.models.files();
+    inputs.extend(args.work.job.iter().map(Path::new));
+    output::check(&outputs, &inputs)?;
     let (results, origin) = simulate(args)?;
     let text = printed(args.output_format, &results);
     let failed = failed_units(&results).0 > 0;

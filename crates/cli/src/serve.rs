@@ -7,9 +7,9 @@ use blklab_serve::{ExportSpec, LimitsSpec, Listen, Server, ServerSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::args::{GetArgs, ServeArgs, SetArgs};
 use crate::failure::Failure;
 use crate::output;
-use crate::serve_args::{GetArgs, ServeArgs, SetArgs};
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let spec = spec(args)?;

@@ -1,16 +1,65 @@
-//! `blklab show`: one scheduler, drive, machine or job.
+//! What comes with the program: `blklab list`, `blklab show`, and completions and the
+//! manual, which are made from the one declaration of options.
 
 use blklab_blk::{Attribute, Tunable};
 use blklab_description::hint;
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
+use blklab_experiment::AXES;
 use blklab_sim::Machine;
 use blklab_workload::library;
+use clap::CommandFactory;
 
-use crate::args::{ShowArgs, Shown};
+use crate::args::{Cli, CompletionsArgs, ListArgs, Listed, ManArgs, ShowArgs, Shown};
 use crate::failure::Failure;
 use crate::output;
 
+/// `blklab list`: what there is, a line each.
+pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
+    let rows: Vec<(&str, String)> = match args.what {
+        Listed::Schedulers => blklab_elevator::all()
+            .iter()
+            .map(|t| (t.name, t.help.to_string()))
+            .collect(),
+        Listed::Drives => registry::names()
+            .map(|name| (name, drive_help(name)))
+            .collect(),
+        Listed::Machines => Machine::names()
+            .map(|name| (name, machine_help(name)))
+            .collect(),
+        Listed::Axes => AXES
+            .iter()
+            .map(|axis| (axis.name, axis.help.to_string()))
+            .collect(),
+        Listed::Jobs => library::names()
+            .map(|name| (name, library::help(name).to_string()))
+            .collect(),
+    };
+    output::print(&table(&rows))
+}
+
+fn drive_help(name: &str) -> String {
+    match registry::find(name) {
+        Some(Ok(spec)) => spec.description,
+        _ => String::new(),
+    }
+}
+
+fn machine_help(name: &str) -> String {
+    match Machine::find(name) {
+        Some(Ok(machine)) => machine.description,
+        _ => String::new(),
+    }
+}
+
+fn table(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter()
+        .map(|(name, help)| format!("{name:width$}  {help}\n"))
+        .collect()
+}
+
+/// `blklab show`: one scheduler, drive, machine or job.
 pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let name = args.name.as_str();
     let text = match args.what {
@@ -78,4 +127,34 @@ fn known(
     Err(Failure::mistake(format!(
         "there is no {kind} called {name}; there are {list}{hint}"
     )))
+}
+
+/// `blklab completions`.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "blklab", &mut text);
+    output::print(&String::from_utf8_lossy(&text))
+}
+
+/// `blklab man`.
+pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+    let mut program = Cli::command();
+    // Gives the commands their full names.
+    program.build();
+    let command = match &args.command {
+        None => program,
+        Some(name) => {
+            let found = program.find_subcommand(name);
+            found.cloned().ok_or_else(|| {
+                let known = program.get_subcommands().map(|c| c.get_name());
+                let hint = hint(name, known);
+                Failure::mistake(format!("there is no command {name}{hint}"))
+            })?
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command)
+        .render(&mut text)
+        .map_err(|e| Failure::Broken(format!("cannot make the manual page: {e}")))?;
+    output::print(&String::from_utf8_lossy(&text))
 }

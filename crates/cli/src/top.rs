@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use blklab_serve::Sample;
 
+use crate::args::TopArgs;
 use crate::failure::Failure;
 use crate::output;
-use crate::serve_args::TopArgs;
 
 /// Puts the cursor in the upper left corner and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";

@@ -106,7 +106,7 @@ pub const AXES: &[Axis] = &[
         name: "FIO-OPTION",
         help: "any option of the job's, such as iodepth or bs, in place of its own",
         worlds: ALL_WORLDS,
-        takes: fio::has_option,
+        takes: |key| fio::has_option(key) && key != IOSCHEDULER,
         set: |setting, name, value| {
             setting.options.push(Override {
                 given_by: "--vary".to_string(),
@@ -117,6 +117,9 @@ pub const AXES: &[Axis] = &[
         },
     },
 ];
+
+/// fio's option that sets a scheduler, which is that axis' matter.
+const IOSCHEDULER: &str = "ioscheduler";
 
 /// The key of the schedulers' axis.
 pub(crate) const SCHEDULER: &str = "scheduler";
@@ -222,9 +225,10 @@ fn unknown(key: &str) -> String {
     });
     let tunables: Vec<String> = tunables.collect();
     let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
-    let others = tunables.iter().map(String::as_str);
-    let others = others.chain(fio::option_names().map(|name: &str| name));
-    let known: Vec<&str> = names.iter().copied().chain(others).collect();
+    let options = fio::option_names().filter(|name| *name != IOSCHEDULER);
+    let mut known: Vec<&str> = names.to_vec();
+    known.extend(tunables.iter().map(String::as_str));
+    known.extend(options.map(|name| -> &str { name }));
     let hint = hint(key, known);
     let names = names.join(", ");
     format!("there is nothing called {key} to vary; there are {names}{hint}")

@@ -10,11 +10,10 @@ use blklab_stats::Results;
 use blklab_workload::fio::JobSource;
 
 use crate::error::Error;
-use crate::run::Plan;
 use crate::setting::Setting;
 use crate::turns::interleaved;
-use crate::work::{Jobs, own_cpus};
-use crate::world::{Event, Order, Turn, Watch, World};
+use crate::work::{Jobs, check_options, own_cpus};
+use crate::world::{Event, Order, Plan, Turn, Watch, World};
 
 /// A row: what the queue is set to, and the place of its job.
 struct Measured {
@@ -98,6 +97,7 @@ impl Host {
     /// Where the job cannot be read.
     pub fn with_rows(mut self, source: &JobSource, settings: &[Setting]) -> Result<Host, Error> {
         for setting in settings {
+            check_options(&setting.options, blklab_host::is_place, "--device")?;
             let job = self.jobs.read(source, own_cpus(), &setting.options)?;
             self.rows.push(Measured {
                 label: setting.label.clone(),

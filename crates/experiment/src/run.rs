@@ -6,41 +6,7 @@ use blklab_stats::Results;
 
 use crate::error::Error;
 use crate::turns::Turns;
-use crate::world::{Event, Order, Watch, World};
-
-/// How often rows run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Runs of each row that count.
-    pub repeats: usize,
-    /// Decides everything left to chance in the first repeat; the others have the
-    /// numbers that follow, the same for every row.
-    pub seed: u64,
-    /// Whether a run of the first row goes before, which is not counted.
-    pub warm_up: bool,
-    /// Threads for runs in parallel; one a processor if not given.
-    pub threads: Option<usize>,
-}
-
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
-            repeats: 1,
-            seed: 1,
-            warm_up: false,
-            threads: None,
-        }
-    }
-}
-
-/// One row of an experiment, run.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// What it is called: what varies between rows.
-    pub label: String,
-    /// Its runs, in the order of their seeds.
-    pub runs: Vec<Results>,
-}
+use crate::world::{Event, Order, Plan, Row, Watch, World};
 
 /// Runs every row of a world as planned. The n-th runs of all rows have the same
 /// seed, so that they meet the same work.

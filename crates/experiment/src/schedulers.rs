@@ -2,7 +2,7 @@
 //! `NAME.TUNABLE=VALUE` for all of a name.
 
 use blklab_description::hint;
-use blklab_elevator::{SchedulerChoice, Setting as Assignment};
+use blklab_elevator::{ChoiceError, SchedulerChoice, Setting as Assignment};
 
 use crate::error::Error;
 
@@ -29,7 +29,12 @@ impl NamedScheduler {
     pub(crate) fn parse(text: &str) -> Result<NamedScheduler, Error> {
         let text = text.trim();
         let mut words = text.split(':');
-        let mut scheduler = NamedScheduler::new(words.next().unwrap_or_default());
+        let name = words.next().unwrap_or_default();
+        if name.is_empty() {
+            let name = String::new();
+            return Err(Error::mistake(ChoiceError::Unknown { name }));
+        }
+        let mut scheduler = NamedScheduler::new(name);
         for word in words {
             let own = Assignment::parse(word).filter(|own| own.scheduler.is_none());
             let own = own.ok_or_else(|| {

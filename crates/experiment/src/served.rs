@@ -7,14 +7,16 @@ use std::time::Instant;
 use blklab_blk::SECTOR_SIZE;
 use blklab_device::{DriveSpec, registry};
 use blklab_elevator::SchedulerChoice;
-use blklab_host::{CpuWatch, Fio, HostError, Interrupts, Load, System, on_server, totals};
+use blklab_host::{
+    CpuWatch, Fio, HostError, Interrupts, Load, System, is_replaced_by_server, on_server, totals,
+};
 use blklab_serve::{ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings, memory, null};
 use blklab_stats::{Results, World as WorldKind};
 use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
 use crate::setting::{Setting, check_queue};
-use crate::work::{Jobs, own_cpus};
+use crate::work::{Jobs, check_options, own_cpus};
 use crate::world::{Order, Turn, Watch, World};
 
 /// A row: what is served, and the place of its job.
@@ -57,6 +59,7 @@ impl Served {
         let mut rows = Vec::new();
         let mut texts: Vec<String> = Vec::new();
         for setting in settings {
+            check_options(&setting.options, is_replaced_by_server, "--world serve")?;
             let job = jobs.read(source, own_cpus(), &setting.options)?;
             let scheduler = setting.choice()?;
             let (drive, text) = registry::load(&setting.drive).map_err(Error::Mistake)?;

@@ -8,10 +8,9 @@ use blklab_stats::{Results, Window};
 use blklab_workload::fio::JobFile;
 
 use crate::error::Error;
-use crate::run::Row;
 use crate::setting::{Setting, check_queue};
 use crate::work::{Jobs, Work};
-use crate::world::{Order, Turn, Watch, World};
+use crate::world::{Order, Row, Turn, Watch, World};
 
 /// Which part of a run is recorded moment by moment, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use crate::run::Plan;
-use crate::world::{Order, Turn};
+use crate::world::{Order, Plan, Turn};
 
 /// The runs of an experiment that have not begun.
 ///

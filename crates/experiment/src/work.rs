@@ -1,5 +1,8 @@
 //! What an experiment works on: an fio job, or a block trace.
 
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use blklab_description::hint;
@@ -49,6 +52,11 @@ impl Work {
                 "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
             )));
         }
+        if is_endless(path) {
+            return Err(Error::mistake(format!(
+                "{name}: a device; a job or a trace is in a file"
+            )));
+        }
         if is_trace(path)? {
             return Ok(Work::Trace(name.to_string()));
         }
@@ -96,6 +104,13 @@ impl Work {
     }
 }
 
+/// Whether it is a device, of which some never end, and not a terminal.
+fn is_endless(path: &Path) -> bool {
+    let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+    let is_device = kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device());
+    is_device && File::open(path).is_ok_and(|file| !file.is_terminal())
+}
+
 /// Whether the file is a block trace. fio's job files begin with a section.
 fn is_trace(path: &Path) -> Result<bool, Error> {
     if path == Path::new("-") {
@@ -122,6 +137,21 @@ pub(crate) fn parse_job(
     source
         .parse(&environment, overrides)
         .map_err(Error::mistake)
+}
+
+/// Refuses to vary an option that the world sets itself.
+pub(crate) fn check_options(
+    overrides: &[Override],
+    is_set: fn(&str) -> bool,
+    by: &str,
+) -> Result<(), Error> {
+    match overrides.iter().find(|option| is_set(&option.name)) {
+        None => Ok(()),
+        Some(option) => Err(Error::mistake(format!(
+            "{} {}: {by} sets it, whatever the job says",
+            option.given_by, option.name
+        ))),
+    }
 }
 
 /// The CPUs of this machine.

@@ -3,7 +3,6 @@
 use blklab_stats::Results;
 
 use crate::error::Error;
-use crate::run::Row;
 
 /// How the runs of an experiment may follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +12,40 @@ pub enum Order {
     /// One at a time, all rows once and then again, so that a drift of the drive
     /// or the machine favours none of them.
     Interleaved,
+}
+
+/// How often rows run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Runs of each row that count.
+    pub repeats: usize,
+    /// Decides everything left to chance in the first repeat; the others have the
+    /// numbers that follow, the same for every row.
+    pub seed: u64,
+    /// Whether a run of the first row goes before, which is not counted.
+    pub warm_up: bool,
+    /// Threads for runs in parallel; one a processor if not given.
+    pub threads: Option<usize>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            repeats: 1,
+            seed: 1,
+            warm_up: false,
+            threads: None,
+        }
+    }
+}
+
+/// One row of an experiment, run.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is called: what varies between rows.
+    pub label: String,
+    /// Its runs, in the order of their seeds.
+    pub runs: Vec<Results>,
 }
 
 /// One run of an experiment.

@@ -30,6 +30,17 @@ const FOREIGN: [(&str, &str); 5] = [
 /// histogram.
 const ASKED: &str = "lat_percentiles=1\nclat_percentiles=1\nslat_percentiles=1\n";
 
+/// Whether a job's option says where its I/O goes, which the drive decides here.
+pub fn is_place(option: &str) -> bool {
+    PLACES.contains(&option)
+}
+
+/// Whether a job's option has no meaning for an export, which fio reaches through
+/// its NBD engine.
+pub fn is_replaced_by_server(option: &str) -> bool {
+    is_place(option) || option == "ioengine"
+}
+
 /// Writes the job file that does `job` on `device`.
 ///
 /// The text is read again by our own reader and compared with the user's job,

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use blklab_stats::{DiskStats, JobResults, Results};
 use blklab_workload::fio::JobFile;
 
+use crate::cpu_load::Load;
+use crate::cpu_load::{CpuWatch, totals};
+use crate::disk::Counters;
 use crate::disk::Disk;
-use crate::disk_stat::Counters;
 use crate::error::HostError;
 use crate::file_system::{FileSystem, Mounted};
 use crate::fio::Fio;
 use crate::fio_job::on_device;
 use crate::interrupt::Interrupts;
-use crate::load::Load;
-use crate::proc_stat::{CpuWatch, totals};
 use crate::queue::{Files, Queue, QueueSettings};
 use crate::system::{System, read};
 use crate::tracefs::{self, Kind, Session, Splitter};

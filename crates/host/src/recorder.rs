@@ -1,16 +1,22 @@
-//! Takes a drive's events and writes them in one of the forms that tools read.
+//! Records what a kernel's block layer does with a drive, in one of the forms that
+//! tools read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use blklab_workload::trace::tracefs::Dev;
 use blklab_workload::trace::{BlktraceWriter, blkparse};
 
-use crate::disk::Number;
+use crate::disk::{Disk, Number};
 use crate::error::HostError;
-use crate::tracefs::{COMM_BYTES, RequestEvent, Sink, TextWriter, comm_name, told};
+use crate::interrupt::Interrupts;
+use crate::system::System;
+use crate::tracefs::{
+    COMM_BYTES, Kind, RequestEvent, Session, Sink, TextWriter, comm_name, trace_event,
+};
 
 /// A form of recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +98,7 @@ impl Sink for Recorder {
             Writer::Tracefs(writer) => return writer.event(event),
             Writer::Blkparse(_) | Writer::Blktrace(_) => self.task(event),
         };
-        let Some(event) = told(event, &task) else {
+        let Some(event) = trace_event(event, &task) else {
             return Ok(());
         };
         let done = match &mut self.writer {
@@ -226,4 +232,48 @@ impl PerCpu {
         }
         Ok(())
     }
+}
+
+/// How often a recording is looked after.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a recording came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Events recorded.
+    pub events: u64,
+    /// Events known to be missing.
+    pub lost: u64,
+}
+
+/// Writes the drive's events to `path`, until `limit` is over or a signal
+/// comes. Either is a proper end: what was recorded is kept. The drive itself
+/// and its queue are left alone.
+pub fn record(
+    system: &System,
+    disk: &Disk,
+    limit: Option<Duration>,
+    path: &Path,
+    form: Form,
+) -> Result<Recorded, HostError> {
+    let recorder = Recorder::create(path, form, disk.number)?;
+    let interrupts = Interrupts::watch()?;
+    let session = Session::start(system, disk, &Kind::RECORDED, recorder)?;
+    let start = Instant::now();
+    while interrupts.check().is_ok() && limit.is_none_or(|limit| start.elapsed() < limit) {
+        if !disk.folder(system).exists() {
+            // What was recorded is worth keeping.
+            break;
+        }
+        if session.has_ended() {
+            break;
+        }
+        std::thread::sleep(POLL);
+    }
+    let recording = session.finish()?;
+    recording.sink.finish()?;
+    Ok(Recorded {
+        events: recording.events,
+        lost: recording.lost,
+    })
 }

@@ -13,10 +13,10 @@ pub struct Signature {
     pub at_bytes: u64,
 }
 
-/// A mark at a fixed place: format, place in bytes, the bytes there.
-type Mark = (&'static str, u64, &'static [u8]);
+/// A magic number at a fixed place: format, place in bytes, the bytes there.
+type Magic = (&'static str, u64, &'static [u8]);
 
-const MARKS: &[Mark] = &[
+const MAGICS: &[Magic] = &[
     ("an ext2, ext3 or ext4 file system", 1024 + 56, b"\x53\xef"),
     ("an XFS file system", 0, b"XFSB"),
     ("a Btrfs file system", 65_536 + 64, b"_BHRfS_M"),
@@ -64,14 +64,14 @@ const MARKS: &[Mark] = &[
     ("a BSD disk label", 512, b"\x57\x45\x56\x82"),
 ];
 
-/// How much of the drive's start all marks lie in.
+/// How much of the drive's start holds all of [`MAGICS`].
 const HEAD_BYTES: u64 = 65_536 + 4096;
 
 /// Looks for signatures on a drive of `size_bytes`.
 pub fn signatures(drive: &mut (impl Read + Seek), size_bytes: u64) -> io::Result<Vec<Signature>> {
     let head = read_at(drive, 0, HEAD_BYTES.min(size_bytes))?;
     let mut found: Vec<Signature> = Vec::new();
-    for &(format, at_bytes, magic) in MARKS {
+    for &(format, at_bytes, magic) in MAGICS {
         if has(&head, at_bytes, magic) {
             add(&mut found, format, at_bytes);
         }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_mark_is_found_where_it_lies() {
-        for &(format, at, magic) in MARKS {
+        for &(format, at, magic) in MAGICS {
             let mut bytes = vec![0; SIZE as usize];
             bytes[at as usize..at as usize + magic.len()].copy_from_slice(magic);
             assert_eq!(found(bytes), [format]);

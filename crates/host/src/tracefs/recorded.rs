@@ -49,7 +49,7 @@ fn events() -> Vec<RequestEvent> {
 
 /// Pid, CPU, microseconds and all behind the time: the task's name and its
 /// flags are not in what is decoded. The kernel rounds to microseconds.
-fn told(line: &str) -> (String, String, u64, String) {
+fn fields(line: &str) -> (String, String, u64, String) {
     let (head, rest) = line.split_once(" [").unwrap();
     let pid = head.trim_end().rsplit('-').next().unwrap().to_string();
     let (cpu, rest) = rest.split_once(']').unwrap();
@@ -71,11 +71,11 @@ fn the_kernels_own_text_says_the_same() {
     let ours: Vec<_> = ours
         .lines()
         .filter(|line| !line.starts_with('#'))
-        .map(told)
+        .map(fields)
         .collect();
     let theirs: Vec<_> = include_str!("recorded/trace.txt")
         .lines()
-        .map(told)
+        .map(fields)
         .collect();
     assert_eq!(theirs.len(), 45);
     assert_eq!(ours, theirs);

@@ -32,7 +32,7 @@ type Job = (usize, Io);
 type Answer = (usize, usize, Result<(Instant, Instant), std::io::Error>);
 
 /// A drive under test.
-pub struct Probed {
+pub struct ProbeTarget {
     capacity_bytes: u64,
     block_bytes: u64,
     is_rotational: bool,
@@ -43,9 +43,9 @@ pub struct Probed {
     interrupts: Interrupts,
 }
 
-impl Probed {
+impl ProbeTarget {
     /// Opens a drive, to write as well only if `writes`.
-    pub fn open(system: &System, disk: &Disk, writes: bool) -> Result<Probed, HostError> {
+    pub fn open(system: &System, disk: &Disk, writes: bool) -> Result<ProbeTarget, HostError> {
         let file = OpenOptions::new()
             .read(true)
             .write(writes)
@@ -71,7 +71,7 @@ impl Probed {
             }));
             jobs.push(job);
         }
-        Ok(Probed {
+        Ok(ProbeTarget {
             capacity_bytes: disk.size_bytes(system)?,
             block_bytes: number("physical_block_size").unwrap_or(4096),
             is_rotational: number("rotational") == Some(1),
@@ -117,7 +117,7 @@ fn work(thread: usize, file: &File, todo: &Receiver<Job>, answer: &Sender<Answer
     }
 }
 
-impl Target for Probed {
+impl Target for ProbeTarget {
     fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
@@ -169,7 +169,7 @@ impl Target for Probed {
     }
 }
 
-impl Drop for Probed {
+impl Drop for ProbeTarget {
     fn drop(&mut self) {
         self.jobs.clear();
         for thread in self.threads.drain(..) {

@@ -7,9 +7,9 @@ use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, Rq
 
 use super::decode::{Kind, RequestEvent};
 
-/// What happened, the task being called `task`. `None` for letters of an
-/// operation that are not known.
-pub fn told<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>> {
+/// The event as tracefs's text has it, of the task called `task`; `None` where the
+/// letters of its operation are not known.
+pub fn trace_event<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>> {
     let letters = event.rwbs.split(|byte| *byte == 0).next()?;
     let rwbs: Rwbs = std::str::from_utf8(letters).ok()?.parse().ok()?;
     let dev = Dev {

@@ -13,9 +13,10 @@ use blklab_stats::World;
 use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
-use crate::calibrate::{Work, fit_and_tell, write};
 use crate::failure::Failure;
 use crate::{output, progress};
+
+use super::fit::{Work, fit_and_report, write};
 
 /// Schedulers that differ by more than this are held against the simulation's
 /// order.
@@ -75,7 +76,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
         comment: "fitted, to this machine",
         keys: args.fit.as_deref().unwrap_or(&own_keys),
     };
-    let (mut text, done) = fit_and_tell(args, work, true)?;
+    let (mut text, done) = fit_and_report(args, work, true)?;
     let held_out = done.scored_of(|at| !fitted.contains(&at));
     let (right, all) = order_of_schedulers(&rows, &held_out, APART);
     // Writing to a string does not fail.

@@ -1,5 +1,5 @@
-//! What each CPU did over time, from `/proc/stat`
-//! (Documentation/filesystems/proc.rst, 1.7).
+//! How busy the machine is: what each CPU did over time, from `/proc/stat`, and its
+//! load, from `/proc/loadavg` (Documentation/filesystems/proc.rst, 1.7 and 1.8).
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use blklab_stats::{CpuSlice, CpuTimes};
 
 use crate::error::HostError;
-use crate::system::read;
+use crate::system::{System, read};
 
 /// How often CPUs are looked at. The kernel counts in ticks of 10 ms, so
 /// shorter spans would be mostly rounding.
@@ -127,6 +127,47 @@ pub fn totals(slices: &[CpuSlice]) -> Vec<CpuTimes> {
     sums
 }
 
+/// The machine's load before a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Mean tasks running or waiting for I/O in the last minute.
+    pub minute: f64,
+    /// Tasks that could run just now, this program among them.
+    pub runnable: u32,
+}
+
+impl Load {
+    /// Reads `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
+    pub fn parse(text: &str) -> Option<Load> {
+        let mut words = text.split_whitespace();
+        let minute = words.next()?.parse().ok()?;
+        let (runnable, _) = words.nth(2)?.split_once('/')?;
+        Some(Load {
+            minute,
+            runnable: runnable.parse().ok()?,
+        })
+    }
+
+    /// The load now; `None` where the kernel does not tell.
+    pub fn now(system: &System) -> Option<Load> {
+        let text = read("see the machine's load", &system.proc("loadavg")).ok()?;
+        Load::parse(&text)
+    }
+
+    /// A warning where others' work is likely to show: more than a task in
+    /// ten CPUs' worth beside us, or half a CPU.
+    pub fn warning(&self, cpus: usize) -> Option<String> {
+        let limit = (cpus as f64 / 10.0).max(0.5);
+        (self.minute > limit).then(|| {
+            format!(
+                "the machine was busy with other work when the run began (load {:.2} on {cpus} \
+                 CPUs); the figures may show it",
+                self.minute
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,5 +237,25 @@ mod tests {
         fn no_text_is_a_panic(text in "(cpu[0-9 ]{0,30}\n?|.{0,20}){0,5}") {
             let _ = parse(&text, 100);
         }
+    }
+
+    #[test]
+    fn loads_read_as_the_kernel_writes_them() {
+        let load = Load::parse("1.20 0.18 0.12 3/80 11206\n").unwrap();
+        assert_eq!((load.minute, load.runnable), (1.2, 3));
+        for wrong in ["", "x", "1.0 1.0 1.0", "1.0 1.0 1.0 3 5"] {
+            assert_eq!(Load::parse(wrong), None);
+        }
+    }
+
+    #[test]
+    fn only_a_busy_machine_is_warned_of() {
+        let load = |minute| Load {
+            minute,
+            runnable: 1,
+        };
+        assert!(load(0.4).warning(2).is_none());
+        assert!(load(1.0).warning(2).unwrap().contains("1.00"));
+        assert!(load(1.0).warning(64).is_none());
     }
 }

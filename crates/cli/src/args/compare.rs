@@ -1,0 +1,511 @@
+//! The options of what runs a job or a trace: `compare`, `replay`, `run`, and of
+//! `report`.
+
+use std::path::{Path, PathBuf};
+
+use blklab_experiment::{NamedScheduler, Recording, Setting};
+use blklab_report::{Goal, Limit};
+use blklab_sim::ReplayMode;
+use blklab_workload::trace::FORMATS;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+
+use super::seed;
+use crate::failure::Failure;
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  blklab replay load.trace --schedulers mq-deadline,bfq --drive mx100-256
+      what another scheduler would have done with a recorded load
+  blklab replay sda.blktrace.0 --speed 2
+      the load of blktrace's files, twice as fast
+  blklab replay load.trace --timing dependencies
+      as fast as what waited for what allows";
+
+/// What both `run` and `compare` take.
+#[derive(Args)]
+pub(crate) struct WorkArgs {
+    /// fio job files, a name from `blklab list jobs`, or one block trace
+    pub(crate) job: Vec<String>,
+
+    /// fio options, as on fio's own command line
+    #[arg(last = true, value_name = "FIO OPTIONS")]
+    pub(crate) fio: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) models: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// The machine where none is named.
+pub(crate) const DEFAULT_MACHINE: &str = "generic-8";
+
+/// What is simulated.
+#[derive(Args)]
+pub(crate) struct ModelArgs {
+    /// The kind of drive that every filename is: a name from `blklab list
+    /// drives`, or a file [default: nvme]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: Option<String>,
+
+    /// The host: a name from `blklab list machines`, or a file [default:
+    /// generic-8]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) machine: Option<String>,
+
+    /// A scheduler's tunable, such as mq-deadline.fifo_batch=1; repeat for more
+    #[arg(long = "set", value_name = "SCHEDULER.TUNABLE=VALUE")]
+    pub(crate) sets: Vec<String>,
+
+    /// The queue's nr_requests under every scheduler; the kernel's default if
+    /// not given
+    #[arg(long, value_name = "N")]
+    pub(crate) nr_requests: Option<u32>,
+
+    /// The queue's nomerges: 0 looks for everything that can be merged, 1 only
+    /// at what was inserted last, 2 merges nothing; 0 in simulation and what the
+    /// queue is set to on a host if not given
+    #[arg(long, value_name = "0|1|2", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) nomerges: Option<u8>,
+
+    /// Decides everything left to chance; the same seed repeats a run exactly
+    /// [default: 1]
+    #[arg(long, value_parser = seed, allow_negative_numbers = true)]
+    pub(crate) seed: Option<u64>,
+
+    /// Cut the drives' power at this time of the run and give it back at once;
+    /// requests in a drive then end with EIO, and jobs go on after that only
+    /// with continue_on_error
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) power_loss_at: Option<u64>,
+}
+
+// What may be given is kept apart from what holds where nothing is: on a real
+// machine these options are refused.
+impl ModelArgs {
+    /// The files that are read where they are no names.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        vec![Path::new(self.drive()), Path::new(self.machine())]
+    }
+
+    /// What holds for every row of a comparison.
+    pub(crate) fn setting(&self) -> Setting {
+        Setting {
+            scheduler: NamedScheduler::new("none"),
+            nr_requests: self.nr_requests,
+            nomerges: self.nomerges,
+            drive: self.drive().to_string(),
+            machine: self.machine().to_string(),
+            ..Setting::default()
+        }
+    }
+
+    /// The drive's name or file.
+    pub(crate) fn drive(&self) -> &str {
+        self.drive.as_deref().unwrap_or("nvme")
+    }
+
+    /// The machine's name or file.
+    pub(crate) fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(DEFAULT_MACHINE)
+    }
+
+    /// The seed.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+}
+
+/// When a trace's I/Os arrive.
+#[derive(Args)]
+pub(crate) struct PaceArgs {
+    /// How a trace's I/Os arrive [default: open]
+    #[arg(long, visible_alias = "timing", value_enum)]
+    pub(crate) replay: Option<Replay>,
+
+    /// I/Os in flight of a trace replayed closed [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: Option<u32>,
+
+    /// So many times as fast as recorded, of a trace replayed open [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) speed: Option<f64>,
+}
+
+/// How much slower and faster a trace can go.
+const SPEED_MIN: f64 = 1e-3;
+const SPEED_MAX: f64 = 1e6;
+/// I/Os in flight of a trace replayed closed.
+const CLOSED_DEPTH: u32 = 32;
+
+impl PaceArgs {
+    /// Refuses the options where a job is run, which has times of its own.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            (self.replay.is_some(), "--replay"),
+            (self.depth.is_some(), "--depth"),
+            (self.speed.is_some(), "--speed"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(Failure::mistake(format!(
+                "{option} is for traces; an fio job says itself when its I/Os come"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// How a trace is to be replayed.
+    pub(crate) fn mode(&self) -> Result<ReplayMode, Failure> {
+        let (replay, speed) = (self.replay.unwrap_or(Replay::Open), self.speed);
+        if speed.is_some() && replay != Replay::Open {
+            return Err(Failure::mistake(
+                "--speed is for traces replayed at their times (--timing open)",
+            ));
+        }
+        if self.depth.is_some() && replay != Replay::Closed {
+            return Err(Failure::mistake(
+                "--depth is for traces replayed with a number in flight (--timing closed)",
+            ));
+        }
+        let speed = speed.unwrap_or(1.0);
+        if !(SPEED_MIN..=SPEED_MAX).contains(&speed) {
+            return Err(Failure::mistake(format!(
+                "--speed {speed}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
+            )));
+        }
+        Ok(match replay {
+            Replay::Open => ReplayMode::Open { speed },
+            Replay::Closed => ReplayMode::Closed {
+                depth: self.depth.unwrap_or(CLOSED_DEPTH),
+            },
+            Replay::Dependencies => ReplayMode::Dependencies,
+        })
+    }
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Replay {
+    /// At their recorded times
+    Open,
+    /// As earlier ones end, so many at once
+    Closed,
+    /// As soon as those of the same process have ended that had ended before
+    Dependencies,
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+/// All repeats are kept for the comparison.
+const REPEATS_MAX: u64 = 10_000;
+/// More than any processor runs at once.
+const THREADS_MAX: u64 = 1024;
+
+/// What is compared, and what is made of it.
+#[derive(Args)]
+pub(crate) struct SweepArgs {
+    /// The schedulers, the one to compare with first; one and the same with other
+    /// tunables is written NAME:TUNABLE=VALUE. If not given
+    /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
+    #[arg(long, value_delimiter = ',', value_name = "NAME[:TUNABLE=VALUE],...")]
+    pub(crate) schedulers: Option<Vec<String>>,
+
+    /// What else to compare: a key and its values, such as iodepth=1,32; repeat
+    /// for more, which gives every combination. `blklab list axes` names the keys.
+    /// Without --schedulers one scheduler runs: the one of a varied tunable, else
+    /// the job's own
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) vary: Vec<String>,
+
+    /// Runs of each scheduler; if not given 5, each with a seed of its own, or
+    /// 3 on a host
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=REPEATS_MAX))]
+    pub(crate) repeats: Option<usize>,
+
+    /// Threads to run on; one a processor if not given
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+    pub(crate) threads: Option<usize>,
+
+    /// What to judge by, as JOB.read.p99, JOB.sync.p99, JOB.time or all.bandwidth;
+    /// several count alike, or by weights as in 2*JOB.read.p99
+    #[arg(long = "goal", value_name = "FIGURE")]
+    pub(crate) goals: Vec<Goal>,
+
+    /// What a scheduler has to keep to win, as 'JOB.read.p99 < 5ms' or
+    /// 'all.bandwidth > 100MB/s'
+    #[arg(long = "subject-to", value_name = "LIMIT")]
+    pub(crate) limits: Vec<Limit>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
+    pub(crate) output_format: CompareFormat,
+
+    /// Also write a self-contained page, with a timeline of the drive
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) timeline: TimelineArgs,
+}
+
+fn trace_help() -> String {
+    let formats = FORMATS.iter().map(|format| format.help);
+    let formats = formats.collect::<Vec<_>>().join(", ");
+    format!("The trace, of `blklab record` or another, gzipped or not: {formats}")
+}
+
+#[derive(Args)]
+#[command(after_help = REPLAY_EXAMPLES)]
+pub(crate) struct ReplayArgs {
+    #[arg(help = trace_help())]
+    pub(crate) trace: String,
+
+    #[command(flatten)]
+    pub(crate) models: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Forms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareFormat {
+    /// A table
+    Normal,
+    /// JSON
+    Json,
+}
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    /// The scheduler; if not given the job's ioscheduler, and none for a job
+    /// without
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scheduler: Option<String>,
+
+    /// What to print, by fio's names
+    #[arg(long, value_enum, default_value_t = RunFormat::Normal)]
+    pub(crate) output_format: RunFormat,
+
+    /// Also write a self-contained page, with a timeline of the drive
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Also write a trace for Perfetto's viewer: CPUs, queue, scheduler and
+    /// drive as tracks, each request's path through them as a flow
+    #[arg(long, value_name = "FILE")]
+    pub(crate) perfetto: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) timeline: TimelineArgs,
+}
+
+/// fio's output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    /// fio's text
+    Normal,
+    /// fio's JSON
+    Json,
+    /// fio's JSON with all latency bins
+    #[value(name = "json+")]
+    JsonPlus,
+}
+
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorldArg {
+    /// On models, in virtual time
+    #[default]
+    Sim,
+    /// On a drive's model in real time, served over NBD to fio
+    Serve,
+    /// On a real drive under this machine's kernel
+    Host,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "On a real machine (--world host)")]
+pub(crate) struct HostArgs {
+    /// Where the job runs
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) world: WorldArg,
+
+    /// The drive that the job works on, whatever filename it gives
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<PathBuf>,
+
+    /// Allow a job that writes to destroy what is on the drive: its name once
+    /// more, exactly as behind --device
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) destroy_data: Option<String>,
+
+    /// Make a file system on the drive for each run, and run the job in a file
+    /// of it: a kind and options of its mkfs, such as "ext4 -O ^has_journal"
+    #[arg(long, value_name = "KIND OPTIONS")]
+    pub(crate) mkfs: Option<String>,
+
+    /// Print every step and do none
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do without latencies from the block layer's trace events
+    #[arg(long)]
+    pub(crate) no_trace: bool,
+
+    /// Do without the run before the first that is not counted
+    #[arg(long)]
+    pub(crate) no_warm_up: bool,
+}
+
+impl HostArgs {
+    /// Refuses what only a real drive has.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let HostArgs {
+            world: _,
+            device,
+            destroy_data,
+            dry_run,
+            no_trace,
+            no_warm_up,
+            mkfs,
+        } = self;
+        let given = [
+            (device.is_some(), "--device"),
+            (destroy_data.is_some(), "--destroy-data"),
+            (*dry_run, "--dry-run"),
+            (*no_trace, "--no-trace"),
+            (*no_warm_up, "--no-warm-up"),
+            (mkfs.is_some(), "--mkfs"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct ReportArgs {
+    /// Files that `compare --output-format json` wrote, the one to compare
+    /// with first
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Also write a self-contained page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
+    pub(crate) output_format: CompareFormat,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Which part of a run a page or a Perfetto trace shows moment by moment.
+#[derive(Args)]
+pub(crate) struct TimelineArgs {
+    /// Where the timeline of --html or --perfetto begins, in the simulated run;
+    /// the end of the ramp if not given
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) timeline_start: Option<u64>,
+
+    /// How long the timeline is; if not given 20ms, 500ms of a disk, or 1s for
+    /// --perfetto
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) timeline_length: Option<u64>,
+}
+
+impl TimelineArgs {
+    /// What is recorded for a page or for Perfetto, if either is asked for.
+    pub(crate) fn recording(&self, page: bool, perfetto: bool) -> Option<Recording> {
+        (page || perfetto).then_some(Recording {
+            start_ns: self.timeline_start,
+            length_ns: self.timeline_length,
+            for_perfetto: perfetto,
+        })
+    }
+
+    /// An option that was given though nothing is recorded.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        match (self.timeline_start, self.timeline_length) {
+            (Some(_), _) => Some("--timeline-start"),
+            (_, Some(_)) => Some("--timeline-length"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// A time with its unit, in nanoseconds.
+pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
+    let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let ns = number * factor;
+    match (0.0..9e18).contains(&ns) {
+        true => Ok(ns as u64),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(time_ns("1.5s"), Ok(1_500_000_000));
+        assert_eq!(time_ns("20ms"), Ok(20_000_000));
+        assert_eq!(time_ns("0ns"), Ok(0));
+        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
+            assert!(time_ns(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,12}", number in "[0-9.e+-]{0,8}(ns|us|ms|s)") {
+            let _ = time_ns(&text);
+            let _ = time_ns(&number);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The options of what measures or checks: `calibrate`, `probe`, `conform`, `record`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::seed;
+
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  blklab probe /dev/nvme1n1
+      what reads alone tell
+  blklab probe /dev/sdx --destroy-data /dev/sdx --output-drive sdx.toml
+      also what takes writing, and a description for --drive
+  blklab probe --drive mx100-256
+      a model, of which the right answers are known";
+
+const CALIBRATE_EXAMPLES: &str = "\
+Examples:
+  How far off are the shipped descriptions?
+    blklab calibrate fio.json --drive nvme --machine generic-8 --evaluations 0
+
+  Fit them to fio runs on your own machine, and check with every second row:
+    for qd in 1 4 16 64; do fio --name=q$qd --filename=/dev/nvme0n1 --rw=randread \\
+      --bs=4k --direct=1 --ioengine=io_uring --iodepth=$qd --time_based --runtime=30 \\
+      --output-format=json --output=q$qd.json; done
+    blklab calibrate q*.json --drive nvme --machine generic-8 --hold-out \\
+      --output-drive mine.toml --output-machine my-host.toml
+
+  Are odd numbers of processes predicted from the even ones?
+    blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
+      --fit 'costs.*' --hold-out=processes=1,3,5,7,9
+
+  Only some numbers, to only some rows:
+    blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
+      --fit drive.flash.read_us,costs.bio_ns --rows rw=randread --rows iodepth=1,16
+
+A CSV file has the columns scheduler, rw, direction, bs, iodepth, processes, cores,
+devices, iops, lat_mean_us and clat_p99_us; study and note may tell rows apart.";
+
+#[derive(Args)]
+#[command(after_help = CALIBRATE_EXAMPLES)]
+pub(crate) struct CalibrateArgs {
+    /// Measured results: CSV with named columns, or fio's JSON
+    #[arg(
+        required_unless_present = "host",
+        conflicts_with = "host",
+        value_name = "CSV|JSON"
+    )]
+    pub(crate) results: Vec<PathBuf>,
+
+    /// Measure this drive of this machine instead, under each scheduler of its
+    /// kernel; most of the jobs are held out of the fit
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) host: Option<PathBuf>,
+
+    /// Allow --host to write, which destroys what is on the drive: its name once
+    /// more
+    // With results: `requires` alone does not refuse it, clap drops it beside
+    // their own `conflicts_with`.
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        requires = "host",
+        conflicts_with = "results"
+    )]
+    pub(crate) destroy_data: Option<String>,
+
+    /// The drive to start from: a name from `blklab list drives`, or a file;
+    /// for --host loop or null if not given, as the device is
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
+    pub(crate) drive: Option<String>,
+
+    /// The machine to start from: a name from `blklab list machines`, or a file.
+    /// If not given generic-8, for --host vm-2cpu or xeon-10core, as the device is
+    /// a loop device or another, with this machine's CPUs
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) machine: Option<String>,
+
+    /// What may move: numeric keys of the two descriptions as drive.KEY and
+    /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of
+    /// every group of steps. Nothing moves with --evaluations 0. If not given
+    /// drive.* and costs.*, or for --host what the drive takes and costs.*
+    #[arg(long, value_name = "KEY,...")]
+    pub(crate) fit: Option<String>,
+
+    /// Take only some rows, such as study=device-* or scheduler=none,bfq; repeat
+    /// for more conditions
+    #[arg(long, value_name = "COLUMN=VALUE,...")]
+    pub(crate) rows: Vec<String>,
+
+    /// Do not fit to these rows, or if none are named to every second one, and
+    /// say how far off they are
+    #[arg(
+        long,
+        value_name = "COLUMN=VALUE,...",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with = "host"
+    )]
+    pub(crate) hold_out: Option<String>,
+
+    /// The scheduler that fio's JSON was measured under
+    #[arg(long, default_value = "none", value_name = "NAME")]
+    pub(crate) scheduler: String,
+
+    /// Simulations of all rows that the fit may spend
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    pub(crate) evaluations: usize,
+
+    /// Decides everything left to chance
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+
+    /// Write the fitted drive there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_drive: Option<PathBuf>,
+
+    /// How long --host runs each job, in milliseconds
+    #[arg(long, default_value_t = 300, value_name = "MS", requires = "host",
+          value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    pub(crate) job_ms: u32,
+
+    /// How often --host runs each job under each scheduler
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "host",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: u32,
+
+    /// Write what --host measured there, as CSV that can be fitted to again
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "host",
+        conflicts_with = "results"
+    )]
+    pub(crate) output_rows: Option<PathBuf>,
+
+    /// Write the fitted machine there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_machine: Option<PathBuf>,
+
+    /// Write the table to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(after_help = PROBE_EXAMPLES)]
+pub(crate) struct ProbeArgs {
+    /// A drive of this machine, or an NBD export (nbd://..., nbd+unix://...)
+    #[arg(
+        required_unless_present = "drive",
+        conflicts_with = "drive",
+        value_name = "DEVICE|URI"
+    )]
+    pub(crate) device: Option<String>,
+
+    /// A model instead: a name from `blklab list drives`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) drive: Option<String>,
+
+    /// Allow writing, which destroys what is on the drive: its name once more.
+    /// A model needs no word
+    #[arg(long, value_name = "DEVICE|URI")]
+    pub(crate) destroy_data: Option<String>,
+
+    /// How much to overwrite in search of where writing becomes slower
+    #[arg(long, default_value = "8G", value_name = "BYTES")]
+    pub(crate) cliff_bytes: String,
+
+    /// Decides which places are tried
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+
+    /// Write a description of the drive there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_drive: Option<PathBuf>,
+
+    /// Write the findings to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct ConformArgs {
+    /// The scheduler the traces were recorded under
+    #[arg(long, value_name = "NAME", required_unless_present = "page_cache")]
+    pub(crate) scheduler: Option<String>,
+
+    /// Check the whole block layer, not the scheduler alone
+    #[arg(long)]
+    pub(crate) whole: bool,
+
+    /// Check the page cache: readahead, pages and bios of traces with NAME.calls.txt beside;
+    /// 99.9 % of readahead decisions and 99 % of bios count as success
+    #[arg(long, conflicts_with_all = ["scheduler", "whole", "min_percent"])]
+    pub(crate) page_cache: bool,
+
+    /// Agreement that counts as success with --whole, in percent
+    #[arg(long, default_value_t = 99.0, value_name = "P")]
+    pub(crate) min_percent: f64,
+
+    /// Recorded traces: tracefs text, plain or gzipped, with NAME.json beside
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+}
+
+/// Forms of recordings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormArg {
+    /// tracefs text
+    #[default]
+    Tracefs,
+    /// What blkparse prints
+    Blkparse,
+    /// blktrace's binary files, one a CPU, for blkparse, btt and iowatcher
+    Blktrace,
+}
+
+#[derive(Args)]
+pub(crate) struct RecordArgs {
+    /// The drive
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
+
+    /// Where to; of blktrace's files the name before .blktrace.N
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// The form; `blklab replay` reads all
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: FormArg,
+
+    /// For how long; until Ctrl-C if not given
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
+}

@@ -1,0 +1,146 @@
+//! The command line, each option once.
+
+mod compare;
+mod measure;
+mod serve;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use compare::{
+    CompareArgs, CompareFormat, DEFAULT_MACHINE, ModelArgs, PaceArgs, ReplayArgs, ReportArgs,
+    RunArgs, RunFormat, SweepArgs, WorldArg,
+};
+pub(crate) use measure::{CalibrateArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
+pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  blklab compare thesis/randrw-90-10 --drive mx100-256
+      four schedulers on the web server's pattern of the AC thesis
+  blklab compare my.fio --schedulers none,mq-deadline --html page.html
+      an fio job of your own, and a page to show
+  blklab compare my.fio --set mq-deadline.fifo_batch=1
+  blklab run my.fio --scheduler ac --output-format json
+      one run, printed as fio prints it
+  blklab run my.fio --perfetto run.pftrace
+      the path of every request, for ui.perfetto.dev
+  blklab compare --drive nvme -- --name=t --rw=randread --bs=4k --filename=/dev/x --runtime=1
+      fio's own command line
+  blklab compare search.trace --replay closed --depth 32
+      a block trace
+  blklab compare my.fio --world host --device /dev/nvme1n1
+      the same on a real drive, under this machine's own kernel
+  blklab report sim.json host.json --html both.html
+      comparisons of both worlds in one table";
+
+/// Linux's block I/O stack in user space: which I/O scheduler serves a job best,
+/// by how much and why.
+#[derive(Parser)]
+#[command(name = "blklab", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a job under several schedulers and tell which serves it best
+    Compare(CompareArgs),
+    /// Replay a block trace: what would another scheduler have done with it?
+    Replay(Box<ReplayArgs>),
+    /// Put comparisons, of whatever worlds, into one table and page
+    Report(ReportArgs),
+    /// Record what this machine's kernel does with a drive, to replay it
+    Record(RecordArgs),
+    /// Run a job under one scheduler and print it as fio does
+    Run(RunArgs),
+    /// Find what a drive looks like inside, and describe it
+    Probe(ProbeArgs),
+    /// Fit a drive's and a machine's description to measured fio results
+    Calibrate(CalibrateArgs),
+    /// Hold our schedulers and block layer against traces of a real kernel
+    Conform(ConformArgs),
+    /// Serve block devices over NBD, with a scheduler and a drive's speed
+    Serve(Box<ServeArgs>),
+    /// Show an attribute of a running server
+    Get(GetArgs),
+    /// Change an attribute of a running server, such as its scheduler
+    Set(SetArgs),
+    /// Show what a running server does, again and again
+    Top(TopArgs),
+    /// Record what a running server's block layer does, event by event
+    Trace(TraceArgs),
+    /// Load an NBD server as fast as it answers, to find its limit
+    Load(LoadArgs),
+    /// List what comes with the program
+    List(ListArgs),
+    /// Show one of what `list` lists
+    Show(ShowArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print a manual page
+    Man(ManArgs),
+}
+
+/// Reads a seed.
+fn seed(text: &str) -> Result<u64, String> {
+    let wrong = |_| format!("right is a whole number from 0 to {}", u64::MAX);
+    text.parse().map_err(wrong)
+}
+
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// What to list
+    #[arg(value_enum)]
+    pub(crate) what: Listed,
+}
+
+/// What comes with the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    /// I/O schedulers
+    Schedulers,
+    /// Drives
+    Drives,
+    /// Jobs
+    Jobs,
+    /// Machines
+    Machines,
+    /// What `compare --vary` takes
+    Axes,
+}
+
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// Of what kind
+    #[arg(value_enum)]
+    pub(crate) what: Shown,
+    /// Its name
+    pub(crate) name: String,
+}
+
+/// One of what `list` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shown {
+    /// A scheduler with its tunables
+    Scheduler,
+    /// A drive's description
+    Drive,
+    /// A job's text
+    Job,
+    /// A machine's description
+    Machine,
+}
+
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The command whose page it is, such as serve; the program's if not given
+    pub(crate) command: Option<String>,
+}

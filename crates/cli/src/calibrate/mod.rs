@@ -1,0 +1,94 @@
+//! `blklab calibrate`.
+
+mod fit;
+mod host;
+
+use std::path::{Path, PathBuf};
+
+use blklab_calibrate::{Model, Row, Selection, read_csv, read_fio_json};
+
+use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
+use crate::failure::Failure;
+use crate::output;
+use fit::{Work, fit_and_report, write};
+
+pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    let outputs = [
+        ("--output-drive", args.output_drive.as_deref()),
+        ("--output-machine", args.output_machine.as_deref()),
+        ("--output", args.output.as_deref()),
+    ];
+    let inputs: Vec<&Path> = args.results.iter().map(PathBuf::as_path).collect();
+    output::check(&outputs, &inputs)?;
+    if let Some(device) = &args.host {
+        return host::calibrate(args, device);
+    }
+    let rows = rows(args)?;
+    let drive = args.drive.as_deref().unwrap_or_default();
+    let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
+    let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
+    let fitted = fitted(args, &rows)?;
+    let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
+    let comment = format!("fitted, from {}", named.join(" and "));
+    let keys = args.fit.as_deref().unwrap_or("drive.*,costs.*");
+    let work = Work {
+        model,
+        rows: &rows,
+        fitted: &fitted,
+        comment: &comment,
+        keys,
+    };
+    let (text, done) = fit_and_report(args, work, args.hold_out.is_some())?;
+    output::deliver(&text, args.output.as_deref())?;
+    write(args, &done, &fitted)
+}
+
+/// Places of the rows that the fit may look at.
+fn fitted(args: &CalibrateArgs, rows: &[Row]) -> Result<Vec<usize>, Failure> {
+    let held_out = match args.hold_out.as_deref() {
+        None => return Ok((0..rows.len()).collect()),
+        Some("") => return Ok((0..rows.len()).step_by(2).collect()),
+        Some(text) => Selection::parse(text).map_err(Failure::mistake)?,
+    };
+    let fitted: Vec<usize> = (0..rows.len())
+        .filter(|&at| !held_out.takes(&rows[at]))
+        .collect();
+    match fitted.len() {
+        0 => Err(Failure::mistake(
+            "no row is left to fit to; look at --hold-out",
+        )),
+        all if all == rows.len() => Err(Failure::mistake("no row is held out; look at --hold-out")),
+        _ => Ok(fitted),
+    }
+}
+
+/// All rows of all files that the selections take.
+fn rows(args: &CalibrateArgs) -> Result<Vec<Row>, Failure> {
+    let mut selections = Vec::new();
+    for text in &args.rows {
+        selections.push(Selection::parse(text).map_err(Failure::mistake)?);
+    }
+    let mut rows = Vec::new();
+    for path in &args.results {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::mistake(format!("{name}: cannot be read: {e}")))?;
+        let read = match text.trim_start().starts_with('{') {
+            true => read_fio_json(&name, &text, &args.scheduler),
+            false => read_csv(&name, &text),
+        };
+        rows.extend(read.map_err(Failure::mistake)?);
+    }
+    rows.retain(|row| selections.iter().all(|s| s.takes(row)));
+    if rows.is_empty() {
+        return Err(Failure::mistake("no row is left; look at --rows"));
+    }
+    Ok(rows)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |n| n.to_string_lossy().into_owned(),
+    )
+}
