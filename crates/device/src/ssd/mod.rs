@@ -287,6 +287,11 @@ impl Ssd {
                 let record = op.owner;
                 self.program_done(now_ns, record);
             }
+            Source::Rewrite => {
+                let record = op.owner;
+                let media = &mut self.controller.media;
+                media.ftl.rest_read(&mut media.flash, now_ns, record);
+            }
             _ => {
                 let op = *op;
                 self.other_done(now_ns, &op);
@@ -295,21 +300,14 @@ impl Ssd {
         self.controller.media.flash.transactions.remove(index);
     }
 
-    /// A transaction has ended that is neither a read of the host's nor a page's
-    /// program.
+    /// A transaction has ended that is not among the most common ones.
     fn other_done(&mut self, now_ns: u64, op: &Transaction) {
         match op.source {
-            Source::Host => {}
-            Source::Program => {}
+            Source::Host | Source::Program | Source::Rewrite => {}
             Source::ReadAhead => {
                 let (reads, mut ctx) = self.reads();
                 reads.read_ahead_done(&mut ctx, now_ns, op);
             }
-            Source::Rewrite => self.controller.media.ftl.rest_read(
-                &mut self.controller.media.flash,
-                now_ns,
-                op.owner,
-            ),
             Source::Gc | Source::Copyback => {
                 let progress =
                     (self.controller.gc).collection_done(&mut self.controller.media, now_ns, op);

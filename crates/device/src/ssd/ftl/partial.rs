@@ -284,7 +284,11 @@ impl Ftl {
     }
 
     /// A page that a page follows and that is still being filled.
+    #[inline]
     pub(crate) fn open_leader_of(&self, record: u32) -> Option<u32> {
+        if self.partial_units.followers.is_empty() {
+            return None;
+        }
         let mut leaders = self.partial_units.leaders_of(record);
         leaders.find(|leader| !self.record(*leader).closed)
     }
