@@ -3,8 +3,6 @@
 
 use blklab_stats::{Estimate, Unit};
 
-use crate::comparison::Metric;
-
 /// A unit that a column of figures is shown in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
@@ -67,16 +65,6 @@ impl Scale {
         }
     }
 
-    /// The unit for a figure of which `typical` is one.
-    pub fn of(metric: Metric, typical: f64) -> Scale {
-        match metric {
-            Metric::Bandwidth => Scale::for_bandwidth(typical),
-            Metric::Iops => Scale::for_count(typical),
-            Metric::Jain | Metric::Score => Scale::for_index(),
-            _ => Scale::for_latency(typical),
-        }
-    }
-
     /// A value in this unit, without the unit's symbol.
     pub fn show(&self, value: f64) -> String {
         match self.decimals {
@@ -107,14 +95,6 @@ pub(crate) fn short(value: f64) -> String {
 pub(crate) fn latency(ns: f64) -> String {
     let scale = Scale::for_latency(ns);
     format!("{} {}", scale.show(ns), scale.unit)
-}
-
-/// A figure with its unit.
-pub(crate) fn with_unit(metric: Metric, value: f64) -> String {
-    let scale = Scale::of(metric, value);
-    format!("{} {}", scale.show(value), scale.unit)
-        .trim_end()
-        .to_string()
 }
 
 /// A share from which on nobody thinks in percent any more: ten times as much.

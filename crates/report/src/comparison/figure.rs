@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use blklab_stats::{DirResults, Estimate, JobResults, Significance};
 use serde::{Deserialize, Serialize};
 
+use crate::quantity::Scale;
+
 /// A direction of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -124,6 +126,22 @@ impl Metric {
             self,
             Metric::Bandwidth | Metric::Iops | Metric::Jain | Metric::Score
         )
+    }
+
+    /// The unit for a figure of which `typical` is one.
+    pub(crate) fn scale(self, typical: f64) -> Scale {
+        match self {
+            Metric::Bandwidth => Scale::for_bandwidth(typical),
+            Metric::Iops => Scale::for_count(typical),
+            Metric::Jain | Metric::Score => Scale::for_index(),
+            _ => Scale::for_latency(typical),
+        }
+    }
+
+    /// A figure with its unit.
+    pub(crate) fn show(self, value: f64) -> String {
+        let scale = self.scale(value);
+        format!("{} {}", scale.show(value), scale.unit)
     }
 
     /// Zero for what is not of a direction.

@@ -13,7 +13,7 @@ use super::processes::ProcessFigures;
 use super::runs::Pairs;
 use super::section::Section;
 use super::verdict::{Contest, Outcome, sentence};
-use crate::quantity::{and_list, with_unit};
+use crate::quantity::and_list;
 
 /// A figure by its name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -384,7 +384,7 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
             .map(|(at, value)| {
                 let scheduler = &comparison.schedulers[at];
                 match value {
-                    Some(value) => format!("{scheduler} ({})", with_unit(row.metric, value.mean)),
+                    Some(value) => format!("{scheduler} ({})", row.metric.show(value.mean)),
                     None => format!("{scheduler} (no such figure)"),
                 }
             })

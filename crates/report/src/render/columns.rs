@@ -80,7 +80,7 @@ fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale
     let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
     let smallest = means.fold(f64::INFINITY, f64::min);
     let smallest = if smallest.is_finite() { smallest } else { 0.0 };
-    Scale::of(metric, smallest)
+    metric.scale(smallest)
 }
 
 /// What a table of processes has in place of a figure.
@@ -138,7 +138,9 @@ pub(crate) fn goal_values(row: &GoalRow) -> Vec<String> {
     let least = known
         .filter(|mean| *mean > 0.0)
         .fold(f64::INFINITY, f64::min);
-    let scale = Scale::of(row.metric, if least.is_finite() { least } else { 0.0 });
+    let scale = row
+        .metric
+        .scale(if least.is_finite() { least } else { 0.0 });
     let show = |value: &Option<Estimate>| match value {
         Some(value) => format!("{} {}", scale.show(value.mean), scale.unit),
         None => "-".to_string(),
