@@ -86,7 +86,9 @@ impl HostInterface {
         } else if command.op == HostOp::Write {
             ctx.stats.host_sectors_written += command.sectors as u64;
             let (first, last) = self.slots_of(index);
-            (first..last + 1).for_each(|slot| ctx.ftl.prefetch(slot));
+            for slot in first..last + 1 {
+                ctx.ftl.prefetch(slot);
+            }
             match self.link.is_shared() {
                 // Until then the cable may serve the other direction.
                 true => ctx.events.push(EventKind::ARRIVING, taken_ns, index),
