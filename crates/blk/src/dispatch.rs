@@ -3,9 +3,8 @@
 
 use crate::elevator::InsertAt;
 use crate::list::RqList;
-use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint};
+use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint, Steps};
 use crate::request::{RequestId, RqFlags, Tag};
-use crate::steps::Steps;
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTORS_PER_PAGE};
 

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use crate::flush::FlushQueue;
 use crate::list::RqList;
-use crate::tags::{Tags, Work};
+use crate::tags::Tags;
+use crate::units::Nanos;
 
 /// Buckets of the `dispatched` histogram: 0, 1, 2, 4, 8, 16, 32 and more.
 pub const DISPATCH_BUCKETS: usize = 7;
@@ -37,7 +38,7 @@ pub(crate) struct Hctx {
     /// Run it again when a request ends (`BLK_MQ_S_SCHED_RESTART`).
     pub(crate) restart: bool,
     pub(crate) stopped: bool,
-    pub(crate) run_work: Work,
+    pub(crate) run_work: DelayedWork,
     pub(crate) tags: Tags,
     pub(crate) sched_tags: Option<Tags>,
     pub(crate) flush: FlushQueue,
@@ -55,7 +56,7 @@ impl Hctx {
             dispatch_busy: 0,
             restart: false,
             stopped: false,
-            run_work: Work::default(),
+            run_work: DelayedWork::default(),
             tags: Tags::new(depth),
             sched_tags: None,
             flush: FlushQueue::default(),
@@ -106,6 +107,41 @@ impl Hctx {
     #[inline]
     pub(crate) fn alloc_tags(&mut self) -> &mut Tags {
         self.sched_tags.as_mut().unwrap_or(&mut self.tags)
+    }
+}
+
+/// When kblockd runs a piece of work, if it is to (`delayed_work`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DelayedWork(Option<Nanos>);
+
+impl DelayedWork {
+    /// Sets when it runs, whatever was set before (`mod_delayed_work`).
+    pub(crate) fn schedule(&mut self, at: Nanos) {
+        self.0 = Some(at);
+    }
+
+    /// Whether it is waiting to run.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// When it runs.
+    pub(crate) fn at(&self) -> Nanos {
+        self.0.unwrap_or(Nanos::MAX)
+    }
+
+    /// Whether it is due; then it is no longer pending.
+    pub(crate) fn take_due(&mut self, now: Nanos) -> bool {
+        let due = self.0.is_some_and(|at| at <= now);
+        if due {
+            self.0 = None;
+        }
+        due
+    }
+
+    /// Takes it off (`cancel_delayed_work`).
+    pub(crate) fn cancel(&mut self) {
+        self.0 = None;
     }
 }
 

@@ -23,7 +23,6 @@ mod queue;
 mod request;
 mod slab;
 mod sort_list;
-mod steps;
 mod submit;
 mod tags;
 mod trace;
@@ -43,12 +42,11 @@ pub use merge::{
 pub use plug::Plug;
 pub use queue::{
     BioEnd, BlkDriver, BlkStatus, KblockdDelay, QueueConfig, QueueCounters, RequestQueue, RunPoint,
-    Submit, Waiter,
+    Steps, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
-pub use steps::Steps;
 pub use tags::Tags;
 pub use trace::{Span, Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};

@@ -14,13 +14,12 @@ use alloc::vec::Vec;
 use crate::bio::{Bio, Op, SubmitterId};
 use crate::dispatch::Suspended;
 use crate::elevator::{Elevator, QueueInfo, SchedCtx};
-use crate::hctx::{Hctx, HctxStats};
+use crate::hctx::{DelayedWork, Hctx, HctxStats};
 use crate::limits::QueueLimits;
 use crate::list::RqList;
 use crate::merge::MergeState;
 use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
-use crate::steps::Steps;
-use crate::tags::{Tags, Work};
+use crate::tags::Tags;
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 
@@ -201,6 +200,43 @@ pub struct QueueCounters {
     pub requeues: u64,
 }
 
+/// Steps done since the queue was made. They only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Bios taken in.
+    pub bios: u64,
+    /// Times the scheduler was asked for a request to merge with.
+    pub merge_looks: u64,
+    /// Requests given to the scheduler.
+    pub inserts: u64,
+    /// Times the scheduler was asked for a request.
+    pub asks: u64,
+    /// Requests given to the driver.
+    pub issues: u64,
+    /// Those of them that are longer than a page of 4 KiB.
+    pub lists: u64,
+    /// Pages in those beyond the first of each.
+    pub further_pages: u64,
+    /// Requests ended.
+    pub ends: u64,
+}
+
+impl Steps {
+    /// What was done since `earlier`.
+    pub fn since(&self, earlier: &Steps) -> Steps {
+        Steps {
+            bios: self.bios - earlier.bios,
+            merge_looks: self.merge_looks - earlier.merge_looks,
+            inserts: self.inserts - earlier.inserts,
+            asks: self.asks - earlier.asks,
+            issues: self.issues - earlier.issues,
+            lists: self.lists - earlier.lists,
+            further_pages: self.further_pages - earlier.further_pages,
+            ends: self.ends - earlier.ends,
+        }
+    }
+}
+
 /// blk-mq's request queue.
 pub struct RequestQueue {
     pub(crate) rqs: Requests,
@@ -223,7 +259,7 @@ pub struct RequestQueue {
     pub(crate) budget_wanted: bool,
     pub(crate) requeue_list: RqList,
     pub(crate) flush_list: RqList,
-    pub(crate) requeue_work: Work,
+    pub(crate) requeue_work: DelayedWork,
     /// No later than the first piece of work that is pending.
     pub(crate) work_hint: Nanos,
     /// How long kblockd takes to come.
@@ -283,7 +319,7 @@ impl RequestQueue {
             budget_wanted: false,
             requeue_list: RqList::new(),
             flush_list: RqList::new(),
-            requeue_work: Work::default(),
+            requeue_work: DelayedWork::default(),
             work_hint: Nanos::MAX,
             kblockd: KblockdDelay::default(),
             runs_inline: false,

@@ -6,8 +6,6 @@
 
 use alloc::vec::Vec;
 
-use crate::units::Nanos;
-
 /// Wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and most waiters woken together.
 const WAIT_QUEUES: u32 = 8;
 const WAKE_BATCH: u32 = 8;
@@ -221,41 +219,6 @@ fn wake_batch(depth: u32, min_shallow: Option<u32>) -> u32 {
     (usable / WAIT_QUEUES).clamp(1, WAKE_BATCH)
 }
 
-/// A delay after which work of the block layer runs (`delayed_work`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Work(Option<Nanos>);
-
-impl Work {
-    /// Sets when it runs, whatever was set before (`mod_delayed_work`).
-    pub(crate) fn schedule(&mut self, at: Nanos) {
-        self.0 = Some(at);
-    }
-
-    /// Whether it is waiting to run.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// When it runs.
-    pub(crate) fn at(&self) -> Nanos {
-        self.0.unwrap_or(Nanos::MAX)
-    }
-
-    /// Whether it is due; then it is no longer pending.
-    pub(crate) fn take_due(&mut self, now: Nanos) -> bool {
-        let due = self.0.is_some_and(|at| at <= now);
-        if due {
-            self.0 = None;
-        }
-        due
-    }
-
-    /// Forgets it.
-    pub(crate) fn cancel(&mut self) {
-        self.0 = None;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +255,55 @@ mod tests {
         assert_eq!(tags.get(None), Some(2));
     }
 
+    /// Every tag that can be taken with `shallow`, in order.
+    fn all(depth: u32, shallow: Option<u32>) -> Vec<u32> {
+        let mut tags = Tags::new(depth);
+        let mut all: Vec<u32> = std::iter::from_fn(|| tags.get(shallow)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// `__map_depth_with_shallow`: each word its share, the first ones the rest.
+    #[test]
+    fn a_shallow_depth_is_the_first_tags_of_each_word() {
+        assert_eq!(all(32, Some(8)), [0, 1, 8, 9, 16, 17, 24, 25]);
+        assert_eq!(all(32, Some(6)), [0, 1, 8, 9, 16, 24]);
+        assert_eq!(all(128, Some(127)), (0..127).collect::<Vec<u32>>());
+        assert_eq!(all(10, None).len(), 10);
+        assert_eq!(all(10, Some(10)).len(), 10);
+    }
+
+    #[test]
+    fn the_search_starts_at_the_tag_freed_last() {
+        // Four words of two.
+        let mut tags = Tags::new(8);
+        while tags.get(None).is_some() {}
+        tags.put(6);
+        tags.put(1);
+        assert_eq!((tags.get(None), tags.get(None)), (Some(1), Some(6)));
+        tags.put(1);
+        tags.put(6);
+        assert_eq!((tags.get(None), tags.get(None)), (Some(6), Some(1)));
+        assert_eq!(tags.get(None), None);
+    }
+
+    #[test]
+    fn wake_batches_are_an_eighth_of_the_usable_tags() {
+        let batch = |depth, shallow| {
+            let mut tags = Tags::new(depth);
+            tags.set_min_shallow_depth(shallow);
+            let freed = (1..).find(|_| tags.freed_with_waiters() > 0);
+            let woken = (1..).map(|_| tags.freed_with_waiters()).find(|n| *n > 0);
+            assert_eq!(freed, woken, "as many are woken as were freed");
+            woken
+        };
+        assert_eq!(batch(7, None), Some(1));
+        assert_eq!(batch(40, None), Some(5));
+        assert_eq!(batch(1_000, None), Some(8));
+        assert_eq!(batch(128, Some(24)), Some(3));
+        assert_eq!(batch(8, Some(64)), Some(1));
+    }
+
     #[test]
     fn min_shallow_depth_makes_wake_ups_prompt() {
         let mut tags = Tags::new(128);
@@ -316,6 +328,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn has_free_says_what_get_would_find(
+            depth in 1u32..200,
+            shallow in prop::option::of(1u32..200),
+            ops in prop::collection::vec(any::<Option<u8>>(), 0..300),
+        ) {
+            let mut tags = Tags::new(depth);
+            let mut taken = Vec::new();
+            for op in ops {
+                let found = tags.clone().get(shallow).is_some();
+                prop_assert_eq!(tags.has_free(shallow), found);
+                match op {
+                    Some(pick) if !taken.is_empty() => {
+                        tags.put(taken.swap_remove(pick as usize % taken.len()));
+                    }
+                    _ => taken.extend(tags.get(shallow)),
+                }
+            }
+        }
+
         #[test]
         fn a_tag_is_taken_once(depth in 1u32..300, ops in prop::collection::vec(any::<Option<u8>>(), 0..600)) {
             let mut tags = Tags::new(depth);

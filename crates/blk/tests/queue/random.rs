@@ -1,20 +1,18 @@
-//! Properties of the request queue under random work and a driver that answers
-//! as it likes: no bio is lost, none ends twice, and what was flushed is durable.
+//! Random bios and a driver with random answers: no bio is lost, none ends twice,
+//! and what was flushed is durable.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use blklab_blk::{
-    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, InsertAt, IoStatus, KblockdDelay, Nanos,
-    NoMerges, Op, Plug, QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList,
-    SchedCtx, Sector, Submit, SubmitterId, TunableError, Tunables, Waiter,
+    Bio, BioFlags, BlkDriver, BlkStatus, IoStatus, KblockdDelay, Nanos, NoMerges, Op, Plug,
+    QueueConfig, QueueLimits, Request, RequestId, RequestQueue, Sector, Submit, SubmitterId,
+    Waiter,
 };
 use proptest::prelude::*;
 
-/// A driver with a drive that has a write cache, and moods.
+/// A driver with random answers, over a drive with a write cache.
 #[derive(Default)]
-struct Moody {
+struct RandomDriver {
     answers: Vec<u8>,
     at: usize,
     budget: u32,
@@ -27,7 +25,7 @@ struct Moody {
     blocked: Vec<RequestId>,
 }
 
-impl Moody {
+impl RandomDriver {
     fn finish(&mut self, pick: usize) -> Option<RequestId> {
         if self.in_flight.is_empty() {
             return None;
@@ -46,7 +44,7 @@ impl Moody {
     }
 }
 
-impl BlkDriver for Moody {
+impl BlkDriver for RandomDriver {
     fn queue_rq(
         &mut self,
         _now: Nanos,
@@ -55,11 +53,11 @@ impl BlkDriver for Moody {
         rq: &Request,
         _last: bool,
     ) -> BlkStatus {
-        let mood = self.answers.get(self.at).copied().unwrap_or(0);
+        let answer = self.answers.get(self.at).copied().unwrap_or(0);
         self.at += 1;
         // What the device lacks comes with the end of a request of the same
         // context, so one must be in flight; what the system lacks, with time.
-        match mood {
+        match answer {
             1 => return BlkStatus::Resource,
             2 if self.hctxs.contains(&hctx) => return BlkStatus::DevResource,
             3 => return BlkStatus::ZoneResource,
@@ -69,7 +67,7 @@ impl BlkDriver for Moody {
         let fua = rq.flags.has(BioFlags::FUA);
         self.in_flight.push((id, rq.op, rq.sector, rq.sectors, fua));
         self.hctxs.push(hctx);
-        if mood == 5 {
+        if answer == 5 {
             self.blocked.push(id);
             return BlkStatus::OkBlocking;
         }
@@ -90,7 +88,7 @@ impl BlkDriver for Moody {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Submit {
         op: u8,
         sector: u64,
@@ -106,53 +104,53 @@ enum Step {
     Pass(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (0u8..10, 0u64..200, 1u32..40, 0u8..16, any::<bool>()).prop_map(
-            |(op, sector, sectors, flags, plugged)| Step::Submit { op, sector, sectors, flags, plugged }
+            |(op, sector, sectors, flags, plugged)| Action::Submit { op, sector, sectors, flags, plugged }
         ),
-        1 => any::<bool>().prop_map(|from_schedule| Step::Unplug { from_schedule }),
-        4 => any::<usize>().prop_map(Step::Finish),
-        1 => Just(Step::Unblock),
-        1 => (0u64..5_000_000).prop_map(Step::Pass),
+        1 => any::<bool>().prop_map(|from_schedule| Action::Unplug { from_schedule }),
+        4 => any::<usize>().prop_map(Action::Finish),
+        1 => Just(Action::Unblock),
+        1 => (0u64..5_000_000).prop_map(Action::Pass),
     ]
 }
 
-struct Bench {
+struct RandomRun {
     now: Nanos,
     queue: RequestQueue,
-    driver: Moody,
+    driver: RandomDriver,
     plug: Plug,
     waiters: Vec<Waiter>,
     submitted: HashMap<u64, Bio>,
     ended: HashMap<u64, IoStatus>,
-    /// Sectors acknowledged before a flush was submitted, by the flush.
-    promises: HashMap<u64, HashSet<u64>>,
+    /// By flush: the sectors that were acknowledged before it was submitted.
+    flush_covers: HashMap<u64, HashSet<u64>>,
     acknowledged: HashSet<u64>,
 }
 
-impl Bench {
-    fn new(config: &QueueConfig, budget: u32, answers: Vec<u8>) -> Bench {
-        Bench {
+impl RandomRun {
+    fn new(config: &QueueConfig, budget: u32, answers: Vec<u8>) -> RandomRun {
+        RandomRun {
             now: Nanos::ZERO,
             queue: RequestQueue::new(config),
-            driver: Moody {
+            driver: RandomDriver {
                 answers,
                 budget,
-                ..Moody::default()
+                ..RandomDriver::default()
             },
             plug: Plug::new(),
             waiters: Vec::new(),
             submitted: HashMap::new(),
             ended: HashMap::new(),
-            promises: HashMap::new(),
+            flush_covers: HashMap::new(),
             acknowledged: HashSet::new(),
         }
     }
 
     fn submit(&mut self, bio: Bio, cpu: usize, plugged: bool) {
         if bio.op == Op::Flush || bio.flags.has(BioFlags::PREFLUSH) {
-            self.promises
+            self.flush_covers
                 .insert(bio.user_data, self.acknowledged.clone());
         }
         self.submitted.insert(bio.user_data, bio);
@@ -173,7 +171,7 @@ impl Bench {
             for end in &ended {
                 let twice = self.ended.insert(end.user_data, end.status);
                 assert!(twice.is_none(), "bio {} ended twice", end.user_data);
-                self.check_promise(end.user_data, end.status);
+                self.check_durable(end.user_data, end.status);
             }
             let mut woken = Vec::new();
             self.queue.take_woken(&mut woken);
@@ -191,13 +189,13 @@ impl Bench {
         }
     }
 
-    fn check_promise(&mut self, id: u64, status: IoStatus) {
+    fn check_durable(&mut self, id: u64, status: IoStatus) {
         let bio = self.submitted[&id];
         if status != IoStatus::Ok {
             return;
         }
-        if let Some(promised) = self.promises.get(&id) {
-            let lost: Vec<_> = promised.difference(&self.driver.durable).collect();
+        if let Some(covered) = self.flush_covers.get(&id) {
+            let lost: Vec<_> = covered.difference(&self.driver.durable).collect();
             assert!(lost.is_empty(), "flushed, and not durable: {lost:?}");
         }
         if bio.op == Op::Write {
@@ -214,7 +212,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Lets everything end. A driver in a good mood finishes what it has.
+    /// Ends everything; from here on the driver takes what it is given.
     fn drain(&mut self) {
         self.driver.answers.clear();
         self.queue
@@ -278,8 +276,8 @@ fn bio_of(id: u64, op: u8, sector: u64, sectors: u32, flags: u8) -> Bio {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn no_bio_is_lost_and_flushes_keep_their_promise(
-        steps in prop::collection::vec(step(), 1..120),
+    fn no_bio_is_lost_and_what_was_flushed_is_durable(
+        actions in prop::collection::vec(action(), 1..120),
         answers in prop::collection::vec(prop_oneof![6 => Just(0u8), 1 => 1u8..6], 0..200),
         depth in 1u32..6,
         queues in 1usize..4,
@@ -295,49 +293,49 @@ proptest! {
             ..QueueLimits::default()
         };
         let config = QueueConfig { nr_cpus: 4, nr_hw_queues: queues, queue_depth: depth, limits };
-        let mut bench = Bench::new(&config, 5, answers);
-        for (id, step) in steps.into_iter().enumerate() {
-            match step {
-                Step::Submit { op, sector, sectors, flags, plugged } => {
+        let mut run = RandomRun::new(&config, 5, answers);
+        for (id, action) in actions.into_iter().enumerate() {
+            match action {
+                Action::Submit { op, sector, sectors, flags, plugged } => {
                     let bio = bio_of(id as u64, op, sector, sectors, flags);
-                    bench.submit(bio, id % 4, plugged);
+                    run.submit(bio, id % 4, plugged);
                 }
-                Step::Unplug { from_schedule: true } => {
-                    bench.queue.flush_plug_from_schedule(bench.now, &mut bench.plug, &mut bench.driver);
+                Action::Unplug { from_schedule: true } => {
+                    run.queue.flush_plug_from_schedule(run.now, &mut run.plug, &mut run.driver);
                 }
-                Step::Unplug { from_schedule: false } => {
-                    bench.queue.flush_plug(bench.now, &mut bench.plug, &mut bench.driver);
+                Action::Unplug { from_schedule: false } => {
+                    run.queue.flush_plug(run.now, &mut run.plug, &mut run.driver);
                 }
-                Step::Finish(pick) => {
+                Action::Finish(pick) => {
                     // A thread inside the driver keeps its request.
-                    let held = bench.driver.blocked.clone();
-                    if held.is_empty() && let Some(rq) = bench.driver.finish(pick) {
-                        bench.queue.complete(bench.now, rq, IoStatus::Ok, &mut bench.driver);
+                    let held = run.driver.blocked.clone();
+                    if held.is_empty() && let Some(rq) = run.driver.finish(pick) {
+                        run.queue.complete(run.now, rq, IoStatus::Ok, &mut run.driver);
                     }
                 }
-                Step::Unblock => {
-                    if let Some(rq) = bench.driver.blocked.pop() {
-                        bench.queue.driver_unblocked(bench.now, rq, &mut bench.driver);
+                Action::Unblock => {
+                    if let Some(rq) = run.driver.blocked.pop() {
+                        run.queue.driver_unblocked(run.now, rq, &mut run.driver);
                     }
                 }
-                Step::Pass(ns) => {
-                    bench.now += Nanos(ns);
-                    if bench.queue.next_event() <= bench.now {
-                        bench.process();
+                Action::Pass(ns) => {
+                    run.now += Nanos(ns);
+                    if run.queue.next_event() <= run.now {
+                        run.process();
                     }
                 }
             }
-            bench.settle();
+            run.settle();
         }
-        bench.drain();
-        prop_assert_eq!(bench.ended.len(), bench.submitted.len(), "bios were lost");
-        prop_assert!(bench.queue.is_idle());
-        prop_assert_eq!(bench.queue.in_flight(), [0, 0]);
-        prop_assert_eq!(bench.driver.budget, 5, "budget was lost");
+        run.drain();
+        prop_assert_eq!(run.ended.len(), run.submitted.len(), "bios were lost");
+        prop_assert!(run.queue.is_idle());
+        prop_assert_eq!(run.queue.in_flight(), [0, 0]);
+        prop_assert_eq!(run.driver.budget, 5, "budget was lost");
         let too_far = |bio: &Bio| bio.end().0 > 230;
-        for (id, bio) in &bench.submitted {
+        for (id, bio) in &run.submitted {
             if too_far(bio) {
-                prop_assert_eq!(bench.ended[id], IoStatus::IoError);
+                prop_assert_eq!(run.ended[id], IoStatus::IoError);
             }
         }
     }
@@ -351,91 +349,23 @@ fn kblockd_comes_after_a_while_and_no_later_for_being_asked_again() {
         queue_depth: 4,
         limits: QueueLimits::default(),
     };
-    let mut bench = Bench::new(&config, 5, Vec::new());
-    bench.queue.set_kblockd_delay(KblockdDelay {
+    let mut run = RandomRun::new(&config, 5, Vec::new());
+    run.queue.set_kblockd_delay(KblockdDelay {
         after: Nanos(300),
         wake: Nanos(200),
     });
-    bench.queue.stop_hw_queue(0);
-    bench.submit(bio_of(1, 0, 0, 8, 0), 0, false);
-    let issued_while_stopped = bench.driver.in_flight.len();
-    bench.submit(bio_of(2, 0, 100, 8, 0), 0, false);
-    bench.queue.start_hw_queue(Nanos(1_000), 0);
-    assert_eq!(bench.queue.next_event(), Nanos(1_500));
-    bench.queue.start_hw_queue(Nanos(1_100), 0);
-    assert_eq!(bench.queue.next_event(), Nanos(1_500));
-    bench.now = Nanos(1_499);
-    bench.process();
-    assert_eq!(bench.driver.in_flight.len(), issued_while_stopped);
-    bench.now = Nanos(1_500);
-    bench.process();
-    assert_eq!(bench.driver.in_flight.len(), 2);
-}
-
-/// The order of arrival; it counts how often it is asked for a depth.
-struct Counting {
-    fifo: RqList,
-    asked: Arc<AtomicU32>,
-    tunables: Tunables,
-}
-
-impl Elevator for Counting {
-    fn name(&self) -> &'static str {
-        "counting"
-    }
-
-    fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Some(4)
-    }
-
-    fn min_shallow_depth(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize, id: RequestId, _: InsertAt) {
-        self.fifo.push_back(ctx.rqs, id);
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
-        self.fifo.pop_front(ctx.rqs)
-    }
-
-    fn has_work(&self, _: usize) -> bool {
-        !self.fifo.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
-    }
-}
-
-/// As the kernel's `limit_depth` is called once for a request, whoever sleeps
-/// keeps to what was true then.
-#[test]
-fn who_sleeps_for_a_tag_is_not_given_another_depth() {
-    let config = QueueConfig {
-        nr_cpus: 1,
-        nr_hw_queues: 1,
-        queue_depth: 4,
-        limits: QueueLimits::default(),
-    };
-    let mut bench = Bench::new(&config, 100, Vec::new());
-    let asked = Arc::new(AtomicU32::new(0));
-    bench.queue.set_elevator(Some(Box::new(Counting {
-        fifo: RqList::new(),
-        asked: asked.clone(),
-        tunables: Tunables::new(&[]),
-    })));
-    for id in 1..=12 {
-        bench.submit(bio_of(id, 0, id * 16, 8, 0), 0, false);
-    }
-    assert_eq!(bench.waiters.len(), 8);
-    bench.drain();
-    assert_eq!(bench.ended.len(), 12);
-    assert_eq!(asked.load(Ordering::Relaxed), 12);
+    run.queue.stop_hw_queue(0);
+    run.submit(bio_of(1, 0, 0, 8, 0), 0, false);
+    let issued_while_stopped = run.driver.in_flight.len();
+    run.submit(bio_of(2, 0, 100, 8, 0), 0, false);
+    run.queue.start_hw_queue(Nanos(1_000), 0);
+    assert_eq!(run.queue.next_event(), Nanos(1_500));
+    run.queue.start_hw_queue(Nanos(1_100), 0);
+    assert_eq!(run.queue.next_event(), Nanos(1_500));
+    run.now = Nanos(1_499);
+    run.process();
+    assert_eq!(run.driver.in_flight.len(), issued_while_stopped);
+    run.now = Nanos(1_500);
+    run.process();
+    assert_eq!(run.driver.in_flight.len(), 2);
 }

@@ -1,0 +1,205 @@
+//! What the queue counts: `/sys/block/*/stat`, debugfs, CPU costs, the
+//! scheduler's counters.
+
+use blklab_blk::{Bio, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
+
+use crate::fixture::{FifoState, Fixture, config, with_limits};
+
+#[test]
+fn requests_sectors_and_time_are_counted_by_kind() {
+    let mut f = Fixture::new(&with_limits(QueueLimits {
+        max_write_zeroes_sectors: 64,
+        ..QueueLimits::default()
+    }));
+    for (op, sectors, took_ns) in [
+        (Op::Read, 8, 1_000),
+        (Op::Write, 16, 2_000),
+        (Op::WriteZeroes, 32, 4_000),
+        (Op::Discard, 64, 8_000),
+    ] {
+        f.submit(op, 0, sectors);
+        f.now += Nanos(took_ns);
+        f.complete(IoStatus::Ok);
+        f.now += Nanos(500);
+    }
+    let counters = f.queue.counters(f.now);
+    assert_eq!(counters.ios, [1, 2, 1, 0]);
+    assert_eq!(counters.sectors, [8, 48, 64, 0]);
+    assert_eq!(counters.ticks_ns, [1_000, 6_000, 8_000, 0]);
+    assert_eq!(counters.io_ticks_ns, 15_000);
+    assert_eq!(counters.merges, [0; 4]);
+    assert_eq!((counters.errors, counters.requeues), (0, 0));
+}
+
+/// The kernel counts the drive's command as a flush and the bio that asked for
+/// it as a write of nothing.
+#[test]
+fn a_flush_is_counted_as_a_flush_and_as_a_write() {
+    let mut f = Fixture::new(&with_limits(QueueLimits {
+        write_cache: true,
+        ..QueueLimits::default()
+    }));
+    f.submit(Op::Flush, 0, 0);
+    assert_eq!(f.queue.in_flight(), [0, 1]);
+    f.process();
+    f.now += Nanos(700);
+    f.complete(IoStatus::Ok);
+    let counters = f.queue.counters(f.now);
+    assert_eq!(counters.ios, [0, 1, 0, 1]);
+    assert_eq!(counters.ticks_ns, [0, 700, 0, 700]);
+    assert_eq!(counters.sectors, [0; 4]);
+    assert_eq!(f.queue.in_flight(), [0, 0]);
+}
+
+#[test]
+fn in_flight_is_counted_by_direction() {
+    let mut f = Fixture::new(&config());
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Write, 100, 8);
+    f.submit(Op::Discard, 200, 8);
+    assert_eq!(f.queue.in_flight(), [1, 2]);
+    assert_eq!(f.queue.busy_requests().len(), 3);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.in_flight(), [0, 2]);
+    f.complete(IoStatus::IoError);
+    assert_eq!(f.queue.in_flight(), [0, 1]);
+    assert_eq!(f.queue.busy_requests().len(), 1);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.in_flight(), [0, 0]);
+    assert!(f.queue.is_idle());
+}
+
+#[test]
+fn io_ticks_is_the_time_with_something_in_flight() {
+    let mut f = Fixture::new(&config());
+    let io_ticks_ns = |f: &Fixture| f.queue.counters(f.now).io_ticks_ns;
+    f.submit(Op::Read, 0, 8);
+    f.now += Nanos(300);
+    f.submit(Op::Write, 100, 8);
+    f.now += Nanos(100);
+    f.complete(IoStatus::Ok);
+    f.now += Nanos(200);
+    assert_eq!(io_ticks_ns(&f), 600);
+    f.complete(IoStatus::Ok);
+    f.now += Nanos(400);
+    assert_eq!(io_ticks_ns(&f), 600);
+    f.submit(Op::Read, 0, 8);
+    f.now += Nanos(50);
+    assert_eq!(io_ticks_ns(&f), 650);
+}
+
+#[test]
+fn counters_set_to_zero_count_from_then_on() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Read, 8, 8);
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    f.complete(IoStatus::IoError);
+    f.now += Nanos(50);
+    f.queue.reset_counters(f.now);
+    f.now += Nanos(30);
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.ios, counters.merges), ([0; 4], [0; 4]));
+    assert_eq!((counters.errors, counters.io_ticks_ns), (0, 30));
+    assert_eq!(f.queue.elevator_counters(), [("dispatched", 0)]);
+    assert_eq!(f.queue.hctx_stats(0).0.run, 0);
+    f.complete(IoStatus::Ok);
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.ios[0], counters.ticks_ns[0]), (1, 80));
+    f.submit(Op::Read, 200, 8);
+    f.process();
+    assert_eq!(f.queue.elevator_counters(), [("dispatched", 1)]);
+    assert_eq!(f.queue.hctx_stats(0).0.run, 1);
+}
+
+#[test]
+fn an_error_is_counted_whether_drive_or_driver_found_it() {
+    let mut f = Fixture::new(&config());
+    f.submit(Op::Read, 0, 8);
+    f.complete(IoStatus::IoError);
+    assert_eq!(f.ended(), [(0, IoStatus::IoError)]);
+    f.driver.answers = [BlkStatus::Failed(IoStatus::NoSpace)].into();
+    f.submit(Op::Write, 0, 8);
+    assert_eq!(f.ended(), [(1, IoStatus::NoSpace)]);
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.errors, counters.ios), (2, [1, 1, 0, 0]));
+    assert_eq!(f.queue.in_flight(), [0, 0]);
+    assert_eq!(f.driver.budget, 1_000);
+}
+
+#[test]
+fn a_bio_in_parts_ends_once_with_the_first_error() {
+    let mut f = Fixture::new(&with_limits(QueueLimits {
+        max_sectors: 8,
+        ..QueueLimits::default()
+    }));
+    f.submit(Op::Read, 0, 20);
+    let sectors: Vec<u32> = f.driver.taken.iter().map(|c| c.sectors).collect();
+    assert_eq!(sectors, [8, 8, 4]);
+    f.complete(IoStatus::Ok);
+    f.complete(IoStatus::NoSpace);
+    assert_eq!(f.ended(), []);
+    f.complete(IoStatus::IoError);
+    assert_eq!(f.ended(), [(0, IoStatus::NoSpace)]);
+}
+
+#[test]
+fn what_the_driver_puts_back_is_counted_and_comes_again() {
+    let mut f = Fixture::new(&config());
+    f.driver.answers = [BlkStatus::DevResource].into();
+    f.submit(Op::Read, 0, 8);
+    assert_eq!(f.queue.counters(f.now).requeues, 1);
+    let id = f.driver.in_flight.pop_front().expect("it was tried again");
+    f.queue.requeue_request(f.now, id, false, &mut f.driver);
+    assert_eq!(f.queue.counters(f.now).requeues, 2);
+    assert!(f.queue.busy_requests().is_empty());
+    f.drain();
+    assert_eq!(f.ended(), [(0, IoStatus::Ok)]);
+    assert_eq!(f.queue.counters(f.now).ios[0], 1);
+}
+
+#[test]
+fn every_hook_of_a_request_is_called_once() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Write, 100, 8);
+    f.process();
+    let id = f.driver.in_flight.pop_front().expect("it was dispatched");
+    f.queue.requeue_request(f.now, id, false, &mut f.driver);
+    f.drain();
+    let state = state.lock().expect("nothing panicked");
+    assert_eq!((state.prepared, state.requeued), (2, 1));
+    assert_eq!((state.completed, state.finished), (2, 2));
+    assert_eq!(state.dispatched, 3);
+}
+
+#[test]
+fn operations_that_cost_cpu_time_are_counted() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    let before = f.queue.steps();
+    f.submit(Op::Read, 100, 9);
+    f.submit(Op::Read, 200, 24);
+    f.submit(Op::Read, 224, 8);
+    f.submit_bio(0, Bio::new(Op::Discard, Sector(300), 1));
+    f.drain();
+    let steps = f.queue.steps().since(&before);
+    assert_eq!((steps.bios, steps.merge_looks, steps.inserts), (4, 4, 3));
+    // The first of 8 sectors is dispatched with them; of pages beyond the first
+    // 9 sectors have one, 32 have three.
+    assert_eq!((steps.asks, steps.issues, steps.ends), (4, 4, 4));
+    assert_eq!((steps.lists, steps.further_pages), (2, 4));
+}
+
+#[test]
+fn a_run_is_counted_by_what_the_driver_took() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    for n in 0..3 {
+        f.submit(Op::Read, n * 100, 8);
+    }
+    f.process();
+    let (stats, busy) = f.queue.hctx_stats(0);
+    assert_eq!((stats.run, busy), (1, 0));
+    assert_eq!(stats.dispatched, [0, 0, 1, 0, 0, 0, 0]);
+}

@@ -1,0 +1,292 @@
+//! Running the hardware queues: order, batches, budget, restart.
+
+use blklab_blk::{
+    Bio, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector, TraceKind,
+};
+
+use crate::fixture::{FifoState, Fixture, config, with_limits};
+
+/// `BLK_MQ_RESOURCE_DELAY`.
+const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
+
+/// A queue with a scheduler and one request in the driver, which refuses the
+/// next twice: once from the scheduler and once from the dispatch list.
+fn refusing(answer: BlkStatus) -> Fixture {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.process();
+    f.driver.answers = [answer, answer].into();
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    f
+}
+
+#[test]
+fn what_the_device_lacks_comes_with_the_end_of_a_request() {
+    let mut f = refusing(BlkStatus::DevResource);
+    assert_eq!(f.queue.counters(f.now).requeues, 2);
+    assert_eq!(f.queue.next_event(), Nanos::MAX);
+    assert_eq!(f.driver.budget, 999, "only what it took holds budget");
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.next_event(), f.now);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
+    // That was all; no run is due, now or after the next end.
+    assert_eq!(f.queue.next_event(), Nanos::MAX);
+}
+
+#[test]
+fn what_the_system_lacks_comes_with_time() {
+    for answer in [BlkStatus::Resource, BlkStatus::ZoneResource] {
+        let mut f = refusing(answer);
+        assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+        f.now += RESOURCE_DELAY;
+        f.process();
+        assert_eq!(f.sectors_taken(), [0, 100]);
+    }
+}
+
+/// The average goes up with each list that is not taken whole, and down again.
+#[test]
+fn the_busy_average_follows_refusals() {
+    let mut f = refusing(BlkStatus::DevResource);
+    assert_eq!(f.queue.hctx_stats(0).1, 3);
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.queue.hctx_stats(0).1, 2);
+    let mut direct = Fixture::new(&config());
+    direct.driver.answers = [BlkStatus::DevResource].into();
+    direct.submit(Op::Read, 0, 8);
+    assert_eq!(direct.queue.hctx_stats(0).1, 1);
+    direct.submit(Op::Read, 100, 8);
+    direct.process();
+    assert_eq!(direct.queue.hctx_stats(0).1, 0);
+}
+
+#[test]
+fn a_busy_driver_gets_requests_one_by_one() {
+    let asks_and_issues = |f: &mut Fixture| {
+        f.queue.enable_trace(true);
+        f.submit(Op::Read, 1_000, 8);
+        f.submit(Op::Read, 2_000, 8);
+        f.process();
+        let mut kinds = f.trace();
+        kinds.retain(|kind| matches!(kind, TraceKind::Dispatch | TraceKind::RqIssue));
+        kinds
+    };
+    let (ask, issue) = (TraceKind::Dispatch, TraceKind::RqIssue);
+    let (mut idle, _) = Fixture::with_fifo(&config(), FifoState::default());
+    assert_eq!(asks_and_issues(&mut idle), [ask, ask, issue, issue]);
+    let mut busy = refusing(BlkStatus::DevResource);
+    busy.complete(IoStatus::Ok);
+    busy.process();
+    assert_eq!(asks_and_issues(&mut busy), [ask, issue, ask, issue]);
+}
+
+#[test]
+fn a_cpu_that_others_wait_for_leaves_the_rest_to_kblockd() {
+    let mut f = refusing(BlkStatus::DevResource);
+    f.complete(IoStatus::Ok);
+    f.driver.need_resched = true;
+    f.submit(Op::Read, 200, 8);
+    f.submit(Op::Read, 300, 8);
+    f.queue.process(f.now, &mut f.driver);
+    assert_eq!(f.sectors_taken(), [0, 100, 200]);
+    assert_eq!(f.queue.next_event(), f.now);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+}
+
+#[test]
+fn the_last_of_a_batch_is_marked_and_a_broken_batch_committed() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    let last: Vec<bool> = f.driver.taken.iter().map(|c| c.last).collect();
+    assert_eq!((last, f.driver.commits.len()), (vec![false, true], 0));
+    f.driver.answers = [BlkStatus::Ok, BlkStatus::DevResource].into();
+    f.submit(Op::Read, 200, 8);
+    f.submit(Op::Read, 300, 8);
+    f.queue.process(f.now, &mut f.driver);
+    assert_eq!(f.driver.commits, [0]);
+    f.drain();
+    assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+}
+
+#[test]
+fn a_taken_zone_lets_others_pass() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    f.driver.answers = [BlkStatus::ZoneResource].into();
+    f.submit(Op::Write, 0, 8);
+    f.submit(Op::Write, 100, 8);
+    f.submit(Op::Write, 200, 8);
+    f.process();
+    assert_eq!(f.sectors_taken(), [100, 200, 0]);
+    assert_eq!(f.driver.budget, 997);
+}
+
+/// As SCSI's completion handler runs the queues of who found no budget.
+#[test]
+fn an_end_runs_the_queue_that_found_no_budget() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.driver.budget = 1;
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0]);
+    assert_eq!((f.driver.budget, f.queue.next_event()), (0, Nanos::MAX));
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.next_event(), f.now);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
+    // Nobody lacked budget since: an end leaves the queue to its delay.
+    f.driver.budget = 1;
+    state.lock().expect("nothing panicked").holds = true;
+    f.submit(Op::Read, 200, 8);
+    f.process();
+    assert_eq!(f.driver.budget, 1, "what was not used is given back");
+    assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+    assert_eq!(f.driver.budget, 2);
+}
+
+#[test]
+fn what_the_driver_had_started_goes_past_the_scheduler() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    let started = f.driver.in_flight.pop_front().expect("it was dispatched");
+    f.queue.requeue_request(f.now, started, true, &mut f.driver);
+    let not_started = f.driver.in_flight.pop_front().expect("it was dispatched");
+    f.queue
+        .requeue_request(f.now, not_started, false, &mut f.driver);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100, 0, 100]);
+    let state = state.lock().expect("nothing panicked");
+    let tail = |sector| (sector, InsertAt::Tail);
+    assert_eq!(state.inserts, [tail(0), tail(100), (100, InsertAt::Head)]);
+}
+
+#[test]
+fn what_comes_back_goes_before_what_waits() {
+    let mut f = Fixture::new(&config());
+    f.submit(Op::Read, 0, 8);
+    f.queue.stop_hw_queue(0);
+    f.submit(Op::Read, 100, 8);
+    let id = f.driver.in_flight.pop_front().expect("it was issued");
+    f.queue.requeue_request(f.now, id, false, &mut f.driver);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0]);
+    f.queue.start_hw_queue(f.now, 0);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 0, 100]);
+}
+
+#[test]
+fn a_flush_goes_before_what_the_driver_refused() {
+    let mut f = Fixture::new(&with_limits(QueueLimits {
+        write_cache: true,
+        ..QueueLimits::default()
+    }));
+    f.driver.answers = [BlkStatus::DevResource, BlkStatus::DevResource].into();
+    f.submit(Op::Read, 100, 8);
+    f.submit_bio(0, Bio::new(Op::Flush, Sector(0), 0));
+    f.process();
+    let ops: Vec<Op> = f.driver.taken.iter().map(|c| c.op).collect();
+    assert_eq!(ops, [Op::Flush, Op::Read]);
+}
+
+/// Two CPUs on one hardware context, with two requests each.
+fn two_cpus() -> Fixture {
+    Fixture::new(&QueueConfig {
+        nr_cpus: 2,
+        ..config()
+    })
+}
+
+#[test]
+fn software_queues_take_turns_while_the_driver_is_busy() {
+    for (refusals, order) in [
+        (0, [0, 100, 200, 300].as_slice()),
+        (2, [900, 0, 200, 100, 300].as_slice()),
+    ] {
+        let mut f = two_cpus();
+        if refusals > 0 {
+            f.driver.answers = vec![BlkStatus::DevResource; refusals].into();
+            f.submit(Op::Read, 900, 8);
+        }
+        f.queue.stop_hw_queue(0);
+        for (cpu, sector) in [(0, 0), (0, 100), (1, 200), (1, 300)] {
+            f.submit_bio(cpu, Bio::new(Op::Read, Sector(sector), 8));
+        }
+        f.queue.start_hw_queue(f.now, 0);
+        f.process();
+        assert_eq!(f.sectors_taken(), order);
+    }
+}
+
+#[test]
+fn a_scheduler_for_all_hardware_contexts_gives_each_its_own() {
+    let two_hctxs = QueueConfig {
+        nr_cpus: 2,
+        nr_hw_queues: 2,
+        ..config()
+    };
+    let (mut f, _) = Fixture::with_fifo(&two_hctxs, FifoState::default());
+    for (cpu, sector) in [(0, 0), (1, 100), (0, 200), (1, 300)] {
+        f.submit_bio(cpu, Bio::new(Op::Read, Sector(sector), 8));
+    }
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 200, 100, 300]);
+    let hctxs: Vec<usize> = f.driver.taken.iter().map(|c| c.hctx).collect();
+    assert_eq!(hctxs, [0, 0, 1, 1]);
+    for hctx in 0..2 {
+        assert_eq!(f.queue.hctx_stats(hctx).0.dispatched[2], 1);
+    }
+}
+
+#[test]
+fn a_plug_lets_go_when_it_is_full_or_large() {
+    let mut f = Fixture::new(&QueueConfig {
+        queue_depth: 64,
+        ..config()
+    });
+    (0..32).for_each(|n| f.read_plugged(n * 100));
+    assert!(f.driver.taken.is_empty());
+    f.read_plugged(9_000);
+    assert_eq!(f.driver.taken.len(), 32);
+    f.unplug();
+    // The first one's size counts.
+    f.submit_plugged(0, Bio::new(Op::Read, Sector(20_000), 255));
+    f.read_plugged(30_000);
+    assert_eq!(f.driver.taken.len(), 33);
+    f.unplug();
+    f.submit_plugged(0, Bio::new(Op::Read, Sector(20_000), 256));
+    assert_eq!(f.driver.taken.len(), 35);
+    f.read_plugged(30_000);
+    assert_eq!(f.driver.taken.len(), 36);
+}
+
+#[test]
+fn a_plug_inserts_by_software_queue() {
+    let (mut f, _) = Fixture::with_fifo(
+        &QueueConfig {
+            nr_cpus: 2,
+            ..config()
+        },
+        FifoState::default(),
+    );
+    f.queue.enable_trace(true);
+    for (cpu, sector) in [(0, 0), (1, 100), (0, 200)] {
+        f.submit_plugged(cpu, Bio::new(Op::Read, Sector(sector), 8));
+    }
+    f.unplug();
+    let mut kinds = f.trace();
+    kinds.retain(|kind| matches!(kind, TraceKind::Plug | TraceKind::Unplug(_)));
+    let unplugs = [TraceKind::Plug, TraceKind::Unplug(2), TraceKind::Unplug(1)];
+    assert_eq!(kinds, unplugs);
+    assert_eq!(f.sectors_taken(), [0, 200, 100]);
+}

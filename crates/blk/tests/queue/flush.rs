@@ -1,0 +1,151 @@
+//! PREFLUSH and FUA: what the drive is given, and when the bio ends.
+
+use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueLimits, Sector};
+
+use crate::fixture::{FifoState, Fixture, with_limits};
+
+const FUA: BioFlags = BioFlags::FUA;
+const PREFLUSH: BioFlags = BioFlags::PREFLUSH;
+
+fn write_cache(fua: bool) -> QueueLimits {
+    QueueLimits {
+        write_cache: true,
+        fua,
+        ..QueueLimits::default()
+    }
+}
+
+fn write(sector: u64, flags: BioFlags) -> Bio {
+    Bio {
+        flags,
+        ..Bio::new(Op::Write, Sector(sector), 8)
+    }
+}
+
+/// Does all that a write leads to, command by command; it must end with the
+/// last. `F` is a flush, `W` a write and `U` a write with FUA.
+fn commands(mut f: Fixture, flags: BioFlags) -> String {
+    f.submit_bio(0, write(100, flags));
+    f.process();
+    while !f.driver.in_flight.is_empty() {
+        assert_eq!(f.ended(), []);
+        f.complete(IoStatus::Ok);
+        f.process();
+    }
+    assert_eq!(f.ended(), [(0, IoStatus::Ok)]);
+    assert!(f.queue.is_idle());
+    let command = |c: &crate::fixture::Command| match c.op {
+        Op::Flush => 'F',
+        _ if c.flags.has(PREFLUSH) => 'P',
+        _ if c.flags.has(FUA) => 'U',
+        _ => 'W',
+    };
+    f.driver.taken.iter().map(command).collect()
+}
+
+#[test]
+fn the_drive_decides_which_steps_a_write_takes() {
+    let none = QueueLimits {
+        fua: true,
+        ..QueueLimits::default()
+    };
+    for (limits, flags, expected) in [
+        (none.clone(), FUA.with(PREFLUSH), "W"),
+        (write_cache(true), BioFlags::NONE, "W"),
+        (write_cache(true), FUA, "U"),
+        (write_cache(true), PREFLUSH, "FW"),
+        (write_cache(true), FUA.with(PREFLUSH), "FU"),
+        (write_cache(false), FUA, "WF"),
+        (write_cache(false), PREFLUSH, "FW"),
+        (write_cache(false), FUA.with(PREFLUSH), "FWF"),
+    ] {
+        let config = with_limits(limits);
+        assert_eq!(commands(Fixture::new(&config), flags), expected);
+        let (f, _) = Fixture::with_fifo(&config, FifoState::default());
+        assert_eq!(commands(f, flags), expected);
+    }
+}
+
+#[test]
+fn a_flush_of_a_drive_without_cache_ends_at_once() {
+    let mut f = Fixture::new(&with_limits(QueueLimits::default()));
+    f.submit(Op::Flush, 0, 0);
+    assert_eq!(f.ended(), [(0, IoStatus::Ok)]);
+    assert!(f.driver.taken.is_empty() && f.queue.is_idle());
+}
+
+#[test]
+fn data_of_a_sequence_goes_to_the_head_and_tells_the_scheduler_twice() {
+    let (mut f, state) = Fixture::with_fifo(&with_limits(write_cache(false)), FifoState::default());
+    f.submit_bio(0, write(100, PREFLUSH.with(FUA)));
+    f.drain();
+    let state = state.lock().expect("nothing panicked");
+    assert_eq!(state.inserts, [(100, InsertAt::Head)]);
+    assert_eq!((state.completed, state.finished), (2, 1));
+}
+
+#[test]
+fn one_flush_serves_all_that_wait_for_it() {
+    let mut f = Fixture::new(&with_limits(write_cache(false)));
+    f.submit_bio(0, write(0, FUA));
+    f.submit_bio(0, write(100, FUA));
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.driver.taken.len(), 2, "the other's data is under way");
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.driver.taken.len(), 3);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.ended(), [(0, IoStatus::Ok), (1, IoStatus::Ok)]);
+    assert_eq!(f.queue.counters(f.now).ios, [0, 2, 0, 1]);
+}
+
+#[test]
+fn flushes_that_come_during_one_share_the_next() {
+    let mut f = Fixture::new(&with_limits(write_cache(false)));
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    f.submit(Op::Flush, 0, 0);
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    assert_eq!(f.driver.taken.len(), 1);
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.ended(), [(0, IoStatus::Ok)]);
+    assert_eq!(f.driver.taken.len(), 2);
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.ended(), [(1, IoStatus::Ok), (2, IoStatus::Ok)]);
+    assert_eq!(f.driver.taken.len(), 2);
+}
+
+/// `FLUSH_PENDING_TIMEOUT`.
+#[test]
+fn a_flush_does_not_wait_for_data_longer_than_five_seconds() {
+    for (wait_ns, flushes) in [(4_999_999_999, 0), (5_000_000_000, 1)] {
+        let mut f = Fixture::new(&with_limits(write_cache(false)));
+        (0..3).for_each(|n| f.submit_bio(0, write(n * 100, FUA)));
+        f.complete(IoStatus::Ok);
+        f.now += Nanos(wait_ns);
+        f.complete(IoStatus::Ok);
+        f.process();
+        assert_eq!(f.driver.taken.len(), 3 + flushes);
+    }
+}
+
+#[test]
+fn an_error_ends_the_sequence() {
+    let mut f = Fixture::new(&with_limits(write_cache(false)));
+    f.submit_bio(0, write(0, PREFLUSH));
+    f.process();
+    f.complete(IoStatus::IoError);
+    f.process();
+    assert_eq!(f.ended(), [(0, IoStatus::IoError)]);
+    assert_eq!(f.driver.taken.len(), 1, "its data is not written");
+    f.submit_bio(0, write(0, FUA));
+    f.complete(IoStatus::NoSpace);
+    f.process();
+    assert_eq!(f.ended(), [(1, IoStatus::NoSpace)]);
+    assert_eq!(f.driver.taken.len(), 2, "nothing is left to flush");
+    assert!(f.queue.is_idle());
+}

@@ -1,0 +1,234 @@
+//! Which bios and requests become one, and what of that is counted.
+
+use blklab_blk::{
+    Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, NoMerges, Op, QueueLimits, Sector,
+};
+
+use crate::fixture::{FifoState, Fixture, config, with_limits};
+
+fn read(sector: u64, sectors: u32) -> Bio {
+    Bio::new(Op::Read, Sector(sector), sectors)
+}
+
+/// Start and length of the commands that bios become which are held in one plug.
+fn plugged(limits: QueueLimits, bios: &[Bio]) -> Vec<(u64, u32)> {
+    let mut f = Fixture::new(&with_limits(limits));
+    bios.iter().for_each(|bio| f.submit_plugged(0, *bio));
+    f.unplug();
+    let taken = f.driver.taken.iter();
+    taken.map(|c| (c.sector, c.sectors)).collect()
+}
+
+/// The same for bios that a scheduler holds.
+fn scheduled(limits: QueueLimits, bios: &[Bio]) -> Vec<(u64, u32)> {
+    let (mut f, _) = Fixture::with_fifo(&with_limits(limits), FifoState::default());
+    bios.iter().for_each(|bio| f.submit_bio(0, *bio));
+    f.process();
+    let taken = f.driver.taken.iter();
+    taken.map(|c| (c.sector, c.sectors)).collect()
+}
+
+#[test]
+fn merges_are_counted_by_kind_and_are_no_requests() {
+    let mut f = Fixture::new(&config());
+    for (op, first, second) in [
+        (Op::Read, 0, 8),
+        (Op::Write, 108, 100),
+        (Op::Discard, 200, 208),
+    ] {
+        f.submit_plugged(0, Bio::new(op, Sector(first), 8));
+        f.submit_plugged(0, Bio::new(op, Sector(second), 8));
+    }
+    assert_eq!(f.queue.counters(f.now).merges, [1, 1, 1, 0]);
+    assert_eq!(f.queue.in_flight(), [1, 2]);
+    f.unplug();
+    assert_eq!(f.sectors_taken(), [0, 100, 200]);
+    let bios = f.queue.bios_of(f.driver.taken[1].id);
+    let sectors: Vec<u64> = bios.map(|bio| bio.sector.0).collect();
+    assert_eq!(sectors, [108, 100], "in the order in which they came");
+    f.drain();
+    let counters = f.queue.counters(f.now);
+    assert_eq!(
+        (counters.ios, counters.sectors),
+        ([1, 1, 1, 0], [16, 16, 16, 0])
+    );
+    assert_eq!(f.ended().len(), 6);
+}
+
+/// The bio that fills the hole between two requests makes them one, which is as
+/// old as the older of them.
+#[test]
+fn a_request_that_joins_another_leaves_the_accounting() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 16, 8);
+    f.now += Nanos(50);
+    f.submit(Op::Read, 0, 8);
+    assert_eq!(f.queue.in_flight(), [2, 0]);
+    f.submit(Op::Read, 8, 8);
+    assert_eq!(f.queue.in_flight(), [1, 0]);
+    assert_eq!(f.queue.counters(f.now).merges, [2, 0, 0, 0]);
+    f.process();
+    f.now += Nanos(100);
+    f.complete(IoStatus::Ok);
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.ios[0], counters.sectors[0]), (1, 24));
+    assert_eq!((counters.ticks_ns[0], counters.io_ticks_ns), (150, 150));
+    assert_eq!(f.ended().len(), 3);
+    assert_eq!(f.queue.steps().ends, 1);
+    let state = state.lock().expect("nothing panicked");
+    assert_eq!((state.completed, state.finished), (1, 2));
+}
+
+/// What the last one makes of the one before it is what the first waited for.
+#[test]
+fn a_request_that_is_inserted_joins_those_it_touches() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    // None touches the one before it, so the plug leaves them apart.
+    for sector in [100, 8, 300, 0, 200, 16] {
+        f.read_plugged(sector);
+    }
+    assert_eq!(f.queue.in_flight(), [6, 0]);
+    f.unplug();
+    let taken = f.driver.taken.iter().map(|c| (c.sector, c.sectors));
+    let expected = [(100, 8), (300, 8), (0, 24), (200, 8)];
+    assert_eq!(taken.collect::<Vec<_>>(), expected);
+    assert_eq!(f.queue.in_flight(), [4, 0]);
+    assert_eq!(f.queue.counters(f.now).merges, [2, 0, 0, 0]);
+    f.drain();
+    assert_eq!(f.ended().len(), 6);
+    assert!(f.queue.is_idle());
+}
+
+#[test]
+fn only_one_kind_is_merged() {
+    let prio = IoPrio {
+        class: IoClass::Rt,
+        level: 0,
+    };
+    let second = read(8, 8);
+    for other in [
+        Bio::new(Op::Write, Sector(8), 8),
+        Bio { prio, ..second },
+        Bio {
+            cgroup: CgroupId(1),
+            ..second
+        },
+        Bio {
+            flags: BioFlags::NOMERGE,
+            ..second
+        },
+        read(9, 8),
+    ] {
+        let all = QueueLimits::default;
+        assert_eq!(plugged(all(), &[read(0, 8), other]).len(), 2, "{other:?}");
+        assert_eq!(scheduled(all(), &[read(0, 8), other]).len(), 2, "{other:?}");
+    }
+    assert_eq!(
+        plugged(QueueLimits::default(), &[read(0, 8), second]),
+        [(0, 16)]
+    );
+}
+
+/// `req_set_nomerge`: what was too large for one bio is not tried again.
+#[test]
+fn a_request_that_is_full_once_stays_so() {
+    let limits = || QueueLimits {
+        max_sectors: 20,
+        ..QueueLimits::default()
+    };
+    let fits = [read(0, 8), read(8, 12)];
+    assert_eq!(plugged(limits(), &fits), [(0, 20)]);
+    let full = [read(0, 8), read(8, 13), read(8, 4)];
+    assert_eq!(plugged(limits(), &full)[0], (0, 8));
+    assert_eq!(scheduled(limits(), &full)[0], (0, 8));
+}
+
+/// Each bio is scattered over pages of its own.
+#[test]
+fn memory_segments_limit_a_merge() {
+    let limits = QueueLimits {
+        max_segments: 4,
+        ..QueueLimits::default()
+    };
+    let bios: Vec<Bio> = (0..6).map(|sector| read(sector, 1)).collect();
+    assert_eq!(plugged(limits, &bios), [(0, 4), (4, 2)]);
+}
+
+#[test]
+fn requests_are_joined_within_the_limits() {
+    let hole = [read(0, 8), read(16, 8), read(8, 8)];
+    let of = |max_sectors, max_segments| QueueLimits {
+        max_sectors,
+        max_segments,
+        ..QueueLimits::default()
+    };
+    assert_eq!(scheduled(of(24, 3), &hole), [(0, 24)]);
+    assert_eq!(scheduled(of(23, 3), &hole), [(0, 16), (16, 8)]);
+    assert_eq!(scheduled(of(24, 2), &hole), [(0, 16), (16, 8)]);
+}
+
+#[test]
+fn nomerges_stops_the_search() {
+    let bios = [read(0, 8), read(100, 8), read(8, 8)];
+    let of = |nomerges| QueueLimits {
+        nomerges,
+        ..QueueLimits::default()
+    };
+    assert_eq!(scheduled(of(NoMerges::All), &bios).len(), 2);
+    // The one inserted first counts as merged last until one is.
+    assert_eq!(scheduled(of(NoMerges::OneHit), &bios).len(), 2);
+    let not_last = [read(0, 8), read(100, 8), read(108, 8)];
+    assert_eq!(scheduled(of(NoMerges::All), &not_last).len(), 2);
+    assert_eq!(scheduled(of(NoMerges::OneHit), &not_last).len(), 3);
+    assert_eq!(scheduled(of(NoMerges::Never), &bios).len(), 3);
+    assert_eq!(plugged(of(NoMerges::Never), &bios[..1]).len(), 1);
+    assert_eq!(
+        plugged(of(NoMerges::Never), &[read(0, 8), read(8, 8)]).len(),
+        2
+    );
+}
+
+/// A front merge leaves the end where it is, by which the request is found.
+#[test]
+fn a_request_is_found_by_its_end_after_merges_at_both_sides() {
+    let bios = [
+        read(100, 8),
+        read(92, 8),
+        read(108, 8),
+        read(84, 8),
+        read(116, 8),
+    ];
+    assert_eq!(scheduled(QueueLimits::default(), &bios), [(84, 40)]);
+}
+
+/// Without a scheduler the youngest eight of the own software queue are tried.
+#[test]
+fn a_software_queue_is_searched_eight_deep() {
+    let mut f = Fixture::new(&config());
+    f.queue.stop_hw_queue(0);
+    for n in 0..9 {
+        f.submit(Op::Read, n * 100, 8);
+    }
+    f.submit(Op::Read, 108, 8);
+    assert_eq!(f.queue.counters(f.now).merges[0], 1);
+    f.submit(Op::Read, 8, 8);
+    assert_eq!(f.queue.counters(f.now).merges[0], 1);
+}
+
+#[test]
+fn discards_of_several_ranges_share_a_command() {
+    let discard = |sector| Bio::new(Op::Discard, Sector(sector), 8);
+    let limits = QueueLimits {
+        max_discard_segments: 3,
+        ..QueueLimits::default()
+    };
+    let bios = [discard(0), discard(100), discard(200), discard(300)];
+    let commands = plugged(limits, &bios);
+    assert_eq!(commands, [(0, 24), (300, 8)]);
+    // One range each: only what touches is one.
+    let touching = [discard(0), discard(8), discard(100)];
+    assert_eq!(
+        plugged(QueueLimits::default(), &touching),
+        [(0, 16), (100, 8)]
+    );
+}
