@@ -14,6 +14,9 @@ use crate::{Device, hdd, null, ssd};
 /// The kinds of drives.
 const MODELS: [&ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
 
+/// Reads the tables of a kind of drive.
+pub(crate) type ReadModel = fn(&Table<'_>, Interface) -> Result<Arc<dyn Model>, ReadError>;
+
 /// A kind of drive.
 pub(crate) struct ModelType {
     /// What descriptions call it.
@@ -21,7 +24,7 @@ pub(crate) struct ModelType {
     /// What it is, for the reference.
     pub(crate) about: &'static str,
     /// Reads what is its own in a description.
-    pub(crate) read: fn(&Table<'_>, Interface) -> Result<Arc<dyn Model>, ReadError>,
+    pub(crate) read: ReadModel,
     /// Descriptions that have, together, every key that it can have, by name:
     /// the reference is made from them, and tests change them.
     pub(crate) complete: &'static [(&'static str, &'static str)],
