@@ -4,6 +4,7 @@ mod calibrate;
 mod compare;
 mod determinism;
 mod fairness;
+mod fio_examples;
 mod host_calibrate;
 mod host_compare;
 mod host_mkfs;

@@ -57,6 +57,45 @@ fn an_engine_that_is_not_simulated_is_refused() {
 }
 
 #[test]
+fn an_option_that_changes_the_work_is_refused_unless_lenient() {
+    let place = Place::new();
+    let job = |options: &str| {
+        let job = format!("[a]\nfilename=/dev/x\ndirect=1\nnumber_ios=8\n{options}\n");
+        place.file("job.fio", &job);
+    };
+    for option in [
+        "zonemode=zbd",
+        "flow=2",
+        "ss=bw:5%",
+        "read_iolog=t.log",
+        "pre_read=1",
+        "latency_target=1ms",
+        "profile=act",
+    ] {
+        job(option);
+        let message = refused(&place, &["run", "job.fio"]);
+        let start = format!("job.fio:5: {option}: fio 3.33 would");
+        says(&message, &[start.as_str(), "not simulated", "--lenient"]);
+        let done = place.blklab(&["run", "job.fio", "--lenient"]).ok();
+        assert!(done.err.contains("left out"), "{option}: {}", done.err);
+    }
+    job("rw=write\nverify=md5");
+    says(
+        &refused(&place, &["run", "job.fio"]),
+        &["job.fio:6: verify"],
+    );
+    for off in [
+        "zonemode=none\npre_read=0",
+        "rw=read\nverify=md5",
+        "rw=write\nverify=md5\ndo_verify=0",
+        "write_bw_log=x",
+    ] {
+        job(off);
+        place.blklab(&["run", "job.fio"]).ok();
+    }
+}
+
+#[test]
 fn unknown_names_come_with_the_nearest() {
     let place = Place::new();
     place.file("ok.fio", MIXED);

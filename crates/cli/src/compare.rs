@@ -79,6 +79,9 @@ fn simulated(
         || Ok(work.scheduler()?),
     )?;
     let mut world = Simulated::new(&work, &rows)?;
+    if !models.lenient {
+        world.check_modelled()?;
+    }
     world.mode = mode;
     world.recording = sweep.timeline.recording(sweep.html.is_some(), false);
     world.power_loss_at_ns = models.power_loss_at;
@@ -185,6 +188,9 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     let work = &args.work;
     if work.models.machine.is_some() {
         return refuse("--machine", &format!("--world {world} is this machine"));
+    }
+    if work.models.lenient {
+        return refuse("--lenient", "fio itself runs the job and does all of it");
     }
     if work.models.power_loss_at.is_some() {
         let instead = format!("the drive of --world {world} keeps its power");

@@ -63,6 +63,9 @@ fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
         vary: &[],
     })?;
     let mut world = Simulated::new(&work, &rows)?;
+    if !models.lenient {
+        world.check_modelled()?;
+    }
     world.mode = args.work.pace.mode()?;
     let (page, perfetto) = (args.html.is_some(), args.perfetto.is_some());
     world.recording = args.timeline.recording(page, perfetto);

@@ -151,6 +151,17 @@ impl<'a> Simulated<'a> {
         Ok(world)
     }
 
+    /// Refuses what the runs would leave out of the jobs' work.
+    ///
+    /// # Errors
+    /// At the first option that changes the work and is not simulated.
+    pub fn check_modelled(&self) -> Result<(), Error> {
+        let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
+        specs
+            .try_for_each(|spec| spec.check_modelled())
+            .map_err(Error::mistake)
+    }
+
     fn simulation(&mut self, setting: &Setting) -> Result<Simulation<'a>, Error> {
         let machine = self.machines.place_of(&setting.machine, Machine::load)?;
         let drive = self.drives.place_of(&setting.drive, registry::load)?;

@@ -189,7 +189,6 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
             (spec.serialize_overlap, "serialize_overlap"),
             (spec.polled, "hipri"),
             (spec.submission_thread, "sqthread_poll"),
-            (spec.read_iolog.is_some(), "read_iolog"),
             (spec.force_async_every > 0, "force_async"),
             (
                 spec.unified != UnifiedReporting::None,

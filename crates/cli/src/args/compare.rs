@@ -79,6 +79,11 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
+    /// Leave out what changes a job's work and is not simulated, with a note,
+    /// instead of refusing it
+    #[arg(long)]
+    pub(crate) lenient: bool,
+
     /// Cut the drives' power at this time of the run and give it back at once;
     /// requests in a drive then end with EIO, and jobs go on after that only
     /// with continue_on_error

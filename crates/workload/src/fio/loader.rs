@@ -214,13 +214,14 @@ impl<'a> Loader<'a> {
             name,
             position: position.clone(),
             text: text.clone(),
+            value: option.value.clone(),
         });
-        let is_off = matches!(value, Some("0" | "none"));
-        match declared.outcome() {
+        let is_off = job.spec.written.last().is_some_and(WrittenOption::is_off);
+        match declared.kept() {
             Outcome::Obsolete => remember(&mut self.obsolete, name),
             Outcome::Meaningless => remember(&mut self.meaningless, name),
             Outcome::NotSimulated if !is_off => remember(&mut self.not_simulated, name),
-            Outcome::Used | Outcome::NotSimulated => {}
+            Outcome::Used | Outcome::NotSimulated | Outcome::Refused => {}
         }
         Ok((name.to_string(), value.unwrap_or_default().to_string()))
     }

@@ -439,8 +439,17 @@ pub struct WrittenOption {
     pub name: &'static str,
     /// Where.
     pub position: Position,
-    /// With its value.
+    /// With its value, as written.
     pub text: String,
+    /// Its value with variables replaced; `None` where it has none.
+    pub value: Option<String>,
+}
+
+impl WrittenOption {
+    /// Whether its value is fio's word for not at all.
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(self.value.as_deref(), Some("0" | "none"))
+    }
 }
 
 /// One job (a section of a job file), with fio's defaults filled in and what
@@ -657,8 +666,6 @@ pub struct JobSpec {
     pub iops_window_ms: u32,
     /// `ioscheduler`: the scheduler fio would set on the drive.
     pub io_scheduler: Option<String>,
-    /// `read_iolog`: the trace to replay.
-    pub read_iolog: Option<String>,
     /// `kb_base`: 1024 or 1000.
     pub kb_base: u32,
 }
@@ -667,6 +674,15 @@ impl JobSpec {
     /// Where `name` was last set, and as what.
     pub fn written(&self, name: &str) -> Option<&WrittenOption> {
         self.written.iter().rev().find(|option| option.name == name)
+    }
+
+    /// Refuses what the simulation would leave out of the job's work.
+    ///
+    /// # Errors
+    /// At the first option that changes the work and is not simulated, with what fio
+    /// would do and what to do instead.
+    pub fn check_modelled(&self) -> Result<(), JobError> {
+        super::options::check_modelled(self)
     }
 
     /// Of which latencies percentiles are shown.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::fio::direction::{ByDirection, Direction};
 use crate::fio::error::Fault;
 use crate::fio::section::SectionOptions;
-use crate::fio::spec::Extent;
+use crate::fio::spec::{Extent, JobSpec};
 use crate::fio::units::TimeUnit;
 
 /// An option of fio's.
@@ -21,6 +21,30 @@ pub(crate) struct FioOption {
     pub engines: &'static [&'static str],
     pub order: Order,
     pub values: Values,
+    /// What it changes in a job's work that is not simulated.
+    pub unmodelled: Option<Unmodelled>,
+}
+
+/// What an option changes in a job's work that is not simulated, for which it is
+/// refused. One that only goes with such an option changes nothing alone and has none.
+#[derive(Debug)]
+pub(crate) struct Unmodelled {
+    /// What fio does, to follow "fio would".
+    pub would: &'static str,
+    /// What to do instead of giving the option.
+    pub instead: &'static str,
+    /// Whether it does so in this job.
+    pub applies: fn(&JobSpec) -> bool,
+}
+
+impl Unmodelled {
+    pub const fn always(would: &'static str, instead: &'static str) -> Unmodelled {
+        Unmodelled {
+            would,
+            instead,
+            applies: |_| true,
+        }
+    }
 }
 
 /// When fio applies an option among those of its section.
@@ -104,7 +128,8 @@ pub(crate) enum Effect<T> {
     /// Nothing: where no data is kept and no time is lost measuring it has no
     /// meaning.
     Meaningless,
-    /// Nothing: it would change the I/O, and that is not simulated.
+    /// Nothing: what it asks for is not simulated. [`FioOption::unmodelled`] tells
+    /// whether that changes the job's work.
     NotSimulated,
 }
 
@@ -115,6 +140,8 @@ pub(crate) enum Outcome {
     Used,
     /// See [`Effect::Meaningless`].
     Meaningless,
+    /// It changes the job's work, which is not simulated.
+    Refused,
     /// See [`Effect::NotSimulated`].
     NotSimulated,
     /// fio itself does nothing with it.
@@ -143,6 +170,14 @@ impl<T> Effect<T> {
 impl FioOption {
     /// What becomes of it.
     pub fn outcome(&self) -> Outcome {
+        match self.unmodelled {
+            Some(_) => Outcome::Refused,
+            None => self.kept(),
+        }
+    }
+
+    /// What becomes of its value where it is not refused.
+    pub fn kept(&self) -> Outcome {
         match &self.values {
             Values::Flag(effect) | Values::Switch(effect) => effect.outcome(),
             Values::Count(_, effect) => effect.outcome(),
@@ -195,12 +230,12 @@ pub(super) fn merge<T: Copy>(target: &mut ByDirection<T>, values: PerDirection<T
 
 /// Rows of options: the doc comment is the help, then name, alias after `|`,
 /// [`Order`] in brackets, default after `=`, engines after `of`, and behind `=>`
-/// the [`Values`].
+/// the [`Values`] and, where it is refused, the [`Unmodelled`].
 macro_rules! options {
     ($(
         $(#[doc = $help:literal])+
         $name:literal $(| $alias:literal)? $([$order:ident])? $(= $default:literal)?
-        $(of $engines:expr)? => $values:expr;
+        $(of $engines:expr)? => $values:expr $(, $unmodelled:expr)?;
     )*) => {
         &[$(FioOption {
             name: $name,
@@ -210,6 +245,7 @@ macro_rules! options {
             engines: options!(@engines $($engines)?),
             order: options!(@order $($order)?),
             values: $values,
+            unmodelled: options!(@unmodelled $($unmodelled)?),
         }),*]
     };
     (@alias) => { None };
@@ -218,6 +254,8 @@ macro_rules! options {
     (@default $default:literal) => { Some($default) };
     (@engines) => { &[] };
     (@engines $engines:expr) => { $engines };
+    (@unmodelled) => { None };
+    (@unmodelled $unmodelled:expr) => { Some($unmodelled) };
     (@order) => { Order::Written };
     (@order $order:ident) => { Order::$order };
 }

@@ -2,9 +2,11 @@
 
 use super::declaration::Effect::*;
 use super::declaration::Values::*;
-use super::declaration::{ANY, FioOption, Order, PERCENT, POSITIVE, U32, merge, options};
+use super::declaration::{
+    ANY, FioOption, Order, PERCENT, POSITIVE, U32, Unmodelled, merge, options,
+};
 use super::engines;
-use crate::fio::direction::ByDirection;
+use crate::fio::direction::{ByDirection, Direction};
 use crate::fio::distribution;
 use crate::fio::lists;
 use crate::fio::spec::*;
@@ -17,6 +19,13 @@ fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
         write,
         trim: write,
     };
+}
+
+/// Whether a job reads again what it wrote: only with `do_verify`, which is on
+/// unless given.
+fn verifies(spec: &JobSpec) -> bool {
+    let is_off = spec.written("do_verify").is_some_and(WrittenOption::is_off);
+    spec.pattern.does(Direction::Write) && !is_off
 }
 
 /// Zero is how fio says "not given".
@@ -34,7 +43,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// The files or drives, with `:` between them; each drive is one of the kind that --drive names.
     "filename" [Last] => Text(Checks(|job, text| job.add_files(&text)));
     /// Lock a file while it is read or written.
-    "lockfile" [First] => Word(&["none", "exclusive", "readwrite"], NotSimulated);
+    "lockfile" [First] => Word(&["none", "exclusive", "readwrite"], NotSimulated), Unmodelled::always(
+        "let one process at a time use a file",
+        "give the jobs a file each",
+    );
     /// What made-up files' names begin with, used in turn by process.
     "directory" => Text(Sets(|job, text| job.spec.directories = lists::file_names(&text)));
     /// How names of files are made up.
@@ -43,7 +55,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Give each client of a server files of its own.
     "unique_filename" => Flag(Meaningless);
     /// Work on all files below a directory.
-    "opendir" => Text(NotSimulated);
+    "opendir" => Text(NotSimulated), Unmodelled::always(
+        "work on every file that lies below the folder",
+        "name the files with filename",
+    );
     /// What the job does; `:N` behind a random pattern draws an offset every N I/Os, behind a sequential one skips N bytes.
     "rw" | "readwrite" = "read" => WordAndDetail(
         &Pattern::WORDS,
@@ -74,7 +89,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Go on without a map of visited blocks where it would be too large.
     "softrandommap" => Flag(Sets(|job, on| job.spec.soft_random_map = on));
     /// Go on after these errors.
-    "ignore_error" => OptionalText(NotSimulated);
+    "ignore_error" => OptionalText(NotSimulated), Unmodelled::always(
+        "go on after these errors",
+        "use continue_on_error",
+    );
     /// What the I/Os between two random offsets do.
     "rw_sequencer" => OneOf(&[
         ("sequential", |job| job.spec.sequencer = Sequencer::Sequential),
@@ -95,24 +113,38 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Once full, let the queue drain to here before it is filled again; 0: never.
     "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
     /// Hold an I/O back while one that overlaps it is in flight.
-    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on));
+    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on)), Unmodelled {
+        would: "hold an I/O back while one that overlaps it is in flight",
+        instead: "give each block once: leave norandommap out and numjobs=1",
+        applies: |spec| spec.serialize_overlap,
+    };
     /// Who submits: the job, or threads of its own.
     "io_submit_mode" => OneOf(&[
         ("inline", |job| job.spec.offload = false),
         ("offload", |job| job.spec.offload = true),
-    ]);
+    ]), Unmodelled {
+        would: "have other threads submit the I/Os, so that none waits for an earlier one to be submitted",
+        instead: "raise iodepth, so that the rate holds while I/Os are late",
+        applies: |spec| spec.offload,
+    };
     /// How much of each file or drive the job works on; all if not given.
     "size" => BytesOrShare(Sets(|job, extent| job.spec.size = given(extent)));
     /// Stop after this much I/O.
     "io_size" | "io_limit" => BytesOrShare(Sets(|job, extent| job.spec.io_size = given(extent)));
     /// Write until the device is full.
-    "fill_device" | "fill_fs" => Flag(NotSimulated);
+    "fill_device" | "fill_fs" => Flag(NotSimulated), Unmodelled::always(
+        "write until the device is full and end there",
+        "give size=100% and rw=write",
+    );
     /// The size of a file, or the range that sizes are drawn from.
     "filesize" => Bytes(1, Sets(|job, (one, other)| {
         job.spec.file_size_bytes = Some((one.min(other), one.max(other)));
     }));
     /// Write behind a file's end.
-    "file_append" => Flag(NotSimulated);
+    "file_append" => Flag(NotSimulated), Unmodelled::always(
+        "write behind the end of each file",
+        "give offset, where that end is",
+    );
     /// Where in a file the job begins.
     "offset" | "fileoffset" => BytesOrShare(Sets(|job, extent| job.spec.offset = extent));
     /// What each further process adds to it.
@@ -157,7 +189,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         }),
     );
     /// How many files are open at once.
-    "openfiles" => Count(ANY, NotSimulated);
+    "openfiles" => Count(ANY, NotSimulated), Unmodelled::always(
+        "work on so many of its files at a time",
+        "give as many nrfiles",
+    );
     /// How files get their blocks before the job starts.
     "fallocate"
         => Word(&["none", "native", "posix", "keep", "truncate", "0", "1"], Meaningless);
@@ -168,9 +203,15 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// fdatasync after this many writes; 0: never.
     "fdatasync" => Count(ANY, Sets(|job, n| job.spec.fdatasync_every = n));
     /// Make one write of this many a barrier.
-    "write_barrier" => Count(ANY, NotSimulated);
+    "write_barrier" => Count(ANY, NotSimulated), Unmodelled::always(
+        "send one write of so many as a barrier",
+        "use fdatasync, which flushes as often",
+    );
     /// sync_file_range after this many writes.
-    "sync_file_range" => Words(&["wait_before", "write", "wait_after"], NotSimulated);
+    "sync_file_range" => Words(&["wait_before", "write", "wait_after"], NotSimulated), Unmodelled::always(
+        "have the page cache write out and wait after so many writes",
+        "use fdatasync",
+    );
     /// Past the page cache.
     "direct" => Flag(Sets(|job, on| job.spec.direct = on));
     /// Writes are done wholly or not at all; direct, too.
@@ -194,7 +235,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Start over until the runtime is up.
     "time_based" => Switch(Sets(|job, on| job.spec.time_based = on));
     /// Verify what an earlier run wrote, and do no other I/O.
-    "verify_only" => Switch(NotSimulated);
+    "verify_only" => Switch(NotSimulated), Unmodelled::always(
+        "read and compare what an earlier run wrote, and do none of its own I/O",
+        "give rw=read or rw=randread",
+    );
     /// Run this long before anything is measured.
     "ramp_time" => Time(Seconds, Sets(|job, us| job.spec.ramp_us = us));
     /// The clock that fio measures with.
@@ -214,7 +258,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
             "pattern", "null",
         ],
         NotSimulated,
-    );
+    ), Unmodelled {
+        would: "read everything that the job wrote once more and compare it",
+        instead: "put do_verify=0, or a job with stonewall and rw=read behind this one",
+        applies: verifies,
+    };
     /// Verify when all is written.
     "do_verify" => Flag(Meaningless);
     /// Without effect in fio.
@@ -246,17 +294,26 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Keep where verifying ended.
     "verify_state_save" => Flag(Meaningless);
     /// Trim this share of what is verified.
-    "trim_percentage" => Count(PERCENT, NotSimulated);
+    "trim_percentage" => Count(PERCENT, NotSimulated), Unmodelled::always(
+        "trim this share of the blocks that it verifies",
+        "put a job with rw=randtrim beside this one",
+    );
     /// Verify that trimmed blocks read as zeroes.
     "trim_verify_zero" => Flag(Meaningless);
     /// Trim after this many writes.
-    "trim_backlog" => Bytes(0, NotSimulated);
+    "trim_backlog" => Bytes(0, NotSimulated), Unmodelled::always(
+        "trim blocks again after so many writes",
+        "put a job with rw=randtrim beside this one",
+    );
     /// How many blocks are trimmed at once.
     "trim_backlog_batch" => Count(ANY, Meaningless);
     /// Log the I/O to a file that can be replayed.
     "write_iolog" => Text(NotSimulated);
-    /// Replay a trace in place of the job's own I/O; left out here, `blklab replay` does it.
-    "read_iolog" => Text(Sets(|job, text| job.spec.read_iolog = Some(text)));
+    /// Replay a trace in place of the job's own I/O.
+    "read_iolog" => Text(NotSimulated), Unmodelled::always(
+        "replay the I/Os of a trace and not the job's own",
+        "use `blklab replay` with the trace",
+    );
     /// Read the trace in pieces.
     "read_iolog_chunked" => Flag(Meaningless);
     /// Replay without the pauses of the trace.
@@ -284,7 +341,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// The drive's I/O scheduler; that of `blklab run`, where --scheduler names none.
     "ioscheduler" => Text(Sets(|job, text| job.spec.io_scheduler = Some(text)));
     /// How a drive's zones are used.
-    "zonemode" => Word(&["none", "strided", "zbd"], NotSimulated);
+    "zonemode" => Word(&["none", "strided", "zbd"], NotSimulated), Unmodelled::always(
+        "keep to the zones of a drive, or step from zone to zone",
+        "give the range to work on with offset and size",
+    );
     /// How large a zone is.
     "zonesize" => Bytes(0, NotSimulated);
     /// How much of a zone can be written.
@@ -351,8 +411,12 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "rate_iops_min" => Counts(ANY, Sets(|job, iops| merge(&mut job.spec.rate_iops_min, iops)));
     /// End the job at the first I/O that takes longer; 0: never.
     "max_latency" => Times(Microseconds, Sets(|job, us| merge(&mut job.spec.max_latency_us, us)));
-    /// Find the depth at which latencies stay below this; left out here.
-    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us));
+    /// Find the depth at which latencies stay below this.
+    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us)), Unmodelled {
+        would: "change the depth until latencies stay below the target",
+        instead: "compare some depths with --vary iodepth=1,4,16",
+        applies: |spec| spec.latency_target.is_some(),
+    };
     /// How long they must.
     "latency_window" => Time(Microseconds, Sets(|job, us| job.latency_target().window_us = us));
     /// How many of the I/Os must, in percent.
@@ -380,13 +444,19 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Lay a file out when it is opened.
     "create_on_open" => Flag(Meaningless);
     /// Lay files out, and do no other I/O.
-    "create_only" => Flag(NotSimulated);
+    "create_only" => Flag(NotSimulated), Unmodelled::always(
+        "lay out the files and do no other I/O",
+        "give rw=write",
+    );
     /// Files that are missing may be made.
     "allow_file_create" => Flag(Meaningless);
     /// Mounted devices may be written.
     "allow_mounted_write" => Flag(Meaningless);
     /// Read files into the page cache first.
-    "pre_read" => Flag(NotSimulated);
+    "pre_read" => Flag(NotSimulated), Unmodelled::always(
+        "read each file into the page cache first",
+        "leave it out: direct I/O goes to the drive all the same",
+    );
     /// The CPUs of the job, as a mask.
     "cpumask" => Count(ANY, Sets(|job, mask| job.spec.cpus = lists::cpus_of_mask(mask)));
     /// The CPUs of the job.
@@ -540,7 +610,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Report each error.
     "error_dump" => Flag(Meaningless);
     /// Do what another benchmark does.
-    "profile" => Text(NotSimulated);
+    "profile" => Text(NotSimulated), Unmodelled::always(
+        "do another benchmark's work in place of the job's",
+        "write that work as jobs",
+    );
     /// The control group of the job's processes.
     "cgroup" => Text(Sets(|job, text| job.spec.cgroup = Some(text)));
     /// Keep the control group after the job.
@@ -563,14 +636,20 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// The flow that the job is part of.
     "flow_id" => Count(ANY, NotSimulated);
     /// The job's share of the I/Os of its flow.
-    "flow" => Count(0..=1000, NotSimulated);
+    "flow" => Count(0..=1000, NotSimulated), Unmodelled::always(
+        "keep the I/Os of several jobs in this proportion",
+        "use rate or rate_iops, which bound each of them",
+    );
     /// Without effect in fio.
     "flow_watermark" => Obsolete;
     /// How long to sleep when ahead of the flow.
     "flow_sleep" => Count(ANY, NotSimulated);
     /// End when figures no longer change.
     "steadystate" | "ss"
-        => WordAndDetail(&["iops", "iops_slope", "bw", "bw_slope"], NotSimulated);
+        => WordAndDetail(&["iops", "iops_slope", "bw", "bw_slope"], NotSimulated), Unmodelled::always(
+        "end the job when its figures no longer change",
+        "use runtime with time_based",
+    );
     /// For how long they must not.
     "steadystate_duration" | "ss_dur" => Time(Seconds, NotSimulated);
     /// When to begin to look.

@@ -13,8 +13,11 @@ pub(crate) use declaration::{FioOption, Order, Outcome, Values};
 
 use blklab_description::nearest;
 
-use super::error::Fault;
+use declaration::Unmodelled;
+
+use super::error::{Fault, JobError};
 use super::section::SectionOptions;
+use super::spec::{JobSpec, WrittenOption};
 
 /// Those that fio lists, in its order.
 pub(crate) fn listed() -> impl Iterator<Item = &'static FioOption> {
@@ -35,6 +38,24 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .flatten()
 }
 
+/// Refuses the first option of a job that changes its work and is not simulated.
+pub(crate) fn check_modelled(spec: &JobSpec) -> Result<(), JobError> {
+    for written in &spec.written {
+        let name = written.name;
+        let option = find(name).and_then(|option| option.unmodelled.as_ref());
+        // A later one of the same name holds.
+        let is_off = spec.written(name).is_some_and(WrittenOption::is_off);
+        let Some(unmodelled) = option.filter(|option| !is_off && (option.applies)(spec)) else {
+            continue;
+        };
+        let Unmodelled { would, instead, .. } = unmodelled;
+        let fault = Fault::new(format!("fio 3.33 would {would}, which is not simulated"));
+        let help = format!("{instead}, or have it left out with --lenient");
+        return Err(spec.refuse(&[name], fault.help(help)));
+    }
+    Ok(())
+}
+
 /// What to say about an option fio does not know.
 pub(crate) fn unknown(name: &str) -> Fault {
     let fault = Fault::new("fio has no such option");
@@ -51,7 +72,11 @@ pub fn option_tables() -> String {
     for (title, outcome) in [
         ("Simulated", Outcome::Used),
         (
-            "Not simulated: left out, and a note says so",
+            "Changes the work and is not simulated: refused; left out with a note by --lenient",
+            Outcome::Refused,
+        ),
+        (
+            "Not simulated, and the work is the same: left out, and a note says so",
             Outcome::NotSimulated,
         ),
         (
