@@ -1,4 +1,5 @@
-//! The way out: `blk_mq_end_request` and what it sets going.
+//! Ending requests (`blk_mq_end_request`): bios, accounting, tags, waiters,
+//! restart.
 
 use alloc::vec::Vec;
 
@@ -28,8 +29,8 @@ impl RequestQueue {
         }
     }
 
-    /// The requests that the driver has and has not ended, for one whose drive
-    /// is gone (`blk_mq_tagset_busy_iter`).
+    /// The requests that the driver has (`blk_mq_tagset_busy_iter`), to end them
+    /// where their drive is gone.
     pub fn busy_requests(&self) -> Vec<RequestId> {
         self.rqs.in_driver()
     }
@@ -77,36 +78,37 @@ impl RequestQueue {
         self.kick_requeue_list(now);
     }
 
-    /// Ends a request: its bios, its accounting, the scheduler's view, its tags.
+    /// Ends a request: its bios end, it is counted, the scheduler hears of it, and
+    /// its tags come free.
     #[inline]
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
-        self.steps.ends += 1;
+        self.cost_counts.ends += 1;
         self.end_bios(id, status);
         self.account_done(now, id, status);
-        self.tell_completed(now, id);
+        self.notify_completed(now, id);
         self.free_request(now, id);
     }
 
-    /// The scheduler hears that the drive is done with a request.
+    /// Calls the scheduler's `completed_request`.
     #[inline(always)]
-    pub(crate) fn tell_completed(&mut self, now: Nanos, id: RequestId) {
+    pub(crate) fn notify_completed(&mut self, now: Nanos, id: RequestId) {
         if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS) {
-            self.tell_scheduler(now, id, |elevator, ctx, id| {
+            self.call_scheduler(now, id, |elevator, ctx, id| {
                 elevator.completed_request(ctx, id);
             });
         }
     }
 
-    /// A function of its own beside the way of requests without a scheduler.
+    /// Not inlined, which keeps the path without a scheduler short.
     #[inline(never)]
-    fn tell_scheduler(
+    fn call_scheduler(
         &mut self,
         now: Nanos,
         id: RequestId,
-        tell: impl FnOnce(&mut dyn Elevator, &mut SchedCtx<'_>, RequestId),
+        hook: impl FnOnce(&mut dyn Elevator, &mut SchedCtx<'_>, RequestId),
     ) {
         if let Some((elevator, mut ctx)) = self.sched(now) {
-            tell(elevator, &mut ctx, id);
+            hook(elevator, &mut ctx, id);
         }
     }
 
@@ -134,13 +136,13 @@ impl RequestQueue {
         self.rqs.bios.remove(id);
         match parent {
             Some(parent) => self.end_bio(parent, status),
-            None => self.tell_end(&bio, status),
+            None => self.push_end(&bio, status),
         }
     }
 
-    /// Has whoever submitted a bio hear of its end.
+    /// Queues the end of a bio for [`RequestQueue::take_ended`].
     #[inline]
-    pub(crate) fn tell_end(&mut self, bio: &Bio, status: IoStatus) {
+    pub(crate) fn push_end(&mut self, bio: &Bio, status: IoStatus) {
         self.ended.push(BioEnd {
             user_data: bio.user_data,
             submitter: bio.submitter,
@@ -170,7 +172,7 @@ impl RequestQueue {
     #[inline]
     pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
         if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED) {
-            self.tell_scheduler(now, id, |elevator, ctx, id| {
+            self.call_scheduler(now, id, |elevator, ctx, id| {
                 elevator.finish_request(ctx, id);
             });
         }

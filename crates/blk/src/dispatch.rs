@@ -3,7 +3,7 @@
 
 use crate::elevator::InsertAt;
 use crate::list::RqList;
-use crate::queue::{BlkDriver, BlkStatus, RequestQueue, RunPoint, Steps};
+use crate::queue::{BlkDriver, BlkStatus, CostCounts, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags, Tag};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTORS_PER_PAGE};
@@ -12,10 +12,10 @@ use crate::units::{Nanos, SECTORS_PER_PAGE};
 /// (`BLK_MQ_RESOURCE_DELAY`, `BLK_MQ_BUDGET_DELAY`).
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
-/// What a run of a list came to.
+/// How giving a list to the driver went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
-    /// All of it went; there may be more to do.
+    /// The driver took all of it; there may be more to do.
     Dispatched,
     /// Nothing to do, or the driver is busy.
     Stopped,
@@ -23,9 +23,9 @@ enum Run {
     Suspended,
 }
 
-/// Where a run goes on after its list.
+/// Where a run continues after its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum Continue {
     /// Back to the caller.
     Return,
     /// To the scheduler for more.
@@ -34,7 +34,7 @@ enum Then {
     Contexts,
 }
 
-/// A thread that sleeps inside the driver in the middle of a run.
+/// A run whose thread sleeps inside the driver.
 #[derive(Debug)]
 pub(crate) struct Suspended {
     rq: RequestId,
@@ -48,7 +48,7 @@ struct Batch {
     list: RqList,
     /// Requests of it that hold budget already.
     budgets: u32,
-    then: Then,
+    then: Continue,
     /// Requests the driver took.
     queued: u32,
     /// Requests whose zone is taken.
@@ -60,7 +60,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(hctx: usize, list: RqList, budgets: u32, then: Then) -> Batch {
+    fn new(hctx: usize, list: RqList, budgets: u32, then: Continue) -> Batch {
         Batch {
             hctx,
             list,
@@ -74,14 +74,14 @@ impl Batch {
     }
 }
 
-/// `-EAGAIN`: something came onto the dispatch list meanwhile; run again.
+/// `-EAGAIN`: the dispatch list is no longer empty, so the queue is run again.
 struct Again;
 
-/// Why a request was not given to the driver.
+/// What a request lacked (`enum prep_dispatch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    Tag,
-    Budget,
+enum PrepareError {
+    NoTag,
+    NoBudget,
 }
 
 impl RequestQueue {
@@ -91,21 +91,21 @@ impl RequestQueue {
         self.process_each(now, driver, &mut |_, _| ());
     }
 
-    /// As [`RequestQueue::process`]; `did` hears of each hardware context that
-    /// was run and of the steps that took.
+    /// As [`RequestQueue::process`]; `on_run` is called with each hardware context
+    /// that was run and what that cost.
     pub fn process_each<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         driver: &mut D,
-        did: &mut dyn FnMut(usize, Steps),
+        on_run: &mut dyn FnMut(usize, CostCounts),
     ) {
-        // Whoever the scheduler named first comes first: with tokens short, an
-        // order of its own would always serve the same ones.
+        // In the order in which the scheduler asked: were it the order of their
+        // numbers, the last would starve while a scheduler's tokens are short.
         let mut runs = core::mem::take(&mut self.runs);
         for (before, hctx) in runs.drain(..).enumerate() {
             self.wake_kblockd(now, hctx as usize, before as u64);
-            self.coming.push_back(hctx);
-            self.run_those_due(now, driver, did);
+            self.run_order.push_back(hctx);
+            self.run_due_in_order(now, driver, on_run);
         }
         if self.runs.is_empty() {
             self.runs = runs;
@@ -114,9 +114,9 @@ impl RequestQueue {
             if self.requeue_work.take_due(now) {
                 self.requeue(now, driver);
             }
-            self.run_those_due(now, driver, did);
+            self.run_due_in_order(now, driver, on_run);
             for hctx in 0..self.hctxs.len() {
-                self.run_if_due(now, hctx, driver, did);
+                self.run_if_due(now, hctx, driver, on_run);
             }
             let works = self.hctxs.iter().map(|h| h.run_work.at());
             self.work_hint = works
@@ -132,20 +132,20 @@ impl RequestQueue {
         }
     }
 
-    /// Runs what the scheduler named and kblockd has reached.
-    fn run_those_due<D: BlkDriver + ?Sized>(
+    /// Runs what the scheduler asked for and is due, in the order it asked.
+    fn run_due_in_order<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         driver: &mut D,
-        did: &mut dyn FnMut(usize, Steps),
+        on_run: &mut dyn FnMut(usize, CostCounts),
     ) {
-        while let Some(&hctx) = self.coming.front() {
+        while let Some(&hctx) = self.run_order.front() {
             let work = self.hctxs[hctx as usize].run_work;
             if work.is_pending() && work.at() > now {
                 return;
             }
-            self.coming.pop_front();
-            self.run_if_due(now, hctx as usize, driver, did);
+            self.run_order.pop_front();
+            self.run_if_due(now, hctx as usize, driver, on_run);
         }
     }
 
@@ -154,17 +154,17 @@ impl RequestQueue {
         now: Nanos,
         hctx: usize,
         driver: &mut D,
-        did: &mut dyn FnMut(usize, Steps),
+        on_run: &mut dyn FnMut(usize, CostCounts),
     ) {
         if !self.hctxs[hctx].run_work.take_due(now) {
             return;
         }
-        let before = self.steps;
+        let before = self.cost_counts;
         self.dispatch_requests(now, hctx, driver);
-        did(hctx, self.steps.since(&before));
+        on_run(hctx, self.cost_counts.since(&before));
     }
 
-    /// The driver lets the thread go that gave it this request.
+    /// The driver returns to the thread that gave it this request.
     pub fn driver_unblocked<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -176,14 +176,14 @@ impl RequestQueue {
         };
         let batch = self.suspended.remove(at).batch;
         let (hctx, then) = (batch.hctx, batch.then);
-        let run = self.feed_driver(now, batch, driver);
+        let run = self.issue_batch(now, batch, driver);
         if run != Run::Dispatched {
             return;
         }
         let again = match then {
-            Then::Return => Ok(()),
-            Then::Scheduler => self.dispatch_sched(now, hctx, driver),
-            Then::Contexts => self.dispatch_ctxs(now, hctx, driver),
+            Continue::Return => Ok(()),
+            Continue::Scheduler => self.dispatch_sched(now, hctx, driver),
+            Continue::Contexts => self.dispatch_ctxs(now, hctx, driver),
         };
         if again.is_err() {
             self.run_hw_queue_async(now, hctx);
@@ -224,8 +224,8 @@ impl RequestQueue {
         self.wake_kblockd(now, hctx, 0);
     }
 
-    /// Wakes kblockd's thread of a hardware queue after so many others. Where it
-    /// is on its way already, it comes no later for that.
+    /// Wakes kblockd for a hardware queue behind `after` others. Where that is
+    /// woken already, it does not run later.
     #[inline]
     fn wake_kblockd(&mut self, now: Nanos, hctx: usize, after: u64) {
         if self.needs_run(hctx) {
@@ -266,7 +266,7 @@ impl RequestQueue {
         self.work_hint = self.work_hint.min(at);
     }
 
-    /// Runs them all after a while, but leaves an earlier appointment alone.
+    /// Runs them all after `delay`; what is scheduled already stays so.
     fn delay_run_all(&mut self, now: Nanos, this: usize, delay: Nanos) {
         let single = self
             .elevator
@@ -341,9 +341,9 @@ impl RequestQueue {
     ) -> Result<(), Again> {
         let has_sched = self.elevator.is_some();
         let then = if has_sched {
-            Then::Scheduler
+            Continue::Scheduler
         } else {
-            Then::Contexts
+            Continue::Contexts
         };
         let list = core::mem::take(&mut self.hctxs[hctx].dispatch);
         let one_by_one = if list.is_empty() {
@@ -363,7 +363,7 @@ impl RequestQueue {
             return self.dispatch_ctxs(now, hctx, driver);
         }
         let list = self.flush_busy_ctxs(hctx);
-        let batch = Batch::new(hctx, list, 0, Then::Return);
+        let batch = Batch::new(hctx, list, 0, Continue::Return);
         self.dispatch_rq_list(now, batch, driver);
         Ok(())
     }
@@ -418,8 +418,8 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Result<Run, Again> {
         let mut max = 1;
-        let (mut list, mut several_hctxs) = (RqList::new(), false);
-        let (mut busy, mut nothing_may_go) = (false, false);
+        let (mut list, mut multi_hctxs) = (RqList::new(), false);
+        let (mut busy, mut none_dispatched) = (false, false);
         while list.len() < max {
             self.take_interrupts(now, RunPoint::Ask, driver);
             if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
@@ -437,11 +437,11 @@ impl RequestQueue {
             }
             let Some(id) = self.ask_scheduler(now, hctx) else {
                 driver.put_budget();
-                nothing_may_go = true;
+                none_dispatched = true;
                 break;
             };
             self.rqs[id].rq_flags.set(RqFlags::BUDGET);
-            several_hctxs |= self.rqs[id].hctx as usize != hctx;
+            multi_hctxs |= self.rqs[id].hctx as usize != hctx;
             list.push_back(&mut self.rqs, id);
             self.take_interrupts(now, RunPoint::Tag, driver);
             if !self.get_driver_tag(id) {
@@ -449,14 +449,14 @@ impl RequestQueue {
             }
         }
         let run = if list.is_empty() {
-            if nothing_may_go {
+            if none_dispatched {
                 self.delay_run_all(now, hctx, RESOURCE_DELAY);
             }
             Run::Stopped
-        } else if several_hctxs {
+        } else if multi_hctxs {
             self.dispatch_by_hctx(now, list, driver)
         } else {
-            let batch = Batch::new(hctx, list, list.len(), Then::Scheduler);
+            let batch = Batch::new(hctx, list, list.len(), Continue::Scheduler);
             self.dispatch_rq_list(now, batch, driver)
         };
         if busy { Err(Again) } else { Ok(run) }
@@ -477,7 +477,7 @@ impl RequestQueue {
         self.trace.mark(now, TraceKind::Ask(busy));
         let (elevator, mut ctx) = self.sched(now)?;
         let id = elevator.dispatch_request(&mut ctx, hctx);
-        self.steps.asks += 1;
+        self.cost_counts.dispatch_calls += 1;
         match id {
             Some(id) => self.trace.request(now, TraceKind::Dispatch, &self.rqs, id),
             None => self.trace.mark(now, TraceKind::DispatchNone),
@@ -505,7 +505,7 @@ impl RequestQueue {
             if own.is_empty() {
                 continue;
             }
-            let batch = Batch::new(hctx, own, own.len(), Then::Scheduler);
+            let batch = Batch::new(hctx, own, own.len(), Continue::Scheduler);
             if self.dispatch_rq_list(now, batch, driver) == Run::Dispatched {
                 any = Run::Dispatched;
             }
@@ -540,7 +540,7 @@ impl RequestQueue {
             self.hctxs[hctx].dispatch_from = (place + 1) % self.hctxs[hctx].ctxs.len();
             let mut list = RqList::new();
             list.push_back(&mut self.rqs, id);
-            let batch = Batch::new(hctx, list, 1, Then::Contexts);
+            let batch = Batch::new(hctx, list, 1, Continue::Contexts);
             if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
                 return Ok(());
             }
@@ -566,21 +566,21 @@ impl RequestQueue {
         if batch.list.is_empty() {
             return Run::Stopped;
         }
-        self.feed_driver(now, batch, driver)
+        self.issue_batch(now, batch, driver)
     }
 
-    /// Gives the driver what is left of a list.
-    fn feed_driver<D: BlkDriver + ?Sized>(
+    /// Gives the driver a list, or the rest of one, until it takes no more.
+    fn issue_batch<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         mut batch: Batch,
         driver: &mut D,
     ) -> Run {
-        let mut lack = None;
+        let mut error = None;
         while let Some(id) = batch.list.front() {
             self.take_interrupts(now, RunPoint::Issue, driver);
             if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
-                lack = Some(why);
+                error = Some(why);
                 break;
             }
             batch.list.remove(&mut self.rqs, id);
@@ -623,15 +623,20 @@ impl RequestQueue {
             self.hctxs[batch.hctx].update_busy(false);
             return Run::Dispatched;
         }
-        batch.needs_resource |= lack == Some(Lack::Budget);
-        self.put_aside(now, batch, driver);
+        batch.needs_resource |= error == Some(PrepareError::NoBudget);
+        self.keep_for_next_run(now, batch, driver);
         Run::Stopped
     }
 
     /// What the driver did not take waits on the dispatch list. A request that
     /// ends runs the queue again where the restart mark is set; where it is
     /// not, somebody must do so now.
-    fn put_aside<D: BlkDriver + ?Sized>(&mut self, now: Nanos, mut batch: Batch, driver: &mut D) {
+    fn keep_for_next_run<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut batch: Batch,
+        driver: &mut D,
+    ) {
         let hctx = batch.hctx;
         let mut at = batch.list.front();
         while let Some(id) = at {
@@ -654,11 +659,11 @@ impl RequestQueue {
         id: RequestId,
         need_budget: bool,
         driver: &mut D,
-    ) -> Result<(), Lack> {
+    ) -> Result<(), PrepareError> {
         if need_budget {
             if !self.get_budget(driver) {
                 self.put_driver_tag(id);
-                return Err(Lack::Budget);
+                return Err(PrepareError::NoBudget);
             }
             self.rqs[id].rq_flags.set(RqFlags::BUDGET);
         }
@@ -670,7 +675,7 @@ impl RequestQueue {
         if need_budget {
             self.put_budget(id, driver);
         }
-        Err(Lack::Tag)
+        Err(PrepareError::NoTag)
     }
 
     #[inline(always)]
@@ -724,9 +729,9 @@ impl RequestQueue {
         if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
             rq.rq_flags.set(RqFlags::IN_FLIGHT);
             let further_pages = rq.sectors.saturating_sub(1) / SECTORS_PER_PAGE;
-            self.steps.issues += 1;
-            self.steps.lists += u64::from(further_pages > 0);
-            self.steps.further_pages += u64::from(further_pages);
+            self.cost_counts.issues += 1;
+            self.cost_counts.multi_page_issues += u64::from(further_pages > 0);
+            self.cost_counts.further_pages += u64::from(further_pages);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }
         status

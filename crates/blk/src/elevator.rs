@@ -1,4 +1,4 @@
-//! `Elevator`: the face of an I/O scheduler, with the kernel's hook names.
+//! `Elevator`: the interface of an I/O scheduler, with the kernel's hook names.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,8 +13,7 @@ use crate::trace::{Trace, TraceKind};
 use crate::tunable::{TunableError, Tunables};
 use crate::units::Nanos;
 
-/// What a scheduler learns of its queue when it is put on it, and again when
-/// that changes.
+/// The queue as a scheduler sees it, when it is put on it and after changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueInfo {
     /// Scheduler tags a hardware context (`nr_requests`).
@@ -235,7 +234,7 @@ pub trait Elevator: Send {
     fn set_attribute(&mut self, _name: &str, _numbers: &[u64]) {}
 
     /// What it decided so far, for tables: a name and a count each. Counts only
-    /// grow: what is told of a time is the difference of its ends.
+    /// grow, so that a report can show the difference over its time.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

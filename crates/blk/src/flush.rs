@@ -171,7 +171,7 @@ impl RequestQueue {
         // The scheduler hears of it now and again when the sequence ends, as
         // from `__blk_mq_end_request`. One that waits for what is in the drive
         // must not wait for a flush, which itself waits for other data.
-        self.tell_completed(now, id);
+        self.notify_completed(now, id);
         self.put_driver_tag(id);
         self.hctxs[hctx].flush.data_in_flight -= 1;
         self.flush_step_done(now, id, DATA, status);

@@ -18,7 +18,6 @@ mod hctx;
 mod limits;
 mod list;
 mod merge;
-mod plug;
 mod queue;
 mod request;
 mod slab;
@@ -39,14 +38,14 @@ pub use merge::{
     MergeKind, MergeState, bio_list_merge, elv_bio_merge_ok, sched_try_insert_merge,
     sched_try_merge,
 };
-pub use plug::Plug;
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, KblockdDelay, QueueConfig, QueueCounters, RequestQueue, RunPoint,
-    Steps, Submit, Waiter,
+    BioEnd, BlkDriver, BlkStatus, CostCounts, KblockdDelay, QueueConfig, QueueCounters,
+    RequestQueue, RunPoint, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
+pub use submit::Plug;
 pub use tags::Tags;
 pub use trace::{Span, Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};

@@ -105,7 +105,7 @@ impl MergeState {
         }
     }
 
-    /// Starts afresh with another scheduler.
+    /// Forgets all requests, for another scheduler.
     pub(crate) fn forget_requests(&mut self) {
         self.hash.heads.fill(None);
         self.last_merge = None;
@@ -257,7 +257,7 @@ impl MergeState {
 
 /// What became of merging a bio with one request (`enum bio_merge_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum BioMergeStatus {
     /// They do not belong together.
     Unfit,
     /// They would, but limits forbid it.
@@ -275,19 +275,20 @@ pub(crate) fn attempt_bio_merge(
     trace: &mut Trace,
     id: RequestId,
     bio: &Bio,
-) -> Attempt {
+) -> BioMergeStatus {
     if !state.merge_ok(rqs, id, bio) {
-        return Attempt::Unfit;
+        return BioMergeStatus::Unfit;
     }
     match state.fit(rqs, id, bio) {
-        None => Attempt::Unfit,
-        Some(kind) if state.attach(now, rqs, trace, id, bio, kind) => Attempt::Merged,
-        Some(_) => Attempt::Full,
+        None => BioMergeStatus::Unfit,
+        Some(kind) if state.attach(now, rqs, trace, id, bio, kind) => BioMergeStatus::Merged,
+        Some(_) => BioMergeStatus::Full,
     }
 }
 
-/// Requests at the end of a list that [`bio_list_merge`] looks at.
-const LIST_LOOKS: usize = 8;
+/// How many of the youngest requests of a list or a software queue are tried
+/// (`blk_bio_list_merge`).
+pub(crate) const MERGE_SEARCH_DEPTH: usize = 8;
 
 /// Tries to merge a bio into one of the youngest few requests of a list, for
 /// schedulers that keep plain lists (`blk_bio_list_merge`). Where one fits and
@@ -298,7 +299,7 @@ pub fn bio_list_merge<const L: usize>(
     bio: &Bio,
 ) -> Option<RequestId> {
     let mut at = list.back();
-    for _ in 0..LIST_LOOKS {
+    for _ in 0..MERGE_SEARCH_DEPTH {
         let id = at?;
         if ctx.merge.merge_ok(ctx.rqs, id, bio)
             && let Some(kind) = ctx.merge.fit(ctx.rqs, id, bio)
@@ -409,8 +410,8 @@ fn attempt_merge<E: Elevator + ?Sized>(
     next: RequestId,
 ) -> bool {
     let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
-    // First what mostly decides: which kind comes next is a coin's toss, and
-    // that two touch is rare.
+    // The sectors first: two requests that touch are rare, and the other tests
+    // are branches that the processor cannot predict.
     let discard = ctx.merge.discards_mergeable(rq.op);
     if !discard && rq.end() != nx.sector {
         return false;

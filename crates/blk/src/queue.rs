@@ -1,4 +1,4 @@
-//! `RequestQueue`: blk-mq's state, and its face to whoever owns the clock.
+//! `RequestQueue`: blk-mq's state, and how its owner drives it through time.
 //!
 //! The parts are one file each: [`crate::submit`] takes bios in,
 //! [`crate::dispatch`] runs the hardware queues, [`crate::complete`] ends
@@ -80,13 +80,13 @@ pub trait BlkDriver {
         false
     }
 
-    /// The busy average with which a dispatch loop begins: a checker may know
-    /// better.
+    /// The busy average with which a dispatch loop begins. A checker may replace
+    /// it by the recorded one.
     fn dispatch_busy(&mut self, busy: u32) -> u32 {
         busy
     }
 
-    /// Something said more would follow, and nothing does.
+    /// No request follows, though the last one's `last` was false.
     fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
 
     /// Reserves a place for one request, where the driver counts them beside
@@ -140,7 +140,7 @@ pub struct BioEnd {
     pub status: IoStatus,
 }
 
-/// What became of a submission.
+/// How a submission went.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Submit {
@@ -163,8 +163,8 @@ pub struct Waiter {
 /// What a sleeping submitter waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
-    /// The queue to be thawed.
-    Thaw(Bio),
+    /// The queue to be unfrozen.
+    Unfreeze(Bio),
     /// A tag for `part`, of so many as it was told when it first asked; `rest`
     /// comes after it.
     Tag {
@@ -200,37 +200,38 @@ pub struct QueueCounters {
     pub requeues: u64,
 }
 
-/// Steps done since the queue was made. They only grow.
+/// How often the queue did what costs CPU time, since it was made: a model of
+/// CPUs knows the cost of each. The counts only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
+pub struct CostCounts {
     /// Bios taken in.
     pub bios: u64,
-    /// Times the scheduler was asked for a request to merge with.
-    pub merge_looks: u64,
+    /// Calls of the scheduler's `bio_merge`.
+    pub merge_attempts: u64,
     /// Requests given to the scheduler.
     pub inserts: u64,
-    /// Times the scheduler was asked for a request.
-    pub asks: u64,
+    /// Calls of the scheduler's `dispatch_request`.
+    pub dispatch_calls: u64,
     /// Requests given to the driver.
     pub issues: u64,
     /// Those of them that are longer than a page of 4 KiB.
-    pub lists: u64,
-    /// Pages in those beyond the first of each.
+    pub multi_page_issues: u64,
+    /// Pages of those, without the first of each.
     pub further_pages: u64,
     /// Requests ended.
     pub ends: u64,
 }
 
-impl Steps {
+impl CostCounts {
     /// What was done since `earlier`.
-    pub fn since(&self, earlier: &Steps) -> Steps {
-        Steps {
+    pub fn since(&self, earlier: &CostCounts) -> CostCounts {
+        CostCounts {
             bios: self.bios - earlier.bios,
-            merge_looks: self.merge_looks - earlier.merge_looks,
+            merge_attempts: self.merge_attempts - earlier.merge_attempts,
             inserts: self.inserts - earlier.inserts,
-            asks: self.asks - earlier.asks,
+            dispatch_calls: self.dispatch_calls - earlier.dispatch_calls,
             issues: self.issues - earlier.issues,
-            lists: self.lists - earlier.lists,
+            multi_page_issues: self.multi_page_issues - earlier.multi_page_issues,
             further_pages: self.further_pages - earlier.further_pages,
             ends: self.ends - earlier.ends,
         }
@@ -260,7 +261,7 @@ pub struct RequestQueue {
     pub(crate) requeue_list: RqList,
     pub(crate) flush_list: RqList,
     pub(crate) requeue_work: DelayedWork,
-    /// No later than the first piece of work that is pending.
+    /// A lower bound of when pending work is due.
     pub(crate) work_hint: Nanos,
     /// How long kblockd takes to come.
     pub(crate) kblockd: KblockdDelay,
@@ -268,17 +269,17 @@ pub struct RequestQueue {
     pub(crate) runs_inline: bool,
     /// Hardware contexts that the scheduler wants run, first come, first run.
     pub(crate) runs: Vec<u16>,
-    /// Those of them that kblockd is on its way to.
-    pub(crate) coming: VecDeque<u16>,
+    /// The same with kblockd woken for them, in the order in which it runs them.
+    pub(crate) run_order: VecDeque<u16>,
     pub(crate) ended: Vec<BioEnd>,
-    /// Sleeping submitters by hardware context, and those that wait for a thaw.
+    /// Sleeping submitters by hardware context, and those that a frozen queue holds.
     pub(crate) waiting: Vec<VecDeque<u64>>,
     pub(crate) entering: VecDeque<u64>,
     pub(crate) woken: Vec<u64>,
     pub(crate) next_ticket: u64,
     pub(crate) suspended: Vec<Suspended>,
     pub(crate) counters: QueueCounters,
-    pub(crate) steps: Steps,
+    pub(crate) cost_counts: CostCounts,
     pub(crate) in_flight: [u32; 2],
     pub(crate) in_flight_since: Nanos,
     pub(crate) scratch: Vec<RequestId>,
@@ -324,7 +325,7 @@ impl RequestQueue {
             kblockd: KblockdDelay::default(),
             runs_inline: false,
             runs: Vec::new(),
-            coming: VecDeque::new(),
+            run_order: VecDeque::new(),
             ended: Vec::new(),
             waiting: vec![VecDeque::new(); nr_hw_queues],
             entering: VecDeque::new(),
@@ -332,7 +333,7 @@ impl RequestQueue {
             next_ticket: 0,
             suspended: Vec::new(),
             counters: QueueCounters::default(),
-            steps: Steps::default(),
+            cost_counts: CostCounts::default(),
             in_flight: [0; 2],
             in_flight_since: Nanos::ZERO,
             scratch: Vec::new(),
@@ -502,8 +503,8 @@ impl RequestQueue {
         }
     }
 
-    /// Makes work due that waits for its delay. A kernel's delay ends with a
-    /// tick, so it may be shorter than ours; who knows that it ended says so.
+    /// Makes delayed work due. A kernel's delay ends with a tick and so may be
+    /// shorter than ours, which a recorded trace shows.
     pub fn expedite(&mut self, now: Nanos) {
         let works = self.hctxs.iter_mut().map(|h| &mut h.run_work);
         for work in works.chain([&mut self.requeue_work]) {
@@ -608,10 +609,10 @@ impl RequestQueue {
             .for_each(|h| h.stats = HctxStats::default());
     }
 
-    /// The steps done so far, for whoever knows what they cost.
+    /// What was done so far that costs CPU time.
     #[inline]
-    pub fn steps(&self) -> Steps {
-        self.steps
+    pub fn cost_counts(&self) -> CostCounts {
+        self.cost_counts
     }
 
     /// Reads and writes in flight (`inflight`).

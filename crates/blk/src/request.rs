@@ -8,9 +8,9 @@ use crate::slab::{Id, Slab};
 use crate::tags::Tags;
 use crate::units::{Nanos, Sector};
 
-/// The name of a request.
+/// Identifies a request of a queue.
 pub type RequestId = Id<Request>;
-/// The name of a bio inside the block layer.
+/// Identifies a bio inside the block layer.
 pub type BioId = Id<BioNode>;
 
 /// What the block layer knows of a request beside what it does (`RQF_*`).
@@ -72,9 +72,9 @@ pub(crate) const LINKS: usize = 2;
 /// The number of a tag.
 pub type Tag = Id<Tags>;
 
-/// One command on its way to the drive. Two cache lines, of which the first is
-/// what merging and schedulers' lists touch: they reach for requests in an order
-/// that no processor foresees.
+/// One command on its way to the drive. Of its two cache lines the first has what
+/// merging and schedulers' lists use: they access requests in an order that the
+/// processor cannot prefetch.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Request {
@@ -96,17 +96,17 @@ pub struct Request {
     pub cgroup: CgroupId,
     /// Memory segments.
     pub segments: u16,
-    /// The scheduler's own time: a deadline, mostly.
+    /// A time of the scheduler's, mostly a deadline.
     pub fifo_time: Nanos,
-    /// The scheduler's own words (`elv.priv`).
+    /// The scheduler's private data (`elv.priv`).
     pub elv: [u32; 2],
     pub(crate) links: [Link; LINKS],
     pub(crate) hash: Link,
 
     /// The sector by which a scheduler's sort list holds it, if one does.
     pub(crate) sorted_at: Sector,
-    /// How many requests came before it on this queue: a name that is never
-    /// used twice, for traces.
+    /// How many requests were made before it on this queue. Unlike its id this is
+    /// never used again, so traces show it.
     pub serial: u64,
     /// When it was made.
     pub start: Nanos,
@@ -131,7 +131,7 @@ pub struct Request {
 const _: () = assert!(size_of::<Request>() == 128, "a request is two cache lines");
 const _: () = assert!(
     offset_of!(Request, sorted_at) == 64,
-    "one of them is in use"
+    "the first line ends before sorted_at"
 );
 
 impl Request {
@@ -225,8 +225,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Puts a request in, as the block layer does for a bio. Schedulers get
-    /// theirs ready-made; this is for tests and checkers.
+    /// Adds a request, as the block layer does for a bio. Public for tests and
+    /// checkers of schedulers.
     #[inline(always)]
     pub fn insert(&mut self, mut request: Request) -> RequestId {
         request.serial = self.serial;

@@ -1,4 +1,4 @@
-//! A slab: objects in one array, named by index, reused without allocation.
+//! A slab: objects in one array, found by index, reused without allocation.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::num::NonZeroU32;
 use core::ops::{Index, IndexMut};
 
-/// The name of an object in a [`Slab`] of `T`.
+/// Identifies an object in a [`Slab`] of `T`.
 pub struct Id<T>(NonZeroU32, PhantomData<fn() -> T>);
 
 impl<T> Id<T> {
@@ -62,7 +62,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts `item` in and names it.
+    /// Stores `item` and returns its id.
     #[inline(always)]
     pub fn insert(&mut self, item: T) -> Id<T> {
         match self.free.pop() {
@@ -80,15 +80,15 @@ impl<T> Slab<T> {
         Id::from_index(self.items.len() - 1)
     }
 
-    /// Gives the place of `id` back. The name must not be used again.
+    /// Frees the place of `id`, which must not be used again.
     #[inline]
     pub fn remove(&mut self, id: Id<T>) {
         debug_assert!(!self.free.contains(&(id.index() as u32)), "freed twice");
         self.free.push(id.index() as u32);
     }
 
-    /// The objects in use, in order of their places: a look at everything, which
-    /// no warm path takes.
+    /// The objects in use, in order of their places. Takes time in the size of the
+    /// slab, so it is not for every request.
     pub fn ids(&self) -> Vec<Id<T>> {
         let mut used = vec![true; self.items.len()];
         self.free

@@ -74,8 +74,8 @@ impl Run {
 }
 
 /// How many keys of a sorted run come before `key`. Whether a random key is
-/// smaller cannot be foretold, so this must not branch; and one comparison
-/// should not wait for the next: first every fourth key, then four in a row.
+/// smaller cannot be predicted, so this must not branch, and no comparison
+/// should wait for the one before: first every fourth key, then four in a row.
 #[inline]
 fn count_before(keys: &[u64; RUN], key: u64) -> usize {
     let before = |at: usize| (keys[at % RUN] < key) as usize;
@@ -193,7 +193,7 @@ impl SortList {
         }
         self.equals += is_equal as usize;
         let Finger { key: bound, place } = self.finger.get_mut();
-        // Before or behind it is a coin's toss, which is not branched on.
+        // Which side of the finger it is on cannot be predicted: no branch.
         let is_before = key < *bound;
         let is_next = !is_before & (entry < place.entry);
         let moved = place.at + (is_before & (place.entry == entry)) as usize;
@@ -352,8 +352,8 @@ impl SortList {
     /// How many runs begin before `key`.
     #[inline]
     fn entries_before(&self, key: u64) -> usize {
-        // Which of a scheduler's lists is searched, a long or a short one, cannot
-        // be foretold either: the first step is taken in any case.
+        // Whether a scheduler searches a long or a short list cannot be predicted
+        // either: the first step is always taken.
         let left = self.order.len();
         let half = select_unpredictable(left > RUN, left / 2, 0);
         let mut base = select_unpredictable(self.firsts[half] < key, half, 0);

@@ -1,25 +1,45 @@
-//! The way in: `blk_mq_submit_bio`, plugging, and what happens when there is
-//! no tag.
+//! Submitting bios (`blk_mq_submit_bio`): splitting, merging, plugging, and
+//! waiting for a tag.
 //!
-//! The steps that every request takes are inlined into one another whatever
-//! their size: calls among them cost as much as some of the steps.
+//! What every request goes through is inlined whatever its size: the calls cost
+//! as much as some of these functions do.
 
 use crate::bio::{Bio, BioFlags, Op};
 use crate::elevator::InsertAt;
 use crate::limits::NoMerges;
 use crate::list::RqList;
-use crate::merge::{Attempt, attempt_bio_merge};
-use crate::plug::{FLUSH_SIZE_BYTES, MAX_REQUEST_COUNT, Plug};
+use crate::merge::{BioMergeStatus, MERGE_SEARCH_DEPTH, attempt_bio_merge};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTOR_SIZE};
 
-/// Requests of a software queue that are looked at for a merge.
-const CTX_MERGE_LOOKS: usize = 8;
+/// A plug with so many requests is flushed (`BLK_MAX_REQUEST_COUNT`).
+const MAX_REQUEST_COUNT: u32 = 32;
+/// A plug whose first request is this large is flushed (`BLK_PLUG_FLUSH_SIZE`).
+const FLUSH_SIZE_BYTES: u64 = 128 * 1024;
 
 /// A flush or FUA needs the flush machinery (`op_is_flush`).
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
+
+/// One submitter's plug on one queue: requests held back for a moment, so that
+/// what follows can be merged with them (`blk_start_plug`).
+#[derive(Debug, Default)]
+pub struct Plug {
+    pub(crate) list: RqList,
+}
+
+impl Plug {
+    /// An empty plug.
+    pub fn new() -> Plug {
+        Plug::default()
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
 
 impl RequestQueue {
     /// Takes a bio from a process that runs on `cpu`. With a plug its request
@@ -33,11 +53,11 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Submit {
         if self.frozen {
-            return self.wait_for_thaw(cpu, bio);
+            return self.wait_for_unfreeze(cpu, bio);
         }
         let op = bio.op;
-        if let Err(status) = self.admit(&mut bio) {
-            self.tell_end(&Bio { op, ..bio }, status);
+        if let Err(status) = self.check_bio(&mut bio) {
+            self.push_end(&Bio { op, ..bio }, status);
             return Submit::Done;
         }
         self.trace.bio(now, TraceKind::BioQueue, &bio);
@@ -47,7 +67,7 @@ impl RequestQueue {
         }
         if bio.flags.has(BioFlags::NOWAIT) {
             // Some parts would be under way when another had to wait.
-            self.tell_end(&bio, IoStatus::WouldBlock);
+            self.push_end(&bio, IoStatus::WouldBlock);
             return Submit::Done;
         }
         let rest = Rest {
@@ -66,7 +86,7 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Submit {
         match waiter.state {
-            WaitFor::Thaw(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
+            WaitFor::Unfreeze(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
             WaitFor::Tag {
                 part,
                 shallow,
@@ -91,7 +111,7 @@ impl RequestQueue {
         }
     }
 
-    /// Lets go what a plug holds (`blk_finish_plug`).
+    /// Sends on what a plug holds (`blk_finish_plug`).
     pub fn flush_plug<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -101,8 +121,7 @@ impl RequestQueue {
         self.flush_plug_list(now, plug, false, driver);
     }
 
-    /// Lets go what a plug holds because its process goes to sleep: the queue is
-    /// then run from another thread.
+    /// The same for a process that goes to sleep: kblockd then runs the queue.
     pub fn flush_plug_from_schedule<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -112,11 +131,11 @@ impl RequestQueue {
         self.flush_plug_list(now, plug, true, driver);
     }
 
-    /// Checks a bio (`submit_bio_noacct`) and brings a flush into the form the
-    /// rest works with: an empty write with PREFLUSH. An error is how it ends
-    /// here, which may be well.
+    /// Checks a bio (`submit_bio_noacct`) and turns a flush into an empty write
+    /// with PREFLUSH, as the rest expects it. `Err` is the status with which the
+    /// bio ends at once, which may be `Ok`.
     #[inline]
-    fn admit(&self, bio: &mut Bio) -> Result<(), IoStatus> {
+    fn check_bio(&self, bio: &mut Bio) -> Result<(), IoStatus> {
         if bio.op == Op::Flush {
             bio.op = Op::Write;
             bio.flags = bio.flags.with(BioFlags::PREFLUSH);
@@ -191,7 +210,7 @@ impl RequestQueue {
         rest: Option<Rest>,
         driver: &mut D,
     ) -> Submit {
-        self.steps.bios += 1;
+        self.cost_counts.bios += 1;
         if self.try_merge(now, cpu, plug.as_deref_mut(), part, bio) {
             return Submit::Done;
         }
@@ -246,7 +265,7 @@ impl RequestQueue {
         bio: &Bio,
     ) -> bool {
         let merged = held
-            .filter(|&id| self.attempt_merge_with(now, id, bio) == Attempt::Merged)
+            .filter(|&id| self.attempt_merge_with(now, id, bio) == BioMergeStatus::Merged)
             .or_else(|| self.merge_into_queue(now, cpu, bio));
         let Some(id) = merged else {
             return false;
@@ -256,7 +275,7 @@ impl RequestQueue {
         true
     }
 
-    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> Attempt {
+    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> BioMergeStatus {
         attempt_bio_merge(
             now,
             &mut self.rqs,
@@ -271,17 +290,17 @@ impl RequestQueue {
     fn merge_into_queue(&mut self, now: Nanos, cpu: usize, bio: &Bio) -> Option<RequestId> {
         if let Some((elevator, mut ctx)) = self.sched(now) {
             let merged = elevator.bio_merge(&mut ctx, cpu, bio);
-            self.steps.merge_looks += 1;
+            self.cost_counts.merge_attempts += 1;
             return merged;
         }
         // Without a scheduler: the youngest few of the own software queue.
         let mut at = self.ctxs[cpu].back();
-        for _ in 0..CTX_MERGE_LOOKS {
+        for _ in 0..MERGE_SEARCH_DEPTH {
             let id = at?;
             match self.attempt_merge_with(now, id, bio) {
-                Attempt::Merged => return Some(id),
-                Attempt::Full => return None,
-                Attempt::Unfit => {}
+                BioMergeStatus::Merged => return Some(id),
+                BioMergeStatus::Full => return None,
+                BioMergeStatus::Unfit => {}
             }
             at = self.ctxs[cpu].prev(&self.rqs, id);
         }
@@ -489,7 +508,7 @@ impl RequestQueue {
         }
         plug.list = others;
         self.trace.mark(now, TraceKind::Unplug(list.len()));
-        self.steps.inserts += list.len() as u64;
+        self.cost_counts.inserts += list.len() as u64;
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
             self.free_swallowed(now);
@@ -542,7 +561,7 @@ impl RequestQueue {
             let mut list = RqList::new();
             list.push_back(ctx.rqs, id);
             elevator.insert_requests(&mut ctx, hctx, &mut list, at);
-            self.steps.inserts += 1;
+            self.cost_counts.inserts += 1;
             return self.free_swallowed(now);
         }
         self.rqs[id].inserted = now;
@@ -688,13 +707,13 @@ impl RequestQueue {
         Issue::Issued
     }
 
-    fn wait_for_thaw(&mut self, cpu: usize, bio: Bio) -> Submit {
+    fn wait_for_unfreeze(&mut self, cpu: usize, bio: Bio) -> Submit {
         let ticket = self.new_ticket();
         self.entering.push_back(ticket);
         Submit::Blocked(Waiter {
             ticket,
             cpu,
-            state: WaitFor::Thaw(bio),
+            state: WaitFor::Unfreeze(bio),
         })
     }
 

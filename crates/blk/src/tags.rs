@@ -284,6 +284,10 @@ mod tests {
         tags.put(1);
         tags.put(6);
         assert_eq!((tags.get(None), tags.get(None)), (Some(6), Some(1)));
+        // Behind the last but one the search starts over.
+        [7, 1, 6].iter().for_each(|&tag| tags.put(tag));
+        assert_eq!((tags.get(None), tags.get(None)), (Some(6), Some(1)));
+        assert_eq!(tags.get(None), Some(7));
         assert_eq!(tags.get(None), None);
     }
 

@@ -62,7 +62,7 @@ pub struct TraceEvent {
     pub submitter: u32,
 }
 
-/// When a CPU was at what a queue did.
+/// When a CPU did what a queue did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// When it began.
@@ -106,9 +106,9 @@ impl Trace {
         self.untimed = self.events.len();
     }
 
-    /// Gives events since the last [`Trace::set_timed`] the times at which a CPU
-    /// came to them, where it took a while to do what was told at once: as far
-    /// into `span` as the steps before them are of all by `weight`.
+    /// Spreads the events since the last [`Trace::set_timed`] over `span`, the
+    /// time in which a CPU did what the queue did at one moment: in proportion to
+    /// the `weight` of their kinds.
     pub(crate) fn spread(
         &mut self,
         is_own: impl Fn(&TraceEvent) -> bool,
@@ -179,7 +179,7 @@ impl Trace {
         });
     }
 
-    /// Records an event of neither.
+    /// Records an event of neither a request nor a bio.
     #[inline(always)]
     pub fn mark(&mut self, at: Nanos, kind: TraceKind) {
         if self.on {

@@ -54,7 +54,7 @@ pub struct Tunable {
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
-    /// The value without anybody's doing.
+    /// The value until somebody sets it.
     pub default: i64,
     /// One line of help.
     pub help: &'static str,

@@ -19,7 +19,7 @@ pub struct Ahci {
     depth: u32,
     budget: u32,
     in_flight: u32,
-    /// A command that tolerates no other is with the drive.
+    /// The drive has a command beside which none may be queued.
     exclusive: bool,
 }
 

@@ -9,10 +9,10 @@ mod loopback;
 mod mmc;
 mod nvme;
 mod port;
-mod stats;
 
-use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId};
+use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId, RequestQueue};
 use blklab_device::{Completion, Device, DriveSpec, Interface};
+use blklab_stats::{Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
 
 use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
@@ -20,7 +20,6 @@ use mmc::Mmc;
 use nvme::Nvme;
 use port::Port;
 pub use port::request_end;
-pub use stats::disk_stats;
 
 /// A driver of the kernel, over the port of its drive.
 pub(crate) trait KernelDriver {
@@ -80,9 +79,9 @@ pub enum Driver {
     Nvme(Nvme),
 }
 
-/// The same for whichever driver it is, without a call through a table: the way
-/// of a request goes through here.
-macro_rules! of_any {
+/// Calls the driver by a match and not through a vtable, as every request comes
+/// through here.
+macro_rules! match_driver {
     ($driver:expr, $of_one:ident => $value:expr) => {
         match $driver {
             Driver::Ahci($of_one) => $value,
@@ -107,7 +106,7 @@ impl Driver {
 
     /// The request queue this driver asks for on a machine of `nr_cpus`.
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
-        of_any!(self, driver => driver.queue_config(nr_cpus))
+        match_driver!(self, driver => driver.queue_config(nr_cpus))
     }
 
     /// The loop driver, whose worker needs CPU time.
@@ -123,7 +122,7 @@ impl Driver {
     /// that gives it to the drive has come to that. A loop device's do so
     /// anyway: its worker takes them.
     pub fn hold(&mut self) {
-        of_any!(self, driver => driver.hold());
+        match_driver!(self, driver => driver.hold());
     }
 
     /// What has been held reaches the drive at `at`.
@@ -140,7 +139,7 @@ impl Driver {
     /// Requests that the driver has and the drive has not, and when it will, in
     /// that order; [`Nanos::MAX`] where nobody knows yet.
     pub fn on_the_way(&self) -> Vec<(Nanos, RequestId)> {
-        let waiting = of_any!(self, driver => driver.waiting());
+        let waiting = match_driver!(self, driver => driver.waiting());
         let waiting = waiting.into_iter().map(|id| (Nanos::MAX, id));
         self.port().on_the_way().chain(waiting).collect()
     }
@@ -154,7 +153,7 @@ impl Driver {
     /// Lets time pass in the drive; what ended is appended to `done`.
     #[inline]
     pub fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        of_any!(self, driver => driver.advance(now, done));
+        match_driver!(self, driver => driver.advance(now, done));
     }
 
     /// Lets time pass in the drive until something ends, at most up to `limit`,
@@ -162,13 +161,13 @@ impl Driver {
     /// `limit`. What ended is appended to `done`.
     #[inline(always)]
     pub fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
-        of_any!(self, driver => driver.advance_to_completion(limit, done))
+        match_driver!(self, driver => driver.advance_to_completion(limit, done))
     }
 
     /// Cuts the drive's power at `now` and gives it back. What it had is not
     /// answered: the caller ends it. Returns when the drive is ready again.
     pub fn lose_power(&mut self, now: Nanos) -> Nanos {
-        of_any!(self, driver => driver.forget_commands());
+        match_driver!(self, driver => driver.forget_commands());
         let port = self.port_mut();
         port.forget_commands();
         port.device.power_loss(now)
@@ -176,12 +175,12 @@ impl Driver {
 
     #[inline]
     fn port(&self) -> &Port {
-        of_any!(self, driver => driver.port())
+        match_driver!(self, driver => driver.port())
     }
 
     #[inline]
     fn port_mut(&mut self) -> &mut Port {
-        of_any!(self, driver => driver.port_mut())
+        match_driver!(self, driver => driver.port_mut())
     }
 
     /// The drive.
@@ -206,14 +205,51 @@ impl BlkDriver for Driver {
         rq: &Request,
         _last: bool,
     ) -> BlkStatus {
-        of_any!(self, driver => driver.queue_rq(now, hctx, id, rq))
+        match_driver!(self, driver => driver.queue_rq(now, hctx, id, rq))
     }
 
     fn get_budget(&mut self) -> bool {
-        of_any!(self, driver => driver.get_budget())
+        match_driver!(self, driver => driver.get_budget())
     }
 
     fn put_budget(&mut self) {
-        of_any!(self, driver => driver.put_budget());
+        match_driver!(self, driver => driver.put_budget());
+    }
+}
+
+/// What a request queue and the drive under it counted since both were made or
+/// their counters were reset.
+pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos) -> DiskStats {
+    let c = queue.counters(now);
+    let hctx = (0..queue.nr_hw_queues()).map(|h| {
+        let (stats, dispatch_busy) = queue.hctx_stats(h);
+        HwQueueStats {
+            run: stats.run,
+            dispatched: stats.dispatched,
+            dispatch_busy,
+        }
+    });
+    let counters = queue.elevator_counters().into_iter();
+    DiskStats {
+        name: name.to_string(),
+        counted_ns: now.0,
+        queue: QueueStats {
+            ios: c.ios,
+            merges: c.merges,
+            sectors: c.sectors,
+            ticks_ns: c.ticks_ns,
+            io_ticks_ns: c.io_ticks_ns,
+            time_in_queue_ns: c.ticks_ns.iter().sum(),
+            errors: c.errors,
+            requeues: c.requeues,
+            hctx: hctx.collect(),
+        },
+        scheduler: SchedulerStats {
+            counters: counters
+                .map(|(name, value)| Counter { name, value })
+                .collect(),
+        },
+        device: driver.device().stats(now),
+        power_loss: None,
     }
 }

@@ -30,13 +30,13 @@ pub struct WorkerJob {
 /// The loop driver.
 pub struct Loop {
     port: Port,
-    /// Requests that the worker has not begun with.
+    /// Requests that the worker has not started.
     list: VecDeque<Command>,
-    /// The one that it is at.
+    /// The one that it works on.
     current: Option<Command>,
-    /// The drive under the file is at it.
+    /// The drive under the file has it.
     in_drive: bool,
-    /// Somebody else lends the worker CPU time; else it takes none.
+    /// The caller models the worker's CPU time; without that it takes none.
     lent: bool,
 }
 
@@ -98,7 +98,7 @@ impl Loop {
         }
     }
 
-    /// A worker that nobody lends CPU time to goes on to the next request.
+    /// A worker whose CPU time is not modelled starts the next request.
     fn begin_alone(&mut self, now: Nanos) {
         if !self.lent && self.begin().is_some() {
             self.copied(now);
@@ -147,7 +147,7 @@ impl KernelDriver for Loop {
         waiting.map(|command| request_of(command.tag)).collect()
     }
 
-    /// Its worker takes the commands, and so has come to them.
+    /// Its worker gives commands to the drive, so none is held here.
     fn hold(&mut self) {}
 
     /// What was on the list goes too.
@@ -159,7 +159,7 @@ impl KernelDriver for Loop {
 }
 
 impl OneAtATime for Loop {
-    fn go_on(&mut self, now: Nanos) {
+    fn submit_next(&mut self, now: Nanos) {
         self.current = None;
         self.in_drive = false;
         self.begin_alone(now);

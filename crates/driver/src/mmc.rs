@@ -22,7 +22,7 @@ pub struct Mmc {
     running: bool,
     /// Prepared, with the hardware queue that it came on.
     prepared: Option<(usize, RequestId, Request)>,
-    /// What runs tolerates nothing beside it.
+    /// The card has a command beside which none may be prepared.
     exclusive: bool,
 }
 
@@ -88,7 +88,7 @@ impl KernelDriver for Mmc {
 }
 
 impl OneAtATime for Mmc {
-    fn go_on(&mut self, now: Nanos) {
+    fn submit_next(&mut self, now: Nanos) {
         self.exclusive = false;
         self.running = self.prepared.is_some();
         if let Some((hctx, id, rq)) = self.prepared.take() {

@@ -28,9 +28,9 @@ pub(crate) fn request_of(tag: u32) -> RequestId {
 
 pub(crate) struct Port {
     pub(crate) device: Box<dyn Device>,
-    /// Whether commands reach the drive only when their CPU has done its part.
+    /// Whether commands reach the drive only when [`Port::release`] says so.
     holds: bool,
-    /// Those whose CPU is at it.
+    /// Those that a CPU still prepares.
     held: Vec<Command>,
     /// When each of the others reaches the drive, in that order.
     on_the_way: VecDeque<(Nanos, Command)>,
@@ -193,7 +193,7 @@ impl Port {
     }
 }
 
-/// Behind all that come no later.
+/// Inserts a command behind those that are due no later.
 fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command: Command) {
     let place = on_the_way.partition_point(|&(due, _)| due <= at);
     on_the_way.insert(place, (at, command));
@@ -201,8 +201,8 @@ fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command:
 
 /// A driver that gives the drive its next command when the last has ended.
 pub(crate) trait OneAtATime: KernelDriver {
-    /// The drive is free.
-    fn go_on(&mut self, now: Nanos);
+    /// The drive is free: gives it the next command, if there is one.
+    fn submit_next(&mut self, now: Nanos);
 
     /// As [`Port::advance`], end by end.
     fn advance_one_by_one(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -220,7 +220,7 @@ pub(crate) trait OneAtATime: KernelDriver {
         let before = done.len();
         let reached = self.port_mut().advance_to_completion(limit, done);
         if done.len() > before {
-            self.go_on(reached);
+            self.submit_next(reached);
         }
         reached
     }

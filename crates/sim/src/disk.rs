@@ -1,6 +1,8 @@
 //! A drive with its driver and the request queue before it.
 
-use blklab_blk::{BioEnd, CgroupId, Nanos, Op, RequestId, RequestQueue, Span, Steps, TraceEvent};
+use blklab_blk::{
+    BioEnd, CgroupId, CostCounts, Nanos, Op, RequestId, RequestQueue, Span, TraceEvent,
+};
 use blklab_device::{CommandStatus, Completion, DriveSpec};
 use blklab_driver::{Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
@@ -16,7 +18,7 @@ pub(crate) struct Disk {
     pub(crate) lock: SchedulerLock,
     /// Runs of hardware contexts by kblockd since it was last charged, and their
     /// steps.
-    pub(crate) kblockd_runs: Vec<(usize, Steps)>,
+    pub(crate) kblockd_runs: Vec<(usize, CostCounts)>,
     done: Vec<Completion>,
     /// When the drive, run ahead, ended those; zero where it was not run ahead.
     ran_to: Nanos,

@@ -178,18 +178,18 @@ fn every_hook_of_a_request_is_called_once() {
 fn operations_that_cost_cpu_time_are_counted() {
     let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
     f.submit(Op::Read, 0, 8);
-    let before = f.queue.steps();
+    let before = f.queue.cost_counts();
     f.submit(Op::Read, 100, 9);
     f.submit(Op::Read, 200, 24);
     f.submit(Op::Read, 224, 8);
     f.submit_bio(0, Bio::new(Op::Discard, Sector(300), 1));
     f.drain();
-    let steps = f.queue.steps().since(&before);
-    assert_eq!((steps.bios, steps.merge_looks, steps.inserts), (4, 4, 3));
+    let costs = f.queue.cost_counts().since(&before);
+    assert_eq!((costs.bios, costs.merge_attempts, costs.inserts), (4, 4, 3));
     // The first of 8 sectors is dispatched with them; of pages beyond the first
     // 9 sectors have one, 32 have three.
-    assert_eq!((steps.asks, steps.issues, steps.ends), (4, 4, 4));
-    assert_eq!((steps.lists, steps.further_pages), (2, 4));
+    assert_eq!((costs.dispatch_calls, costs.issues, costs.ends), (4, 4, 4));
+    assert_eq!((costs.multi_page_issues, costs.further_pages), (2, 4));
 }
 
 #[test]

@@ -35,6 +35,57 @@ fn what_the_device_lacks_comes_with_the_end_of_a_request() {
     assert_eq!(f.queue.next_event(), Nanos::MAX);
 }
 
+/// `BLK_MQ_S_SCHED_RESTART`: one end runs the queue, and takes the mark off.
+#[test]
+fn the_restart_mark_is_for_one_end() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.process();
+    f.driver.answers = [BlkStatus::DevResource].into();
+    f.submit(Op::Read, 100, 8);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
+    // From here on a run finds work that may not be dispatched.
+    state.lock().expect("nothing panicked").holds = true;
+    f.submit(Op::Read, 200, 8);
+    f.process();
+    assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.next_event(), f.now);
+    f.process();
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+}
+
+/// The end of a request brings the tag, so nobody tries again before.
+#[test]
+fn a_request_without_a_driver_tag_waits_for_an_end() {
+    let two_tags = QueueConfig {
+        queue_depth: 2,
+        ..config()
+    };
+    let (mut f, _) = Fixture::with_fifo(&two_tags, FifoState::default());
+    (0..3).for_each(|n| f.submit(Op::Read, n * 100, 8));
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
+    assert_eq!(f.queue.hctx_stats(0).0.run, 1);
+    assert_eq!(f.driver.budget, 998);
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100, 200]);
+}
+
+/// `BLK_MQ_BUDGET_DELAY`: another queue may have the budget.
+#[test]
+fn a_refused_request_without_budget_is_tried_again_later() {
+    let mut f = refusing(BlkStatus::DevResource);
+    f.driver.budget = 0;
+    f.submit(Op::Read, 200, 8);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0]);
+    assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+}
+
 #[test]
 fn what_the_system_lacks_comes_with_time() {
     for answer in [BlkStatus::Resource, BlkStatus::ZoneResource] {

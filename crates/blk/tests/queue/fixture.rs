@@ -92,6 +92,8 @@ pub struct FifoState {
     /// Sectors and places of inserted requests.
     pub inserts: Vec<(u64, InsertAt)>,
     pub depths_asked: u32,
+    /// Merges of bios that made no two requests one.
+    pub bio_merges: Vec<MergeKind>,
     pub prepared: u32,
     pub dispatched: u64,
     pub completed: u32,
@@ -135,6 +137,10 @@ impl Elevator for Fifo {
         let starts_behind = |id: &RequestId| ctx.rqs[*id].sector == bio.end();
         let id = self.list.iter(ctx.rqs).find(starts_behind)?;
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    fn request_merged(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, kind: MergeKind) {
+        self.state().bio_merges.push(kind);
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {

@@ -1,6 +1,6 @@
 //! PREFLUSH and FUA: what the drive is given, and when the bio ends.
 
-use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueLimits, Sector};
+use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector};
 
 use crate::fixture::{FifoState, Fixture, with_limits};
 
@@ -98,6 +98,26 @@ fn one_flush_serves_all_that_wait_for_it() {
     f.complete(IoStatus::Ok);
     assert_eq!(f.ended(), [(0, IoStatus::Ok), (1, IoStatus::Ok)]);
     assert_eq!(f.queue.counters(f.now).ios, [0, 2, 0, 1]);
+}
+
+/// Its driver tag is free, though the sequence goes on.
+#[test]
+fn the_end_of_data_lets_others_go() {
+    let two_tags = QueueConfig {
+        queue_depth: 2,
+        ..with_limits(write_cache(false))
+    };
+    let (mut f, _) = Fixture::with_fifo(&two_tags, FifoState::default());
+    f.submit_bio(0, write(0, FUA));
+    f.submit_bio(0, write(100, FUA));
+    f.submit(Op::Read, 200, 8);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
+    f.complete(IoStatus::Ok);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100, 200]);
+    f.drain();
+    assert_eq!(f.ended().len(), 3);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Which bios and requests become one, and what of that is counted.
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, NoMerges, Op, QueueLimits, Sector,
+    Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, MergeKind, Nanos, NoMerges, Op,
+    QueueLimits, Sector,
 };
 
 use crate::fixture::{FifoState, Fixture, config, with_limits};
@@ -74,7 +75,7 @@ fn a_request_that_joins_another_leaves_the_accounting() {
     assert_eq!((counters.ios[0], counters.sectors[0]), (1, 24));
     assert_eq!((counters.ticks_ns[0], counters.io_ticks_ns), (150, 150));
     assert_eq!(f.ended().len(), 3);
-    assert_eq!(f.queue.steps().ends, 1);
+    assert_eq!(f.queue.cost_counts().ends, 1);
     let state = state.lock().expect("nothing panicked");
     assert_eq!((state.completed, state.finished), (1, 2));
 }
@@ -165,6 +166,8 @@ fn requests_are_joined_within_the_limits() {
     assert_eq!(scheduled(of(24, 3), &hole), [(0, 24)]);
     assert_eq!(scheduled(of(23, 3), &hole), [(0, 16), (16, 8)]);
     assert_eq!(scheduled(of(24, 2), &hole), [(0, 16), (16, 8)]);
+    let full = [hole[0], hole[1], hole[2], read(24, 8)];
+    assert_eq!(scheduled(of(64, 3), &full), [(0, 24), (24, 8)]);
 }
 
 #[test]
@@ -190,15 +193,31 @@ fn nomerges_stops_the_search() {
 
 /// A front merge leaves the end where it is, by which the request is found.
 #[test]
-fn a_request_is_found_by_its_end_after_merges_at_both_sides() {
-    let bios = [
-        read(100, 8),
-        read(92, 8),
-        read(108, 8),
-        read(84, 8),
-        read(116, 8),
-    ];
-    assert_eq!(scheduled(QueueLimits::default(), &bios), [(84, 40)]);
+fn a_request_is_found_by_its_end_after_a_front_merge() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    // The one merged last is another when the last one comes.
+    for sector in [100, 92, 300, 308, 108] {
+        f.submit(Op::Read, sector, 8);
+    }
+    f.process();
+    let taken = f.driver.taken.iter().map(|c| (c.sector, c.sectors));
+    assert_eq!(taken.collect::<Vec<_>>(), [(92, 24), (300, 16)]);
+    let (front, back) = (MergeKind::Front, MergeKind::Back);
+    let state = state.lock().expect("nothing panicked");
+    assert_eq!(state.bio_merges, [front, back, back]);
+}
+
+#[test]
+fn the_request_merged_last_is_tried_first() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    for sector in [0, 100, 108] {
+        f.submit(Op::Read, sector, 8);
+    }
+    f.queue.limits_mut().nomerges = NoMerges::OneHit;
+    f.submit(Op::Read, 8, 8);
+    assert_eq!(f.queue.counters(f.now).merges[0], 1);
+    f.submit(Op::Read, 116, 8);
+    assert_eq!(f.queue.counters(f.now).merges[0], 2);
 }
 
 /// Without a scheduler the youngest eight of the own software queue are tried.

@@ -37,9 +37,11 @@ fn waiters_are_woken_in_batches_first_come_first_served() {
     }
     f.complete(IoStatus::Ok);
     assert_eq!(f.woken(), tickets[..8]);
-    for _ in 0..8 {
+    for _ in 0..7 {
         f.complete(IoStatus::Ok);
+        assert_eq!(f.woken(), []);
     }
+    f.complete(IoStatus::Ok);
     assert_eq!(f.woken(), tickets[8..]);
 }
 

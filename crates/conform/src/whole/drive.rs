@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId, RunPoint};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
-use super::effect::{Effect, Extent};
 use super::lines::{IDLE, Lines};
+use super::tracepoint::{Extent, Tracepoint};
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::Recorded;
 use crate::ties::Hint;
 
 /// A request the drive has.
-struct Flying {
+struct InFlight {
     id: RequestId,
     serial: u64,
     extent: Extent,
@@ -21,9 +21,9 @@ struct Flying {
     done: u32,
 }
 
-/// Where a task's next lines lead.
+/// What a task's next line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ahead {
+enum NextLine {
     /// It asks the scheduler.
     Ask,
     /// The scheduler answers.
@@ -34,7 +34,7 @@ enum Ahead {
     Nothing,
 }
 
-/// How fast the recorded machine was, where nothing came between.
+/// How fast the recorded machine was where nothing interrupted it.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// From the scheduler's answer to the issue of its request.
@@ -51,8 +51,8 @@ impl Pace {
     fn of(events: &[Recorded<'_>], blocking: bool) -> Pace {
         let issue = |e: &Event<'_>| matches!(e.kind, EventKind::RqIssue(_));
         let choice = |e: &Event<'_>| {
-            let effect = Effect::of_kernel(&e.kind);
-            matches!(effect, Some(Effect::Choice(Some(_))))
+            let tracepoint = Tracepoint::of_kernel(&e.kind);
+            matches!(tracepoint, Some(Tracepoint::Choice(Some(_))))
         };
         Pace {
             issue_ns: usual_gap_ns(events, choice, issue).unwrap_or(u64::MAX / 2),
@@ -114,7 +114,7 @@ pub(super) struct Drive<'r> {
     lines: Lines<'r>,
     /// Completions that have been delivered, by event.
     delivered: Vec<bool>,
-    flying: Vec<Flying>,
+    in_flight: Vec<InFlight>,
     /// What the kernel's drive completed and ours does not have yet.
     early: Vec<Extent>,
     /// Requests that came too late: the kernel's were complete already.
@@ -129,7 +129,7 @@ pub(super) struct Drive<'r> {
     /// The line at which the scheduler is asked now.
     asked: Option<usize>,
     /// Our busy averages that differed, by the lines that show the kernel's.
-    busy_was: BTreeMap<usize, u32>,
+    our_busy: BTreeMap<usize, u32>,
 }
 
 /// A task that was switched away from inside the driver.
@@ -156,7 +156,7 @@ impl<'r> Drive<'r> {
             pace: Pace::of(events, blocking),
             scheduled,
             delivered: vec![false; events.len()],
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             early: Vec::new(),
             late: Vec::new(),
             completed: Vec::new(),
@@ -164,7 +164,7 @@ impl<'r> Drive<'r> {
             pid: 0,
             asleep: Vec::new(),
             asked: None,
-            busy_was: BTreeMap::new(),
+            our_busy: BTreeMap::new(),
             blocking,
             lines: Lines::new(events),
         }
@@ -179,7 +179,7 @@ impl<'r> Drive<'r> {
 
     /// Commands it has.
     pub(super) fn in_flight(&self) -> usize {
-        self.flying.len()
+        self.in_flight.len()
     }
 
     /// Whether this completion has been delivered.
@@ -190,24 +190,24 @@ impl<'r> Drive<'r> {
     /// Takes note of a completion; the requests of ours that are complete by it.
     pub(super) fn deliver(&mut self, event: usize, extent: Extent, done: &mut Vec<RequestId>) {
         self.delivered[event] = true;
-        if let Some(at) = self.flying_at(extent) {
-            done.push(self.land(at));
+        if let Some(at) = self.position_of(extent) {
+            done.push(self.finish(at));
             return;
         }
-        // Ours may have been cut otherwise than the kernel's.
+        // OurTracepoint may have been cut otherwise than the kernel's.
         let mut found = false;
-        for at in (0..self.flying.len()).rev() {
-            let flying = &mut self.flying[at];
-            if extent.covers(&flying.extent) {
-                flying.done = flying.extent.sectors;
-            } else if flying.extent.covers(&extent) {
-                flying.done += extent.sectors;
+        for at in (0..self.in_flight.len()).rev() {
+            let in_flight = &mut self.in_flight[at];
+            if extent.covers(&in_flight.extent) {
+                in_flight.done = in_flight.extent.sectors;
+            } else if in_flight.extent.covers(&extent) {
+                in_flight.done += extent.sectors;
             } else {
                 continue;
             }
             found = true;
-            if flying.done >= flying.extent.sectors {
-                done.push(self.land(at));
+            if in_flight.done >= in_flight.extent.sectors {
+                done.push(self.finish(at));
             }
         }
         if !found {
@@ -215,30 +215,30 @@ impl<'r> Drive<'r> {
         }
     }
 
-    fn flying_at(&self, extent: Extent) -> Option<usize> {
-        self.flying.iter().position(|f| f.extent == extent)
+    fn position_of(&self, extent: Extent) -> Option<usize> {
+        self.in_flight.iter().position(|f| f.extent == extent)
     }
 
-    fn land(&mut self, at: usize) -> RequestId {
-        let flying = self.flying.remove(at);
-        self.completed.push(flying.serial);
-        flying.id
+    fn finish(&mut self, at: usize) -> RequestId {
+        let in_flight = self.in_flight.remove(at);
+        self.completed.push(in_flight.serial);
+        in_flight.id
     }
 
     /// Whether our drive has this request.
     pub(super) fn has(&self, extent: Extent) -> bool {
-        self.flying_at(extent).is_some()
+        self.position_of(extent).is_some()
     }
 
     /// Our busy average at the call that the line at `event` shows, where it was
     /// another.
-    pub(super) fn take_busy_was(&mut self, event: usize) -> Option<u32> {
-        self.busy_was.remove(&event)
+    pub(super) fn take_our_busy(&mut self, event: usize) -> Option<u32> {
+        self.our_busy.remove(&event)
     }
 
-    /// Whether this end of a request, in our trace, is of a completion that the
-    /// drive brought. Asked once for each.
-    pub(super) fn brought(&mut self, serial: u64) -> bool {
+    /// Whether the end of this request in our trace is from a completion of the
+    /// drive. Forgets the request.
+    pub(super) fn completed_by_drive(&mut self, serial: u64) -> bool {
         let at = self.completed.iter().position(|&s| s == serial);
         if let Some(at) = at {
             self.completed.swap_remove(at);
@@ -255,9 +255,9 @@ impl<'r> Drive<'r> {
     /// in the driver right before (`might_sleep` in `null_queue_rq`).
     fn issues_later(&self, extent: Extent) -> bool {
         let mut own = self.lines.own(self.pid, self.next);
-        let step = own.find_map(|(_, event)| match Effect::of_kernel(&event.kind) {
-            Some(Effect::Issue(issue)) => Some(issue == extent),
-            Some(Effect::Ask(_) | Effect::GetRq(_)) => Some(false),
+        let step = own.find_map(|(_, event)| match Tracepoint::of_kernel(&event.kind) {
+            Some(Tracepoint::Issue(issue)) => Some(issue == extent),
+            Some(Tracepoint::Ask(_) | Tracepoint::GetRq(_)) => Some(false),
             _ if matches!(event.kind, EventKind::BioQueue(_)) => Some(false),
             _ => None,
         });
@@ -299,8 +299,8 @@ impl<'r> Drive<'r> {
             }
             marked |= event.need_resched;
             let step = matches!(
-                Effect::of_kernel(&event.kind),
-                Some(Effect::Ask(_) | Effect::Issue(_) | Effect::GetRq(_))
+                Tracepoint::of_kernel(&event.kind),
+                Some(Tracepoint::Ask(_) | Tracepoint::Issue(_) | Tracepoint::GetRq(_))
             );
             if !event.irq && (step || matches!(event.kind, EventKind::BioQueue(_))) {
                 return false;
@@ -357,12 +357,12 @@ impl<'r> Drive<'r> {
 
     /// Looks along the task's own lines: a completion on the way, and what the
     /// lines lead to.
-    fn look(&self, from: usize) -> (Option<usize>, usize, Ahead) {
+    fn look(&self, from: usize) -> (Option<usize>, usize, NextLine) {
         let mut completion = None;
         for at in from..self.events.len() {
             let event = &self.events[at].event;
             if event.pid != self.pid {
-                return (completion, at, Ahead::Nothing);
+                return (completion, at, NextLine::Nothing);
             }
             if event.irq {
                 let ours = matches!(&event.kind, EventKind::RqComplete(rq)
@@ -372,18 +372,18 @@ impl<'r> Drive<'r> {
                 }
                 continue;
             }
-            let ahead = match Effect::of_kernel(&event.kind) {
-                Some(Effect::Ask(_)) => Ahead::Ask,
-                Some(Effect::Choice(_)) => Ahead::Answer,
-                Some(Effect::Issue(_)) => Ahead::Issue,
+            let ahead = match Tracepoint::of_kernel(&event.kind) {
+                Some(Tracepoint::Ask(_)) => NextLine::Ask,
+                Some(Tracepoint::Choice(_)) => NextLine::Answer,
+                Some(Tracepoint::Issue(_)) => NextLine::Issue,
                 // A run before a request is had or a plug let go ends there.
-                Some(_) if self.scheduled && !self.hint.inserted() => Ahead::Nothing,
-                _ if matches!(event.kind, EventKind::BioQueue(_)) => Ahead::Nothing,
+                Some(_) if self.scheduled && !self.hint.inserted() => NextLine::Nothing,
+                _ if matches!(event.kind, EventKind::BioQueue(_)) => NextLine::Nothing,
                 _ => continue,
             };
             return (completion, at, ahead);
         }
-        (completion, self.events.len(), Ahead::Nothing)
+        (completion, self.events.len(), NextLine::Nothing)
     }
 
     /// Whether the completion at `at` came before the driver tag was tried for the
@@ -404,9 +404,9 @@ impl<'r> Drive<'r> {
                 passed += if behind { 0 } else { gap_ns };
                 continue;
             }
-            let limit = match Effect::of_kernel(&before.kind) {
-                Some(Effect::Choice(_)) => self.pace.issue_ns,
-                Some(Effect::Issue(_)) => self.pace.next_issue_ns,
+            let limit = match Tracepoint::of_kernel(&before.kind) {
+                Some(Tracepoint::Choice(_)) => self.pace.issue_ns,
+                Some(Tracepoint::Issue(_)) => self.pace.next_issue_ns,
                 _ => return true,
             };
             return passed + gap_ns <= limit.saturating_add(self.pace.issue_ns / 2);
@@ -417,7 +417,7 @@ impl<'r> Drive<'r> {
     /// The completion, if any, that comes before what happens at this point.
     fn completion_before(&mut self, point: RunPoint) -> Option<usize> {
         let (mut completion, at, mut ahead) = self.look(self.next);
-        if ahead == Ahead::Answer && point != RunPoint::Ask {
+        if ahead == NextLine::Answer && point != RunPoint::Ask {
             // One that came during the call is there in any case.
             if completion.is_some() {
                 return completion;
@@ -426,11 +426,11 @@ impl<'r> Drive<'r> {
             (completion, _, ahead) = self.look(self.next);
         }
         let comes = match point {
-            RunPoint::Ask => ahead == Ahead::Ask,
+            RunPoint::Ask => ahead == NextLine::Ask,
             // The tag was had, since the scheduler was asked for more.
-            RunPoint::Tag => ahead == Ahead::Ask,
+            RunPoint::Tag => ahead == NextLine::Ask,
             RunPoint::Issue => {
-                ahead == Ahead::Issue && completion.is_some_and(|at| self.in_time(at))
+                ahead == NextLine::Issue && completion.is_some_and(|at| self.in_time(at))
             }
         };
         completion.filter(|_| comes)
@@ -448,7 +448,7 @@ impl BlkDriver for Drive<'_> {
     ) -> BlkStatus {
         let extent = Extent::new(rq.op, rq.sector, rq.sectors);
         let (_, at, ahead) = self.look(self.next);
-        if ahead == Ahead::Issue {
+        if ahead == NextLine::Issue {
             self.next = at + 1;
         }
         if let Some(early) = self.early.iter().position(|e| e.covers(&extent)) {
@@ -457,14 +457,14 @@ impl BlkDriver for Drive<'_> {
             self.late.push(id);
             return BlkStatus::Ok;
         }
-        self.flying.push(Flying {
+        self.in_flight.push(InFlight {
             id,
             serial: rq.serial,
             extent,
             done: 0,
         });
-        let before = (ahead != Ahead::Issue && self.issues_later(extent)).then_some(extent);
-        let inside = ahead == Ahead::Issue && self.is_switched_inside(at);
+        let before = (ahead != NextLine::Issue && self.issues_later(extent)).then_some(extent);
+        let inside = ahead == NextLine::Issue && self.is_switched_inside(at);
         if !self.blocking || (before.is_none() && !inside) {
             return BlkStatus::Ok;
         }
@@ -478,9 +478,9 @@ impl BlkDriver for Drive<'_> {
         let EventKind::RqComplete(rq) = &self.events[at].event.kind else {
             return None;
         };
-        let flying = self.flying_at(Extent::of_end(rq))?;
+        let in_flight = self.position_of(Extent::of_end(rq))?;
         self.delivered[at] = true;
-        Some((self.land(flying), IoStatus::Ok))
+        Some((self.finish(in_flight), IoStatus::Ok))
     }
 
     /// The mark is on the line of the issue, or on an interrupt after it: unless
@@ -501,7 +501,7 @@ impl BlkDriver for Drive<'_> {
                 return marked || (interrupted && event.pid != IDLE);
             }
             if !event.irq {
-                let asks = matches!(Effect::of_kernel(&event.kind), Some(Effect::Ask(_)));
+                let asks = matches!(Tracepoint::of_kernel(&event.kind), Some(Tracepoint::Ask(_)));
                 return marked && !(asks && event.need_resched);
             }
             marked |= event.need_resched;
@@ -510,16 +510,16 @@ impl BlkDriver for Drive<'_> {
         marked
     }
 
-    /// Ours may be off: how often kblockd ran without a line to show for it is not
+    /// OurTracepoint may be off: how often kblockd ran without a line to show for it is not
     /// always to be seen. So that this does not spread, the recorded one is taken,
     /// and the difference counted when its line comes.
     fn dispatch_busy(&mut self, busy: u32) -> u32 {
         let Some(at) = self.asked else {
             return busy;
         };
-        match Effect::of_kernel(&self.events[at].event.kind) {
-            Some(Effect::Ask(recorded)) if recorded != busy => {
-                self.busy_was.insert(at, busy);
+        match Tracepoint::of_kernel(&self.events[at].event.kind) {
+            Some(Tracepoint::Ask(recorded)) if recorded != busy => {
+                self.our_busy.insert(at, busy);
                 recorded
             }
             _ => busy,
@@ -529,8 +529,8 @@ impl BlkDriver for Drive<'_> {
     /// The scheduler is asked right after this: the trace knows when.
     fn get_budget(&mut self) -> bool {
         let (_, at, ahead) = self.look(self.next);
-        self.asked = (ahead == Ahead::Ask).then_some(at);
-        if ahead == Ahead::Ask {
+        self.asked = (ahead == NextLine::Ask).then_some(at);
+        if ahead == NextLine::Ask {
             let recorded = &self.events[at].event;
             let jiffies = jiffies_of(&recorded.kind);
             let now = jiffies.map(|jiffies| self.clock.now_in(jiffies, recorded.at_ns));

@@ -1,9 +1,9 @@
-//! Looking ahead in a trace: what a task is going to do.
+//! Searching a trace for what a task does next.
 
 use blklab_blk::IoPrio;
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
-use super::effect::Extent;
+use super::tracepoint::Extent;
 use crate::recording::Recorded;
 
 /// The idle task's process id.
@@ -18,9 +18,10 @@ pub(super) struct Lines<'r> {
     events: &'r [Recorded<'r>],
 }
 
-/// What becomes of a bio, as far as that is not ours to decide.
+/// What the kernel did with a bio, as far as the block layer does not decide
+/// that.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outlook {
+pub(super) struct BioOutcome {
     /// The event that shows it.
     pub(super) at: Option<usize>,
     /// Its task slept before.
@@ -64,31 +65,31 @@ impl<'r> Lines<'r> {
     }
 
     /// What becomes of the bio that `pid` submits before the event at `from`.
-    pub(super) fn outlook(&self, pid: u32, from: usize) -> Outlook {
+    pub(super) fn outcome(&self, pid: u32, from: usize) -> BioOutcome {
         for (at, event) in self.own(pid, from) {
-            let outlook = Outlook {
+            let outcome = BioOutcome {
                 at: Some(at),
                 sleeps: self.others_in(pid, from..at),
-                ..Outlook::default()
+                ..BioOutcome::default()
             };
             match event.kind {
                 EventKind::GetRq(_) => {
                     let plugged = self.plugs_next(pid, at);
-                    return Outlook { plugged, ..outlook };
+                    return BioOutcome { plugged, ..outcome };
                 }
-                EventKind::BioBackmerge(_) => return outlook,
+                EventKind::BioBackmerge(_) => return outcome,
                 EventKind::BioFrontmerge(_) => {
                     let merged = self.merged_into(pid, at);
-                    return Outlook { merged, ..outlook };
+                    return BioOutcome { merged, ..outcome };
                 }
                 EventKind::BioQueue(_) => {
                     let refused = true;
-                    return Outlook { refused, ..outlook };
+                    return BioOutcome { refused, ..outcome };
                 }
                 _ => {}
             }
         }
-        Outlook::default()
+        BioOutcome::default()
     }
 
     /// Whether the task's first request from `from` on opens a plug.

@@ -1,5 +1,5 @@
 //! The whole block layer: bios, plugs and completions go in as they were
-//! recorded, and everything our queue does is held against the trace.
+//! recorded, and everything our queue does is compared with the trace.
 //!
 //! Given are the things that the block layer does not decide: when a task
 //! submits a bio and whether it holds a plug, when it lets that go, when it runs
@@ -7,13 +7,13 @@
 //! point between two steps of a dispatch loop at which an interrupt came. All
 //! the rest is compared.
 
+mod compare;
 mod drive;
-mod effect;
-mod ledger;
 mod lines;
 mod run;
 mod submit;
-mod verdict;
+mod tracepoint;
+mod unmatched;
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use drive::Drive;
-use effect::{Effect, Extent};
-use ledger::{Ledger, Ours};
 use lines::Lines;
 use run::is_kblockd;
 use submit::Task;
+use tracepoint::{Extent, Tracepoint};
+use unmatched::{OurTracepoint, Unmatched};
 
-/// Schedulers whose calls the effects know.
+/// Schedulers whose calls [`Tracepoint`] has.
 const SCHEDULERS: [&str; 2] = ["none", "mq-deadline"];
 
 /// Whether `scheduler` can be compared.
@@ -75,10 +75,10 @@ struct Whole<'r> {
     stuck: Vec<Waiter>,
     /// The task kblockd's work runs in.
     kblockd: u32,
-    ledger: Ledger,
+    unmatched: Unmatched,
     /// Serial numbers of our requests by the kernel's pointers.
     serials: BTreeMap<u64, u64>,
-    /// Of the insert that was settled last.
+    /// Serial number of the request inserted last.
     inserted: Option<u64>,
     /// What writeback throttling holds back, and bios that it did.
     throttles: Vec<Op>,
@@ -113,7 +113,7 @@ impl<'r> Whole<'r> {
             tasks: BTreeMap::new(),
             stuck: Vec::new(),
             kblockd: kblockd.map_or(u32::MAX, |event| event.pid),
-            ledger: Ledger::default(),
+            unmatched: Unmatched::default(),
             serials: BTreeMap::new(),
             inserted: None,
             throttles: setup.throttled,
@@ -133,8 +133,8 @@ impl<'r> Whole<'r> {
             self.now = self.now.max(self.time_of(at));
             let event = &self.events[at].event;
             if at > 0 && self.events[at - 1].event.pid != event.pid {
-                self.kblockd_ran_unseen();
-                self.woken_ran_unseen();
+                self.run_kblockd_untraced();
+                self.run_woken_untraced();
             }
             self.back_on_cpu();
             match &event.kind {
@@ -146,13 +146,13 @@ impl<'r> Whole<'r> {
                     }
                 }
                 kind => {
-                    if let Some(effect) = Effect::of_kernel(kind) {
-                        self.effect(&effect);
+                    if let Some(tracepoint) = Tracepoint::of_kernel(kind) {
+                        self.tracepoint(&tracepoint);
                     }
                 }
             }
         }
-        for ours in self.ledger.take_rest() {
+        for ours in self.unmatched.take_rest() {
             self.extra(&ours);
         }
         if self.throttled > 0 {
@@ -181,8 +181,8 @@ impl<'r> Whole<'r> {
         &self.events[self.at].event
     }
 
-    /// Has the queue do something in task `pid`, whose lines start at `next`,
-    /// and takes down what it did.
+    /// Calls the queue as task `pid`, whose lines start at `next`, and keeps the
+    /// tracepoints of that.
     fn call<T>(
         &mut self,
         pid: u32,
@@ -192,23 +192,26 @@ impl<'r> Whole<'r> {
         self.drive.begin(next, pid);
         let task = self.tasks.entry(pid).or_default();
         let result = f(&mut self.queue, self.now, task, &mut self.drive);
-        self.note_effects(pid);
+        self.note_tracepoints(pid);
         let mut late = Vec::new();
         self.drive.take_late(&mut late);
         self.complete(pid, &late);
         result
     }
 
-    /// Takes down what the queue did.
-    fn note_effects(&mut self, pid: u32) {
+    /// Keeps the queue's new tracepoints until the kernel's are compared.
+    fn note_tracepoints(&mut self, pid: u32) {
         self.queue.take_trace(&mut self.trace);
         for event in self.trace.drain(..) {
-            let Some(effect) = Effect::of_ours(&event) else {
+            let Some(tracepoint) = Tracepoint::of_ours(&event) else {
                 continue;
             };
             let serial = event.serial;
-            if !matches!(effect, Effect::SequenceEnd(_)) || !self.drive.brought(serial) {
-                self.ledger.push(pid, Ours { effect, serial });
+            if !matches!(tracepoint, Tracepoint::SequenceEnd(_))
+                || !self.drive.completed_by_drive(serial)
+            {
+                self.unmatched
+                    .push(pid, OurTracepoint { tracepoint, serial });
             }
         }
     }
@@ -217,7 +220,7 @@ impl<'r> Whole<'r> {
         for &id in done {
             self.queue
                 .complete(self.now, id, IoStatus::Ok, &mut self.drive);
-            self.note_effects(pid);
+            self.note_tracepoints(pid);
         }
     }
 }

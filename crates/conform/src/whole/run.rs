@@ -5,8 +5,8 @@ use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::Whole;
 use super::drive::Drive;
-use super::effect::{Effect, Extent};
 use super::submit::Task;
+use super::tracepoint::{Extent, Tracepoint};
 
 impl<'r> Whole<'r> {
     /// The drive is done with a request, or a flush sequence ended.
@@ -15,36 +15,38 @@ impl<'r> Whole<'r> {
         if self.drive.is_delivered(self.at) {
             return;
         }
-        let end = Effect::SequenceEnd(extent);
+        let end = Tracepoint::SequenceEnd(extent);
         let bare = extent.sectors == 0 && extent.op != Op::Flush;
-        if !self.drive.has(extent) && (bare || self.ledger.offers(pid, &end)) {
-            return self.settle(&end);
+        if !self.drive.has(extent) && (bare || self.unmatched.has_match(pid, &end)) {
+            return self.compare(&end);
         }
         let mut done = Vec::new();
         self.drive.deliver(self.at, extent, &mut done);
         self.complete(pid, &done);
-        self.wake_stuck();
+        self.retry_stuck();
     }
 
     /// The kernel's queue did something.
-    pub(super) fn effect(&mut self, effect: &Effect) {
+    pub(super) fn tracepoint(&mut self, tracepoint: &Tracepoint) {
         let pid = self.event().pid;
-        if !self.ledger.offers(pid, effect) {
-            self.run_up_to(effect);
+        if !self.unmatched.has_match(pid, tracepoint) {
+            self.run_up_to(tracepoint);
         }
-        self.settle(effect);
-        if let Effect::Issue(extent) = effect {
+        self.compare(tracepoint);
+        if let Tracepoint::Issue(extent) = tracepoint {
             self.issued(pid, *extent);
         }
     }
 
-    /// Has done what `effect` shows to have happened, and what no line of its own
-    /// tells of.
-    fn run_up_to(&mut self, effect: &Effect) {
+    /// Runs what must have run before `tracepoint`, where no line of its own
+    /// tells of it.
+    fn run_up_to(&mut self, tracepoint: &Tracepoint) {
         let event = self.event();
-        match effect {
-            Effect::Unplug(_) => self.unplug(event.pid),
-            Effect::GetRq(_) | Effect::Ask(_) | Effect::Issue(_) if self.sleeps(event.pid) => {
+        match tracepoint {
+            Tracepoint::Unplug(_) => self.unplug(event.pid),
+            Tracepoint::GetRq(_) | Tracepoint::Ask(_) | Tracepoint::Issue(_)
+                if self.sleeps(event.pid) =>
+            {
                 self.go_on(event.pid);
             }
             _ if is_kblockd(event) => {
@@ -105,7 +107,7 @@ impl<'r> Whole<'r> {
     /// Work of kblockd's is due and another task comes to run: kblockd goes first.
     /// Where there is no driver tag its run shows nothing in the trace, though it
     /// counts in the busy average. A run that shows is awaited.
-    pub(super) fn kblockd_ran_unseen(&mut self) {
+    pub(super) fn run_kblockd_untraced(&mut self) {
         let due = self.queue.next_event() <= self.now;
         if self.is_full() && self.event().pid != self.kblockd && due {
             self.run_kblockd(self.at);

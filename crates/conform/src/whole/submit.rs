@@ -4,8 +4,8 @@ use blklab_blk::{Bio, BioFlags, Op, Plug, Submit, SubmitterId, Waiter};
 use blklab_workload::trace::tracefs::{BioEvent, EventKind};
 
 use super::Whole;
-use super::effect::Extent;
 use super::lines::IDLE;
+use super::tracepoint::Extent;
 
 /// A task that submits.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Whole<'_> {
         self.give_up_waiting(pid);
         self.completions_before_request(pid);
         let mut flags = bio.rwbs.flags;
-        if self.lines.outlook(pid, self.at + 1).refused {
+        if self.lines.outcome(pid, self.at + 1).refused {
             flags = flags.with(BioFlags::NOWAIT);
         }
         let op = bio.rwbs.op.unwrap_or(Op::WriteZeroes);
@@ -49,8 +49,8 @@ impl Whole<'_> {
     fn submit(&mut self, pid: u32, mut next: usize, bio: Bio) {
         let mut left = bio;
         loop {
-            let outlook = self.lines.outlook(pid, next);
-            if outlook.sleeps
+            let outcome = self.lines.outcome(pid, next);
+            if outcome.sleeps
                 && self.throttles.contains(&left.op)
                 && self.queue.has_free_tag(self.cpu(), &left)
             {
@@ -59,16 +59,16 @@ impl Whole<'_> {
                 (task.left, task.throttled) = (Some(left), true);
                 return;
             }
-            let found = outlook.merged.and_then(|rq| self.serials.get(&rq).copied());
+            let found = outcome.merged.and_then(|rq| self.serials.get(&rq).copied());
             self.hint.merges_into(found);
             let part = self.first_part(&mut left);
-            self.submit_part(pid, next, part, outlook.plugged);
+            self.submit_part(pid, next, part, outcome.plugged);
             let blocked = self.task(pid).waiter.is_some();
-            self.count_wait(outlook.sleeps, blocked);
+            self.count_wait(outcome.sleeps, blocked);
             if left.sectors == 0 {
                 return;
             }
-            match outlook.at {
+            match outcome.at {
                 Some(at) if !blocked => next = at + 1,
                 _ => {
                     self.task(pid).left = Some(left);
@@ -185,7 +185,7 @@ impl Whole<'_> {
         self.task(pid).left = None;
     }
 
-    pub(super) fn wake_stuck(&mut self) {
+    pub(super) fn retry_stuck(&mut self) {
         let pid = self.event().pid;
         for waiter in std::mem::take(&mut self.stuck) {
             let submit = self.call(pid, self.at + 1, |queue, now, _, drive| {
@@ -199,7 +199,7 @@ impl Whole<'_> {
 
     /// The CPU idles, so whoever was woken for a tag has run. It found none if no
     /// line of it shows; where there is one, it was another that was woken.
-    pub(super) fn woken_ran_unseen(&mut self) {
+    pub(super) fn run_woken_untraced(&mut self) {
         self.queue.take_woken(&mut self.woken);
         if self.event().pid != IDLE || self.woken.is_empty() {
             return;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use blklab_blk::{KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, Steps, TraceKind};
+use blklab_blk::{CostCounts, KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, TraceKind};
 use blklab_driver::WorkerJob;
 use blklab_workload::fio::Engine;
 
@@ -121,19 +121,19 @@ impl CostTable {
         lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
-        steps: &Steps,
+        steps: &CostCounts,
     ) -> Nanos {
         let own = Nanos(
             steps.bios * self.bio.0
                 + steps.issues * self.queue_rq.0
-                + steps.lists * self.list.0
+                + steps.multi_page_issues * self.list.0
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
         let scheduling = Nanos(
-            steps.merge_looks * s.merge_ns
+            steps.merge_attempts * s.merge_ns
                 + steps.inserts * s.insert_ns
-                + steps.asks * s.dispatch_ns,
+                + steps.dispatch_calls * s.dispatch_ns,
         );
         let start = cpus.free_at(cpu).max(now);
         let slowdown = cpus.slowdown(cpu, now);
@@ -149,7 +149,7 @@ impl CostTable {
         lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
-        steps: &Steps,
+        steps: &CostCounts,
     ) -> Nanos {
         // The switch to kblockd was waited for before the run; its CPU time is booked
         // with that of the switch back.

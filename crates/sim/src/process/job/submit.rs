@@ -2,8 +2,8 @@
 //! what fio does before it.
 
 use blklab_blk::{
-    Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Sector, Span, Steps, Submit,
-    Waiter,
+    Bio, BioFlags, CostCounts, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Sector, Span,
+    Submit, Waiter,
 };
 use blklab_workload::fio::{Direction, JobSpec, Priority, SyncMode};
 
@@ -262,8 +262,8 @@ impl JobProcess {
 
     /// The block layer's steps so far, where more of them will be charged.
     #[inline]
-    pub(super) fn steps_to_charge(&self, disk: &Disk) -> Option<Steps> {
-        (!self.costs.free).then(|| disk.queue.steps())
+    pub(super) fn steps_to_charge(&self, disk: &Disk) -> Option<CostCounts> {
+        (!self.costs.free).then(|| disk.queue.cost_counts())
     }
 
     /// Charges what the block layer did for this process since `before`.
@@ -272,7 +272,7 @@ impl JobProcess {
         &mut self,
         now: Nanos,
         disk: usize,
-        before: Option<Steps>,
+        before: Option<CostCounts>,
         system: &mut System,
     ) {
         if let Some(before) = before {
@@ -281,7 +281,7 @@ impl JobProcess {
     }
 
     #[inline(never)]
-    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &Steps, system: &mut System) {
+    fn charge_steps(&mut self, now: Nanos, disk: usize, before: &CostCounts, system: &mut System) {
         let end = self.book_steps(now, disk, (before, Nanos::ZERO), system);
         if self.state == TaskState::Running && end > now {
             self.go_on_at(end, system);
@@ -294,11 +294,11 @@ impl JobProcess {
         &mut self,
         now: Nanos,
         disk: usize,
-        (before, later): (&Steps, Nanos),
+        (before, later): (&CostCounts, Nanos),
         system: &mut System,
     ) -> Nanos {
         let d = &mut system.disks[disk];
-        let steps = d.queue.steps().since(before);
+        let steps = d.queue.cost_counts().since(before);
         let start = system.cpus.free_at(self.cpu).max(now);
         let end = self
             .costs

@@ -1,19 +1,19 @@
-//! Counting: each effect of the kernel's against ours.
+//! Each tracepoint of the kernel's is compared with ours and counted.
 
 use super::Whole;
-use super::effect::Effect;
-use super::ledger::{Ours, Verdict};
+use super::tracepoint::Tracepoint;
+use super::unmatched::{Match, OurTracepoint};
 use crate::report::Difference;
 
 impl Whole<'_> {
-    pub(super) fn settle(&mut self, kernel: &Effect) {
+    pub(super) fn compare(&mut self, kernel: &Tracepoint) {
         let pid = self.event().pid;
-        match self.ledger.settle(pid, kernel) {
-            Verdict::Like { ours, extra } => {
+        match self.unmatched.take_match(pid, kernel) {
+            Match::Same { ours, extra } => {
                 extra.iter().for_each(|ours| self.extra(ours));
-                let mut did = ours.effect;
-                if let Some(busy) = self.drive.take_busy_was(self.at) {
-                    did = Effect::Ask(busy);
+                let mut did = ours.tracepoint;
+                if let Some(busy) = self.drive.take_our_busy(self.at) {
+                    did = Tracepoint::Ask(busy);
                 }
                 let same = did == *kernel;
                 self.count(
@@ -22,17 +22,17 @@ impl Whole<'_> {
                     || kernel.to_string(),
                     || did.to_string(),
                 );
-                if matches!(kernel, Effect::Insert(_)) {
+                if matches!(kernel, Tracepoint::Insert(_)) {
                     self.inserted = Some(ours.serial);
                 }
             }
-            Verdict::Other(ours) => self.count(
+            Match::Different(ours) => self.count(
                 kernel.kind(),
                 false,
                 || kernel.to_string(),
-                || ours.effect.to_string(),
+                || ours.tracepoint.to_string(),
             ),
-            Verdict::Missing => self.count(kernel.kind(), false, || kernel.to_string(), nothing),
+            Match::Missing => self.count(kernel.kind(), false, || kernel.to_string(), nothing),
         }
     }
 
@@ -51,9 +51,9 @@ impl Whole<'_> {
     }
 
     /// We did something that the kernel did not.
-    pub(super) fn extra(&mut self, ours: &Ours) {
-        let effect = ours.effect;
-        self.count(effect.kind(), false, nothing, || effect.to_string());
+    pub(super) fn extra(&mut self, ours: &OurTracepoint) {
+        let tracepoint = ours.tracepoint;
+        self.count(tracepoint.kind(), false, nothing, || tracepoint.to_string());
     }
 
     fn count(
