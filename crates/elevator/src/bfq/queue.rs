@@ -360,22 +360,24 @@ impl Bfq {
         self.end_soft_rt_of_seeky(q);
     }
 
-    /// Whether the process waits for I/O at least four fifths of its time.
+    /// Whether the process waits for I/O at least four fifths of its time
+    /// (`bfq_update_io_intensity`).
     ///
-    /// The kernel counts a new queue's first idle time too, as a nanosecond
-    /// less than none, which any time of thinking makes up for. A simulated
-    /// process on CPUs without costs does not think at all, so it is not
-    /// counted here.
+    /// A new queue's last completion is set a nanosecond after its creation, so
+    /// its first request counts an idle time of less than none, which wraps: the
+    /// queue is not I/O-bound until it was idle once. Between a completion and
+    /// the next request some time passes on any machine, also on a simulated
+    /// one whose CPUs cost nothing.
     pub(super) fn update_io_bound(&mut self, q: QueueId) {
         let now_ns = self.now_ns;
         let queue = &mut self.queues[q];
-        if queue.just_created {
-            return;
-        }
         let total_ns = now_ns.wrapping_sub(queue.io_start_ns);
         if queue.sorted.is_empty() && queue.dispatched == 0 {
-            let idle = now_ns.wrapping_sub(queue.ttime.last_end_ns);
+            let idle = now_ns.wrapping_sub(queue.ttime.last_end_ns).max(1);
             queue.idle_total_ns = queue.idle_total_ns.wrapping_add(idle);
+        }
+        if queue.just_created {
+            return;
         }
         queue.io_bound = queue.idle_total_ns.wrapping_mul(5) <= total_ns;
         // An observation window, so that old habits fade.
