@@ -179,6 +179,10 @@ pub trait Elevator: Send {
     /// group whose weight never was has the scheduler's default.
     fn set_cgroup_weight(&mut self, _cgroup: CgroupId, _weight: u32) {}
 
+    /// A control group is part of another, which is said before anything is
+    /// submitted in it. A group of which nothing is said is part of the root.
+    fn set_cgroup_parent(&mut self, _cgroup: CgroupId, _parent: CgroupId) {}
+
     /// When [`Elevator::timer`] should be called. A scheduler that wants the
     /// hardware queues run after one of its other hooks names the present here
     /// and answers `true` then.

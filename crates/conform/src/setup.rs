@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     /// `None`: as the scheduler finds it.
     pub(crate) nr_requests: Option<u32>,
     pub(crate) nr_cpus: u32,
+    /// The hardware contexts' addresses, in the order in which they are seen.
+    hctxs: Vec<u64>,
     /// The driver may sleep, as null_blk with memory behind it.
     pub(crate) blocking: bool,
     /// Operations that the kernel's writeback throttling may have held back.
@@ -39,7 +41,7 @@ impl Setup {
         notes: &mut Vec<String>,
     ) -> Setup {
         if let Some(info) = &recording.info {
-            return Setup::described(info);
+            return Setup::described(info, events);
         }
         let depth = most_in_flight(events);
         notes.push(format!(
@@ -50,13 +52,14 @@ impl Setup {
             queue_depth: depth,
             nr_requests: None,
             nr_cpus: 1,
+            hctxs: hctxs(events),
             blocking: false,
             throttled: Vec::new(),
             tunables: Vec::new(),
         }
     }
 
-    fn described(info: &RunInfo) -> Setup {
+    fn described(info: &RunInfo, events: &[Recorded<'_>]) -> Setup {
         let queue = &info.queue;
         let depth = info.driver_tags().map(|tags| tags.nr_tags);
         let parameter = info.null_blk_parameters.get("hw_queue_depth");
@@ -66,6 +69,7 @@ impl Setup {
             queue_depth: depth.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH),
             nr_requests: Some(queue.nr_requests),
             nr_cpus: info.smp.clamp(1, MAX_CPUS),
+            hctxs: hctxs(events),
             blocking: ["memory_backed", "blocking"].iter().any(|name| {
                 let value = info.null_blk_parameters.get(*name);
                 value.is_some_and(|value| value == "Y")
@@ -79,12 +83,23 @@ impl Setup {
         }
     }
 
+    /// There are no more of them than CPUs.
+    fn nr_hw_queues(&self) -> u32 {
+        (self.hctxs.len() as u32).clamp(1, self.nr_cpus)
+    }
+
+    /// The number of the hardware context at an address.
+    pub(crate) fn hctx(&self, address: u64) -> usize {
+        let at = self.hctxs.iter().position(|&hctx| hctx == address);
+        at.unwrap_or(0).min(self.nr_hw_queues() as usize - 1)
+    }
+
     /// What a scheduler learns of this queue.
     pub(crate) fn info(&self) -> QueueInfo {
         let nr_requests = self.nr_requests.unwrap_or(2 * self.queue_depth.min(128));
         QueueInfo {
             nr_requests,
-            nr_hw_queues: 1,
+            nr_hw_queues: self.nr_hw_queues(),
             queue_depth: self.queue_depth,
             nr_cpus: self.nr_cpus,
             capacity_sectors: self.limits.capacity_sectors,
@@ -125,6 +140,25 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+/// The hardware contexts that schedulers are called for.
+fn hctxs(events: &[Recorded<'_>]) -> Vec<u64> {
+    use EventKind::*;
+    let mut found = Vec::new();
+    for Recorded { event, .. } in events {
+        let hctx = match event.kind {
+            DdIns(call) | KyIns(call) | BfqIns(call) => call.hctx,
+            DdDisp(call) => call.hctx,
+            KyDisp(call) => call.hctx,
+            BfqDisp(call) => call.hctx,
+            _ => continue,
+        };
+        if !found.contains(&hctx) {
+            found.push(hctx);
+        }
+    }
+    found
 }
 
 /// `wbt_should_throttle`: discards, and writes that are not direct. Whether a

@@ -168,6 +168,9 @@ impl Elevator for TieBreaker {
     fn set_cgroup_weight(&mut self, cgroup: CgroupId, weight: u32) {
         self.inner.set_cgroup_weight(cgroup, weight);
     }
+    fn set_cgroup_parent(&mut self, cgroup: CgroupId, parent: CgroupId) {
+        self.inner.set_cgroup_parent(cgroup, parent);
+    }
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         self.inner.allow_merge(ctx, id, bio)
     }

@@ -6,6 +6,7 @@
 //! kernel's request stays in our scheduler until that names it too, so that
 //! whatever follows from the difference is counted as well.
 
+mod cgroups;
 mod probes;
 mod tasks;
 
@@ -23,6 +24,7 @@ use crate::report::{Difference, TraceReport};
 use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
+use cgroups::Cgroups;
 use probes::{Answer, Picked, Probes, Step};
 use tasks::{Exits, Tasks, work_begins};
 
@@ -78,10 +80,37 @@ pub(crate) fn compare(
     Ok(alone.report)
 }
 
+/// A question, from the event that is its entry.
+#[derive(Clone, Copy)]
+struct Question {
+    entry: usize,
+    /// Behind which event the scheduler works on it.
+    works_behind: usize,
+    hctx: usize,
+    jiffies: u64,
+}
+
+/// What goes on on a CPU.
+#[derive(Default)]
+struct Cpu<'r> {
+    /// The hardware context and the place of what is being inserted.
+    hctx: usize,
+    at_head: bool,
+    /// `block_rq_insert`, whose pointer comes with the next line.
+    inserting: Option<RqEvent<'r>>,
+    question: Option<Question>,
+    /// Our answer, and when it was asked for.
+    answer: Option<Option<RequestId>>,
+    /// The tick in which the interrupt began that runs; it is its to the end.
+    interrupt_jiffies: Option<u64>,
+}
+
 struct Alone<'r> {
     events: &'r [Recorded<'r>],
     probes: &'r dyn Probes,
     clock: Clock,
+    setup: Setup,
+    cgroups: Cgroups,
     elevator: Box<dyn Elevator>,
     hint: Hint,
     rqs: Requests,
@@ -100,24 +129,18 @@ struct Alone<'r> {
     held: BTreeSet<usize>,
     /// Ended in the kernel, still in our scheduler.
     overdue: Vec<RequestId>,
-    at_head: bool,
+    cpus: BTreeMap<u32, Cpu<'r>>,
     /// Where writes with a flush or FUA start that are on their way.
     sequences: BTreeSet<u64>,
-    /// `block_rq_insert`, whose pointer comes with the next line.
-    inserting: Option<RqEvent<'r>>,
     /// The bio that each task merges, until the scheduler hears of it.
     merging: BTreeMap<u32, BioEvent<'r>>,
     /// What the last insert or merge of ours swallowed, in order.
     swallowed: Vec<RequestId>,
-    /// Our answer, and when it was asked for.
-    answer: Option<Option<RequestId>>,
     /// Inserts that the tick came before, by their events; found out and given.
     behind_tick: BTreeSet<usize>,
     given_behind_tick: BTreeSet<usize>,
     /// What tasks do, where the scheduler is given that.
     tasks: Option<Tasks>,
-    /// Behind which event the scheduler works on which question.
-    working: Option<(usize, u64)>,
     /// The last answer.
     answered_at: usize,
     exits: Exits,
@@ -146,6 +169,10 @@ impl<'r> Alone<'r> {
             mode: Mode::SchedulerAlone,
         })?;
         setup.tune(elevator.as_mut(), &recording.file, &mut report.notes)?;
+        let info = recording.info.as_ref();
+        let cgroups = Cgroups::of(info, events);
+        cgroups.set_up(elevator.as_mut());
+        let exits = Exits::of(info, events);
         let hint = Hint::default();
         let follows_tasks = probes.follows_tasks();
         let elevator = match follows_tasks {
@@ -160,7 +187,9 @@ impl<'r> Alone<'r> {
             elevator,
             hint,
             rqs: Requests::default(),
-            merge: MergeState::new(setup.limits),
+            merge: MergeState::new(setup.limits.clone()),
+            setup,
+            cgroups,
             trace: Trace::default(),
             runs: Vec::new(),
             now: Nanos::ZERO,
@@ -169,19 +198,16 @@ impl<'r> Alone<'r> {
             inserted_by: BTreeMap::new(),
             held: BTreeSet::new(),
             overdue: Vec::new(),
-            at_head: false,
+            cpus: BTreeMap::new(),
             sequences: BTreeSet::new(),
-            inserting: None,
             merging: BTreeMap::new(),
             swallowed: Vec::new(),
-            answer: None,
             behind_tick: BTreeSet::new(),
             given_behind_tick,
             tasks: follows_tasks.then(|| Tasks::of(events)),
-            working: None,
             answered_at: 0,
-            exits: Exits::of(events),
-            finds_exits: true,
+            finds_exits: !exits.are_recorded(),
+            exits,
             somebody_left: None,
             queues: BTreeMap::new(),
             report,
@@ -192,11 +218,11 @@ impl<'r> Alone<'r> {
         for at in 0..self.events.len() {
             self.at = at;
             let event = &self.events[at].event;
-            let jiffies = jiffies_of(&event.kind).unwrap_or(self.clock.jiffies(event.at_ns));
+            let jiffies = self.jiffies();
             self.now = self.clock.now_in(jiffies, event.at_ns);
             self.run_timer();
             if let Some(tasks) = &mut self.tasks {
-                tasks.runs(event.pid);
+                tasks.runs(event);
                 self.exit_tasks();
             }
             match self.probes.step(&event.kind) {
@@ -206,9 +232,7 @@ impl<'r> Alone<'r> {
             if self.somebody_left.is_some() {
                 return;
             }
-            if let Some((_, jiffies)) = self.working.take_if(|(begins, _)| *begins == at) {
-                self.ask(jiffies);
-            }
+            self.answer_questions();
         }
         self.nothing_swallowed();
         let ties = self.hint.taken();
@@ -216,6 +240,30 @@ impl<'r> Alone<'r> {
             let note = format!("{ties} times a bio fitted several requests; took the recorded one");
             self.report.notes.push(note);
         }
+    }
+
+    /// What goes on on the event's CPU.
+    fn cpu(&mut self) -> &mut Cpu<'r> {
+        let cpu = self.events[self.at].event.cpu;
+        self.cpus.entry(cpu).or_default()
+    }
+
+    /// The tick of the event. It stands still in an interrupt, also where the
+    /// trace clock passes the next.
+    fn jiffies(&mut self) -> u64 {
+        let event = &self.events[self.at].event;
+        let by_clock = self.clock.jiffies(event.at_ns);
+        let jiffies = jiffies_of(&event.kind).unwrap_or(by_clock);
+        let begins = matches!(event.kind, EventKind::RqComplete(_));
+        let interrupt = &mut self.cpu().interrupt_jiffies;
+        if !event.irq {
+            *interrupt = None;
+            return jiffies;
+        }
+        if begins {
+            *interrupt = Some(jiffies);
+        }
+        *interrupt.get_or_insert(jiffies)
     }
 
     fn block_event(&mut self) {
@@ -236,7 +284,12 @@ impl<'r> Alone<'r> {
                     self.sequences.insert(bio.sector.0);
                 }
             }
-            EventKind::RqInsert(rq) => self.inserting = Some(rq),
+            EventKind::RqInsert(rq) => self.cpu().inserting = Some(rq),
+            EventKind::TracingMark { text } => {
+                if let Some((group, weight)) = self.cgroups.written(text) {
+                    self.elevator.set_cgroup_weight(group, weight);
+                }
+            }
             EventKind::RqIns { rq, jif, .. } => self.inserted(rq, jif),
             _ => {}
         }
@@ -250,14 +303,14 @@ impl<'r> Alone<'r> {
         };
         match event.kind {
             EventKind::BioQueue(bio) => {
-                tasks.submits(event.at_ns);
+                tasks.queues(self.at, event);
                 self.queue_bio(&bio);
             }
             EventKind::GetRq(bio) => {
-                tasks.submits(event.at_ns);
+                tasks.submits(event);
                 tasks.makes(event.pid, &bio);
             }
-            EventKind::Unplug { .. } => tasks.flushes(),
+            EventKind::Unplug { .. } => tasks.flushes(event),
             EventKind::RqIssue(_) => tasks.dispatches(event),
             _ => {}
         }
@@ -276,10 +329,12 @@ impl<'r> Alone<'r> {
         }
         let prio = tasks.priority(pid);
         self.now = self.task_now(self.clock.jiffies(self.events[self.at].event.at_ns));
+        let cpu = self.cpu_number();
         let bio = Bio {
             prio,
             flags: event.rwbs.flags,
             submitter: SubmitterId(pid),
+            cgroup: self.cgroups.of_task(pid),
             ..Bio::new(
                 event.rwbs.op.unwrap_or(Op::WriteZeroes),
                 event.sector,
@@ -287,7 +342,7 @@ impl<'r> Alone<'r> {
             )
         };
         let (elevator, mut ctx) = self.ctx();
-        let merged = elevator.bio_merge(&mut ctx, 0, &bio);
+        let merged = elevator.bio_merge(&mut ctx, cpu, &bio);
         self.merge.take_swallowed(&mut self.swallowed);
         for id in std::mem::take(&mut self.swallowed) {
             self.held.remove(&id.index());
@@ -353,35 +408,66 @@ impl<'r> Alone<'r> {
     }
 
     fn note_exits(&mut self) {
-        if self.exits.known() > 0 {
-            let exits = self.exits.known();
+        let exits = self.exits.found();
+        if exits > 0 {
             let note = format!("{exits} tasks were taken to exit where the kernel forgets them");
             self.report.notes.push(note);
         }
     }
 
     /// The scheduler is asked; it will look at its state a little later.
-    fn asked(&mut self, jiffies: u64, nobody_served: bool) {
+    fn asked(&mut self, hctx: u64, jiffies: u64, nobody_served: bool) {
         let event = &self.events[self.at].event;
-        let Some(tasks) = &mut self.tasks else {
-            return self.ask(jiffies);
-        };
-        tasks.dispatches(event);
-        if nobody_served && self.finds_exits && self.state_of("in_service_queue") >= Some(0) {
-            self.somebody_left = Some((self.answered_at, self.at));
-            return;
+        if let Some(tasks) = &mut self.tasks {
+            tasks.dispatches(event);
+            let ours = self.finds_exits && nobody_served;
+            if ours && self.state_of("in_service_queue") >= Some(0) {
+                self.somebody_left = Some((self.answered_at, self.at));
+                return;
+            }
         }
         let later = work_begins(&self.events[self.at..], |kind| {
-            matches!(self.probes.step(kind), Some(Step::Answer(_)))
+            match self.probes.step(kind)? {
+                Step::Answer(answer) => Some(answer.nobody_served),
+                _ => None,
+            }
         });
-        self.working = Some((self.at + later, jiffies));
+        self.cpu().question = Some(Question {
+            entry: self.at,
+            works_behind: self.at + later,
+            hctx: self.setup.hctx(hctx),
+            jiffies,
+        });
+    }
+
+    /// Asks our scheduler what the kernel's works on from here.
+    fn answer_questions(&mut self) {
+        let at = self.at;
+        let due = |cpu: &mut Cpu<'_>| cpu.question.take_if(|q| q.works_behind == at);
+        let due: Vec<Question> = self.cpus.values_mut().filter_map(due).collect();
+        for question in due {
+            self.ask(question);
+        }
     }
 
     /// The time that the task sees in this tick.
     fn task_now(&self, jiffies: u64) -> Nanos {
-        let event = &self.events[self.at].event;
-        let at_ns = self.tasks.as_ref().map(|tasks| tasks.clock_ns(event));
-        self.clock.now_in(jiffies, at_ns.unwrap_or(event.at_ns))
+        self.task_now_since(self.at, jiffies)
+    }
+
+    /// The same where it does something since event `since`, in which it may
+    /// have been interrupted.
+    fn task_now_since(&self, since: usize, jiffies: u64) -> Nanos {
+        let clock_ns = |tasks: &Tasks| tasks.clock_ns(&self.events[since].event);
+        let at_ns = self.tasks.as_ref().and_then(clock_ns);
+        let here_ns = self.events[self.at].event.at_ns;
+        self.clock.now_in(jiffies, at_ns.unwrap_or(here_ns))
+    }
+
+    /// The event's CPU as a scheduler numbers it.
+    fn cpu_number(&self) -> usize {
+        let cpu = self.events[self.at].event.cpu;
+        cpu.min(self.setup.nr_cpus.saturating_sub(1)) as usize
     }
 
     fn state_of(&self, name: &str) -> Option<i64> {
@@ -391,11 +477,16 @@ impl<'r> Alone<'r> {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::InsertCall { at_head } => self.at_head = at_head,
+            Step::InsertCall { hctx, at_head } => {
+                let hctx = self.setup.hctx(hctx);
+                let cpu = self.cpu();
+                (cpu.hctx, cpu.at_head) = (hctx, at_head);
+            }
             Step::Ask {
+                hctx,
                 jiffies,
                 nobody_served,
-            } => self.asked(jiffies, nobody_served),
+            } => self.asked(hctx, jiffies, nobody_served),
             Step::Answer(answer) => self.answered(&answer),
             Step::BioMerged {
                 rq,
@@ -434,7 +525,7 @@ impl<'r> Alone<'r> {
 
     /// `rq_ins`: the request of the line before it went into the scheduler.
     fn inserted(&mut self, pointer: u64, jiffies: u64) {
-        let Some(event) = self.inserting.take() else {
+        let Some(event) = self.cpu().inserting.take() else {
             return;
         };
         let late = self.given_behind_tick.contains(&self.at);
@@ -454,10 +545,13 @@ impl<'r> Alone<'r> {
         self.nothing_swallowed();
         let pid = self.events[self.at].event.pid;
         let maker = self.tasks.as_mut().and_then(|t| t.takes(pid, event));
+        let maker = maker.unwrap_or(pid);
+        let &mut Cpu { hctx, at_head, .. } = self.cpu();
         let bio = Bio {
             prio: prio_of(event),
             flags: event.rwbs.flags,
-            submitter: SubmitterId(maker.unwrap_or(pid)),
+            submitter: SubmitterId(maker),
+            cgroup: self.cgroups.of_task(maker),
             ..Bio::new(
                 event.rwbs.op.unwrap_or(Op::WriteZeroes),
                 event.sector,
@@ -470,11 +564,13 @@ impl<'r> Alone<'r> {
             _ => self.merge.limits.segments_of(bio.sectors),
         };
         request.rq_flags.set(RqFlags::USE_SCHED);
+        request.ctx = self.cpu_number() as u16;
+        request.hctx = hctx as u16;
         // The data of a flush sequence has lost the marks of one.
-        if self.sequences.remove(&bio.sector.0) || self.at_head {
+        if self.sequences.remove(&bio.sector.0) || at_head {
             request.rq_flags.set(RqFlags::FLUSH_SEQ);
         }
-        let at = match self.at_head {
+        let at = match at_head {
             true => InsertAt::Head,
             false => InsertAt::Tail,
         };
@@ -488,25 +584,26 @@ impl<'r> Alone<'r> {
         elevator.prepare_request(&mut ctx, id);
         let mut list = RqList::new();
         list.push_back(ctx.rqs, id);
-        elevator.insert_requests(&mut ctx, 0, &mut list, at);
+        elevator.insert_requests(&mut ctx, hctx, &mut list, at);
         self.take_swallowed();
         id
     }
 
-    fn ask(&mut self, jiffies: u64) {
+    fn ask(&mut self, question: Question) {
         self.nothing_swallowed();
-        self.now = self.task_now(jiffies);
+        self.now = self.task_now_since(question.entry, question.jiffies);
         let (elevator, mut ctx) = self.ctx();
-        let answer = elevator.dispatch_request(&mut ctx, 0);
+        let answer = elevator.dispatch_request(&mut ctx, question.hctx);
         if let Some(id) = answer {
             self.held.remove(&id.index());
         }
-        self.answer = Some(answer);
+        let cpu = self.events[question.entry].event.cpu;
+        self.cpus.entry(cpu).or_default().answer = Some(answer);
     }
 
     fn answered(&mut self, kernel: &Answer) {
         self.answered_at = self.at;
-        let Some(ours) = self.answer.take() else {
+        let Some(ours) = self.cpu().answer.take() else {
             return;
         };
         self.compare_choice(kernel, ours);

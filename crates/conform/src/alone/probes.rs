@@ -10,10 +10,14 @@ use blklab_workload::trace::tracefs::{EventKind, MergeSide};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// `insert_requests` was entered; the requests follow.
-    InsertCall { at_head: bool },
+    InsertCall { hctx: u64, at_head: bool },
     /// `dispatch_request` was entered in this tick; `nobody_served` where it is
     /// known that no queue was in service.
-    Ask { jiffies: u64, nobody_served: bool },
+    Ask {
+        hctx: u64,
+        jiffies: u64,
+        nobody_served: bool,
+    },
     /// It returned.
     Answer(Answer),
     /// A bio joined a queued request.
@@ -42,6 +46,8 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) picked: Option<Picked>,
+    /// It is known that no queue is in service then.
+    pub(crate) nobody_served: bool,
     /// State after the call.
     pub(crate) state: Vec<State>,
 }
@@ -104,9 +110,11 @@ impl Probes for MqDeadline {
     fn step(&self, event: &EventKind<'_>) -> Option<Step> {
         Some(match *event {
             EventKind::DdIns(call) => Step::InsertCall {
+                hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
             EventKind::DdDisp(call) => Step::Ask {
+                hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: false,
             },
@@ -117,6 +125,7 @@ impl Probes for MqDeadline {
                     fifo_time: Some(picked.fifo_time),
                     queue: None,
                 }),
+                nobody_served: false,
                 state: vec![
                     state("last_dir", ret.last_dir_is_write),
                     state("batching", ret.batching),
@@ -165,9 +174,11 @@ impl Probes for Kyber {
     fn step(&self, event: &EventKind<'_>) -> Option<Step> {
         Some(match *event {
             EventKind::KyIns(call) => Step::InsertCall {
+                hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
             EventKind::KyDisp(call) => Step::Ask {
+                hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: false,
             },
@@ -178,6 +189,7 @@ impl Probes for Kyber {
                     fifo_time: None,
                     queue: None,
                 }),
+                nobody_served: false,
                 state: vec![
                     state("cur_domain", ret.domain),
                     state("batching", ret.batching),
@@ -228,9 +240,11 @@ impl Probes for Bfq {
     fn step(&self, event: &EventKind<'_>) -> Option<Step> {
         Some(match *event {
             EventKind::BfqIns(call) => Step::InsertCall {
+                hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
             EventKind::BfqDisp(call) => Step::Ask {
+                hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: call.in_service.is_none(),
             },
@@ -246,6 +260,13 @@ impl Probes for Bfq {
                         of("service", "service", queue.service.into()),
                         of("raising", "wr_coeff", queue.wr_coeff.into()),
                     ]);
+                    if let Some(group) = queue.group {
+                        known.extend([
+                            of("group", "group_weight", group.weight.into()),
+                            of("group", "group_service", group.service.into()),
+                            of("group", "group_budget", group.budget.into()),
+                        ]);
+                    }
                 }
                 Step::Answer(Answer {
                     picked: ret.picked.map(|picked| Picked {
@@ -254,6 +275,7 @@ impl Probes for Bfq {
                         fifo_time: None,
                         queue: picked.queue.map(|q| (q.bfqq, q.pid.into())),
                     }),
+                    nobody_served: ret.in_service.is_none(),
                     state: known,
                 })
             }

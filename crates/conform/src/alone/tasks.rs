@@ -3,13 +3,13 @@
 //!
 //! kyber and bfq have no probe where a bio merges, so here a bio goes to our
 //! scheduler when it is queued, as in the kernel; and bfq reads the time and
-//! knows tasks. The traces are of one CPU: an event of another task says that
-//! the one before was switched away from.
+//! knows tasks. An event of another task on a CPU says that the one before was
+//! switched away from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_blk::{IoPrio, Op};
-use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind, RqEvent};
+use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind, RqEvent, RunInfo};
 
 use crate::recording::Recorded;
 
@@ -45,31 +45,49 @@ struct Running {
 pub(crate) struct Tasks {
     /// Bios that became part of a request, by their `block_bio_queue`.
     merged: BTreeSet<usize>,
+    /// Bios whose tasks held nothing back, by the same.
+    lone: BTreeSet<usize>,
     /// The priority of each task's requests; a bio's line has none.
     priorities: BTreeMap<u32, IoPrio>,
     made: BTreeMap<u32, Vec<Made>>,
-    running: Running,
+    /// By CPU.
+    running: BTreeMap<u32, Running>,
 }
 
 impl Tasks {
     pub(crate) fn of(events: &[Recorded<'_>]) -> Tasks {
         let mut tasks = Tasks {
             merged: BTreeSet::new(),
+            lone: BTreeSet::new(),
             priorities: BTreeMap::new(),
             made: BTreeMap::new(),
-            running: Running::default(),
+            running: BTreeMap::new(),
         };
         let mut queued: BTreeMap<u32, usize> = BTreeMap::new();
+        // What each task submitted since it last let something go, from its
+        // first request on.
+        let mut plugged: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (at, Recorded { event, .. }) in events.iter().enumerate() {
             match event.kind {
                 EventKind::BioQueue(_) => {
                     queued.insert(event.pid, at);
                 }
                 EventKind::GetRq(_) => {
-                    queued.remove(&event.pid);
+                    let bio = queued.remove(&event.pid);
+                    plugged.entry(event.pid).or_default().extend(bio);
                 }
                 EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_) => {
-                    tasks.merged.extend(queued.remove(&event.pid));
+                    let bio = queued.remove(&event.pid);
+                    tasks.merged.extend(bio);
+                    let plugged = plugged.entry(event.pid).or_default();
+                    if !plugged.is_empty() {
+                        plugged.extend(bio);
+                    }
+                }
+                EventKind::Unplug { .. } => {
+                    if let Some([bio]) = plugged.remove(&event.pid).as_deref() {
+                        tasks.lone.insert(*bio);
+                    }
                 }
                 EventKind::RqInsert(rq) => {
                     tasks.priorities.insert(event.pid, priority(&rq));
@@ -89,41 +107,61 @@ impl Tasks {
         self.priorities.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Something happens while this task runs.
-    pub(crate) fn runs(&mut self, pid: u32) {
-        if self.running.pid != pid {
-            self.running = Running {
-                pid,
+    fn running(&mut self, event: &Event<'_>) -> &mut Running {
+        let running = self.running.entry(event.cpu).or_default();
+        if running.pid != event.pid {
+            *running = Running {
+                pid: event.pid,
                 ..Running::default()
             };
         }
+        running
+    }
+
+    /// Something happens while this task runs.
+    pub(crate) fn runs(&mut self, event: &Event<'_>) {
+        self.running(event);
     }
 
     /// The task lets its plug go; what follows is still in it.
-    pub(crate) fn flushes(&mut self) {
-        self.running.flushing = true;
+    pub(crate) fn flushes(&mut self, event: &Event<'_>) {
+        self.running(event).flushing = true;
+    }
+
+    /// The task queues the bio of this event. In a plug it looks at the clock
+    /// then; a lone bio gets a plug, and the clock is read, with its request.
+    pub(crate) fn queues(&mut self, at: usize, event: &Event<'_>) {
+        if self.lone.contains(&at) {
+            let running = self.running(event);
+            running.flushing = false;
+            running.clock_ns = None;
+        } else {
+            self.submits(event);
+        }
     }
 
     /// The task submits, and looks at the clock.
-    pub(crate) fn submits(&mut self, at_ns: u64) {
-        if std::mem::take(&mut self.running.flushing) {
-            self.running.clock_ns = None;
+    pub(crate) fn submits(&mut self, event: &Event<'_>) {
+        let running = self.running(event);
+        if std::mem::take(&mut running.flushing) {
+            running.clock_ns = None;
         }
-        self.running.clock_ns.get_or_insert(at_ns);
+        running.clock_ns.get_or_insert(event.at_ns);
     }
 
     /// The task dispatches, which looks at the clock too. kblockd has no plug.
     pub(crate) fn dispatches(&mut self, event: &Event<'_>) {
         let kblockd = event.task.starts_with("kworker/") && event.task.ends_with('H');
         if !event.irq && !kblockd {
-            self.running.clock_ns.get_or_insert(event.at_ns);
+            self.running(event).clock_ns.get_or_insert(event.at_ns);
         }
     }
 
-    /// The time that the scheduler sees.
-    pub(crate) fn clock_ns(&self, event: &Event<'_>) -> u64 {
-        let clock = self.running.clock_ns.filter(|_| !event.irq);
-        clock.unwrap_or(event.at_ns)
+    /// The time that the task of this event has read and goes on with; none in
+    /// an interrupt.
+    pub(crate) fn clock_ns(&self, event: &Event<'_>) -> Option<u64> {
+        let running = self.running.get(&event.cpu).filter(|_| !event.irq);
+        running.and_then(|running| running.clock_ns)
     }
 
     /// Makes the bio part of the task's last held request, if it fits.
@@ -177,48 +215,91 @@ fn priority(rq: &RqEvent<'_>) -> IoPrio {
     }
 }
 
-/// Interrupts may come between a question's entry and its answer: before the
-/// scheduler took its lock, or after it let go of it. The scheduler worked in
-/// the longest gap; this is how many events after the entry that began. `events`
-/// starts with the entry.
+/// The scheduler's work takes longer than this.
+const WORK_NS: u64 = 3_000;
+
+/// How many events after a question's entry the scheduler began its work;
+/// `events` starts with the entry, and `answers` tells of an event whether it is
+/// the return, and whether no queue is in service then.
+///
+/// Interrupts may come between entry and return: before the scheduler took its
+/// lock, or after it let go of it. It worked in the longest gap that is not
+/// inside an interrupt. Where more than one is long enough and no queue is in
+/// service afterwards, a completion behind the work took it out of service.
+/// Calls of several CPUs overlap: then the return is nearer to the work.
 pub(crate) fn work_begins(
     events: &[Recorded<'_>],
-    answers: impl Fn(&EventKind<'_>) -> bool,
+    answers: impl Fn(&EventKind<'_>) -> Option<bool>,
 ) -> usize {
-    let answer = events.iter().position(|r| answers(&r.event.kind));
+    let cpu = events[0].event.cpu;
+    let answer = events.iter().enumerate().find_map(|(at, r)| {
+        let nobody_served = answers(&r.event.kind).filter(|_| r.event.cpu == cpu)?;
+        Some((at, nobody_served))
+    });
+    let Some((answer, nobody_served)) = answer else {
+        return 0;
+    };
+    if events[..answer].iter().any(|r| r.event.cpu != cpu) {
+        return answer - 1;
+    }
+    let gaps = (0..answer).filter(|&at| {
+        let (this, next) = (&events[at].event, &events[at + 1].event);
+        let new_interrupt = matches!(next.kind, EventKind::RqComplete(_));
+        !this.irq || !next.irq || new_interrupt
+    });
     let gap_ns = |at: &usize| {
         let (this, next) = (&events[*at].event, &events[at + 1].event);
         next.at_ns.saturating_sub(this.at_ns)
     };
-    (0..answer.unwrap_or(0)).max_by_key(gap_ns).unwrap_or(0)
+    let long_enough = |at: &usize| nobody_served && gap_ns(at) > WORK_NS;
+    let first = gaps.clone().find(long_enough);
+    first.or_else(|| gaps.max_by_key(gap_ns)).unwrap_or(0)
 }
 
-/// Tasks that exit. No event says so, but bfq takes the task's queue out of
-/// service. So each is found by a replay in which ours stays there, and is told
-/// to the next.
+/// Tasks that exit. Where no probe says so, bfq takes the task's queue out of
+/// service all the same. So each is found by a replay in which ours stays there,
+/// and is told to the next.
 #[derive(Default)]
 pub(crate) struct Exits {
     last_seen: BTreeMap<u32, usize>,
     submitters: BTreeSet<u32>,
     /// Before which events which tasks exit.
     known: Vec<(usize, u32)>,
+    /// A probe tells of all of them.
+    recorded: bool,
 }
 
 impl Exits {
-    pub(crate) fn of(events: &[Recorded<'_>]) -> Exits {
-        let mut exits = Exits::default();
+    pub(crate) fn of(info: Option<&RunInfo>, events: &[Recorded<'_>]) -> Exits {
+        let probed = |info: &RunInfo| info.probes.iter().any(|p| p.contains("bfq_exit_icq"));
+        let mut exits = Exits {
+            recorded: info.is_some_and(probed),
+            ..Exits::default()
+        };
         for (at, Recorded { event, .. }) in events.iter().enumerate() {
             exits.last_seen.insert(event.pid, at);
-            if let EventKind::GetRq(_) = event.kind {
-                exits.submitters.insert(event.pid);
+            match event.kind {
+                EventKind::GetRq(_) => {
+                    exits.submitters.insert(event.pid);
+                }
+                EventKind::BfqExit { .. } => {
+                    exits.recorded = true;
+                    exits.known.push((at, event.pid));
+                }
+                _ => {}
             }
         }
         exits
     }
 
-    /// How many are known.
-    pub(crate) fn known(&self) -> usize {
-        self.known.len()
+    /// Whether all are known.
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// How many were found out.
+    pub(crate) fn found(&self) -> usize {
+        if self.recorded { 0 } else { self.known.len() }
     }
 
     /// The tasks that exit before this event.

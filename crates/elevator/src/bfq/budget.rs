@@ -271,9 +271,9 @@ impl Bfq {
         } else {
             queue.entity.service = 0;
         }
-        // A group's budget is taken anew from its next queue.
+        // Groups' budgets are taken anew from their next queues.
         let group = queue.group;
-        self.groups[group].entity.service = 0;
+        self.each_group_from(group, |entity| entity.service = 0);
     }
 
     /// Takes the queue out of service; true where it is gone for good.

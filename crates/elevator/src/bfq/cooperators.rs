@@ -4,11 +4,14 @@
 //! that start together may also be merged for good (stable merge): then none of
 //! them has to be idled for.
 
+use core::cmp::Ordering;
+
 use blklab_blk::{Sector, msecs_to_jiffies};
 
 use super::Bfq;
 use super::groups::GroupId;
 use super::queue::{LONG_AGO, QueueId};
+use super::red_black::{Content, Place, RedBlackTree};
 use super::submitter::Saved;
 use super::weight_raising::burst_interval;
 
@@ -20,6 +23,27 @@ const TOO_LATE_MS: i64 = 100;
 const STABLE_CREATION_MS: i64 = 600;
 /// A delayed stable merge waits this long, to see what the queues are like.
 const STABLE_DELAY_MS: i64 = 600;
+
+/// Where a queue's next request starts.
+#[derive(Debug)]
+pub(super) struct NextRequest {
+    sector: u64,
+    queue: QueueId,
+}
+
+impl Content for NextRequest {
+    fn summarize(&mut self, _below: [Option<&NextRequest>; 2]) {}
+}
+
+/// The last node that the search for a sector passes; if one is there, that.
+fn last_passed(positions: &RedBlackTree<NextRequest>, sector: u64) -> Option<Place> {
+    let step = |&place: &Place| match positions[place].sector.cmp(&sector) {
+        Ordering::Greater => positions.left(place),
+        Ordering::Less => positions.right(place),
+        Ordering::Equal => None,
+    };
+    core::iter::successors(positions.root(), step).last()
+}
 
 fn are_close(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= CLOSE_SECTORS
@@ -34,9 +58,9 @@ impl Bfq {
 
     /// Takes a queue out of the order of next requests.
     pub(super) fn remove_position_of(&mut self, q: QueueId) {
-        if self.queues[q].position.take().is_some() {
-            let positions = &mut self.groups[self.queues[q].group].positions;
-            positions.retain(|&(_, other)| other != q);
+        if let Some(place) = self.queues[q].position.take() {
+            let group = self.queues[q].group;
+            self.groups[group].positions.remove(place);
         }
     }
 
@@ -51,21 +75,27 @@ impl Bfq {
             return;
         };
         let positions = &mut self.groups[self.queues[q].group].positions;
-        if let Err(at) = positions.binary_search_by_key(&sector, |&(s, _)| s) {
-            positions.insert(at, (sector, q));
-            self.queues[q].position = Some(sector);
+        let last = last_passed(positions, sector);
+        if last.is_none_or(|last| positions[last].sector != sector) {
+            let next = NextRequest { sector, queue: q };
+            let place = positions.insert(next, |other| other.sector > sector);
+            self.queues[q].position = Some(place);
         }
     }
 
-    /// The queue of a group whose next request is close to a sector.
+    /// A queue of a group whose next request is close to a sector
+    /// (`bfqq_find_close`): the last that the search for the sector passed, or
+    /// its neighbour on the sector's other side.
     fn find_close(&self, group: GroupId, sector: u64) -> Option<QueueId> {
         let positions = &self.groups[group].positions;
-        let at = positions.partition_point(|&(s, _)| s < sector);
-        let behind = positions.get(at);
-        let before = at.checked_sub(1).and_then(|at| positions.get(at));
-        let near = behind.into_iter().chain(before);
-        let nearest = near.min_by_key(|&&(s, _)| s.abs_diff(sector))?;
-        are_close(nearest.0, sector).then_some(nearest.1)
+        let last = last_passed(positions, sector)?;
+        let close = |&place: &Place| are_close(positions[place].sector, sector);
+        let other = || match positions[last].sector < sector {
+            true => positions.next(last),
+            false => positions.previous(last),
+        };
+        let found = Some(last).filter(close).or_else(|| other().filter(close));
+        found.map(|place| positions[place].queue)
     }
 
     fn may_cooperate(&self, q: QueueId, with: QueueId) -> bool {

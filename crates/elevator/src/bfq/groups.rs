@@ -1,14 +1,14 @@
 //! Control groups (`block/bfq-cgroup.c`): a group is served like one queue,
-//! by its weight; whose turn it is within the group, its own service trees say.
-//! Groups are one level below the root, as fio makes them. They stay when their
-//! last process is gone.
-
-use alloc::vec::Vec;
+//! by its weight, among the queues and groups of the group above; whose turn it
+//! is within it, its own service trees say. Groups stay when their last process
+//! is gone.
 
 use blklab_blk::{CgroupId, SchedCtx};
 
 use super::budget::Expiration;
+use super::cooperators::NextRequest;
 use super::queue::QueueId;
+use super::red_black::RedBlackTree;
 use super::wf2q::{Entity, SchedData};
 use super::{ASYNC_QUEUES, Bfq};
 
@@ -32,13 +32,15 @@ pub(super) enum Member {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) cgroup: CgroupId,
-    /// What the root's service trees know of it. The root itself is nobody's
-    /// member.
+    /// The group that this one is in; the root is in itself.
+    above: GroupId,
+    /// What the service trees of the group above know of it. The root itself is
+    /// nobody's member.
     pub(super) entity: Entity,
     pub(super) sched: SchedData,
     pub(super) async_queues: [Option<QueueId>; ASYNC_QUEUES],
     /// Queues in the order of their next requests' sectors.
-    pub(super) positions: Vec<(u64, QueueId)>,
+    pub(super) positions: RedBlackTree<NextRequest>,
     pub(super) last_created: Option<QueueId>,
     /// Queues with requests, queued or in the drive.
     pending_queues: u32,
@@ -48,10 +50,11 @@ impl Group {
     pub(super) fn new(cgroup: CgroupId) -> Group {
         Group {
             cgroup,
+            above: ROOT,
             entity: Entity::new(DEFAULT_GROUP_WEIGHT),
             sched: SchedData::new(),
             async_queues: [None; ASYNC_QUEUES],
-            positions: Vec::new(),
+            positions: RedBlackTree::default(),
             last_created: None,
             pending_queues: 0,
         }
@@ -77,11 +80,22 @@ impl Bfq {
         }
     }
 
+    /// A group that nobody does I/O in yet is made part of another.
+    pub(super) fn set_group_above(&mut self, cgroup: CgroupId, above: CgroupId) {
+        let (group, above) = (self.group(cgroup), self.group(above));
+        let mut up = above;
+        while up != ROOT && up != group {
+            up = self.groups[up].above;
+        }
+        debug_assert!(up == ROOT && group != ROOT, "groups in a circle");
+        self.groups[group].above = above;
+    }
+
     /// The group that something is a member of.
     pub(super) fn group_of(&self, member: Member) -> GroupId {
         match member {
             Member::Queue(q) => self.queues[q].group,
-            Member::Group(_) => ROOT,
+            Member::Group(group) => self.groups[group].above,
         }
     }
 
@@ -123,17 +137,32 @@ impl Bfq {
         }
     }
 
-    /// A request more belongs to a queue, and to its group.
+    /// A group and those above it, without the root.
+    pub(super) fn groups_from(&self, group: GroupId) -> impl Iterator<Item = GroupId> + '_ {
+        let below_root = |&group: &GroupId| group != ROOT;
+        let above = move |&group: &GroupId| Some(self.groups[group].above).filter(below_root);
+        core::iter::successors(Some(group).filter(below_root), above)
+    }
+
+    /// Does something to a group and to those above it, without the root.
+    pub(super) fn each_group_from(&mut self, group: GroupId, mut change: impl FnMut(&mut Entity)) {
+        let mut at = group;
+        while at != ROOT {
+            let group = &mut self.groups[at];
+            change(&mut group.entity);
+            at = group.above;
+        }
+    }
+
+    /// A request more belongs to a queue, and to its groups.
     pub(super) fn request_allocated(&mut self, q: QueueId) {
-        let group = self.queues[q].group;
         self.queues[q].entity.allocated += 1;
-        self.groups[group].entity.allocated += 1;
+        self.each_group_from(self.queues[q].group, |entity| entity.allocated += 1);
     }
 
     pub(super) fn request_freed(&mut self, q: QueueId) {
-        let group = self.queues[q].group;
         self.queues[q].entity.allocated -= 1;
-        self.groups[group].entity.allocated -= 1;
+        self.each_group_from(self.queues[q].group, |entity| entity.allocated -= 1);
     }
 
     /// A queue has requests, queued or in the drive.
@@ -208,8 +237,8 @@ impl Bfq {
             self.groups[old].last_created = None;
         }
         let allocated = self.queues[q].entity.allocated;
-        self.groups[old].entity.allocated -= allocated;
-        self.groups[group].entity.allocated += allocated;
+        self.each_group_from(old, |entity| entity.allocated -= allocated);
+        self.each_group_from(group, |entity| entity.allocated += allocated);
         self.queues[q].group = group;
         if pending {
             self.count_pending(q);

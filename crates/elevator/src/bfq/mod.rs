@@ -8,9 +8,8 @@
 //! that are the heuristics for low latency and throughput, each in a file of
 //! its own.
 //!
-//! What the kernel has and this has not: control groups inside control groups,
-//! drives with several actuators, and the queue for when there is no memory for
-//! another (memory never runs out here). A queue's priority is that of its requests, where the
+//! What the kernel has and this has not: drives with several actuators, and the
+//! queue for when there is no memory for another (memory never runs out here). A queue's priority is that of its requests, where the
 //! kernel takes the process's own.
 
 mod budget;
@@ -19,6 +18,7 @@ mod groups;
 mod idling;
 mod injection;
 mod queue;
+mod red_black;
 mod requests;
 mod submitter;
 #[cfg(test)]
@@ -40,7 +40,7 @@ use blklab_blk::{
 
 use crate::ElevatorType;
 use budget::PeakRate;
-use groups::{GROUP_CLASS, Group, ROOT};
+use groups::{GROUP_CLASS, Group, GroupId, Member};
 use idling::{DriveQueue, WeightCounts};
 use queue::{BfqQueue, CLASSES, QueueId};
 use submitter::Contexts;
@@ -219,7 +219,7 @@ impl Bfq {
     }
 
     /// Whether a queue has more requests than its weight's share of `limit`, or
-    /// its group has. Weights of higher classes count eightfold.
+    /// one of its groups has. Weights of higher classes count eightfold.
     fn is_over_limit(&self, q: QueueId, limit: u32) -> bool {
         let queue = &self.queues[q];
         if !queue.entity.on_tree_or_in_service {
@@ -230,14 +230,17 @@ impl Bfq {
             sum => Some((limit * weight as u64 + sum / 2) / sum),
         };
         let mut limit = limit as u64;
-        if queue.group != ROOT {
-            let group = &self.groups[queue.group].entity;
-            if !group.on_tree_or_in_service {
-                return false;
-            }
-            let sum = self.groups[ROOT].sched.trees[GROUP_CLASS].weight_sum;
-            if let Some(share) = share(limit, group.weight, sum) {
-                if group.allocated as u64 >= share {
+        let groups: Vec<_> = self.groups_from(queue.group).collect();
+        let on_tree = |&g: &GroupId| self.groups[g].entity.on_tree_or_in_service;
+        if !groups.iter().all(on_tree) {
+            return false;
+        }
+        for &group in groups.iter().rev() {
+            let entity = &self.groups[group].entity;
+            let above = self.group_of(Member::Group(group));
+            let sum = self.groups[above].sched.trees[GROUP_CLASS].weight_sum;
+            if let Some(share) = share(limit, entity.weight, sum) {
+                if entity.allocated as u64 >= share {
                     return true;
                 }
                 limit = share;
@@ -394,6 +397,10 @@ impl Elevator for Bfq {
         self.set_group_weight(cgroup, weight);
     }
 
+    fn set_cgroup_parent(&mut self, cgroup: CgroupId, parent: CgroupId) {
+        self.set_group_above(cgroup, parent);
+    }
+
     fn next_timer(&self) -> Option<Nanos> {
         self.slice_timer.into_iter().chain(self.run_at).min()
     }
@@ -446,6 +453,14 @@ impl Elevator for Bfq {
                 ("budget", queue.entity.budget),
                 ("wr_coeff", queue.raising.coeff as i64),
             ]);
+            if let Some(Member::Group(group)) = self.parent(Member::Queue(q)) {
+                let entity = &self.groups[group].entity;
+                state.extend([
+                    ("group_weight", entity.weight as i64),
+                    ("group_service", entity.service),
+                    ("group_budget", entity.budget),
+                ]);
+            }
         }
         state
     }

@@ -9,6 +9,7 @@ use blklab_blk::{
 
 use super::Bfq;
 use super::groups::GroupId;
+use super::red_black::Place;
 use super::weight_raising::min_idle_time;
 use super::wf2q::Entity;
 
@@ -142,7 +143,7 @@ pub(super) struct BfqQueue {
     /// The queue it is to be merged into.
     pub(super) merge_into: Option<QueueId>,
     /// Where it stands in the order of next requests.
-    pub(super) position: Option<u64>,
+    pub(super) position: Option<Place>,
     /// The submitter's context, while it belongs to one alone.
     pub(super) context: Option<usize>,
     /// For display; `None` where it is shared.

@@ -13,19 +13,19 @@
 //! is that of the one that is served next in it.
 //!
 //! Source: P. Valente, "BFQ: B-WF2Q+ with budgets", and Linux 6.12's
-//! `block/bfq-wf2q.c`. The kernel's trees are red-black with the least start
-//! time below each node; here each is a sorted array, as there are as many
-//! queues as processes that do I/O. With many queues the kernel's descent may
-//! pass over an eligible queue with a slightly earlier finish time, depending
-//! on the shape of its tree; that is not imitated.
+//! `block/bfq-wf2q.c`. Who is active stands in a red-black tree in which each
+//! node knows the least start time of its subtree. The walk down it may pass
+//! over somebody eligible with a slightly earlier finish time, depending on the
+//! tree's shape, which is the kernel's.
 
 use alloc::vec::Vec;
 
 use blklab_blk::msecs_to_jiffies;
 
 use super::Bfq;
-use super::groups::{GROUP_CLASS, GroupId, Member, ROOT};
+use super::groups::{GroupId, Member, ROOT};
 use super::queue::{CLASSES, IDLE_CLASS, LEVELS, QueueId};
+use super::red_black::{Content, Place, RedBlackTree};
 
 /// Fraction bits of virtual time.
 const SERVICE_SHIFT: u32 = 22;
@@ -50,7 +50,7 @@ fn virtual_span(service: u64, weight: u64) -> u64 {
 pub(super) enum Tree {
     /// In none; perhaps in service.
     None,
-    Active,
+    Active(Place),
     Idle,
 }
 
@@ -105,52 +105,76 @@ impl Entity {
     }
 }
 
-/// A queue or a group in a tree.
-#[derive(Clone, Copy, Debug)]
-struct Node {
+/// A queue or a group in the active tree.
+#[derive(Debug)]
+struct Active {
     finish: u64,
     start: u64,
+    /// The least start time of its subtree.
+    min_start: u64,
     member: Member,
     /// How many were put in before it.
     serial: u64,
 }
 
+impl Content for Active {
+    fn summarize(&mut self, below: [Option<&Active>; 2]) {
+        self.min_start = self.start;
+        for below in below.into_iter().flatten() {
+            if later(self.min_start, below.min_start) {
+                self.min_start = below.min_start;
+            }
+        }
+    }
+}
+
+/// A queue or a group in the idle tree.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    finish: u64,
+    member: Member,
+}
+
 /// The scheduler of one class.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTree {
-    /// In order of finish times.
-    active: Vec<Node>,
-    idle: Vec<Node>,
+    /// In order of finish times, both.
+    active: RedBlackTree<Active>,
+    idle: Vec<Idle>,
     vtime: u64,
     /// Weights of who is active or idle.
     pub(super) weight_sum: u64,
 }
 
 impl ServiceTree {
-    fn insert(tree: &mut Vec<Node>, node: Node) {
-        let at = tree.partition_point(|n| !later(n.finish, node.finish));
-        tree.insert(at, node);
-    }
-
-    fn remove(tree: &mut Vec<Node>, member: Member) {
-        if let Some(at) = tree.iter().position(|n| n.member == member) {
-            tree.remove(at);
-        }
-    }
-
     /// The earliest virtual time at which somebody is eligible.
     fn eligible_vtime(&self) -> u64 {
-        let first = self.active.iter().map(|n| n.start);
-        let first = first.reduce(|a, b| if later(a, b) { b } else { a });
+        let first = self.active.root().map(|root| self.active[root].min_start);
         match first {
             Some(start) if later(start, self.vtime) => start,
             _ => self.vtime,
         }
     }
 
+    /// Somebody whose start time has come (`bfq_first_active_entity`): down to
+    /// the left for as long as there is one in that subtree; of those passed on
+    /// the way the last. To the right only while none was passed.
     fn first_eligible(&self, vtime: u64) -> Option<Member> {
-        let mut nodes = self.active.iter();
-        nodes.find(|n| !later(n.start, vtime)).map(|n| n.member)
+        let tree = &self.active;
+        let mut found = None;
+        let mut at = tree.root();
+        while let Some(place) = at {
+            if !later(tree[place].start, vtime) {
+                found = Some(tree[place].member);
+            }
+            let left = tree.left(place);
+            at = match left.filter(|&left| !later(tree[left].min_start, vtime)) {
+                Some(left) => Some(left),
+                None if found.is_some() => break,
+                None => tree.right(place),
+            };
+        }
+        found
     }
 }
 
@@ -187,11 +211,11 @@ impl Bfq {
 
     /// Queues in the active trees, the one put in last first.
     pub(super) fn last_activated(&self, wanted: impl Fn(QueueId) -> bool) -> Option<QueueId> {
-        let queue = |n: &Node| match n.member {
+        let queue = |n: &Active| match n.member {
             Member::Queue(q) if wanted(q) => Some((n.serial, q)),
             _ => None,
         };
-        let active = self.trees().flat_map(|tree| &tree.active);
+        let active = self.trees().flat_map(|tree| tree.active.iter());
         active
             .filter_map(queue)
             .max_by_key(|&(serial, _)| serial)
@@ -200,14 +224,15 @@ impl Bfq {
 
     /// All queues in the trees.
     pub(super) fn queues_in_trees(&self) -> Vec<QueueId> {
-        let nodes = self
-            .trees()
-            .flat_map(|tree| tree.active.iter().chain(&tree.idle));
-        let queue = |n: &Node| match n.member {
+        let members = self.trees().flat_map(|tree| {
+            let active = tree.active.iter().map(|n| n.member);
+            active.chain(tree.idle.iter().map(|n| n.member))
+        });
+        let queue = |member| match member {
             Member::Queue(q) => Some(q),
             Member::Group(_) => None,
         };
-        nodes.filter_map(queue).collect()
+        members.filter_map(queue).collect()
     }
 
     fn tree_of(&mut self, member: Member) -> &mut ServiceTree {
@@ -218,37 +243,40 @@ impl Bfq {
     fn active_insert(&mut self, member: Member) {
         self.activations += 1;
         let serial = self.activations;
-        let entity = self.entity_mut(member);
-        entity.tree = Tree::Active;
-        let node = Node {
-            finish: entity.finish,
-            start: entity.start,
+        let &Entity { finish, start, .. } = self.entity(member);
+        let node = Active {
+            finish,
+            start,
+            min_start: start,
             member,
             serial,
         };
-        ServiceTree::insert(&mut self.tree_of(member).active, node);
+        let tree = &mut self.tree_of(member).active;
+        let place = tree.insert(node, |other| later(other.finish, finish));
+        self.entity_mut(member).tree = Tree::Active(place);
     }
 
     fn active_extract(&mut self, member: Member) {
-        self.entity_mut(member).tree = Tree::None;
-        ServiceTree::remove(&mut self.tree_of(member).active, member);
+        let tree = core::mem::replace(&mut self.entity_mut(member).tree, Tree::None);
+        if let Tree::Active(place) = tree {
+            self.tree_of(member).active.remove(place);
+        }
     }
 
     fn idle_insert(&mut self, member: Member) {
         let entity = self.entity_mut(member);
         entity.tree = Tree::Idle;
-        let node = Node {
-            finish: entity.finish,
-            start: entity.start,
-            member,
-            serial: 0,
-        };
-        ServiceTree::insert(&mut self.tree_of(member).idle, node);
+        let finish = entity.finish;
+        let tree = &mut self.tree_of(member).idle;
+        let at = tree.partition_point(|other| !later(other.finish, finish));
+        tree.insert(at, Idle { finish, member });
     }
 
     fn idle_extract(&mut self, member: Member) {
         self.entity_mut(member).tree = Tree::None;
-        ServiceTree::remove(&mut self.tree_of(member).idle, member);
+        self.tree_of(member)
+            .idle
+            .retain(|idle| idle.member != member);
     }
 
     /// Somebody no longer takes part; its weight no longer counts.
@@ -339,7 +367,7 @@ impl Bfq {
         entity.take_new_weight();
         entity.weight = entity.orig_weight;
         let new = entity.weight as u64;
-        let tree = &mut self.groups[ROOT].sched.trees[GROUP_CLASS];
+        let tree = self.tree_of(Member::Group(group));
         tree.weight_sum = tree.weight_sum.saturating_sub(old) + new;
     }
 
@@ -428,9 +456,7 @@ impl Bfq {
             entity.calc_finish(entity.service);
             entity.start = entity.finish;
         }
-        if self.entity(member).tree == Tree::Active {
-            self.active_extract(member);
-        }
+        self.active_extract(member);
         self.enqueue(member, false);
     }
 
@@ -451,7 +477,7 @@ impl Bfq {
             self.groups[group].sched.in_service = None;
         }
         match tree {
-            Tree::Active => self.active_extract(member),
+            Tree::Active(_) => self.active_extract(member),
             Tree::Idle if !in_service => self.idle_extract(member),
             _ => {}
         }
@@ -471,7 +497,8 @@ impl Bfq {
     fn activate_or_requeue(&mut self, q: QueueId, in_time: bool, all: bool, expiration: bool) {
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {
-            if self.entity(member).tree == Tree::Active || self.is_in_service(member) {
+            let active = matches!(self.entity(member).tree, Tree::Active(_));
+            if active || self.is_in_service(member) {
                 self.requeue_entity(member);
             } else {
                 self.activate_entity(member, in_time);
@@ -643,8 +670,11 @@ impl Bfq {
 
     /// A queue is out of service, and so are the groups it was served in.
     pub(super) fn nobody_in_service(&mut self, q: QueueId) {
-        let group = self.queues[q].group;
-        self.groups[group].sched.in_service = None;
-        self.groups[ROOT].sched.in_service = None;
+        let mut at = Some(Member::Queue(q));
+        while let Some(member) = at {
+            let group = self.group_of(member);
+            self.groups[group].sched.in_service = None;
+            at = self.parent(member);
+        }
     }
 }

@@ -140,6 +140,16 @@ pub enum EventKind<'a> {
         /// Its first sector now.
         sector: Sector,
     },
+    /// `bfq_exit`: the task that runs exits, and BFQ takes its queues from it.
+    BfqExit {
+        /// The address of what BFQ keeps of the task.
+        icq: u64,
+    },
+    /// `tracing_mark_write`: somebody wrote a line into the trace.
+    TracingMark {
+        /// The line.
+        text: &'a str,
+    },
     /// `ky_done`: kyber is told that a request completed.
     KyDone {
         /// The request's address.
@@ -458,6 +468,22 @@ pub struct BfqQueue {
     pub budget: i32,
     /// Its weight-raising factor.
     pub wr_coeff: u32,
+    /// The control group it is in; `None` for the root, and where the probe
+    /// does not tell.
+    pub group: Option<BfqGroup>,
+}
+
+/// A control group of BFQ at a dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BfqGroup {
+    /// Its address.
+    pub entity: u64,
+    /// Its weight.
+    pub weight: i32,
+    /// Sectors served since it was chosen.
+    pub service: i32,
+    /// Sectors it may be served.
+    pub budget: i32,
 }
 
 impl<'a> Event<'a> {

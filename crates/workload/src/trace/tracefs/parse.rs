@@ -224,6 +224,12 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
             let (rq, sector) = args.request()?;
             BfqFin { rq, sector }
         }
+        "bfq_exit" => BfqExit {
+            icq: args.hex("icq")?,
+        },
+        "tracing_mark_write" => TracingMark {
+            text: args.at.rest().trim(),
+        },
         "ky_done" => {
             let (rq, sector) = args.request()?;
             let now_ns = args.decimal("now")?;
@@ -684,12 +690,32 @@ impl<'a> Values<'a> {
         let pid = self.decimal("bpid")?;
         let service = self.decimal("service")?;
         let budget = self.decimal("budget")?;
+        let wr_coeff = self.decimal("wrc")?;
         Ok(Some(BfqQueue {
             bfqq,
             pid,
             service,
             budget,
-            wr_coeff: self.decimal("wrc")?,
+            wr_coeff,
+            group: self.bfq_group()?,
+        }))
+    }
+
+    /// Runs without control groups have no such fields.
+    fn bfq_group(&mut self) -> Result<Option<BfqGroup>, Fault> {
+        if !self.at.rest().trim_start().starts_with("par=") {
+            return Ok(None);
+        }
+        let Some(entity) = self.pointer("par")? else {
+            return Ok(None);
+        };
+        let weight = self.decimal("gw")?;
+        let service = self.decimal("gserv")?;
+        Ok(Some(BfqGroup {
+            entity,
+            weight,
+            service,
+            budget: self.decimal("gbud")?,
         }))
     }
 

@@ -44,6 +44,13 @@ pub struct RunInfo {
     /// The fio job that ran.
     #[serde(default)]
     pub fio_job: String,
+    /// The control groups below the root, by their paths, with the weights that
+    /// bfq gives them, where those were set.
+    #[serde(default, deserialize_with = "cgroups")]
+    pub cgroups: BTreeMap<String, Option<u32>>,
+    /// The probes that were set, as tracefs' `dynamic_events` reads.
+    #[serde(default)]
+    pub probes: Vec<String>,
 }
 
 /// How often the scheduler was asked for a request.
@@ -223,6 +230,23 @@ fn number<T: std::str::FromStr>(all: &BTreeMap<String, String>, name: &str) -> R
     let value = text(all, name)?;
     let message = || format!("queue/{name}: found {value:?}, expected a number that fits");
     value.trim().parse().map_err(|_| message())
+}
+
+/// Paths with weights, or paths alone.
+fn cgroups<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Option<u32>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Cgroups {
+        Weights(BTreeMap<String, Option<u32>>),
+        Paths(Vec<String>),
+    }
+
+    Ok(match Cgroups::deserialize(deserializer)? {
+        Cgroups::Weights(weights) => weights,
+        Cgroups::Paths(paths) => paths.into_iter().map(|path| (path, None)).collect(),
+    })
 }
 
 /// A JSON object as pairs, in the order of the text: a map would sort them.

@@ -63,6 +63,8 @@ impl EventKind<'_> {
             DdFin { .. } => "dd_fin",
             KyFin { .. } => "ky_fin",
             BfqFin { .. } => "bfq_fin",
+            BfqExit { .. } => "bfq_exit",
+            TracingMark { .. } => "tracing_mark_write",
             KyDone { .. } => "ky_done",
             DdBmerged { .. } => "dd_bmerged",
             DdRqmerged { .. } => "dd_rqmerged",
@@ -145,6 +147,8 @@ impl EventKind<'_> {
             }
             KyFin { rq, sector, token } => write!(f, " rq={rq:#x} sector={sector} token={token}"),
             BfqFin { rq, sector } => write!(f, " rq={rq:#x} sector={sector}"),
+            BfqExit { icq } => write!(f, " icq={icq:#x}"),
+            TracingMark { text } => write!(f, " {text}"),
             KyDone {
                 rq,
                 sector,
@@ -391,10 +395,24 @@ impl Display for BfqQueue {
             service,
             budget,
             wr_coeff,
+            group,
         } = self;
         write!(
             f,
             "bfqq={bfqq:#x} bpid={pid} service={service} budget={budget} wrc={wr_coeff}"
+        )?;
+        let Some(BfqGroup {
+            entity,
+            weight,
+            service,
+            budget,
+        }) = group
+        else {
+            return Ok(());
+        };
+        write!(
+            f,
+            " par={entity:#x} gw={weight} gserv={service} gbud={budget}"
         )
     }
 }

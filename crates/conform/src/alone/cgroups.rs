@@ -1,0 +1,86 @@
+//! The control groups of a recorded run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blklab_blk::{CgroupId, Elevator};
+use blklab_workload::trace::tracefs::{EventKind, RunInfo};
+
+use crate::recording::Recorded;
+
+/// The attribute that holds a group's weight.
+const WEIGHT: &str = "io.bfq.weight";
+
+/// The groups below the root, and which task is in which.
+#[derive(Default)]
+pub(crate) struct Cgroups {
+    /// Without the first slash; a group stands behind those that it is in.
+    paths: Vec<String>,
+    weights: Vec<(CgroupId, u32)>,
+    by_pid: BTreeMap<u32, CgroupId>,
+}
+
+impl Cgroups {
+    /// A task of a run with groups has the path of its own for a name, with
+    /// dots for slashes.
+    pub(crate) fn of(info: Option<&RunInfo>, events: &[Recorded<'_>]) -> Cgroups {
+        let Some(info) = info.filter(|info| !info.cgroups.is_empty()) else {
+            return Cgroups::default();
+        };
+        let named = info.cgroups.keys().map(|path| path.trim_matches('/'));
+        let with_above = |path: &'_ str| {
+            let ends = path.match_indices('/').map(|(at, _)| at);
+            let ends = ends.chain([path.len()]);
+            ends.map(|end| path[..end].to_owned()).collect::<Vec<_>>()
+        };
+        let paths: BTreeSet<String> = named.flat_map(with_above).collect();
+        let mut groups = Cgroups {
+            paths: paths.into_iter().collect(),
+            ..Cgroups::default()
+        };
+        for (path, weight) in &info.cgroups {
+            let id = groups.find(path);
+            groups.weights.extend(weight.map(|weight| (id, weight)));
+        }
+        for Recorded { event, .. } in events {
+            if let EventKind::BioQueue(_) = event.kind {
+                let id = groups.find(&event.task.replace('.', "/"));
+                groups.by_pid.insert(event.pid, id);
+            }
+        }
+        groups
+    }
+
+    /// The group at a path; the root for any other.
+    fn find(&self, path: &str) -> CgroupId {
+        let at = self
+            .paths
+            .binary_search_by(|p| p.as_str().cmp(path.trim_matches('/')));
+        at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
+    }
+
+    /// The group that a task's bios are charged to.
+    pub(crate) fn of_task(&self, pid: u32) -> CgroupId {
+        self.by_pid.get(&pid).copied().unwrap_or(CgroupId::ROOT)
+    }
+
+    /// Tells a scheduler of the groups.
+    pub(crate) fn set_up(&self, elevator: &mut dyn Elevator) {
+        for path in &self.paths {
+            if let Some((above, _)) = path.rsplit_once('/') {
+                elevator.set_cgroup_parent(self.find(path), self.find(above));
+            }
+        }
+        for &(id, weight) in &self.weights {
+            elevator.set_cgroup_weight(id, weight);
+        }
+    }
+
+    /// The group and the weight that a line says are written now.
+    pub(crate) fn written(&self, line: &str) -> Option<(CgroupId, u32)> {
+        let mut words = line.split_whitespace();
+        let (path, attribute, weight) = (words.next()?, words.next()?, words.next()?);
+        let id = self.find(path);
+        let weight = weight.parse().ok()?;
+        (attribute == WEIGHT && id != CgroupId::ROOT).then_some((id, weight))
+    }
+}

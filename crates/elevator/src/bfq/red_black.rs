@@ -1,0 +1,461 @@
+//! A red-black tree whose shape is the kernel's (`lib/rbtree.c`).
+//!
+//! The shape is part of what bfq decides: its walk to an eligible queue turns
+//! right only where nothing was found on the way, and the search for a queue
+//! close to a sector starts at the last node of its descent. Balancing is
+//! T. Cormen et al., "Introduction to Algorithms", chapter 13, which the kernel
+//! follows.
+
+use alloc::vec::Vec;
+
+/// A node's place; it stays the node's until that is removed.
+pub(super) type Place = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+use Side::{Left, Right};
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Left => Right,
+            Right => Left,
+        }
+    }
+}
+
+/// What a node holds.
+pub(super) trait Content {
+    /// Works out what the node knows of its whole subtree; those below it on
+    /// the left and on the right know theirs.
+    fn summarize(&mut self, below: [Option<&Self>; 2])
+    where
+        Self: Sized;
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    content: T,
+    parent: Option<Place>,
+    /// Left, right.
+    below: [Option<Place>; 2],
+    red: bool,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct RedBlackTree<T> {
+    /// `None` where a node was removed.
+    nodes: Vec<Option<Node<T>>>,
+    free: Vec<Place>,
+    root: Option<Place>,
+}
+
+impl<T> Default for RedBlackTree<T> {
+    fn default() -> RedBlackTree<T> {
+        RedBlackTree {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            root: None,
+        }
+    }
+}
+
+impl<T> core::ops::Index<Place> for RedBlackTree<T> {
+    type Output = T;
+    fn index(&self, place: Place) -> &T {
+        &self.node(place).content
+    }
+}
+
+impl<T> RedBlackTree<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    pub(super) fn root(&self) -> Option<Place> {
+        self.root
+    }
+
+    pub(super) fn left(&self, place: Place) -> Option<Place> {
+        self.below(place, Left)
+    }
+
+    pub(super) fn right(&self, place: Place) -> Option<Place> {
+        self.below(place, Right)
+    }
+
+    /// The next in order.
+    pub(super) fn next(&self, place: Place) -> Option<Place> {
+        self.neighbour(place, Right)
+    }
+
+    /// The one before in order.
+    pub(super) fn previous(&self, place: Place) -> Option<Place> {
+        self.neighbour(place, Left)
+    }
+
+    /// All contents, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().flatten().map(|node| &node.content)
+    }
+
+    fn node(&self, place: Place) -> &Node<T> {
+        self.nodes[place]
+            .as_ref()
+            .expect("a node that is in the tree")
+    }
+
+    fn node_mut(&mut self, place: Place) -> &mut Node<T> {
+        self.nodes[place]
+            .as_mut()
+            .expect("a node that is in the tree")
+    }
+
+    fn below(&self, place: Place, side: Side) -> Option<Place> {
+        self.node(place).below[side as usize]
+    }
+
+    fn is_red(&self, place: Option<Place>) -> bool {
+        place.is_some_and(|place| self.node(place).red)
+    }
+
+    fn side_of(&self, parent: Place, place: Option<Place>) -> Side {
+        match self.below(parent, Left) == place {
+            true => Left,
+            false => Right,
+        }
+    }
+
+    fn outermost(&self, from: Place, side: Side) -> Place {
+        let step = |&place: &Place| self.below(place, side);
+        core::iter::successors(Some(from), step)
+            .last()
+            .unwrap_or(from)
+    }
+
+    fn neighbour(&self, place: Place, side: Side) -> Option<Place> {
+        if let Some(below) = self.below(place, side) {
+            return Some(self.outermost(below, side.other()));
+        }
+        let mut at = place;
+        while let Some(parent) = self.node(at).parent {
+            if self.below(parent, side.other()) == Some(at) {
+                return Some(parent);
+            }
+            at = parent;
+        }
+        None
+    }
+
+    /// Hangs `new` where `old` is below `parent`.
+    fn replace_below(&mut self, parent: Option<Place>, old: Place, new: Option<Place>) {
+        match parent {
+            None => self.root = new,
+            Some(parent) => {
+                let side = self.side_of(parent, Some(old));
+                self.node_mut(parent).below[side as usize] = new;
+            }
+        }
+        if let Some(new) = new {
+            self.node_mut(new).parent = parent;
+        }
+    }
+}
+
+impl<T: Content> RedBlackTree<T> {
+    /// Puts `content` in, by a descent from the root that turns left where
+    /// `goes_before` says so of a node.
+    pub(super) fn insert(&mut self, content: T, goes_before: impl Fn(&T) -> bool) -> Place {
+        let mut leaf = None;
+        let mut at = self.root;
+        while let Some(place) = at {
+            let side = if goes_before(&self[place]) {
+                Left
+            } else {
+                Right
+            };
+            leaf = Some((place, side));
+            at = self.below(place, side);
+        }
+        let node = Node {
+            content,
+            parent: leaf.map(|(parent, _)| parent),
+            below: [None; 2],
+            red: true,
+        };
+        let new = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.nodes.push(None);
+                self.nodes.len() - 1
+            }
+        };
+        self.nodes[new] = Some(node);
+        match leaf {
+            None => self.root = Some(new),
+            Some((parent, side)) => self.node_mut(parent).below[side as usize] = Some(new),
+        }
+        self.summarize_from(Some(new));
+        self.balance_inserted(new);
+        new
+    }
+
+    /// Takes a node out.
+    pub(super) fn remove(&mut self, place: Place) {
+        let node = self.node(place);
+        let (parent, red) = (node.parent, node.red);
+        let (gap_parent, gap_was_black) = match node.below {
+            [Some(left), Some(right)] => {
+                let successor = self.outermost(right, Left);
+                let gap = self.put_successor(place, successor, left);
+                (Some(gap.0), gap.1)
+            }
+            [only, None] | [None, only] => {
+                self.replace_below(parent, place, only);
+                // The only one below is red, and takes the colour over.
+                if let Some(only) = only {
+                    self.node_mut(only).red = red;
+                }
+                (parent, !red && only.is_none())
+            }
+        };
+        self.nodes[place] = None;
+        self.free.push(place);
+        self.summarize_from(gap_parent);
+        if gap_was_black && let Some(parent) = gap_parent {
+            self.balance_removed(parent);
+        }
+    }
+
+    /// Puts the successor of a node with two below in that one's place. Returns
+    /// above which node there is one less now, and whether that was black and
+    /// nothing took its place.
+    fn put_successor(&mut self, place: Place, successor: Place, left: Place) -> (Place, bool) {
+        let (was_red, rest) = (self.node(successor).red, self.below(successor, Right));
+        let gap_parent = match self.node(successor).parent {
+            Some(parent) if parent != place => {
+                self.replace_below(Some(parent), successor, rest);
+                let right = self.below(place, Right);
+                self.node_mut(successor).below[Right as usize] = right;
+                if let Some(right) = right {
+                    self.node_mut(right).parent = Some(successor);
+                }
+                parent
+            }
+            _ => successor,
+        };
+        let (parent, red) = (self.node(place).parent, self.node(place).red);
+        self.node_mut(successor).below[Left as usize] = Some(left);
+        self.node_mut(left).parent = Some(successor);
+        self.replace_below(parent, place, Some(successor));
+        self.node_mut(successor).red = red;
+        if let Some(rest) = rest {
+            self.node_mut(rest).red = false;
+        }
+        (gap_parent, !was_red && rest.is_none())
+    }
+
+    /// Works the summaries out again from a node up to the root.
+    fn summarize_from(&mut self, from: Option<Place>) {
+        let mut at = from;
+        while let Some(place) = at {
+            self.summarize(place);
+            at = self.node(place).parent;
+        }
+    }
+
+    fn summarize(&mut self, place: Place) {
+        let Some(mut node) = self.nodes[place].take() else {
+            return;
+        };
+        let below = node.below.map(|below| below.map(|below| &self[below]));
+        node.content.summarize(below);
+        self.nodes[place] = Some(node);
+    }
+
+    /// Turns a node down to `side`; the one below on the other side comes up.
+    fn rotate(&mut self, place: Place, side: Side) -> Option<Place> {
+        let up = self.below(place, side.other())?;
+        let between = self.below(up, side);
+        self.node_mut(place).below[side.other() as usize] = between;
+        if let Some(between) = between {
+            self.node_mut(between).parent = Some(place);
+        }
+        let parent = self.node(place).parent;
+        self.replace_below(parent, place, Some(up));
+        self.node_mut(up).below[side as usize] = Some(place);
+        self.node_mut(place).parent = Some(up);
+        self.summarize(place);
+        self.summarize(up);
+        Some(up)
+    }
+
+    /// No red node is below a red one.
+    fn balance_inserted(&mut self, new: Place) {
+        let mut at = new;
+        while let Some(parent) = self.node(at).parent.filter(|&p| self.node(p).red) {
+            let Some(grandparent) = self.node(parent).parent else {
+                break;
+            };
+            let side = self.side_of(grandparent, Some(parent));
+            let uncle = self.below(grandparent, side.other());
+            if let Some(uncle) = uncle.filter(|&uncle| self.node(uncle).red) {
+                self.node_mut(parent).red = false;
+                self.node_mut(uncle).red = false;
+                self.node_mut(grandparent).red = true;
+                at = grandparent;
+                continue;
+            }
+            let mut outer = parent;
+            if self.side_of(parent, Some(at)) != side {
+                outer = self.rotate(parent, side).unwrap_or(parent);
+            }
+            self.node_mut(outer).red = false;
+            self.node_mut(grandparent).red = true;
+            self.rotate(grandparent, side.other());
+            break;
+        }
+        if let Some(root) = self.root {
+            self.node_mut(root).red = false;
+        }
+    }
+
+    /// Each way down has as many black nodes; below `parent` there is one less
+    /// where a leaf was taken away.
+    fn balance_removed(&mut self, parent: Place) {
+        let mut parent = parent;
+        let mut short = None;
+        loop {
+            let side = match short {
+                None if self.below(parent, Left).is_some() => Right,
+                None => Left,
+                short => self.side_of(parent, short),
+            };
+            let Some(mut sibling) = self.below(parent, side.other()) else {
+                return;
+            };
+            if self.node(sibling).red {
+                self.node_mut(sibling).red = false;
+                self.node_mut(parent).red = true;
+                self.rotate(parent, side);
+                let Some(nearer) = self.below(parent, side.other()) else {
+                    return;
+                };
+                sibling = nearer;
+            }
+            let (inner, outer) = (self.below(sibling, side), self.below(sibling, side.other()));
+            if !self.is_red(outer) {
+                if !self.is_red(inner) {
+                    self.node_mut(sibling).red = true;
+                    if core::mem::take(&mut self.node_mut(parent).red) {
+                        return;
+                    }
+                    short = Some(parent);
+                    match self.node(parent).parent {
+                        None => return,
+                        Some(above) => parent = above,
+                    }
+                    continue;
+                }
+                self.node_mut(sibling).red = true;
+                if let Some(up) = self.rotate(sibling, side.other()) {
+                    self.node_mut(up).red = false;
+                    sibling = up;
+                }
+            }
+            if let Some(outer) = self.below(sibling, side.other()) {
+                self.node_mut(outer).red = false;
+            }
+            let red = core::mem::take(&mut self.node_mut(parent).red);
+            self.node_mut(sibling).red = red;
+            self.rotate(parent, side);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A number, and the least of its subtree.
+    #[derive(Debug)]
+    struct Number(u32, u32);
+
+    impl Content for Number {
+        fn summarize(&mut self, below: [Option<&Number>; 2]) {
+            let least = below.into_iter().flatten().map(|n| n.1).min();
+            self.1 = least.map_or(self.0, |least| least.min(self.0));
+        }
+    }
+
+    /// Checks the subtree and returns its black height.
+    fn check(tree: &RedBlackTree<Number>, at: Option<Place>) -> usize {
+        let Some(place) = at else { return 1 };
+        let node = tree.node(place);
+        let [left, right] = node.below;
+        for below in [left, right].into_iter().flatten() {
+            assert_eq!(tree.node(below).parent, Some(place));
+            assert!(!(node.red && tree.node(below).red), "red below red");
+        }
+        let least = left.map_or(tree[place].0, |left| tree[left].1);
+        assert_eq!(tree[place].1, least);
+        let heights = (check(tree, left), check(tree, right));
+        assert_eq!(heights.0, heights.1, "black heights");
+        heights.0 + usize::from(!node.red)
+    }
+
+    fn in_order(tree: &RedBlackTree<Number>) -> Vec<u32> {
+        let first = tree.root().map(|root| tree.outermost(root, Left));
+        let places = core::iter::successors(first, |&place| tree.next(place));
+        places.map(|place| tree[place].0).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_a_red_black_tree(steps in prop::collection::vec((any::<bool>(), 0..50u32), 0..300)) {
+            let mut tree = RedBlackTree::default();
+            let mut places: Vec<(u32, Place)> = Vec::new();
+            for (removes, number) in steps {
+                if removes && !places.is_empty() {
+                    let (_, place) = places.swap_remove(number as usize % places.len());
+                    tree.remove(place);
+                } else {
+                    let place = tree.insert(Number(number, number), |other| other.0 > number);
+                    places.push((number, place));
+                }
+                prop_assert!(!tree.is_red(tree.root()));
+                check(&tree, tree.root());
+                let mut expected: Vec<u32> = places.iter().map(|p| p.0).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(in_order(&tree), expected);
+                prop_assert_eq!(tree.len(), places.len());
+            }
+        }
+    }
+
+    /// As the book's algorithm leaves sixteen ascending numbers.
+    #[test]
+    fn ascending_numbers_lean_right() {
+        let mut tree = RedBlackTree::default();
+        for number in 0..16 {
+            tree.insert(Number(number, number), |other| other.0 > number);
+        }
+        let right = |place: Place| tree.right(place);
+        let spine = core::iter::successors(tree.root(), |&place| right(place));
+        let spine: Vec<u32> = spine.map(|place| tree[place].0).collect();
+        assert_eq!(spine, [3, 7, 11, 13, 14, 15]);
+    }
+}
