@@ -112,6 +112,8 @@ proptest! {
             ("kyber", "kyber/w9_ext4_d4"),
             ("bfq", "bfq/w7_prio_d4"),
             ("bfq", "bfq/w9_ext4_d4"),
+            ("bfq", "bfq/r_burst14_d4"),
+            ("bfq", "bfq/g_nested_nolowlat_d4"),
         ]),
         from in 0..12_000usize,
         damages in prop::collection::vec(damage(), 0..60),

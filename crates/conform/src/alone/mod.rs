@@ -25,8 +25,14 @@ use crate::setup::Setup;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use cgroups::Cgroups;
-use probes::{Answer, Picked, Probes, Step};
-use tasks::{Exits, Tasks, work_begins};
+use probes::{Answer, Picked, Probes, State, Step};
+use tasks::{Exits, Tasks, work_begins, work_ns};
+
+/// Lines of one interrupt follow each other faster.
+const INTERRUPT_GAP_NS: u64 = 20_000;
+
+/// An interrupt at this preempt depth came while a call's probe read its fields.
+const DEPTH_IN_PROBE: u8 = 3;
 
 /// What makes a write a flush sequence, on a drive with a volatile cache.
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
@@ -101,14 +107,28 @@ struct Cpu<'r> {
     question: Option<Question>,
     /// Our answer, and when it was asked for.
     answer: Option<Option<RequestId>>,
-    /// The tick in which the interrupt began that runs; it is its to the end.
-    interrupt_jiffies: Option<u64>,
+    /// The tick in which the interrupt began that runs, which is its to the end,
+    /// and when its last line was.
+    interrupt: Option<(u64, u64)>,
+    /// An answer whose state was read after interrupts that follow it.
+    unread: Option<Unread>,
+}
+
+/// An answer at an event, and behind which event the last of its state was read.
+struct Unread {
+    at: usize,
+    read_behind: usize,
+    answer: Answer,
+    /// Ours, right behind the call.
+    ours: Vec<(&'static str, i64)>,
 }
 
 struct Alone<'r> {
     events: &'r [Recorded<'r>],
     probes: &'r dyn Probes,
     clock: Clock,
+    /// How long the kernel's scheduler works on a question, at least.
+    work_ns: u64,
     setup: Setup,
     cgroups: Cgroups,
     elevator: Box<dyn Elevator>,
@@ -152,6 +172,14 @@ struct Alone<'r> {
     report: TraceReport,
 }
 
+/// Whether an event is an answer, and whether no queue is in service then.
+fn answer_of(probes: &dyn Probes, kind: &EventKind<'_>) -> Option<bool> {
+    match probes.step(kind)? {
+        Step::Answer(answer) => Some(answer.nobody_served),
+        _ => None,
+    }
+}
+
 impl<'r> Alone<'r> {
     fn new(
         recording: &'r Recording,
@@ -184,6 +212,7 @@ impl<'r> Alone<'r> {
             events,
             probes,
             clock: Clock::of(events),
+            work_ns: work_ns(events, |kind| answer_of(probes, kind)),
             elevator,
             hint,
             rqs: Requests::default(),
@@ -233,6 +262,7 @@ impl<'r> Alone<'r> {
                 return;
             }
             self.answer_questions();
+            self.compare_read_state();
         }
         self.nothing_swallowed();
         let ties = self.hint.taken();
@@ -255,15 +285,14 @@ impl<'r> Alone<'r> {
         let by_clock = self.clock.jiffies(event.at_ns);
         let jiffies = jiffies_of(&event.kind).unwrap_or(by_clock);
         let begins = matches!(event.kind, EventKind::RqComplete(_));
-        let interrupt = &mut self.cpu().interrupt_jiffies;
-        if !event.irq {
-            *interrupt = None;
-            return jiffies;
-        }
-        if begins {
-            *interrupt = Some(jiffies);
-        }
-        *interrupt.get_or_insert(jiffies)
+        let interrupt = &mut self.cpu().interrupt;
+        let goes_on = |&(_, last_ns): &(u64, u64)| {
+            event.irq && !begins && event.at_ns.saturating_sub(last_ns) < INTERRUPT_GAP_NS
+        };
+        let began = interrupt.filter(goes_on).map(|(began, _)| began);
+        let jiffies = began.unwrap_or(jiffies);
+        *interrupt = event.irq.then_some((jiffies, event.at_ns));
+        jiffies
     }
 
     fn block_event(&mut self) {
@@ -426,12 +455,8 @@ impl<'r> Alone<'r> {
                 return;
             }
         }
-        let later = work_begins(&self.events[self.at..], |kind| {
-            match self.probes.step(kind)? {
-                Step::Answer(answer) => Some(answer.nobody_served),
-                _ => None,
-            }
-        });
+        let answers = |kind: &EventKind<'_>| answer_of(self.probes, kind);
+        let later = work_begins(&self.events[self.at..], self.work_ns, answers);
         self.cpu().question = Some(Question {
             entry: self.at,
             works_behind: self.at + later,
@@ -487,7 +512,7 @@ impl<'r> Alone<'r> {
                 jiffies,
                 nobody_served,
             } => self.asked(hctx, jiffies, nobody_served),
-            Step::Answer(answer) => self.answered(&answer),
+            Step::Answer(answer) => self.answered(answer),
             Step::BioMerged {
                 rq,
                 sector,
@@ -601,13 +626,26 @@ impl<'r> Alone<'r> {
         self.cpus.entry(cpu).or_default().answer = Some(answer);
     }
 
-    fn answered(&mut self, kernel: &Answer) {
+    fn answered(&mut self, kernel: Answer) {
         self.answered_at = self.at;
         let Some(ours) = self.cpu().answer.take() else {
             return;
         };
-        self.compare_choice(kernel, ours);
-        self.compare_state(kernel);
+        self.compare_choice(&kernel, ours);
+        let cpu = self.events[self.at].event.cpu;
+        let own = (self.at + 1..self.events.len()).filter(|&at| self.events[at].event.cpu == cpu);
+        let in_probe = own.take_while(|&at| {
+            let event = &self.events[at].event;
+            let soon = event.at_ns.saturating_sub(self.events[at - 1].event.at_ns);
+            event.irq && event.preempt_depth >= DEPTH_IN_PROBE && soon < INTERRUPT_GAP_NS
+        });
+        let unread = Unread {
+            at: self.at,
+            read_behind: in_probe.last().unwrap_or(self.at),
+            answer: kernel,
+            ours: self.elevator.debug_state(),
+        };
+        self.cpu().unread = Some(unread);
         // What the kernel is done with cannot be taken back; it only is late here.
         if let Some(id) = ours
             && let Some(at) = self.overdue.iter().position(|&late| late == id)
@@ -658,14 +696,28 @@ impl<'r> Alone<'r> {
         }
     }
 
-    fn compare_state(&mut self, kernel: &Answer) {
-        let ours = self.elevator.debug_state();
-        let value = |name: &str| ours.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
-        for part in kernel.state.chunk_by(|a, b| a.kind == b.kind) {
-            let same = part.iter().all(|s| value(s.name) == Some(s.value));
+    /// Compares the state of answers whose fields were read by now.
+    fn compare_read_state(&mut self) {
+        let at = self.at;
+        let read = |cpu: &mut Cpu<'_>| cpu.unread.take_if(|unread| unread.read_behind <= at);
+        let read: Vec<Unread> = self.cpus.values_mut().filter_map(read).collect();
+        for unread in read {
+            let now = std::mem::replace(&mut self.at, unread.at);
+            self.compare_state(&unread);
+            self.at = now;
+        }
+    }
+
+    /// Each part of the state was read before or behind the interrupts that
+    /// came meanwhile.
+    fn compare_state(&mut self, Unread { answer, ours, .. }: &Unread) {
+        let now = self.elevator.debug_state();
+        let is = |ours: &[(&str, i64)], s: &State| ours.contains(&(s.name, s.value));
+        for part in answer.state.chunk_by(|a, b| a.kind == b.kind) {
+            let same = part.iter().all(|s| is(ours, s)) || part.iter().all(|s| is(&now, s));
             let text = part.iter().map(|s| format!("{} {}", s.name, s.value));
             let text: Vec<String> = text.collect();
-            self.count(part[0].kind, same, || (text.join(", "), state_text(&ours)));
+            self.count(part[0].kind, same, || (text.join(", "), state_text(ours)));
         }
     }
 

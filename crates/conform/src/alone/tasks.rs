@@ -215,20 +215,37 @@ fn priority(rq: &RqEvent<'_>) -> IoPrio {
     }
 }
 
-/// The scheduler's work takes longer than this.
-const WORK_NS: u64 = 3_000;
+/// How long the scheduler works on a question at least: three quarters of what
+/// most calls take that no line falls into.
+pub(crate) fn work_ns(
+    events: &[Recorded<'_>],
+    answers: impl Fn(&EventKind<'_>) -> Option<bool>,
+) -> u64 {
+    let calls = events.windows(2).filter_map(|pair| {
+        answers(&pair[1].event.kind).filter(|_| pair[0].event.cpu == pair[1].event.cpu)?;
+        Some(pair[1].event.at_ns.saturating_sub(pair[0].event.at_ns))
+    });
+    let mut calls: Vec<u64> = calls.collect();
+    calls.sort_unstable();
+    calls
+        .get(calls.len() / 2)
+        .map_or(0, |median| median / 4 * 3)
+}
 
-/// How many events after a question's entry the scheduler began its work;
-/// `events` starts with the entry, and `answers` tells of an event whether it is
-/// the return, and whether no queue is in service then.
+/// How many events after a question's entry the scheduler began its work, which
+/// takes `work_ns`; `events` starts with the entry, and `answers` tells of an
+/// event whether it is the return, and whether no queue is in service then.
 ///
 /// Interrupts may come between entry and return: before the scheduler took its
 /// lock, or after it let go of it. It worked in the longest gap that is not
 /// inside an interrupt. Where more than one is long enough and no queue is in
 /// service afterwards, a completion behind the work took it out of service.
-/// Calls of several CPUs overlap: then the return is nearer to the work.
+///
+/// Calls of several CPUs overlap. Then it worked in the first gap that is long
+/// enough, and had its lock at the end of it.
 pub(crate) fn work_begins(
     events: &[Recorded<'_>],
+    work_ns: u64,
     answers: impl Fn(&EventKind<'_>) -> Option<bool>,
 ) -> usize {
     let cpu = events[0].event.cpu;
@@ -239,21 +256,28 @@ pub(crate) fn work_begins(
     let Some((answer, nobody_served)) = answer else {
         return 0;
     };
-    if events[..answer].iter().any(|r| r.event.cpu != cpu) {
-        return answer - 1;
-    }
-    let gaps = (0..answer).filter(|&at| {
-        let (this, next) = (&events[at].event, &events[at + 1].event);
+    let own: Vec<usize> = (0..=answer)
+        .filter(|&at| events[at].event.cpu == cpu)
+        .collect();
+    let gaps = own.windows(2).map(|pair| (pair[0], pair[1]));
+    let gaps = gaps.filter(|&(from, to)| {
+        let (this, next) = (&events[from].event, &events[to].event);
         let new_interrupt = matches!(next.kind, EventKind::RqComplete(_));
         !this.irq || !next.irq || new_interrupt
     });
-    let gap_ns = |at: &usize| {
-        let (this, next) = (&events[*at].event, &events[at + 1].event);
-        next.at_ns.saturating_sub(this.at_ns)
+    let gap_ns = |&(from, to): &(usize, usize)| {
+        events[to]
+            .event
+            .at_ns
+            .saturating_sub(events[from].event.at_ns)
     };
-    let long_enough = |at: &usize| nobody_served && gap_ns(at) > WORK_NS;
-    let first = gaps.clone().find(long_enough);
-    first.or_else(|| gaps.max_by_key(gap_ns)).unwrap_or(0)
+    let overlaps = own.len() <= answer;
+    let takes_first = overlaps || nobody_served;
+    let first = gaps
+        .clone()
+        .find(|gap| takes_first && gap_ns(gap) >= work_ns);
+    let chosen = first.or_else(|| gaps.max_by_key(gap_ns));
+    chosen.map_or(0, |(_, to)| to - 1)
 }
 
 /// Tasks that exit. Where no probe says so, bfq takes the task's queue out of
@@ -324,5 +348,101 @@ impl Exits {
         };
         self.known.push((since.max(last) + 1, pid));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blklab_workload::trace::tracefs::events;
+
+    use super::*;
+
+    const ENTRY: &str = "kworker/0:1H-44 [000] ...1. 1.000000000: bfq_disp: (f) hctx=0x1 busy=0 insv=0x0 queued=1 drv=1 jif=250";
+    const RETURN: &str = "rq=0x0 insv=0x0 queued=1 drv=1 peak=9333 jif=250";
+
+    fn recorded(text: &str) -> Vec<Recorded<'_>> {
+        let events = events(text, "memory").zip(1..);
+        let recorded = |(event, line): (Result<_, _>, u64)| Recorded {
+            line,
+            event: event.unwrap(),
+        };
+        events.map(recorded).collect()
+    }
+
+    /// How far behind its entry the work of a call begins that returns at
+    /// `return_ns`, with the lines of others between.
+    fn begins(between: &[(u32, u32, &str)], return_ns: u32, nobody_served: bool) -> usize {
+        let mut text = format!("{ENTRY}\n");
+        for (cpu, ns, kind) in between {
+            let end = match *kind {
+                "block_rq_complete" => "253,0 R () 0 + 8 be,0,4 [0]",
+                _ => "(f) rq=0x1 sector=0",
+            };
+            text += &format!("x-1 [{cpu:03}] d.h2. 1.{ns:09}: {kind}: {end}\n");
+        }
+        text +=
+            &format!("kworker/0:1H-44 [000] ...1. 1.{return_ns:09}: bfq_disp_ret: (f) {RETURN}");
+        work_begins(&recorded(&text), 3_000, |kind| {
+            matches!(kind, EventKind::BfqDispRet(_)).then_some(nobody_served)
+        })
+    }
+
+    #[test]
+    fn the_work_is_in_the_longest_gap_outside_interrupts() {
+        let end = "block_rq_complete";
+        assert_eq!(begins(&[], 3_800, false), 0);
+        let before = [(0, 1_000, end), (0, 6_000, "bfq_fin")];
+        assert_eq!(begins(&before, 10_000, false), 2);
+        let behind = [(0, 4_000, end), (0, 9_000, "bfq_fin")];
+        assert_eq!(begins(&behind, 10_000, false), 0);
+    }
+
+    #[test]
+    fn a_queue_that_left_service_was_served_before_the_interrupt() {
+        let between = [(0, 3_500, "block_rq_complete"), (0, 5_000, "bfq_fin")];
+        assert_eq!(begins(&between, 9_000, false), 2);
+        assert_eq!(begins(&between, 9_000, true), 0);
+    }
+
+    #[test]
+    fn a_call_that_overlaps_another_gets_its_lock_late() {
+        let others = [(1, 500, "bfq_fin"), (1, 3_000, "bfq_fin")];
+        assert_eq!(begins(&others, 4_000, false), 2);
+        let interrupted = [(1, 500, "bfq_fin"), (0, 3_500, "block_rq_complete")];
+        assert_eq!(begins(&interrupted, 99_000, false), 1);
+    }
+
+    fn time_of_the_insert(text: &str) -> Option<u64> {
+        let events = recorded(text);
+        let mut tasks = Tasks::of(&events);
+        for (at, Recorded { event, .. }) in events.iter().enumerate() {
+            match event.kind {
+                EventKind::BioQueue(_) => tasks.queues(at, event),
+                EventKind::GetRq(_) => tasks.submits(event),
+                EventKind::Unplug { .. } => tasks.flushes(event),
+                _ => {}
+            }
+        }
+        tasks.clock_ns(&events.last()?.event)
+    }
+
+    #[test]
+    fn a_lone_bio_s_clock_is_read_with_its_request() {
+        let bio = |ns: u32, kind: &str, sector: u32| {
+            format!("fio-9 [000] ..... 1.{ns:09}: {kind}: 253,0 R {sector} + 8 [fio]\n")
+        };
+        let unplug = |requests: u32| {
+            format!("fio-9 [000] ..... 1.000009000: block_unplug: [fio] {requests}")
+        };
+        let first = bio(1_000, "block_bio_queue", 0) + &bio(3_000, "block_getrq", 0);
+        assert_eq!(
+            time_of_the_insert(&(first.clone() + &unplug(1))),
+            Some(1_000_003_000)
+        );
+        let second = bio(5_000, "block_bio_queue", 80) + &bio(7_000, "block_getrq", 80);
+        assert_eq!(
+            time_of_the_insert(&(first + &second + &unplug(2))),
+            Some(1_000_001_000)
+        );
     }
 }

@@ -221,6 +221,8 @@ pub struct Kyber {
     /// Requests by submitting CPU and domain.
     cpus: Vec<[RqList; DOMAINS]>,
     hctxs: Vec<Hctx>,
+    /// The hardware context that was served last.
+    last_hctx: usize,
     async_depth: u32,
     latency: [Latency; TIMED],
     /// When the histograms are looked at.
@@ -241,6 +243,7 @@ impl Kyber {
             places: 0,
             cpus: Vec::new(),
             hctxs: Vec::new(),
+            last_hctx: 0,
             async_depth: 0,
             latency: Default::default(),
             timer: None,
@@ -429,6 +432,7 @@ impl Elevator for Kyber {
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        self.last_hctx = hctx;
         let h = &self.hctxs[hctx];
         if h.batching < BATCH[h.cur_domain]
             && let Some(id) = self.dispatch_domain(ctx, hctx)
@@ -501,13 +505,15 @@ impl Elevator for Kyber {
         false
     }
 
-    /// Domains and batches are those of the first hardware context.
+    /// Domains and batches are those of the hardware context that was served
+    /// last.
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
-        let (first, depth) = (&self.hctxs[0], |d: usize| self.tokens[d].depth() as i64);
+        let hctx = &self.hctxs[self.last_hctx];
+        let depth = |d: usize| self.tokens[d].depth() as i64;
         let busy = |d: usize| self.tokens[d].in_use() as i64;
         vec![
-            ("cur_domain", first.cur_domain as i64),
-            ("batching", first.batching as i64),
+            ("cur_domain", hctx.cur_domain as i64),
+            ("batching", hctx.batching as i64),
             ("async_depth", self.async_depth as i64),
             ("read_tokens_depth", depth(READ)),
             ("write_tokens_depth", depth(WRITE)),
@@ -517,8 +523,8 @@ impl Elevator for Kyber {
             ("write_tokens_busy", busy(WRITE)),
             ("discard_tokens_busy", busy(DISCARD)),
             ("other_tokens_busy", busy(OTHER)),
-            ("read_waiting", first.waiting[READ] as i64),
-            ("write_waiting", first.waiting[WRITE] as i64),
+            ("read_waiting", hctx.waiting[READ] as i64),
+            ("write_waiting", hctx.waiting[WRITE] as i64),
         ]
     }
 

@@ -61,6 +61,7 @@ pub fn trace_event<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>>
         cpu: event.cpu,
         irq: false,
         need_resched: false,
+        preempt_depth: 0,
         at_ns: event.at_ns,
         kind,
     })

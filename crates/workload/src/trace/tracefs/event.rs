@@ -19,6 +19,8 @@ pub struct Event<'a> {
     /// Whether another task was waiting for this CPU: the task goes on to the
     /// next point at which it may be switched away from.
     pub need_resched: bool,
+    /// In how many sections it was that may not be preempted, up to 15.
+    pub preempt_depth: u8,
     /// The trace clock, in nanoseconds.
     pub at_ns: u64,
     /// What happened.
@@ -543,6 +545,7 @@ impl<'a> Event<'a> {
             cpu: u32::from(event.cpu),
             irq: false,
             need_resched: false,
+            preempt_depth: 0,
             at_ns: event.at.0,
             kind,
         })

@@ -90,6 +90,8 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
         Some(b'h' | b'H' | b's' | b'z' | b'Z')
     );
     let need_resched = matches!(flags.as_bytes().get(1), Some(b'N' | b'n'));
+    let depth = flags.as_bytes().get(3).map(|&depth| char::from(depth));
+    let depth = depth.and_then(|depth| depth.to_digit(16)).unwrap_or(0);
     at.skip_blanks();
     let at_ns = at.seconds("timestamp")?;
     at.expect(": ", "timestamp")?;
@@ -101,6 +103,7 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
         cpu,
         irq,
         need_resched,
+        preempt_depth: depth as u8,
         at_ns,
         kind,
     })

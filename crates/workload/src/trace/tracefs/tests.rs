@@ -36,6 +36,11 @@ fn soft_irq_counts_as_irq_and_need_resched_does_not() {
     assert!(one("<idle>-0 [000] ..s1. 51.252004915: kyber_adjust: 253,0 WRITE 32").irq);
     let event = one("fio-9 [000] .N... 51.252004915: block_plug: [fio]");
     assert!(!event.irq && event.need_resched);
+    assert_eq!(event.preempt_depth, 0);
+    assert_eq!(
+        one("fio-9 [000] d.h3. 51.252004915: block_plug: [fio]").preempt_depth,
+        3
+    );
 }
 
 #[test]
@@ -323,7 +328,7 @@ proptest! {
     #[test]
     fn written_requests_are_read_back(
         at_ns in any::<u64>(), pid in any::<u32>(), cpu in any::<u32>(), irq in any::<bool>(),
-        need_resched in any::<bool>(),
+        need_resched in any::<bool>(), preempt_depth in 0..16u8,
         sector in any::<u64>(), sectors in any::<u32>(), bytes in any::<u32>(),
         major in any::<u32>(), minor in any::<u32>(), error in any::<i32>(), level in any::<u32>(),
         comm in "[ -~]{1,15}",
@@ -339,7 +344,7 @@ proptest! {
             EventKind::Unplug { comm: &comm, requests: sectors },
         ];
         for kind in kinds {
-            let event = Event { task: "fio", pid, cpu, irq, need_resched, at_ns, kind };
+            let event = Event { task: "fio", pid, cpu, irq, need_resched, preempt_depth, at_ns, kind };
             let line = event.to_string();
             prop_assert_eq!(parse_line(&line), Ok(Line::Event(event)));
         }

@@ -15,15 +15,18 @@ impl Display for Event<'_> {
             cpu,
             irq,
             need_resched,
+            preempt_depth,
             at_ns,
             ref kind,
         } = *self;
         let resched = if need_resched { 'N' } else { '.' };
         let context = if irq { 'h' } else { '.' };
+        let depth = char::from_digit(preempt_depth.into(), 16).filter(|&depth| depth != '0');
+        let depth = depth.unwrap_or('.');
         let (seconds, ns) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
         write!(
             f,
-            "{task:>16}-{pid:<7} [{cpu:03}] .{resched}{context}.. {seconds:>5}.{ns:09}: "
+            "{task:>16}-{pid:<7} [{cpu:03}] .{resched}{context}{depth}. {seconds:>5}.{ns:09}: "
         )?;
         write!(f, "{}:{kind}", kind.name())
     }
