@@ -127,6 +127,7 @@ fn write(writer: &mut BlktraceWriter<Vec<u8>>, written: &Written) {
         cpu: written.0.cpu,
         irq: false,
         need_resched: false,
+        preempt_depth: 0,
         at_ns: written.0.at_ns,
         kind: kind(written),
     });
