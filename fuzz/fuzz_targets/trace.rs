@@ -6,7 +6,7 @@
 use std::io::Cursor;
 
 use blklab_workload::trace::tracefs::{self, RunInfo};
-use blklab_workload::trace::{FORMATS, Reader};
+use blklab_workload::trace::{FORMATS, Format, Reader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn replay(bytes: &[u8], format: Option<Format>) {
+fn replay(bytes: &[u8], format: Option<&'static Format>) {
     let Ok(mut reader) = Reader::new(Cursor::new(bytes.to_vec()), "fuzz", format) else {
         return;
     };
