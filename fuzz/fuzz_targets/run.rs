@@ -3,7 +3,8 @@
 #![no_main]
 
 use blklab_device::{DriveSpec, registry};
-use blklab_sim::{Machine, SchedulerChoice, Setup, Workload, run};
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Machine, Setup, Workload, run};
 use blklab_workload::fio::parse_str;
 use libfuzzer_sys::fuzz_target;
 
@@ -100,6 +101,9 @@ fuzz_target!(|input: Input| {
         power_loss_at: None,
     };
     if let Ok(results) = run(&setup) {
-        assert_eq!(results.jobs.is_empty(), job.jobs.iter().all(|job| !job.stats));
+        assert_eq!(
+            results.jobs.is_empty(),
+            job.jobs.iter().all(|job| !job.stats)
+        );
     }
 });
