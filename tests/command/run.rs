@@ -362,7 +362,7 @@ fn notes_go_beside_the_text() {
     let job = format!("{MIXED}latency_target=1ms\n");
     let done = place
         .file("target.fio", &job)
-        .blklab(&["run", "target.fio"])
+        .blklab(&["run", "target.fio", "--lenient"])
         .ok();
     assert!(done.err.contains("latency_target"), "{}", done.err);
     assert!(!done.out.contains("latency_target"), "{}", done.out);

@@ -13,8 +13,11 @@ use crate::table::Table;
 pub struct Block {
     /// The arguments; `JOB` stands for a row's job.
     command: String,
-    /// The jobs.
+    /// The jobs, by name or as fio's options.
     rows: Vec<String>,
+    /// What the rows are called; the jobs' names if left out.
+    #[serde(default)]
+    labels: Vec<String>,
     /// One table each.
     tables: Vec<Metric>,
 }
@@ -62,7 +65,9 @@ impl Block {
     }
 
     fn run(&self, program: &Program, job: &str) -> Result<Value, String> {
-        let line = self.command.replace("JOB", job) + " --output-format json";
+        // Before all others: what stands behind `--` is fio's.
+        let line = self.command.replace("JOB", job);
+        let line = line.replacen("compare", "compare --output-format json", 1);
         serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
     }
 
@@ -75,12 +80,13 @@ impl Block {
         let mut head = vec!["job".to_string()];
         head.extend(columns.iter().cloned());
         let mut table = Table::new(head);
-        for (job, run) in self.rows.iter().zip(runs) {
+        for (n, (job, run)) in self.rows.iter().zip(runs).enumerate() {
             let cells = (0..columns.len()).map(|n| metric.value(run, n));
             let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
                 return Err(format!("{job}: the comparison has no {}", metric.cell));
             };
-            let mut row = vec![job.rsplit('/').next().unwrap_or(job).to_string()];
+            let name = job.rsplit('/').next().unwrap_or(job);
+            let mut row = vec![self.labels.get(n).map_or(name, String::as_str).to_string()];
             row.extend(values.iter().enumerate().map(|(n, &value)| {
                 let change = match n {
                     0 => String::new(),

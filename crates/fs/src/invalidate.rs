@@ -73,18 +73,18 @@ impl<H: Host> Vfs<H> {
     /// Drops the pages of a file that can be dropped without loss: not those that
     /// are dirty, being written, locked or mapped.
     pub fn invalidate_mapping_pages(&self, inode: InodeId, first: u64, last: u64) {
-        let end = self.size_bytes(inode).div_ceil(PAGE_BYTES);
         let mut index = first;
-        while index < end && index <= last {
-            let found = self.cache.borrow().find(inode, index);
-            index += 1;
-            if let Some(folio) = found {
-                index = self.cache.borrow().next_index(folio);
-                if self.can_drop(folio) {
-                    self.delete_folio(folio);
-                }
+        while let Some(folio) = self.next_folio(inode, index, last) {
+            index = self.cache.borrow().next_index(folio);
+            if self.can_drop(folio) {
+                self.delete_folio(folio);
             }
         }
+    }
+
+    /// The first cached folio with a page from `index` to `last`.
+    pub(crate) fn next_folio(&self, inode: InodeId, index: u64, last: u64) -> Option<FolioId> {
+        self.cache.borrow().find_from(inode, index, last)
     }
 
     fn can_drop(&self, folio: FolioId) -> bool {
@@ -99,18 +99,17 @@ impl<H: Host> Vfs<H> {
         self.invalidate_mapping_pages(inode, 0, u64::MAX);
     }
 
-    /// Drops every page of a range, also mapped ones, whose entries in `mappings`
-    /// go (`invalidate_inode_pages2_range`).
+    /// Drops every page of a range, also mapped ones
+    /// (`invalidate_inode_pages2_range`).
     pub(crate) async fn invalidate_pages2(&self, inode: InodeId, first: u64, last: u64) {
-        let end = self.size_bytes(inode).div_ceil(PAGE_BYTES);
-        for index in first..(last + 1).min(end) {
-            let found = self.cache.borrow().find(inode, index);
-            if let Some(folio) = found {
-                self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
-                    .await;
-                if self.cache.borrow().find(inode, index) == Some(folio) {
-                    self.delete_folio(folio);
-                }
+        let mut index = first;
+        while let Some(folio) = self.next_folio(inode, index, last) {
+            let at = self.cache.borrow().index(folio);
+            index = self.cache.borrow().next_index(folio);
+            self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
+                .await;
+            if self.cache.borrow().find(inode, at) == Some(folio) {
+                self.delete_folio(folio);
             }
         }
     }

@@ -71,18 +71,12 @@ impl<H: Host> Vfs<H> {
     /// Writes the dirty pages of a range of bytes, in order, and waits for their
     /// end if `wait`.
     pub async fn write_range(&self, inode: InodeId, first_byte: u64, last_byte: u64, wait: bool) {
-        let pages = self.size_bytes(inode).div_ceil(PAGE_BYTES);
-        if self.cached_pages(inode) == 0 || pages == 0 {
-            return;
-        }
-        let (first, last) = (
-            first_byte / PAGE_BYTES,
-            (last_byte / PAGE_BYTES).min(pages - 1),
-        );
+        let last = last_byte / PAGE_BYTES;
+        let mut next = first_byte / PAGE_BYTES;
         let mut written = Vec::new();
-        for index in first..=last {
-            let found = self.cache.borrow().find(inode, index);
-            let Some(folio) = found else { continue };
+        while let Some(folio) = self.next_folio(inode, next, last) {
+            let index = self.cache.borrow().index(folio);
+            next = self.cache.borrow().next_index(folio);
             if self.cache.borrow().has(folio, flag::WRITEBACK) {
                 written.push(folio);
             }
@@ -121,13 +115,13 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Some other task has written these bytes of a file: its pages are clean.
+    /// Some other task has written these pages of a file: they are clean.
     pub fn written_elsewhere(&self, inode: InodeId, first: u64, last: u64) {
-        let mut cache = self.cache.borrow_mut();
-        for index in first..=last {
-            if let Some(folio) = cache.find(inode, index) {
-                cache.clear(folio, flag::DIRTY);
-            }
+        let mut index = first;
+        while let Some(folio) = self.next_folio(inode, index, last) {
+            let mut cache = self.cache.borrow_mut();
+            index = cache.next_index(folio);
+            cache.clear(folio, flag::DIRTY);
         }
     }
 }

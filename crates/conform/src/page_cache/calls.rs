@@ -249,7 +249,10 @@ impl Description {
         let device = self.device()?;
         let (major, minor) = self.dev.split_once(',')?;
         let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-        let size_bytes = self.dev_sectors * 512;
+        let size_bytes = self.dev_sectors.checked_mul(512)?;
+        if size_bytes > LARGEST {
+            return None;
+        }
         let mut files = vec![RunFile {
             path: "/dev/nullb0".to_owned(),
             number,
@@ -283,17 +286,14 @@ impl FileSystem {
         let (facts, extents) = line.split_once(" : ").unwrap_or((line, ""));
         let number = |key: &str| {
             let word = facts.split(' ').find_map(|word| word.strip_prefix(key))?;
-            word.parse::<u64>().ok()
+            word.parse::<u64>().ok().filter(|&bytes| bytes <= LARGEST)
         };
+        let place = |digits: &str| digits.parse::<u64>().ok().filter(|&at| at <= LARGEST);
         let extent = |word: &str| {
-            let (bytes, place) = word.split_once('@')?;
+            let (bytes, sector) = word.split_once('@')?;
             let (first, length) = bytes.split_once('+')?;
-            let sector = place.split('/').next()?;
-            Some((
-                first.parse().ok()?,
-                length.parse().ok()?,
-                sector.parse().ok()?,
-            ))
+            let sector = sector.split('/').next()?;
+            Some((place(first)?, place(length)?, place(sector)?))
         };
         Some(RunFile {
             path: facts.split(' ').next()?.to_owned(),

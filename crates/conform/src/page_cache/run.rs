@@ -14,6 +14,9 @@ use blklab_fs::{
 use super::calls::{Call, RunFile};
 use super::recorded::{Recorded, Step, shown};
 
+/// Sectors of a page.
+const SECTORS: u64 = PAGE_BYTES / 512;
+
 /// Our steps, each with the call that it was taken in.
 pub(super) fn replay(
     calls: &[Call],
@@ -84,8 +87,9 @@ impl Device<'_> {
             match self.steps[at].step {
                 Step::Ended { sector, sectors } => self.end(vfs, sector, sectors),
                 Step::WrittenElsewhere { sector, sectors } => {
-                    let (first, last) = (sector * 512, (sector + sectors) * 512 - 1);
-                    vfs.written_elsewhere(InodeId(0), first / PAGE_BYTES, last / PAGE_BYTES);
+                    let end = sector.saturating_add(sectors);
+                    let (first, last) = (sector / SECTORS, end.saturating_sub(1) / SECTORS);
+                    vfs.written_elsewhere(InodeId(0), first, last);
                 }
                 Step::Took(Event::Add { inode, index, .. }) => {
                     let frame = self.steps[at].frame;
@@ -103,7 +107,7 @@ impl Device<'_> {
         self.under_way.borrow_mut().retain_mut(|(id, bio, left)| {
             let overlap = bio
                 .end()
-                .min(sector + sectors)
+                .min(sector.saturating_add(sectors))
                 .saturating_sub(bio.sector.0.max(sector));
             *left -= overlap.min(*left);
             if *left == 0 {

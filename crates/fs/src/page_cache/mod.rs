@@ -94,6 +94,12 @@ impl PageCache {
         entry.checked_sub(1).map(FolioId)
     }
 
+    /// The first folio that has a page from `index` to `last`.
+    pub(crate) fn find_from(&self, inode: InodeId, index: u64, last: u64) -> Option<FolioId> {
+        let page = self.spaces[inode.0 as usize].pages.next(index)?;
+        (page <= last).then(|| self.find(inode, page)).flatten()
+    }
+
     /// Adds a locked folio of `1 << order` pages; `None` if one of them is there.
     pub(crate) fn add(&mut self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
         let pages = index..index + (1 << order);

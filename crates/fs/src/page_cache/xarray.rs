@@ -37,6 +37,40 @@ impl XArray {
         self.nodes[node as usize][slot(index, 0)]
     }
 
+    /// The first index from `from` on that has an entry. Parts of the array that
+    /// were never stored to are passed over whole.
+    pub(crate) fn next(&self, from: u64) -> Option<u64> {
+        let mut index = from;
+        while self.height > 0 && index >> (SLOT_BITS * self.height).min(63) == 0 {
+            match self.leaf(index) {
+                Ok(leaf) => {
+                    let first = slot(index, 0);
+                    if let Some(at) = (first..SLOTS).find(|&at| leaf[at] != 0) {
+                        return Some(index + (at - first) as u64);
+                    }
+                    index = (index | (SLOTS as u64 - 1)) + 1;
+                }
+                Err(missing) => {
+                    let span = 1_u64 << (SLOT_BITS * missing);
+                    index = (index / span + 1).checked_mul(span)?;
+                }
+            }
+        }
+        None
+    }
+
+    /// The lowest node of an index, or the level from which on there is none.
+    fn leaf(&self, index: u64) -> Result<&Node, u32> {
+        let mut node = ROOT;
+        for level in (1..self.height).rev() {
+            node = self.nodes[node as usize][slot(index, level)];
+            if node == 0 {
+                return Err(level);
+            }
+        }
+        Ok(&self.nodes[node as usize])
+    }
+
     /// Puts `entry` at `index`.
     pub(crate) fn store(&mut self, index: u64, entry: u32) {
         if entry == 0 && self.load(index) == 0 {
@@ -98,6 +132,8 @@ mod tests {
                 for (&index, &entry) in &map {
                     prop_assert_eq!(array.load(index), entry);
                 }
+                let stored = map.range(index..).find(|&(_, &entry)| entry != 0);
+                prop_assert_eq!(array.next(index), stored.map(|(&index, _)| index));
                 prop_assert_eq!(array.load(index + 1), map.get(&(index + 1)).copied().unwrap_or(0));
             }
         }
