@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test mutants bench bench-serve check setup build build-pgo docs evidence clean
+.PHONY: demo test soak mutants bench bench-serve check setup build build-pgo docs evidence clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -27,8 +27,18 @@ build-pgo:
 setup:
 	@./tests/setup.sh
 
+# The cases of property tests are the same in each run: what lands is not a
+# matter of luck. `make soak` looks for new ones.
 test: setup build
-	$(CARGO) test --workspace --locked
+	PROPTEST_RNG_SEED=1 $(CARGO) test --workspace --locked
+
+# Property tests with new cases, until one fails or SOAK_ROUNDS are over.
+SOAK_ROUNDS = 20
+soak:
+	for round in $$(seq $(SOAK_ROUNDS)); do \
+		PROPTEST_RNG_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') \
+			$(CARGO) test --workspace --locked || exit 1; \
+	done
 
 # What CI checks beside the tests.
 check:

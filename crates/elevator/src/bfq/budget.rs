@@ -380,7 +380,10 @@ impl PeakRate {
         }
         // The more sequential and the longer, the more it counts.
         let weight = (9 * self.sequential_samples / self.samples) as u64;
-        let weight = (weight * self.delta_from_first_ns / REFERENCE_INTERVAL_NS).min(8);
+        // Where nothing was done since the first dispatch, the length above went
+        // round below zero; the kernel's product wraps then, and so does this one.
+        let weight = weight.wrapping_mul(self.delta_from_first_ns) / REFERENCE_INTERVAL_NS;
+        let weight = weight.min(8);
         let divisor = 10 - weight;
         self.peak = (self.peak * (divisor - 1) / divisor + rate / divisor).max(1);
         true
@@ -439,5 +442,26 @@ impl Bfq {
             self.end_rate_interval(None);
         }
         self.last_completion_ns = self.now_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An interval of requests in sequence during which nothing was completed.
+    #[test]
+    fn an_interval_without_a_completion_wraps_as_in_the_kernel() {
+        for first_dispatch_ns in [1, 2_000_000_000, u64::MAX] {
+            let mut rate = PeakRate::new(true);
+            let before = rate.peak;
+            rate.samples = MIN_SAMPLES;
+            rate.sequential_samples = MIN_SAMPLES;
+            rate.sectors = 8 * MIN_SAMPLES as u64;
+            rate.first_dispatch_ns = first_dispatch_ns;
+            rate.delta_from_first_ns = REFERENCE_INTERVAL_NS;
+            assert!(rate.update(0));
+            assert!(rate.peak < before, "{first_dispatch_ns}");
+        }
     }
 }
