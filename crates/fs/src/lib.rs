@@ -7,9 +7,12 @@
 //! tells where a file's bytes are on its device.
 
 mod bio;
+mod buffer;
 mod direct;
+mod error;
 mod event;
 mod fault;
+mod file_system;
 mod inode;
 mod invalidate;
 mod page_cache;
@@ -20,10 +23,16 @@ mod vfs;
 mod write;
 
 pub use bio::{Bio, BioId};
+pub use buffer::{Buffer, Buffers};
 pub use direct::DirectCall;
+pub use error::FsError;
 pub use event::Event;
 pub use fault::{Access, Mapping};
-pub use inode::{BackingDevice, Extent, File, FsError, Inode, InodeId, ReadPath};
+pub use file_system::{
+    Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
+    Usage,
+};
+pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
 pub use invalidate::Advice;
 pub use readahead::RaState;
 pub use vfs::{Host, Vfs};
