@@ -1,5 +1,5 @@
 //! What stands above the block layer, as Linux 6.12 does it: the page cache,
-//! readahead, buffered reads, page faults of mapped files and direct I/O.
+//! readahead, buffered reads, page faults of mapped files, direct I/O and write-back.
 //!
 //! Nothing here has a clock, a thread or a drive. An operation is an `async`
 //! function of [`Vfs`]; it waits for pages to be unlocked and for bios to end,
@@ -21,6 +21,7 @@ mod readahead;
 mod readpages;
 mod vfs;
 mod write;
+pub mod write_back;
 
 pub use bio::{Bio, BioId};
 pub use buffer::{Buffer, Buffers};
