@@ -3,7 +3,7 @@
 
 use crate::elevator::InsertAt;
 use crate::list::RqList;
-use crate::queue::{BlkDriver, BlkStatus, CostCounts, RequestQueue, RunPoint};
+use crate::queue::{BlkDriver, BlkStatus, CostCounts, Interruption, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags, Tag};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTORS_PER_PAGE};
@@ -19,7 +19,8 @@ enum Run {
     Dispatched,
     /// Nothing to do, or the driver is busy.
     Stopped,
-    /// The driver holds the thread; it goes on in `driver_unblocked`.
+    /// The driver holds the thread, or other CPUs come first; it goes on in
+    /// `driver_unblocked` or `go_on`.
     Suspended,
 }
 
@@ -38,7 +39,39 @@ enum Continue {
 #[derive(Debug)]
 pub(crate) struct Suspended {
     rq: RequestId,
+    /// The hardware context that is run.
+    hctx: usize,
     batch: Batch,
+}
+
+/// A run that waits for what other CPUs do.
+#[derive(Debug)]
+pub(crate) struct Paused {
+    name: u64,
+    taking: Taking,
+    step: Step,
+}
+
+/// Requests taken from the scheduler for the driver.
+#[derive(Debug)]
+struct Taking {
+    hctx: usize,
+    list: RqList,
+    /// Most that are taken before the driver sees the first.
+    max: u32,
+    /// Some are of other hardware contexts.
+    multi_hctxs: bool,
+}
+
+/// What comes next in taking a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// To ask the scheduler, if it has work.
+    Ask,
+    /// The scheduler's choice.
+    Choose,
+    /// A driver tag for it.
+    Tag,
 }
 
 /// A list on its way to the driver.
@@ -46,6 +79,10 @@ pub(crate) struct Suspended {
 struct Batch {
     hctx: usize,
     list: RqList,
+    /// Requests of other hardware contexts, which go behind it.
+    others: RqList,
+    /// An earlier list of this run went whole.
+    dispatched: bool,
     /// Requests of it that hold budget already.
     budgets: u32,
     then: Continue,
@@ -64,6 +101,8 @@ impl Batch {
         Batch {
             hctx,
             list,
+            others: RqList::new(),
+            dispatched: false,
             budgets,
             then,
             queued: 0,
@@ -124,6 +163,33 @@ impl RequestQueue {
                 .unwrap_or(Nanos::MAX)
                 .min(self.requeue_work.at());
         }
+        self.run_timer(now);
+    }
+
+    /// As [`RequestQueue::process`], of one hardware context's runs: each CPU has
+    /// a kblockd of its own.
+    pub fn process_hctx<D: BlkDriver + ?Sized>(&mut self, now: Nanos, hctx: usize, driver: &mut D) {
+        for asked in 0..self.runs.len() {
+            self.run_hw_queue_async(now, self.runs[asked] as usize);
+        }
+        self.runs.clear();
+        if self.requeue_work.take_due(now) {
+            self.requeue(now, driver);
+        }
+        self.run_if_due(now, hctx, driver, &mut |_, _| ());
+        self.run_timer(now);
+    }
+
+    /// When kblockd runs a hardware context next.
+    pub fn next_run(&self, hctx: usize) -> Nanos {
+        if self.runs.contains(&(hctx as u16)) {
+            return Nanos::ZERO;
+        }
+        self.hctxs[hctx].run_work.at().min(self.requeue_work.at())
+    }
+
+    /// Calls the scheduler when its timer has run out.
+    pub fn run_timer(&mut self, now: Nanos) {
         if let Some((elevator, mut ctx)) = self.sched(now)
             && elevator.next_timer().is_some_and(|at| at <= now)
             && elevator.timer(&mut ctx)
@@ -174,9 +240,9 @@ impl RequestQueue {
         let Some(at) = self.suspended.iter().position(|s| s.rq == id) else {
             return;
         };
-        let batch = self.suspended.remove(at).batch;
-        let (hctx, then) = (batch.hctx, batch.then);
-        let run = self.issue_batch(now, batch, driver);
+        let Suspended { batch, hctx, .. } = self.suspended.remove(at);
+        let then = batch.then;
+        let run = self.issue_batch(now, batch, hctx, driver);
         if run != Run::Dispatched {
             return;
         }
@@ -184,6 +250,26 @@ impl RequestQueue {
             Continue::Return => Ok(()),
             Continue::Scheduler => self.dispatch_sched(now, hctx, driver),
             Continue::Contexts => self.dispatch_ctxs(now, hctx, driver),
+        };
+        if again.is_err() {
+            self.run_hw_queue_async(now, hctx);
+        }
+    }
+
+    /// Goes on with a run that let other CPUs come first.
+    pub fn go_on<D: BlkDriver + ?Sized>(&mut self, now: Nanos, name: u64, driver: &mut D) {
+        let Some(at) = self.paused.iter().position(|p| p.name == name) else {
+            return;
+        };
+        let Paused { taking, step, .. } = self.paused.remove(at);
+        let hctx = taking.hctx;
+        let run = self.take_requests(now, taking, step, driver);
+        let again = match run {
+            Ok(Run::Dispatched) if !self.gives_way(now, hctx, driver) => {
+                self.dispatch_sched(now, hctx, driver)
+            }
+            Ok(_) => Ok(()),
+            Err(Again) => Err(Again),
         };
         if again.is_err() {
             self.run_hw_queue_async(now, hctx);
@@ -351,7 +437,7 @@ impl RequestQueue {
         } else {
             self.hctxs[hctx].restart = true;
             let batch = Batch::new(hctx, list, 0, then);
-            if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
+            if self.dispatch_rq_list(now, batch, hctx, driver) != Run::Dispatched {
                 return Ok(());
             }
             true
@@ -364,20 +450,25 @@ impl RequestQueue {
         }
         let list = self.flush_busy_ctxs(hctx);
         let batch = Batch::new(hctx, list, 0, Continue::Return);
-        self.dispatch_rq_list(now, batch, driver);
+        self.dispatch_rq_list(now, batch, hctx, driver);
         Ok(())
     }
 
     /// Completions that come in the middle of a run. They may bring the tag that
-    /// the next request needs.
+    /// the next request needs. Where other CPUs come first, the name under which
+    /// the run goes on.
+    #[inline]
     fn take_interrupts<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         point: RunPoint,
         driver: &mut D,
-    ) {
-        while let Some((id, status)) = driver.interrupt(point) {
-            self.complete(now, id, status, driver);
+    ) -> Option<u64> {
+        loop {
+            match driver.interrupt(point)? {
+                Interruption::Completion(id, status) => self.complete(now, id, status, driver),
+                Interruption::OtherCpus(name) => return Some(name),
+            }
         }
     }
 
@@ -399,12 +490,25 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Result<(), Again> {
         while self.dispatch_sched_batch(now, hctx, driver)? == Run::Dispatched {
-            if driver.need_resched() {
-                self.delay_run(now, hctx, Nanos::ZERO);
+            if self.gives_way(now, hctx, driver) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Whether the thread gives way to another; kblockd then goes on.
+    fn gives_way<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+    ) -> bool {
+        let gives_way = driver.need_resched();
+        if gives_way {
+            self.delay_run(now, hctx, Nanos::ZERO);
+        }
+        gives_way
     }
 
     /// `__blk_mq_do_dispatch_sched`: takes requests until the scheduler has no
@@ -417,47 +521,87 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) -> Result<Run, Again> {
-        let mut max = 1;
-        let (mut list, mut multi_hctxs) = (RqList::new(), false);
+        let taking = Taking {
+            hctx,
+            list: RqList::new(),
+            max: 1,
+            multi_hctxs: false,
+        };
+        self.take_requests(now, taking, Step::Ask, driver)
+    }
+
+    /// Takes requests, from this step on.
+    #[inline]
+    fn take_requests<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut taking: Taking,
+        mut step: Step,
+        driver: &mut D,
+    ) -> Result<Run, Again> {
+        let hctx = taking.hctx;
         let (mut busy, mut none_dispatched) = (false, false);
-        while list.len() < max {
-            self.take_interrupts(now, RunPoint::Ask, driver);
-            if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
-                break;
-            }
-            if !self.hctxs[hctx].dispatch.is_empty() {
-                busy = true;
-                break;
-            }
-            if !self.get_budget(driver) {
-                break;
-            }
-            if list.is_empty() {
-                max = self.batch_limit(hctx, driver);
-            }
-            let Some(id) = self.ask_scheduler(now, hctx) else {
-                driver.put_budget();
-                none_dispatched = true;
-                break;
+        loop {
+            let point = match step {
+                Step::Ask => RunPoint::Ask,
+                Step::Choose => RunPoint::Choose,
+                Step::Tag => RunPoint::Tag,
             };
-            self.rqs[id].rq_flags.set(RqFlags::BUDGET);
-            multi_hctxs |= self.rqs[id].hctx as usize != hctx;
-            list.push_back(&mut self.rqs, id);
-            self.take_interrupts(now, RunPoint::Tag, driver);
-            if !self.get_driver_tag(id) {
-                break;
+            if let Some(name) = self.take_interrupts(now, point, driver) {
+                self.paused.push(Paused { name, taking, step });
+                return Ok(Run::Suspended);
             }
+            step = match step {
+                Step::Ask => {
+                    if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
+                        break;
+                    }
+                    if !self.hctxs[hctx].dispatch.is_empty() {
+                        busy = true;
+                        break;
+                    }
+                    if !self.get_budget(driver) {
+                        break;
+                    }
+                    if taking.list.is_empty() {
+                        taking.max = self.batch_limit(hctx, driver);
+                    }
+                    let busy = self.hctxs[hctx].dispatch_busy;
+                    self.trace.mark(now, TraceKind::Ask(busy));
+                    Step::Choose
+                }
+                Step::Choose => {
+                    let Some(id) = self.ask_scheduler(now, hctx) else {
+                        driver.put_budget();
+                        none_dispatched = true;
+                        break;
+                    };
+                    self.rqs[id].rq_flags.set(RqFlags::BUDGET);
+                    taking.multi_hctxs |= self.rqs[id].hctx as usize != hctx;
+                    taking.list.push_back(&mut self.rqs, id);
+                    Step::Tag
+                }
+                Step::Tag => {
+                    let tagged = taking.list.back().is_some_and(|id| self.get_driver_tag(id));
+                    if !tagged || taking.list.len() >= taking.max {
+                        break;
+                    }
+                    Step::Ask
+                }
+            };
         }
+        let list = taking.list;
         let run = if list.is_empty() {
             if none_dispatched {
                 self.delay_run_all(now, hctx, RESOURCE_DELAY);
             }
             Run::Stopped
-        } else if multi_hctxs {
-            self.dispatch_by_hctx(now, list, driver)
         } else {
-            let batch = Batch::new(hctx, list, list.len(), Continue::Scheduler);
-            self.dispatch_rq_list(now, batch, driver)
+            let mut batch = Batch::new(hctx, list, list.len(), Continue::Scheduler);
+            if taking.multi_hctxs {
+                batch = self.next_hctx_of(batch);
+            }
+            self.dispatch_rq_list(now, batch, hctx, driver)
         };
         if busy { Err(Again) } else { Ok(run) }
     }
@@ -473,8 +617,6 @@ impl RequestQueue {
     }
 
     fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {
-        let busy = self.hctxs[hctx].dispatch_busy;
-        self.trace.mark(now, TraceKind::Ask(busy));
         let (elevator, mut ctx) = self.sched(now)?;
         let id = elevator.dispatch_request(&mut ctx, hctx);
         self.cost_counts.dispatch_calls += 1;
@@ -486,31 +628,23 @@ impl RequestQueue {
     }
 
     /// A scheduler with one state for all may name requests of several hardware
-    /// contexts; each gets its own in one go.
-    fn dispatch_by_hctx<D: BlkDriver + ?Sized>(
-        &mut self,
-        now: Nanos,
-        mut list: RqList,
-        driver: &mut D,
-    ) -> Run {
-        let mut any = Run::Stopped;
-        for hctx in 0..self.hctxs.len() {
-            let (mut own, mut others) = (RqList::new(), RqList::new());
-            while let Some(id) = list.pop_front(&mut self.rqs) {
-                let mine = self.rqs[id].hctx as usize == hctx;
-                let to = if mine { &mut own } else { &mut others };
-                to.push_back(&mut self.rqs, id);
-            }
-            list = others;
-            if own.is_empty() {
-                continue;
-            }
-            let batch = Batch::new(hctx, own, own.len(), Continue::Scheduler);
-            if self.dispatch_rq_list(now, batch, driver) == Run::Dispatched {
-                any = Run::Dispatched;
-            }
+    /// contexts; each gets its own in one go, in the order of their numbers.
+    fn next_hctx_of(&mut self, mut batch: Batch) -> Batch {
+        let mut all = core::mem::take(&mut batch.list);
+        all.append(&mut self.rqs, &mut batch.others);
+        let hctxs = all.iter(&self.rqs).map(|id| self.rqs[id].hctx);
+        let hctx = hctxs.min().unwrap_or_default();
+        let (mut own, mut others) = (RqList::new(), RqList::new());
+        while let Some(id) = all.pop_front(&mut self.rqs) {
+            let mine = self.rqs[id].hctx == hctx;
+            let to = if mine { &mut own } else { &mut others };
+            to.push_back(&mut self.rqs, id);
         }
-        any
+        Batch {
+            others,
+            dispatched: batch.dispatched,
+            ..Batch::new(hctx as usize, own, own.len(), batch.then)
+        }
     }
 
     /// `blk_mq_do_dispatch_ctx`: one request of each software queue in turn.
@@ -541,7 +675,7 @@ impl RequestQueue {
             let mut list = RqList::new();
             list.push_back(&mut self.rqs, id);
             let batch = Batch::new(hctx, list, 1, Continue::Contexts);
-            if self.dispatch_rq_list(now, batch, driver) != Run::Dispatched {
+            if self.dispatch_rq_list(now, batch, hctx, driver) != Run::Dispatched {
                 return Ok(());
             }
         }
@@ -561,24 +695,57 @@ impl RequestQueue {
         &mut self,
         now: Nanos,
         batch: Batch,
+        runs: usize,
         driver: &mut D,
     ) -> Run {
         if batch.list.is_empty() {
             return Run::Stopped;
         }
-        self.issue_batch(now, batch, driver)
+        self.issue_batch(now, batch, runs, driver)
     }
 
-    /// Gives the driver a list, or the rest of one, until it takes no more.
+    /// Gives the driver a list, or the rest of one, and those of other hardware
+    /// contexts behind it; `runs` is the one that is run.
     fn issue_batch<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         mut batch: Batch,
+        runs: usize,
+        driver: &mut D,
+    ) -> Run {
+        loop {
+            let (others, dispatched) = (batch.others, batch.dispatched);
+            let then = batch.then;
+            let run = self.issue_list(now, batch, runs, driver);
+            if run == Run::Suspended {
+                return run;
+            }
+            let dispatched = dispatched || run == Run::Dispatched;
+            if others.is_empty() {
+                return if dispatched {
+                    Run::Dispatched
+                } else {
+                    Run::Stopped
+                };
+            }
+            batch = self.next_hctx_of(Batch {
+                dispatched,
+                ..Batch::new(runs, others, others.len(), then)
+            });
+        }
+    }
+
+    /// Gives the driver a list until it takes no more.
+    fn issue_list<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        mut batch: Batch,
+        runs: usize,
         driver: &mut D,
     ) -> Run {
         let mut error = None;
         while let Some(id) = batch.list.front() {
-            self.take_interrupts(now, RunPoint::Issue, driver);
+            let _ = self.take_interrupts(now, RunPoint::Issue, driver);
             if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
                 error = Some(why);
                 break;
@@ -590,7 +757,12 @@ impl RequestQueue {
                 BlkStatus::Ok => batch.queued += 1,
                 BlkStatus::OkBlocking => {
                     batch.queued += 1;
-                    self.suspended.push(Suspended { rq: id, batch });
+                    let hctx = runs;
+                    self.suspended.push(Suspended {
+                        rq: id,
+                        hctx,
+                        batch,
+                    });
                     return Run::Suspended;
                 }
                 status @ (BlkStatus::Resource | BlkStatus::DevResource) => {

@@ -18,6 +18,9 @@ use crate::units::Nanos;
 pub struct QueueInfo {
     /// Scheduler tags a hardware context (`nr_requests`).
     pub nr_requests: u32,
+    /// The same before it was last written. Linux 6.12 calls `depth_updated`
+    /// before it takes over the new value, so bfq goes on with limits of the old.
+    pub old_nr_requests: u32,
     /// Hardware contexts.
     pub nr_hw_queues: u32,
     /// Commands the drive takes at once on one of them.

@@ -39,8 +39,8 @@ pub use merge::{
     sched_try_merge,
 };
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, CostCounts, KblockdDelay, QueueConfig, QueueCounters,
-    RequestQueue, RunPoint, Submit, Waiter,
+    BioEnd, BlkDriver, BlkStatus, CostCounts, Interruption, KblockdDelay, QueueConfig,
+    QueueCounters, RequestQueue, RunPoint, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use slab::{Id, Slab};

@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bio::{Bio, Op, SubmitterId};
-use crate::dispatch::Suspended;
+use crate::dispatch::{Paused, Suspended};
 use crate::elevator::{Elevator, QueueInfo, SchedCtx};
 use crate::hctx::{DelayedWork, Hctx, HctxStats};
 use crate::limits::QueueLimits;
@@ -45,15 +45,28 @@ pub enum BlkStatus {
     Failed(IoStatus),
 }
 
-/// Where in a run of a hardware queue an interrupt can make a difference.
+/// Where in a run of a hardware queue an interrupt, or another CPU, can make a
+/// difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPoint {
     /// Before the scheduler is asked.
     Ask,
+    /// Before the scheduler, which was asked, has its lock.
+    Choose,
     /// Before the driver tag of the request it named is tried.
     Tag,
     /// Before a request goes to the driver.
     Issue,
+}
+
+/// What comes between two steps of a run of a hardware queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// A completion.
+    Completion(RequestId, IoStatus),
+    /// What other CPUs do; [`RequestQueue::go_on`] goes on with the run, which has
+    /// this name.
+    OtherCpus(u64),
 }
 
 /// A driver as the block layer sees it (`blk_mq_ops`).
@@ -68,9 +81,9 @@ pub trait BlkDriver {
         last: bool,
     ) -> BlkStatus;
 
-    /// A completion that arrives in the middle of a run of a hardware queue, as
-    /// an interrupt does. Asked until there is none.
-    fn interrupt(&mut self, _point: RunPoint) -> Option<(RequestId, IoStatus)> {
+    /// What comes in the middle of a run of a hardware queue, as an interrupt
+    /// does. Asked until there is nothing.
+    fn interrupt(&mut self, _point: RunPoint) -> Option<Interruption> {
         None
     }
 
@@ -278,6 +291,7 @@ pub struct RequestQueue {
     pub(crate) woken: Vec<u64>,
     pub(crate) next_ticket: u64,
     pub(crate) suspended: Vec<Suspended>,
+    pub(crate) paused: Vec<Paused>,
     pub(crate) counters: QueueCounters,
     pub(crate) cost_counts: CostCounts,
     pub(crate) in_flight: [u32; 2],
@@ -332,6 +346,7 @@ impl RequestQueue {
             woken: Vec::new(),
             next_ticket: 0,
             suspended: Vec::new(),
+            paused: Vec::new(),
             counters: QueueCounters::default(),
             cost_counts: CostCounts::default(),
             in_flight: [0; 2],
@@ -359,7 +374,7 @@ impl RequestQueue {
         self.merge.limits.max_sectors = self.max_sectors.min(largest.unwrap_or(u32::MAX));
         self.elevator = elevator;
         self.elevator_counted.clear();
-        self.resize_sched_tags();
+        self.resize_sched_tags(self.nr_requests);
     }
 
     /// Writes `queue/nr_requests`.
@@ -377,17 +392,21 @@ impl RequestQueue {
             return Err(format!("nr_requests takes {min} to {max} here, not {nr}"));
         }
         assert!(self.is_idle(), "nr_requests is changed on a queue in use");
-        self.nr_requests = nr;
+        let old = core::mem::replace(&mut self.nr_requests, nr);
         if self.elevator.is_some() {
-            self.resize_sched_tags();
+            self.resize_sched_tags(old);
         } else {
             self.hctxs.iter_mut().for_each(|h| h.tags = Tags::new(nr));
         }
         Ok(())
     }
 
-    fn resize_sched_tags(&mut self) {
-        let (nr, info) = (self.nr_requests, self.info());
+    fn resize_sched_tags(&mut self, old_nr_requests: u32) {
+        let nr = self.nr_requests;
+        let info = QueueInfo {
+            old_nr_requests,
+            ..self.info()
+        };
         let min_shallow = match self.elevator.as_deref_mut() {
             Some(elevator) => {
                 elevator.depth_updated(&info);
@@ -413,6 +432,7 @@ impl RequestQueue {
     pub fn info(&self) -> QueueInfo {
         QueueInfo {
             nr_requests: self.nr_requests,
+            old_nr_requests: self.nr_requests,
             nr_hw_queues: self.hctxs.len() as u32,
             queue_depth: self.queue_depth,
             nr_cpus: self.ctxs.len() as u32,
@@ -453,6 +473,11 @@ impl RequestQueue {
     /// before 6.10 leaves that to kblockd.
     pub fn set_runs_inline(&mut self, inline: bool) {
         self.runs_inline = inline;
+    }
+
+    /// Has a hardware context's search for a tag start at this one.
+    pub fn start_tags_at(&mut self, hctx: usize, tag: u32) {
+        self.hctxs[hctx].alloc_tags().start_at(tag);
     }
 
     /// Limits, to change them.

@@ -152,6 +152,12 @@ impl Tags {
         })
     }
 
+    /// Where the search for the next one starts (`alloc_hint`). The kernel starts
+    /// at random.
+    pub fn start_at(&mut self, tag: u32) {
+        self.hint = tag;
+    }
+
     /// Gives a tag back.
     #[inline]
     pub fn put(&mut self, tag: u32) {

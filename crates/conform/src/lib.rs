@@ -19,6 +19,7 @@
 //! `docs/evidence/kernel-traces.md`.
 
 mod alone;
+mod cgroups;
 mod clock;
 #[cfg(test)]
 mod damaged_traces;
@@ -26,9 +27,9 @@ mod page_cache;
 mod recording;
 mod report;
 mod setup;
+mod tasks;
 mod ties;
 mod whole;
-mod write_back;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,6 @@ use blklab_workload::trace::TraceError;
 
 pub use page_cache::page_cache;
 pub use report::{Difference, Report, Tally, TraceReport};
-pub use write_back::write_back;
 
 use recording::Recording;
 
@@ -50,8 +50,6 @@ pub enum Mode {
     Whole,
     /// What the page cache makes of system calls.
     PageCache,
-    /// When dirty pages are written, and how writers are slowed down.
-    WriteBack,
 }
 
 impl fmt::Display for Mode {
@@ -60,7 +58,6 @@ impl fmt::Display for Mode {
             Mode::SchedulerAlone => "scheduler alone",
             Mode::Whole => "whole block layer",
             Mode::PageCache => "page cache",
-            Mode::WriteBack => "write-back",
         })
     }
 }
@@ -149,7 +146,6 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
         Mode::SchedulerAlone => scheduler_alone(scheduler, traces),
         Mode::Whole => whole(scheduler, traces),
         Mode::PageCache => page_cache(traces),
-        Mode::WriteBack => write_back(traces),
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     /// `None`: as the scheduler finds it.
     pub(crate) nr_requests: Option<u32>,
     pub(crate) nr_cpus: u32,
+    /// Of the driver; those that no CPU uses are not counted.
+    pub(crate) nr_hw_queues: u32,
     /// The hardware contexts' addresses, in the order in which they are seen.
     hctxs: Vec<u64>,
     /// The driver may sleep, as null_blk with memory behind it.
@@ -52,6 +54,7 @@ impl Setup {
             queue_depth: depth,
             nr_requests: None,
             nr_cpus: 1,
+            nr_hw_queues: 1,
             hctxs: hctxs(events),
             blocking: false,
             throttled: Vec::new(),
@@ -62,13 +65,15 @@ impl Setup {
     fn described(info: &RunInfo, events: &[Recorded<'_>]) -> Setup {
         let queue = &info.queue;
         let depth = info.driver_tags().map(|tags| tags.nr_tags);
-        let parameter = info.null_blk_parameters.get("hw_queue_depth");
-        let depth = depth.or_else(|| parameter?.parse().ok());
+        let parameter = |name: &str| info.null_blk_parameters.get(name)?.parse::<u32>().ok();
+        let depth = depth.or_else(|| parameter("hw_queue_depth"));
+        let (nr_cpus, submit_queues) = (info.smp.clamp(1, MAX_CPUS), parameter("submit_queues"));
         Setup {
             limits: limits(info),
             queue_depth: depth.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH),
             nr_requests: Some(queue.nr_requests),
-            nr_cpus: info.smp.clamp(1, MAX_CPUS),
+            nr_cpus,
+            nr_hw_queues: submit_queues.map_or(1, |nr| nr.clamp(1, nr_cpus)),
             hctxs: hctxs(events),
             blocking: ["memory_backed", "blocking"].iter().any(|name| {
                 let value = info.null_blk_parameters.get(*name);
@@ -83,15 +88,10 @@ impl Setup {
         }
     }
 
-    /// There are no more of them than CPUs.
-    fn nr_hw_queues(&self) -> u32 {
-        (self.hctxs.len() as u32).clamp(1, self.nr_cpus)
-    }
-
     /// The number of the hardware context at an address.
     pub(crate) fn hctx(&self, address: u64) -> usize {
         let at = self.hctxs.iter().position(|&hctx| hctx == address);
-        at.unwrap_or(0).min(self.nr_hw_queues() as usize - 1)
+        at.unwrap_or(0).min(self.nr_hw_queues as usize - 1)
     }
 
     /// What a scheduler learns of this queue.
@@ -99,7 +99,8 @@ impl Setup {
         let nr_requests = self.nr_requests.unwrap_or(2 * self.queue_depth.min(128));
         QueueInfo {
             nr_requests,
-            nr_hw_queues: self.nr_hw_queues(),
+            old_nr_requests: nr_requests,
+            nr_hw_queues: self.nr_hw_queues,
             queue_depth: self.queue_depth,
             nr_cpus: self.nr_cpus,
             capacity_sectors: self.limits.capacity_sectors,

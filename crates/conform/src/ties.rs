@@ -26,6 +26,9 @@ struct State {
     recorded: Option<u64>,
     /// When the scheduler was asked, where the trace tells.
     asked_at: Option<Nanos>,
+    /// When the drive was done with the request that ends next, when that was made
+    /// and when it was issued, where the trace tells.
+    completed: Option<[Nanos; 3]>,
     /// Something was inserted since this was reset.
     inserted: bool,
     taken: u64,
@@ -40,6 +43,11 @@ impl Hint {
     /// The next call of the scheduler is at this time.
     pub(crate) fn asked_at(&self, now: Option<Nanos>) {
         self.with(|state| state.asked_at = now);
+    }
+
+    /// The next request ended, was made and was issued at these times.
+    pub(crate) fn completed_at(&self, times: Option<[Nanos; 3]>) {
+        self.with(|state| state.completed = times);
     }
 
     /// A new call of the queue begins.
@@ -69,15 +77,19 @@ impl Hint {
 pub(crate) struct TieBreaker {
     inner: Box<dyn Elevator>,
     hint: Hint,
+    /// The scheduler merges bios by itself.
+    merges: bool,
     /// Requests that were inserted, by their serial numbers.
     inserted: BTreeMap<u64, RequestId>,
 }
 
 impl TieBreaker {
-    pub(crate) fn new(inner: Box<dyn Elevator>, hint: Hint) -> TieBreaker {
+    /// `merges` where the scheduler merges bios by itself.
+    pub(crate) fn new(inner: Box<dyn Elevator>, hint: Hint, merges: bool) -> TieBreaker {
         TieBreaker {
             inner,
             hint,
+            merges,
             inserted: BTreeMap::new(),
         }
     }
@@ -89,8 +101,11 @@ impl TieBreaker {
 impl Elevator for TieBreaker {
     /// Merges by [`TieBreaker::request_merge`], which the scheduler's own would
     /// not ask.
-    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
-        sched_try_merge(self, ctx, bio)
+    fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {
+        match self.merges {
+            true => self.inner.bio_merge(ctx, cpu, bio),
+            false => sched_try_merge(self, ctx, bio),
+        }
     }
 
     fn request_merge(
@@ -193,6 +208,10 @@ impl Elevator for TieBreaker {
         self.inner.has_work(hctx)
     }
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some([now, made, issued]) = self.hint.with(|state| state.completed.take()) {
+            ctx.now = now;
+            (ctx.rqs[id].start, ctx.rqs[id].io_start) = (made, issued);
+        }
         self.inner.completed_request(ctx, id);
     }
     fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {

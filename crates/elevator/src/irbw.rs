@@ -22,9 +22,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use blklab_blk::{
-    Elevator, InsertAt, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit,
-};
+use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit};
 
 use crate::ElevatorType;
 use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
@@ -67,7 +65,7 @@ pub struct Irbw {
 
 impl Irbw {
     /// One without requests, its tunables at their defaults.
-    pub fn new(_info: &QueueInfo) -> Irbw {
+    pub fn new() -> Irbw {
         Irbw {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -196,18 +194,18 @@ pub const IRBW: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Irbw::new(info))),
+    build: Some(|_| Box::new(Irbw::new())),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, CROWD, Victim, assert_wait};
-    use crate::test_queue::{TestQueue, queue_info};
+    use crate::test_queue::TestQueue;
     use blklab_blk::{Bio, Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Irbw::new(&queue_info())))
+        TestQueue::new(Box::new(Irbw::new()))
     }
 
     /// Blocks of 1024 sectors.

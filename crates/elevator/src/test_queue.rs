@@ -202,6 +202,7 @@ impl TestQueue {
 /// A queue of one hardware context with 256 tags.
 pub fn queue_info() -> QueueInfo {
     QueueInfo {
+        old_nr_requests: 256,
         nr_requests: 256,
         nr_hw_queues: 1,
         queue_depth: 256,

@@ -3,8 +3,7 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::error::FsError;
-use crate::inode::File;
+use crate::inode::{File, FsError};
 use crate::vfs::{Host, Vfs};
 
 /// What one bio of direct I/O holds at most (`BIO_MAX_VECS` pages).

@@ -3,8 +3,7 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::error::FsError;
-use crate::inode::{File, InodeId};
+use crate::inode::{File, FsError, InodeId};
 use crate::page_cache::{FolioId, flag};
 use crate::vfs::{Host, Vfs};
 

@@ -7,9 +7,7 @@
 //! whatever follows from the difference is counted as well.
 
 mod answers;
-mod cgroups;
-mod probes;
-mod tasks;
+pub(crate) mod probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +17,19 @@ use blklab_blk::{
 };
 use blklab_workload::trace::tracefs::{BioEvent, EventKind, MergeSide, RqEvent};
 
+use crate::cgroups::Cgroups;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::{Recorded, Recording};
 use crate::report::TraceReport;
 use crate::setup::Setup;
+use crate::tasks::{DEPTH_IN_PROBE, Exits, Tasks, answer_of, work_begins, work_ns};
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use answers::extent;
-use cgroups::Cgroups;
 use probes::{Answer, Probes, Step};
-use tasks::{Exits, Tasks, work_begins, work_ns};
 
 /// Lines of one interrupt follow each other faster.
 const INTERRUPT_GAP_NS: u64 = 20_000;
-
-/// An interrupt at this preempt depth came while a call's probe read its fields.
-const DEPTH_IN_PROBE: u8 = 3;
 
 /// What makes a write a flush sequence, on a drive with a volatile cache.
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
@@ -174,14 +169,6 @@ struct Alone<'r> {
     report: TraceReport,
 }
 
-/// Whether an event is an answer, and whether no queue is in service then.
-fn answer_of(probes: &dyn Probes, kind: &EventKind<'_>) -> Option<bool> {
-    match probes.step(kind)? {
-        Step::Answer(answer) => Some(answer.nobody_served),
-        _ => None,
-    }
-}
-
 impl<'r> Alone<'r> {
     fn new(
         recording: &'r Recording,
@@ -208,7 +195,7 @@ impl<'r> Alone<'r> {
         let elevator = match follows_tasks {
             // It merges bios by itself.
             true => elevator,
-            false => Box::new(TieBreaker::new(elevator, hint.clone())),
+            false => Box::new(TieBreaker::new(elevator, hint.clone(), false)),
         };
         Ok(Alone {
             events,

@@ -3,19 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId, RunPoint};
+use blklab_blk::{
+    BlkDriver, BlkStatus, Interruption, IoStatus, Nanos, Request, RequestId, RunPoint,
+};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::lines::{IDLE, Lines};
 use super::tracepoint::{Extent, Tracepoint};
+use crate::alone::probes::Probes;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::Recorded;
+use crate::tasks::{Tasks, answer_of, work_begins, work_ns};
 use crate::ties::Hint;
 
 /// A request the drive has.
 struct InFlight {
     id: RequestId,
     serial: u64,
+    hctx: usize,
     extent: Extent,
     /// Sectors of it that the kernel's drive is done with.
     done: u32,
@@ -71,8 +76,7 @@ impl Pace {
 
 /// The time from a write's issue to the task's next line, by the byte.
 fn write_byte_ps(events: &[Recorded<'_>]) -> Option<u64> {
-    let pairs = events.windows(2).filter_map(|pair| {
-        let (a, b) = (&pair[0].event, &pair[1].event);
+    let pairs = pairs(events).filter_map(|(a, b)| {
         let EventKind::RqIssue(rq) = &a.kind else {
             return None;
         };
@@ -92,8 +96,7 @@ fn usual_gap_ns(
     first: impl Fn(&Event<'_>) -> bool,
     second: impl Fn(&Event<'_>) -> bool,
 ) -> Option<u64> {
-    let pairs = events.windows(2).filter_map(|pair| {
-        let (a, b) = (&pair[0].event, &pair[1].event);
+    let pairs = pairs(events).filter_map(|(a, b)| {
         let fits = a.pid == b.pid && !a.irq && !b.irq && first(a) && second(b);
         fits.then(|| b.at_ns.saturating_sub(a.at_ns))
     });
@@ -102,13 +105,30 @@ fn usual_gap_ns(
     gaps.get(gaps.len() / 10).copied()
 }
 
+/// Each line with the one before it on its CPU.
+fn pairs<'r>(events: &'r [Recorded<'r>]) -> impl Iterator<Item = (&'r Event<'r>, &'r Event<'r>)> {
+    let mut last: BTreeMap<u32, &Event<'r>> = BTreeMap::new();
+    events.iter().filter_map(move |Recorded { event, .. }| {
+        last.insert(event.cpu, event).map(|before| (before, event))
+    })
+}
+
 pub(super) struct Drive<'r> {
     events: &'r [Recorded<'r>],
     clock: Clock,
     hint: Hint,
     pace: Pace,
-    /// There is a scheduler.
-    scheduled: bool,
+    /// The scheduler's, if there is one.
+    probes: Option<&'static dyn Probes>,
+    /// How long the kernel's scheduler works on a question, at least.
+    work_ns: u64,
+    /// What tasks do, where the scheduler looks at the clock that they see.
+    tasks: Option<Tasks>,
+    /// The line that the trace has come to.
+    at: usize,
+    /// Runs that let other CPUs come first, and how many there have been.
+    paused: Vec<Pause>,
+    pauses: u64,
     /// The driver may sleep.
     blocking: bool,
     lines: Lines<'r>,
@@ -124,12 +144,25 @@ pub(super) struct Drive<'r> {
     /// The event up to which the present run has come, and whose run it is.
     next: usize,
     pid: u32,
+    cpu: u32,
     /// Tasks that sleep inside the driver.
     asleep: Vec<Asleep>,
     /// The line at which the scheduler is asked now.
     asked: Option<usize>,
     /// Our busy averages that differed, by the lines that show the kernel's.
     our_busy: BTreeMap<usize, u32>,
+}
+
+/// A run of a hardware queue that lets other CPUs come first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    pub(super) name: u64,
+    pub(super) pid: u32,
+    cpu: u32,
+    /// It goes on before this line.
+    before: usize,
+    /// The line at which it asked, if it has.
+    asked: Option<usize>,
 }
 
 /// A task that was switched away from inside the driver.
@@ -147,14 +180,20 @@ impl<'r> Drive<'r> {
         clock: Clock,
         hint: Hint,
         blocking: bool,
-        scheduled: bool,
+        probes: Option<&'static dyn Probes>,
     ) -> Drive<'r> {
+        let follows_tasks = probes.is_some_and(|probes| probes.follows_tasks());
         Drive {
             events,
             clock,
             hint,
             pace: Pace::of(events, blocking),
-            scheduled,
+            work_ns: probes.map_or(0, |probes| work_ns(events, |kind| answer_of(probes, kind))),
+            probes,
+            tasks: follows_tasks.then(|| Tasks::of(events)),
+            at: 0,
+            paused: Vec::new(),
+            pauses: 0,
             delivered: vec![false; events.len()],
             in_flight: Vec::new(),
             early: Vec::new(),
@@ -162,6 +201,7 @@ impl<'r> Drive<'r> {
             completed: Vec::new(),
             next: 0,
             pid: 0,
+            cpu: 0,
             asleep: Vec::new(),
             asked: None,
             our_busy: BTreeMap::new(),
@@ -171,15 +211,105 @@ impl<'r> Drive<'r> {
     }
 
     /// A call is made for `pid`; what it does is in the trace from `next` on.
-    pub(super) fn begin(&mut self, next: usize, pid: u32) {
+    pub(super) fn begin(&mut self, next: usize, pid: u32, cpu: u32) {
         self.next = next;
         self.pid = pid;
+        self.cpu = cpu;
         self.hint.begin();
+    }
+
+    /// The trace comes to this line.
+    pub(super) fn comes_to(&mut self, at: usize) {
+        self.at = at;
+        let event = &self.events[at].event;
+        let Some(tasks) = &mut self.tasks else {
+            return;
+        };
+        tasks.runs(event);
+        match event.kind {
+            EventKind::BioQueue(_) => tasks.queues(at, event),
+            EventKind::GetRq(_) => tasks.submits(event),
+            EventKind::Unplug { .. } => tasks.flushes(event),
+            EventKind::RqIssue(_) => tasks.dispatches(event),
+            _ => {}
+        }
+    }
+
+    /// The time that the task of this event has read and goes on with.
+    pub(super) fn task_clock_ns(&self, event: &Event<'_>) -> Option<u64> {
+        self.tasks.as_ref()?.clock_ns(event)
+    }
+
+    /// The first run that goes on before the line at `at`.
+    pub(super) fn take_paused(&mut self, at: usize) -> Option<Pause> {
+        let due = self.paused.iter().enumerate();
+        let due = due.filter(|(_, pause)| pause.before <= at);
+        let (first, _) = due.min_by_key(|(_, pause)| (pause.before, pause.name))?;
+        Some(self.paused.remove(first))
+    }
+
+    /// Whether a run of this task's lets other CPUs come first.
+    pub(super) fn is_paused(&self, pid: u32) -> bool {
+        self.paused.iter().any(|pause| pause.pid == pid)
+    }
+
+    /// A run goes on at the line at `at`.
+    pub(super) fn resume(&mut self, pause: &Pause, at: usize) {
+        self.begin(at, pause.pid, pause.cpu);
+        self.asked = pause.asked;
+        self.tell_time();
+    }
+
+    /// The scheduler is told when the kernel's was asked.
+    fn tell_time(&mut self) {
+        let Some(asked) = self.asked else {
+            return;
+        };
+        let event = &self.events[asked].event;
+        let works_at = &self.events[self.works_behind(asked)].event;
+        let (mut at_ns, jiffies) = (event.at_ns, jiffies_of(&event.kind));
+        if let Some(tasks) = &mut self.tasks {
+            tasks.dispatches(event);
+            at_ns = tasks.clock_ns(event).unwrap_or(works_at.at_ns);
+        }
+        let now = jiffies.map(|jiffies| self.clock.now_in(jiffies, at_ns));
+        self.hint.asked_at(now);
+    }
+
+    /// The line behind which the scheduler works on what it is asked at `asked`.
+    fn works_behind(&self, asked: usize) -> usize {
+        let Some(probes) = self.probes else {
+            return asked;
+        };
+        let answers = |kind: &EventKind<'_>| answer_of(probes, kind);
+        asked + work_begins(&self.events[asked..], self.work_ns, answers)
+    }
+
+    /// The line before which the run goes on, where other CPUs come first.
+    fn others_first(&self, point: RunPoint) -> Option<usize> {
+        let before = match point {
+            RunPoint::Ask => {
+                let (_, at, ahead) = self.look(self.next);
+                (ahead == NextLine::Ask).then_some(at)?
+            }
+            RunPoint::Choose => self.works_behind(self.asked?) + 1,
+            RunPoint::Tag | RunPoint::Issue => return None,
+        };
+        let mut lines = self.events.get(self.at + 1..before)?.iter();
+        let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
+        let mut paused = self.paused.iter();
+        let goes_on = paused.any(|pause| pause.before <= before);
+        (others || goes_on && before > self.at).then_some(before)
     }
 
     /// Commands it has.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+
+    /// Those of a hardware context.
+    pub(super) fn in_flight_of(&self, hctx: usize) -> usize {
+        self.in_flight.iter().filter(|f| f.hctx == hctx).count()
     }
 
     /// Whether this completion has been delivered.
@@ -272,7 +402,7 @@ impl<'r> Drive<'r> {
         let EventKind::RqIssue(rq) = &issue.kind else {
             return false;
         };
-        let mut after = self.events[at + 1..].iter().map(|r| &r.event);
+        let mut after = self.lines.of_cpu(self.cpu, at + 1).map(|(_, event)| event);
         let mut marked = issue.need_resched;
         let next = after.find(|e| {
             marked |= e.pid == self.pid && e.need_resched;
@@ -292,8 +422,8 @@ impl<'r> Drive<'r> {
     /// (`might_sleep_if` in `blk_mq_run_hw_queue`).
     pub(super) fn is_switched_away(&self, pid: u32, at: usize) -> bool {
         let mut marked = false;
-        let lines = self.events[at + 1..].iter().map(|r| &r.event);
-        for event in lines {
+        let cpu = self.events[at].event.cpu;
+        for (_, event) in self.lines.of_cpu(cpu, at + 1) {
             if event.pid != pid {
                 return self.blocking && marked;
             }
@@ -342,11 +472,12 @@ impl<'r> Drive<'r> {
     /// Whether kblockd, which has just ended a run, has the time to begin another
     /// one that shows nothing before the next line.
     pub(super) fn has_time(&self, next: usize) -> bool {
-        let last = self.next.checked_sub(1).map(|at| &self.events[at].event);
-        let Some((last, next)) = last.zip(self.events.get(next)) else {
+        let last = self.lines.last_of_cpu(self.cpu, self.next);
+        let next = self.lines.of_cpu(self.cpu, next).next();
+        let Some((last, (_, next))) = last.zip(next) else {
             return true;
         };
-        let passed = next.event.at_ns.saturating_sub(last.at_ns);
+        let passed = next.at_ns.saturating_sub(last.at_ns);
         passed > self.pace.issue_ns.saturating_mul(21) / 10
     }
 
@@ -359,8 +490,7 @@ impl<'r> Drive<'r> {
     /// lines lead to.
     fn look(&self, from: usize) -> (Option<usize>, usize, NextLine) {
         let mut completion = None;
-        for at in from..self.events.len() {
-            let event = &self.events[at].event;
+        for (at, event) in self.lines.of_cpu(self.cpu, from) {
             if event.pid != self.pid {
                 return (completion, at, NextLine::Nothing);
             }
@@ -377,7 +507,7 @@ impl<'r> Drive<'r> {
                 Some(Tracepoint::Choice(_)) => NextLine::Answer,
                 Some(Tracepoint::Issue(_)) => NextLine::Issue,
                 // A run before a request is had or a plug let go ends there.
-                Some(_) if self.scheduled && !self.hint.inserted() => NextLine::Nothing,
+                Some(_) if self.probes.is_some() && !self.hint.inserted() => NextLine::Nothing,
                 _ if matches!(event.kind, EventKind::BioQueue(_)) => NextLine::Nothing,
                 _ => continue,
             };
@@ -392,9 +522,11 @@ impl<'r> Drive<'r> {
     /// issued by now.
     fn in_time(&self, at: usize) -> bool {
         let mut passed = 0;
-        for pair in self.events[..=at].windows(2).rev() {
-            let (before, after) = (&pair[0].event, &pair[1].event);
+        let mut after = &self.events[at].event;
+        let lines = self.events[..at].iter().rev().map(|r| &r.event);
+        for before in lines.filter(|event| event.cpu == self.cpu) {
             let gap_ns = after.at_ns.saturating_sub(before.at_ns);
+            after = before;
             if before.pid != self.pid {
                 return true;
             }
@@ -417,6 +549,10 @@ impl<'r> Drive<'r> {
     /// The completion, if any, that comes before what happens at this point.
     fn completion_before(&mut self, point: RunPoint) -> Option<usize> {
         let (mut completion, at, mut ahead) = self.look(self.next);
+        if point == RunPoint::Choose {
+            let behind = self.asked.map(|asked| self.works_behind(asked));
+            return completion.filter(|&at| Some(at) <= behind);
+        }
         if ahead == NextLine::Answer && point != RunPoint::Ask {
             // One that came during the call is there in any case.
             if completion.is_some() {
@@ -427,6 +563,7 @@ impl<'r> Drive<'r> {
         }
         let comes = match point {
             RunPoint::Ask => ahead == NextLine::Ask,
+            RunPoint::Choose => false,
             // The tag was had, since the scheduler was asked for more.
             RunPoint::Tag => ahead == NextLine::Ask,
             RunPoint::Issue => {
@@ -441,7 +578,7 @@ impl BlkDriver for Drive<'_> {
     fn queue_rq(
         &mut self,
         _now: Nanos,
-        _hctx: usize,
+        hctx: usize,
         id: RequestId,
         rq: &Request,
         _last: bool,
@@ -460,6 +597,7 @@ impl BlkDriver for Drive<'_> {
         self.in_flight.push(InFlight {
             id,
             serial: rq.serial,
+            hctx,
             extent,
             done: 0,
         });
@@ -473,14 +611,27 @@ impl BlkDriver for Drive<'_> {
         BlkStatus::OkBlocking
     }
 
-    fn interrupt(&mut self, point: RunPoint) -> Option<(RequestId, IoStatus)> {
+    fn interrupt(&mut self, point: RunPoint) -> Option<Interruption> {
+        if let Some(before) = self.others_first(point) {
+            self.pauses += 1;
+            let name = self.pauses;
+            self.paused.push(Pause {
+                name,
+                pid: self.pid,
+                cpu: self.cpu,
+                before,
+                asked: self.asked,
+            });
+            return Some(Interruption::OtherCpus(name));
+        }
         let at = self.completion_before(point)?;
         let EventKind::RqComplete(rq) = &self.events[at].event.kind else {
             return None;
         };
         let in_flight = self.position_of(Extent::of_end(rq))?;
         self.delivered[at] = true;
-        Some((self.finish(in_flight), IoStatus::Ok))
+        let id = self.finish(in_flight);
+        Some(Interruption::Completion(id, IoStatus::Ok))
     }
 
     /// The mark is on the line of the issue, or on an interrupt after it: unless
@@ -488,7 +639,7 @@ impl BlkDriver for Drive<'_> {
     /// interrupt after which somebody else runs set it too, though behind its line.
     fn need_resched(&mut self) -> bool {
         let from = self.next.saturating_sub(1);
-        let mut lines = self.events[from..].iter().map(|r| &r.event);
+        let mut lines = self.lines.of_cpu(self.cpu, from).map(|(_, event)| event);
         let (mut marked, mut interrupted) = (false, false);
         if let Some(issue) = lines.next() {
             marked = issue.need_resched;
@@ -531,10 +682,7 @@ impl BlkDriver for Drive<'_> {
         let (_, at, ahead) = self.look(self.next);
         self.asked = (ahead == NextLine::Ask).then_some(at);
         if ahead == NextLine::Ask {
-            let recorded = &self.events[at].event;
-            let jiffies = jiffies_of(&recorded.kind);
-            let now = jiffies.map(|jiffies| self.clock.now_in(jiffies, recorded.at_ns));
-            self.hint.asked_at(now);
+            self.tell_time();
             self.next = at + 1;
         }
         true

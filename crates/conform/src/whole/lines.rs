@@ -58,10 +58,27 @@ impl<'r> Lines<'r> {
         lines.filter(move |(_, event)| event.pid == pid && !event.irq)
     }
 
-    /// Whether another task's line stands in `range`.
-    pub(super) fn others_in(&self, pid: u32, range: std::ops::Range<usize>) -> bool {
-        let mut lines = self.events[range].iter();
-        lines.any(|recorded| recorded.event.pid != pid)
+    /// Whether another task ran on this line's CPU in `range`.
+    pub(super) fn others_in(&self, line: &Event<'_>, range: std::ops::Range<usize>) -> bool {
+        let mut lines = self.events[range].iter().map(|recorded| &recorded.event);
+        lines.any(|event| event.cpu == line.cpu && event.pid != line.pid)
+    }
+
+    /// The lines of a CPU from `from` on.
+    pub(super) fn of_cpu(
+        self,
+        cpu: u32,
+        from: usize,
+    ) -> impl Iterator<Item = (usize, &'r Event<'r>)> {
+        let lines = self.events.iter().enumerate().skip(from);
+        let lines = lines.map(|(at, recorded)| (at, &recorded.event));
+        lines.filter(move |(_, event)| event.cpu == cpu)
+    }
+
+    /// The last line of a CPU before `before`.
+    pub(super) fn last_of_cpu(&self, cpu: u32, before: usize) -> Option<&'r Event<'r>> {
+        let lines = self.events[..before].iter().rev().map(|r| &r.event);
+        lines.into_iter().find(|event| event.cpu == cpu)
     }
 
     /// What becomes of the bio that `pid` submits before the event at `from`.
@@ -69,7 +86,7 @@ impl<'r> Lines<'r> {
         for (at, event) in self.own(pid, from) {
             let outcome = BioOutcome {
                 at: Some(at),
-                sleeps: self.others_in(pid, from..at),
+                sleeps: self.others_in(event, from..at),
                 ..BioOutcome::default()
             };
             match event.kind {

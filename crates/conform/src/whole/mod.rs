@@ -17,16 +17,21 @@ mod unmatched;
 
 use std::collections::BTreeMap;
 
-use blklab_blk::{IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, TraceEvent, Waiter};
+use blklab_blk::{
+    IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, SubmitterId, TraceEvent, Waiter,
+};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
+use crate::alone::probes_of;
+use crate::cgroups::Cgroups;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::{Recorded, Recording};
 use crate::report::TraceReport;
 use crate::setup::Setup;
+use crate::tasks::Exits;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
-use drive::Drive;
+use drive::{Drive, Pause};
 use lines::Lines;
 use run::is_kblockd;
 use submit::Task;
@@ -34,7 +39,7 @@ use tracepoint::{Extent, Tracepoint};
 use unmatched::{OurTracepoint, Unmatched};
 
 /// Schedulers whose calls [`Tracepoint`] has.
-const SCHEDULERS: [&str; 2] = ["none", "mq-deadline"];
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
 /// Whether `scheduler` can be compared.
 pub(crate) fn check(scheduler: &str) -> Result<(), ConformError> {
@@ -43,7 +48,7 @@ pub(crate) fn check(scheduler: &str) -> Result<(), ConformError> {
     }
     Err(ConformError::Scheduler {
         found: scheduler.to_owned(),
-        expected: SCHEDULERS.join(" or "),
+        expected: SCHEDULERS.join(", "),
         mode: Mode::Whole,
     })
 }
@@ -71,10 +76,15 @@ struct Whole<'r> {
     drive: Drive<'r>,
     hint: Hint,
     tasks: BTreeMap<u32, Task>,
+    cgroups: Cgroups,
+    exits: Exits,
+    /// Several CPUs share a scheduler: what one does to it comes in the order of
+    /// the lines.
+    shared: bool,
     /// Bios that ours sleep on though the kernel's task went on.
     stuck: Vec<Waiter>,
-    /// The task kblockd's work runs in.
-    kblockd: u32,
+    /// The task in which kblockd works, by CPU.
+    kblockd: BTreeMap<u32, u32>,
     unmatched: Unmatched,
     /// Serial numbers of our requests by the kernel's pointers.
     serials: BTreeMap<u64, u64>,
@@ -100,19 +110,29 @@ impl<'r> Whole<'r> {
         let mut report = TraceReport::new(recording.file.clone());
         let setup = Setup::of(recording, events, &mut report.notes);
         let (clock, hint) = (Clock::of(events), Hint::default());
-        let queue = queue_of(&setup, scheduler, &hint, &recording.file, &mut report.notes)?;
-        let kblockd = events.iter().map(|r| &r.event).find(|e| is_kblockd(e));
+        let mut queue = queue_of(&setup, scheduler, &hint, &recording.file, &mut report.notes)?;
+        let cgroups = Cgroups::of(recording.info.as_ref(), events);
+        if let Some(elevator) = queue.elevator_mut() {
+            cgroups.set_up(elevator);
+        }
+        start_tags(&mut queue, events);
+        let probes = probes_of(scheduler).ok();
+        let workers = events.iter().map(|r| &r.event).rev();
+        let kblockd = workers.filter(|e| is_kblockd(e)).map(|e| (e.cpu, e.pid));
         let scheduled = queue.elevator().is_some();
         Ok(Whole {
             events,
             lines: Lines::new(events),
             clock,
             queue,
-            drive: Drive::new(events, clock, hint.clone(), setup.blocking, scheduled),
+            drive: Drive::new(events, clock, hint.clone(), setup.blocking, probes),
+            cgroups,
+            exits: Exits::of(recording.info.as_ref(), events),
+            shared: scheduled && setup.nr_cpus > 1,
             hint,
             tasks: BTreeMap::new(),
             stuck: Vec::new(),
-            kblockd: kblockd.map_or(u32::MAX, |event| event.pid),
+            kblockd: kblockd.collect(),
             unmatched: Unmatched::default(),
             serials: BTreeMap::new(),
             inserted: None,
@@ -132,7 +152,15 @@ impl<'r> Whole<'r> {
             // The recorded tick may be a moment behind the clock: time never is.
             self.now = self.now.max(self.time_of(at));
             let event = &self.events[at].event;
-            if at > 0 && self.events[at - 1].event.pid != event.pid {
+            self.drive.comes_to(at);
+            while let Some(pause) = self.drive.take_paused(at) {
+                self.go_on_paused(&pause);
+            }
+            self.run_timer();
+            self.exit_tasks();
+            self.unplug_deferred();
+            let before = self.lines.last_of_cpu(event.cpu, at);
+            if before.is_some_and(|before| before.pid != event.pid) {
                 self.run_kblockd_untraced();
                 self.run_woken_untraced();
             }
@@ -140,6 +168,16 @@ impl<'r> Whole<'r> {
             match &event.kind {
                 EventKind::BioQueue(bio) => self.bio_queue(bio),
                 EventKind::RqComplete(rq) => self.completion(Extent::of_end(rq)),
+                EventKind::Unplug { .. } if self.shared => {
+                    self.task(event.pid).unplugs = Some(at);
+                }
+                EventKind::TracingMark { text } => {
+                    if let Some((group, weight)) = self.cgroups.written(text)
+                        && let Some(elevator) = self.queue.elevator_mut()
+                    {
+                        elevator.set_cgroup_weight(group, weight);
+                    }
+                }
                 EventKind::RqIns { rq, .. } => {
                     if let Some(serial) = self.inserted.take() {
                         self.serials.insert(*rq, serial);
@@ -189,14 +227,50 @@ impl<'r> Whole<'r> {
         next: usize,
         f: impl FnOnce(&mut RequestQueue, Nanos, &mut Task, &mut Drive<'r>) -> T,
     ) -> T {
-        self.drive.begin(next, pid);
+        self.drive.begin(next, pid, self.event().cpu);
+        let now = self.task_now();
         let task = self.tasks.entry(pid).or_default();
-        let result = f(&mut self.queue, self.now, task, &mut self.drive);
+        let result = f(&mut self.queue, now, task, &mut self.drive);
+        self.called(pid);
+        result
+    }
+
+    /// The time that the task at hand sees.
+    fn task_now(&self) -> Nanos {
+        let event = self.event();
+        match self.drive.task_clock_ns(event) {
+            Some(at_ns) => self.clock.now_in(self.clock.jiffies(event.at_ns), at_ns),
+            None => self.now,
+        }
+    }
+
+    /// A run of the queue goes on that let other CPUs come first.
+    fn go_on_paused(&mut self, pause: &Pause) {
+        self.drive.resume(pause, self.at);
+        self.queue.go_on(self.now, pause.name, &mut self.drive);
+        self.called(pause.pid);
+    }
+
+    /// A call of the queue as task `pid` is over.
+    fn called(&mut self, pid: u32) {
         self.note_tracepoints(pid);
         let mut late = Vec::new();
         self.drive.take_late(&mut late);
         self.complete(pid, &late);
-        result
+    }
+
+    fn run_timer(&mut self) {
+        let next = |queue: &RequestQueue| queue.elevator()?.next_timer();
+        while let Some(at) = next(&self.queue).filter(|&at| at <= self.now) {
+            self.queue.run_timer(at);
+        }
+    }
+
+    fn exit_tasks(&mut self) {
+        let exiting: Vec<u32> = self.exits.before(self.at).collect();
+        for pid in exiting {
+            self.queue.exit_submitter(self.now, SubmitterId(pid));
+        }
     }
 
     /// Keeps the queue's new tracepoints until the kernel's are compared.
@@ -225,6 +299,31 @@ impl<'r> Whole<'r> {
     }
 }
 
+/// Bytes of a request of null_blk with what the driver adds to it, and of a piece
+/// of memory that a queue's requests lie in one behind the other.
+const REQUEST_BYTES: u64 = 0x180;
+const REQUESTS_BYTES: u64 = 0x1_0000;
+
+/// The kernel's search for a tag starts at random: the address of a CPU's first
+/// request tells where. Which tags are taken decides who waits, where a scheduler
+/// limits the depth.
+fn start_tags(queue: &mut RequestQueue, events: &[Recorded<'_>]) {
+    let in_one_piece = u64::from(queue.nr_requests()) * REQUEST_BYTES <= REQUESTS_BYTES;
+    let mut known = vec![false; queue.nr_hw_queues()];
+    for Recorded { event, .. } in events.iter().filter(|_| in_one_piece) {
+        let cpu = event.cpu as usize;
+        if let EventKind::RqIns { rq, .. } = event.kind
+            && cpu < queue.info().nr_cpus as usize
+        {
+            let hctx = queue.hctx_of(cpu);
+            let tag = rq % REQUESTS_BYTES / REQUEST_BYTES;
+            if !std::mem::replace(&mut known[hctx], true) {
+                queue.start_tags_at(hctx, tag as u32);
+            }
+        }
+    }
+}
+
 /// Our queue, as the recorded one was.
 fn queue_of(
     setup: &Setup,
@@ -235,13 +334,15 @@ fn queue_of(
 ) -> Result<RequestQueue, ConformError> {
     let mut queue = RequestQueue::new(&QueueConfig {
         nr_cpus: setup.nr_cpus as usize,
-        nr_hw_queues: 1,
+        nr_hw_queues: setup.nr_hw_queues as usize,
         queue_depth: setup.queue_depth,
         limits: setup.limits.clone(),
     });
     let kind = blklab_elevator::find(scheduler);
     if let Some(elevator) = kind.and_then(|kind| kind.build(&setup.info())) {
-        queue.set_elevator(Some(Box::new(TieBreaker::new(elevator, hint.clone()))));
+        let merges = probes_of(scheduler).is_ok_and(|probes| probes.follows_tasks());
+        let elevator = TieBreaker::new(elevator, hint.clone(), merges);
+        queue.set_elevator(Some(Box::new(elevator)));
     }
     if let Some(nr) = setup.nr_requests
         && nr != queue.nr_requests()

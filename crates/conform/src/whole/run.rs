@@ -1,12 +1,15 @@
 //! Who runs the queue, and when: the drive's interrupts, tasks, kblockd.
 
-use blklab_blk::{Op, RequestQueue};
+use blklab_blk::{Nanos, Op, RequestQueue};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::Whole;
 use super::drive::Drive;
 use super::submit::Task;
 use super::tracepoint::{Extent, Tracepoint};
+
+/// The lines of a completion's interrupt, at most.
+const INTERRUPT_LINES: usize = 8;
 
 impl<'r> Whole<'r> {
     /// The drive is done with a request, or a flush sequence ended.
@@ -20,10 +23,48 @@ impl<'r> Whole<'r> {
         if !self.drive.has(extent) && (bare || self.unmatched.has_match(pid, &end)) {
             return self.compare(&end);
         }
+        self.hint.completed_at(self.recorded_times());
         let mut done = Vec::new();
         self.drive.deliver(self.at, extent, &mut done);
         self.complete(pid, &done);
         self.retry_stuck();
+    }
+
+    /// When the request of the completion at hand ended, was made and was issued,
+    /// as kyber saw it.
+    fn recorded_times(&self) -> Option<[Nanos; 3]> {
+        let behind = self.lines.of_cpu(self.event().cpu, self.at + 1);
+        let mut interrupt = behind.map(|(_, event)| event.kind).take(INTERRUPT_LINES);
+        let times = interrupt.find_map(|kind| match kind {
+            EventKind::RqComplete(_) => Some(None),
+            EventKind::KyDone {
+                now_ns,
+                start_ns,
+                io_start_ns,
+                ..
+            } => Some(Some([now_ns, start_ns, io_start_ns])),
+            _ => None,
+        })??;
+        Some(times.map(|ns| self.clock.now(ns)))
+    }
+
+    /// A task that let its plug go inserts what it held.
+    pub(super) fn unplug_deferred(&mut self) {
+        let (at, event) = (self.at, self.event());
+        let waits = event.irq
+            || matches!(
+                event.kind,
+                EventKind::DdIns(_) | EventKind::KyIns(_) | EventKind::BfqIns(_)
+            );
+        let task = self.tasks.get_mut(&event.pid).filter(|_| !waits);
+        let Some(unplugs) = task.and_then(|task| task.unplugs.take()) else {
+            return;
+        };
+        self.at = unplugs;
+        if let Some(tracepoint) = Tracepoint::of_kernel(&self.event().kind) {
+            self.tracepoint(&tracepoint);
+        }
+        self.at = at;
     }
 
     /// The kernel's queue did something.
@@ -50,7 +91,7 @@ impl<'r> Whole<'r> {
                 self.go_on(event.pid);
             }
             _ if is_kblockd(event) => {
-                if self.queue.next_event() > self.now {
+                if self.queue.next_run(self.hctx()) > self.now {
                     self.queue.expedite(self.now);
                 }
                 self.run_kblockd(self.at);
@@ -108,8 +149,9 @@ impl<'r> Whole<'r> {
     /// Where there is no driver tag its run shows nothing in the trace, though it
     /// counts in the busy average. A run that shows is awaited.
     pub(super) fn run_kblockd_untraced(&mut self) {
-        let due = self.queue.next_event() <= self.now;
-        if self.is_full() && self.event().pid != self.kblockd && due {
+        let hctx = self.hctx();
+        let due = self.queue.next_run(hctx) <= self.now;
+        if self.is_full(hctx) && self.event().pid != self.kblockd() && due {
             self.run_kblockd(self.at);
         }
     }
@@ -117,25 +159,37 @@ impl<'r> Whole<'r> {
     /// Has kblockd do its work. A completion during a run makes it run again at
     /// once; without a driver tag that shows nothing.
     fn run_kblockd(&mut self, next: usize) {
-        if self.drive.sleeps_in_driver(self.kblockd) {
+        let (kblockd, hctx) = (self.kblockd(), self.hctx());
+        if self.drive.sleeps_in_driver(kblockd) || self.drive.is_paused(kblockd) {
             // One at a time: a work item does not run twice at once.
             return;
         }
         let process = |queue: &mut RequestQueue, now, _: &mut Task, drive: &mut Drive<'r>| {
-            queue.process(now, drive);
+            queue.process_hctx(now, hctx, drive);
         };
-        self.call(self.kblockd, next, process);
-        if self.is_full() && self.queue.next_event() <= self.now {
+        self.call(kblockd, next, process);
+        if self.is_full(hctx) && self.queue.next_run(hctx) <= self.now {
             let after = self.drive.after();
             if self.drive.has_time(after) {
-                self.call(self.kblockd, after, process);
+                self.call(kblockd, after, process);
             }
         }
     }
 
-    /// Whether our drive can take no more.
-    fn is_full(&self) -> bool {
-        self.drive.in_flight() >= self.queue.info().queue_depth as usize
+    /// The hardware context of the CPU at hand.
+    fn hctx(&self) -> usize {
+        self.queue.hctx_of(self.cpu())
+    }
+
+    /// The task in which kblockd works on the CPU at hand.
+    fn kblockd(&self) -> u32 {
+        let task = self.kblockd.get(&self.event().cpu);
+        task.copied().unwrap_or(u32::MAX)
+    }
+
+    /// Whether our drive can take no more from a hardware context.
+    fn is_full(&self, hctx: usize) -> bool {
+        self.drive.in_flight_of(hctx) >= self.queue.info().queue_depth as usize
     }
 }
 

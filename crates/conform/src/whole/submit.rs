@@ -19,6 +19,8 @@ pub(super) struct Task {
     pub(super) left: Option<Bio>,
     /// Throttling is why.
     pub(super) throttled: bool,
+    /// The line at which it let its plug go, which it does as it inserts.
+    pub(super) unplugs: Option<usize>,
     /// It let its plug go and was switched away from before it ran the queue.
     pub(super) runs_later: bool,
 }
@@ -38,6 +40,7 @@ impl Whole<'_> {
             flags,
             prio: self.lines.prio_of(self.at, Extent::of_bio(bio)),
             submitter: SubmitterId(pid),
+            cgroup: self.cgroups.of_task(pid),
             ..Bio::new(op, bio.sector, bio.sectors)
         };
         self.submit(pid, self.at + 1, bio);
@@ -99,7 +102,7 @@ impl Whole<'_> {
         self.fall_asleep(pid, submit);
     }
 
-    fn cpu(&self) -> usize {
+    pub(super) fn cpu(&self) -> usize {
         let last = self.queue.info().nr_cpus.saturating_sub(1);
         self.event().cpu.min(last) as usize
     }
@@ -124,12 +127,15 @@ impl Whole<'_> {
             event.kind,
             EventKind::GetRq(_) | EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_)
         );
-        if !had || self.lines.others_in(pid, self.at + 1..end) {
+        if !had || self.lines.others_in(event, self.at + 1..end) {
             return;
         }
         let at = self.at;
         for between in at + 1..end {
-            if let EventKind::RqComplete(rq) = &self.lines.event(between).kind {
+            let line = self.lines.event(between);
+            if let EventKind::RqComplete(rq) = &line.kind
+                && line.cpu == event.cpu
+            {
                 self.at = between;
                 self.completion(Extent::of_end(rq));
             }

@@ -88,6 +88,43 @@ fn the_whole_layer_agrees_with_mq_deadline() {
 }
 
 #[test]
+fn the_whole_layer_agrees_with_kyber() {
+    let report = whole("kyber", &traces(&ours(), "kyber")).unwrap();
+    assert_whole(&report);
+    assert!(report.compared() > 20_000);
+}
+
+/// Groups, many processes that start, and a disk: everything is the same, what
+/// waits for a tag included.
+#[test]
+fn the_whole_layer_agrees_with_bfq() {
+    let named = ["g_nested", "r_burst14", "r_seq2"];
+    let mut found = traces(&ours(), "bfq");
+    found.retain(|path| {
+        named
+            .iter()
+            .any(|name| path.to_string_lossy().contains(name))
+    });
+    let report = whole("bfq", &found).unwrap();
+    assert!(report.all_agree(), "{report}");
+    assert!(report.compared() > 25_000);
+}
+
+/// Two CPUs, each with a hardware queue of its own: calls of the scheduler overlap.
+#[test]
+fn the_whole_layer_agrees_with_several_hardware_queues() {
+    for scheduler in ["none", "mq-deadline"] {
+        let mut found = traces(&ours(), "multi-queue");
+        let of_it = format!("/{scheduler}_");
+        found.retain(|path| path.to_string_lossy().contains(&of_it));
+        let report = whole(scheduler, &found).unwrap();
+        assert_whole(&report);
+        assert!(report.percent() >= 99.9, "{report}");
+        assert!(report.compared() > 4_000);
+    }
+}
+
+#[test]
 fn every_trace_there_is_agrees() {
     let Some(directory) = std::env::var_os("BLKLAB_KERNEL_TRACES").map(PathBuf::from) else {
         blklab_judges::not_possible("BLKLAB_KERNEL_TRACES names no directory of kernel traces");
@@ -253,9 +290,9 @@ fn mistakes_are_messages() {
         unknown.contains("found \"cfq\", expected mq-deadline"),
         "{unknown}"
     );
-    let unknown = message(Mode::Whole, "bfq", trim);
+    let unknown = message(Mode::Whole, "cfq", trim);
     assert!(
-        unknown.contains("expected none or mq-deadline"),
+        unknown.contains("expected none, mq-deadline, kyber, bfq"),
         "{unknown}"
     );
     let other = message(Mode::Whole, "none", trim);

@@ -61,6 +61,8 @@ pub struct Bfq {
     jiffies: i64,
     nonrot: bool,
     nr_requests: u32,
+    /// What limits of depth are shares of.
+    old_nr_requests: u32,
 
     queues: Slab<BfqQueue>,
     contexts: Contexts,
@@ -133,6 +135,7 @@ impl Bfq {
             jiffies: 0,
             nonrot,
             nr_requests: 0,
+            old_nr_requests: 0,
             queues: Slab::default(),
             contexts: Contexts::default(),
             merging: None,
@@ -204,11 +207,11 @@ impl Bfq {
         self.unassign_queue(ctx, id);
     }
 
-    /// How many tags of each word asynchronous requests and synchronous writes
+    /// How many tags asynchronous requests and synchronous writes
     /// may have, so that they leave some to reads; less while raised queues are
     /// busy.
     fn write_depth(&self, sync: bool) -> u32 {
-        let nr = self.nr_requests;
+        let nr = self.old_nr_requests;
         let depth = match (self.wr_busy > 0, sync) {
             (false, false) => nr / 2,
             (false, true) => nr * 3 / 4,
@@ -260,6 +263,7 @@ impl Elevator for Bfq {
 
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.nr_requests = info.nr_requests;
+        self.old_nr_requests = info.old_nr_requests;
     }
 
     fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {

@@ -11,7 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use blklab_blk::{IoPrio, Op};
 use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind, RqEvent, RunInfo};
 
+use crate::alone::probes::{Probes, Step};
 use crate::recording::Recorded;
+
+/// An interrupt at this preempt depth came while a call's probe read its fields.
+pub(crate) const DEPTH_IN_PROBE: u8 = 3;
 
 /// A request that a task made and has not given to the scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -215,6 +219,14 @@ fn priority(rq: &RqEvent<'_>) -> IoPrio {
     }
 }
 
+/// Whether an event is an answer, and whether no queue is in service then.
+pub(crate) fn answer_of(probes: &dyn Probes, kind: &EventKind<'_>) -> Option<bool> {
+    match probes.step(kind)? {
+        Step::Answer(answer) => Some(answer.nobody_served),
+        _ => None,
+    }
+}
+
 /// How long the scheduler works on a question at least: three quarters of what
 /// most calls take that no line falls into.
 pub(crate) fn work_ns(
@@ -256,7 +268,11 @@ pub(crate) fn work_begins(
     let Some((answer, nobody_served)) = answer else {
         return 0;
     };
-    let own: Vec<usize> = (0..=answer)
+    // Interrupts at this depth came while the entry's fields were being read.
+    let in_probe =
+        |event: &Event<'_>| event.cpu == cpu && event.irq && event.preempt_depth >= DEPTH_IN_PROBE;
+    let begins = (0..answer).rfind(|&at| in_probe(&events[at].event));
+    let own: Vec<usize> = (begins.unwrap_or(0)..=answer)
         .filter(|&at| events[at].event.cpu == cpu)
         .collect();
     let gaps = own.windows(2).map(|pair| (pair[0], pair[1]));
@@ -271,7 +287,7 @@ pub(crate) fn work_begins(
             .at_ns
             .saturating_sub(events[from].event.at_ns)
     };
-    let overlaps = own.len() <= answer;
+    let overlaps = own.len() <= answer - own[0];
     let takes_first = overlaps || nobody_served;
     let first = gaps
         .clone()
