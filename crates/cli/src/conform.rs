@@ -13,11 +13,13 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
             "--min-percent {p}: legal is 0 to 100"
         )));
     }
-    let mode = match (args.page_cache, args.whole) {
-        (true, _) => Mode::PageCache,
-        (false, true) => Mode::Whole,
-        (false, false) => Mode::SchedulerAlone,
-    };
+    let modes = [
+        (args.page_cache, Mode::PageCache),
+        (args.write_back, Mode::WriteBack),
+        (args.whole, Mode::Whole),
+    ];
+    let asked = modes.iter().find(|(asked, _)| *asked);
+    let mode = asked.map_or(Mode::SchedulerAlone, |&(_, mode)| mode);
     let scheduler = args.scheduler.as_deref().unwrap_or_default();
     let report = blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
     output::print(&report.to_string())?;
@@ -25,6 +27,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
         Mode::SchedulerAlone => report.all_agree(),
         Mode::Whole => report.percent() >= args.min_percent,
         Mode::PageCache => report.page_cache_agrees(),
+        Mode::WriteBack => report.write_back_agrees(),
     };
     if agrees { Ok(()) } else { Err(Failure::No) }
 }

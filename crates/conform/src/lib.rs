@@ -30,6 +30,7 @@ mod setup;
 mod tasks;
 mod ties;
 mod whole;
+mod write_back;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ use blklab_workload::trace::TraceError;
 
 pub use page_cache::page_cache;
 pub use report::{Difference, Report, Tally, TraceReport};
+pub use write_back::write_back;
 
 use recording::Recording;
 
@@ -50,6 +52,8 @@ pub enum Mode {
     Whole,
     /// What the page cache makes of system calls.
     PageCache,
+    /// When dirty pages are written, and how writers are slowed down.
+    WriteBack,
 }
 
 impl fmt::Display for Mode {
@@ -58,6 +62,7 @@ impl fmt::Display for Mode {
             Mode::SchedulerAlone => "scheduler alone",
             Mode::Whole => "whole block layer",
             Mode::PageCache => "page cache",
+            Mode::WriteBack => "write-back",
         })
     }
 }
@@ -146,6 +151,7 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
         Mode::SchedulerAlone => scheduler_alone(scheduler, traces),
         Mode::Whole => whole(scheduler, traces),
         Mode::PageCache => page_cache(traces),
+        Mode::WriteBack => write_back(traces),
     }
 }
 

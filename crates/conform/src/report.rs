@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::Mode;
 use crate::page_cache::{BIO, DECISION};
+use crate::write_back::THROTTLE;
 
 /// Differences of a trace that are kept to be shown.
 const SHOWN: usize = 8;
@@ -84,12 +85,19 @@ impl Report {
     /// Whether readahead decided as the kernel's in 99.9 % of cases, and 99 % of
     /// bios were the kernel's.
     pub fn page_cache_agrees(&self) -> bool {
+        self.compared() > 0 && self.share(DECISION) >= 99.9 && self.share(BIO) >= 99.0
+    }
+
+    /// Whether writers were slowed down as the kernel's in 99 % of cases.
+    pub fn write_back_agrees(&self) -> bool {
+        self.compared() > 0 && self.share(THROTTLE) >= 99.0
+    }
+
+    /// Agreements of one kind in percent, 100 where there was none.
+    fn share(&self, kind: &str) -> f64 {
         let totals = self.totals();
-        let share = |kind: &str| {
-            let tally = totals.iter().find(|tally| tally.kind == kind);
-            tally.map_or(100.0, |tally| percent(tally.agreed, tally.compared))
-        };
-        self.compared() > 0 && share(DECISION) >= 99.9 && share(BIO) >= 99.0
+        let tally = totals.iter().find(|tally| tally.kind == kind);
+        tally.map_or(100.0, |tally| percent(tally.agreed, tally.compared))
     }
 
     /// Tallies over all traces.

@@ -25,8 +25,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
-    msecs_to_jiffies,
+    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
+    Unit, jiffies, msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
@@ -93,7 +93,7 @@ pub struct Bp {
 
 impl Bp {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Bp {
+    pub fn new(_info: &QueueInfo) -> Bp {
         Bp {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -261,18 +261,18 @@ pub const BP: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Bp::new())),
+    build: Some(|info| Box::new(Bp::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Bio, Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Bp::new()))
+        TestQueue::new(Box::new(Bp::new(&queue_info())))
     }
 
     /// Blocks of 1024 sectors.

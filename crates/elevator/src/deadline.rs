@@ -24,8 +24,8 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, RequestId, RqList, SchedCtx, SortList, Tunable,
-    TunableError, Tunables, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
+    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, RequestId, RqList, SchedCtx, SortList,
+    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
@@ -103,7 +103,7 @@ pub struct Deadline {
 
 impl Deadline {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Deadline {
+    pub fn new(_info: &QueueInfo) -> Deadline {
         Deadline {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -301,18 +301,18 @@ pub const DEADLINE: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Deadline::new())),
+    build: Some(|info| Box::new(Deadline::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Deadline::new()))
+        TestQueue::new(Box::new(Deadline::new(&queue_info())))
     }
 
     fn add(queue: &mut TestQueue, op: Op, sector: u64) -> RequestId {

@@ -34,7 +34,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, Nanos, RequestId, RqList, SchedCtx, SubmitterId, Tunable,
+    Bio, Elevator, InsertAt, Nanos, QueueInfo, RequestId, RqList, SchedCtx, SubmitterId, Tunable,
     TunableError, Tunables, Unit,
 };
 use hashbrown::HashMap;
@@ -145,7 +145,7 @@ pub struct Fios {
 
 impl Fios {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Fios {
+    pub fn new(_info: &QueueInfo) -> Fios {
         let mut new = Fios {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -518,18 +518,18 @@ pub const FIOS: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Fios::new())),
+    build: Some(|info| Box::new(Fios::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Op, Sector, SubmitterId};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Fios::new()))
+        TestQueue::new(Box::new(Fios::new(&queue_info())))
     }
 
     fn bio(task: u32, op: Op, sector: u64) -> Bio {

@@ -22,7 +22,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit};
+use blklab_blk::{
+    Elevator, InsertAt, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit,
+};
 
 use crate::ElevatorType;
 use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
@@ -65,7 +67,7 @@ pub struct Irbw {
 
 impl Irbw {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Irbw {
+    pub fn new(_info: &QueueInfo) -> Irbw {
         Irbw {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -194,18 +196,18 @@ pub const IRBW: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Irbw::new())),
+    build: Some(|info| Box::new(Irbw::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, CROWD, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Bio, Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Irbw::new()))
+        TestQueue::new(Box::new(Irbw::new(&queue_info())))
     }
 
     /// Blocks of 1024 sectors.

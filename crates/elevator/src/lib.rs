@@ -37,4 +37,4 @@ mod test_queue;
 
 #[cfg(feature = "std")]
 pub use choice::{ChoiceError, SchedulerChoice, Setting};
-pub use registry::{Build, ElevatorType, all, find};
+pub use registry::{Build, ElevatorType, all, find, types};

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, RequestId, RqList, SchedCtx, Tunable, TunableError, Tunables,
+    Elevator, InsertAt, QueueInfo, RequestId, RqList, SchedCtx, Tunable, TunableError, Tunables,
 };
 
 use crate::ElevatorType;
@@ -36,7 +36,7 @@ pub struct Noop {
 
 impl Noop {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Noop {
+    pub fn new(_info: &QueueInfo) -> Noop {
         Noop {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -126,14 +126,14 @@ pub const NOOP: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: None,
-    build: Some(|_| Box::new(Noop::new())),
+    build: Some(|info| Box::new(Noop::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, CROWD, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Bio, Op, Sector};
 
     fn read(sector: u64) -> Bio {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn goes_in_order_of_arrival() {
-        let mut queue = TestQueue::new(Box::new(Noop::new()));
+        let mut queue = TestQueue::new(Box::new(Noop::new(&queue_info())));
         let ids: Vec<_> = [800, 16, 400, 8]
             .map(|s| queue.insert(&read(s)))
             .into_iter()
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn joins_neighbours_in_the_queue_only() {
-        let mut queue = TestQueue::new(Box::new(Noop::new()));
+        let mut queue = TestQueue::new(Box::new(Noop::new(&queue_info())));
         let first = queue.insert(&read(0)).unwrap();
         let hole_end = queue.insert(&read(16)).unwrap();
         assert_eq!(queue.merge(&read(8)), Some(first));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn finds_nothing_to_put_a_bio_in_front_of() {
-        let mut queue = TestQueue::new(Box::new(Noop::new()));
+        let mut queue = TestQueue::new(Box::new(Noop::new(&queue_info())));
         queue.insert(&read(800)).unwrap();
         queue.insert(&read(16)).unwrap();
         // 16 was inserted last but not merged last, so only the hash is asked.

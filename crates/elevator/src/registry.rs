@@ -49,23 +49,43 @@ pub fn find(name: &str) -> Option<&'static ElevatorType> {
     ALL.iter().find(|t| t.name == name)
 }
 
-const ALL: &[ElevatorType] = &[
-    NONE,
-    noop::NOOP,
-    deadline::DEADLINE,
-    mq_deadline::MQ_DEADLINE,
-    bfq::BFQ,
-    kyber::KYBER,
-    ac::AC,
-    sio::SIO,
-    irbw::IRBW,
-    stb::STB,
-    bp::BP,
-    cfq::CFQ,
-    adios::ADIOS,
-    fios::FIOS,
-    ac2::AC2,
-];
+/// Calls the macro `$with` with a row for each scheduler: its module, its type,
+/// and its declaration.
+#[macro_export]
+macro_rules! for_each_scheduler {
+    ($with:ident) => {
+        $with! {
+            noop Noop NOOP
+            deadline Deadline DEADLINE
+            mq_deadline MqDeadline MQ_DEADLINE
+            bfq Bfq BFQ
+            kyber Kyber KYBER
+            ac Ac AC
+            sio Sio SIO
+            irbw Irbw IRBW
+            stb Stb STB
+            bp Bp BP
+            cfq Cfq CFQ
+            adios Adios ADIOS
+            fios Fios FIOS
+            ac2 Ac2 AC2
+        }
+    };
+}
+
+macro_rules! declare {
+    ($($module:ident $Type:ident $DECLARATION:ident)*) => {
+        const ALL: &[ElevatorType] = &[NONE, $($module::$DECLARATION),*];
+
+        /// The schedulers' own types, for callers that must not go through a
+        /// table of functions. Each is made by its `new`.
+        pub mod types {
+            $(pub use crate::$module::$Type;)*
+        }
+    };
+}
+
+for_each_scheduler!(declare);
 
 /// The absence of a scheduler, which users choose like one.
 const NONE: ElevatorType = ElevatorType {

@@ -18,8 +18,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
-    msecs_to_jiffies,
+    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
+    Unit, jiffies, msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
@@ -98,7 +98,7 @@ pub struct Sio {
 
 impl Sio {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Sio {
+    pub fn new(_info: &QueueInfo) -> Sio {
         Sio {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -223,18 +223,18 @@ pub const SIO: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Sio::new())),
+    build: Some(|info| Box::new(Sio::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Bio, BioFlags, MergeKind, Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Sio::new()))
+        TestQueue::new(Box::new(Sio::new(&queue_info())))
     }
 
     fn add(queue: &mut TestQueue, op: Op, flags: BioFlags, sector: u64) -> RequestId {

@@ -24,8 +24,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit, jiffies,
-    msecs_to_jiffies,
+    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
+    Unit, jiffies, msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
@@ -87,7 +87,7 @@ pub struct Stb {
 
 impl Stb {
     /// One without requests, its tunables at their defaults.
-    pub fn new() -> Stb {
+    pub fn new(_info: &QueueInfo) -> Stb {
         Stb {
             tunables: Tunables::new(TUNABLES),
             dispatch: DispatchQueue::default(),
@@ -224,18 +224,18 @@ pub const STB: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|_| Box::new(Stb::new())),
+    build: Some(|info| Box::new(Stb::new(info))),
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
-    use crate::test_queue::TestQueue;
+    use crate::test_queue::{TestQueue, queue_info};
     use blklab_blk::{Bio, BioFlags, Op, Sector};
 
     fn queue() -> TestQueue {
-        TestQueue::new(Box::new(Stb::new()))
+        TestQueue::new(Box::new(Stb::new(&queue_info())))
     }
 
     /// Blocks of 1024 sectors.

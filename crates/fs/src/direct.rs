@@ -3,7 +3,8 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::inode::{File, FsError};
+use crate::error::FsError;
+use crate::inode::File;
 use crate::vfs::{Host, Vfs};
 
 /// What one bio of direct I/O holds at most (`BIO_MAX_VECS` pages).

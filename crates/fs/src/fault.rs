@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::PAGE_BYTES;
+use crate::error::FsError;
 use crate::event::Event;
-use crate::inode::{File, FsError};
+use crate::inode::File;
 use crate::page_cache::{FolioId, flag};
 use crate::readahead::MMAP_LOTSAMISS;
 use crate::vfs::{Host, Vfs};

@@ -54,17 +54,6 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// Why a call fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FsError {
-    /// `EINVAL`: offset, length or buffer of direct I/O is not aligned.
-    NotAligned,
-    /// `ENOSPC`: a write behind the end of a block device.
-    NoSpace,
-    /// `SIGBUS` or `SIGSEGV`: a touch behind the end of the file or its mapping.
-    NotMapped,
-}
-
 /// An open file: its readahead state, and what was advised of it.
 #[derive(Debug)]
 pub struct File {

@@ -1,5 +1,5 @@
 //! What stands above the block layer, as Linux 6.12 does it: the page cache,
-//! readahead, buffered reads, page faults of mapped files and direct I/O.
+//! readahead, buffered reads, page faults of mapped files, direct I/O and write-back.
 //!
 //! Nothing here has a clock, a thread or a drive. An operation is an `async`
 //! function of [`Vfs`]; it waits for pages to be unlocked and for bios to end,
@@ -7,9 +7,12 @@
 //! tells where a file's bytes are on its device.
 
 mod bio;
+mod buffer;
 mod direct;
+mod error;
 mod event;
 mod fault;
+mod file_system;
 mod inode;
 mod invalidate;
 mod page_cache;
@@ -18,12 +21,19 @@ mod readahead;
 mod readpages;
 mod vfs;
 mod write;
+pub mod write_back;
 
 pub use bio::{Bio, BioId};
+pub use buffer::{Buffer, Buffers};
 pub use direct::DirectCall;
+pub use error::FsError;
 pub use event::Event;
 pub use fault::{Access, Mapping};
-pub use inode::{BackingDevice, Extent, File, FsError, Inode, InodeId, ReadPath};
+pub use file_system::{
+    Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
+    Usage,
+};
+pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
 pub use invalidate::Advice;
 pub use readahead::RaState;
 pub use vfs::{Host, Vfs};

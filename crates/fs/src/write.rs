@@ -3,7 +3,8 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::inode::{File, FsError, InodeId};
+use crate::error::FsError;
+use crate::inode::{File, InodeId};
 use crate::page_cache::{FolioId, flag};
 use crate::vfs::{Host, Vfs};
 

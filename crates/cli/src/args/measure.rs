@@ -185,7 +185,7 @@ pub(crate) struct ProbeArgs {
 #[derive(Args)]
 pub(crate) struct ConformArgs {
     /// The scheduler the traces were recorded under
-    #[arg(long, value_name = "NAME", required_unless_present = "page_cache")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["page_cache", "write_back"])]
     pub(crate) scheduler: Option<String>,
 
     /// Check the whole block layer, not the scheduler alone
@@ -196,6 +196,11 @@ pub(crate) struct ConformArgs {
     /// 99.9 % of readahead decisions and 99 % of bios count as success
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "min_percent"])]
     pub(crate) page_cache: bool,
+
+    /// Check write-back: what is written when, why and in which bios, and how writers are
+    /// slowed down; 98 % of pages and 99 % of looks at writers count as success
+    #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "min_percent"])]
+    pub(crate) write_back: bool,
 
     /// Agreement that counts as success with --whole, in percent
     #[arg(long, default_value_t = 99.0, value_name = "P")]

@@ -19,6 +19,7 @@ use crate::ConformError;
 use crate::report::{Report, TraceReport};
 use crate::{Difference, Mode};
 use calls::{Description, beside, read_calls};
+pub(crate) use recorded::Fields;
 use recorded::{Recorded, Step, read_steps};
 use run::replay;
 

@@ -93,15 +93,15 @@ fn device_node(text: &str) -> Option<u64> {
 }
 
 /// A line cut into its columns.
-struct Fields<'a> {
-    is_driver: bool,
-    at_ns: u64,
-    event: &'a str,
-    rest: &'a str,
+pub(crate) struct Fields<'a> {
+    pub(crate) is_driver: bool,
+    pub(crate) at_ns: u64,
+    pub(crate) event: &'a str,
+    pub(crate) rest: &'a str,
 }
 
 impl<'a> Fields<'a> {
-    fn of(line: &'a str) -> Option<Fields<'a>> {
+    pub(crate) fn of(line: &'a str) -> Option<Fields<'a>> {
         if line.trim_start().starts_with('#') {
             return None;
         }
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `name=` in the rest of the line.
-    fn number(&self, name: &str) -> Option<i64> {
+    pub(crate) fn number(&self, name: &str) -> Option<i64> {
         let word = (self.rest.split([' ', ','])).find_map(|word| {
             let (key, value) = word.split_once('=')?;
             (key == name).then_some(value)
@@ -135,7 +135,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn unsigned(&self, name: &str) -> Option<u64> {
+    pub(crate) fn unsigned(&self, name: &str) -> Option<u64> {
         self.number(name).and_then(|n| u64::try_from(n).ok())
     }
 

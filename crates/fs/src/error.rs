@@ -1,0 +1,80 @@
+//! Why calls fail, by the numbers that Linux gives them.
+
+use std::fmt;
+
+/// Why a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsError {
+    /// `EINVAL`: offset, length or buffer of direct I/O is not aligned.
+    NotAligned,
+    /// `ENOSPC`: no block, no inode, no directory entry is left for the caller, or a
+    /// write behind the end of a block device.
+    NoSpace,
+    /// `SIGBUS` or `SIGSEGV`: a touch behind the end of the file or its mapping.
+    NotMapped,
+    /// `ENOENT`.
+    NoEntry,
+    /// `EEXIST`.
+    Exists,
+    /// `ENOTDIR`.
+    NotDirectory,
+    /// `EISDIR`.
+    IsDirectory,
+    /// `ENOTEMPTY`.
+    NotEmpty,
+    /// `ELOOP`: symbolic links that lead to each other.
+    LinkLoop,
+    /// `EMLINK`: an inode has as many links as its file system can count.
+    TooManyLinks,
+    /// `ENAMETOOLONG`.
+    NameTooLong,
+    /// `EINVAL`: a name that the file system or the character set cannot hold.
+    BadName,
+    /// `EINVAL`: a directory would be moved into itself, or a call that this kind of
+    /// file has not.
+    BadCall,
+    /// `EFBIG`: longer than a file can be.
+    TooBig,
+    /// `EPERM`: the file system has no such kind of file, such as links on VFAT.
+    NotSupported,
+    /// `EIO`: the device did not read or write.
+    Device,
+    /// `EUCLEAN`: what lies on the device is no such file system, or a broken one.
+    Corrupt {
+        /// Where on the device, in bytes.
+        byte: u64,
+        /// What stands there and what is wrong with it.
+        what: &'static str,
+        /// The value found there.
+        found: u64,
+    },
+}
+
+impl fmt::Display for FsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            FsError::NotAligned => "offset, length or buffer is not a multiple of 512 (EINVAL)",
+            FsError::NoSpace => "no space left on device (ENOSPC)",
+            FsError::NotMapped => "behind the end of the file (SIGBUS)",
+            FsError::NoEntry => "no such file or directory (ENOENT)",
+            FsError::Exists => "file exists (EEXIST)",
+            FsError::NotDirectory => "not a directory (ENOTDIR)",
+            FsError::IsDirectory => "is a directory (EISDIR)",
+            FsError::NotEmpty => "directory not empty (ENOTEMPTY)",
+            FsError::LinkLoop => "too many symbolic links (ELOOP)",
+            FsError::TooManyLinks => "too many links (EMLINK)",
+            FsError::NameTooLong => "file name too long (ENAMETOOLONG)",
+            FsError::BadName => "the file system cannot hold such a name (EINVAL)",
+            FsError::BadCall => "invalid argument (EINVAL)",
+            FsError::TooBig => "file too large (EFBIG)",
+            FsError::NotSupported => "the file system has no such files (EPERM)",
+            FsError::Device => "input/output error (EIO)",
+            FsError::Corrupt { byte, what, found } => {
+                return write!(f, "byte {byte}: {what}; found {found} ({found:#x})");
+            }
+        };
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for FsError {}

@@ -1,0 +1,314 @@
+//! What every file system does: names, inodes and where their blocks are.
+
+use std::borrow::Cow;
+
+use crate::error::FsError;
+
+/// Names an inode on its file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ino(pub u64);
+
+/// A point in time, counted from 1970 on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// What is beyond them, in nanoseconds.
+    pub nanoseconds: u32,
+}
+
+/// Who calls, and when: new inodes take owner and time from it, the allocator its
+/// place and its rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The process: ext2 spreads processes over a block group by it.
+    pub pid: u32,
+    /// The user; 0 may use reserved blocks.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The time of the call.
+    pub now: Timestamp,
+}
+
+/// Kinds of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device, a block device, a FIFO or a socket.
+    Special,
+}
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+    /// Kind and permissions as `st_mode` has them.
+    pub mode: u16,
+    /// Names that it has.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// What it occupies on the device, in sectors of 512 bytes.
+    pub sectors: u64,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of the contents.
+    pub modified: Timestamp,
+    /// Last change of the inode; on VFAT its creation.
+    pub changed: Timestamp,
+}
+
+/// What a new inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewInode<'a> {
+    /// An empty regular file with these permissions.
+    Regular(u16),
+    /// An empty directory with these permissions.
+    Directory(u16),
+    /// A symbolic link to this path.
+    Symlink(&'a [u8]),
+}
+
+/// Attributes to be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Permissions.
+    pub permissions: Option<u16>,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Last read.
+    pub accessed: Option<Timestamp>,
+    /// Last change of the contents.
+    pub modified: Option<Timestamp>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name, in the bytes that a program sees.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub ino: Ino,
+    /// What that is, where the directory says so.
+    pub kind: Option<FileKind>,
+}
+
+/// Where blocks of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockMap {
+    /// The first one's block of the device; `None` in a hole.
+    pub block: Option<u64>,
+    /// How many blocks from there follow each other, or are holes: at least one.
+    pub blocks: u64,
+    /// Whether they were allocated by this call: their old contents are not the file's.
+    pub is_new: bool,
+    /// Whether the next block's place needs a further block to be read, so that a bio
+    /// should not wait for it (`BH_Boundary`).
+    pub boundary: bool,
+}
+
+/// How full a file system is (`statfs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The kind's name, as `mount -t` takes it.
+    pub kind: &'static str,
+    /// The unit of allocation, in bytes.
+    pub block_bytes: u32,
+    /// Blocks that files could have.
+    pub blocks: u64,
+    /// Those of them that are free.
+    pub blocks_free: u64,
+    /// Those of the free ones that are not reserved.
+    pub blocks_available: u64,
+    /// Inodes; 0 where they are not counted.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+}
+
+/// A file system on a block device.
+///
+/// It keeps the inodes that it was asked for in memory until [`FileSystem::evict`],
+/// and their changes until [`FileSystem::write_inode`]. It does not lock: as in Linux
+/// the caller holds an inode's lock while it or names in it are changed, one lock
+/// over all renames, and lets one task at a time map blocks of one file to be
+/// written. Calls for different inodes may interleave at any wait.
+pub trait FileSystem {
+    /// The root directory.
+    fn root(&self) -> Ino;
+
+    /// The unit in which files are mapped, in bytes.
+    fn block_bytes(&self) -> u32;
+
+    /// The longest that a file can be, in bytes.
+    fn file_bytes_max(&self) -> u64;
+
+    /// What two names of the same directory entry have in common: the key of a cache
+    /// of names (`d_hash`, `d_compare`).
+    fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]>;
+
+    /// What a name in a directory stands for.
+    ///
+    /// # Errors
+    /// A name that there cannot be, and as every call here that waits:
+    /// [`FsError::Corrupt`] and [`FsError::Device`].
+    fn lookup(&self, dir: Ino, name: &[u8]) -> impl Future<Output = Result<Option<Ino>, FsError>>;
+
+    /// Attributes of an inode, which is read where it is not in memory (`iget`).
+    ///
+    /// # Errors
+    /// [`FsError::NoEntry`] for one that is not in use.
+    fn attributes(&self, ino: Ino) -> impl Future<Output = Result<Attributes, FsError>>;
+
+    /// The names of a directory from `cursor` on, which is 0 or was returned: some of
+    /// them are appended to `entries`. Returns where to go on, `None` at the end.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`].
+    fn read_dir(
+        &self,
+        dir: Ino,
+        cursor: u64,
+        entries: &mut Vec<DirEntry>,
+    ) -> impl Future<Output = Result<Option<u64>, FsError>>;
+
+    /// A new inode with its name.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotSupported`],
+    /// [`FsError::TooManyLinks`] for a directory, and those of names.
+    fn create(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        new: NewInode<'_>,
+        caller: &Caller,
+    ) -> impl Future<Output = Result<Ino, FsError>>;
+
+    /// A further name of an inode.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::create`]; [`FsError::NotSupported`] for directories.
+    fn link(
+        &self,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        caller: &Caller,
+    ) -> impl Future<Output = Result<(), FsError>>;
+
+    /// Removes a name of something that is no directory. The inode loses a link and
+    /// stays until [`FileSystem::evict`].
+    ///
+    /// # Errors
+    /// [`FsError::NoEntry`], [`FsError::IsDirectory`].
+    fn unlink(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        caller: &Caller,
+    ) -> impl Future<Output = Result<Ino, FsError>>;
+
+    /// Removes an empty directory, which stays until [`FileSystem::evict`].
+    ///
+    /// # Errors
+    /// [`FsError::NoEntry`], [`FsError::NotDirectory`], [`FsError::NotEmpty`].
+    fn remove_dir(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        caller: &Caller,
+    ) -> impl Future<Output = Result<Ino, FsError>>;
+
+    /// Moves a name. Returns the inode that had the new name and lost it, if there was
+    /// one. The caller has seen to it that no directory moves into itself.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::create`] and [`FileSystem::unlink`].
+    fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        caller: &Caller,
+    ) -> impl Future<Output = Result<Option<Ino>, FsError>>;
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// [`FsError::BadCall`] for other files.
+    fn read_link(&self, ino: Ino) -> impl Future<Output = Result<Vec<u8>, FsError>>;
+
+    /// Where up to `blocks` blocks of a file from `block` on are (`get_block`). With
+    /// `create`, holes get blocks, as many as can be had at once.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooBig`].
+    fn map(
+        &self,
+        ino: Ino,
+        block: u64,
+        blocks: u64,
+        create: Option<&Caller>,
+    ) -> impl Future<Output = Result<BlockMap, FsError>>;
+
+    /// The file is this long now, because blocks of it were written (`i_size_write`).
+    fn set_size(&self, ino: Ino, size_bytes: u64, now: Timestamp);
+
+    /// Cuts a file, or makes it longer by a hole where the file system has holes.
+    ///
+    /// # Errors
+    /// [`FsError::TooBig`], [`FsError::NoSpace`].
+    fn truncate(
+        &self,
+        ino: Ino,
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> impl Future<Output = Result<(), FsError>>;
+
+    /// Changes attributes (`setattr`, `utimes`, and times of access).
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::attributes`].
+    fn change(&self, ino: Ino, change: &Change) -> impl Future<Output = Result<(), FsError>>;
+
+    /// The last program that could write to the file has closed it: blocks that were
+    /// set aside for it are so no longer.
+    fn release(&self, ino: Ino);
+
+    /// The inode leaves memory; without a link, it is deleted.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::truncate`].
+    fn evict(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
+
+    /// Whether the inode has changes that are in memory alone.
+    fn is_dirty(&self, ino: Ino) -> bool;
+
+    /// Puts an inode's changes into its block, which becomes dirty.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] and [`FsError::Device`].
+    fn write_inode(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
+
+    /// Puts all that is in memory alone into dirty blocks: inodes and counters.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] and [`FsError::Device`].
+    fn sync(&self) -> impl Future<Output = Result<(), FsError>>;
+
+    /// How full it is.
+    fn usage(&self) -> Usage;
+}
