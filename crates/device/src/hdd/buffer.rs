@@ -144,6 +144,13 @@ impl Segments {
         held.map(|held| held.end).fold(sector, u64::max)
     }
 
+    /// Whether a segment ends with the sector before this one, or holds both: who
+    /// reads on from here reads in sequence.
+    pub(crate) fn ends_before(&self, sector: u64) -> bool {
+        let mut held = self.runs.iter().map(|(held, _)| held);
+        held.any(|held| held.start < sector && sector <= held.end)
+    }
+
     /// Keeps what was read, at the end of a segment that it continues.
     pub(crate) fn keep(&mut self, run: Run) {
         self.uses += 1;

@@ -67,6 +67,8 @@ const NEAR_RUNS: usize = 64;
 enum Event {
     /// The arm is done.
     Arm,
+    /// The arm has read so far ahead that it may turn to something else.
+    Turn,
     /// A command has come in, with its data.
     Arrive(u32),
     /// A command's end has reached the host.
@@ -99,6 +101,10 @@ struct ReadAhead {
     from: u64,
     since_ns: u64,
     until: u64,
+    /// The heads read on up to here whatever else waits.
+    at_least_until: u64,
+    /// An event tells when they are there.
+    is_awaited: bool,
 }
 
 /// A disk.
@@ -118,6 +124,8 @@ pub struct Hdd {
     /// Where the arm will be after it.
     arm_sector: u64,
     ahead: Option<ReadAhead>,
+    /// Up to where it reads on after the work whatever else waits.
+    at_least_until: u64,
     segments: Segments,
     dirty: Dirty,
     flush_estimate: FlushEstimate,
@@ -145,6 +153,7 @@ impl Hdd {
             work: None,
             arm_sector: 0,
             ahead: None,
+            at_least_until: 0,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
             dirty: Dirty::default(),
             flush_estimate: FlushEstimate::new(&spec),
@@ -337,7 +346,46 @@ impl Hdd {
                 from: ahead.until,
                 since_ns: now_ns + access.positioning_ns(),
                 until,
+                at_least_until: ahead.until,
+                is_awaited: false,
             });
+        }
+    }
+
+    /// Up to where the heads read on after a read whatever else waits: once they
+    /// have come to a sequential reader, far enough that the way was worth it.
+    /// Its further reads do not extend that.
+    fn reads_on_at_least_until(&self, now_ns: u64, run: Run) -> u64 {
+        let streams = self.streams(now_ns, self.not_in_buffer(run)).is_some();
+        match self.ahead {
+            Some(ahead) if streams => ahead.at_least_until,
+            _ if self.segments.ends_before(run.start) => (run.end
+                + self.spec.cache.read_ahead_min_sectors)
+                .min(self.spec.identity.capacity_sectors),
+            _ => 0,
+        }
+    }
+
+    /// When the heads will have read as far ahead as they do whatever else
+    /// waits; `None` where they have.
+    fn reads_ahead_until_ns(&self, now_ns: u64) -> Option<u64> {
+        let ahead = self.ahead?;
+        let sectors = ahead.at_least_until.checked_sub(ahead.from)?;
+        let end_ns = ahead.since_ns + self.mechanics.transfer_ns(ahead.from, sectors);
+        (sectors > 0 && end_ns > now_ns).then_some(end_ns)
+    }
+
+    /// Work that waits for reading ahead to get far enough is told when it is.
+    fn await_read_ahead(&mut self, now_ns: u64) {
+        if self.queue.is_empty() && self.dirty.is_empty() {
+            return;
+        }
+        let end_ns = self.reads_ahead_until_ns(now_ns);
+        if let (Some(end_ns), Some(ahead)) = (end_ns, &mut self.ahead)
+            && !ahead.is_awaited
+        {
+            ahead.is_awaited = true;
+            self.schedule(end_ns, Event::Turn);
         }
     }
 
@@ -347,7 +395,7 @@ impl Hdd {
             return;
         }
         let Some(work) = self.choose(now_ns) else {
-            return;
+            return self.await_read_ahead(now_ns);
         };
         self.note_read_ahead(now_ns);
         let (run, write) = match work {
@@ -364,6 +412,10 @@ impl Hdd {
             self.counters.done.sectors_destaged += run.end - run.start;
         }
         self.record_work(work);
+        self.at_least_until = match write {
+            true => 0,
+            false => self.reads_on_at_least_until(now_ns, run),
+        };
         let done_ns = self.reach(now_ns, run, write);
         if let Work::Destage(run) = work {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
@@ -468,7 +520,8 @@ impl Hdd {
 
     /// What the arm does next: the queued command or dirty run that it reaches
     /// soonest, dirty runs only when nothing is queued, the buffer is half full
-    /// or somebody waits for them.
+    /// or somebody waits for them; `None` too while it reads on for a sequential
+    /// reader and nothing queued is on its way.
     fn choose(&self, now_ns: u64) -> Option<Work> {
         let work_of = |index: u32| match self.commands[index as usize].op {
             Op::Read => Work::Read(index),
@@ -479,20 +532,31 @@ impl Hdd {
             .iter()
             .copied()
             .min_by_key(|index| self.commands[*index as usize].arrived_ns);
-        let impatient = oldest.filter(|index| {
+        let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
+        let is_overdue = |index: &u32| {
             let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
-            self.spec.controller.scheduling == DiskScheduling::Fcfs
-                || waited_ns > self.spec.controller.patience_ns
-        });
-        let pressed = self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
-        if let Some(index) = impatient
-            && !(pressed && self.spec.controller.scheduling == DiskScheduling::Fcfs)
-        {
+            !in_order && waited_ns > self.spec.controller.patience_ns
+        };
+        if let Some(index) = oldest.filter(is_overdue) {
             return Some(work_of(index));
         }
-        let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
+        let reads_on = self.reads_ahead_until_ns(now_ns).is_some();
+        let is_on_the_way = |index: u32| {
+            let command = &self.commands[index as usize];
+            let run = self.not_in_buffer(command.run);
+            command.op == Op::Read && self.streams(now_ns, run).is_some()
+        };
+        let pressed = self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
+        if let Some(index) = oldest
+            && in_order
+            && !pressed
+        {
+            return (!reads_on || is_on_the_way(index)).then(|| work_of(index));
+        }
         let candidates = self.queue.iter();
-        let candidates = candidates.filter(|index| !in_order || oldest == Some(**index));
+        let candidates = candidates
+            .filter(|index| !in_order || oldest == Some(**index))
+            .filter(|index| !reads_on || is_on_the_way(**index));
         let queued = candidates.map(|index| {
             let command = &self.commands[*index as usize];
             let write = command.op != Op::Read;
@@ -501,7 +565,7 @@ impl Hdd {
         let destage = self
             .dirty
             .runs_near(self.arm_sector, NEAR_RUNS)
-            .filter(|_| pressed || self.queue.is_empty())
+            .filter(|_| !reads_on && (pressed || self.queue.is_empty()))
             .map(|run| {
                 // Cut between blocks.
                 let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
@@ -549,6 +613,8 @@ impl Hdd {
                     from: run.end,
                     since_ns: now_ns,
                     until: self.read_ahead_until(run),
+                    at_least_until: self.at_least_until,
+                    is_awaited: false,
                 });
                 self.finish(now_ns, index);
                 self.answer_queued(now_ns);
@@ -637,6 +703,7 @@ impl Device for Hdd {
             self.events.pop();
             match event {
                 Event::Arm => self.arm_done(at_ns),
+                Event::Turn => self.use_arm(at_ns),
                 Event::Arrive(index) => self.arrive(at_ns, index),
                 Event::Leave(index) => {
                     let command = &self.commands[index as usize];

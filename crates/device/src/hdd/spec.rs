@@ -145,6 +145,17 @@ keys! {
         /// Here in sectors of 512 bytes.
         pub read_ahead_sectors: u64 as "read_ahead_kb" =
             whole(0..=1 << 20).map(|kb: u64| kb * 2);
+        /// How far it reads ahead for a sequential reader before it turns to other
+        /// commands.
+        ///
+        /// Here in sectors of 512 bytes.
+        pub read_ahead_min_sectors: u64 as "read_ahead_min_kb" = whole(0..=1 << 20)
+            .or(0)
+            .map(|kb: u64| kb * 2)
+            .such_that(
+                |sectors| *sectors <= read_ahead_sectors,
+                "at most cache.read_ahead_kb",
+            );
         /// Writes end when they are in it.
         pub write_back: bool = flag().or(true);
         /// It takes no writes that would have to wait longer than this to be written

@@ -132,7 +132,8 @@ fn check(spec: &DriveSpec, steps: &[Step], depth: usize) -> Result<(), TestCaseE
 
 /// A disk of 2 MiB.
 fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
-    let read_ahead = format!("read_ahead_kb = {read_ahead_kb}");
+    let at_least_kb = read_ahead_kb / 2;
+    let read_ahead = format!("read_ahead_kb = {read_ahead_kb}\nread_ahead_min_kb = {at_least_kb}");
     let mut changes = vec![
         ("capacity_bytes = 100663296", "capacity_bytes = 2097152"),
         ("[[1000, 64], [1000, 48]]", "[[20, 64], [40, 48]]"),
@@ -140,7 +141,10 @@ fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
             "size_kb = 65536\nsegments = 16",
             "size_kb = 128\nsegments = 4",
         ),
-        ("read_ahead_kb = 2048", &read_ahead),
+        (
+            "read_ahead_kb = 2048\nread_ahead_min_kb = 1024",
+            &read_ahead,
+        ),
         ("patience_us = 500000", "patience_us = 50000"),
     ];
     if fcfs {

@@ -271,3 +271,108 @@ fn a_jump_ahead_takes_at_most_a_seek_and_a_turn() {
         assert!(us < 1000.0 + TURN_US + 200.0, "{gap}: {us}");
     }
 }
+
+/// A reader: so many commands of so many sectors at once, from a place on and in
+/// order, or at random.
+struct Reader {
+    depth: u32,
+    sectors: u32,
+    in_order_from: Option<u64>,
+}
+
+/// Reads for so many seconds; sectors a second and the longest wait of each
+/// reader, in nanoseconds.
+fn read_beside(disk: &mut dyn Device, readers: &[Reader], seconds: u64) -> Vec<(f64, u64)> {
+    let capacity = disk.identify().capacity_sectors;
+    let mut rng = Rng::new(7);
+    let mut found = vec![(0.0, 0); readers.len()];
+    let mut places: Vec<u64> = (readers.iter())
+        .map(|reader| reader.in_order_from.unwrap_or(0))
+        .collect();
+    // Who submitted a tag's command, and when.
+    let mut tags: Vec<(usize, Nanos)> = Vec::new();
+    for (who, reader) in readers.iter().enumerate() {
+        tags.extend((0..reader.depth).map(|_| (who, Nanos::ZERO)));
+    }
+    let mut submit = |disk: &mut dyn Device, now: Nanos, tag: u32, who: usize| {
+        let reader = &readers[who];
+        if reader.in_order_from.is_none() {
+            places[who] = rng.below(capacity / 8 - 1) * 8;
+        }
+        let command = Command {
+            tag,
+            queue: 0,
+            op: Op::Read,
+            sector: Sector(places[who]),
+            sectors: reader.sectors,
+            fua: false,
+        };
+        places[who] += reader.sectors as u64;
+        disk.submit(now, command);
+    };
+    for (tag, (who, _)) in tags.iter().enumerate() {
+        submit(disk, Nanos::ZERO, tag as u32, *who);
+    }
+    let (end, mut done) = (Nanos(seconds * 1_000_000_000), Vec::new());
+    loop {
+        let now = disk.advance_to_completion(end, &mut done);
+        if now >= end {
+            return found;
+        }
+        for completion in done.drain(..) {
+            let (who, since) = &mut tags[completion.tag as usize];
+            found[*who].0 += readers[*who].sectors as f64 / seconds as f64;
+            found[*who].1 = found[*who].1.max((now - *since).0);
+            *since = now;
+            submit(disk, now, completion.tag, *who);
+        }
+    }
+}
+
+/// Two sequential readers that wait for each command do not send the heads to and
+/// fro with each.
+#[test]
+fn sequential_readers_share_the_disk() {
+    let half = disk(&[]).identify().capacity_sectors / 2;
+    let mb_s = |changes: &[(&str, &str)]| {
+        let readers = [0, half].map(|from| Reader {
+            depth: 1,
+            sectors: 256,
+            in_order_from: Some(from),
+        });
+        let found = read_beside(disk(changes).as_mut(), &readers, 10);
+        near(found[0].0, found[1].0, 0.1);
+        (found[0].0 + found[1].0) * 512e-6
+    };
+    // A way of 8.5 ms and half a turn, then 128 KiB, or that and 1 MiB.
+    let (one, many) = (131_072e-6, (131_072.0 + 1_048_576.0) * 1e-6);
+    near(
+        mb_s(&[("read_ahead_min_kb = 1024", "read_ahead_min_kb = 0")]),
+        one / 13.3e-3,
+        0.35,
+    );
+    near(mb_s(&[]), many / 18.3e-3, 0.35);
+}
+
+/// The heads stay with a stream that always has commands queued until one of
+/// somebody else has waited for too long.
+#[test]
+fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
+    let stream = |depth| Reader {
+        depth,
+        sectors: 256,
+        in_order_from: Some(0),
+    };
+    let random = || Reader {
+        depth: 1,
+        sectors: 8,
+        in_order_from: None,
+    };
+    let deep = read_beside(disk(&[]).as_mut(), &[stream(31), random()], 10);
+    assert!(deep[1].1 > 2_000_000_000 && deep[1].1 < 2_050_000_000);
+    assert!(deep[0].0 * 512e-6 > 180.0);
+    // One that waits for each of its own lets others through.
+    let shallow = read_beside(disk(&[]).as_mut(), &[stream(1), random()], 10);
+    assert!(shallow[1].1 < 60_000_000, "{} ns", shallow[1].1);
+    assert!(shallow[0].0 * 512e-6 > 30.0);
+}

@@ -22,6 +22,7 @@ const MAY_BE_ZERO: &[&str] = &[
     "mechanics.head_switch_us",
     "mechanics.write_settle_us",
     "cache.read_ahead_kb",
+    "cache.read_ahead_min_kb",
     "cache.flush_limit_us",
     "controller.read_us",
     "controller.write_us",
