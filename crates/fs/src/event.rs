@@ -3,6 +3,7 @@
 
 use crate::inode::InodeId;
 use crate::readahead::RaState;
+use crate::write_back::Reason;
 use crate::{Bio, PAGE_BYTES};
 
 /// A traced step. Indexes and counts are in pages.
@@ -138,6 +139,50 @@ pub enum Event {
     },
     /// A bio goes to the block layer.
     Submit(Bio),
+    /// A page became dirty (`writeback_dirty_folio`).
+    Dirty {
+        /// The file.
+        inode: InodeId,
+        /// The page.
+        index: u64,
+    },
+    /// The flusher was asked, or asked itself, whether there is too much dirty
+    /// (`wb_over_bg_thresh`).
+    OverBackground {
+        /// The answer.
+        over: bool,
+    },
+    /// The flusher begins a round (`writeback_start`).
+    FlushStart {
+        /// What for.
+        reason: Reason,
+    },
+    /// The flusher has queued inodes (`writeback_queue_io`).
+    QueueIo {
+        /// What for.
+        reason: Reason,
+        /// How many were dirty long enough.
+        moved: u64,
+    },
+    /// An inode is to be written (`writeback_single_inode_start`).
+    WriteInode {
+        /// The inode.
+        inode: InodeId,
+        /// Pages of it at most.
+        pages: i64,
+    },
+    /// An inode was written (`writeback_single_inode`).
+    WroteInode {
+        /// The inode.
+        inode: InodeId,
+        /// Pages of it.
+        pages: i64,
+    },
+    /// The flusher has done all its work (`writeback_pages_written`).
+    Flushed {
+        /// Pages and inodes.
+        written: u64,
+    },
 }
 
 impl Event {

@@ -121,6 +121,30 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// A program writes the byte at `offset` of a shared mapping: its page is dirty
+    /// from the first write on, until it is written out.
+    ///
+    /// # Errors
+    /// [`FsError::NotMapped`] behind the end of the file or of the mapping.
+    pub async fn touch_for_write(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
+        self.touch(mapping, offset).await?;
+        let inode = mapping.file.inode;
+        let index = mapping.first + offset / PAGE_BYTES;
+        let Some(folio) = self.cache.borrow().find(inode, index) else {
+            return Ok(());
+        };
+        if self.cache.borrow().has(folio, flag::DIRTY) {
+            return Ok(());
+        }
+        let of = self.inode(inode);
+        let begin = index * PAGE_BYTES;
+        let end = (begin + PAGE_BYTES).min(of.size_bytes.max(begin + 1));
+        self.mark_folio_dirty(folio, of.blocks(begin, end));
+        self.balance_dirty_pages(inode).await;
+        self.host().resched().await;
+        Ok(())
+    }
+
     /// Whether a page has a page table entry.
     fn has_entry(&self, mapping: &Mapping, index: u64) -> bool {
         let cache = self.cache.borrow();

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use crate::PAGE_BYTES;
 use crate::readahead::RaState;
 
 /// Names a file, or a block device that is read as one.
@@ -43,6 +44,15 @@ pub struct Inode {
     pub is_device: bool,
     /// Its device.
     pub device: BackingDevice,
+}
+
+impl Inode {
+    /// The blocks of a page that hold the bytes from `first` up to `end`, a bit each.
+    pub(crate) fn blocks(&self, first: u64, end: u64) -> u8 {
+        let page = first / PAGE_BYTES * PAGE_BYTES;
+        let block = |byte: u64| (byte - page) / self.block_bytes;
+        (block(first)..=block(end - 1)).fold(0, |blocks, n| blocks | 1_u8 << n)
+    }
 }
 
 /// Where some bytes of a file are.

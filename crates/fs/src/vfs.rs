@@ -1,7 +1,7 @@
 //! The page cache with its files, and bios under way.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::task::{Poll, Waker};
 
 use blklab_blk::{BioFlags, Op, Sector};
@@ -9,7 +9,8 @@ use blklab_blk::{BioFlags, Op, Sector};
 use crate::bio::{Bio, BioId};
 use crate::event::Event;
 use crate::inode::{Extent, File, Inode, InodeId};
-use crate::page_cache::{FolioId, PageCache, flag};
+use crate::page_cache::{FolioId, PageCache};
+use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 /// What files stand on: a block layer, and maps from files to their device.
 pub trait Host: Sized {
@@ -25,6 +26,34 @@ pub trait Host: Sized {
     fn frame(&self, inode: InodeId, index: u64) -> Option<u64> {
         let _ = (inode, index);
         None
+    }
+
+    /// The time in jiffies of 4 ms.
+    fn now_jiffies(&self) -> u64 {
+        0
+    }
+
+    /// A place where another task may run (`cond_resched`).
+    fn resched(&self) -> impl Future<Output = ()> {
+        ready(())
+    }
+
+    /// A task that dirtied too many pages sleeps for so many jiffies.
+    fn sleep(&self, jiffies: u64) -> impl Future<Output = ()> {
+        let _ = jiffies;
+        ready(())
+    }
+
+    /// What is remembered of the task that runs. Without it no writer is slowed
+    /// down.
+    fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {
+        look(&mut Dirtier::default());
+    }
+
+    /// A device's flusher has to run at `due_jiffies` ([`Vfs::flush`]), not at a
+    /// time told before.
+    fn flusher_due(&self, device: DeviceId, due_jiffies: u64) {
+        let _ = (device, due_jiffies);
     }
 
     /// A step that can be traced. Bios may end in it, as in an interrupt.
@@ -45,16 +74,24 @@ struct Pending {
 pub struct Vfs<H> {
     host: H,
     pub(crate) cache: RefCell<PageCache>,
+    pub(crate) write_back: RefCell<WriteBack>,
     bios: RefCell<Vec<Pending>>,
     free_bios: RefCell<Vec<u32>>,
 }
 
 impl<H: Host> Vfs<H> {
-    /// An empty page cache.
+    /// An empty page cache in 4 GiB of memory.
     pub fn new(host: H) -> Vfs<H> {
+        Vfs::with_settings(host, Settings::with_memory(1 << 20))
+    }
+
+    /// An empty page cache.
+    pub fn with_settings(host: H, settings: Settings) -> Vfs<H> {
+        let now = host.now_jiffies();
         Vfs {
             host,
             cache: RefCell::default(),
+            write_back: RefCell::new(WriteBack::new(settings, now)),
             bios: RefCell::default(),
             free_bios: RefCell::default(),
         }
@@ -110,6 +147,7 @@ impl<H: Host> Vfs<H> {
             let cache = self.cache.borrow();
             (cache.inode_of(id), cache.index(id), cache.order(id))
         };
+        self.cancel_dirty(id);
         self.cache.borrow_mut().delete(id);
         self.trace(Event::Delete {
             inode,
@@ -185,12 +223,11 @@ impl<H: Host> Vfs<H> {
             }
             return;
         }
-        let mut cache = self.cache.borrow_mut();
         for folio in folios {
             if op == Some(Op::Read) {
-                cache.end_read(folio);
+                self.cache.borrow_mut().end_read(folio);
             } else {
-                cache.clear(folio, flag::WRITEBACK);
+                self.end_folio_write(folio);
             }
         }
         self.free_bios.borrow_mut().push(id.0);

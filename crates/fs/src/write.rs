@@ -1,6 +1,4 @@
-//! Buffered writes and the write-out of dirty pages.
-
-use blklab_blk::{BioFlags, Op};
+//! Buffered writes.
 
 use crate::PAGE_BYTES;
 use crate::error::FsError;
@@ -25,6 +23,7 @@ impl<H: Host> Vfs<H> {
         }
         let mut at = pos;
         while at < end {
+            self.balance_dirty_pages(file.inode).await;
             let index = at / PAGE_BYTES;
             let in_page = end.min((index + 1) * PAGE_BYTES);
             let folio = self.lock_for_write(file.inode, index).await;
@@ -35,12 +34,13 @@ impl<H: Host> Vfs<H> {
                 self.read_folio(folio).await;
                 self.wait_until_clear(folio, flag::LOCKED).await;
             }
-            let mut cache = self.cache.borrow_mut();
-            cache.set(folio, flag::UPTODATE | flag::DIRTY);
-            cache.clear(folio, flag::LOCKED);
+            self.cache.borrow_mut().set(folio, flag::UPTODATE);
+            self.mark_folio_dirty(folio, of.blocks(at, in_page));
+            self.cache.borrow_mut().clear(folio, flag::LOCKED);
+            self.grow(file.inode, in_page);
             at = in_page;
+            self.host().resched().await;
         }
-        self.grow(file.inode, end);
         Ok(end.saturating_sub(pos))
     }
 
@@ -66,63 +66,6 @@ impl<H: Host> Vfs<H> {
                 }
                 Some(folio) => self.wait_until_clear(folio, flag::LOCKED).await,
             }
-        }
-    }
-
-    /// Writes the dirty pages of a range of bytes, in order, and waits for their
-    /// end if `wait`.
-    pub async fn write_range(&self, inode: InodeId, first_byte: u64, last_byte: u64, wait: bool) {
-        let last = last_byte / PAGE_BYTES;
-        let mut next = first_byte / PAGE_BYTES;
-        let mut written = Vec::new();
-        while let Some(folio) = self.next_folio(inode, next, last) {
-            let index = self.cache.borrow().index(folio);
-            next = self.cache.borrow().next_index(folio);
-            if self.cache.borrow().has(folio, flag::WRITEBACK) {
-                written.push(folio);
-            }
-            if !self.cache.borrow().has(folio, flag::DIRTY) {
-                continue;
-            }
-            if wait {
-                self.wait_until_clear(folio, flag::WRITEBACK).await;
-            } else if self.cache.borrow().has(folio, flag::WRITEBACK) {
-                continue;
-            }
-            let extent = self.host().extent(inode, index * PAGE_BYTES).await;
-            {
-                let mut cache = self.cache.borrow_mut();
-                cache.clear(folio, flag::DIRTY);
-                cache.set(folio, flag::WRITEBACK);
-            }
-            let flags = if wait {
-                BioFlags::SYNC
-            } else {
-                BioFlags::default()
-            };
-            match extent.sector {
-                Some(sector) => {
-                    let bio = Self::data_bio(Op::Write, flags, sector, PAGE_BYTES);
-                    self.submit(bio, vec![folio]).await;
-                    written.push(folio);
-                }
-                None => self.cache.borrow_mut().clear(folio, flag::WRITEBACK),
-            }
-        }
-        if wait {
-            for folio in written {
-                self.wait_until_clear(folio, flag::WRITEBACK).await;
-            }
-        }
-    }
-
-    /// Some other task has written these pages of a file: they are clean.
-    pub fn written_elsewhere(&self, inode: InodeId, first: u64, last: u64) {
-        let mut index = first;
-        while let Some(folio) = self.next_folio(inode, index, last) {
-            let mut cache = self.cache.borrow_mut();
-            index = cache.next_index(folio);
-            cache.clear(folio, flag::DIRTY);
         }
     }
 }

@@ -65,7 +65,10 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
         Event::Add { inode, .. } | Event::Delete { inode, .. } => inode.0 != 0,
         _ => true,
     };
-    let compared = |event: &Event| !description.has_file_system() || is_data(event);
+    // When pages are written is compared with `--write-back`.
+    let compared = |event: &Event| {
+        !matches!(event, Event::Dirty { .. }) && (!description.has_file_system() || is_data(event))
+    };
     let ours = replay(&calls, &files, description.fault_around_pages(), &steps);
     let mut report = TraceReport::new(path.display().to_string());
     for (call, kernel) in by_call(&steps, &compared) {
@@ -185,6 +188,13 @@ fn kind_of(event: &Event) -> &'static str {
         Event::MapPages { .. } | Event::MapPagesEnd { .. } => "fault-around",
         Event::Fault { .. } | Event::FaultEnd { .. } => "fault",
         Event::Submit(_) => BIO,
+        Event::Dirty { .. }
+        | Event::OverBackground { .. }
+        | Event::FlushStart { .. }
+        | Event::QueueIo { .. }
+        | Event::WriteInode { .. }
+        | Event::WroteInode { .. }
+        | Event::Flushed { .. } => "write-back",
     }
 }
 

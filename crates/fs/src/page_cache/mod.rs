@@ -5,6 +5,7 @@ mod xarray;
 use std::task::Waker;
 
 use crate::inode::{Inode, InodeId};
+pub(crate) use xarray::Mark;
 use xarray::XArray;
 
 /// Names a folio in the cache.
@@ -36,8 +37,10 @@ struct Folio {
     order: u8,
     /// Page table entries that point into it.
     mapped: u16,
-    /// Bios that must end before it is uptodate.
-    reads: u16,
+    /// Bios that must end before it is uptodate or written.
+    bios: u16,
+    /// Its blocks that are dirty, a bit each.
+    dirty_blocks: u8,
     /// Tells it from others that had its place before.
     serial: u32,
 }
@@ -112,7 +115,8 @@ impl PageCache {
             flags: flag::LOCKED,
             order: order as u8,
             mapped: 0,
-            reads: 0,
+            bios: 0,
+            dirty_blocks: 0,
             serial: self.added,
         };
         self.added += 1;
@@ -189,17 +193,102 @@ impl PageCache {
 
     /// One more bio, or another part of the work, must end before it is uptodate.
     pub(crate) fn begin_read(&mut self, id: FolioId) {
-        self.folios[id.0 as usize].reads += 1;
+        self.folios[id.0 as usize].bios += 1;
     }
 
     /// A part of reading it has ended; with the last one it is uptodate and
     /// unlocked.
     pub(crate) fn end_read(&mut self, id: FolioId) {
         let folio = &mut self.folios[id.0 as usize];
-        folio.reads -= 1;
-        if folio.reads == 0 {
+        folio.bios -= 1;
+        if folio.bios == 0 {
             self.set(id, flag::UPTODATE);
             self.clear(id, flag::LOCKED);
+        }
+    }
+
+    /// Its blocks of `blocks` are newer than the device's. Whether none was before.
+    pub(crate) fn set_dirty(&mut self, id: FolioId, blocks: u8) -> bool {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.dirty_blocks |= blocks;
+        let is_new = folio.flags & flag::DIRTY == 0;
+        folio.flags |= flag::DIRTY;
+        self.mark(id, Mark::Dirty);
+        is_new
+    }
+
+    /// It will be lost, or somebody else has written it. Whether it was dirty.
+    pub(crate) fn cancel_dirty(&mut self, id: FolioId) -> bool {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.dirty_blocks = 0;
+        let was_dirty = folio.flags & flag::DIRTY != 0;
+        folio.flags &= !flag::DIRTY;
+        self.unmark(id, Mark::Dirty);
+        self.unmark(id, Mark::ToWrite);
+        was_dirty
+    }
+
+    /// Begins to write it: it is clean now. Returns its blocks that were dirty.
+    pub(crate) fn begin_write_back(&mut self, id: FolioId) -> u8 {
+        let blocks = self.folios[id.0 as usize].dirty_blocks;
+        self.cancel_dirty(id);
+        self.set(id, flag::WRITEBACK);
+        self.mark(id, Mark::WriteBack);
+        blocks
+    }
+
+    /// One more bio must end before it is written.
+    pub(crate) fn begin_write(&mut self, id: FolioId) {
+        self.folios[id.0 as usize].bios += 1;
+    }
+
+    /// A bio that writes it has ended; whether it was the last one.
+    pub(crate) fn end_write(&mut self, id: FolioId) -> bool {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.bios -= 1;
+        let is_last = folio.bios == 0;
+        if is_last {
+            self.unmark(id, Mark::WriteBack);
+            self.clear(id, flag::WRITEBACK);
+        }
+        is_last
+    }
+
+    fn mark(&mut self, id: FolioId, mark: Mark) {
+        let Folio { inode, index, .. } = self.folios[id.0 as usize];
+        self.spaces[inode.0 as usize].pages.mark(index, mark);
+    }
+
+    fn unmark(&mut self, id: FolioId, mark: Mark) {
+        let Folio { inode, index, .. } = self.folios[id.0 as usize];
+        self.spaces[inode.0 as usize].pages.unmark(index, mark);
+    }
+
+    /// Whether the file has pages in this state.
+    pub(crate) fn any_marked(&self, inode: InodeId, mark: Mark) -> bool {
+        self.spaces[inode.0 as usize].pages.any_marked(mark)
+    }
+
+    /// The first page from `index` to `last` in this state.
+    pub(crate) fn next_marked(
+        &self,
+        inode: InodeId,
+        index: u64,
+        last: u64,
+        mark: Mark,
+    ) -> Option<FolioId> {
+        let pages = &self.spaces[inode.0 as usize].pages;
+        let page = pages.next_marked(index, mark)?;
+        (page <= last).then(|| self.find(inode, page)).flatten()
+    }
+
+    /// Those of a range that are dirty now are to be written
+    /// (`tag_pages_for_writeback`).
+    pub(crate) fn mark_for_writing(&mut self, inode: InodeId, first: u64, last: u64) {
+        let mut index = first;
+        while let Some(folio) = self.next_marked(inode, index, last, Mark::Dirty) {
+            self.mark(folio, Mark::ToWrite);
+            index = self.next_index(folio);
         }
     }
 

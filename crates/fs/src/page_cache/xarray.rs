@@ -6,13 +6,40 @@
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
-/// Slots of a node: entries at the lowest level, numbers of nodes above.
-type Node = Box<[u32; SLOTS]>;
+/// A mark that entries can have, so that those with it are found quickly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Its data is newer than the device's (`PAGECACHE_TAG_DIRTY`).
+    Dirty,
+    /// It is to be written by those who write now (`PAGECACHE_TAG_TOWRITE`).
+    ToWrite,
+    /// It is being written (`PAGECACHE_TAG_WRITEBACK`).
+    WriteBack,
+}
+
+/// A part of the tree.
+#[derive(Clone, Debug)]
+struct Node {
+    /// Entries at the lowest level, numbers of nodes above.
+    slots: [u32; SLOTS],
+    /// Slots with an entry below them that has the mark, a bit each.
+    marks: [u64; 3],
+}
+
+impl Node {
+    const EMPTY: Node = Node {
+        slots: [0; SLOTS],
+        marks: [0; 3],
+    };
+}
+
+/// Levels that a 64-bit index needs.
+const MAX_HEIGHT: usize = 11;
 
 /// The array.
 #[derive(Debug, Default)]
 pub(crate) struct XArray {
-    nodes: Vec<Node>,
+    nodes: Vec<Box<Node>>,
     /// Levels of nodes; none while nothing was stored.
     height: u32,
 }
@@ -29,12 +56,12 @@ impl XArray {
         }
         let mut node = ROOT;
         for level in (1..self.height).rev() {
-            node = self.nodes[node as usize][slot(index, level)];
+            node = self.nodes[node as usize].slots[slot(index, level)];
             if node == 0 {
                 return 0;
             }
         }
-        self.nodes[node as usize][slot(index, 0)]
+        self.nodes[node as usize].slots[slot(index, 0)]
     }
 
     /// The first index from `from` on that has an entry. Parts of the array that
@@ -45,7 +72,7 @@ impl XArray {
             match self.leaf(index) {
                 Ok(leaf) => {
                     let first = slot(index, 0);
-                    if let Some(at) = (first..SLOTS).find(|&at| leaf[at] != 0) {
+                    if let Some(at) = (first..SLOTS).find(|&at| leaf.slots[at] != 0) {
                         return Some(index + (at - first) as u64);
                     }
                     index = (index | (SLOTS as u64 - 1)) + 1;
@@ -63,7 +90,7 @@ impl XArray {
     fn leaf(&self, index: u64) -> Result<&Node, u32> {
         let mut node = ROOT;
         for level in (1..self.height).rev() {
-            node = self.nodes[node as usize][slot(index, level)];
+            node = self.nodes[node as usize].slots[slot(index, level)];
             if node == 0 {
                 return Err(level);
             }
@@ -73,8 +100,13 @@ impl XArray {
 
     /// Puts `entry` at `index`.
     pub(crate) fn store(&mut self, index: u64, entry: u32) {
-        if entry == 0 && self.load(index) == 0 {
-            return;
+        if entry == 0 {
+            if self.load(index) == 0 {
+                return;
+            }
+            for mark in [Mark::Dirty, Mark::ToWrite, Mark::WriteBack] {
+                self.unmark(index, mark);
+            }
         }
         while self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
             self.grow();
@@ -82,23 +114,91 @@ impl XArray {
         let mut node = ROOT;
         for level in (1..self.height).rev() {
             let at = slot(index, level);
-            let mut child = self.nodes[node as usize][at];
+            let mut child = self.nodes[node as usize].slots[at];
             if child == 0 {
                 child = self.nodes.len() as u32;
-                self.nodes.push(Box::new([0; SLOTS]));
-                self.nodes[node as usize][at] = child;
+                self.nodes.push(Box::new(Node::EMPTY));
+                self.nodes[node as usize].slots[at] = child;
             }
             node = child;
         }
-        self.nodes[node as usize][slot(index, 0)] = entry;
+        self.nodes[node as usize].slots[slot(index, 0)] = entry;
+    }
+
+    /// Marks the entry at `index`, if there is one.
+    pub(crate) fn mark(&mut self, index: u64, mark: Mark) {
+        if self.load(index) == 0 {
+            return;
+        }
+        let mut node = ROOT;
+        for level in (0..self.height).rev() {
+            let at = slot(index, level);
+            let of = &mut self.nodes[node as usize];
+            of.marks[mark as usize] |= 1 << at;
+            node = of.slots[at];
+        }
+    }
+
+    /// Takes the mark from the entry at `index`.
+    pub(crate) fn unmark(&mut self, index: u64, mark: Mark) {
+        let mut path = [ROOT; MAX_HEIGHT];
+        if self.load(index) == 0 {
+            return;
+        }
+        for level in (1..self.height).rev() {
+            let node = &self.nodes[path[level as usize] as usize];
+            path[level as usize - 1] = node.slots[slot(index, level)];
+        }
+        for level in 0..self.height {
+            let marks = &mut self.nodes[path[level as usize] as usize].marks[mark as usize];
+            *marks &= !(1 << slot(index, level));
+            if *marks != 0 {
+                return;
+            }
+        }
+    }
+
+    /// Whether an entry has the mark.
+    pub(crate) fn any_marked(&self, mark: Mark) -> bool {
+        (self.nodes.first()).is_some_and(|root| root.marks[mark as usize] != 0)
+    }
+
+    /// The first index from `from` on whose entry has the mark.
+    pub(crate) fn next_marked(&self, mut from: u64, mark: Mark) -> Option<u64> {
+        'from_the_root: while self.height > 0
+            && from.checked_shr(SLOT_BITS * self.height).unwrap_or(0) == 0
+        {
+            let mut node = ROOT;
+            for level in (0..self.height).rev() {
+                let at = slot(from, level);
+                let of = &self.nodes[node as usize];
+                let later = of.marks[mark as usize] & (u64::MAX << at);
+                if later == 0 {
+                    let span = 1_u64.checked_shl(SLOT_BITS * (level + 1))?;
+                    from = (from / span + 1).checked_mul(span)?;
+                    continue 'from_the_root;
+                }
+                let first = later.trailing_zeros() as usize;
+                if first != at {
+                    let below = SLOT_BITS * level;
+                    from = ((from >> below) + (first - at) as u64) << below;
+                }
+                node = of.slots[first];
+            }
+            return Some(from);
+        }
+        None
     }
 
     /// Adds a level above the root.
     fn grow(&mut self) {
-        let mut root = Box::new([0; SLOTS]);
+        let mut root = Box::new(Node::EMPTY);
         if self.height > 0 {
             let child = self.nodes.len() as u32;
-            root[0] = child;
+            root.slots[0] = child;
+            root.marks = self.nodes[ROOT as usize]
+                .marks
+                .map(|marks| u64::from(marks != 0));
             let old = std::mem::replace(&mut self.nodes[ROOT as usize], root);
             self.nodes.push(old);
         } else {
@@ -115,11 +215,11 @@ fn slot(index: u64, level: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
-    use super::XArray;
+    use super::{Mark, XArray};
 
     proptest! {
         #[test]
@@ -135,6 +235,37 @@ mod tests {
                 let stored = map.range(index..).find(|&(_, &entry)| entry != 0);
                 prop_assert_eq!(array.next(index), stored.map(|(&index, _)| index));
                 prop_assert_eq!(array.load(index + 1), map.get(&(index + 1)).copied().unwrap_or(0));
+            }
+        }
+
+        #[test]
+        fn marks_are_a_set(
+            changes in prop::collection::vec((0..24_u32, any::<u64>(), 0..4_u8), 0..200),
+        ) {
+            let (mut array, mut marked) = (XArray::default(), BTreeSet::new());
+            for (bits, index, change) in changes {
+                let index = index & ((1 << bits) - 1);
+                match change {
+                    0 => {
+                        array.store(index, 0);
+                        marked.remove(&index);
+                    }
+                    1 => {
+                        array.unmark(index, Mark::Dirty);
+                        marked.remove(&index);
+                    }
+                    _ => {
+                        array.store(index, 1);
+                        array.mark(index, Mark::Dirty);
+                        marked.insert(index);
+                    }
+                }
+                prop_assert_eq!(array.any_marked(Mark::Dirty), !marked.is_empty());
+                prop_assert!(!array.any_marked(Mark::ToWrite));
+                for from in [0, index, index + 1] {
+                    let next = marked.range(from..).next().copied();
+                    prop_assert_eq!(array.next_marked(from, Mark::Dirty), next);
+                }
             }
         }
     }

@@ -4,11 +4,94 @@
 //! The rules are those of Linux 6.12's `mm/page-writeback.c` and
 //! `fs/fs-writeback.c`; times are in jiffies, rates in pages a second.
 
+mod balance;
 mod bandwidth;
+mod counters;
+mod device;
+mod flusher;
+mod pages;
+mod sync;
 mod throttle;
 
 pub use bandwidth::{Bandwidth, Counted};
+pub use device::DeviceId;
+pub use flusher::Reason;
+pub use sync::SyncRange;
 pub use throttle::{Dirtier, DirtyState, Pass, Verdict};
+
+pub(crate) use device::WriteBack;
 
 /// Jiffies of a second: the timer interrupts of most distributions' kernels.
 pub const HZ: u64 = 250;
+
+/// When and how much is written back (`/proc/sys/vm/dirty_*`), and the memory that
+/// this is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Dirty memory at which writers are stopped, in bytes; 0: the ratio holds.
+    pub dirty_bytes: u64,
+    /// The same in percent of the memory that can be dirty.
+    pub dirty_ratio: u64,
+    /// Dirty memory that is written in the background, in bytes; 0: the ratio holds.
+    pub dirty_background_bytes: u64,
+    /// The same in percent of the memory that can be dirty.
+    pub dirty_background_ratio: u64,
+    /// The age at which pages are written, in 1/100 s.
+    pub dirty_expire_centisecs: u64,
+    /// How often old pages are looked for, in 1/100 s; 0: never.
+    pub dirty_writeback_centisecs: u64,
+    /// Whether background write-back waits for the higher threshold.
+    pub laptop_mode: bool,
+    /// Memory in pages.
+    pub memory_pages: u64,
+    /// Pages that are free or hold file data: those that can be dirty.
+    pub dirtyable_pages: u64,
+    /// Inodes in use: a periodic run may write so many pages more.
+    pub inodes_in_use: u64,
+}
+
+impl Settings {
+    /// Linux's defaults, on a machine with so much memory.
+    pub const fn with_memory(memory_pages: u64) -> Settings {
+        Settings {
+            dirty_bytes: 0,
+            dirty_ratio: 20,
+            dirty_background_bytes: 0,
+            dirty_background_ratio: 10,
+            dirty_expire_centisecs: 3000,
+            dirty_writeback_centisecs: 500,
+            laptop_mode: false,
+            memory_pages,
+            dirtyable_pages: memory_pages,
+            inodes_in_use: 0,
+        }
+    }
+
+    /// The threshold of stopped writers and that of background write-back, in pages
+    /// (`domain_dirty_limits`).
+    pub const fn thresholds(&self) -> (u64, u64) {
+        let thresh = self.pages(self.dirty_bytes, self.dirty_ratio);
+        let background = self.pages(self.dirty_background_bytes, self.dirty_background_ratio);
+        if background >= thresh {
+            return (thresh, thresh / 2);
+        }
+        (thresh, background)
+    }
+
+    const fn pages(&self, bytes: u64, ratio: u64) -> u64 {
+        if bytes > 0 {
+            return bytes.div_ceil(crate::PAGE_BYTES);
+        }
+        ratio * crate::PAGE_BYTES / 100 * self.dirtyable_pages / crate::PAGE_BYTES
+    }
+
+    /// The age at which pages are written, in jiffies.
+    pub(crate) const fn expire(&self) -> u64 {
+        self.dirty_expire_centisecs * HZ / 100
+    }
+
+    /// The time between two periodic runs, in jiffies.
+    pub(crate) const fn interval(&self) -> u64 {
+        self.dirty_writeback_centisecs * HZ / 100
+    }
+}

@@ -1,0 +1,146 @@
+//! Calls that have data written: `sync`, `syncfs`, `fsync`, `fdatasync`,
+//! `sync_file_range`, and writes to files that were opened with `O_SYNC` or
+//! `O_DSYNC`.
+
+use blklab_blk::{BioFlags, Op, Sector};
+
+use super::device::{DeviceId, state};
+use super::flusher::{Reason, Work};
+use super::pages::Control;
+use crate::bio::Bio;
+use crate::inode::{File, InodeId};
+use crate::page_cache::Mark;
+use crate::vfs::{Host, Vfs};
+
+/// What `sync_file_range` does, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncRange {
+    /// Waits for what is being written (`SYNC_FILE_RANGE_WAIT_BEFORE`).
+    pub wait_before: bool,
+    /// Writes what is dirty (`SYNC_FILE_RANGE_WRITE`).
+    pub write: bool,
+    /// Waits for what is being written (`SYNC_FILE_RANGE_WAIT_AFTER`).
+    pub wait_after: bool,
+}
+
+impl<H: Host> Vfs<H> {
+    /// `fsync`, or `fdatasync` if `only_data`, of a range of bytes: writes and waits,
+    /// then has the device flush its cache.
+    pub async fn fsync(&self, file: &File, first_byte: u64, last_byte: u64, only_data: bool) {
+        let inode = file.inode;
+        self.write_range(inode, first_byte, last_byte, true).await;
+        if !self.inode(inode).is_device {
+            self.sync_inode(inode, only_data).await;
+        }
+        self.flush_device(inode).await;
+    }
+
+    /// Writes an inode itself, unless only its times changed and only data counts
+    /// (`generic_buffers_fsync_noflush`).
+    async fn sync_inode(&self, inode: InodeId, only_data: bool) {
+        let dirty = self.write_back.borrow_mut().inode(inode).state & state::DIRTY;
+        let is_needed = dirty != 0 && (!only_data || dirty & state::DATASYNC != 0);
+        if !is_needed {
+            return;
+        }
+        self.wait_for_inode(inode).await;
+        let mut control = Control {
+            pages: 0,
+            is_integrity: true,
+            ..Control::all()
+        };
+        self.write_inode(inode, &mut control, false).await;
+        self.written_by_caller(inode);
+    }
+
+    /// Has the device flush its cache, if it has one.
+    async fn flush_device(&self, inode: InodeId) {
+        let has_cache = {
+            let mut write_back = self.write_back.borrow_mut();
+            write_back.device_of(inode).has_volatile_cache
+        };
+        if has_cache {
+            let flush = Bio {
+                op: Op::Write,
+                flags: BioFlags::SYNC.with(BioFlags::PREFLUSH),
+                sector: Sector(0),
+                size_sectors: 0,
+            };
+            let flush = self.submit(flush, Vec::new()).await;
+            self.bio_end(flush).await;
+        }
+    }
+
+    /// `sync_file_range`.
+    pub async fn sync_file_range(
+        &self,
+        file: &File,
+        first_byte: u64,
+        last_byte: u64,
+        what: SyncRange,
+    ) {
+        let integrity = what.wait_before && what.write && what.wait_after;
+        let mut control = Control::range(first_byte, last_byte, integrity);
+        let (first, last) = (control.first, control.last);
+        if what.wait_before {
+            self.wait_for_pages(file.inode, first, last).await;
+        }
+        if what.write && self.cache.borrow().any_marked(file.inode, Mark::Dirty) {
+            self.do_writepages(file.inode, &mut control).await;
+        }
+        if what.wait_after {
+            self.wait_for_pages(file.inode, first, last).await;
+        }
+    }
+
+    /// `sync`: all that is dirty on a device, its file system's structures last.
+    /// `inodes` are those that have pages on it.
+    pub async fn sync(&self, device: DeviceId, inodes: &[InodeId]) {
+        self.start_flusher(device, Reason::Sync);
+        self.sync_inodes(device, inodes, false).await;
+        for wait in [false, true] {
+            for &inode in inodes.iter().filter(|&&inode| self.inode(inode).is_device) {
+                if wait {
+                    self.wait_for_pages(inode, 0, u64::MAX).await;
+                } else if self.cache.borrow().any_marked(inode, Mark::Dirty) {
+                    let mut control = Control::range(0, u64::MAX / 2, true);
+                    self.do_writepages(inode, &mut control).await;
+                }
+            }
+        }
+    }
+
+    /// `syncfs`: all that is dirty on the file system that `file` is in.
+    pub async fn syncfs(&self, device: DeviceId, inodes: &[InodeId], file: &File) {
+        if self.inode(file.inode).is_device {
+            // The device's own pages belong to a file system that has no device.
+            return;
+        }
+        let tagged = Work {
+            pages: i64::MAX,
+            is_integrity: false,
+            is_tagged: true,
+            ..Work::of_files(false)
+        };
+        self.have_flushed(device, tagged).await;
+        let devices = || inodes.iter().filter(|&&inode| self.inode(inode).is_device);
+        for &inode in devices() {
+            self.write_range(inode, 0, u64::MAX / 2, false).await;
+        }
+        self.sync_inodes(device, inodes, false).await;
+        for &inode in devices() {
+            self.write_range(inode, 0, u64::MAX / 2, true).await;
+        }
+    }
+
+    /// Has the flusher write files or the device's own pages, and waits for what is
+    /// being written (`sync_inodes_sb`).
+    async fn sync_inodes(&self, device: DeviceId, inodes: &[InodeId], only_device: bool) {
+        self.have_flushed(device, Work::of_files(only_device)).await;
+        for &inode in inodes {
+            if self.inode(inode).is_device == only_device {
+                self.wait_for_pages(inode, 0, u64::MAX).await;
+            }
+        }
+    }
+}
