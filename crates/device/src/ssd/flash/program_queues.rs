@@ -51,22 +51,26 @@ impl Programs {
         }
     }
 
-    /// The lists of those of a unit's planes, given as bits, that have any.
-    #[inline]
-    fn lists(&self, unit: &Unit, planes: u64) -> impl Iterator<Item = List> {
-        let first = unit.first_plane;
+    /// Goes through the first programs of the lists of those of a unit's planes
+    /// that are given as bits, until `found` says so; whether it did. A loop, since
+    /// a chain of iterators is not always inlined here.
+    #[inline(always)]
+    fn find_first(&self, unit: &Unit, planes: u64, mut found: impl FnMut(u32) -> bool) -> bool {
         let mut left = unit.program_planes & planes;
-        std::iter::from_fn(move || {
-            let place = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            (place < u64::BITS).then(|| self.lists[(first + place) as usize])
-        })
-        .flatten()
-        .filter(|list| !list.is_empty())
+        while left != 0 {
+            let plane = unit.first_plane + left.trailing_zeros();
+            left &= left - 1;
+            for list in &self.lists[plane as usize] {
+                if !list.is_empty() && found(list.head()) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The oldest of the programs that are the oldest of their list and `may`.
-    #[inline]
+    #[inline(always)]
     fn oldest_that(
         &self,
         transactions: &Transactions,
@@ -74,10 +78,15 @@ impl Programs {
         planes: u64,
         may: impl Fn(&Transaction) -> bool,
     ) -> Option<u32> {
-        self.lists(unit, planes)
-            .map(|list| list.head())
-            .filter(|index| may(&transactions[*index]))
-            .min_by_key(|index| transactions[*index].arrival)
+        let (mut oldest, mut arrival) = (None, u64::MAX);
+        self.find_first(unit, planes, |index| {
+            let op = &transactions[index];
+            if op.arrival < arrival && may(op) {
+                (oldest, arrival) = (Some(index), op.arrival);
+            }
+            false
+        });
+        oldest
     }
 
     /// The unit's oldest program.
@@ -88,8 +97,7 @@ impl Programs {
     /// Whether one of a unit's programs may start: its data is complete, and no
     /// older program has to go first.
     pub(crate) fn any_startable(&self, transactions: &Transactions, unit: &Unit) -> bool {
-        self.lists(unit, u64::MAX)
-            .any(|list| transactions[list.head()].ready)
+        self.find_first(unit, u64::MAX, |index| transactions[index].ready)
     }
 
     /// Takes the oldest program of a unit that may start, and partners for it on
@@ -137,7 +145,9 @@ impl Programs {
         }
         let arrival = transactions[index].arrival;
         let mut before = taken;
-        for list in self.lists(unit, u64::MAX) {
+        let unit_planes = unit.first_plane..unit.first_plane + partners.planes_per_unit;
+        let lists = &self.lists[unit_planes.start as usize..unit_planes.end as usize];
+        for list in lists.iter().flatten() {
             let mut index = list.head();
             while index != NONE && transactions[index].arrival < arrival {
                 before += 1;

@@ -56,6 +56,15 @@ impl Ftl {
             return plane;
         }
         let frontier = |plane: u32| &self.planes[plane as usize].frontiers[stream.index()];
+        let is_filling = |plane: &u32| {
+            let record = frontier(*plane).record;
+            record != NONE && !self.is_full(record)
+        };
+        // Most slots go to the one page that is being filled.
+        let mut filling = self.row_of(plane).filter(is_filling);
+        if let (Some(only), None) = (filling.next(), filling.next()) {
+            return only;
+        }
         let is_open = |plane: &u32| frontier(*plane).block != NO_BLOCK;
         let open = self.row_of(plane).filter(is_open);
         let farthest = open.map(|plane| frontier(plane).page).max().unwrap_or(0);

@@ -220,7 +220,7 @@ impl Ftl {
     }
 
     /// Ends the filling of a page; its place in the block is used up.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn close(&mut self, record: u32) {
         let page = &mut self.records[record];
         page.closed = true;

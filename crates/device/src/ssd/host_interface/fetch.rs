@@ -130,7 +130,7 @@ impl HostInterface {
     }
 
     /// A write's data follows its command over the link.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
         let received_ns = self.link.receive(now_ns, self.commands[index].bytes);
         events.push(

@@ -218,14 +218,22 @@ impl WriteCache {
         false
     }
 
-    /// Gives one slot of a write its place, if there is one.
+    /// Gives one slot of a write its place, if there is one. Under load most are
+    /// tried while the cache is full, so that is asked in place.
+    #[inline(always)]
     fn try_slot(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Try {
-        if self.cache_is_full(ctx) {
-            if !ctx.gc.has_programs_queued() {
-                self.close_all(ctx, now_ns);
-            }
-            return Try::Stopped(Wait::Cache);
+        if !self.cache_is_full(ctx) {
+            return self.try_in_cache(ctx, now_ns, index, slot);
         }
+        if !ctx.gc.has_programs_queued() {
+            self.close_all(ctx, now_ns);
+        }
+        Try::Stopped(Wait::Cache)
+    }
+
+    /// The same while the cache takes data.
+    #[inline(never)]
+    fn try_in_cache(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Try {
         let span = self.span_of(ctx, index, slot);
         if let Some(record) = ctx.media.ftl.joined_page(slot) {
             self.join_slot(ctx, now_ns, index, record, slot, span);

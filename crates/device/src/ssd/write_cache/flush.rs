@@ -70,11 +70,16 @@ impl Epochs {
         self.epochs.push_back(Epoch::default());
     }
 
-    /// A flush that has nothing left to wait for.
+    /// Whether a flush has nothing left to wait for.
     #[inline]
-    pub(super) fn pop_durable(&mut self) -> Option<u32> {
-        let first = self.epochs.front()?;
-        if first.pages > 0 || first.flush.is_none() {
+    fn has_durable(&self) -> bool {
+        let first = self.epochs.front();
+        first.is_some_and(|first| first.pages == 0 && first.flush.is_some())
+    }
+
+    /// A flush that has nothing left to wait for.
+    fn pop_durable(&mut self) -> Option<u32> {
+        if !self.has_durable() {
             return None;
         }
         self.first = self.first.wrapping_add(1);
@@ -157,9 +162,16 @@ impl WriteCache {
     }
 
     /// A page that belongs to a flush epoch is on the flash.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn epoch_page_done(&mut self, ctx: &mut Controller, now_ns: u64, epoch: u32) {
         self.epochs.end_page(epoch);
+        if self.epochs.has_durable() {
+            self.end_flushes(ctx, now_ns);
+        }
+    }
+
+    /// Ends the flushes that have nothing left to wait for.
+    fn end_flushes(&mut self, ctx: &mut Controller, now_ns: u64) {
         while let Some(flush) = self.epochs.pop_durable() {
             ctx.host.finish(&mut ctx.media.flash.events, now_ns, flush);
         }
@@ -177,9 +189,7 @@ impl WriteCache {
         }
         ctx.media.flash.start_gathered(now_ns);
         self.epochs.flush(index);
-        while let Some(flush) = self.epochs.pop_durable() {
-            ctx.host.finish(&mut ctx.media.flash.events, now_ns, flush);
-        }
+        self.end_flushes(ctx, now_ns);
     }
 
     /// The flash cannot tell a discarded slot from one that was never
