@@ -39,9 +39,44 @@ impl Buffer {
         RefMut::map(self.contents.borrow_mut(), |contents| &mut **contents)
     }
 
+    /// Whether somebody beside one cache holds it.
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.contents) > 1
+    }
+
     /// Where byte `offset` of it lies on the device.
     pub fn byte(&self, offset: usize) -> u64 {
         self.block * self.bytes().len() as u64 + offset as u64
+    }
+
+    /// That something of it is broken.
+    pub fn corrupt(&self, offset: usize, what: &'static str, found: impl Into<u64>) -> FsError {
+        FsError::Corrupt {
+            byte: self.byte(offset),
+            what,
+            found: found.into(),
+        }
+    }
+
+    /// The little-endian number at `offset`.
+    pub fn u16_at(&self, offset: usize) -> u16 {
+        let bytes = self.bytes();
+        u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
+    }
+
+    /// The little-endian number at `offset`.
+    pub fn u32_at(&self, offset: usize) -> u32 {
+        u32::from(self.u16_at(offset)) | u32::from(self.u16_at(offset + 2)) << 16
+    }
+
+    /// Puts a little-endian number at `offset`.
+    pub fn set_u16(&self, offset: usize, value: u16) {
+        self.bytes_mut()[offset..offset + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Puts a little-endian number at `offset`.
+    pub fn set_u32(&self, offset: usize, value: u32) {
+        self.bytes_mut()[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
     }
 }
 
@@ -68,6 +103,12 @@ pub trait Buffers {
     /// # Errors
     /// [`FsError::Device`] behind the end of the device.
     fn zeroed(&self, block: u64) -> Result<Buffer, FsError>;
+
+    /// These blocks hold zeroes from now on (`blkdev_issue_zeroout`).
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where they cannot be written.
+    fn clear(&self, block: u64, blocks: u64) -> Result<(), FsError>;
 
     /// The buffer was changed. A change that an `fsync` of one inode must write is
     /// told with it (`mark_buffer_dirty_inode`).

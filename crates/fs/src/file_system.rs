@@ -156,6 +156,10 @@ pub trait FileSystem {
     /// The longest that a file can be, in bytes.
     fn file_bytes_max(&self) -> u64;
 
+    /// Whether a file can have holes. Where it cannot, a write behind the end first
+    /// fills what is between with zeroes (`cont_write_begin`).
+    fn has_holes(&self) -> bool;
+
     /// What two names of the same directory entry have in common: the key of a cache
     /// of names (`d_hash`, `d_compare`).
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]>;
@@ -267,7 +271,8 @@ pub trait FileSystem {
     /// The file is this long now, because blocks of it were written (`i_size_write`).
     fn set_size(&self, ino: Ino, size_bytes: u64, now: Timestamp);
 
-    /// Cuts a file, or makes it longer by a hole where the file system has holes.
+    /// Cuts a file, or makes it longer by a hole where the file system has holes. What
+    /// the last block holds behind the new end is for the caller to zero.
     ///
     /// # Errors
     /// [`FsError::TooBig`], [`FsError::NoSpace`].
@@ -292,7 +297,7 @@ pub trait FileSystem {
     ///
     /// # Errors
     /// Those of [`FileSystem::truncate`].
-    fn evict(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
+    fn evict(&self, ino: Ino, now: Timestamp) -> impl Future<Output = Result<(), FsError>>;
 
     /// Whether the inode has changes that are in memory alone.
     fn is_dirty(&self, ino: Ino) -> bool;
@@ -307,7 +312,7 @@ pub trait FileSystem {
     ///
     /// # Errors
     /// [`FsError::Corrupt`] and [`FsError::Device`].
-    fn sync(&self) -> impl Future<Output = Result<(), FsError>>;
+    fn sync(&self, now: Timestamp) -> impl Future<Output = Result<(), FsError>>;
 
     /// How full it is.
     fn usage(&self) -> Usage;

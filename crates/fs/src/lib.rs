@@ -11,14 +11,18 @@ mod buffer;
 mod direct;
 mod error;
 mod event;
+mod ext2;
 mod fault;
 mod file_system;
+mod image;
 mod inode;
 mod invalidate;
+mod mounted;
 mod page_cache;
 mod read;
 mod readahead;
 mod readpages;
+mod vfat;
 mod vfs;
 mod write;
 pub mod write_back;
@@ -28,14 +32,18 @@ pub use buffer::{Buffer, Buffers};
 pub use direct::DirectCall;
 pub use error::FsError;
 pub use event::Event;
+pub use ext2::{Ext2, Ext2Layout, Ext2Options};
 pub use fault::{Access, Mapping};
 pub use file_system::{
     Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
     Usage,
 };
+pub use image::{Image, Run, Storage, Volume, at_once};
 pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
 pub use invalidate::Advice;
+pub use mounted::{MountOptions, Mounted};
 pub use readahead::RaState;
+pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{Host, Vfs};
 
 /// Bytes of a page.

@@ -1,0 +1,366 @@
+//! Allocation of blocks near a goal, with reservation windows
+//! (Linux 6.12's `fs/ext2/balloc.c`).
+
+use std::collections::BTreeMap;
+
+use crate::buffer::{Buffer, Buffers};
+use crate::error::FsError;
+use crate::file_system::{Caller, Ino};
+
+use super::inode::mode;
+use super::superblock::{Geometry, at};
+use super::{Ext2, bitmap};
+
+/// Blocks that are set aside for a file at first (`EXT2_DEFAULT_RESERVE_BLOCKS`).
+const RESERVE_BLOCKS: u32 = 8;
+/// Blocks that are set aside at most (`EXT2_MAX_RESERVE_BLOCKS`).
+const RESERVE_BLOCKS_MAX: u32 = 1027;
+
+/// What is set aside for a file: only it allocates there, while others find blocks
+/// elsewhere. Nothing of it is on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation {
+    /// First and last block.
+    window: Option<(u32, u32)>,
+    /// How long the next window is to be.
+    goal_blocks: u32,
+    /// Blocks that came from this window.
+    hits: u32,
+}
+
+impl Default for Reservation {
+    fn default() -> Reservation {
+        Reservation {
+            window: None,
+            goal_blocks: RESERVE_BLOCKS,
+            hits: 0,
+        }
+    }
+}
+
+/// All windows: the last block by the first one.
+pub(super) type Windows = BTreeMap<u32, u32>;
+
+/// A group in which blocks are looked for.
+struct Group<'a> {
+    bitmap: &'a Buffer,
+    first: u32,
+    last: u32,
+}
+
+impl Group<'_> {
+    /// Takes up to `count` blocks in a row, the first at the goal or where one is
+    /// free, inside the window if there is one (`ext2_try_to_allocate`). Blocks are
+    /// counted from the group's first.
+    fn take(
+        &self,
+        goal: Option<u32>,
+        count: u32,
+        window: Option<(u32, u32)>,
+    ) -> Option<(u32, u32)> {
+        let mut bits = self.bitmap.bytes_mut();
+        let all = self.last - self.first + 1;
+        let (start, end) = match window {
+            Some((from, to)) => (
+                from.saturating_sub(self.first),
+                (to.saturating_add(1) - self.first).min(all),
+            ),
+            None => (0, all),
+        };
+        let goal = goal.filter(|goal| (start..end).contains(goal));
+        let found = match goal {
+            Some(goal) => bitmap::next_zero(&bits, goal, end)?,
+            None => {
+                let mut bit = bitmap::next_usable(&bits, start, end)?;
+                let lowest = bit.saturating_sub(7).max(start);
+                while window.is_none() && bit > lowest && !bitmap::test(&bits, bit - 1) {
+                    bit -= 1;
+                }
+                bit
+            }
+        };
+        let mut taken = 0;
+        while taken < count && found + taken < end && bitmap::set(&mut bits, found + taken) {
+            taken += 1;
+        }
+        Some((found, taken))
+    }
+}
+
+/// Whether a goal, counted from the group's first block, can be had from a window.
+fn is_in_window(window: (u32, u32), goal: Option<u32>, group: &Group<'_>) -> bool {
+    let (start, end) = window;
+    let is_in_group = start <= group.last && end >= group.first;
+    let goal = goal.map(|goal| goal + group.first);
+    is_in_group && goal.is_none_or(|goal| (start..=end).contains(&goal))
+}
+
+impl Reservation {
+    /// Gives the window back.
+    pub(super) fn discard(&mut self, windows: &mut Windows) {
+        if let Some((start, _)) = self.window.take() {
+            windows.remove(&start);
+        }
+    }
+
+    /// Looks for a new window from the goal on, with a free block in it
+    /// (`alloc_new_reservation`). Whether there is one.
+    fn renew(&mut self, windows: &mut Windows, goal: Option<u32>, group: &Group<'_>) -> bool {
+        let mut start = group.first + goal.unwrap_or(0);
+        if let Some((first, last)) = self.window {
+            if first <= group.last && last > group.last && start >= first {
+                // Its other part is in the next group.
+                return false;
+            }
+            if self.hits > (last - first).div_ceil(2) {
+                self.goal_blocks = (self.goal_blocks * 2).min(RESERVE_BLOCKS_MAX);
+            }
+        }
+        loop {
+            let Some(from) = self.next_gap(windows, start, group.last) else {
+                self.discard(windows);
+                return false;
+            };
+            self.discard(windows);
+            let to = from.saturating_add(self.goal_blocks - 1);
+            self.window = Some((from, to));
+            self.hits = 0;
+            windows.insert(from, to);
+            let all = group.last - group.first + 1;
+            let bits = group.bitmap.bytes();
+            let Some(free) = bitmap::next_zero(&bits, from - group.first, all) else {
+                drop(bits);
+                self.discard(windows);
+                return false;
+            };
+            if group.first + free <= to {
+                return true;
+            }
+            start = group.first + free;
+        }
+    }
+
+    /// The first block from `start` to `last` with room for a window before the next
+    /// one (`find_next_reservable_window`).
+    fn next_gap(&self, windows: &Windows, start: u32, last: u32) -> Option<u32> {
+        let mut from = start;
+        if let Some((_, end)) = windows.range(..=start).next_back() {
+            from = from.max(end.saturating_add(1));
+        }
+        for (&first, &end) in windows.range(start.saturating_add(1)..) {
+            if from > last || from.saturating_add(self.goal_blocks) <= first {
+                break;
+            }
+            from = from.max(end.saturating_add(1));
+        }
+        (from <= last).then_some(from)
+    }
+
+    /// Makes the window longer, as far as the next one leaves room
+    /// (`try_to_extend_reservation`).
+    fn extend(&mut self, windows: &mut Windows, blocks: u32) {
+        let Some((start, end)) = self.window else {
+            return;
+        };
+        let next = windows.range(start.saturating_add(1)..).next();
+        let room = next.map_or(u32::MAX, |(&first, _)| first.saturating_sub(1));
+        let end = end.saturating_add(blocks).min(room);
+        self.window = Some((start, end));
+        windows.insert(start, end);
+    }
+
+    /// Takes blocks from the window, a new one where the present one is of no use
+    /// (`ext2_try_to_allocate_with_rsv`).
+    fn take(
+        &mut self,
+        windows: &mut Windows,
+        group: &Group<'_>,
+        goal: Option<u32>,
+        count: u32,
+    ) -> Option<(u32, u32)> {
+        let mut goal = goal;
+        let mut failed = false;
+        loop {
+            match self.window {
+                Some(window) if !failed && is_in_window(window, goal, group) => {
+                    let left = goal.map(|goal| window.1 - (goal + group.first) + 1);
+                    if let Some(left) = left.filter(|&left| left < count) {
+                        self.extend(windows, count - left);
+                    }
+                }
+                _ => {
+                    self.goal_blocks = self.goal_blocks.max(count.min(RESERVE_BLOCKS_MAX));
+                    if !self.renew(windows, goal, group) {
+                        return None;
+                    }
+                    goal = goal.filter(|&goal| {
+                        let window = self.window;
+                        window.is_some_and(|window| is_in_window(window, Some(goal), group))
+                    });
+                }
+            }
+            if let Some((bit, taken)) = group.take(goal, count, self.window) {
+                self.hits += taken;
+                return Some((bit, taken));
+            }
+            failed = true;
+        }
+    }
+}
+
+impl<D: Buffers> Ext2<D> {
+    /// A group's block bitmap.
+    async fn block_bitmap(&self, group: u32) -> Result<Buffer, FsError> {
+        let descriptor = self.descriptor(group);
+        let buffer = self.device.bread(descriptor.block_bitmap().into()).await?;
+        descriptor.check_block_bitmap(&self.geometry, group, &buffer)?;
+        Ok(buffer)
+    }
+
+    /// Whether the caller may have a block: the last ones are kept for root and who
+    /// was named at mkfs (`ext2_has_free_blocks`).
+    fn has_free_blocks(&self, caller: &Caller) -> bool {
+        let at = |offset| self.superblock_offset + offset;
+        let reserved = self.superblock.u32_at(at(at::RESERVED_BLOCKS_COUNT));
+        let reserved_gid = self.superblock.u16_at(at(at::RESERVED_GID));
+        let is_entitled = caller.uid == 0
+            || caller.uid == u32::from(self.superblock.u16_at(at(at::RESERVED_UID)))
+            || (reserved_gid != 0 && caller.gid == u32::from(reserved_gid));
+        let free = self.state.borrow().free_blocks;
+        free > if is_entitled { 0 } else { reserved.into() }
+    }
+
+    /// Allocates up to `count` blocks in a row, at the goal or as near to it as can be
+    /// (`ext2_new_blocks`). Returns the first one and how many they are.
+    pub(super) async fn new_blocks(
+        &self,
+        ino: Ino,
+        goal: u32,
+        count: u32,
+        caller: &Caller,
+    ) -> Result<(u32, u32), FsError> {
+        if !self.has_free_blocks(caller) {
+            return Err(FsError::NoSpace);
+        }
+        let geometry = self.geometry;
+        let is_inside = goal >= geometry.first_data_block && goal < geometry.blocks;
+        let goal = if is_inside {
+            goal
+        } else {
+            geometry.first_data_block
+        };
+        let (goal_group, goal_bit) = geometry.place(goal);
+        let (is_regular, mut window_blocks) = {
+            let state = self.state.borrow();
+            let inode = &state.inodes[&ino];
+            let reservation = &inode.reservation;
+            let is_short = u32::from(self.descriptor(goal_group).free_blocks())
+                < reservation.goal_blocks
+                && reservation.window.is_none();
+            (
+                inode.is(mode::REGULAR) && !is_short,
+                reservation.goal_blocks,
+            )
+        };
+        let mut has_window = is_regular && self.options.reservation;
+        loop {
+            for n in 0..=geometry.groups() {
+                let group = (goal_group + n) % geometry.groups();
+                let free = u32::from(self.descriptor(group).free_blocks());
+                let needed = if n == 0 || !has_window {
+                    0
+                } else {
+                    window_blocks / 2
+                };
+                if free <= needed {
+                    continue;
+                }
+                let goal = (n == 0).then_some(goal_bit);
+                let found = self.take_in_group(ino, group, goal, count, has_window);
+                if let Some(found) = found.await? {
+                    return Ok(found);
+                }
+            }
+            if !has_window {
+                return Err(FsError::NoSpace);
+            }
+            // The rest may be set aside for others.
+            has_window = false;
+            window_blocks = 0;
+        }
+    }
+
+    async fn take_in_group(
+        &self,
+        ino: Ino,
+        group: u32,
+        goal: Option<u32>,
+        count: u32,
+        has_window: bool,
+    ) -> Result<Option<(u32, u32)>, FsError> {
+        let geometry = &self.geometry;
+        let buffer = self.block_bitmap(group).await?;
+        let first = geometry.group_first_block(group);
+        let place = Group {
+            bitmap: &buffer,
+            first,
+            last: first + geometry.group_blocks(group) - 1,
+        };
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let taken = match state.inodes.get_mut(&ino) {
+            Some(inode) if has_window => {
+                inode
+                    .reservation
+                    .take(&mut state.windows, &place, goal, count)
+            }
+            _ => place.take(goal, count, None),
+        };
+        let Some((bit, taken)) = taken else {
+            return Ok(None);
+        };
+        let block = first + bit;
+        let descriptor = self.descriptor(group);
+        if descriptor.is_system_zone(geometry, block, taken) {
+            let what = "the block bitmap says that a block of the group's own structures is free";
+            return Err(buffer.corrupt(bit as usize / 8, what, block));
+        }
+        descriptor.add_free_blocks(-(taken as i32));
+        state.free_blocks = state.free_blocks.saturating_sub(taken.into());
+        self.device.mark_dirty(descriptor.buffer(), None);
+        self.device.mark_dirty(&buffer, None);
+        Ok(Some((block, taken)))
+    }
+
+    /// Frees blocks that follow each other (`ext2_free_blocks`).
+    pub(super) async fn free_blocks(&self, block: u32, count: u32) -> Result<(), FsError> {
+        let geometry: &Geometry = &self.geometry;
+        self.device.forget(block.into(), count.into());
+        let (mut block, mut left) = (block, count);
+        while left > 0 {
+            let (group, bit) = geometry.place(block);
+            let here = left.min(geometry.group_blocks(group) - bit);
+            let buffer = self.block_bitmap(group).await?;
+            let descriptor = self.descriptor(group);
+            if descriptor.is_system_zone(geometry, block, here) {
+                let what = "a file has a block of the file system's own structures";
+                return Err(buffer.corrupt(bit as usize / 8, what, block));
+            }
+            let mut bits = buffer.bytes_mut();
+            let twice = (bit..bit + here).find(|&bit| !bitmap::clear(&mut bits, bit));
+            drop(bits);
+            let freed = twice.map_or(here, |twice| twice - bit);
+            descriptor.add_free_blocks(freed as i32);
+            self.state.borrow_mut().free_blocks += u64::from(freed);
+            self.device.mark_dirty(descriptor.buffer(), None);
+            self.device.mark_dirty(&buffer, None);
+            if let Some(twice) = twice {
+                let what = "a block that files have is marked free, or is in two files";
+                return Err(buffer.corrupt(twice as usize / 8, what, block + freed));
+            }
+            block += here;
+            left -= here;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! Images of file systems: a file, or memory, in place of a block device. Nothing
+//! waits there, so that every call ends at once.
+
+mod volume;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::buffer::{Buffer, Buffers};
+use crate::error::FsError;
+use crate::file_system::Ino;
+
+pub use volume::{Run, Volume};
+
+/// Unchanged blocks that are kept at most: of 1 KiB, 64 MiB.
+const CLEAN_BLOCKS_MAX: usize = 1 << 16;
+
+/// Where an image's bytes are.
+pub trait Storage {
+    /// How many they are.
+    ///
+    /// # Errors
+    /// Those of the operating system, as below.
+    fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Reads all of `into` from `byte` on.
+    ///
+    /// # Errors
+    /// As above, and where the image ends before.
+    fn read_at(&self, byte: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `from` at `byte`.
+    ///
+    /// # Errors
+    /// As above.
+    fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()>;
+
+    /// What was written before is on the disk afterwards.
+    ///
+    /// # Errors
+    /// As above.
+    fn flush(&self) -> io::Result<()>;
+}
+
+impl Storage for File {
+    fn size_bytes(&self) -> io::Result<u64> {
+        // A block device has a length of 0, but an end.
+        use std::io::{Seek, SeekFrom};
+        let mut file = self;
+        file.seek(SeekFrom::End(0))
+    }
+
+    fn read_at(&self, byte: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, byte)
+    }
+
+    fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()> {
+        self.write_all_at(from, byte)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// An image in memory.
+impl Storage for RefCell<Vec<u8>> {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.borrow().len() as u64)
+    }
+
+    fn read_at(&self, byte: u64, into: &mut [u8]) -> io::Result<()> {
+        let bytes = self.borrow();
+        let from = usize::try_from(byte)
+            .ok()
+            .and_then(|byte| bytes.get(byte..));
+        let from = from.and_then(|from| from.get(..into.len()));
+        into.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()> {
+        let mut bytes = self.borrow_mut();
+        let into = usize::try_from(byte)
+            .ok()
+            .and_then(|byte| bytes.get_mut(byte..));
+        let into = into.and_then(|into| into.get_mut(..from.len()));
+        into.ok_or(io::ErrorKind::UnexpectedEof)?
+            .copy_from_slice(from);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Cached {
+    buffer: Buffer,
+    is_dirty: bool,
+}
+
+/// An image with a buffer cache. Data is written at once, the file system's own
+/// structures with [`Image::commit`]: a file system that is given up before is
+/// found as it was at the last one.
+#[derive(Debug)]
+pub struct Image<S> {
+    storage: S,
+    size_bytes: u64,
+    block_bytes: Cell<u32>,
+    buffers: RefCell<BTreeMap<u64, Cached>>,
+    /// The last error of the operating system.
+    failure: RefCell<Option<io::Error>>,
+}
+
+impl<S: Storage> Image<S> {
+    /// An image of which nothing was read.
+    ///
+    /// # Errors
+    /// Those of [`Storage::size_bytes`].
+    pub fn new(storage: S) -> io::Result<Image<S>> {
+        Ok(Image {
+            size_bytes: storage.size_bytes()?,
+            storage,
+            block_bytes: Cell::new(512),
+            buffers: RefCell::default(),
+            failure: RefCell::default(),
+        })
+    }
+
+    /// Where its bytes are.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// What the operating system said when a call failed with [`FsError::Device`].
+    pub fn failure(&self) -> Option<io::Error> {
+        self.failure.borrow_mut().take()
+    }
+
+    fn checked(&self, done: io::Result<()>) -> Result<(), FsError> {
+        done.map_err(|error| {
+            *self.failure.borrow_mut() = Some(error);
+            FsError::Device
+        })
+    }
+
+    /// Reads data.
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub fn read(&self, byte: u64, into: &mut [u8]) -> Result<(), FsError> {
+        self.checked(self.storage.read_at(byte, into))
+    }
+
+    /// Writes data.
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub fn write(&self, byte: u64, from: &[u8]) -> Result<(), FsError> {
+        self.checked(self.storage.write_at(byte, from))
+    }
+
+    /// Writes what was changed: first the data is on the disk, then the structures
+    /// that name it.
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub fn commit(&self) -> Result<(), FsError> {
+        self.checked(self.storage.flush())?;
+        let block_bytes = u64::from(self.block_bytes.get());
+        for (block, cached) in self.buffers.borrow_mut().iter_mut() {
+            if cached.is_dirty {
+                let done = self
+                    .storage
+                    .write_at(block * block_bytes, &cached.buffer.bytes());
+                self.checked(done)?;
+                cached.is_dirty = false;
+            }
+        }
+        self.checked(self.storage.flush())
+    }
+
+    fn is_inside(&self, block: u64) -> Result<(), FsError> {
+        match block < self.size_bytes / u64::from(self.block_bytes.get()) {
+            true => Ok(()),
+            false => self.checked(Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("block {block} is beyond the end of the image"),
+            ))),
+        }
+    }
+
+    fn blank(&self) -> Box<[u8]> {
+        vec![0; self.block_bytes.get() as usize].into_boxed_slice()
+    }
+
+    fn keep(&self, buffer: &Buffer) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() >= CLEAN_BLOCKS_MAX {
+            // One that somebody holds may be changed yet.
+            buffers.retain(|_, cached| cached.is_dirty || cached.buffer.is_shared());
+        }
+        let cached = Cached {
+            buffer: buffer.clone(),
+            is_dirty: false,
+        };
+        buffers.insert(buffer.block(), cached);
+    }
+}
+
+impl<S: Storage> Buffers for Image<S> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    async fn set_block_bytes(&self, block_bytes: u32) -> Result<(), FsError> {
+        if self.block_bytes.get() != block_bytes {
+            self.commit()?;
+            self.buffers.borrow_mut().clear();
+            self.block_bytes.set(block_bytes);
+        }
+        Ok(())
+    }
+
+    async fn bread(&self, block: u64) -> Result<Buffer, FsError> {
+        if let Some(cached) = self.buffers.borrow().get(&block) {
+            return Ok(cached.buffer.clone());
+        }
+        self.is_inside(block)?;
+        let mut contents = self.blank();
+        self.read(block * u64::from(self.block_bytes.get()), &mut contents)?;
+        let buffer = Buffer::new(block, contents);
+        self.keep(&buffer);
+        Ok(buffer)
+    }
+
+    fn zeroed(&self, block: u64) -> Result<Buffer, FsError> {
+        self.is_inside(block)?;
+        if let Some(cached) = self.buffers.borrow().get(&block) {
+            cached.buffer.bytes_mut().fill(0);
+            return Ok(cached.buffer.clone());
+        }
+        let buffer = Buffer::new(block, self.blank());
+        self.keep(&buffer);
+        Ok(buffer)
+    }
+
+    fn clear(&self, block: u64, blocks: u64) -> Result<(), FsError> {
+        self.forget(block, blocks);
+        let zeroes = self.blank();
+        let mut found = self.blank();
+        for block in block..block + blocks {
+            let byte = block * u64::from(self.block_bytes.get());
+            self.read(byte, &mut found)?;
+            // A hole of the image stays one.
+            if found != zeroes {
+                self.write(byte, &zeroes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mark_dirty(&self, buffer: &Buffer, _of: Option<Ino>) {
+        let cached = Cached {
+            buffer: buffer.clone(),
+            is_dirty: true,
+        };
+        self.buffers.borrow_mut().insert(buffer.block(), cached);
+    }
+
+    fn forget(&self, block: u64, blocks: u64) {
+        let mut buffers = self.buffers.borrow_mut();
+        let forgotten = buffers.range(block..block.saturating_add(blocks));
+        let forgotten: Vec<u64> = forgotten.map(|(&block, _)| block).collect();
+        for block in forgotten {
+            buffers.remove(&block);
+        }
+    }
+}
+
+/// Runs a call on an image to its end.
+///
+/// # Panics
+/// Where the call waits for something else than an image.
+pub fn at_once<T>(call: impl Future<Output = T>) -> T {
+    match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("no call waits for an image"),
+    }
+}

@@ -1,0 +1,188 @@
+//! A file system of whatever kind a device has.
+
+use std::borrow::Cow;
+
+use crate::buffer::Buffers;
+use crate::error::FsError;
+use crate::ext2::{self, Ext2, Ext2Options};
+use crate::file_system::{
+    Attributes, BlockMap, Caller, Change, DirEntry, FileSystem, Ino, NewInode, Timestamp, Usage,
+};
+use crate::vfat::{Vfat, VfatOptions};
+
+/// How file systems are mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// What holds for ext2.
+    pub ext2: Ext2Options,
+    /// What holds for VFAT.
+    pub vfat: VfatOptions,
+}
+
+/// A file system of a kind that was found on its device.
+#[derive(Debug)]
+pub enum Mounted<D> {
+    /// ext2.
+    Ext2(Ext2<D>),
+    /// FAT12, FAT16 or FAT32.
+    Vfat(Vfat<D>),
+}
+
+/// The same call of whichever it is.
+macro_rules! either {
+    ($self:ident, $fs:ident => $call:expr) => {
+        match $self {
+            Mounted::Ext2($fs) => $call,
+            Mounted::Vfat($fs) => $call,
+        }
+    };
+}
+
+impl<D: Buffers> Mounted<D> {
+    /// Finds out what a device has by its magic numbers, and opens it.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] where there is neither, or a broken one.
+    pub async fn open(device: D, options: &MountOptions) -> Result<Mounted<D>, FsError> {
+        if is_ext2(&device).await? {
+            return Ok(Mounted::Ext2(Ext2::open(device, options.ext2).await?));
+        }
+        Ok(Mounted::Vfat(
+            Vfat::open(device, options.vfat.clone()).await?,
+        ))
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &D {
+        either!(self, fs => fs.device())
+    }
+}
+
+async fn is_ext2<D: Buffers>(device: &D) -> Result<bool, FsError> {
+    if device.size_bytes() < 2 * ext2::SUPERBLOCK_BYTE {
+        return Ok(false);
+    }
+    device.set_block_bytes(1024).await?;
+    let superblock = device.bread(1).await?;
+    Ok(superblock.u16_at(ext2::MAGIC_BYTE) == ext2::MAGIC)
+}
+
+impl<D: Buffers> FileSystem for Mounted<D> {
+    fn root(&self) -> Ino {
+        either!(self, fs => fs.root())
+    }
+
+    fn block_bytes(&self) -> u32 {
+        either!(self, fs => fs.block_bytes())
+    }
+
+    fn file_bytes_max(&self) -> u64 {
+        either!(self, fs => fs.file_bytes_max())
+    }
+
+    fn has_holes(&self) -> bool {
+        either!(self, fs => fs.has_holes())
+    }
+
+    fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        either!(self, fs => fs.name_key(name))
+    }
+
+    async fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
+        either!(self, fs => fs.lookup(dir, name).await)
+    }
+
+    async fn attributes(&self, ino: Ino) -> Result<Attributes, FsError> {
+        either!(self, fs => fs.attributes(ino).await)
+    }
+
+    async fn read_dir(
+        &self,
+        dir: Ino,
+        cursor: u64,
+        entries: &mut Vec<DirEntry>,
+    ) -> Result<Option<u64>, FsError> {
+        either!(self, fs => fs.read_dir(dir, cursor, entries).await)
+    }
+
+    async fn create(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        new: NewInode<'_>,
+        caller: &Caller,
+    ) -> Result<Ino, FsError> {
+        either!(self, fs => fs.create(dir, name, new, caller).await)
+    }
+
+    async fn link(&self, ino: Ino, dir: Ino, name: &[u8], caller: &Caller) -> Result<(), FsError> {
+        either!(self, fs => fs.link(ino, dir, name, caller).await)
+    }
+
+    async fn unlink(&self, dir: Ino, name: &[u8], caller: &Caller) -> Result<Ino, FsError> {
+        either!(self, fs => fs.unlink(dir, name, caller).await)
+    }
+
+    async fn remove_dir(&self, dir: Ino, name: &[u8], caller: &Caller) -> Result<Ino, FsError> {
+        either!(self, fs => fs.remove_dir(dir, name, caller).await)
+    }
+
+    async fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        caller: &Caller,
+    ) -> Result<Option<Ino>, FsError> {
+        either!(self, fs => fs.rename(from, to, caller).await)
+    }
+
+    async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        either!(self, fs => fs.read_link(ino).await)
+    }
+
+    async fn map(
+        &self,
+        ino: Ino,
+        block: u64,
+        blocks: u64,
+        create: Option<&Caller>,
+    ) -> Result<BlockMap, FsError> {
+        either!(self, fs => fs.map(ino, block, blocks, create).await)
+    }
+
+    fn set_size(&self, ino: Ino, size_bytes: u64, now: Timestamp) {
+        either!(self, fs => fs.set_size(ino, size_bytes, now));
+    }
+
+    async fn truncate(&self, ino: Ino, size_bytes: u64, caller: &Caller) -> Result<(), FsError> {
+        either!(self, fs => fs.truncate(ino, size_bytes, caller).await)
+    }
+
+    async fn change(&self, ino: Ino, change: &Change) -> Result<(), FsError> {
+        either!(self, fs => fs.change(ino, change).await)
+    }
+
+    fn release(&self, ino: Ino) {
+        either!(self, fs => fs.release(ino));
+    }
+
+    async fn evict(&self, ino: Ino, now: Timestamp) -> Result<(), FsError> {
+        either!(self, fs => fs.evict(ino, now).await)
+    }
+
+    fn is_dirty(&self, ino: Ino) -> bool {
+        either!(self, fs => fs.is_dirty(ino))
+    }
+
+    async fn write_inode(&self, ino: Ino) -> Result<(), FsError> {
+        either!(self, fs => fs.write_inode(ino).await)
+    }
+
+    async fn sync(&self, now: Timestamp) -> Result<(), FsError> {
+        either!(self, fs => fs.sync(now).await)
+    }
+
+    fn usage(&self) -> Usage {
+        either!(self, fs => fs.usage())
+    }
+}
