@@ -8,9 +8,9 @@ use crate::attribute::Attribute;
 use crate::bio::{Bio, BioFlags, CgroupId, Op, SubmitterId};
 use crate::list::RqList;
 use crate::merge::{MergeKind, MergeState};
-use crate::request::{RequestId, Requests};
+use crate::request::{RequestId, Requests, RqFlags};
 use crate::trace::{Trace, TraceKind};
-use crate::tunable::{TunableError, Tunables};
+use crate::tunable::{Tunable, TunableError, Tunables};
 use crate::units::Nanos;
 
 /// The queue as a scheduler sees it, when it is put on it and after changes.
@@ -75,11 +75,88 @@ pub enum InsertAt {
     Head,
 }
 
+/// What a scheduler has whatever it decides (`struct elevator_queue`): its name,
+/// its tunables, the requests that go before all others, and counts.
+pub struct ElevatorQueue {
+    name: &'static str,
+    /// Its tunables.
+    pub tunables: Tunables,
+    /// Requests inserted at the head: requeues and the data of flush sequences.
+    pub head: RqList,
+    last_was_write: bool,
+    switches: u64,
+    merged: u64,
+    dispatched: u64,
+}
+
+impl ElevatorQueue {
+    /// One without requests, its tunables at their defaults.
+    pub fn new(name: &'static str, tunables: &'static [Tunable]) -> ElevatorQueue {
+        ElevatorQueue {
+            name,
+            tunables: Tunables::new(tunables),
+            head: RqList::new(),
+            last_was_write: false,
+            switches: 0,
+            merged: 0,
+            dispatched: 0,
+        }
+    }
+
+    /// Dispatches the next head insert.
+    #[inline]
+    pub fn pop_head(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
+        let id = self.head.pop_front(ctx.rqs)?;
+        self.dispatched += 1;
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        Some(id)
+    }
+
+    /// Dispatches a request that the scheduler chose and took out.
+    #[inline]
+    pub fn send(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let rq = &mut ctx.rqs[id];
+        rq.rq_flags.set(RqFlags::STARTED);
+        self.switches += (rq.is_write() != self.last_was_write) as u64;
+        self.last_was_write = rq.is_write();
+        self.dispatched += 1;
+        Some(id)
+    }
+
+    /// A queued request became part of another.
+    #[inline]
+    pub fn count_merge(&mut self) {
+        self.merged += 1;
+    }
+
+    /// The scheduler's own counts and those kept here.
+    pub fn counters<const N: usize>(
+        &self,
+        own: [(&'static str, u64); N],
+    ) -> Vec<(&'static str, u64)> {
+        let mut counters = own.to_vec();
+        counters.extend([
+            ("direction switches", self.switches),
+            ("requests merged", self.merged),
+            ("dispatched", self.dispatched),
+        ]);
+        counters
+    }
+}
+
 /// An I/O scheduler. The default of a hook is what the kernel does where a
 /// scheduler has none.
 pub trait Elevator: Send {
+    /// What it has whatever it decides.
+    fn queue(&self) -> &ElevatorQueue;
+
+    /// The same, to be changed.
+    fn queue_mut(&mut self) -> &mut ElevatorQueue;
+
     /// Its name, as `queue/scheduler` shows it.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        self.queue().name
+    }
 
     /// The queue's shape changed: `nr_requests` was written, or the scheduler
     /// was just put on the queue (`depth_updated`, `init_hctx`).
@@ -139,7 +216,9 @@ pub trait Elevator: Send {
     /// A request was made that will be inserted later.
     fn prepare_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// Takes requests of one software queue, in order.
+    /// Takes requests of one software queue, in order. A queued request may swallow
+    /// one on its way, and those that are inserted at the head go before all that the
+    /// scheduler chooses from.
     fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -148,12 +227,20 @@ pub trait Elevator: Send {
         at: InsertAt,
     ) {
         while let Some(id) = list.pop_front(ctx.rqs) {
-            self.insert_request(ctx, hctx, id, at);
+            if at == InsertAt::Tail && crate::merge::sched_try_insert_merge(self, ctx, id) {
+                continue;
+            }
+            ctx.trace_insert(id);
+            match at {
+                InsertAt::Head => self.queue_mut().head.push_front(ctx.rqs, id),
+                InsertAt::Tail => self.add_request(ctx, hctx, id),
+            }
         }
     }
 
-    /// Takes one of them.
-    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt);
+    /// Puts a request among those that it chooses from (`elevator_add_req_fn` of
+    /// Linux 4.x).
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId);
 
     /// The next request for the drive, if one may go now.
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId>;
@@ -199,13 +286,17 @@ pub trait Elevator: Send {
     }
 
     /// Its tunables.
-    fn tunables(&self) -> &Tunables;
+    fn tunables(&self) -> &Tunables {
+        &self.queue().tunables
+    }
 
     /// Sets a tunable.
     ///
     /// # Errors
     /// Where it has none of that name, or the value is out of range.
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError>;
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.queue_mut().tunables.set(name, value)
+    }
 
     /// Numbers of which sysfs takes the nearest legal value, as most of the
     /// kernel's schedulers do; outside them it refuses what is out of range.

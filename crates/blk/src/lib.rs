@@ -30,7 +30,7 @@ mod units;
 
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
-pub use elevator::{Elevator, InsertAt, QueueInfo, SchedCtx};
+pub use elevator::{Elevator, ElevatorQueue, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};
 pub use list::RqList;

@@ -55,7 +55,7 @@ impl From<HostError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blklab_blk::{Elevator, InsertAt, RequestId, SchedCtx, TunableError, Tunables};
+    use blklab_blk::{Elevator, ElevatorQueue, RequestId, SchedCtx};
     use blklab_device::registry;
     use blklab_elevator::{ElevatorType, SchedulerChoice};
     use blklab_sim::{Machine, Setup, SetupError, Workload};
@@ -63,24 +63,21 @@ mod tests {
     use blklab_workload::fio;
 
     /// A scheduler that loses all that it is given.
-    struct Loses(Tunables);
+    struct Loses(ElevatorQueue);
 
     impl Elevator for Loses {
-        fn name(&self) -> &'static str {
-            "loses"
+        fn queue(&self) -> &ElevatorQueue {
+            &self.0
         }
-        fn insert_request(&mut self, _: &mut SchedCtx<'_>, _: usize, _: RequestId, _: InsertAt) {}
+        fn queue_mut(&mut self) -> &mut ElevatorQueue {
+            &mut self.0
+        }
+        fn add_request(&mut self, _: &mut SchedCtx<'_>, _: usize, _: RequestId) {}
         fn dispatch_request(&mut self, _: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
             None
         }
         fn has_work(&self, _: usize) -> bool {
             false
-        }
-        fn tunables(&self) -> &Tunables {
-            &self.0
-        }
-        fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-            self.0.set(name, value)
         }
     }
 
@@ -91,7 +88,7 @@ mod tests {
         tunables: &[],
         attributes: &[],
         costs_like: None,
-        build: Some(|_| Box::new(Loses(Tunables::new(&[])))),
+        build: Some(|_| Box::new(Loses(ElevatorQueue::new("loses", &[])))),
     };
 
     fn results(text: &str, kind: &'static ElevatorType) -> Result<Results, SetupError> {

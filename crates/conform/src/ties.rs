@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_blk::{
-    Attribute, Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo,
-    RequestId, RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    Attribute, Bio, BioFlags, CgroupId, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op,
+    QueueInfo, RequestId, RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
     sched_try_merge,
 };
 
@@ -155,10 +155,16 @@ impl Elevator for TieBreaker {
 
     // The others go straight through.
 
-    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
-        self.inner.insert_request(ctx, hctx, id, at);
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId) {
+        self.inner.add_request(ctx, hctx, id);
     }
 
+    fn queue(&self) -> &ElevatorQueue {
+        self.inner.queue()
+    }
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        self.inner.queue_mut()
+    }
     fn name(&self) -> &'static str {
         self.inner.name()
     }

@@ -25,12 +25,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
-    Unit, jiffies, msecs_to_jiffies,
+    Elevator, ElevatorQueue, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, Unit, jiffies,
+    msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
-use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
+use crate::fifos::{Bundles, Fifos};
 
 const WRITE_EXPIRE: usize = 0;
 const WRITES_STARVED: usize = 1;
@@ -78,8 +78,7 @@ const WRITE: usize = 1;
 
 /// The scheduler's state.
 pub struct Bp {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     blocks: Bundles,
@@ -95,8 +94,7 @@ impl Bp {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Bp {
         Bp {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: BP.queue(),
             fifo: Fifos::default(),
             blocks: Bundles::default(),
             dir: READ,
@@ -118,7 +116,7 @@ impl Bp {
     fn choose_direction(&mut self) -> Option<usize> {
         let [reads, writes] = [READ, WRITE].map(|dir| self.fifo.front(dir).is_some());
         if reads && writes {
-            if self.starved < self.tunables.at(WRITES_STARVED) {
+            if self.starved < self.queue.tunables.at(WRITES_STARVED) {
                 self.starved += 1;
                 return Some(READ);
             }
@@ -155,20 +153,9 @@ impl Bp {
         Some(oldest)
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
-            let expire = msecs_to_jiffies(self.tunables.at(WRITE_EXPIRE));
-            ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
-            self.blocks.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
-    }
-
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let over = self.batching >= self.tunables.at(FIFO_BATCH);
+        let over = self.batching >= self.queue.tunables.at(FIFO_BATCH);
         if over || self.fifo.front(self.dir).is_none() {
             self.start_batch(ctx)?;
         }
@@ -186,12 +173,16 @@ impl Bp {
 }
 
 impl Elevator for Bp {
-    fn name(&self) -> &'static str {
-        BP.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
@@ -211,41 +202,32 @@ impl Elevator for Bp {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        if dir == WRITE {
+            let expire = msecs_to_jiffies(self.queue.tunables.at(WRITE_EXPIRE));
+            ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+            let block = ctx.rqs[id].sector.0 / (self.queue.tunables.at(BLOCK_KB) as u64 * 2);
+            self.blocks.add(ctx.rqs, id, block);
         }
+        self.fifo.push_back(ctx, id, dir);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("batches", self.batches),
             ("blocks entered", self.crossings),
             ("expired deadlines", self.expired),

@@ -24,12 +24,11 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, RequestId, RqList, SchedCtx, SortList,
-    Tunable, TunableError, Tunables, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
+    Bio, Elevator, ElevatorQueue, MergeKind, Nanos, QueueInfo, RequestId, RqList, SchedCtx,
+    SortList, Tunable, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
-use crate::single_queue::{DispatchQueue, admit};
 
 pub(crate) const READ_EXPIRE: usize = 0;
 pub(crate) const WRITE_EXPIRE: usize = 1;
@@ -89,8 +88,7 @@ const WRITE: usize = 1;
 
 /// The scheduler's state.
 pub struct Deadline {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     sorted: [SortList; 2],
     fifo: [RqList; 2],
     /// The request behind the last one dispatched, in its direction only.
@@ -105,8 +103,7 @@ impl Deadline {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Deadline {
         Deadline {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: DEADLINE.queue(),
             sorted: Default::default(),
             fifo: Default::default(),
             next_rq: [None; 2],
@@ -130,7 +127,7 @@ impl Deadline {
                 let passed_over = self.starved;
                 self.starved = self.starved.wrapping_add(1);
                 // The kernel compares without sign, so a negative limit is never met.
-                if passed_over >= self.tunables.at(WRITES_STARVED) as u32 {
+                if passed_over >= self.queue.tunables.at(WRITES_STARVED) as u32 {
                     self.starved = 0;
                     return Some(WRITE);
                 }
@@ -158,20 +155,11 @@ impl Deadline {
         }
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        let expire = msecs_to_jiffies(self.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
-        ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        self.sorted[dir].insert(ctx.rqs, id);
-        self.fifo[dir].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-    }
-
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let ahead = self.next_rq[WRITE].or(self.next_rq[READ]);
         let id = match ahead {
-            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
+            Some(id) if self.batching < self.queue.tunables.at(FIFO_BATCH) => id,
             _ => self.start_batch(ctx)?,
         };
         self.batching += 1;
@@ -197,8 +185,12 @@ impl Deadline {
 }
 
 impl Elevator for Deadline {
-    fn name(&self) -> &'static str {
-        DEADLINE.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn request_merge(
@@ -206,7 +198,7 @@ impl Elevator for Deadline {
         ctx: &mut SchedCtx<'_>,
         bio: &Bio,
     ) -> Option<(RequestId, MergeKind)> {
-        if self.tunables.at(FRONT_MERGES) == 0 {
+        if self.queue.tunables.at(FRONT_MERGES) == 0 {
             return None;
         }
         let id = self.sorted[bio.op.is_write() as usize].find(bio.end())?;
@@ -223,7 +215,7 @@ impl Elevator for Deadline {
 
     /// The survivor takes over the earlier deadline together with its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
             let dir = ctx.rqs[id].is_write() as usize;
             self.fifo[dir].inherit_deadline(ctx.rqs, id, next);
@@ -240,37 +232,26 @@ impl Elevator for Deadline {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        let expire = msecs_to_jiffies(self.queue.tunables.at([READ_EXPIRE, WRITE_EXPIRE][dir]));
+        ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        self.sorted[dir].insert(ctx.rqs, id);
+        self.fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
     }
 
     /// `STORE_FUNCTION`.
@@ -286,7 +267,7 @@ impl Elevator for Deadline {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("batches", self.batches),
             ("expired deadlines", self.expired),
         ])

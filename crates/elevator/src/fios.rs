@@ -34,14 +34,13 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, Nanos, QueueInfo, RequestId, RqList, SchedCtx, SubmitterId, Tunable,
-    TunableError, Tunables, Unit,
+    Bio, Elevator, ElevatorQueue, Nanos, QueueInfo, RequestId, RqList, SchedCtx, SubmitterId,
+    Tunable, Unit,
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::ElevatorType;
-use crate::single_queue::{DispatchQueue, admit};
 
 const TIMESLICE: usize = 0;
 const READ_PREFERENCE: usize = 1;
@@ -114,8 +113,7 @@ const QUEUED: u32 = u32::MAX;
 
 /// The scheduler's state.
 pub struct Fios {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     tasks: Vec<Task>,
     task_ids: HashMap<SubmitterId, TaskId, FxBuildHasher>,
     epoch: u64,
@@ -147,8 +145,7 @@ impl Fios {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Fios {
         let mut new = Fios {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: FIOS.queue(),
             tasks: Vec::new(),
             task_ids: HashMap::default(),
             epoch: 0,
@@ -172,12 +169,12 @@ impl Fios {
     }
 
     fn slice_ns(&self) -> i64 {
-        self.tunables.at(TIMESLICE) * 1_000_000
+        self.queue.tunables.at(TIMESLICE) * 1_000_000
     }
 
     /// How long a wait may be so that it is the part alpha of it and `ns`.
     fn worth_waiting(&self, ns: u64) -> u64 {
-        let percent = self.tunables.at(ANTICIPATION) as u64;
+        let percent = self.queue.tunables.at(ANTICIPATION) as u64;
         ns.saturating_mul(percent) / (100 - percent)
     }
 
@@ -243,7 +240,7 @@ impl Fios {
 
     /// Whether a write must wait for a read that is in the drive or expected.
     fn holds_writes(&mut self, now: Nanos) -> bool {
-        if self.tunables.at(READ_PREFERENCE) == 0 {
+        if self.queue.tunables.at(READ_PREFERENCE) == 0 {
             return false;
         }
         let expected = now < self.read_expected_until;
@@ -368,17 +365,6 @@ impl Fios {
         }
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let task = self.task(ctx.rqs[id].submitter);
-        let dir = ctx.rqs[id].is_write() as usize;
-        ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
-        self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-        self.queued += 1;
-        self.expected.retain(|&expected| expected != task);
-        self.list(task, dir);
-    }
-
     /// Takes a queued request out; one that merges while it is being inserted
     /// is in nothing yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -408,8 +394,12 @@ impl Fios {
 }
 
 impl Elevator for Fios {
-    fn name(&self) -> &'static str {
-        FIOS.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     /// Only inside a task, so that each pays for what serves it.
@@ -418,7 +408,7 @@ impl Elevator for Fios {
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.remove(ctx, next);
     }
 
@@ -433,31 +423,30 @@ impl Elevator for Fios {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let task = self.task(ctx.rqs[id].submitter);
+        let dir = ctx.rqs[id].is_write() as usize;
+        ctx.rqs[id].elv = [task as u32 + 1, QUEUED];
+        self.tasks[task].fifo[dir].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        self.queued += 1;
+        self.expected.retain(|&expected| expected != task);
+        self.list(task, dir);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let (task, dir) = self.turn(ctx.now)?;
         let id = self.tasks[task].fifo[dir].front()?;
         self.remove(ctx, id);
         self.enter_drive(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || self.queued > 0
+        !self.queue.head.is_empty() || self.queued > 0
     }
 
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -493,16 +482,8 @@ impl Elevator for Fios {
         kicked || woken
     }
 
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
-    }
-
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("epochs", self.epochs),
             ("times writes were held", self.writes_held),
             ("times waited for a task", self.waits),

@@ -22,12 +22,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use blklab_blk::{
-    Elevator, InsertAt, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables, Unit,
-};
+use blklab_blk::{Elevator, ElevatorQueue, QueueInfo, RequestId, SchedCtx, Tunable, Unit};
 
 use crate::ElevatorType;
-use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
+use crate::fifos::{Bundles, Fifos};
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -57,8 +55,7 @@ const WRITE: usize = 1;
 
 /// The scheduler's state.
 pub struct Irbw {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     /// Reads and writes in order of arrival.
     fifo: Fifos<2>,
     bundles: Bundles,
@@ -69,8 +66,7 @@ impl Irbw {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Irbw {
         Irbw {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: IRBW.queue(),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
             sent_bundles: 0,
@@ -85,7 +81,7 @@ impl Irbw {
             (None, Some(_)) => Some(false),
             (Some(read), Some(write)) => {
                 let first = ctx.rqs[read].serial < ctx.rqs[write].serial;
-                Some(first || self.tunables.at(READ_PREFERENCE) == 1)
+                Some(first || self.queue.tunables.at(READ_PREFERENCE) == 1)
             }
         }
     }
@@ -96,15 +92,6 @@ impl Irbw {
         self.bundles.close(bundle);
         self.sent_bundles += 1;
         Some(oldest)
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
-            let block = ctx.rqs[id].sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
     }
 
     /// Chooses the next request to dispatch.
@@ -126,12 +113,16 @@ impl Irbw {
 }
 
 impl Elevator for Irbw {
-    fn name(&self) -> &'static str {
-        IRBW.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.remove(ctx, next);
     }
 
@@ -150,41 +141,30 @@ impl Elevator for Irbw {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let dir = ctx.rqs[id].is_write() as usize;
+        if dir == WRITE {
+            let block = ctx.rqs[id].sector.0 / (self.queue.tunables.at(BUNDLE_KB) as u64 * 2);
+            self.bundles.add(ctx.rqs, id, block);
         }
+        self.fifo.push_back(ctx, id, dir);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([("bundles", self.sent_bundles)])
+        self.queue.counters([("bundles", self.sent_bundles)])
     }
 }
 

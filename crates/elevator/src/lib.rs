@@ -23,13 +23,14 @@ mod cfq;
 #[cfg(feature = "std")]
 mod choice;
 mod deadline;
+mod fifos;
 mod fios;
 mod irbw;
 mod kyber;
 mod mq_deadline;
 mod noop;
 mod registry;
-mod single_queue;
+
 mod sio;
 mod stb;
 #[cfg(test)]

@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo, RequestId,
-    RqFlags, RqList, SchedCtx, Sector, SortList, Tunable, TunableError, Tunables, Unit,
+    Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo,
+    RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, Tunable, TunableError, Unit,
     elv_bio_merge_ok, jiffies, msecs_to_jiffies, op_is_sync, sched_try_insert_merge,
 };
 
@@ -88,12 +88,10 @@ struct PerPrio {
 
 /// The scheduler's state.
 pub struct MqDeadline {
-    tunables: Tunables,
+    queue: ElevatorQueue,
     /// `read_expire` and `write_expire` in jiffies.
     expire: [i64; 2],
     classes: [PerPrio; CLASSES],
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     last_dir: usize,
     batching: i64,
     starved: i64,
@@ -107,10 +105,9 @@ impl MqDeadline {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> MqDeadline {
         let mut new = MqDeadline {
-            tunables: Tunables::new(TUNABLES),
+            queue: MQ_DEADLINE.queue(),
             expire: [0; 2],
             classes: Default::default(),
-            dispatch: RqList::new(),
             last_dir: 1,
             batching: 0,
             starved: 0,
@@ -125,7 +122,7 @@ impl MqDeadline {
     }
 
     fn note_expire(&mut self) {
-        let jiffies = |tunable| msecs_to_jiffies(self.tunables.at(tunable));
+        let jiffies = |tunable| msecs_to_jiffies(self.queue.tunables.at(tunable));
         self.expire = [READ_EXPIRE, WRITE_EXPIRE].map(jiffies);
     }
 
@@ -168,7 +165,7 @@ impl MqDeadline {
             if writes {
                 let passed_over = self.starved;
                 self.starved += 1;
-                if passed_over >= self.tunables.at(WRITES_STARVED) {
+                if passed_over >= self.queue.tunables.at(WRITES_STARVED) {
                     self.starved = 0;
                     return Some(1);
                 }
@@ -210,7 +207,7 @@ impl MqDeadline {
         let pos = Sector(c.latest_pos[self.last_dir]);
         let ahead = c.sorted[self.last_dir].from_sector(pos);
         let id = match ahead {
-            Some(id) if self.batching < self.tunables.at(FIFO_BATCH) => id,
+            Some(id) if self.batching < self.queue.tunables.at(FIFO_BATCH) => id,
             _ => {
                 let dir = self.choose_direction(class)?;
                 let id = self.batch_start(ctx, class, dir)?;
@@ -238,39 +235,21 @@ impl MqDeadline {
         if busy < 2 {
             return None;
         }
-        let aging = msecs_to_jiffies(self.tunables.at(PRIO_AGING_EXPIRE));
+        let aging = msecs_to_jiffies(self.queue.tunables.at(PRIO_AGING_EXPIRE));
         let latest_start = jiffies(ctx.now) - aging;
         let id = (1..CLASSES).find_map(|class| self.dispatch_class(ctx, class, latest_start))?;
         self.aged += 1;
         Some(id)
     }
-
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        let rq = &mut ctx.rqs[id];
-        let class = class_of(rq.prio.class);
-        let came_before = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
-        self.classes[class].inserted += !came_before as u64;
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
-        if at == InsertAt::Head {
-            ctx.rqs[id].fifo_time = Nanos(jiffies(ctx.now) as u64);
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        let rq = &mut ctx.rqs[id];
-        let dir = rq.is_write() as usize;
-        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[dir]) as u64);
-        let c = &mut self.classes[class];
-        c.sorted[dir].insert(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-        c.fifo[dir].push_back(ctx.rqs, id);
-    }
 }
 
 impl Elevator for MqDeadline {
-    fn name(&self) -> &'static str {
-        MQ_DEADLINE.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     /// A new `nr_requests` sets `async_depth` to all of it. In the recorded
@@ -279,12 +258,12 @@ impl Elevator for MqDeadline {
     fn depth_updated(&mut self, info: &QueueInfo) {
         let depth = info.nr_requests.max(1) as i64;
         // In range by construction.
-        let _ = self.tunables.set("async_depth", depth);
+        let _ = self.queue.tunables.set("async_depth", depth);
     }
 
     fn limit_depth(&mut self, op: Op, flags: BioFlags) -> Option<u32> {
         let sync_read = !op.is_write() && op_is_sync(op, flags);
-        (!sync_read).then(|| self.tunables.at(ASYNC_DEPTH) as u32)
+        (!sync_read).then(|| self.queue.tunables.at(ASYNC_DEPTH) as u32)
     }
 
     fn min_shallow_depth(&self) -> Option<u32> {
@@ -296,7 +275,7 @@ impl Elevator for MqDeadline {
         ctx: &mut SchedCtx<'_>,
         bio: &Bio,
     ) -> Option<(RequestId, MergeKind)> {
-        if self.tunables.at(FRONT_MERGES) == 0 {
+        if self.queue.tunables.at(FRONT_MERGES) == 0 {
             return None;
         }
         let sorted = &self.classes[class_of(bio.prio.class)].sorted[bio.op.is_write() as usize];
@@ -338,19 +317,44 @@ impl Elevator for MqDeadline {
         ctx.rqs[id].elv[ELV_CLASS] = 0;
     }
 
-    #[inline(always)]
-    fn insert_request(
+    fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
+        hctx: usize,
+        list: &mut RqList,
         at: InsertAt,
     ) {
-        self.insert(ctx, id, at);
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            let rq = &mut ctx.rqs[id];
+            let class = class_of(rq.prio.class);
+            let came_before = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
+            self.classes[class].inserted += !came_before as u64;
+            if sched_try_insert_merge(self, ctx, id) {
+                continue;
+            }
+            ctx.trace_insert(id);
+            if at == InsertAt::Head {
+                ctx.rqs[id].fifo_time = Nanos(jiffies(ctx.now) as u64);
+                self.queue.head.push_front(ctx.rqs, id);
+                continue;
+            }
+            self.add_request(ctx, hctx, id);
+        }
+    }
+
+    #[inline(always)]
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let dir = rq.is_write() as usize;
+        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[dir]) as u64);
+        let c = &mut self.classes[class_of(rq.prio.class)];
+        c.sorted[dir].insert(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        c.fifo[dir].push_back(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+        if let Some(id) = self.queue.head.pop_front(ctx.rqs) {
             self.start(ctx, self.class_of_rq(ctx, id), id);
             return Some(id);
         }
@@ -363,7 +367,7 @@ impl Elevator for MqDeadline {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty()
+        !self.queue.head.is_empty()
             || self
                 .classes
                 .iter()
@@ -377,17 +381,13 @@ impl Elevator for MqDeadline {
         }
     }
 
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
     /// `STORE_FUNCTION`, of what `kstrtoint` reads.
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i32::MIN.into()..=i32::MAX.into())
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)?;
+        self.queue.tunables.set(name, value)?;
         self.note_expire();
         Ok(())
     }

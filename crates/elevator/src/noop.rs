@@ -14,12 +14,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use blklab_blk::{
-    Elevator, InsertAt, QueueInfo, RequestId, RqList, SchedCtx, Tunable, TunableError, Tunables,
-};
+use blklab_blk::{Elevator, ElevatorQueue, QueueInfo, RequestId, RqList, SchedCtx, Tunable};
 
 use crate::ElevatorType;
-use crate::single_queue::{DispatchQueue, admit};
 
 /// It has no tunables.
 pub const TUNABLES: &[Tunable] = &[];
@@ -29,25 +26,17 @@ const ELV_QUEUED: usize = 0;
 
 /// The scheduler's state.
 pub struct Noop {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
-    queue: RqList,
+    queue: ElevatorQueue,
+    fifo: RqList,
 }
 
 impl Noop {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Noop {
         Noop {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
-            queue: RqList::new(),
+            queue: NOOP.queue(),
+            fifo: RqList::new(),
         }
-    }
-
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        ctx.rqs[id].elv[ELV_QUEUED] = 1;
-        self.queue.push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
     }
 
     /// Takes a queued request out; one that merges while it is being inserted is
@@ -55,66 +44,56 @@ impl Noop {
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if ctx.rqs[id].elv[ELV_QUEUED] == 1 {
             ctx.rqs[id].elv[ELV_QUEUED] = 0;
-            self.queue.remove(ctx.rqs, id);
+            self.fifo.remove(ctx.rqs, id);
             ctx.merge.remove(ctx.rqs, id);
         }
     }
 }
 
 impl Elevator for Noop {
-    fn name(&self) -> &'static str {
-        NOOP.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.remove(ctx, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queue.prev(ctx.rqs, id)
+        self.fifo.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queue.next(ctx.rqs, id)
+        self.fifo.next(ctx.rqs, id)
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        ctx.rqs[id].elv[ELV_QUEUED] = 1;
+        self.fifo.push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
-        let id = self.queue.front()?;
+        let id = self.fifo.front()?;
         self.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || !self.queue.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([])
+        self.queue.counters([])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use blklab_blk::{Attribute, Elevator, QueueInfo, Tunable};
+use blklab_blk::{Attribute, Elevator, ElevatorQueue, QueueInfo, Tunable};
 
 use crate::{
     ac, ac2, adios, bfq, bp, cfq, deadline, fios, irbw, kyber, mq_deadline, noop, sio, stb,
@@ -36,6 +36,11 @@ impl ElevatorType {
     /// A scheduler of this kind for a queue; `None` for `none`.
     pub fn build(&self, info: &QueueInfo) -> Option<Box<dyn Elevator>> {
         self.build.map(|build| build(info))
+    }
+
+    /// What each scheduler of this kind starts with.
+    pub(crate) fn queue(&self) -> ElevatorQueue {
+        ElevatorQueue::new(self.name, self.tunables)
     }
 }
 

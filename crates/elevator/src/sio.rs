@@ -18,12 +18,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
-    Unit, jiffies, msecs_to_jiffies,
+    Elevator, ElevatorQueue, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, Unit, jiffies,
+    msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
-use crate::single_queue::{DispatchQueue, Fifos, admit};
+use crate::fifos::Fifos;
 
 const WRITES_STARVED: usize = 0;
 const FIFO_BATCH: usize = 1;
@@ -88,8 +88,7 @@ pub(crate) fn kind_of(dir: usize, sync: bool) -> usize {
 
 /// The scheduler's state.
 pub struct Sio {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     fifo: Fifos<KINDS>,
     batched: i64,
     starved: i64,
@@ -100,8 +99,7 @@ impl Sio {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Sio {
         Sio {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: SIO.queue(),
             fifo: Fifos::default(),
             batched: 0,
             starved: 0,
@@ -118,7 +116,7 @@ impl Sio {
     }
 
     fn next_in_turn(&self) -> Option<RequestId> {
-        let starving = self.starved > self.tunables.at(WRITES_STARVED);
+        let starving = self.starved > self.queue.tunables.at(WRITES_STARVED);
         let first = if starving { WRITE } else { READ };
         [first, 1 - first].into_iter().find_map(|dir| {
             let sync = self.fifo.front(kind_of(dir, true));
@@ -126,18 +124,10 @@ impl Sio {
         })
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let kind = kind_of(rq.is_write() as usize, rq.is_sync());
-        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
-        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        self.fifo.push_back(ctx, id, kind);
-    }
-
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
-        if self.batched > self.tunables.at(FIFO_BATCH) {
+        if self.batched > self.queue.tunables.at(FIFO_BATCH) {
             self.batched = 0;
             late = self.late_request(ctx);
             self.expired += late.is_some() as u64;
@@ -153,12 +143,16 @@ impl Sio {
 }
 
 impl Elevator for Sio {
-    fn name(&self) -> &'static str {
-        SIO.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.fifo.merged(ctx, id, next);
         self.fifo.remove(ctx, next);
     }
@@ -172,37 +166,25 @@ impl Elevator for Sio {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let kind = kind_of(rq.is_write() as usize, rq.is_sync());
+        let expire = msecs_to_jiffies(self.queue.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        self.fifo.push_back(ctx, id, kind);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.fifo.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
@@ -210,8 +192,7 @@ impl Elevator for Sio {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch
-            .counters([("expired deadlines", self.expired)])
+        self.queue.counters([("expired deadlines", self.expired)])
     }
 }
 

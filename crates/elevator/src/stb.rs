@@ -24,12 +24,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, TunableError, Tunables,
-    Unit, jiffies, msecs_to_jiffies,
+    Elevator, ElevatorQueue, Nanos, QueueInfo, RequestId, SchedCtx, Tunable, Unit, jiffies,
+    msecs_to_jiffies,
 };
 
 use crate::ElevatorType;
-use crate::single_queue::{Bundles, DispatchQueue, Fifos, admit};
+use crate::fifos::{Bundles, Fifos};
 
 /// The first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
@@ -76,8 +76,7 @@ fn kind_of(write: bool, sync: bool) -> usize {
 
 /// The scheduler's state.
 pub struct Stb {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     /// Each kind in order of arrival, which is that of its timeouts.
     fifo: Fifos<KINDS>,
     bundles: Bundles,
@@ -89,8 +88,7 @@ impl Stb {
     /// One without requests, its tunables at their defaults.
     pub fn new(_info: &QueueInfo) -> Stb {
         Stb {
-            tunables: Tunables::new(TUNABLES),
-            dispatch: DispatchQueue::default(),
+            queue: STB.queue(),
             fifo: Fifos::default(),
             bundles: Bundles::default(),
             sent_bundles: 0,
@@ -116,18 +114,6 @@ impl Stb {
         }
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let kind = kind_of(rq.is_write(), rq.is_sync());
-        let expire = msecs_to_jiffies(self.tunables.at(EXPIRE + kind));
-        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        if kind == ASYNC_WRITE {
-            let block = rq.sector.0 / (self.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, kind);
-    }
-
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(late) = self.timed_out(ctx) {
@@ -150,12 +136,16 @@ impl Stb {
 }
 
 impl Elevator for Stb {
-    fn name(&self) -> &'static str {
-        STB.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.fifo.merged(ctx, id, next);
         self.remove(ctx, next);
     }
@@ -175,41 +165,33 @@ impl Elevator for Stb {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let kind = kind_of(rq.is_write(), rq.is_sync());
+        let expire = msecs_to_jiffies(self.queue.tunables.at(EXPIRE + kind));
+        rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
+        if kind == ASYNC_WRITE {
+            let block = rq.sector.0 / (self.queue.tunables.at(BUNDLE_KB) as u64 * 2);
+            self.bundles.add(ctx.rqs, id, block);
         }
+        self.fifo.push_back(ctx, id, kind);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || !self.fifo.is_empty()
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
+        !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("bundles", self.sent_bundles),
             ("expired deadlines", self.expired),
         ])

@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use blklab_blk::{
-    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, InsertAt, IoStatus, MergeKind, Nanos, Op, Plug,
-    QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList, SchedCtx, Sector, Submit,
-    TraceEvent, TraceKind, TunableError, Tunables, Waiter, elv_bio_merge_ok,
-    sched_try_insert_merge,
+    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, ElevatorQueue, InsertAt, IoStatus, MergeKind,
+    Nanos, Op, Plug, QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList, SchedCtx,
+    Sector, Submit, TraceEvent, TraceKind, Waiter, elv_bio_merge_ok, sched_try_insert_merge,
 };
 
 /// A command that the driver took.
@@ -105,7 +104,7 @@ pub struct FifoState {
 pub struct Fifo {
     list: RqList,
     state: Arc<Mutex<FifoState>>,
-    tunables: Tunables,
+    queue: ElevatorQueue,
 }
 
 impl Fifo {
@@ -115,8 +114,12 @@ impl Fifo {
 }
 
 impl Elevator for Fifo {
-    fn name(&self) -> &'static str {
-        "fifo"
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
@@ -166,17 +169,30 @@ impl Elevator for Fifo {
         self.state().prepared += 1;
     }
 
-    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize, id: RequestId, at: InsertAt) {
-        self.state().inserts.push((ctx.rqs[id].sector.0, at));
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.state().inserts.push((ctx.rqs[id].sector.0, at));
+            if sched_try_insert_merge(self, ctx, id) {
+                continue;
+            }
+            ctx.trace_insert(id);
+            self.add_request(ctx, hctx, id);
+            if at == InsertAt::Head {
+                self.list.remove(ctx.rqs, id);
+                self.list.push_front(ctx.rqs, id);
+            }
         }
-        ctx.trace_insert(id);
+    }
+
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize, id: RequestId) {
         ctx.merge.add(ctx.rqs, id);
-        match at {
-            InsertAt::Head => self.list.push_front(ctx.rqs, id),
-            InsertAt::Tail => self.list.push_back(ctx.rqs, id),
-        }
+        self.list.push_back(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
@@ -207,14 +223,6 @@ impl Elevator for Fifo {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("dispatched", self.state().dispatched)]
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
     }
 }
 
@@ -266,7 +274,7 @@ impl Fixture {
         fixture.queue.set_elevator(Some(Box::new(Fifo {
             list: RqList::new(),
             state: state.clone(),
-            tunables: Tunables::new(&[]),
+            queue: ElevatorQueue::new("fifo", &[]),
         })));
         (fixture, state)
     }

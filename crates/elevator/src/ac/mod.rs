@@ -57,13 +57,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Elevator, InsertAt, Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable,
+    Elevator, ElevatorQueue, Nanos, QueueInfo, RequestId, Requests, RqList, SchedCtx, Tunable,
     TunableError, Tunables, Unit, jiffies, msecs_to_jiffies,
 };
 use strength_reduce::StrengthReducedU64;
 
 use crate::ElevatorType;
-use crate::single_queue::{DispatchQueue, admit};
 use crate::sio::{DEADLINES, KINDS, kind_of};
 
 const CHANNELS: usize = 0;
@@ -200,8 +199,7 @@ impl Layout {
 
 /// The scheduler's state.
 pub struct Ac {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     capacity_sectors: u64,
     layout: Layout,
     /// Deadlines in jiffies.
@@ -232,14 +230,13 @@ pub struct Ac {
 impl Ac {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Ac {
-        let tunables = Tunables::new(TUNABLES);
-        let layout = Layout::new(&tunables, info.capacity_sectors);
+        let queue = AC.queue();
+        let layout = Layout::new(&queue.tunables, info.capacity_sectors);
         Ac {
             capacity_sectors: info.capacity_sectors,
             layout,
-            expire: expire_jiffies(&tunables),
-            tunables,
-            dispatch: DispatchQueue::default(),
+            expire: expire_jiffies(&queue.tunables),
+            queue,
             sub_queues: Box::new([[RqList::new(); KINDS]; GROUPS]),
             deadlines: [RqList::new(); KINDS],
             held: [0; KINDS],
@@ -287,7 +284,7 @@ impl Ac {
 
     /// The kinds of a direction in the order in which they are asked.
     fn kinds(&self, dir: usize) -> [usize; 2] {
-        let sync_first = self.tunables.at(SYNC_FIRST) == 1;
+        let sync_first = self.queue.tunables.at(SYNC_FIRST) == 1;
         [kind_of(dir, sync_first), kind_of(dir, !sync_first)]
     }
 
@@ -335,8 +332,8 @@ impl Ac {
     /// Which direction goes first: reads, unless they have starved writes, or
     /// writes that took over have not had their run.
     fn first_direction(&self) -> usize {
-        let reads_ran = self.run[READ] >= self.tunables.at(WRITES_STARVED);
-        let writes_run = self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN);
+        let reads_ran = self.run[READ] >= self.queue.tunables.at(WRITES_STARVED);
+        let writes_run = self.run[WRITE] > 0 && self.run[WRITE] < self.queue.tunables.at(WRITE_RUN);
         if (reads_ran && self.run[WRITE] == 0) || writes_run {
             WRITE
         } else {
@@ -344,28 +341,11 @@ impl Ac {
         }
     }
 
-    /// Algorithm 1.
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        let group = self.layout.group_of(rq.sector.0);
-        let dir = rq.is_write() as usize;
-        let kind = kind_of(dir, rq.is_sync());
-        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[kind]) as u64);
-        rq.elv[ELV_PLACE] = (group * KINDS + kind) as u32 + 1;
-        self.deadlines[kind].push_back(ctx.rqs, id);
-        self.sub_queues[group][kind].push_back(ctx.rqs, id);
-        ctx.merge.add(ctx.rqs, id);
-        let bit = 1 << group;
-        self.held[kind] |= bit;
-        self.pend[dir] |= bit;
-        self.proc &= !(bit & if_write(dir));
-    }
-
     /// Algorithm 2.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let first_dir = self.first_direction();
         let mut late = None;
-        if self.batched >= self.tunables.at(BATCH_LIMIT) {
+        if self.batched >= self.queue.tunables.at(BATCH_LIMIT) {
             self.batched = 0;
             late = self.find_late(ctx, first_dir);
             self.expired += late.is_some() as u64;
@@ -432,17 +412,21 @@ impl Ac {
 }
 
 impl Elevator for Ac {
-    fn name(&self) -> &'static str {
-        AC.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.capacity_sectors = info.capacity_sectors;
-        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
+        self.layout = Layout::new(&self.queue.tunables, self.capacity_sectors);
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.inherit(ctx, id, next);
         self.remove(ctx, next);
     }
@@ -455,42 +439,43 @@ impl Elevator for Ac {
         self.sub_queue_of(ctx.rqs, id)?.next(ctx.rqs, id)
     }
 
+    /// Algorithm 1.
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        let group = self.layout.group_of(rq.sector.0);
+        let dir = rq.is_write() as usize;
+        let kind = kind_of(dir, rq.is_sync());
+        rq.fifo_time = Nanos((jiffies(ctx.now) + self.expire[kind]) as u64);
+        rq.elv[ELV_PLACE] = (group * KINDS + kind) as u32 + 1;
+        self.deadlines[kind].push_back(ctx.rqs, id);
+        self.sub_queues[group][kind].push_back(ctx.rqs, id);
+        ctx.merge.add(ctx.rqs, id);
+        let bit = 1 << group;
+        self.held[kind] |= bit;
+        self.pend[dir] |= bit;
+        self.proc &= !(bit & if_write(dir));
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
         self.enter_drive(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || self.held != [0; KINDS]
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
+        !self.queue.head.is_empty() || self.held != [0; KINDS]
     }
 
     /// Requests stay in the sub-group that they were put in.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)?;
-        self.layout = Layout::new(&self.tunables, self.capacity_sectors);
-        self.expire = expire_jiffies(&self.tunables);
+        self.queue.tunables.set(name, value)?;
+        self.layout = Layout::new(&self.queue.tunables, self.capacity_sectors);
+        self.expire = expire_jiffies(&self.queue.tunables);
         Ok(())
     }
 
@@ -506,7 +491,7 @@ impl Elevator for Ac {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("writes put first", self.starvation_switches),
             ("expired deadlines", self.expired),
             ("rounds of reads", self.rounds),

@@ -57,15 +57,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, Elevator, InsertAt, MergeKind, Nanos, QueueInfo, Request, RequestId, RqList, SchedCtx,
-    SubmitterId, TunableError, Tunables,
+    Bio, Elevator, ElevatorQueue, MergeKind, Nanos, QueueInfo, Request, RequestId, RqList,
+    SchedCtx, SubmitterId, TunableError, Tunables,
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use strength_reduce::StrengthReducedU64;
 
 use crate::ElevatorType;
-use crate::single_queue::{Bundles, DispatchQueue, admit};
+use crate::fifos::Bundles;
 use tunables::{
     BATCH_LIMIT, BLOCK_KB, DIE_DEPTH, DIES, EXPIRE, LIGHT_DEPTH, MAX_DIES, OVERTAKE, RANGES,
     READ_LEAD, READS_RUN, STRIPE_KB, TAG_SHARE, TUNABLES, WRITE_RUN, WRITE_SHARE, WRITE_WEIGHT,
@@ -239,8 +239,7 @@ impl Layout {
 
 /// The scheduler's state.
 pub struct Ac2 {
-    tunables: Tunables,
-    dispatch: DispatchQueue,
+    queue: ElevatorQueue,
     info: QueueInfo,
     layout: Layout,
     submitters: HashMap<SubmitterId, Submitter, FxBuildHasher>,
@@ -280,11 +279,10 @@ pub struct Ac2 {
 impl Ac2 {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Ac2 {
-        let tunables = Tunables::new(TUNABLES);
+        let queue = AC2.queue();
         Ac2 {
-            layout: Layout::new(&tunables, info.capacity_sectors),
-            tunables,
-            dispatch: DispatchQueue::default(),
+            layout: Layout::new(&queue.tunables, info.capacity_sectors),
+            queue,
             info: info.clone(),
             submitters: HashMap::default(),
             active: 0,
@@ -335,10 +333,11 @@ impl Ac2 {
         let submitter = self.submitters.entry(rq.submitter).or_default();
         self.active += (submitter.outstanding == 0) as u32;
         submitter.outstanding += 1;
-        submitter.deep_for = match submitter.outstanding as i64 > self.tunables.at(LIGHT_DEPTH) {
-            true => DEEP_RUN,
-            false => submitter.deep_for.saturating_sub(1),
-        };
+        submitter.deep_for =
+            match submitter.outstanding as i64 > self.queue.tunables.at(LIGHT_DEPTH) {
+                true => DEEP_RUN,
+                false => submitter.deep_for.saturating_sub(1),
+            };
         let follows = submitter.last_end[dir] == rq.sector.0;
         submitter.last_end[dir] = rq.end().0;
         submitter.in_a_row[dir] = if follows {
@@ -385,41 +384,10 @@ impl Ac2 {
         }
     }
 
-    fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &ctx.rqs[id];
-        let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
-        let (class, die) = (self.classify(rq), self.layout.die_of(rq.sector.0));
-        self.last_enqueue = ctx.now;
-        let expire = Nanos::from_millis(self.tunables.at(EXPIRE + 2 * dir + kind) as u64);
-        let block = rq.sector.0 / (self.tunables.at(BLOCK_KB) as u64 * 2);
-        ctx.rqs[id].fifo_time = ctx.now.saturating_add(expire);
-        let word = ElvWord::new(class, kind, die);
-        ctx.rqs[id].elv[0] = word.0 | ElvWord::QUEUED | ElvWord::COUNTED;
-        if dir == READ {
-            if class != Class::Light {
-                ctx.rqs[id].elv[ELV_CAME] = self.deep_came;
-                self.deep_came = self.deep_came.wrapping_add(1);
-            }
-            self.read_deadlines[kind].push_back(ctx.rqs, id);
-        } else {
-            self.writes[kind].push_back(ctx.rqs, id);
-        }
-        match (class, dir) {
-            (Class::Stream, READ) => self.read_stream.push_back(ctx.rqs, id),
-            (Class::Stream, _) => self.write_stream.push_back(ctx.rqs, id),
-            (Class::Block, _) => self.blocks.add(ctx.rqs, id, block),
-            (Class::Light | Class::Deep, _) => {
-                self.dies[die][class as usize].push_back(ctx.rqs, id);
-                self.held[class as usize] |= 1 << die;
-            }
-        }
-        ctx.merge.add(ctx.rqs, id);
-    }
-
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let mut late = None;
-        if self.batched >= self.tunables.at(BATCH_LIMIT) {
+        if self.batched >= self.queue.tunables.at(BATCH_LIMIT) {
             self.batched = 0;
             late = self.late_request(ctx);
             self.expired += late.is_some() as u64;
@@ -464,7 +432,7 @@ impl Ac2 {
         let (dir, word) = (rq.is_write() as usize, ElvWord::of(rq));
         let weight = match dir {
             READ => 1,
-            _ => self.tunables.at(WRITE_WEIGHT) as u32,
+            _ => self.queue.tunables.at(WRITE_WEIGHT) as u32,
         };
         rq.elv[0] |= ElvWord::IN_DRIVE | weight << 16;
         let die = word.die();
@@ -494,14 +462,14 @@ impl Ac2 {
     /// it lets pass, but no more than `reads_run` in a row; a deep one's that came
     /// no more than `read_lead` requests after it.
     fn write_goes_before(&self, ctx: &SchedCtx<'_>, read: RequestId) -> bool {
-        if self.run[WRITE] > 0 && self.run[WRITE] < self.tunables.at(WRITE_RUN) {
+        if self.run[WRITE] > 0 && self.run[WRITE] < self.queue.tunables.at(WRITE_RUN) {
             return true;
         }
         let rq = &ctx.rqs[read];
         if ElvWord::of(rq).class() == Class::Light {
-            return self.run[READ] >= self.tunables.at(READS_RUN);
+            return self.run[READ] >= self.queue.tunables.at(READS_RUN);
         }
-        let lead = self.tunables.at(READ_LEAD) as u64;
+        let lead = self.queue.tunables.at(READ_LEAD) as u64;
         let oldest = self.writes.iter().find_map(RqList::front);
         oldest.is_some_and(|write| ctx.rqs[write].serial + lead < rq.serial)
     }
@@ -512,7 +480,7 @@ impl Ac2 {
         let rq = &ctx.rqs[id];
         let waiting_before = rq.elv[ELV_CAME].wrapping_sub(self.deep_left) as i32 as i64;
         let load = self.loads.load[ElvWord::of(rq).die()] as i64;
-        waiting_before + load * self.tunables.at(OVERTAKE)
+        waiting_before + load * self.queue.tunables.at(OVERTAKE)
     }
 
     /// The read of the least loaded die, light submitters' before others. Of a
@@ -525,7 +493,7 @@ impl Ac2 {
         if let Some(die) = light {
             return self.dies[die][Class::Light as usize].front();
         }
-        let most = self.tunables.at(DIE_DEPTH);
+        let most = self.queue.tunables.at(DIE_DEPTH);
         let light_may_come = most > 0 && self.light_may_come(ctx.now);
         let may_go = |id: &RequestId| {
             !light_may_come || (self.loads.load[ElvWord::of(&ctx.rqs[*id]).die()] as i64) < most
@@ -567,7 +535,7 @@ impl Ac2 {
     fn writes_have_their_share(&self, now: Nanos) -> bool {
         let recent = self.in_drive[READ] > 0 || is_recent(self.last_read, now, READS_RECENT);
         let depth = self.info.queue_depth as i64;
-        let most = (depth * self.tunables.at(WRITE_SHARE) / 100).max(1);
+        let most = (depth * self.queue.tunables.at(WRITE_SHARE) / 100).max(1);
         recent && self.in_drive[WRITE] as i64 >= most
     }
 
@@ -584,13 +552,17 @@ impl Ac2 {
 }
 
 impl Elevator for Ac2 {
-    fn name(&self) -> &'static str {
-        AC2.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.info = info.clone();
-        self.layout = Layout::new(&self.tunables, info.capacity_sectors);
+        self.layout = Layout::new(&self.queue.tunables, info.capacity_sectors);
     }
 
     /// Writes leave a part of the tags to reads where there are any, and to the
@@ -607,7 +579,7 @@ impl Elevator for Ac2 {
         if may_have_all {
             return None;
         }
-        let share = self.tunables.at(TAG_SHARE) as u32;
+        let share = self.queue.tunables.at(TAG_SHARE) as u32;
         Some((self.info.nr_requests * share / 100).max(1))
     }
 
@@ -626,7 +598,7 @@ impl Elevator for Ac2 {
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
-        self.dispatch.count_merge();
+        self.queue.count_merge();
         self.remove(ctx, next);
     }
 
@@ -651,30 +623,49 @@ impl Elevator for Ac2 {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch.head, ctx, id, at) {
-            self.enqueue(ctx, id);
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        let rq = &ctx.rqs[id];
+        let (dir, kind) = (rq.is_write() as usize, !rq.is_sync() as usize);
+        let (class, die) = (self.classify(rq), self.layout.die_of(rq.sector.0));
+        self.last_enqueue = ctx.now;
+        let expire = Nanos::from_millis(self.queue.tunables.at(EXPIRE + 2 * dir + kind) as u64);
+        let block = rq.sector.0 / (self.queue.tunables.at(BLOCK_KB) as u64 * 2);
+        ctx.rqs[id].fifo_time = ctx.now.saturating_add(expire);
+        let word = ElvWord::new(class, kind, die);
+        ctx.rqs[id].elv[0] = word.0 | ElvWord::QUEUED | ElvWord::COUNTED;
+        if dir == READ {
+            if class != Class::Light {
+                ctx.rqs[id].elv[ELV_CAME] = self.deep_came;
+                self.deep_came = self.deep_came.wrapping_add(1);
+            }
+            self.read_deadlines[kind].push_back(ctx.rqs, id);
+        } else {
+            self.writes[kind].push_back(ctx.rqs, id);
         }
+        match (class, dir) {
+            (Class::Stream, READ) => self.read_stream.push_back(ctx.rqs, id),
+            (Class::Stream, _) => self.write_stream.push_back(ctx.rqs, id),
+            (Class::Block, _) => self.blocks.add(ctx.rqs, id, block),
+            (Class::Light | Class::Deep, _) => {
+                self.dies[die][class as usize].push_back(ctx.rqs, id);
+                self.held[class as usize] |= 1 << die;
+            }
+        }
+        ctx.merge.add(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_head(ctx) {
+        if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
         let id = self.choose(ctx)?;
         self.remove(ctx, id);
         self.enter_drive(ctx, id);
-        self.dispatch.send(ctx, id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.head.is_empty() || self.has_reads() || self.has_writes()
+        !self.queue.head.is_empty() || self.has_reads() || self.has_writes()
     }
 
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -717,14 +708,10 @@ impl Elevator for Ac2 {
         self.kick.take_if(|at| *at <= ctx.now).is_some()
     }
 
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
     /// Requests stay on the die that they were put on.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)?;
-        self.layout = Layout::new(&self.tunables, self.info.capacity_sectors);
+        self.queue.tunables.set(name, value)?;
+        self.layout = Layout::new(&self.queue.tunables, self.info.capacity_sectors);
         Ok(())
     }
 
@@ -737,7 +724,7 @@ impl Elevator for Ac2 {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.dispatch.counters([
+        self.queue.counters([
             ("expired deadlines", self.expired),
             ("reads of light submitters", self.light),
             ("requests of streams", self.streamed),

@@ -48,8 +48,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Attribute, Bio, BioFlags, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, Request,
-    RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, Tunables, jiffies, jiffy_start,
+    Attribute, Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo,
+    Request, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, jiffies, jiffy_start,
     msecs_to_jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
@@ -201,7 +201,7 @@ impl Page {
 
 /// The scheduler's state.
 pub struct Adios {
-    tunables: Tunables,
+    queue: ElevatorQueue,
     rotational: bool,
     async_depth: u32,
     models: [Model; KINDS],
@@ -239,13 +239,13 @@ pub struct Adios {
 impl Adios {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Adios {
-        let mut tunables = Tunables::new(TUNABLES);
+        let mut queue = ADIOS.queue();
         if info.rotational {
             // In range by construction.
-            let _ = tunables.set("global_latency_window", 22 * MS);
+            let _ = queue.tunables.set("global_latency_window", 22 * MS);
         }
         Adios {
-            tunables,
+            queue,
             rotational: info.rotational,
             async_depth: info.nr_requests,
             models: [Model::UNKNOWN; KINDS],
@@ -298,9 +298,9 @@ impl Adios {
         let kind = kind_of(rq.op);
         let target = match kind {
             OTHER => 0,
-            kind => self.tunables.at(TARGET + kind) as u64,
+            kind => self.queue.tunables.at(TARGET + kind) as u64,
         };
-        let predicted = match self.tunables.at(COMPLIANCE) & FIXED_ORDER {
+        let predicted = match self.queue.tunables.at(COMPLIANCE) & FIXED_ORDER {
             0 => self.data[id.index()].predicted_ns,
             _ => 0,
         };
@@ -322,29 +322,6 @@ impl Adios {
             ctx.merge.add(ctx.rqs, id);
         }
         !merged
-    }
-
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        let rq = &ctx.rqs[id];
-        let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
-        // A requeued request is in flight already.
-        self.remove_in_flight(id);
-        self.data[id.index()] = RqData {
-            state: RqState::NotQueued,
-            predicted_ns: self.models[kind_of(op)].predict(bytes),
-            bytes,
-        };
-        if at == InsertAt::Head || !self.stable {
-            ctx.trace_insert(id);
-            self.fifo[(at == InsertAt::Tail) as usize].push_back(ctx.rqs, id);
-            self.add_in_flight(id);
-            self.stable |= self.models[READ].base_ns > 0 && self.models[WRITE].base_ns > 0;
-        } else if is_barrier(op) || !self.behind_barrier.is_empty() {
-            ctx.trace_insert(id);
-            self.behind_barrier.push_back(ctx.rqs, id);
-        } else if self.merge_or_wait(ctx, id) {
-            ctx.trace_insert(id);
-        }
     }
 
     /// What goes by arrival goes before head inserts.
@@ -390,7 +367,7 @@ impl Adios {
 
     fn weight(&self, side: usize) -> u64 {
         let priority = match side {
-            READ => self.tunables.at(READ_PRIORITY),
+            READ => self.queue.tunables.at(READ_PRIORITY),
             _ => 0,
         };
         WEIGHTS[(priority + 20) as usize]
@@ -400,18 +377,18 @@ impl Adios {
     fn fits(&self, counts: &[u64; KINDS], kind: usize, batch_ns: u64, ns: u64) -> bool {
         let limit = match kind {
             OTHER => 1,
-            kind => self.tunables.at(BATCH_LIMIT + kind) as u64,
+            kind => self.queue.tunables.at(BATCH_LIMIT + kind) as u64,
         };
         let total = self.in_flight_ns.saturating_add(batch_ns);
         self.models[kind].base_ns > 0
             && counts[kind] < limit
-            && total.saturating_add(ns) <= self.tunables.at(WINDOW) as u64
+            && total.saturating_add(ns) <= self.queue.tunables.at(WINDOW) as u64
     }
 
     /// Fills the back page, with one request at least.
     fn fill_batch(&mut self, ctx: &mut SchedCtx<'_>) {
         let page = 1 - self.front;
-        let by_sector = self.tunables.at(BATCH_ORDER) == 1;
+        let by_sector = self.queue.tunables.at(BATCH_ORDER) == 1;
         self.pages[page].by_sector = by_sector;
         let (mut counts, mut batch_ns) = ([0; KINDS], 0_u64);
         while let Some((id, bias)) = self.next_waiting(ctx) {
@@ -474,7 +451,7 @@ impl Adios {
             self.pages[self.front].is_empty(),
             self.pages[1 - self.front].is_empty(),
         );
-        let threshold = self.tunables.at(WINDOW) * self.tunables.at(REFILL_BELOW) / 100;
+        let threshold = self.queue.tunables.at(WINDOW) * self.queue.tunables.at(REFILL_BELOW) / 100;
         let low = self.in_flight_ns == 0 || self.in_flight_ns < threshold as u64;
         if back_empty && (front_empty || low) {
             self.fill_batch(ctx);
@@ -532,13 +509,13 @@ impl Adios {
             return;
         }
         let latency = (ctx.now - since).0;
-        if latency > self.tunables.at(LATENCY_LIMIT) as u64 {
+        if latency > self.queue.tunables.at(LATENCY_LIMIT) as u64 {
             return;
         }
         let (weight, now) = (self.sample_weight(rq), jiffies(ctx.now));
         let model = &mut self.models[kind];
         if model.learn(data.bytes, latency, data.predicted_ns, weight) {
-            model.update(&mut self.gathered, &self.tunables, now);
+            model.update(&mut self.gathered, &self.queue.tunables, now);
         }
         let check = now + msecs_to_jiffies(UPDATE_CHECK_MS);
         self.update_models_at = Some(self.update_models_at.map_or(check, |at| at.min(check)));
@@ -547,14 +524,18 @@ impl Adios {
     /// Brings all models up to date, in the order of their kinds.
     fn update_models(&mut self, now: i64) {
         for model in &mut self.models {
-            model.update(&mut self.gathered, &self.tunables, now);
+            model.update(&mut self.gathered, &self.queue.tunables, now);
         }
     }
 }
 
 impl Elevator for Adios {
-    fn name(&self) -> &'static str {
-        ADIOS.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
@@ -596,15 +577,42 @@ impl Elevator for Adios {
         self.data[id.index()] = RqData::default();
     }
 
-    #[inline(always)]
-    fn insert_request(
+    fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
+        hctx: usize,
+        list: &mut RqList,
         at: InsertAt,
     ) {
-        self.insert(ctx, id, at);
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            let rq = &ctx.rqs[id];
+            let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
+            // A requeued request is in flight already.
+            self.remove_in_flight(id);
+            self.data[id.index()] = RqData {
+                state: RqState::NotQueued,
+                predicted_ns: self.models[kind_of(op)].predict(bytes),
+                bytes,
+            };
+            if at == InsertAt::Tail && self.stable {
+                self.add_request(ctx, hctx, id);
+            } else {
+                ctx.trace_insert(id);
+                self.fifo[(at == InsertAt::Tail) as usize].push_back(ctx.rqs, id);
+                self.add_in_flight(id);
+                self.stable |= self.models[READ].base_ns > 0 && self.models[WRITE].base_ns > 0;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        if is_barrier(ctx.rqs[id].op) || !self.behind_barrier.is_empty() {
+            ctx.trace_insert(id);
+            self.behind_barrier.push_back(ctx.rqs, id);
+        } else if self.merge_or_wait(ctx, id) {
+            ctx.trace_insert(id);
+        }
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
@@ -646,10 +654,6 @@ impl Elevator for Adios {
         false
     }
 
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
     /// A new target makes its model start anew, a new priority the bias. Only a
     /// drive with moving parts can have its batches sorted.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
@@ -661,7 +665,7 @@ impl Elevator for Adios {
             };
             return Err(TunableError::Range(none, value));
         }
-        self.tunables.set(name, value)?;
+        self.queue.tunables.set(name, value)?;
         match name {
             "lat_target_read" => self.models[READ] = Model::UNKNOWN,
             "lat_target_write" => self.models[WRITE] = Model::UNKNOWN,

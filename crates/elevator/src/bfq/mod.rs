@@ -33,8 +33,8 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, Elevator, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId,
-    RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
+    Bio, BioFlags, CgroupId, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo,
+    RequestId, RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, elv_bio_merge_ok,
     jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
@@ -54,7 +54,7 @@ const EXPIRATIONS: usize = 5;
 
 /// The scheduler's state.
 pub struct Bfq {
-    tunables: Tunables,
+    queue: ElevatorQueue,
     set: Settings,
     /// The present, as the hook that runs was given it.
     now_ns: u64,
@@ -76,8 +76,6 @@ pub struct Bfq {
     /// How often somebody was put into an active tree.
     activations: u64,
     in_service: Option<QueueId>,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     /// Queues with requests, the one in service included, by class.
     busy: [u32; CLASSES],
     /// Those of them that are raised.
@@ -126,11 +124,11 @@ pub struct Bfq {
 impl Bfq {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Bfq {
-        let tunables = Tunables::new(TUNABLES);
+        let queue = BFQ.queue();
         let nonrot = !info.rotational;
         let mut new = Bfq {
-            set: Settings::of(&tunables),
-            tunables,
+            set: Settings::of(&queue.tunables),
+            queue,
             now_ns: 0,
             jiffies: 0,
             nonrot,
@@ -143,7 +141,6 @@ impl Bfq {
             pending_groups: 0,
             activations: 0,
             in_service: None,
-            dispatch: RqList::new(),
             busy: [0; CLASSES],
             wr_busy: 0,
             queued: 0,
@@ -181,19 +178,6 @@ impl Bfq {
     fn enter(&mut self, now: Nanos) {
         self.now_ns = now.0;
         self.jiffies = jiffies(now);
-    }
-
-    fn insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, at: InsertAt) {
-        self.assign_queue(ctx, id);
-        if sched_try_insert_merge(self, ctx, id) {
-            return;
-        }
-        ctx.trace_insert(id);
-        if at == InsertAt::Head {
-            return self.dispatch.push_front(ctx.rqs, id);
-        }
-        self.insert_into_queue(ctx, id);
-        ctx.merge.add(ctx.rqs, id);
     }
 
     /// The drive finished a request or gave it back, or it merged on its way in.
@@ -257,8 +241,12 @@ impl Bfq {
 }
 
 impl Elevator for Bfq {
-    fn name(&self) -> &'static str {
-        BFQ.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
@@ -357,16 +345,31 @@ impl Elevator for Bfq {
         ctx.rqs[id].elv = [0; 2];
     }
 
-    #[inline(always)]
-    fn insert_request(
+    fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
+        hctx: usize,
+        list: &mut RqList,
         at: InsertAt,
     ) {
         self.enter(ctx.now);
-        self.insert(ctx, id, at);
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            self.assign_queue(ctx, id);
+            if sched_try_insert_merge(self, ctx, id) {
+                continue;
+            }
+            ctx.trace_insert(id);
+            match at {
+                InsertAt::Head => self.queue.head.push_front(ctx.rqs, id),
+                InsertAt::Tail => self.add_request(ctx, hctx, id),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        self.insert_into_queue(ctx, id);
+        ctx.merge.add(ctx.rqs, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
@@ -375,7 +378,7 @@ impl Elevator for Bfq {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.queued > 0
+        !self.queue.head.is_empty() || self.queued > 0
     }
 
     fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -420,10 +423,6 @@ impl Elevator for Bfq {
             self.run_at = None;
         }
         run
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
     }
 
     /// `STORE_FUNCTION` and the like, of what `kstrtoul` reads.

@@ -137,6 +137,7 @@ impl Bfq {
         into
     }
 
+    #[inline(always)]
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId, context: usize) {
         let old_coeff = self.queues[q].raising.coeff;
         let sync = ctx.rqs[id].is_sync();
@@ -449,7 +450,7 @@ impl Bfq {
 
     /// The next request for the drive.
     pub(super) fn dispatch_one(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+        if let Some(id) = self.queue.head.pop_front(ctx.rqs) {
             if let Some(q) = Bfq::queue_of(&ctx.rqs[id]) {
                 self.queues[q].dispatched += 1;
             }

@@ -125,23 +125,23 @@ impl Settings {
 
 impl Bfq {
     pub(super) fn apply_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)?;
+        self.queue.tunables.set(name, value)?;
         match name {
-            "slice_idle" => self.tunables.set("slice_idle_us", value * 1_000)?,
-            "slice_idle_us" => self.tunables.set("slice_idle", value / 1_000)?,
+            "slice_idle" => self.queue.tunables.set("slice_idle_us", value * 1_000)?,
+            "slice_idle_us" => self.queue.tunables.set("slice_idle", value / 1_000)?,
             // Guarantees rest on waiting long enough.
             "strict_guarantees"
                 if value != 0
                     && !self.set.strict_guarantees
                     && self.set.slice_idle_ns < 8_000_000 =>
             {
-                self.tunables.set("slice_idle", 8)?;
-                self.tunables.set("slice_idle_us", 8_000)?;
+                self.queue.tunables.set("slice_idle", 8)?;
+                self.queue.tunables.set("slice_idle_us", 8_000)?;
             }
             _ => {}
         }
         let raised = self.set.low_latency;
-        self.set = Settings::of(&self.tunables);
+        self.set = Settings::of(&self.queue.tunables);
         if raised && !self.set.low_latency {
             self.end_all_raising();
         }

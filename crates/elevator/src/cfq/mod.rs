@@ -34,15 +34,14 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, Elevator, HZ, InsertAt, IoClass, IoPrio, MergeKind, Nanos, QueueInfo,
-    Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId, TunableError,
-    Tunables, elv_bio_merge_ok, jiffies, jiffy_start, msecs_to_jiffies,
+    Bio, BioFlags, CgroupId, Elevator, ElevatorQueue, HZ, IoClass, IoPrio, MergeKind, Nanos,
+    QueueInfo, Request, RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, SubmitterId,
+    elv_bio_merge_ok, jiffies, jiffy_start, msecs_to_jiffies,
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::ElevatorType;
-use crate::single_queue::admit;
 use groups::{Group, GroupId, GroupTree};
 use tunables::*;
 
@@ -233,7 +232,7 @@ fn is_no_idle(rq: &Request) -> bool {
 
 /// The scheduler's state.
 pub struct Cfq {
-    tunables: Tunables,
+    queue: ElevatorQueue,
     rotational: bool,
     queues: Vec<Queue>,
     free_queues: Vec<QueueId>,
@@ -266,8 +265,6 @@ pub struct Cfq {
     idle_until: Option<i64>,
     /// The hardware queues are to be run.
     kick: Option<Nanos>,
-    /// Head inserts: requeues and the data of flush sequences.
-    dispatch: RqList,
     slices: u64,
     idles: u64,
     preemptions: u64,
@@ -279,13 +276,13 @@ pub struct Cfq {
 impl Cfq {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Cfq {
-        let mut tunables = Tunables::new(TUNABLES);
+        let mut queue = CFQ.queue();
         if !info.rotational {
             // In range by construction.
-            let _ = tunables.set("slice_idle", 0);
+            let _ = queue.tunables.set("slice_idle", 0);
         }
         let mut new = Cfq {
-            tunables,
+            queue,
             rotational: info.rotational,
             queues: Vec::new(),
             free_queues: Vec::new(),
@@ -313,7 +310,6 @@ impl Cfq {
             last_delayed_sync: -HZ,
             idle_until: None,
             kick: None,
-            dispatch: RqList::new(),
             slices: 0,
             idles: 0,
             preemptions: 0,
@@ -326,7 +322,7 @@ impl Cfq {
     }
 
     fn ticks(&self, tunable: usize) -> i64 {
-        msecs_to_jiffies(self.tunables.at(tunable))
+        msecs_to_jiffies(self.queue.tunables.at(tunable))
     }
 
     fn is_queueing_ssd(&self) -> bool {
@@ -335,8 +331,12 @@ impl Cfq {
 }
 
 impl Elevator for Cfq {
-    fn name(&self) -> &'static str {
-        CFQ.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     /// Where a queue's last request ended is noted as the next one comes, and
@@ -425,20 +425,12 @@ impl Elevator for Cfq {
     }
 
     #[inline(always)]
-    fn insert_request(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
-        id: RequestId,
-        at: InsertAt,
-    ) {
-        if admit(self, |own| &mut own.dispatch, ctx, id, at) {
-            self.enqueue(ctx, id);
-        }
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
+        self.enqueue(ctx, id);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.dispatch.pop_front(ctx.rqs) {
+        if let Some(id) = self.queue.head.pop_front(ctx.rqs) {
             self.give_to_driver(ctx, id);
             return Some(id);
         }
@@ -449,7 +441,7 @@ impl Elevator for Cfq {
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.dispatch.is_empty() || self.queued > 0
+        !self.queue.head.is_empty() || self.queued > 0
     }
 
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
@@ -515,17 +507,9 @@ impl Elevator for Cfq {
         (ended && self.idle_timer_ended(now)) || kicked
     }
 
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
     /// `STORE_FUNCTION`; `simple_strtoul` makes nothing of a minus.
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i64::MIN..=i64::MAX)
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
     }
 
     fn debug_state(&self) -> Vec<(&'static str, i64)> {

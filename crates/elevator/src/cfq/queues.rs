@@ -201,7 +201,7 @@ impl Cfq {
         let process = process_of(&ctx.rqs[id]);
         let sync = ctx.rqs[id].is_sync();
         let Some(queue) = queue_of(&ctx.rqs[id]) else {
-            return self.dispatch.push_back(ctx.rqs, id);
+            return self.queue.head.push_back(ctx.rqs, id);
         };
         self.apply_prio(queue, process);
         let expire = if sync {
@@ -261,11 +261,11 @@ impl Cfq {
     /// What it costs to get to a request from `from`; `None` where it lies too
     /// far behind to go back to.
     pub(super) fn way_to(&self, sector: u64, from: u64) -> Option<u64> {
-        let back_max = self.tunables.at(BACK_SEEK_MAX) as u64 * 2;
+        let back_max = self.queue.tunables.at(BACK_SEEK_MAX) as u64 * 2;
         if sector >= from {
             Some(sector - from)
         } else if sector.saturating_add(back_max) >= from {
-            let penalty = self.tunables.at(BACK_SEEK_PENALTY) as u64;
+            let penalty = self.queue.tunables.at(BACK_SEEK_PENALTY) as u64;
             Some((from - sector).saturating_mul(penalty))
         } else {
             None

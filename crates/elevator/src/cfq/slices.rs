@@ -92,7 +92,7 @@ impl Cfq {
     /// How many requests the queue may have in the drive; `None` for none now.
     pub(super) fn depth_allowed(&self, id: QueueId, now: i64) -> Option<i64> {
         let q = &self.queues[id];
-        let quantum = self.tunables.at(QUANTUM);
+        let quantum = self.queue.tunables.at(QUANTUM);
         let idle = q.class == Class::Idle;
         let half = if idle { 1 } else { (quantum / 2).max(1) };
         if (q.dispatched as i64) < half {
@@ -116,7 +116,7 @@ impl Cfq {
         let Some(mut depth) = self.depth_allowed(id, now) else {
             return false;
         };
-        if !q.sync && self.tunables.at(LOW_LATENCY) == 1 {
+        if !q.sync && self.queue.tunables.at(LOW_LATENCY) == 1 {
             let calm = (now - self.last_delayed_sync) / self.ticks(SLICE_SYNC);
             let ramp = if calm == 0 && q.dispatched == 0 {
                 1
@@ -158,7 +158,7 @@ impl Cfq {
     /// after one.
     pub(super) fn end_short_turn(&mut self, queue: QueueId, now: i64) {
         let q = &self.queues[queue];
-        let most = 2 * self.tunables.at(SLICE_ASYNC_RQ) * (PRIO_LEVELS - q.ioprio);
+        let most = 2 * self.queue.tunables.at(SLICE_ASYNC_RQ) * (PRIO_LEVELS - q.ioprio);
         let over = !q.sync && q.slice_dispatch >= most;
         if self.busy > 1 && (over || q.class == Class::Idle) {
             self.queues[queue].slice_end = now + 1;
@@ -206,7 +206,7 @@ impl Cfq {
         let q = &self.queues[id];
         let (group, class) = (q.group, q.class);
         let slice = self.prio_slice(q.sync, q.ioprio);
-        if self.tunables.at(LOW_LATENCY) == 0 {
+        if self.queue.tunables.at(LOW_LATENCY) == 0 {
             return slice;
         }
         let counted = match class {

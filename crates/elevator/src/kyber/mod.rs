@@ -22,8 +22,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, InsertAt, Nanos, Op, QueueInfo, RequestId, RqList, SchedCtx, Tags,
-    Tunable, TunableError, Tunables, Unit, bio_list_merge, jiffies, jiffy_start, msecs_to_jiffies,
+    Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, Nanos, Op, QueueInfo, RequestId, RqList,
+    SchedCtx, Tags, Tunable, Unit, bio_list_merge, jiffies, jiffy_start, msecs_to_jiffies,
     op_is_sync,
 };
 
@@ -212,7 +212,7 @@ struct Hctx {
 
 /// The scheduler's state.
 pub struct Kyber {
-    tunables: Tunables,
+    queue: ElevatorQueue,
     tokens: [Tags; DOMAINS],
     /// Hardware contexts that wait for a domain's tokens, in order.
     waiters: [Vec<u16>; DOMAINS],
@@ -237,7 +237,7 @@ impl Kyber {
     /// One without requests, its tunables at their defaults.
     pub fn new(info: &QueueInfo) -> Kyber {
         let mut new = Kyber {
-            tunables: Tunables::new(TUNABLES),
+            queue: KYBER.queue(),
             tokens: MAX_DEPTH.map(Tags::new),
             waiters: Default::default(),
             places: 0,
@@ -258,8 +258,8 @@ impl Kyber {
 
     fn target_ns(&self, domain: usize) -> u64 {
         match domain {
-            READ => self.tunables.at(READ_LAT_NSEC) as u64,
-            WRITE => self.tunables.at(WRITE_LAT_NSEC) as u64,
+            READ => self.queue.tunables.at(READ_LAT_NSEC) as u64,
+            WRITE => self.queue.tunables.at(WRITE_LAT_NSEC) as u64,
             _ => DISCARD_LAT_NS,
         }
     }
@@ -387,8 +387,12 @@ impl Kyber {
 }
 
 impl Elevator for Kyber {
-    fn name(&self) -> &'static str {
-        KYBER.name
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
     }
 
     fn depth_updated(&mut self, info: &QueueInfo) {
@@ -419,15 +423,28 @@ impl Elevator for Kyber {
         ctx.rqs[id].elv[ELV_TOKEN] = 0;
     }
 
-    #[inline(always)]
-    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
-        ctx.trace_insert(id);
-        let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
-        let queue = &mut self.cpus[cpu][domain];
-        match at {
-            InsertAt::Head => queue.push_front(ctx.rqs, id),
-            InsertAt::Tail => queue.push_back(ctx.rqs, id),
+    fn insert_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        hctx: usize,
+        list: &mut RqList,
+        at: InsertAt,
+    ) {
+        while let Some(id) = list.pop_front(ctx.rqs) {
+            ctx.trace_insert(id);
+            self.add_request(ctx, hctx, id);
+            if at == InsertAt::Head {
+                let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
+                self.cpus[cpu][domain].remove(ctx.rqs, id);
+                self.cpus[cpu][domain].push_front(ctx.rqs, id);
+            }
         }
+    }
+
+    #[inline(always)]
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId) {
+        let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
+        self.cpus[cpu][domain].push_back(ctx.rqs, id);
         self.hctxs[hctx].busy[domain].insert(cpu);
     }
 
@@ -490,14 +507,6 @@ impl Elevator for Kyber {
             self.adjust(ctx.now);
         }
         false
-    }
-
-    fn tunables(&self) -> &Tunables {
-        &self.tunables
-    }
-
-    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
-        self.tunables.set(name, value)
     }
 
     /// Each hardware context has its own state, so each is to be run.

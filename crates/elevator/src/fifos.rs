@@ -1,90 +1,11 @@
-//! What the schedulers of the block layer with one queue share: the list that is
-//! served before all else and their counts, queues in order of arrival, and
-//! writes by erase block.
+//! What schedulers that do not sort share: queues in order of arrival, and writes
+//! by erase block.
 
 use alloc::vec::Vec;
 
-use blklab_blk::{
-    Elevator, InsertAt, RequestId, Requests, RqFlags, RqList, SchedCtx, sched_try_insert_merge,
-};
+use blklab_blk::{RequestId, Requests, RqList, SchedCtx};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-
-/// The start of most schedulers' `insert_request`. Returns whether the request is
-/// left for the scheduler to queue. It is not where it is inserted at the head,
-/// as requeues and the data of flush sequences are: it goes into `head_list`,
-/// which is served before all else. Nor is it where a queued request swallows it.
-#[inline(always)]
-pub fn admit<E: Elevator>(
-    elevator: &mut E,
-    head_list: impl FnOnce(&mut E) -> &mut RqList,
-    ctx: &mut SchedCtx<'_>,
-    id: RequestId,
-    at: InsertAt,
-) -> bool {
-    if at == InsertAt::Tail && sched_try_insert_merge(elevator, ctx, id) {
-        return false;
-    }
-    ctx.trace_insert(id);
-    if at == InsertAt::Head {
-        head_list(elevator).push_front(ctx.rqs, id);
-    }
-    at == InsertAt::Tail
-}
-
-/// The way out of a scheduler for one queue: the requests that go before all
-/// others, and counts of what went and what merged.
-#[derive(Default)]
-pub struct DispatchQueue {
-    /// Head inserts: requeues and the data of flush sequences.
-    pub head: RqList,
-    last_was_write: bool,
-    switches: u64,
-    merged: u64,
-    dispatched: u64,
-}
-
-impl DispatchQueue {
-    /// Dispatches the next head insert.
-    #[inline]
-    pub fn pop_head(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let id = self.head.pop_front(ctx.rqs)?;
-        self.dispatched += 1;
-        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
-        Some(id)
-    }
-
-    /// Dispatches a request that the scheduler chose and took out.
-    #[inline]
-    pub fn send(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        let rq = &mut ctx.rqs[id];
-        rq.rq_flags.set(RqFlags::STARTED);
-        self.switches += (rq.is_write() != self.last_was_write) as u64;
-        self.last_was_write = rq.is_write();
-        self.dispatched += 1;
-        Some(id)
-    }
-
-    /// A queued request became part of another.
-    #[inline]
-    pub fn count_merge(&mut self) {
-        self.merged += 1;
-    }
-
-    /// The scheduler's own counts and these.
-    pub fn counters<const N: usize>(
-        &self,
-        own: [(&'static str, u64); N],
-    ) -> Vec<(&'static str, u64)> {
-        let mut counters = own.to_vec();
-        counters.extend([
-            ("direction switches", self.switches),
-            ("requests merged", self.merged),
-            ("dispatched", self.dispatched),
-        ]);
-        counters
-    }
-}
 
 /// `elv[0]`: a request's kind plus one; zero while it is not queued.
 const ELV_KIND: usize = 0;
