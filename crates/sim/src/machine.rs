@@ -11,7 +11,6 @@ use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
 use crate::cpu::Coldness;
-use crate::setup::SIMULATED_ENGINES;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -242,8 +241,7 @@ impl Costs {
 }
 
 fn read_engines(table: &Table<'_>) -> Result<BTreeMap<String, EngineCosts>, ReadError> {
-    let names = SIMULATED_ENGINES.iter().map(|engine| engine.name());
-    let engines = table.tables(names, EngineCosts::read)?;
+    let engines = table.tables(Engine::simulated(), EngineCosts::read)?;
     table.finish()?;
     Ok(engines)
 }

@@ -4,9 +4,7 @@ use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::{ChoiceError, SchedulerChoice};
 use blklab_stats::Window;
-use blklab_workload::fio::{
-    Direction, Engine, Extent, JobError, JobFile, JobSpec, UnifiedReporting,
-};
+use blklab_workload::fio::{Direction, Engine, Extent, JobError, JobFile, JobSpec};
 use blklab_workload::trace::Format;
 use thiserror::Error;
 
@@ -183,60 +181,31 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
     let mut notes = Vec::new();
     for spec in &job.jobs {
         check_engine(spec)?;
-        let unmodelled = [
-            (spec.latency_target.is_some(), "latency_target"),
-            (spec.offload, "io_submit_mode=offload"),
-            (spec.serialize_overlap, "serialize_overlap"),
-            (spec.polled, "hipri"),
-            (spec.submission_thread, "sqthread_poll"),
-            (spec.force_async_every > 0, "force_async"),
-            (
-                spec.unified != UnifiedReporting::None,
-                "unified_rw_reporting",
-            ),
-            (
-                spec.iops_window_ms != spec.bandwidth_window_ms,
-                "iopsavgtime (bwavgtime stands for both)",
-            ),
-        ];
-        let named: Vec<&str> = unmodelled
-            .iter()
-            .filter(|(asked, _)| *asked)
-            .map(|(_, name)| *name)
-            .collect();
-        if !named.is_empty() {
+        let left_out: Vec<&str> = spec.left_out().collect();
+        if !left_out.is_empty() {
             notes.push(format!(
                 "{}: not simulated, and left out: {}",
                 spec.name,
-                named.join(", ")
+                left_out.join(", ")
             ));
         }
     }
     Ok(notes)
 }
 
-/// The I/O engines that are simulated.
-pub(crate) const SIMULATED_ENGINES: &[Engine] = &[
-    Engine::Sync,
-    Engine::Psync,
-    Engine::Vsync,
-    Engine::Pvsync,
-    Engine::Pvsync2,
-    Engine::Libaio,
-    Engine::Posixaio,
-    Engine::IoUring,
-];
-
 fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
-    if SIMULATED_ENGINES.contains(&spec.engine) {
+    if spec.engine.is_simulated() {
         return Ok(());
     }
+    let simulated: Vec<&str> = Engine::simulated().collect();
+    let (last, others) = simulated.split_last().expect("one is simulated");
     Err(SetupError::Job {
         place: spec.position.to_string(),
         job: spec.name.clone(),
         problem: format!(
-            "ioengine={} is not simulated; sync, psync, vsync, pvsync, pvsync2, libaio, posixaio and io_uring are",
-            spec.engine.name()
+            "ioengine={} is not simulated; {} and {last} are",
+            spec.engine.name(),
+            others.join(", ")
         ),
     })
 }

@@ -275,61 +275,76 @@ pub enum Engine {
     Other(String),
 }
 
+/// What is known of an engine.
+struct EngineRow {
+    engine: Engine,
+    name: &'static str,
+    /// Each I/O is over when the call returns.
+    synchronous: bool,
+    simulated: bool,
+}
+
+const fn row(engine: Engine, name: &'static str, synchronous: bool, simulated: bool) -> EngineRow {
+    EngineRow {
+        engine,
+        name,
+        synchronous,
+        simulated,
+    }
+}
+
+static ENGINES: [EngineRow; 13] = [
+    row(Engine::Sync, "sync", true, true),
+    row(Engine::Psync, "psync", true, true),
+    row(Engine::Vsync, "vsync", true, true),
+    row(Engine::Pvsync, "pvsync", true, true),
+    row(Engine::Pvsync2, "pvsync2", true, true),
+    row(Engine::Libaio, "libaio", false, true),
+    row(Engine::Posixaio, "posixaio", false, true),
+    row(Engine::IoUring, "io_uring", false, true),
+    row(Engine::IoUringCmd, "io_uring_cmd", false, false),
+    row(Engine::Mmap, "mmap", true, false),
+    row(Engine::Splice, "splice", true, false),
+    row(Engine::Sg, "sg", false, false),
+    row(Engine::Null, "null", false, false),
+];
+
 impl Engine {
+    fn row(&self) -> Option<&'static EngineRow> {
+        ENGINES.iter().find(|row| row.engine == *self)
+    }
+
     /// fio's name for it.
     pub fn name(&self) -> &str {
         match self {
-            Engine::Sync => "sync",
-            Engine::Psync => "psync",
-            Engine::Vsync => "vsync",
-            Engine::Pvsync => "pvsync",
-            Engine::Pvsync2 => "pvsync2",
-            Engine::Libaio => "libaio",
-            Engine::Posixaio => "posixaio",
-            Engine::IoUring => "io_uring",
-            Engine::IoUringCmd => "io_uring_cmd",
-            Engine::Mmap => "mmap",
-            Engine::Splice => "splice",
-            Engine::Sg => "sg",
-            Engine::Null => "null",
             Engine::Other(name) => name,
+            _ => self.row().map_or("", |row| row.name),
         }
     }
 
     /// The engine that fio calls so.
     pub(crate) fn named(name: &str) -> Engine {
-        const KNOWN: [Engine; 13] = [
-            Engine::Sync,
-            Engine::Psync,
-            Engine::Vsync,
-            Engine::Pvsync,
-            Engine::Pvsync2,
-            Engine::Libaio,
-            Engine::Posixaio,
-            Engine::IoUring,
-            Engine::IoUringCmd,
-            Engine::Mmap,
-            Engine::Splice,
-            Engine::Sg,
-            Engine::Null,
-        ];
-        let found = KNOWN.into_iter().find(|engine| engine.name() == name);
-        found.unwrap_or_else(|| Engine::Other(name.to_string()))
+        let found = ENGINES.iter().find(|row| row.name == name);
+        found.map_or_else(|| Engine::Other(name.to_string()), |row| row.engine.clone())
     }
 
     /// Each I/O is over when the call returns, so `iodepth` is 1 whatever
     /// the job says.
     pub fn is_synchronous(&self) -> bool {
-        matches!(
-            self,
-            Engine::Sync
-                | Engine::Psync
-                | Engine::Vsync
-                | Engine::Pvsync
-                | Engine::Pvsync2
-                | Engine::Mmap
-                | Engine::Splice
-        )
+        self.row().is_some_and(|row| row.synchronous)
+    }
+
+    /// Whether jobs with it can be simulated.
+    pub fn is_simulated(&self) -> bool {
+        self.row().is_some_and(|row| row.simulated)
+    }
+
+    /// The names of those that are simulated.
+    pub fn simulated() -> impl Iterator<Item = &'static str> {
+        ENGINES
+            .iter()
+            .filter(|row| row.simulated)
+            .map(|row| row.name)
     }
 }
 
@@ -683,6 +698,11 @@ impl JobSpec {
     /// would do and what to do instead.
     pub fn check_modelled(&self) -> Result<(), JobError> {
         super::options::check_modelled(self)
+    }
+
+    /// The options whose settings the simulation leaves out, by fio's names.
+    pub fn left_out(&self) -> impl Iterator<Item = &'static str> {
+        super::options::left_out(self)
     }
 
     /// Of which latencies percentiles are shown.

@@ -21,28 +21,41 @@ pub(crate) struct FioOption {
     pub engines: &'static [&'static str],
     pub order: Order,
     pub values: Values,
-    /// What it changes in a job's work that is not simulated.
+    /// What the simulation leaves out of it.
     pub unmodelled: Option<Unmodelled>,
 }
 
-/// What an option changes in a job's work that is not simulated, for which it is
-/// refused. One that only goes with such an option changes nothing alone and has none.
+/// What the simulation leaves out of an option. One that only goes with such an
+/// option changes nothing alone and has none.
 #[derive(Debug)]
-pub(crate) struct Unmodelled {
-    /// What fio does, to follow "fio would".
-    pub would: &'static str,
-    /// What to do instead of giving the option.
-    pub instead: &'static str,
-    /// Whether it does so in this job.
-    pub applies: fn(&JobSpec) -> bool,
+pub(crate) enum Unmodelled {
+    /// It changes the job's work, for which it is refused.
+    Work {
+        /// What fio does, to follow "fio would".
+        would: &'static str,
+        /// What to do instead of giving the option.
+        instead: &'static str,
+        /// Whether it does so in this job.
+        applies: fn(&JobSpec) -> bool,
+    },
+    /// What it sets, where the work is the same without it; and whether this job
+    /// has it set.
+    Setting(fn(&JobSpec) -> bool),
 }
 
 impl Unmodelled {
     pub const fn always(would: &'static str, instead: &'static str) -> Unmodelled {
-        Unmodelled {
+        Unmodelled::Work {
             would,
             instead,
             applies: |_| true,
+        }
+    }
+
+    /// Whether something of this job is left out.
+    pub fn applies(&self, spec: &JobSpec) -> bool {
+        match self {
+            Unmodelled::Work { applies, .. } | Unmodelled::Setting(applies) => applies(spec),
         }
     }
 }
@@ -171,7 +184,8 @@ impl FioOption {
     /// What becomes of it.
     pub fn outcome(&self) -> Outcome {
         match self.unmodelled {
-            Some(_) => Outcome::Refused,
+            Some(Unmodelled::Work { .. }) => Outcome::Refused,
+            Some(Unmodelled::Setting(_)) => Outcome::NotSimulated,
             None => self.kept(),
         }
     }
@@ -230,7 +244,7 @@ pub(super) fn merge<T: Copy>(target: &mut ByDirection<T>, values: PerDirection<T
 
 /// Rows of options: the doc comment is the help, then name, alias after `|`,
 /// [`Order`] in brackets, default after `=`, engines after `of`, and behind `=>`
-/// the [`Values`] and, where it is refused, the [`Unmodelled`].
+/// the [`Values`] and the [`Unmodelled`] where something is left out.
 macro_rules! options {
     ($(
         $(#[doc = $help:literal])+

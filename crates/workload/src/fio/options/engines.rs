@@ -2,7 +2,7 @@
 
 use super::declaration::Effect::*;
 use super::declaration::Values::*;
-use super::declaration::{ANY, FioOption, Order, PERCENT, merge, options};
+use super::declaration::{ANY, FioOption, Order, PERCENT, Unmodelled, merge, options};
 use super::parse::unknown_word;
 use crate::fio::error::Fault;
 use crate::fio::section::{EngineOptions, SectionOptions};
@@ -151,8 +151,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         => Text(Sets(|job, text| job.engine.command_split = text));
     /// Reap completions from the ring.
     "userspace_reap" of LIBAIO => Switch(Meaningless);
-    /// Poll for completions; left out here.
-    "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on));
+    /// Poll for completions.
+    "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on)),
+        Unmodelled::Setting(|spec| spec.polled);
     /// Poll for this share of them.
     "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
@@ -163,14 +164,16 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "fixedbufs" of URING => Switch(NotSimulated);
     /// Register files with the kernel.
     "registerfiles" of URING => Switch(NotSimulated);
-    /// A thread of the kernel submits; left out here.
-    "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on));
+    /// A thread of the kernel submits.
+    "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
+        Unmodelled::Setting(|spec| spec.submission_thread);
     /// The CPU of that thread.
     "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.
     "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
-    /// One I/O of this many goes to a worker at once; left out here.
-    "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n));
+    /// One I/O of this many goes to a worker at once.
+    "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n)),
+        Unmodelled::Setting(|spec| spec.force_async_every > 0);
     /// The kind of commands passed through.
     "cmd_type" of URING => Word(&["nvme"], Meaningless);
     /// Reads go past the drive's cache.

@@ -113,7 +113,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Once full, let the queue drain to here before it is filled again; 0: never.
     "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
     /// Hold an I/O back while one that overlaps it is in flight.
-    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on)), Unmodelled {
+    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on)), Unmodelled::Work {
         would: "hold an I/O back while one that overlaps it is in flight",
         instead: "give each block once: leave norandommap out and numjobs=1",
         applies: |spec| spec.serialize_overlap,
@@ -122,7 +122,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "io_submit_mode" => OneOf(&[
         ("inline", |job| job.spec.offload = false),
         ("offload", |job| job.spec.offload = true),
-    ]), Unmodelled {
+    ]), Unmodelled::Work {
         would: "have other threads submit the I/Os, so that none waits for an earlier one to be submitted",
         instead: "raise iodepth, so that the rate holds while I/Os are late",
         applies: |spec| spec.offload,
@@ -258,7 +258,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
             "pattern", "null",
         ],
         NotSimulated,
-    ), Unmodelled {
+    ), Unmodelled::Work {
         would: "read everything that the job wrote once more and compare it",
         instead: "put do_verify=0, or a job with stonewall and rw=read behind this one",
         applies: verifies,
@@ -412,7 +412,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// End the job at the first I/O that takes longer; 0: never.
     "max_latency" => Times(Microseconds, Sets(|job, us| merge(&mut job.spec.max_latency_us, us)));
     /// Find the depth at which latencies stay below this.
-    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us)), Unmodelled {
+    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us)), Unmodelled::Work {
         would: "change the depth until latencies stay below the target",
         instead: "compare some depths with --vary iodepth=1,4,16",
         applies: |spec| spec.latency_target.is_some(),
@@ -508,7 +508,8 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Log IOPS to files.
     "write_iops_log" => OptionalText(NotSimulated);
     /// The window that IOPS are taken over, in milliseconds; that of bandwidths stands for both.
-    "iopsavgtime" = "500" => Count(ANY, Sets(|job, ms| job.spec.iops_window_ms = ms));
+    "iopsavgtime" = "500" => Count(ANY, Sets(|job, ms| job.spec.iops_window_ms = ms)),
+        Unmodelled::Setting(|spec| spec.iops_window_ms != spec.bandwidth_window_ms);
     /// How many entries of a log are kept in memory.
     "log_entries" => Count(1024..=1 << 20, Meaningless);
     /// Log means over this time.
@@ -595,7 +596,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("0", |job| job.spec.unified = UnifiedReporting::None),
         ("1", |job| job.spec.unified = UnifiedReporting::Mixed),
         ("2", |job| job.spec.unified = UnifiedReporting::Both),
-    ]);
+    ]), Unmodelled::Setting(|spec| spec.unified != UnifiedReporting::None);
     /// Go on after a failed I/O of this kind.
     "continue_on_error" => OneOf(&[
         ("none", |job| continue_on(&mut job.spec, false, false)),

@@ -17,7 +17,7 @@ use declaration::Unmodelled;
 
 use super::error::{Fault, JobError};
 use super::section::SectionOptions;
-use super::spec::{JobSpec, WrittenOption};
+use super::spec::{Engine, JobSpec, WrittenOption};
 
 /// Those that fio lists, in its order.
 pub(crate) fn listed() -> impl Iterator<Item = &'static FioOption> {
@@ -42,18 +42,35 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn check_modelled(spec: &JobSpec) -> Result<(), JobError> {
     for written in &spec.written {
         let name = written.name;
-        let option = find(name).and_then(|option| option.unmodelled.as_ref());
+        let unmodelled = find(name).and_then(|option| option.unmodelled.as_ref());
         // A later one of the same name holds.
         let is_off = spec.written(name).is_some_and(WrittenOption::is_off);
-        let Some(unmodelled) = option.filter(|option| !is_off && (option.applies)(spec)) else {
+        let Some(Unmodelled::Work {
+            would,
+            instead,
+            applies,
+        }) = unmodelled
+        else {
             continue;
         };
-        let Unmodelled { would, instead, .. } = unmodelled;
+        if is_off || !applies(spec) {
+            continue;
+        }
         let fault = Fault::new(format!("fio 3.33 would {would}, which is not simulated"));
         let help = format!("{instead}, or have it left out with --lenient");
         return Err(spec.refuse(&[name], fault.help(help)));
     }
     Ok(())
+}
+
+/// The options that a job sets and whose settings the simulation leaves out.
+pub(crate) fn left_out(spec: &JobSpec) -> impl Iterator<Item = &'static str> {
+    let set = listed().filter(|option| option.kept() == Outcome::Used);
+    let left_out = |option: &&FioOption| {
+        let unmodelled = option.unmodelled.as_ref();
+        unmodelled.is_some_and(|unmodelled| unmodelled.applies(spec))
+    };
+    set.filter(left_out).map(|option| option.name)
 }
 
 /// What to say about an option fio does not know.
@@ -88,8 +105,17 @@ pub fn option_tables() -> String {
         text.push_str(&format!(
             "## {title}\n\n| option | default | |\n| --- | --- | --- |\n"
         ));
-        let of_all = |option: &&FioOption| option.engines.is_empty() || outcome == Outcome::Used;
-        for option in listed().filter(of_all).filter(|o| o.outcome() == outcome) {
+        let has_engine = |option: &&FioOption| {
+            option.engines.is_empty()
+                || option
+                    .engines
+                    .iter()
+                    .any(|name| Engine::named(name).is_simulated())
+        };
+        for option in listed()
+            .filter(has_engine)
+            .filter(|o| o.outcome() == outcome)
+        {
             let alias = option.alias.map(|alias| format!(", `{alias}`"));
             let default = option.default.map(|value| format!("`{value}`"));
             text.push_str(&format!(
