@@ -16,10 +16,16 @@ pub struct Axis {
     pub help: &'static str,
     /// The worlds in which it can vary.
     pub worlds: &'static [World],
-    /// Whether a key is of this kind.
-    takes: fn(&str) -> bool,
+    /// Whether a key is of this kind; `None` where only its name is.
+    takes: Option<fn(&str) -> bool>,
     /// Sets it to a value.
     set: fn(&mut Setting, &str, &str) -> Result<(), Error>,
+}
+
+impl Axis {
+    fn takes(&self, key: &str) -> bool {
+        self.takes.map_or(key == self.name, |takes| takes(key))
+    }
 }
 
 const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host];
@@ -32,7 +38,7 @@ pub const AXES: &[Axis] = &[
         name: SCHEDULER,
         help: "the I/O scheduler, as in --schedulers",
         worlds: ALL_WORLDS,
-        takes: |key| key == SCHEDULER,
+        takes: None,
         set: |setting, _, value| {
             setting.scheduler = NamedScheduler::parse(value)?;
             Ok(())
@@ -42,7 +48,7 @@ pub const AXES: &[Axis] = &[
         name: "SCHEDULER.TUNABLE",
         help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
         worlds: ALL_WORLDS,
-        takes: |key| scheduler_of(key).is_some(),
+        takes: Some(|key| scheduler_of(key).is_some()),
         set: |setting, key, value| {
             if let Some((scheduler, tunable)) = key.split_once('.')
                 && setting.scheduler.name == scheduler
@@ -56,7 +62,7 @@ pub const AXES: &[Axis] = &[
         name: "drive",
         help: "the model of a drive, as in --drive",
         worlds: MODELLED,
-        takes: |key| key == "drive",
+        takes: None,
         set: |setting, _, value| {
             setting.drive = value.to_string();
             Ok(())
@@ -66,7 +72,7 @@ pub const AXES: &[Axis] = &[
         name: "machine",
         help: "the model of a machine, as in --machine",
         worlds: &[World::Sim],
-        takes: |key| key == "machine",
+        takes: None,
         set: |setting, _, value| {
             setting.machine = value.to_string();
             Ok(())
@@ -76,7 +82,7 @@ pub const AXES: &[Axis] = &[
         name: "nr_requests",
         help: "the queue's nr_requests, as in --nr-requests",
         worlds: ALL_WORLDS,
-        takes: |key| key == "nr_requests",
+        takes: None,
         set: |setting, key, value| {
             setting.nr_requests = Some(number(key, value, 1, u32::MAX)?);
             Ok(())
@@ -86,7 +92,7 @@ pub const AXES: &[Axis] = &[
         name: "nomerges",
         help: "the queue's nomerges, as in --nomerges",
         worlds: ALL_WORLDS,
-        takes: |key| key == "nomerges",
+        takes: None,
         set: |setting, key, value| {
             setting.nomerges = Some(number(key, value, 0, 2)? as u8);
             Ok(())
@@ -96,7 +102,7 @@ pub const AXES: &[Axis] = &[
         name: "read_ahead_kb",
         help: "the queue's read_ahead_kb",
         worlds: &[World::Host],
-        takes: |key| key == "read_ahead_kb",
+        takes: None,
         set: |setting, key, value| {
             setting.read_ahead_kb = Some(number(key, value, 0, READ_AHEAD_KB_MAX)?);
             Ok(())
@@ -106,7 +112,7 @@ pub const AXES: &[Axis] = &[
         name: "FIO-OPTION",
         help: "any option of the job's, such as iodepth or bs, in place of its own",
         worlds: ALL_WORLDS,
-        takes: |key| fio::has_option(key) && key != IOSCHEDULER,
+        takes: Some(|key| fio::has_option(key) && key != IOSCHEDULER),
         set: |setting, name, value| {
             setting.options.push(Override {
                 given_by: "--vary".to_string(),
@@ -161,7 +167,7 @@ impl<'a> Varied<'a> {
             return fail(form.to_string());
         };
         let key = key.trim();
-        let Some(axis) = AXES.iter().find(|axis| (axis.takes)(key)) else {
+        let Some(axis) = AXES.iter().find(|axis| axis.takes(key)) else {
             return fail(unknown(key));
         };
         if !axis.worlds.contains(&world) {
