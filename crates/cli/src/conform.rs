@@ -16,6 +16,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
     let modes = [
         (args.page_cache, Mode::PageCache),
         (args.write_back, Mode::WriteBack),
+        (args.eviction, Mode::Eviction),
         (args.whole, Mode::Whole),
     ];
     let asked = modes.iter().find(|(asked, _)| *asked);
@@ -28,6 +29,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
         Mode::Whole => report.percent() >= args.min_percent,
         Mode::PageCache => report.page_cache_agrees(),
         Mode::WriteBack => report.write_back_agrees(),
+        Mode::Eviction => report.eviction_agrees(),
     };
     if agrees { Ok(()) } else { Err(Failure::No) }
 }

@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 
 use blklab_workload::trace::TraceError;
 
-pub use page_cache::page_cache;
+pub use page_cache::{eviction, page_cache};
 pub use report::{Difference, Report, Tally, TraceReport};
 pub use write_back::write_back;
 
@@ -52,6 +52,8 @@ pub enum Mode {
     Whole,
     /// What the page cache makes of system calls.
     PageCache,
+    /// Which pages go when memory is short.
+    Eviction,
     /// When dirty pages are written, and how writers are slowed down.
     WriteBack,
 }
@@ -63,6 +65,7 @@ impl fmt::Display for Mode {
             Mode::Whole => "whole block layer",
             Mode::PageCache => "page cache",
             Mode::WriteBack => "write-back",
+            Mode::Eviction => "eviction",
         })
     }
 }
@@ -151,6 +154,7 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
         Mode::SchedulerAlone => scheduler_alone(scheduler, traces),
         Mode::Whole => whole(scheduler, traces),
         Mode::PageCache => page_cache(traces),
+        Mode::Eviction => eviction(traces),
         Mode::WriteBack => write_back(traces),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::Mode;
-use crate::page_cache::{BIO, DECISION};
+use crate::page_cache::{BIO, DECISION, EVICTION, HitRatio};
 use crate::write_back::THROTTLE;
 
 /// Differences of a trace that are kept to be shown.
@@ -31,6 +31,8 @@ pub struct TraceReport {
     pub tallies: Vec<Tally>,
     /// The first differences.
     pub differences: Vec<Difference>,
+    /// How many pages of reads were cached, where that was compared.
+    pub(crate) hit_ratio: Option<HitRatio>,
 }
 
 /// Agreements of one kind of event.
@@ -93,6 +95,14 @@ impl Report {
         self.compared() > 0 && self.share(THROTTLE) >= 99.0
     }
 
+    /// Whether 95 % of evictions were the kernel's, in its order, and no trace's hit
+    /// ratio is off by more than a point.
+    pub fn eviction_agrees(&self) -> bool {
+        let ratios = self.traces.iter().filter_map(|trace| trace.hit_ratio);
+        let hits_agree = { ratios }.all(|ratio| ratio.points_off() <= 1.0);
+        self.compared() > 0 && self.share(EVICTION) >= 95.0 && hits_agree
+    }
+
     /// Agreements of one kind in percent, 100 where there was none.
     fn share(&self, kind: &str) -> f64 {
         let totals = self.totals();
@@ -120,6 +130,7 @@ impl TraceReport {
             notes: Vec::new(),
             tallies: Vec::new(),
             differences: Vec::new(),
+            hit_ratio: None,
         }
     }
 
@@ -195,6 +206,9 @@ impl fmt::Display for TraceReport {
         )?;
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
+        }
+        if let Some(ratio) = self.hit_ratio {
+            writeln!(f, "  {ratio}")?;
         }
         write_tallies(f, &self.tallies)?;
         for difference in &self.differences {

@@ -137,6 +137,32 @@ pub enum Event {
         /// Whether it has to be tried again.
         retry: bool,
     },
+    /// A page came back that reclaim had evicted (`workingset_refault`).
+    Refault {
+        /// The file.
+        inode: InodeId,
+        /// The page.
+        index: u64,
+        /// Whether it came back active.
+        active: bool,
+    },
+    /// Memory is short: reclaim begins (`try_to_free_mem_cgroup_pages`,
+    /// `try_to_free_pages`).
+    Reclaim {
+        /// Pages that are wanted.
+        pages: u64,
+    },
+    /// Reclaim took pages out of a list (`mm_vmscan_lru_isolate`).
+    Isolate {
+        /// Whether it was the active list.
+        active: bool,
+        /// Pages that it would have looked at.
+        requested: u64,
+        /// Pages that it looked at.
+        scanned: u64,
+        /// Pages that it took.
+        taken: u64,
+    },
     /// A bio goes to the block layer.
     Submit(Bio),
     /// A page became dirty (`writeback_dirty_folio`).

@@ -11,10 +11,11 @@ use crate::event::Event;
 use crate::inode::File;
 use crate::page_cache::{FolioId, flag};
 use crate::readahead::MMAP_LOTSAMISS;
+use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
 /// Pages of one page table, at whose ends fault-around stops (`PTRS_PER_PTE`).
-const TABLE_PAGES: u64 = 512;
+pub(crate) const TABLE_PAGES: u64 = 512;
 
 /// How a mapping is said to be used (`madvise`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,14 +41,21 @@ pub struct Mapping {
     /// Pages that fault-around maps at most; 1 switches it off.
     fault_around_pages: u64,
     access: Cell<Access>,
-    /// Page table entries: the folio of a page, by its serial number. One whose
-    /// folio has left the cache is none.
-    entries: RefCell<BTreeMap<u64, u32>>,
+    /// Page table entries. One whose folio has left the cache is none.
+    entries: RefCell<BTreeMap<u64, Entry>>,
+}
+
+/// A page table entry: the folio of a page, by its serial number, and whether it was
+/// used since it was asked last (the accessed bit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    serial: u32,
+    young: bool,
 }
 
 impl Mapping {
     /// Maps `bytes` of an open file from byte `offset` on at `address`.
-    pub fn new(
+    pub(crate) fn new(
         file: Rc<File>,
         address: u64,
         offset: u64,
@@ -80,6 +88,81 @@ impl Mapping {
         self.access.set(access);
     }
 
+    /// Whether a page that was used through it will be used again: not one that is
+    /// read in order or at random (`vma_has_recency`).
+    pub(crate) fn has_recency(&self) -> bool {
+        self.access.get() == Access::Normal
+    }
+
+    fn origin(&self) -> Origin {
+        if self.has_recency() {
+            Origin::Fault
+        } else {
+            Origin::Read
+        }
+    }
+
+    /// Whether a page's entry leads to this folio and was used.
+    pub(crate) fn is_young(&self, index: u64, serial: u32) -> bool {
+        let young = Entry {
+            serial,
+            young: true,
+        };
+        self.entries.borrow().get(&index) == Some(&young)
+    }
+
+    /// Forgets that a page's entry was used.
+    pub(crate) fn clear_young(&self, index: u64) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
+            entry.young = false;
+        }
+    }
+
+    /// The used entries from page `from` to `to`, with the folios that they lead to.
+    pub(crate) fn young_entries(&self, from: u64, to: u64) -> Vec<(u64, u32)> {
+        let entries = self.entries.borrow();
+        let young = entries.range(from..=to).filter(|(_, entry)| entry.young);
+        young.map(|(&index, entry)| (index, entry.serial)).collect()
+    }
+
+    /// The page table that a page's entry is in.
+    pub(crate) fn table_of(&self, index: u64) -> u64 {
+        (self.address_page + index - self.first) / TABLE_PAGES
+    }
+
+    /// Its page tables, each with the first and last page that it has entries of.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        let last = self.first + self.pages.max(1) - 1;
+        (self.table_of(self.first)..=self.table_of(last)).map(move |table| {
+            let (from, to) = self.pages_of_table(table);
+            (table, from, to)
+        })
+    }
+
+    fn pages_of_table(&self, table: u64) -> (u64, u64) {
+        let page_at = |address: u64| self.first + address.saturating_sub(self.address_page);
+        let last = self.first + self.pages.max(1) - 1;
+        let end = page_at((table + 1) * TABLE_PAGES);
+        (page_at(table * TABLE_PAGES), last.min(end - 1))
+    }
+
+    /// The `pages` pages around one whose entries are in the same page table
+    /// (`lru_gen_look_around`).
+    pub(crate) fn look_around(&self, index: u64, pages: u64) -> (u64, u64) {
+        let (from, to) = self.pages_of_table(self.table_of(index));
+        if to - from < pages {
+            return (from, to);
+        }
+        let half = pages / 2;
+        if index - from < half {
+            (from, from + pages - 1)
+        } else if to + 1 - index <= half {
+            (to + 1 - pages, to)
+        } else {
+            (index - half, index + half - 1)
+        }
+    }
+
     /// The window of fault-around for a page: so many pages, aligned by their
     /// addresses, inside the mapping and inside one page table.
     fn around(&self, index: u64) -> (u64, u64) {
@@ -101,7 +184,11 @@ impl<H: Host> Vfs<H> {
     /// [`FsError::NotMapped`] behind the end of the file or of the mapping.
     pub async fn touch(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
         let index = mapping.first + offset / PAGE_BYTES;
+        let walks = (self.host()).walks_page_table(mapping.address_page + offset / PAGE_BYTES);
         if self.has_entry(mapping, index) {
+            if let Some(entry) = mapping.entries.borrow_mut().get_mut(&index) {
+                entry.young |= walks;
+            }
             return Ok(());
         }
         let in_file = index < self.size_bytes(mapping.file.inode).div_ceil(PAGE_BYTES);
@@ -151,13 +238,19 @@ impl<H: Host> Vfs<H> {
         let serial = cache
             .find(mapping.file.inode, index)
             .map(|folio| cache.serial(folio));
-        serial.is_some() && mapping.entries.borrow().get(&index) == serial.as_ref()
+        let entries = mapping.entries.borrow();
+        serial.is_some() && entries.get(&index).map(|entry| entry.serial) == serial
     }
 
     fn set_entry(&self, mapping: &Mapping, index: u64, folio: FolioId) {
         let mut cache = self.cache.borrow_mut();
         let serial = cache.serial(folio);
-        if mapping.entries.borrow_mut().insert(index, serial) != Some(serial) {
+        let entry = Entry {
+            serial,
+            young: true,
+        };
+        let before = mapping.entries.borrow_mut().insert(index, entry);
+        if before.map(|before| before.serial) != Some(serial) {
             cache.map(folio, true);
         }
     }
@@ -254,7 +347,7 @@ impl<H: Host> Vfs<H> {
         let inode = mapping.file.inode;
         let found = self.cache.borrow().find(inode, index);
         found.unwrap_or_else(|| {
-            let added = self.add_folio(inode, index, 0);
+            let added = self.add_folio(inode, index, 0, mapping.origin());
             let folio = added.expect("nothing lies between looking and adding");
             self.cache.borrow_mut().clear(folio, flag::LOCKED);
             folio
@@ -279,7 +372,7 @@ impl<H: Host> Vfs<H> {
             return false;
         }
         if mapping.access.get() == Access::Sequential {
-            self.page_cache_sync_ra(file, index, ra.ra_pages as u64)
+            self.page_cache_sync_ra(file, index, ra.ra_pages as u64, mapping.origin())
                 .await;
             return true;
         }
@@ -295,7 +388,8 @@ impl<H: Host> Vfs<H> {
         ra.async_size = ra.ra_pages / 4;
         file.ra.set(ra);
         let of = self.inode(file.inode);
-        self.page_cache_ra_order(file, &of, 0).await;
+        self.page_cache_ra_order(file, &of, 0, mapping.origin())
+            .await;
         true
     }
 
@@ -312,7 +406,7 @@ impl<H: Host> Vfs<H> {
         if !self.cache.borrow().has(folio, flag::READAHEAD) {
             return false;
         }
-        self.page_cache_async_ra(file, folio, ra.ra_pages as u64)
+        self.page_cache_async_ra(file, folio, ra.ra_pages as u64, mapping.origin())
             .await;
         true
     }

@@ -1,5 +1,6 @@
 //! What stands above the block layer, as Linux 6.12 does it: the page cache,
-//! readahead, buffered reads, page faults of mapped files, direct I/O and write-back.
+//! readahead, buffered reads, page faults of mapped files, direct I/O, write-back and
+//! reclaim.
 //!
 //! Nothing here has a clock, a thread or a drive. An operation is an `async`
 //! function of [`Vfs`]; it waits for pages to be unlocked and for bios to end,
@@ -22,6 +23,7 @@ mod page_cache;
 mod read;
 mod readahead;
 mod readpages;
+mod reclaim;
 mod vfat;
 mod vfs;
 mod write;
@@ -43,6 +45,7 @@ pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
 pub use readahead::RaState;
+pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{Host, Vfs};
 

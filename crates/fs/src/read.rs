@@ -4,6 +4,7 @@ use crate::PAGE_BYTES;
 use crate::event::Event;
 use crate::inode::{File, InodeId};
 use crate::page_cache::{FolioId, flag};
+use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
 /// Folios that one round of a read takes (`PAGEVEC_SIZE`).
@@ -45,31 +46,54 @@ impl<H: Host> Vfs<H> {
     /// Reads `bytes` from `pos` on into the page cache and out of it. Returns how
     /// many there were before the end of the file.
     pub async fn read(&self, file: &File, pos: u64, bytes: u64) -> u64 {
+        self.read_into(file, pos, bytes, u64::MAX).await
+    }
+
+    /// Reads into a buffer of which only `buffer_bytes` are in the program's memory: the
+    /// call asks for more, but ends there (`EFAULT`).
+    pub async fn read_into(&self, file: &File, pos: u64, bytes: u64, buffer_bytes: u64) -> u64 {
         let size = self.size_bytes(file.inode);
         let mut left = bytes;
         if self.inode(file.inode).is_device {
             left = left.min(size.saturating_sub(pos));
         }
         let mut at = pos;
-        let mut last_pos = None;
-        while left > 0 && at < size {
+        // -1 before the first read.
+        let mut last_pos = file.ra.get().prev_pos;
+        let mut moved = false;
+        let buffer_end = pos.saturating_add(buffer_bytes);
+        while left > 0 && at < size.min(buffer_end) {
             let mut batch = Batch::EMPTY;
             self.filemap_get_pages(file, at, left, &mut batch).await;
             let end = size.min(at + left);
-            for folio in batch.folios.iter().take(batch.len).flatten() {
+            for (n, folio) in batch.folios.iter().take(batch.len).flatten().enumerate() {
+                // Reads that follow each other inside a folio use it once.
+                if n > 0 || !self.is_in_folio(*folio, at, last_pos - 1) {
+                    self.mark_accessed(*folio);
+                }
                 let next = self.cache.borrow().next_index(*folio) * PAGE_BYTES;
-                let copied = end.min(next).saturating_sub(at);
+                let copied = end.min(next).min(buffer_end).saturating_sub(at);
+                if copied == 0 {
+                    break;
+                }
                 at += copied;
                 left -= copied;
-                last_pos = Some(at);
+                last_pos = at.cast_signed();
+                moved = true;
             }
         }
-        if let Some(last_pos) = last_pos {
+        if moved {
             let mut ra = file.ra.get();
-            ra.prev_pos = last_pos as i64;
+            ra.prev_pos = last_pos;
             file.ra.set(ra);
         }
         at - pos
+    }
+
+    /// Whether two bytes lie in one folio of this folio's size (`pos_same_folio`).
+    fn is_in_folio(&self, folio: FolioId, a: u64, b: i64) -> bool {
+        let shift = PAGE_BYTES.ilog2() + self.cache.borrow().order(folio);
+        a.cast_signed() >> shift == b >> shift
     }
 
     /// Has the next pages of a read that are there without waiting, or the one
@@ -96,7 +120,7 @@ impl<H: Host> Vfs<H> {
         let inode = file.inode;
         self.filemap_get_read_batch(inode, index, last_index - 1, batch);
         if batch.len == 0 {
-            self.page_cache_sync_ra(file, index, last_index - index)
+            self.page_cache_sync_ra(file, index, last_index - index, Origin::Read)
                 .await;
             self.filemap_get_read_batch(inode, index, last_index - 1, batch);
         }
@@ -105,7 +129,8 @@ impl<H: Host> Vfs<H> {
         };
         if self.cache.borrow().has(folio, flag::READAHEAD) {
             let req = last_index - self.cache.borrow().index(folio);
-            self.page_cache_async_ra(file, folio, req).await;
+            self.page_cache_async_ra(file, folio, req, Origin::Read)
+                .await;
         }
         if !self.cache.borrow().has(folio, flag::UPTODATE) && !self.filemap_update_page(folio).await
         {
@@ -147,7 +172,7 @@ impl<H: Host> Vfs<H> {
 
     /// A page that readahead left out is read alone.
     async fn filemap_create_folio(&self, inode: InodeId, index: u64, batch: &mut Batch) -> Round {
-        let Some(folio) = self.add_folio(inode, index, 0) else {
+        let Some(folio) = self.add_folio(inode, index, 0, Origin::Read) else {
             return Round::Again;
         };
         self.read_folio(folio).await;

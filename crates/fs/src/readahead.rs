@@ -7,6 +7,7 @@
 use crate::event::Event;
 use crate::inode::{File, Inode, InodeId};
 use crate::page_cache::{FolioId, flag};
+use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 use crate::{PAGE_BYTES, readpages::Reason};
 
@@ -93,16 +94,18 @@ pub(crate) struct Readahead<'a> {
     /// New folios from there on.
     run: Vec<FolioId>,
     nr_pages: u64,
+    origin: Origin,
 }
 
 impl<'a> Readahead<'a> {
-    fn new(inode: InodeId, of: &'a Inode, index: u64) -> Readahead<'a> {
+    fn new(inode: InodeId, of: &'a Inode, index: u64, origin: Origin) -> Readahead<'a> {
         Readahead {
             inode,
             of,
             index,
             run: Vec::new(),
             nr_pages: 0,
+            origin,
         }
     }
 }
@@ -120,7 +123,13 @@ fn max_pages(ra: &RaState, of: &Inode, req: u64) -> u64 {
 
 impl<H: Host> Vfs<H> {
     /// A read wants `req` pages from `index` on, and the first is not there.
-    pub(crate) async fn page_cache_sync_ra(&self, file: &File, index: u64, req: u64) {
+    pub(crate) async fn page_cache_sync_ra(
+        &self,
+        file: &File,
+        index: u64,
+        req: u64,
+        origin: Origin,
+    ) {
         let of = self.inode(file.inode);
         let mut ra = file.ra.get();
         let inode = file.inode;
@@ -153,7 +162,7 @@ impl<H: Host> Vfs<H> {
                 None => index,
             };
             if cached <= req {
-                let mut at = Readahead::new(inode, &of, index);
+                let mut at = Readahead::new(inode, &of, index, origin);
                 return self.do_page_cache_ra(&mut at, req, 0).await;
             }
             let history = if miss.is_none() { 2 * cached } else { cached };
@@ -162,11 +171,17 @@ impl<H: Host> Vfs<H> {
             ra.async_size = 1;
         }
         file.ra.set(ra);
-        self.page_cache_ra_order(file, &of, 0).await;
+        self.page_cache_ra_order(file, &of, 0, origin).await;
     }
 
     /// A read or fault that wants `req` pages has met a folio with the mark.
-    pub(crate) async fn page_cache_async_ra(&self, file: &File, folio: FolioId, req: u64) {
+    pub(crate) async fn page_cache_async_ra(
+        &self,
+        file: &File,
+        folio: FolioId,
+        req: u64,
+        origin: Origin,
+    ) {
         let of = self.inode(file.inode);
         let mut ra = file.ra.get();
         let (inode, index, order) = {
@@ -198,12 +213,18 @@ impl<H: Host> Vfs<H> {
             ra.begin(start, ra.next_size(max));
         }
         file.ra.set(ra);
-        self.page_cache_ra_order(file, &of, order).await;
+        self.page_cache_ra_order(file, &of, order, origin).await;
     }
 
     /// Reads the file's window, in folios two orders larger than the one that had
     /// the mark where the file has large folios.
-    pub(crate) async fn page_cache_ra_order(&self, file: &File, of: &Inode, new_order: u32) {
+    pub(crate) async fn page_cache_ra_order(
+        &self,
+        file: &File,
+        of: &Inode,
+        new_order: u32,
+        origin: Origin,
+    ) {
         let ra = file.ra.get();
         let (inode, start) = (file.inode, ra.start);
         self.trace(Event::Window {
@@ -212,7 +233,7 @@ impl<H: Host> Vfs<H> {
             new_order,
             ra,
         });
-        let mut at = Readahead::new(inode, of, start);
+        let mut at = Readahead::new(inode, of, start, origin);
         let mut index = start;
         if of.large_folios && ra.size >= MIN_LARGE_WINDOW {
             let last_in_file = of.size_bytes.saturating_sub(1) / PAGE_BYTES;
@@ -276,7 +297,7 @@ impl<H: Host> Vfs<H> {
     /// Adds a folio to the run, with the mark if it begins there; `false` if one
     /// of its pages is cached.
     fn add_for_readahead(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
-        let Some(folio) = self.add_folio(at.inode, index, order) else {
+        let Some(folio) = self.add_folio(at.inode, index, order, at.origin) else {
             return false;
         };
         if index == mark {
@@ -307,7 +328,7 @@ impl<H: Host> Vfs<H> {
             nr,
         });
         let most = of.device.io_pages.max(file.ra.get().ra_pages) as u64;
-        let mut at = Readahead::new(file.inode, &of, index);
+        let mut at = Readahead::new(file.inode, &of, index, Origin::Read);
         let mut left = nr.min(most);
         while left > 0 {
             let chunk = left.min(FORCED_CHUNK);

@@ -2,14 +2,17 @@
 
 use std::cell::RefCell;
 use std::future::{poll_fn, ready};
+use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
 use blklab_blk::{BioFlags, Op, Sector};
 
 use crate::bio::{Bio, BioId};
 use crate::event::Event;
+use crate::fault::Mapping;
 use crate::inode::{Extent, File, Inode, InodeId};
 use crate::page_cache::{FolioId, PageCache};
+use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 /// What files stand on: a block layer, and maps from files to their device.
@@ -55,6 +58,18 @@ pub trait Host: Sized {
     fn flusher_due(&self, device: DeviceId, due_jiffies: u64) {
         let _ = (device, due_jiffies);
     }
+    /// Pages of the machine, or of the memory cgroup, that are not the cache's: of
+    /// processes, and of the kernel for itself.
+    fn other_pages(&self) -> u64 {
+        0
+    }
+
+    /// Whether a program's access to a mapped page goes through its page table, where
+    /// it leaves the accessed bit: not while the CPU has the translation in its TLB.
+    fn walks_page_table(&self, address_page: u64) -> bool {
+        let _ = address_page;
+        true
+    }
 
     /// A step that can be traced. Bios may end in it, as in an interrupt.
     fn trace(&self, vfs: &Vfs<Self>, event: Event);
@@ -75,6 +90,9 @@ pub struct Vfs<H> {
     host: H,
     pub(crate) cache: RefCell<PageCache>,
     pub(crate) write_back: RefCell<WriteBack>,
+    /// Lists of cached pages, where memory is limited.
+    pub(crate) lru: Option<Box<RefCell<Lru>>>,
+    mappings: RefCell<Vec<Weak<Mapping>>>,
     bios: RefCell<Vec<Pending>>,
     free_bios: RefCell<Vec<u32>>,
 }
@@ -92,9 +110,17 @@ impl<H: Host> Vfs<H> {
             host,
             cache: RefCell::default(),
             write_back: RefCell::new(WriteBack::new(settings, now)),
+            lru: None,
+            mappings: RefCell::default(),
             bios: RefCell::default(),
             free_bios: RefCell::default(),
         }
+    }
+
+    /// The same, still empty, in memory that may be short.
+    pub fn limited(mut self, policy: Policy, memory: Memory) -> Vfs<H> {
+        self.lru = Some(Box::new(RefCell::new(Lru::new(policy, memory))));
+        self
     }
 
     /// What it stands on.
@@ -130,14 +156,32 @@ impl<H: Host> Vfs<H> {
         self.host.trace(self, event);
     }
 
-    /// Adds a locked folio to the cache, unless a page of it is there.
-    pub(crate) fn add_folio(&self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
+    /// Adds a locked folio to the cache, unless a page of it is there. Other pages may
+    /// have to go for it.
+    pub(crate) fn add_folio(
+        &self,
+        inode: InodeId,
+        index: u64,
+        order: u32,
+        origin: Origin,
+    ) -> Option<FolioId> {
+        if self.cache.borrow().find(inode, index).is_some() {
+            return None;
+        }
+        self.charge_pages(1 << order);
         let added = self.cache.borrow_mut().add(inode, index, order)?;
         self.trace(Event::Add {
             inode,
             index,
             order,
         });
+        if let Some(active) = self.lru_added(added, origin) {
+            self.trace(Event::Refault {
+                inode,
+                index,
+                active,
+            });
+        }
         Some(added)
     }
 
@@ -148,6 +192,7 @@ impl<H: Host> Vfs<H> {
             (cache.inode_of(id), cache.index(id), cache.order(id))
         };
         self.cancel_dirty(id);
+        self.lru_deleted(id);
         self.cache.borrow_mut().delete(id);
         self.trace(Event::Delete {
             inode,
@@ -231,6 +276,34 @@ impl<H: Host> Vfs<H> {
             }
         }
         self.free_bios.borrow_mut().push(id.0);
+    }
+
+    /// Maps `bytes` of an open file from byte `offset` on at `address`; a fault maps
+    /// `around_pages` of what is cached around it.
+    pub fn map(
+        &self,
+        file: Rc<File>,
+        address: u64,
+        offset: u64,
+        bytes: u64,
+        around_pages: u64,
+    ) -> Rc<Mapping> {
+        let mapping = Rc::new(Mapping::new(file, address, offset, bytes, around_pages));
+        let mut mappings = self.mappings.borrow_mut();
+        let weak = Rc::downgrade(&mapping);
+        match mappings.iter().position(|other| other.strong_count() == 0) {
+            Some(free) => mappings[free] = weak,
+            None => mappings.push(weak),
+        }
+        mapping
+    }
+
+    /// The mappings that there are, each with a number that it keeps.
+    pub(crate) fn live_mappings(&self) -> Vec<(usize, Rc<Mapping>)> {
+        let mappings = self.mappings.borrow();
+        let live = mappings.iter().enumerate();
+        live.filter_map(|(number, weak)| Some((number, weak.upgrade()?)))
+            .collect()
     }
 
     /// A bio of a file's data.

@@ -4,6 +4,7 @@ use crate::PAGE_BYTES;
 use crate::error::FsError;
 use crate::inode::{File, InodeId};
 use crate::page_cache::{FolioId, flag};
+use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
 impl<H: Host> Vfs<H> {
@@ -56,7 +57,7 @@ impl<H: Host> Vfs<H> {
             let found = self.cache.borrow().find(inode, index);
             match found {
                 None => {
-                    if let Some(folio) = self.add_folio(inode, index, 0) {
+                    if let Some(folio) = self.add_folio(inode, index, 0, Origin::Write) {
                         return folio;
                     }
                 }

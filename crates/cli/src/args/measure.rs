@@ -185,7 +185,7 @@ pub(crate) struct ProbeArgs {
 #[derive(Args)]
 pub(crate) struct ConformArgs {
     /// The scheduler the traces were recorded under
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["page_cache", "write_back"])]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["page_cache", "write_back", "eviction"])]
     pub(crate) scheduler: Option<String>,
 
     /// Check the whole block layer, not the scheduler alone
@@ -201,6 +201,11 @@ pub(crate) struct ConformArgs {
     /// slowed down; 98 % of pages and 99 % of looks at writers count as success
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "min_percent"])]
     pub(crate) write_back: bool,
+
+    /// Check reclaim: which pages are evicted in which order; 95 % of evictions, and hit ratios
+    /// within a point count as success
+    #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "write_back", "min_percent"])]
+    pub(crate) eviction: bool,
 
     /// Agreement that counts as success with --whole, in percent
     #[arg(long, default_value_t = 99.0, value_name = "P")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, ReadPath};
+use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, Policy, ReadPath};
 use serde::Deserialize;
 
 use crate::ConformError;
@@ -189,6 +189,17 @@ pub(super) struct Description {
     queue: BTreeMap<String, String>,
     filesystem: Option<FileSystem>,
     prep: String,
+    vm_sysctl: BTreeMap<String, String>,
+    #[serde(default)]
+    call_results_nonobvious: Results,
+}
+
+/// What calls answered, where that was not what was asked for.
+#[derive(Default, Deserialize)]
+struct Results {
+    /// The line of a call, and its bytes.
+    #[serde(default)]
+    short_counts: Vec<(usize, u64)>,
 }
 
 #[derive(Deserialize)]
@@ -222,6 +233,21 @@ impl Description {
             file,
             message: e.to_string(),
         })
+    }
+
+    /// Bytes of the calls that came to fewer than were asked for, by their lines.
+    pub(super) fn short_counts(&self) -> BTreeMap<usize, u64> {
+        (self.call_results_nonobvious.short_counts.iter().copied()).collect()
+    }
+
+    /// How pages were chosen that reclaim evicted.
+    pub(super) fn policy(&self) -> Option<Policy> {
+        let enabled = self.vm_sysctl.get("lru_gen")?;
+        let bits = enabled.split(' ').next()?.strip_prefix("0x")?;
+        match u32::from_str_radix(bits, 16).ok()? & 1 {
+            0 => Some(Policy::ActiveInactive),
+            _ => Some(Policy::Generations),
+        }
     }
 
     /// Pages that fault-around maps, 16 unless the run set it.

@@ -7,6 +7,7 @@
 //! system's own blocks: of them only data is given.
 
 mod calls;
+mod eviction;
 mod recorded;
 mod run;
 
@@ -18,7 +19,9 @@ use blklab_fs::{Event, InodeId};
 use crate::ConformError;
 use crate::report::{Report, TraceReport};
 use crate::{Difference, Mode};
-use calls::{Description, beside, read_calls};
+use calls::{Call, Description, RunFile, beside, read_calls};
+pub use eviction::eviction;
+pub(crate) use eviction::{EVICTION, HitRatio};
 pub(crate) use recorded::Fields;
 use recorded::{Recorded, Step, read_steps};
 use run::replay;
@@ -41,20 +44,43 @@ pub fn page_cache(traces: &[PathBuf]) -> Result<Report, ConformError> {
     })
 }
 
+/// A recorded run: what was called, on which files.
+struct Run {
+    calls: Vec<Call>,
+    description: Description,
+    files: Vec<RunFile>,
+    /// Our names of the files by their inode numbers.
+    inodes: BTreeMap<u64, InodeId>,
+}
+
+impl Run {
+    /// Reads what lies beside a trace.
+    fn open(path: &Path) -> Result<Run, ConformError> {
+        let calls = read_calls(&beside(path, ".calls.txt"))?;
+        let described = beside(path, ".json");
+        let description = Description::open(&described)?;
+        let files = description
+            .files()
+            .ok_or_else(|| ConformError::Description {
+                file: described.display().to_string(),
+                message: "dev, bdi, queue or files: found no numbers where they belong".to_owned(),
+            })?;
+        let inodes = (files.iter().zip(0..))
+            .map(|(file, n)| (file.number, InodeId(n)))
+            .collect();
+        Ok(Run {
+            calls,
+            description,
+            files,
+            inodes,
+        })
+    }
+}
+
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
-    let calls = read_calls(&beside(path, ".calls.txt"))?;
-    let described = beside(path, ".json");
-    let description = Description::open(&described)?;
-    let files = description
-        .files()
-        .ok_or_else(|| ConformError::Description {
-            file: described.display().to_string(),
-            message: "dev, bdi, queue or files: found no numbers where they belong".to_owned(),
-        })?;
-    let inodes: BTreeMap<u64, InodeId> = (files.iter().zip(0..))
-        .map(|(file, n)| (file.number, InodeId(n)))
-        .collect();
-    let steps = read_steps(path, &inodes)?;
+    let run = Run::open(path)?;
+    let (files, description) = (&run.files, &run.description);
+    let steps = read_steps(path, &run.inodes, &[])?;
     let is_data = |event: &Event| match event {
         Event::Submit(bio) => files.iter().skip(1).any(|file| {
             let inside = |&(_, bytes, first): &(u64, u64, u64)| {
@@ -69,7 +95,7 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     let compared = |event: &Event| {
         !matches!(event, Event::Dirty { .. }) && (!description.has_file_system() || is_data(event))
     };
-    let ours = replay(&calls, &files, description.fault_around_pages(), &steps);
+    let ours = replay(&run, &steps, None);
     let mut report = TraceReport::new(path.display().to_string());
     for (call, kernel) in by_call(&steps, &compared) {
         let taken: Vec<Event> = (ours.iter())
@@ -77,7 +103,8 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
             .map(|&(_, event)| event)
             .collect();
         let line = kernel.first().map_or(0, |(_, recorded)| recorded.line);
-        compare_call(&mut report, call, line, &kernel, &taken);
+        let place = format!("the call on line {call} of the list");
+        compare_steps(&mut report, &place, line, &kernel, &taken);
     }
     Ok(report)
 }
@@ -104,9 +131,9 @@ fn by_call<'a>(
 
 /// Counts the steps that both sides took, in the longest common order, and those
 /// that only one side took.
-fn compare_call(
+fn compare_steps(
     report: &mut TraceReport,
-    call: usize,
+    place: &str,
     line: u64,
     kernel: &[(Event, &Recorded)],
     ours: &[Event],
@@ -130,7 +157,7 @@ fn compare_call(
                 kind,
                 kernel: tell(theirs.map(|(event, _)| event)),
                 ours: tell(our),
-                state: vec![format!("in the call on line {call} of the list")],
+                state: vec![format!("in {place}")],
             });
         }
         if next_k < kernel.len() {
@@ -195,6 +222,8 @@ fn kind_of(event: &Event) -> &'static str {
         | Event::WriteInode { .. }
         | Event::WroteInode { .. }
         | Event::Flushed { .. } => "write-back",
+        Event::Refault { .. } => "refault",
+        Event::Reclaim { .. } | Event::Isolate { .. } => "scan",
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blklab_blk::{BioFlags, Op, Sector};
-use blklab_fs::{Bio, Event, InodeId, RaState};
+use blklab_fs::{Bio, Event, InodeId, PAGE_BYTES, RaState};
 use blklab_workload::trace::read_text;
 use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
@@ -22,10 +22,15 @@ pub(super) enum Step {
     Submitting,
     /// A request ended.
     Ended { sector: u64, sectors: u64 },
-    /// `mmap` answered with this address.
+    /// `mmap` answered with this address, or with one that is as far from a multiple of
+    /// what fault-around maps.
     Mapped { address: u64 },
     /// Some other task wrote these sectors.
     WrittenElsewhere { sector: u64, sectors: u64 },
+    /// The flusher let go of folios that it had written.
+    Flushed,
+    /// Reclaim saw so many active pages, as the cgroup's statistics were flushed last.
+    SawActive { pages: u64 },
 }
 
 /// A step and where it stands.
@@ -39,12 +44,15 @@ pub(super) struct Recorded {
 }
 
 /// Reads the steps of a trace. `inodes` has our names of the files by their inode
-/// numbers; steps of other files are left out.
+/// numbers; steps of other files are left out. Reads and writes of which no mark tells
+/// the line are on those in `unmarked`, one after the other.
 pub(super) fn read_steps(
     path: &Path,
     inodes: &BTreeMap<u64, InodeId>,
+    unmarked: &[usize],
 ) -> Result<Vec<Recorded>, ConformError> {
     let text = read_text(path)?;
+    let mut unmarked = unmarked.iter();
     let mut inodes = inodes.clone();
     inodes.extend(device_node(&text).map(|number| (number, InodeId(0))));
     let mut steps = Vec::new();
@@ -69,6 +77,10 @@ pub(super) fn read_steps(
         };
         let step = match fields.event {
             name if name.starts_with("block_") => block_step(line, fields.is_driver),
+            name if name.starts_with("sys_pread64(") || name.starts_with("sys_pwrite64(") => {
+                unmarked.next().map(|&line| Step::Call(line))
+            }
+            "mm_lru_insertion" if !fields.is_driver => Some(Step::Flushed),
             _ => fields.step(&inodes).ok_or_else(malformed)?,
         };
         steps.extend(step.map(|step| Recorded {
@@ -95,6 +107,8 @@ fn device_node(text: &str) -> Option<u64> {
 /// A line cut into its columns.
 pub(crate) struct Fields<'a> {
     pub(crate) is_driver: bool,
+    /// Whether interrupts were off.
+    is_atomic: bool,
     pub(crate) at_ns: u64,
     pub(crate) event: &'a str,
     pub(crate) rest: &'a str,
@@ -107,7 +121,7 @@ impl<'a> Fields<'a> {
         }
         let (task, rest) = line.split_once(" [")?;
         let (_, rest) = rest.split_once("] ")?;
-        let (_, rest) = rest.trim_start().split_once(' ')?;
+        let (flags, rest) = rest.trim_start().split_once(' ')?;
         let (stamp, rest) = rest.trim_start().split_once(": ")?;
         let (event, rest) = match rest.split_once(": ") {
             Some((event, rest)) if !event.contains(' ') => (event, rest),
@@ -117,6 +131,7 @@ impl<'a> Fields<'a> {
         let at_ns = seconds.parse::<u64>().ok()? * 1_000_000_000 + fraction.parse::<u64>().ok()?;
         Some(Fields {
             is_driver: task.trim_start().starts_with("drv-"),
+            is_atomic: flags.starts_with('d'),
             at_ns,
             event,
             rest,
@@ -166,6 +181,44 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// The step of a line of reclaim, `None` if it is none; `Some(None)` if it is
+    /// malformed.
+    fn reclaim_step(&self) -> Option<Option<Step>> {
+        let step = match self.event {
+            "reclaim" => self
+                .unsigned("nr")
+                .map(|pages| Step::Took(Event::Reclaim { pages })),
+            "mm_vmscan_lru_isolate" => self.isolate().map(Step::Took),
+            "refault" => self.refault().map(Step::Took),
+            // What is asked under the lock is asked of the whole machine's lists too.
+            "lru_size" => self.unsigned("seen").map(|pages| match self.is_atomic {
+                true => Step::Submitting,
+                false => Step::SawActive { pages },
+            }),
+            _ => return None,
+        };
+        Some(step)
+    }
+
+    /// A page that came back: of which file is not told, and where memory is short that
+    /// is the device.
+    fn refault(&self) -> Option<Event> {
+        Some(Event::Refault {
+            inode: InodeId(0),
+            index: self.unsigned("index")?,
+            active: self.unsigned("fflags")? & 0x100 != 0,
+        })
+    }
+
+    fn isolate(&self) -> Option<Event> {
+        Some(Event::Isolate {
+            active: self.rest.contains("lru=active_file"),
+            requested: self.unsigned("nr_requested")?,
+            scanned: self.unsigned("nr_scanned")?,
+            taken: self.unsigned("nr_taken")?,
+        })
+    }
+
     /// The step of a line; `None` if it is malformed.
     fn step(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<Step>> {
         if self.event == "mark" {
@@ -183,6 +236,9 @@ impl<'a> Fields<'a> {
         }
         if !self.is_driver || !EVENTS.contains(&self.event) {
             return Some(None);
+        }
+        if let Some(step) = self.reclaim_step() {
+            return step.map(Some);
         }
         let Some(inode) = self.inode(inodes)? else {
             return Some(None);
@@ -254,6 +310,13 @@ impl<'a> Fields<'a> {
                 index: index()?,
                 served: self.unsigned("ret")? & 0x100 != 0,
             },
+            "mm_filemap_map_pages" => {
+                let (_, range) = self.rest.split_once("ofs=")?;
+                let (from, _) = range.split_once('-')?;
+                let in_window = Event::page_of(from.parse().ok()?) % AROUND_PAGES;
+                let address = (AROUND_PAGES - in_window) % AROUND_PAGES * PAGE_BYTES;
+                return Some(Some(Step::Mapped { address }));
+            }
             "fault" => Event::Fault {
                 inode,
                 index: index()?,
@@ -270,7 +333,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The events that are compared, the block layer's apart.
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 18] = [
     "sync_ra",
     "async_ra",
     "ra_order",
@@ -284,7 +347,15 @@ const EVENTS: [&str; 13] = [
     "map_pages_ret",
     "fault",
     "fault_ret",
+    "mm_filemap_map_pages",
+    "refault",
+    "reclaim",
+    "mm_vmscan_lru_isolate",
+    "lru_size",
 ];
+
+/// Pages that fault-around maps where a run does not set it.
+const AROUND_PAGES: u64 = 16;
 
 /// What a line of the block layer tells: bios, and the end of requests.
 fn block_step(line: &str, is_driver: bool) -> Option<Step> {

@@ -7,24 +7,27 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use blklab_fs::{
-    Access, Advice, Bio, BioId, DirectCall, Event, Extent, File, Host, InodeId, Mapping,
-    PAGE_BYTES, Vfs,
+    Access, Advice, Bio, BioId, DirectCall, Event, Extent, File, Host, InodeId, Mapping, Memory,
+    PAGE_BYTES, Policy, Vfs,
 };
 
+use super::Run;
 use super::calls::{Call, RunFile};
+use super::eviction::Shortage;
 use super::recorded::{Recorded, Step, shown};
 
 /// Sectors of a page.
 const SECTORS: u64 = PAGE_BYTES / 512;
 
+/// Translations in the TLB of the emulated CPU that runs were recorded on, found by the
+/// page's number (`CPU_TLB_DYN_DEFAULT_BITS` of QEMU). Linux on x86 does not empty it
+/// when it clears an accessed bit (`ptep_clear_flush_young`).
+const TLB_ENTRIES: usize = 256;
+
 /// Our steps, each with the call that it was taken in.
-pub(super) fn replay(
-    calls: &[Call],
-    files: &[RunFile],
-    fault_around_pages: u64,
-    steps: &[Recorded],
-) -> Vec<(usize, Event)> {
-    let vfs = Vfs::new(Device {
+pub(super) fn replay(run: &Run, steps: &[Recorded], policy: Option<Policy>) -> Vec<(usize, Event)> {
+    let files = &run.files;
+    let device = Device {
         files,
         steps,
         cursor: Cell::new(0),
@@ -32,20 +35,33 @@ pub(super) fn replay(
         taken: RefCell::default(),
         under_way: RefCell::default(),
         frames: RefCell::default(),
-    });
+        shortage: Shortage::new(steps),
+        tlb: RefCell::new([None; TLB_ENTRIES]),
+    };
+    let vfs = match policy {
+        Some(policy) => {
+            // The recorded moments say when memory is short, so there is no limit.
+            let max_pages = u64::MAX / 2;
+            Vfs::new(device).limited(policy, Memory::Cgroup { max_pages })
+        }
+        None => Vfs::new(device),
+    };
     for file in files {
         vfs.add_inode(file.inode);
     }
     let mut program = Program {
         vfs: &vfs,
         files,
-        fault_around_pages,
+        fault_around_pages: run.description.fault_around_pages(),
+        buffer_bytes: u64::MAX,
         open: BTreeMap::new(),
         mappings: BTreeMap::new(),
     };
     let mut context = Context::from_waker(Waker::noop());
-    for (call, line) in calls.iter().zip(1..) {
+    let short_counts = run.description.short_counts();
+    for (call, line) in run.calls.iter().zip(1..) {
         vfs.host().begin(&vfs, line);
+        program.buffer_bytes = short_counts.get(&line).copied().unwrap_or(u64::MAX);
         let mut running = pin!(program.call(call));
         while running.as_mut().poll(&mut context) == Poll::Pending {
             vfs.host().end_one(&vfs);
@@ -67,6 +83,9 @@ struct Device<'a> {
     under_way: RefCell<Vec<(BioId, Bio, u64)>>,
     /// The recorded page frames of pages that were added, by file and index.
     frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
+    shortage: Shortage,
+    /// Pages whose translation the CPU has.
+    tlb: RefCell<[Option<u64>; TLB_ENTRIES]>,
 }
 
 impl Device<'_> {
@@ -77,6 +96,7 @@ impl Device<'_> {
             self.go_on(vfs, ahead + 1);
         }
         self.call.set(line);
+        self.shortage.begin(vfs, line);
     }
 
     /// Takes the next recorded steps as given.
@@ -90,6 +110,10 @@ impl Device<'_> {
                     let end = sector.saturating_add(sectors);
                     let (first, last) = (sector / SECTORS, end.saturating_sub(1) / SECTORS);
                     vfs.written_elsewhere(InodeId(0), first, last);
+                }
+                Step::Flushed => {
+                    vfs.drain_lru_batches();
+                    vfs.written_elsewhere(InodeId(0), 0, u64::MAX);
                 }
                 Step::Took(Event::Add { inode, index, .. }) => {
                     let frame = self.steps[at].frame;
@@ -176,10 +200,20 @@ impl Host for Device<'_> {
         self.frames.borrow().get(&(inode, index)).copied()
     }
 
+    fn walks_page_table(&self, page: u64) -> bool {
+        let entry = &mut self.tlb.borrow_mut()[page as usize % TLB_ENTRIES];
+        entry.replace(page) != Some(page)
+    }
+
+    fn other_pages(&self) -> u64 {
+        self.shortage.other_pages(self.call.get())
+    }
+
     /// Notes the step. Where the kernel took the same one in this call, what it had
     /// seen end before that has ended.
     fn trace(&self, vfs: &Vfs<Self>, event: Event) {
         self.taken.borrow_mut().push((self.call.get(), event));
+        self.shortage.took(&event);
         let rest = &self.steps[self.cursor.get()..];
         let in_call = rest.iter().take_while(|r| !matches!(r.step, Step::Call(_)));
         let same = in_call.zip(0..).find(|(r, _)| r.step == Step::Took(event));
@@ -204,8 +238,10 @@ struct Program<'a> {
     vfs: &'a Vfs<Device<'a>>,
     files: &'a [RunFile],
     fault_around_pages: u64,
+    /// How much of the buffer of this call's read is in the program's memory.
+    buffer_bytes: u64,
     open: BTreeMap<usize, Opened>,
-    mappings: BTreeMap<usize, Mapping>,
+    mappings: BTreeMap<usize, Rc<Mapping>>,
 }
 
 impl Program<'_> {
@@ -335,7 +371,10 @@ impl Program<'_> {
         };
         let done = match opened.direct {
             true => self.vfs.read_direct(&opened.file, direct).await,
-            false => Ok(self.vfs.read(&opened.file, pos, bytes).await),
+            false => {
+                let buffer_bytes = self.buffer_bytes;
+                Ok((self.vfs.read_into(&opened.file, pos, bytes, buffer_bytes)).await)
+            }
         };
         done.unwrap_or(0)
     }
@@ -361,7 +400,7 @@ impl Program<'_> {
             let address = self.vfs.host().mapped_address();
             let file = Rc::clone(&opened.file);
             let around = self.fault_around_pages;
-            let mapped = Mapping::new(file, address, offset, bytes, around);
+            let mapped = self.vfs.map(file, address, offset, bytes, around);
             self.mappings.insert(mapping, mapped);
         }
     }

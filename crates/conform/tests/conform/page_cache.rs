@@ -4,14 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blklab_conform::{Report, page_cache};
+use blklab_conform::{Report, eviction, page_cache};
 
 fn ours() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/page-cache-traces")
 }
 
-fn traces(directory: &Path) -> Vec<PathBuf> {
-    let folder = directory.join("page-cache");
+fn traces(directory: &Path, kind: &str) -> Vec<PathBuf> {
+    let folder = directory.join(kind);
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut found: Vec<PathBuf> = (entries.map(|entry| entry.unwrap().path()))
         .filter(|path| path.to_string_lossy().ends_with(".trace.gz"))
@@ -36,7 +36,7 @@ fn assert_agrees(report: &Report) {
 
 #[test]
 fn readahead_pages_and_bios_are_the_kernels() {
-    let report = page_cache(&traces(&ours())).unwrap();
+    let report = page_cache(&traces(&ours(), "page-cache")).unwrap();
     assert_agrees(&report);
     assert!(report.compared() > 10_000, "{report}");
 }
@@ -47,7 +47,36 @@ fn the_traces_elsewhere_agree() {
         blklab_judges::not_possible("more traces: BLKLAB_PAGE_CACHE_TRACES names no directory");
         return;
     };
-    assert_agrees(&page_cache(&traces(Path::new(&directory))).unwrap());
+    let directory = Path::new(&directory);
+    assert_agrees(&page_cache(&traces(directory, "page-cache")).unwrap());
+    let report = eviction(&traces(directory, "eviction")).unwrap();
+    assert!(report.eviction_agrees(), "{report}");
+}
+
+#[test]
+fn evictions_are_the_kernels() {
+    let report = eviction(&traces(&ours(), "eviction")).unwrap();
+    assert!(report.eviction_agrees(), "{report}");
+    assert!(percent(&report, "page of a read") >= 99.9, "{report}");
+}
+
+/// What one policy evicts is not what the other would have.
+#[test]
+fn the_other_policy_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |ending: &str| {
+        let name = format!("zipf_classic.{ending}");
+        let to = folder.path().join(&name);
+        fs::copy(ours().join("eviction").join(&name), &to).unwrap();
+        to
+    };
+    let (trace, _, description) = (copy("trace.gz"), copy("calls.txt"), copy("json"));
+    let text = fs::read_to_string(&description).unwrap();
+    let other = text.replace("\"lru_gen\": \"0x0000", "\"lru_gen\": \"0x0007");
+    assert_ne!(text, other);
+    fs::write(&description, other).unwrap();
+    let report = eviction(&[trace]).unwrap();
+    assert!(!report.eviction_agrees(), "{report}");
 }
 
 /// A description that says something else is found out.

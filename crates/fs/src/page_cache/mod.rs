@@ -12,6 +12,21 @@ use xarray::XArray;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolioId(u32);
 
+impl FolioId {
+    /// Where there is no folio.
+    pub(crate) const NONE: FolioId = FolioId(u32::MAX);
+
+    /// Its place in tables of what is known of folios.
+    pub(crate) const fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn from_number(number: u32) -> FolioId {
+        FolioId(number)
+    }
+}
+
 /// States of a folio (`PG_*`).
 pub(crate) mod flag {
     /// It is being read or changed.
@@ -22,7 +37,9 @@ pub(crate) mod flag {
     pub(crate) const DIRTY: u16 = 1 << 2;
     /// It is being written to the device.
     pub(crate) const WRITEBACK: u16 = 1 << 3;
-    /// Whoever meets it starts the next readahead.
+    /// Whoever meets it starts the next readahead. On a folio that is dirty or being
+    /// written the same bit says that it is to go as soon as it is clean
+    /// (`PG_reclaim`).
     pub(crate) const READAHEAD: u16 = 1 << 4;
     /// It came back soon after it was evicted.
     pub(crate) const WORKINGSET: u16 = 1 << 5;
@@ -51,6 +68,8 @@ struct AddressSpace {
     inode: Inode,
     /// Entries are folio numbers plus one, for each page of a folio.
     pages: XArray,
+    /// What reclaim left of pages that it evicted, plus one.
+    shadows: XArray,
     cached_pages: u64,
 }
 
@@ -72,6 +91,7 @@ impl PageCache {
         self.spaces.push(AddressSpace {
             inode,
             pages: XArray::default(),
+            shadows: XArray::default(),
             cached_pages: 0,
         });
         InodeId(self.spaces.len() as u32 - 1)
@@ -149,6 +169,33 @@ impl PageCache {
         self.folios[id.0 as usize].flags = 0;
         self.wake(id);
         self.free.push(id.0);
+    }
+
+    /// Remembers of a folio that is evicted what tells when it comes back.
+    pub(crate) fn put_shadow(&mut self, id: FolioId, shadow: u32) {
+        let Folio { inode, index, .. } = self.folios[id.0 as usize];
+        let shadows = &mut self.spaces[inode.0 as usize].shadows;
+        shadows.store(index, shadow + 1);
+    }
+
+    /// What was remembered of a folio's place; it is forgotten.
+    pub(crate) fn take_shadow(&mut self, id: FolioId) -> Option<u32> {
+        let Folio {
+            inode,
+            index,
+            order,
+            ..
+        } = self.folios[id.0 as usize];
+        let shadows = &mut self.spaces[inode.0 as usize].shadows;
+        let mut found = None;
+        for page in index..index + (1 << order) {
+            let shadow = shadows.load(page).checked_sub(1);
+            if shadow.is_some() {
+                shadows.store(page, 0);
+                found = shadow;
+            }
+        }
+        found
     }
 
     pub(crate) fn index(&self, id: FolioId) -> u64 {

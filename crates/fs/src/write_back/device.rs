@@ -161,6 +161,11 @@ impl WriteBack {
         }
     }
 
+    /// All devices.
+    pub(crate) fn device_ids(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (0..self.devices.len() as u32).map(DeviceId)
+    }
+
     pub(crate) fn device(&mut self, device: DeviceId) -> &mut Device {
         let at = device.0 as usize;
         while self.devices.len() <= at {

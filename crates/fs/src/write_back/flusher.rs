@@ -21,6 +21,8 @@ pub enum Reason {
     Sync,
     /// They are old.
     Periodic,
+    /// Reclaim met nothing else.
+    Vmscan,
     /// The drive is running anyway (laptop mode).
     LaptopTimer,
 }
@@ -387,6 +389,13 @@ impl<H: Host> Vfs<H> {
             Poll::Pending
         })
         .await;
+    }
+
+    /// All flushers are to write what is dirty, because reclaim met only such pages
+    /// (`wakeup_flusher_threads`).
+    pub(crate) fn start_flushers(&self) {
+        let devices = self.write_back.borrow().device_ids();
+        devices.for_each(|device| self.start_flusher(device, Reason::Vmscan));
     }
 
     /// The flusher is to write all that is dirty (`wb_start_writeback`).

@@ -337,6 +337,7 @@ impl<H: Host> Vfs<H> {
         if !self.cache.borrow_mut().end_write(folio) {
             return;
         }
+        self.lru_written(folio);
         let now = self.host().now_jiffies();
         let is_last = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
         let mut write_back = self.write_back.borrow_mut();
@@ -378,7 +379,10 @@ impl<H: Host> Vfs<H> {
         let mut index = first;
         while let Some(folio) = self.next_folio(inode, index, last) {
             index = self.cache.borrow().next_index(folio);
-            self.cancel_dirty(folio);
+            if self.cache.borrow().has(folio, flag::DIRTY) {
+                self.cancel_dirty(folio);
+                self.lru_written(folio);
+            }
         }
     }
 

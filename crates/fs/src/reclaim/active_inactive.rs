@@ -1,0 +1,141 @@
+//! The classic pair of lists: a page that is used twice becomes active, and one that
+//! comes back so soon that it would have stayed in a list of the active pages' size
+//! becomes active at once (`mm/swap.c` and `mm/workingset.c` of Linux 6.12).
+
+use crate::page_cache::{FolioId, PageCache, flag};
+use crate::reclaim::list::{Lists, state};
+
+/// The list of pages that are evicted next.
+pub(super) const INACTIVE: usize = 0;
+/// The list of pages that were used more than once.
+pub(super) const ACTIVE: usize = 1;
+
+/// Bits of a shadow that count evictions; the next one tells that the page was once
+/// active.
+const AGE_BITS: u32 = 30;
+
+/// Sizes of the lists, in pages, and how many pages came back active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LruStatistics {
+    /// Pages that were used more than once (`NR_ACTIVE_FILE`).
+    pub active: u64,
+    /// The others (`NR_INACTIVE_FILE`).
+    pub inactive: u64,
+    /// Pages that came back soon after they were evicted
+    /// (`WORKINGSET_ACTIVATE_FILE`).
+    pub activated_refaults: u64,
+}
+
+impl LruStatistics {
+    /// Whether there are so few inactive pages that active ones must follow
+    /// (`inactive_is_low`): 1 to 1 below a gigabyte, 1 to sqrt(10 x gigabytes) above.
+    fn inactive_is_low(&self) -> bool {
+        let gigabytes = (self.inactive + self.active) >> 18;
+        let ratio = match gigabytes {
+            0 => 1,
+            _ => (10 * gigabytes).isqrt(),
+        };
+        self.inactive * ratio < self.active
+    }
+}
+
+/// What the lists do not say.
+#[derive(Debug, Default)]
+pub(super) struct ActiveInactive {
+    /// Evictions and activations: a clock whose distance between a page's eviction and
+    /// its return is the memory that it would have needed to stay
+    /// (`nonresident_age`).
+    age: u64,
+    activated_refaults: u64,
+    /// Those when reclaim ran last.
+    refaults_at_reclaim: u64,
+}
+
+impl ActiveInactive {
+    pub(super) fn statistics(&self, lists: &Lists) -> LruStatistics {
+        LruStatistics {
+            active: lists.pages(ACTIVE),
+            inactive: lists.pages(INACTIVE),
+            activated_refaults: self.activated_refaults,
+        }
+    }
+
+    /// The list of a folio by its state.
+    pub(super) fn list_of(lists: &Lists, id: FolioId) -> usize {
+        if lists.has(id, state::ACTIVE) {
+            ACTIVE
+        } else {
+            INACTIVE
+        }
+    }
+
+    /// A page that was used twice becomes active (`workingset_activation`).
+    pub(super) fn activation(&mut self, lists: &Lists, id: FolioId) {
+        self.age += lists.entry(id).pages();
+    }
+
+    /// A page leaves: what will be known of it when it comes back
+    /// (`workingset_eviction`).
+    pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
+        let was_active = u32::from(cache.has(id, flag::WORKINGSET));
+        let shadow = self.age as u32 & ((1 << AGE_BITS) - 1) | was_active << AGE_BITS;
+        self.age += lists.entry(id).pages();
+        shadow
+    }
+
+    /// A page comes back (`workingset_refault`); whether it comes back active.
+    pub(super) fn refault(
+        &mut self,
+        cache: &mut PageCache,
+        lists: &mut Lists,
+        id: FolioId,
+        shadow: u32,
+        seen: &LruStatistics,
+    ) -> bool {
+        let distance = (self.age as u32).wrapping_sub(shadow) & ((1 << AGE_BITS) - 1);
+        if u64::from(distance) > seen.active {
+            return false;
+        }
+        let pages = lists.entry(id).pages();
+        lists.set(id, state::ACTIVE);
+        self.age += pages;
+        self.activated_refaults += pages;
+        if shadow >> AGE_BITS != 0 {
+            cache.set(id, flag::WORKINGSET);
+        }
+        true
+    }
+
+    /// Whether active pages may be made inactive: pages come back, so that others must
+    /// be stale, or there are few inactive ones (`prepare_scan_control`).
+    pub(super) fn may_deactivate(&self, seen: &LruStatistics) -> bool {
+        seen.activated_refaults != self.refaults_at_reclaim || seen.inactive_is_low()
+    }
+
+    /// Reclaim has run (`snapshot_refaults`).
+    pub(super) fn ran(&mut self, seen: &LruStatistics) {
+        self.refaults_at_reclaim = seen.activated_refaults;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LruStatistics;
+
+    #[test]
+    fn inactive_pages_may_be_fewer_the_more_memory_there_is() {
+        let is_low = |inactive, active| {
+            let statistics = LruStatistics {
+                active,
+                inactive,
+                activated_refaults: 0,
+            };
+            statistics.inactive_is_low()
+        };
+        assert!(is_low(100, 101));
+        assert!(!is_low(100, 100));
+        // 1 GiB: three active pages for one inactive.
+        assert!(!is_low(1 << 16, 3 << 16));
+        assert!(is_low(1 << 16, (3 << 16) + 1));
+    }
+}

@@ -1,0 +1,415 @@
+//! Generations (MGLRU, `CONFIG_LRU_GEN`): pages are evicted from the oldest
+//! generation; mapped pages that were used go to younger ones, and pages that are read
+//! often are kept for a while longer where their tier comes back more often than the
+//! first one (`mm/vmscan.c` and `mm/workingset.c` of Linux 6.12).
+
+use std::collections::BTreeSet;
+
+use crate::page_cache::{FolioId, PageCache, flag};
+use crate::reclaim::list::{LISTS, Lists, NO_GENERATION, state};
+
+/// Generations at which eviction stops until there is a younger one.
+pub(super) const MIN_GENERATIONS: u64 = 2;
+/// Generations that can be told apart.
+const MAX_GENERATIONS: u64 = LISTS as u64;
+/// Powers of two of reads that are told apart.
+const TIERS: usize = 4;
+/// Bits in which reads of a folio are counted (`LRU_REFS_WIDTH`).
+const REFS_BITS: u32 = 2;
+/// Most that they count.
+const REFS_MAX: u8 = (1 << REFS_BITS) - 1;
+/// Bits of a shadow below the one that tells of a second read.
+const TOKEN_BITS: u32 = 30;
+
+/// Pages after which a batch ends (`MIN_LRU_BATCH`).
+pub(super) const BATCH: u64 = 64;
+/// Folios that are looked at for one batch at most (`MAX_LRU_BATCH`).
+pub(super) const LOOKED_AT_MAX: u64 = 64 * BATCH;
+
+/// How often the pages of a tier were evicted, protected and came back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tier {
+    refaulted: u64,
+    evicted: u64,
+    protected: u64,
+    /// The generations before, each counting half of the one behind it.
+    past_refaulted: u64,
+    past_total: u64,
+}
+
+impl Tier {
+    fn position(&self, gain: u64) -> Position {
+        Position {
+            refaulted: self.past_refaulted + self.refaulted,
+            total: self.past_total + self.evicted + self.protected,
+            gain,
+        }
+    }
+
+    /// The oldest generation is used up (`reset_ctrl_pos`).
+    fn carry_over(&mut self) {
+        *self = Tier {
+            past_refaulted: (self.past_refaulted + self.refaulted) / 2,
+            past_total: (self.past_total + self.evicted + self.protected) / 2,
+            ..Tier::default()
+        };
+    }
+}
+
+/// What a tier's share of refaults is compared by (`struct ctrl_pos`).
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    refaulted: u64,
+    total: u64,
+    gain: u64,
+}
+
+impl Position {
+    /// Whether this one comes back so seldom, beside `set_point`, that it need not be
+    /// protected (`positive_ctrl_err`).
+    fn may_go(&self, set_point: &Position) -> bool {
+        self.refaulted < BATCH
+            || self.refaulted * (set_point.total + BATCH) * set_point.gain
+                <= (set_point.refaulted + 1) * self.total * self.gain
+    }
+}
+
+/// The page tables in which an aging walk found used pages close together, so that the
+/// next walk looks there (a Bloom filter in the kernel).
+type PageTables = BTreeSet<(usize, u64)>;
+
+/// Generations and their tiers.
+#[derive(Debug)]
+pub(super) struct Generations {
+    min_seq: u64,
+    max_seq: u64,
+    /// The youngest generation when page tables were walked last.
+    walked_seq: u64,
+    /// Pages by generation; a folio may still be linked into an older one.
+    pages: [u64; LISTS],
+    tiers: [Tier; TIERS],
+    /// Where to look, by odd and even generations; everywhere while none is there.
+    worth_walking: [Option<PageTables>; 2],
+}
+
+impl Default for Generations {
+    fn default() -> Generations {
+        Generations {
+            min_seq: 0,
+            max_seq: MIN_GENERATIONS + 1,
+            walked_seq: MIN_GENERATIONS,
+            pages: [0; LISTS],
+            tiers: [Tier::default(); TIERS],
+            worth_walking: [None, None],
+        }
+    }
+}
+
+fn slot(seq: u64) -> u8 {
+    (seq % MAX_GENERATIONS) as u8
+}
+
+/// The tier of a folio with so many reads beyond the first (`lru_tier_from_refs`).
+fn tier_of(refs: u8) -> usize {
+    (u32::from(refs) + 1).next_power_of_two().ilog2() as usize
+}
+
+/// Reads beyond the first: the second one is in the flag, those after it are counted
+/// (`folio_lru_refs`).
+fn refs(cache: &PageCache, lists: &Lists, id: FolioId) -> u8 {
+    lists.entry(id).refs + u8::from(cache.has(id, flag::WORKINGSET))
+}
+
+/// No read of it is remembered.
+fn forget_reads(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
+    lists.entry_mut(id).refs = 0;
+    lists.clear(id, state::REFERENCED);
+    cache.clear(id, flag::WORKINGSET);
+}
+
+/// One more read (`folio_inc_refs`).
+pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
+    if !lists.has(id, state::REFERENCED) {
+        lists.set(id, state::REFERENCED);
+    } else if !cache.has(id, flag::WORKINGSET) {
+        cache.set(id, flag::WORKINGSET);
+    } else {
+        let refs = &mut lists.entry_mut(id).refs;
+        *refs = (*refs + 1).min(REFS_MAX);
+    }
+}
+
+impl Generations {
+    /// How many generations there are.
+    pub(super) fn count(&self) -> u64 {
+        self.max_seq - self.min_seq + 1
+    }
+
+    /// The youngest one.
+    pub(super) fn youngest(&self) -> u8 {
+        slot(self.max_seq)
+    }
+
+    /// All pages.
+    pub(super) fn total_pages(&self) -> u64 {
+        self.pages.iter().sum()
+    }
+
+    /// Links a folio where it belongs: what was used through a page table to the
+    /// youngest generation, what will be clean soon to the one before, other pages to
+    /// the oldest but one, as long as there are more than three (`lru_gen_add_folio`).
+    pub(super) fn add(&mut self, cache: &PageCache, lists: &mut Lists, id: FolioId) {
+        let waits_for_write =
+            cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
+        let seq = if lists.has(id, state::ACTIVE) {
+            self.max_seq
+        } else if waits_for_write {
+            self.max_seq - 1
+        } else if self.min_seq + MIN_GENERATIONS >= self.max_seq {
+            self.min_seq
+        } else {
+            self.min_seq + 1
+        };
+        self.enter(lists, id, slot(seq));
+        lists.push_newest(slot(seq) as usize, id);
+    }
+
+    /// Links a folio as the next one to be evicted.
+    pub(super) fn add_oldest(&mut self, lists: &mut Lists, id: FolioId) {
+        let oldest = slot(self.min_seq);
+        self.enter(lists, id, oldest);
+        lists.push_oldest(oldest as usize, id);
+    }
+
+    fn enter(&mut self, lists: &mut Lists, id: FolioId, generation: u8) {
+        let entry = lists.entry_mut(id);
+        entry.generation = generation;
+        entry.state &= !state::ACTIVE;
+        self.pages[generation as usize] += entry.pages();
+    }
+
+    /// Takes a folio out of its generation and list.
+    pub(super) fn remove(&mut self, lists: &mut Lists, id: FolioId) {
+        let entry = lists.entry_mut(id);
+        self.pages[entry.generation as usize] -= entry.pages();
+        entry.generation = NO_GENERATION;
+        lists.remove(id);
+    }
+
+    fn change(&mut self, lists: &mut Lists, id: FolioId, generation: u8) {
+        let entry = lists.entry_mut(id);
+        let pages = entry.pages();
+        self.pages[entry.generation as usize] -= pages;
+        self.pages[generation as usize] += pages;
+        entry.generation = generation;
+    }
+
+    /// A folio that was used through a page table belongs to the youngest generation;
+    /// it is moved when eviction comes to it. One that is isolated is only marked
+    /// (`folio_update_gen`).
+    pub(super) fn promote(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
+        if lists.entry(id).generation == NO_GENERATION {
+            lists.set(id, state::REFERENCED);
+            return;
+        }
+        self.change(lists, id, self.youngest());
+        forget_reads(cache, lists, id);
+    }
+
+    /// Tiers up to this one may be evicted (`get_tier_idx`). A higher one must come
+    /// back twice as often as the first to be protected.
+    pub(super) fn last_evictable_tier(&self) -> usize {
+        let first = self.tiers[0].position(1);
+        let above = (1..TIERS).take_while(|&tier| self.tiers[tier].position(2).may_go(&first));
+        above.count()
+    }
+
+    /// Takes the next folio of the oldest generation for eviction, or moves it to the
+    /// generation where it belongs and returns `None` (`sort_folio`,
+    /// `isolate_folio`).
+    pub(super) fn isolate(
+        &mut self,
+        cache: &mut PageCache,
+        lists: &mut Lists,
+        id: FolioId,
+        last_tier: usize,
+    ) -> Option<FolioId> {
+        let generation = lists.entry(id).generation;
+        if generation != slot(self.min_seq) {
+            lists.remove(id);
+            lists.push_newest(generation as usize, id);
+            return None;
+        }
+        let refs = refs(cache, lists, id);
+        let tier = tier_of(refs);
+        if tier > last_tier || refs == REFS_MAX + 1 {
+            let next = slot(self.min_seq + 1);
+            self.change(lists, id, next);
+            forget_reads(cache, lists, id);
+            lists.remove(id);
+            lists.push_oldest(next as usize, id);
+            self.tiers[tier].protected += lists.entry(id).pages();
+            return None;
+        }
+        if !lists.has(id, state::REFERENCED) {
+            forget_reads(cache, lists, id);
+        }
+        lists.clear(id, state::REFERENCED);
+        self.remove(lists, id);
+        Some(id)
+    }
+
+    /// The next folio of the oldest generation.
+    pub(super) fn oldest(&self, lists: &Lists) -> Option<FolioId> {
+        lists.oldest(slot(self.min_seq) as usize)
+    }
+
+    /// Empty generations are over; whether one was (`try_to_inc_min_seq`).
+    pub(super) fn end_empty(&mut self, lists: &Lists) -> bool {
+        let before = self.min_seq;
+        let mut seq = before;
+        while seq + MIN_GENERATIONS <= self.max_seq && lists.oldest(slot(seq) as usize).is_none() {
+            seq += 1;
+        }
+        if seq != before {
+            self.tiers.iter_mut().for_each(Tier::carry_over);
+        }
+        self.min_seq = seq;
+        seq != before
+    }
+
+    /// A folio that could not be evicted goes to the youngest generation.
+    pub(super) fn put_back(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
+        let waits_for_write =
+            cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
+        if waits_for_write {
+            if cache.has(id, flag::WORKINGSET) {
+                lists.set(id, state::REFERENCED);
+            }
+        } else {
+            forget_reads(cache, lists, id);
+            lists.set(id, state::ACTIVE);
+        }
+        self.add(cache, lists, id);
+    }
+
+    /// A page leaves: what will be known of it when it comes back
+    /// (`lru_gen_eviction`).
+    pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
+        let refs = refs(cache, lists, id);
+        self.tiers[tier_of(refs)].evicted += lists.entry(id).pages();
+        let token = (self.min_seq as u32) << REFS_BITS | u32::from(refs.saturating_sub(1));
+        token & ((1 << TOKEN_BITS) - 1) | u32::from(refs > 0) << TOKEN_BITS
+    }
+
+    /// A page comes back. It counts while the generation that it was evicted from is
+    /// the oldest; one that was read often, or comes back through a page table, keeps
+    /// its reads (`lru_gen_refault`).
+    pub(super) fn refault(
+        &mut self,
+        cache: &mut PageCache,
+        lists: &mut Lists,
+        id: FolioId,
+        shadow: u32,
+        by_fault: bool,
+    ) {
+        let seq_mask = (1_u32 << (TOKEN_BITS - REFS_BITS)) - 1;
+        let token = shadow & ((1 << TOKEN_BITS) - 1);
+        if token >> REFS_BITS != self.min_seq as u32 & seq_mask {
+            return;
+        }
+        let refs = (token as u8 & REFS_MAX) + (shadow >> TOKEN_BITS) as u8;
+        self.tiers[tier_of(refs)].refaulted += lists.entry(id).pages();
+        if by_fault || refs >= REFS_MAX {
+            lists.entry_mut(id).refs = REFS_MAX;
+            cache.set(id, flag::WORKINGSET);
+        }
+    }
+
+    /// Whether there should be a younger generation (`should_run_aging`): eviction has
+    /// nothing left, or will soon, or pages are not spread over the generations.
+    pub(super) fn should_age(&self) -> bool {
+        if self.min_seq + MIN_GENERATIONS > self.max_seq {
+            return true;
+        }
+        if self.min_seq + MIN_GENERATIONS < self.max_seq {
+            return false;
+        }
+        let total = self.total_pages();
+        let young = self.pages[self.youngest() as usize];
+        let old = self.pages[slot(self.max_seq - MIN_GENERATIONS) as usize];
+        young * MIN_GENERATIONS > total || old * (MIN_GENERATIONS + 2) < total
+    }
+
+    /// Begins an aging walk over page tables; `false` where this generation had its
+    /// walk (`iterate_mm_list`).
+    pub(super) fn begin_walk(&mut self) -> bool {
+        if self.max_seq <= self.walked_seq {
+            return false;
+        }
+        self.walked_seq = self.max_seq;
+        self.worth_walking[(self.max_seq + 1) as usize % 2] = Some(PageTables::new());
+        true
+    }
+
+    /// Whether an aging walk looks into a page table of a mapping.
+    pub(super) fn is_worth_walking(&self, mapping: usize, table: u64) -> bool {
+        let known = &self.worth_walking[self.max_seq as usize % 2];
+        known
+            .as_ref()
+            .is_none_or(|known| known.contains(&(mapping, table)))
+    }
+
+    /// Used pages are close together in a page table: the walk `ahead` generations on
+    /// looks there.
+    pub(super) fn note_table(&mut self, mapping: usize, table: u64, ahead: u64) {
+        let known = &mut self.worth_walking[(self.max_seq + ahead) as usize % 2];
+        if let Some(known) = known {
+            known.insert((mapping, table));
+        }
+    }
+
+    /// Begins a younger generation; where there is no number left for one, the oldest
+    /// is joined to the next (`inc_max_seq`).
+    pub(super) fn begin_generation(&mut self, cache: &mut PageCache, lists: &mut Lists) {
+        if self.count() == MAX_GENERATIONS {
+            let (oldest, next) = (slot(self.min_seq), slot(self.min_seq + 1));
+            while let Some(id) = lists.oldest(oldest as usize) {
+                let mut to = lists.entry(id).generation;
+                if to == oldest {
+                    self.change(lists, id, next);
+                    forget_reads(cache, lists, id);
+                    to = next;
+                }
+                lists.remove(id);
+                lists.push_oldest(to as usize, id);
+            }
+            self.tiers.iter_mut().for_each(Tier::carry_over);
+            self.min_seq += 1;
+        }
+        self.max_seq += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Position, tier_of};
+
+    #[test]
+    fn tiers_are_powers_of_two_of_reads() {
+        assert_eq!([0, 1, 2, 3, 4].map(tier_of), [0, 1, 2, 2, 3]);
+    }
+
+    #[test]
+    fn a_tier_is_protected_if_it_comes_back_more_often() {
+        let of = |refaulted, total, gain| Position {
+            refaulted,
+            total,
+            gain,
+        };
+        let first = of(100, 1000, 1);
+        assert!(of(63, 63, 2).may_go(&first), "too few to tell");
+        assert!(of(64, 500, 2).may_go(&first));
+        assert!(!of(300, 1000, 2).may_go(&first));
+    }
+}

@@ -1,0 +1,191 @@
+//! How much memory the cache takes, and when that is too much: limits of memory
+//! cgroups, watermarks, and the thread that keeps pages free (`kswapd`).
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use crate::reclaim::Memory;
+use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
+use crate::vfs::{Host, Vfs};
+
+/// Reclaims that a page waits for before it is taken in spite of the limit
+/// (`MAX_RECLAIM_RETRIES`).
+const RECLAIMS_MAX: u32 = 16;
+
+/// Free pages at which something happens (`/proc/zoneinfo`), of memory that is one
+/// zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Below it, whoever wants a page reclaims.
+    pub min: u64,
+    /// Below it, `kswapd` is woken.
+    pub low: u64,
+    /// Above it, `kswapd` sleeps.
+    pub high: u64,
+}
+
+impl Watermarks {
+    /// Those of a machine with so many pages: `min_free_kbytes` is four times the root
+    /// of the kilobytes, from 128 KiB to 256 MiB, and `watermark_scale_factor` its
+    /// default of 0.1 %.
+    pub fn of(pages: u64) -> Watermarks {
+        let min_free_kib = (pages * 4 * 16).isqrt().clamp(128, 262_144);
+        let min = min_free_kib / 4;
+        let step = (min / 4).max(pages / 1000);
+        Watermarks {
+            min,
+            low: min + step,
+            high: min + 2 * step,
+        }
+    }
+}
+
+/// Pages that are paid for.
+#[derive(Debug)]
+pub(super) struct Charge {
+    memory: Memory,
+    used: u64,
+    /// Wakes `kswapd`.
+    kswapd: Option<Waker>,
+    kswapd_wanted: bool,
+}
+
+/// What stands between a page and its use.
+enum Need {
+    Nothing,
+    Reclaim(Reclaimer),
+}
+
+impl Charge {
+    pub(super) fn new(memory: Memory) -> Charge {
+        Charge {
+            memory,
+            used: 0,
+            kswapd: None,
+            kswapd_wanted: false,
+        }
+    }
+
+    pub(super) fn is_cgroup(&self) -> bool {
+        matches!(self.memory, Memory::Cgroup { .. })
+    }
+
+    /// Pays for pages, if there is room for them beside `others` that are not the
+    /// cache's (`try_charge_memcg`, `__alloc_pages`).
+    fn charge(&mut self, pages: u64, others: u64) -> Need {
+        match self.memory {
+            Memory::Cgroup { max_pages } => {
+                let room = max_pages.saturating_sub(others).saturating_sub(self.used);
+                if pages > room {
+                    return Need::Reclaim(Reclaimer::Cgroup);
+                }
+                self.used += pages;
+                Need::Nothing
+            }
+            Memory::Machine { pages: all } => {
+                let marks = Watermarks::of(all);
+                let free = all.saturating_sub(others + self.used);
+                if free < marks.low + pages {
+                    self.wake_kswapd();
+                }
+                if free < marks.min + pages {
+                    return Need::Reclaim(Reclaimer::Direct);
+                }
+                self.used += pages;
+                Need::Nothing
+            }
+        }
+    }
+
+    /// Takes pages although there is no room.
+    fn force(&mut self, pages: u64) {
+        self.used += pages;
+    }
+
+    pub(super) fn uncharge(&mut self, pages: u64) {
+        self.used -= pages;
+    }
+
+    fn wake_kswapd(&mut self) {
+        self.kswapd_wanted = true;
+        if let Some(waker) = self.kswapd.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether enough pages are free for `kswapd` to sleep.
+    fn is_balanced(&self, others: u64) -> bool {
+        match self.memory {
+            Memory::Cgroup { .. } => true,
+            Memory::Machine { pages } => {
+                pages.saturating_sub(others + self.used) >= Watermarks::of(pages).high
+            }
+        }
+    }
+}
+
+impl<H: Host> Vfs<H> {
+    /// Has memory for a folio of `pages` pages; reclaims where there is none.
+    pub(crate) fn charge_pages(&self, pages: u64) {
+        for _ in 0..=RECLAIMS_MAX {
+            let others = self.host().other_pages();
+            let need = match &self.lru {
+                Some(lru) => lru.borrow_mut().charge.charge(pages, others),
+                None => return,
+            };
+            match need {
+                Need::Nothing => return,
+                Need::Reclaim(reclaimer) => self.try_to_free_pages(reclaimer, pages),
+            };
+        }
+        if let Some(lru) = &self.lru {
+            lru.borrow_mut().charge.force(pages);
+        }
+    }
+
+    /// The machine's thread that keeps pages free; it never ends. In a simulation it
+    /// is a task, polled like any other.
+    pub async fn kswapd(&self) {
+        loop {
+            poll_fn(|context| {
+                let Some(lru) = &self.lru else {
+                    return Poll::Pending;
+                };
+                let charge = &mut lru.borrow_mut().charge;
+                if std::mem::take(&mut charge.kswapd_wanted) {
+                    return Poll::Ready(());
+                }
+                charge.kswapd = Some(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            self.free_up_to_high();
+        }
+    }
+
+    /// Reclaims until the high watermark is reached, or nothing more is found
+    /// (`balance_pgdat`).
+    fn free_up_to_high(&self) {
+        let is_balanced = || {
+            let others = self.host().other_pages();
+            let lru = self.lru.as_ref();
+            lru.is_none_or(|lru| lru.borrow().charge.is_balanced(others))
+        };
+        let wanted = match self.lru.as_ref().map(|lru| lru.borrow().charge.memory) {
+            Some(Memory::Machine { pages }) => Watermarks::of(pages).high,
+            _ => 0,
+        };
+        let mut scan = Scan::new(Reclaimer::Kswapd, wanted.max(CLUSTER_PAGES));
+        while scan.priority >= 1 && !is_balanced() {
+            scan.scanned = 0;
+            scan.reclaimed = 0;
+            self.shrink_lruvec(&mut scan);
+            if scan.scanned < scan.wanted || scan.reclaimed == 0 {
+                scan.priority -= 1;
+            }
+        }
+        if scan.needs_flusher {
+            self.start_flushers();
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Lists of folios, linked through an entry for each folio.
+
+use crate::page_cache::FolioId;
+
+/// How many lists there are: two of the classic kind, or four generations.
+pub(super) const LISTS: usize = 4;
+
+/// States of a folio that only reclaim looks at (`PG_*`).
+pub(super) mod state {
+    /// It is in a list, not in a batch or isolated.
+    pub(in crate::reclaim) const LRU: u8 = 1 << 0;
+    /// It belongs to the active list, or to the youngest generation.
+    pub(in crate::reclaim) const ACTIVE: u8 = 1 << 1;
+    /// It was used since it was looked at last.
+    pub(in crate::reclaim) const REFERENCED: u8 = 1 << 2;
+}
+
+/// A generation's number where a folio has none.
+pub(super) const NO_GENERATION: u8 = u8::MAX;
+
+/// What reclaim knows of a folio.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    newer: FolioId,
+    older: FolioId,
+    /// The list that it is linked into.
+    list: u8,
+    pub(super) state: u8,
+    /// It has `1 << order` pages.
+    pub(super) order: u8,
+    /// Its generation's slot, which may be ahead of the list that it is linked into.
+    pub(super) generation: u8,
+    /// Reads through an open file beyond the first two.
+    pub(super) refs: u8,
+}
+
+impl Entry {
+    const fn new(order: u8) -> Entry {
+        Entry {
+            newer: FolioId::NONE,
+            older: FolioId::NONE,
+            list: 0,
+            state: 0,
+            order,
+            generation: NO_GENERATION,
+            refs: 0,
+        }
+    }
+
+    pub(super) fn pages(&self) -> u64 {
+        1 << self.order
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    newest: FolioId,
+    oldest: FolioId,
+    pages: u64,
+}
+
+/// The lists, and the entries of all folios.
+#[derive(Debug)]
+pub(super) struct Lists {
+    entries: Vec<Entry>,
+    lists: [List; LISTS],
+}
+
+impl Default for Lists {
+    fn default() -> Lists {
+        let empty = List {
+            newest: FolioId::NONE,
+            oldest: FolioId::NONE,
+            pages: 0,
+        };
+        Lists {
+            entries: Vec::new(),
+            lists: [empty; LISTS],
+        }
+    }
+}
+
+impl Lists {
+    /// A folio that was not known before.
+    pub(super) fn begin(&mut self, id: FolioId, order: u8) {
+        if self.entries.len() <= id.number() {
+            self.entries.resize(id.number() + 1, Entry::new(0));
+        }
+        self.entries[id.number()] = Entry::new(order);
+    }
+
+    pub(super) fn entry(&self, id: FolioId) -> &Entry {
+        &self.entries[id.number()]
+    }
+
+    pub(super) fn entry_mut(&mut self, id: FolioId) -> &mut Entry {
+        &mut self.entries[id.number()]
+    }
+
+    /// Whether it has any of these states.
+    pub(super) fn has(&self, id: FolioId, states: u8) -> bool {
+        self.entry(id).state & states != 0
+    }
+
+    pub(super) fn set(&mut self, id: FolioId, states: u8) {
+        self.entry_mut(id).state |= states;
+    }
+
+    pub(super) fn clear(&mut self, id: FolioId, states: u8) {
+        self.entry_mut(id).state &= !states;
+    }
+
+    /// Pages in a list.
+    pub(super) fn pages(&self, list: usize) -> u64 {
+        self.lists[list].pages
+    }
+
+    /// The folio of a list that is looked at first.
+    pub(super) fn oldest(&self, list: usize) -> Option<FolioId> {
+        let oldest = self.lists[list].oldest;
+        (oldest != FolioId::NONE).then_some(oldest)
+    }
+
+    /// Links a folio as the one that is looked at last.
+    pub(super) fn push_newest(&mut self, list: usize, id: FolioId) {
+        let newest = self.lists[list].newest;
+        self.link(list, id, FolioId::NONE, newest);
+    }
+
+    /// Links a folio as the one that is looked at next.
+    pub(super) fn push_oldest(&mut self, list: usize, id: FolioId) {
+        let oldest = self.lists[list].oldest;
+        self.link(list, id, oldest, FolioId::NONE);
+    }
+
+    fn link(&mut self, list: usize, id: FolioId, newer: FolioId, older: FolioId) {
+        let entry = self.entry_mut(id);
+        entry.newer = newer;
+        entry.older = older;
+        entry.list = list as u8;
+        entry.state |= state::LRU;
+        self.lists[list].pages += self.entry(id).pages();
+        match newer {
+            FolioId::NONE => self.lists[list].newest = id,
+            newer => self.entry_mut(newer).older = id,
+        }
+        match older {
+            FolioId::NONE => self.lists[list].oldest = id,
+            older => self.entry_mut(older).newer = id,
+        }
+    }
+
+    /// Takes a folio out of its list.
+    pub(super) fn remove(&mut self, id: FolioId) {
+        let Entry {
+            newer, older, list, ..
+        } = *self.entry(id);
+        let list = list as usize;
+        self.lists[list].pages -= self.entry(id).pages();
+        self.clear(id, state::LRU);
+        match newer {
+            FolioId::NONE => self.lists[list].newest = older,
+            newer => self.entry_mut(newer).older = older,
+        }
+        match older {
+            FolioId::NONE => self.lists[list].oldest = newer,
+            older => self.entry_mut(older).newer = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::{LISTS, Lists, state};
+    use crate::page_cache::FolioId;
+
+    proptest! {
+        #[test]
+        fn lists_are_queues(steps in prop::collection::vec((0..40_u32, 0..LISTS, any::<bool>()), 0..200)) {
+            let mut lists = Lists::default();
+            let mut queues: [VecDeque<FolioId>; LISTS] = Default::default();
+            for number in 0..40 {
+                lists.begin(FolioId::from_number(number), 0);
+            }
+            for (number, list, newest) in steps {
+                let id = FolioId::from_number(number);
+                if lists.has(id, state::LRU) {
+                    lists.remove(id);
+                    queues.iter_mut().for_each(|queue| queue.retain(|&other| other != id));
+                } else if newest {
+                    lists.push_newest(list, id);
+                    queues[list].push_front(id);
+                } else {
+                    lists.push_oldest(list, id);
+                    queues[list].push_back(id);
+                }
+                for (list, queue) in queues.iter().enumerate() {
+                    prop_assert_eq!(lists.oldest(list), queue.back().copied());
+                    prop_assert_eq!(lists.pages(list), queue.len() as u64);
+                }
+            }
+            for (list, mut queue) in queues.into_iter().enumerate() {
+                while let Some(id) = queue.pop_back() {
+                    prop_assert_eq!(lists.oldest(list), Some(id));
+                    lists.remove(id);
+                }
+                prop_assert_eq!(lists.oldest(list), None);
+            }
+        }
+    }
+}
