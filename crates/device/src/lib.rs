@@ -6,11 +6,15 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
-mod hdd;
-mod null;
 pub mod registry;
 mod spec;
+
+mod hdd;
+mod null;
 mod ssd;
+
+/// The kinds of drives.
+const MODELS: [&spec::ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
 
 pub use spec::{DriveSpec, Identity, Interface, reference};
 

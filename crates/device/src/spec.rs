@@ -9,10 +9,7 @@ use blklab_description::{
 };
 use strum::{Display, EnumMessage, VariantArray};
 
-use crate::{Device, hdd, null, ssd};
-
-/// The kinds of drives.
-const MODELS: [&ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
+use crate::{Device, MODELS};
 
 /// Reads the tables of a kind of drive.
 pub(crate) type ReadModel = fn(&Table<'_>, Interface) -> Result<Arc<dyn Model>, ReadError>;

@@ -6,7 +6,6 @@
 //! [`gc::Media`]), and what it returns tells those above what they have to do.
 //! This file joins them and brings each its events.
 
-mod divide;
 mod events;
 mod flash;
 mod ftl;
@@ -130,7 +129,7 @@ impl Ssd {
         let Controller { host, media, .. } = &mut self.controller;
         let ctx = FetchCtx {
             ftl: &media.ftl,
-            events: &mut media.flash.events,
+            events: media.flash.events(),
             stats: &mut media.stats,
             writes_waiting: self.writes.waiting(),
         };
@@ -159,11 +158,11 @@ impl Ssd {
             EventKind::LEAVING => self.leave(now_ns, event, done),
             EventKind::ARRIVING => self.arrive(now_ns, event),
             EventKind::RECEIVING => self.start_write(now_ns, event),
-            EventKind::DRAM => self.controller.host.dram_done(
-                &mut self.controller.media.flash.events,
-                now_ns,
-                event,
-            ),
+            EventKind::DRAM => {
+                self.controller
+                    .host
+                    .dram_done(self.controller.media.flash.events(), now_ns, event)
+            }
             EventKind::DATA_OUT => {
                 self.controller.media.flash.data_out(now_ns, event);
                 self.transaction_done(now_ns, event);
@@ -185,7 +184,7 @@ impl Ssd {
         let still = self.checked_at_ns == Some(now_ns);
         self.checked_at_ns = Some(now_ns);
         if still {
-            self.controller.media.flash.events = EventQueue::new();
+            self.controller.media.flash.stop();
         }
         still
     }
@@ -208,7 +207,7 @@ impl Ssd {
         let command = &self.controller.host.commands[index];
         if command.status != CommandStatus::Ok {
             return self.controller.host.finish(
-                &mut self.controller.media.flash.events,
+                self.controller.media.flash.events(),
                 now_ns,
                 index,
             );
@@ -218,7 +217,7 @@ impl Ssd {
             HostOp::Write => {
                 self.controller
                     .host
-                    .receive(&mut self.controller.media.flash.events, now_ns, index)
+                    .receive(self.controller.media.flash.events(), now_ns, index)
             }
             HostOp::Flush => {
                 self.writes.start_flush(&mut self.controller, now_ns, index);
@@ -253,16 +252,18 @@ impl Ssd {
     /// Handles what ended in the flash.
     fn settle(&mut self, now_ns: u64) {
         // Nothing new ends while these are handled: that takes another step.
-        for place in 0..self.controller.media.flash.finished.len() {
-            self.transaction_done(now_ns, self.controller.media.flash.finished[place]);
+        let mut place = 0;
+        while let Some(index) = self.controller.media.flash.finished(place) {
+            self.transaction_done(now_ns, index);
+            place += 1;
         }
-        self.controller.media.flash.finished.clear();
+        self.controller.media.flash.clear_finished();
     }
 
     /// A transaction has ended: whoever wanted it goes on.
     #[inline(always)]
     fn transaction_done(&mut self, now_ns: u64, index: u32) {
-        let op = &self.controller.media.flash.transactions[index];
+        let op = self.controller.media.flash.transaction(index);
         #[cfg(test)]
         self.controller.media.ftl.shadow_transaction(
             op,
@@ -297,7 +298,7 @@ impl Ssd {
                 self.other_done(now_ns, &op);
             }
         }
-        self.controller.media.flash.transactions.remove(index);
+        self.controller.media.flash.forget(index);
     }
 
     /// A transaction has ended that is not among the most common ones.
@@ -388,11 +389,9 @@ impl Ssd {
     /// A command has all entries of the map that it waited for.
     fn go_on_mapped(&mut self, now_ns: u64, command: u32) {
         match self.controller.host.commands[command].op {
-            HostOp::Discard => (self.controller.host).finish(
-                &mut self.controller.media.flash.events,
-                now_ns,
-                command,
-            ),
+            HostOp::Discard => {
+                (self.controller.host).finish(self.controller.media.flash.events(), now_ns, command)
+            }
             HostOp::WriteZeroes => self.start_write(now_ns, command),
             _ => {
                 let (reads, mut ctx) = self.reads();
@@ -453,7 +452,7 @@ impl Device for Ssd {
     }
 
     fn next_event(&self) -> Nanos {
-        Nanos(self.controller.media.flash.events.next_ns())
+        Nanos(self.controller.media.flash.next_event_ns())
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -462,7 +461,7 @@ impl Device for Ssd {
 
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let (mut limit_ns, mut last) = (limit.0, EventQueue::until(limit.0));
-        while let Some(event) = self.controller.media.flash.events.pop_due(last) {
+        while let Some(event) = self.controller.media.flash.events().pop_due(last) {
             if self.step(event, done) {
                 // What else happens at this time still belongs to it.
                 (limit_ns, last) = (event.0, EventQueue::until(event.0));
@@ -503,8 +502,6 @@ impl Device for Ssd {
     }
 
     fn take_record(&mut self, out: &mut DriveTimeline) {
-        if let Some(recorder) = &mut self.controller.media.flash.recorder {
-            recorder.take(out);
-        }
+        self.controller.media.flash.take_record(out);
     }
 }

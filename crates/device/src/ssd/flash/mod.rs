@@ -17,7 +17,6 @@ mod paq;
 mod program_queues;
 mod recorder;
 mod scheduling;
-mod suspend;
 mod timing;
 pub(crate) mod transaction;
 mod unit;
@@ -31,7 +30,7 @@ use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::recorder::{Part, Recorder};
 use crate::ssd::flash::timing::Timing;
 use crate::ssd::flash::transaction::{
-    List, NONE, Operation, Priority, Source, Transaction, Transactions,
+    List, NONE, Operation, Priority, Source, Transaction, Transactions, Waiting,
 };
 use crate::ssd::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use channel::Channel;
@@ -44,8 +43,8 @@ use unit::{Phase, PlaneAddress, Unit};
 /// The flash and its channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Flash {
-    pub(crate) transactions: Transactions,
-    pub(crate) events: EventQueue,
+    transactions: Transactions,
+    events: EventQueue,
     units: Vec<Unit>,
     channels: Vec<Channel>,
     /// By plane.
@@ -69,11 +68,11 @@ pub(crate) struct Flash {
     gathering: u32,
     /// The units of these operations.
     gathered: Vec<u32>,
-    pub(crate) counts: Counts,
+    counts: Counts,
     /// Writes down what happens, where somebody asked for it.
-    pub(crate) recorder: Option<Box<Recorder>>,
+    recorder: Option<Box<Recorder>>,
     /// Operations that ended, for whoever started them.
-    pub(crate) finished: Vec<u32>,
+    finished: Vec<u32>,
 }
 
 /// Programs that were changing the array when the power went.
@@ -138,6 +137,65 @@ impl Flash {
             recorder: None,
             finished: Vec::with_capacity(64),
         }
+    }
+
+    /// What will happen inside the drive.
+    #[inline(always)]
+    pub(crate) fn events(&mut self) -> &mut EventQueue {
+        &mut self.events
+    }
+
+    /// When the next of that is due; `u64::MAX` when there is none.
+    #[inline(always)]
+    pub(crate) fn next_event_ns(&self) -> u64 {
+        self.events.next_ns()
+    }
+
+    /// A transaction that was queued and has not been forgotten.
+    #[inline(always)]
+    pub(crate) fn transaction(&self, index: u32) -> &Transaction {
+        &self.transactions[index]
+    }
+
+    /// Forgets one that has ended.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, index: u32) {
+        self.transactions.remove(index);
+    }
+
+    /// What one waits and has waited for.
+    #[inline(always)]
+    pub(crate) fn waiting(&self, index: u32) -> &Waiting {
+        &self.transactions.waiting[index as usize]
+    }
+
+    /// So much of a read goes on over the link.
+    #[inline(always)]
+    pub(crate) fn set_host_bytes(&mut self, index: u32, bytes: u32) {
+        self.transactions.waiting[index as usize].host_bytes = bytes;
+    }
+
+    /// A read that has not begun brings so many bytes more.
+    pub(crate) fn lengthen_read(&mut self, index: u32, bytes: u32) {
+        self.transactions[index].bytes += bytes;
+    }
+
+    /// The transaction at this place, from 0, of those that have ended in the
+    /// array since [`Flash::clear_finished`].
+    #[inline(always)]
+    pub(crate) fn finished(&self, place: usize) -> Option<u32> {
+        self.finished.get(place).copied()
+    }
+
+    /// All that had ended has been handled.
+    #[inline(always)]
+    pub(crate) fn clear_finished(&mut self) {
+        self.finished.clear();
+    }
+
+    /// Nothing that was to happen does.
+    pub(crate) fn stop(&mut self) {
+        self.events = EventQueue::new();
     }
 
     /// A controller knows all pages of a command before it tells the flash of the

@@ -129,6 +129,13 @@ impl Recorder {
 }
 
 impl Flash {
+    /// Appends what was written down since the last time to `out`.
+    pub(crate) fn take_record(&mut self, out: &mut DriveTimeline) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(out);
+        }
+    }
+
     /// Starts or stops writing down what happens.
     pub(crate) fn record(&mut self, on: bool) {
         let channel_of_unit: Vec<u32> = self.units.iter().map(|unit| unit.channel).collect();

@@ -27,11 +27,11 @@ impl Ftl {
         for slot in 0..logical_slots as u32 {
             if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
                 assert_eq!(self.holds(at), Holds::Current(slot), "slot {slot} at {at}");
-                valid[self.slots_per_block.split(at).0 as usize] += 1;
+                valid[(at / self.slots_per_block) as usize] += 1;
             }
             if let Some(at) = self.kept(slot) {
                 assert_eq!(self.holds(at), Holds::Kept(slot), "slot {slot} at {at}");
-                valid[self.slots_per_block.split(at).0 as usize] += 1;
+                valid[(at / self.slots_per_block) as usize] += 1;
             }
         }
         assert_eq!(valid, self.blocks.valid, "valid slots of every block");

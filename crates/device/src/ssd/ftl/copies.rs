@@ -16,6 +16,7 @@
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
 use crate::ssd::ftl::page_map::Place;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Located, PageRecord, Stream};
+use strength_reduce::StrengthReducedU32;
 
 /// What a physical slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +75,12 @@ impl Ftl {
     }
 
     fn older(&self, at: u32) -> u32 {
-        let (block, within) = self.slots_per_block.split(at);
+        let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
         self.blocks.older(block, within)
     }
 
     fn set_older(&mut self, at: u32, older: u32) {
-        let (block, within) = self.slots_per_block.split(at);
+        let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
         self.blocks.set_older(block, within, older);
     }
 
@@ -89,11 +90,11 @@ impl Ftl {
     }
 
     pub(crate) fn count(&mut self, at: u32) {
-        self.blocks.valid[self.slots_per_block.split(at).0 as usize] += 1;
+        self.blocks.valid[(at / self.slots_per_block) as usize] += 1;
     }
 
     pub(crate) fn discount(&mut self, at: u32) {
-        self.blocks.valid[self.slots_per_block.split(at).0 as usize] -= 1;
+        self.blocks.valid[(at / self.slots_per_block) as usize] -= 1;
     }
 
     /// A slot's current copy, at `place`, is about to be replaced. Returns the
@@ -167,7 +168,7 @@ impl Ftl {
     }
 
     fn note_replaced(&mut self, at: u32) {
-        self.blocks.replaced[self.slots_per_block.split(at).0 as usize] = true;
+        self.blocks.replaced[(at / self.slots_per_block) as usize] = true;
     }
 
     /// A page's slots have reached the flash: older copies of them are not
@@ -348,8 +349,8 @@ impl Ftl {
             .sum()
     }
 
-    /// A collection under way is forgotten: its block is full as before.
-    pub(crate) fn end_collection(&mut self, plane: u32, block: u32) {
+    /// A block that was to be emptied is full as before.
+    pub(super) fn put_back(&mut self, plane: u32, block: u32) {
         self.blocks.uses[block as usize] = Use::Full;
         if self.is_slc(block)
             && let Some(slc) = &mut self.slc

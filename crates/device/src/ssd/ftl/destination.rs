@@ -14,7 +14,8 @@
 //! a move.
 
 use crate::ssd::flash::transaction::NONE;
-use crate::ssd::ftl::{Ftl, Stream};
+use crate::ssd::ftl::copies::Holds;
+use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::spec::GcScope;
 
 impl Ftl {
@@ -59,19 +60,64 @@ impl Ftl {
             .min(self.slots_per_block() - self.slots_per_page())
     }
 
-    /// A job of `plane` is going to write to `to`.
-    pub(crate) fn take_destination(&mut self, plane: u32, to: u32, stream: Stream) {
+    /// A collection of `plane` begins to empty a block into `to`: with time in a
+    /// running drive, at once in one that is being aged.
+    pub(crate) fn begin_collection(
+        &mut self,
+        plane: u32,
+        block: u32,
+        (to, stream): (u32, Stream),
+    ) -> Victim {
+        let had = self.valid(block);
+        self.take_victim(block);
         let state = &mut self.planes[to as usize];
-        // Wear levelling has pages of its own, only in its own plane.
         state.collector = plane;
+        // Wear levelling has pages of its own, only in its own plane.
         state.promised = (to != plane || stream == Stream::Wear) as u32;
+        if stream == Stream::Collection && to == plane {
+            self.owe(plane, block);
+        }
+        Victim { plane, block, had }
     }
 
-    /// That job is over.
-    pub(crate) fn leave_destination(&mut self, to: u32) {
+    /// Gives what is needed of a place of its block the next one; returns the
+    /// page's record, and the slot if that is its current copy. `None` where
+    /// nothing is needed.
+    #[inline]
+    pub(crate) fn move_slot(
+        &mut self,
+        plane: u32,
+        (to, stream): (u32, Stream),
+        (at, slot): (u32, u32),
+    ) -> Option<(u32, Option<u32>)> {
+        let holds = self.holds_of(at, slot);
+        let to = self.collection_plane(to, stream);
+        let moved = match holds {
+            Holds::Nothing => return None,
+            Holds::Current(slot) => (self.write(to, slot, stream, 0), Some(slot)),
+            Holds::Kept(slot) => (self.write_kept(to, slot, stream, at), None),
+        };
+        self.has_moved(plane);
+        Some(moved)
+    }
+
+    /// Its block is erased.
+    pub(crate) fn end_collection(&mut self, plane: u32, block: u32, to: u32) {
+        self.leave_destination(plane, to);
+        self.erased(plane, block);
+    }
+
+    /// It is forgotten: its block is full as before.
+    pub(crate) fn abandon_collection(&mut self, plane: u32, block: u32, to: u32) {
+        self.leave_destination(plane, to);
+        self.put_back(plane, block);
+    }
+
+    fn leave_destination(&mut self, plane: u32, to: u32) {
         let state = &mut self.planes[to as usize];
         state.collector = NONE;
         state.promised = 0;
+        self.owe_nothing(plane);
     }
 
     /// The block that static wear levelling should empty in a plane now: the

@@ -18,7 +18,6 @@ pub(crate) mod copies;
 mod destination;
 mod free_blocks;
 pub(crate) mod hybrid;
-mod locate;
 mod page_map;
 pub(crate) mod partial;
 pub(crate) mod placement;
@@ -30,7 +29,6 @@ mod write_frontier;
 
 use blklab_stats::{DeviceStats, WearStats};
 
-use crate::ssd::divide::Divisor;
 use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::slab::Slab;
@@ -40,12 +38,13 @@ use blocks::{Blocks, NO_BLOCK, Use};
 use cached_map::{CachedMap, MapWaiter};
 use free_blocks::FreeBlocks;
 use hybrid::Hybrid;
-pub(crate) use locate::Located;
+pub(crate) use page_map::Located;
 use page_map::Map;
 use partial::PartialUnits;
 use placement::Placement;
 use slc::Slc;
 use start::{ScatteredPlanes, Start};
+use strength_reduce::StrengthReducedU32;
 use write_frontier::{CLOSED, Frontier, STREAMS};
 pub(crate) use write_frontier::{PageRecord, Stream};
 
@@ -97,17 +96,17 @@ pub(crate) struct Ftl {
     rewritten_in_dram: u64,
     gc: GcSpec,
     wear: WearSpec,
-    slots_per_page: Divisor,
+    slots_per_page: StrengthReducedU32,
     pages_per_block: u32,
     /// Pages that the array programs at once.
     pages_per_program: u32,
-    slots_per_block: Divisor,
-    blocks_per_plane: Divisor,
+    slots_per_block: StrengthReducedU32,
+    blocks_per_plane: StrengthReducedU32,
     /// The first of them, which are neither the SLC cache's alone nor the map's.
     data_blocks_per_plane: u32,
     planes_per_package: u32,
     /// Planes that are filled in step.
-    planes_per_row: Divisor,
+    planes_per_row: StrengthReducedU32,
     /// What the flash would hold if it kept data.
     #[cfg(test)]
     pub(crate) shadow: Option<Box<shadow::Shadow>>,
@@ -141,18 +140,18 @@ impl Ftl {
             rewritten_in_dram: 0,
             gc: spec.gc,
             wear: spec.wear,
-            slots_per_page: Divisor::new(slots_per_page),
+            slots_per_page: StrengthReducedU32::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
             // A log's pages have their places, so nothing is filled up there.
             pages_per_program: match spec.ftl.mapping {
                 Mapping::Page => spec.pages_per_program(),
                 Mapping::Hybrid(_) => 1,
             },
-            slots_per_block: Divisor::new(slots_per_block),
-            blocks_per_plane: Divisor::new(geometry.blocks_per_plane),
+            slots_per_block: StrengthReducedU32::new(slots_per_block),
+            blocks_per_plane: StrengthReducedU32::new(geometry.blocks_per_plane),
             data_blocks_per_plane: spec.data_blocks_per_plane(),
             planes_per_package: geometry.planes_per_package(),
-            planes_per_row: Divisor::new(spec.planes_per_row()),
+            planes_per_row: StrengthReducedU32::new(spec.planes_per_row()),
             #[cfg(test)]
             shadow: None,
         };
@@ -229,11 +228,11 @@ impl Ftl {
     /// The page of a physical slot.
     #[inline]
     pub(crate) fn parts(&self, at: u32) -> FlashPage {
-        let (block, within) = self.slots_per_block.split(at);
+        let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
         FlashPage {
-            plane: self.blocks_per_plane.split(block).0,
+            plane: block / self.blocks_per_plane,
             block,
-            page: self.slots_per_page.split(within).0,
+            page: within / self.slots_per_page,
         }
     }
 
@@ -335,7 +334,7 @@ impl Ftl {
     /// Whether two physical slots lie in one page.
     #[inline]
     pub(crate) fn same_page(&self, a: u32, b: u32) -> bool {
-        self.slots_per_page.split(a).0 == self.slots_per_page.split(b).0
+        a / self.slots_per_page == b / self.slots_per_page
     }
 
     /// First physical slot of a page.

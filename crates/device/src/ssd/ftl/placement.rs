@@ -1,7 +1,7 @@
 //! Static allocation: where a page of the address space belongs.
 
-use crate::ssd::divide::Divisor;
 use crate::ssd::spec::{Axis, Geometry, Layout, SsdSpec};
+use strength_reduce::StrengthReducedU32;
 
 /// Where a page of the address space belongs: which plane, and the how-many-th
 /// there.
@@ -18,8 +18,8 @@ pub struct Home {
 pub(crate) struct Placement {
     /// Pages of the address space that one channel holds under
     /// [`Layout::Ranges`]; all of them under [`Layout::Striped`].
-    pages_per_range: Divisor,
-    planes_per_range: Divisor,
+    pages_per_range: StrengthReducedU32,
+    planes_per_range: StrengthReducedU32,
     /// Planes of the first range in visiting order.
     visits: Vec<u32>,
     /// Place of every plane of the first range in `visits`.
@@ -55,8 +55,8 @@ impl Placement {
             places[*plane as usize] = place as u32;
         }
         Placement {
-            pages_per_range: Divisor::new(pages.div_ceil(ranges)),
-            planes_per_range: Divisor::new(planes_per_range),
+            pages_per_range: StrengthReducedU32::new(pages.div_ceil(ranges)),
+            planes_per_range: StrengthReducedU32::new(planes_per_range),
             visits,
             places,
             pages,
@@ -87,13 +87,13 @@ impl Placement {
         if self.pages_per_range.get() == self.pages {
             return self.home_in_range(0, page);
         }
-        let (range, within) = self.pages_per_range.split(page);
+        let (range, within) = StrengthReducedU32::div_rem(page, self.pages_per_range);
         self.home_in_range(range * self.planes_per_range.get(), within)
     }
 
     #[inline]
     fn home_in_range(&self, first_plane: u32, page: u32) -> Home {
-        let (rank, place) = self.planes_per_range.split(page);
+        let (rank, place) = StrengthReducedU32::div_rem(page, self.planes_per_range);
         Home {
             plane: first_plane + self.visits[place as usize],
             rank,
@@ -109,7 +109,7 @@ impl Placement {
     /// The range that a plane belongs to.
     #[inline]
     pub(crate) fn range_of(&self, plane: u32) -> u32 {
-        self.planes_per_range.split(plane).0
+        plane / self.planes_per_range
     }
 
     /// The plane that pages of a range visit at a place in their order.
@@ -120,7 +120,7 @@ impl Placement {
 
     /// The page whose home that is; `None` where the address space ends before.
     pub(crate) fn page_at(&self, home: Home) -> Option<u32> {
-        let (range, plane) = self.planes_per_range.split(home.plane);
+        let (range, plane) = StrengthReducedU32::div_rem(home.plane, self.planes_per_range);
         let place = self.places[plane as usize];
         let within = home.rank as u64 * self.planes_per_range.get() as u64 + place as u64;
         let per_range = self.pages_per_range.get() as u64;
@@ -133,7 +133,7 @@ impl Placement {
 
     /// How many pages of the address space have their home in a plane.
     pub(crate) fn pages_of(&self, plane: u32) -> u32 {
-        let (range, plane) = self.planes_per_range.split(plane);
+        let (range, plane) = StrengthReducedU32::div_rem(plane, self.planes_per_range);
         let place = self.places[plane as usize];
         let per_range = self.pages_per_range.get() as u64;
         let in_range = (self.pages as u64)

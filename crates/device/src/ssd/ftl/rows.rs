@@ -38,7 +38,7 @@ impl Ftl {
     /// The planes that are filled in step with a plane.
     #[inline]
     pub(crate) fn row_of(&self, plane: u32) -> Range<u32> {
-        let first = plane - self.planes_per_row.split(plane).1;
+        let first = plane - plane % self.planes_per_row;
         first..first + self.planes_per_row.get()
     }
 
@@ -171,7 +171,7 @@ impl Ftl {
     }
 
     /// A plane's collection begins to move a block within its row.
-    pub(crate) fn owe(&mut self, plane: u32, block: u32) {
+    pub(super) fn owe(&mut self, plane: u32, block: u32) {
         // Jobs of a row share pages, and one that ends may leave a page partly
         // empty that others have counted on.
         let lost = match self.has_rows() {
@@ -185,13 +185,13 @@ impl Ftl {
     }
 
     /// It has moved one of them.
-    pub(crate) fn has_moved(&mut self, plane: u32) {
+    pub(super) fn has_moved(&mut self, plane: u32) {
         let owed = &mut self.planes[plane as usize].owed;
         *owed = owed.saturating_sub(1);
     }
 
     /// It is over.
-    pub(crate) fn owe_nothing(&mut self, plane: u32) {
+    pub(super) fn owe_nothing(&mut self, plane: u32) {
         let state = &mut self.planes[plane as usize];
         (state.owed, state.gives_nothing) = (0, false);
     }

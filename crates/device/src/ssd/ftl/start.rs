@@ -1,7 +1,6 @@
 //! Where everything is at the start, by formula: a drive that was written for
 //! months costs no more memory than a fresh one.
 
-use crate::ssd::divide::Divisor;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::Use;
 use crate::ssd::ftl::free_blocks::FreeBlocks;
@@ -9,11 +8,12 @@ use crate::ssd::ftl::placement::{Home, Placement};
 use crate::ssd::ftl::scattered::Scattered;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Plane, STREAMS, Stream, Victim};
 use crate::ssd::spec::{InitialState, Mapping, SsdSpec};
+use strength_reduce::StrengthReducedU32;
 
 /// The state of a drive before its first command.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    slots_per_page: Divisor,
+    slots_per_page: StrengthReducedU32,
     slots_per_block: u32,
     blocks_per_plane: u32,
     logical_slots: u64,
@@ -63,7 +63,7 @@ impl Start {
             }
         };
         let mut start = Start {
-            slots_per_page: Divisor::new(slots_per_page),
+            slots_per_page: StrengthReducedU32::new(slots_per_page),
             slots_per_block,
             blocks_per_plane: spec.geometry.blocks_per_plane,
             logical_slots: spec.logical_slots(),
@@ -89,7 +89,7 @@ impl Start {
     }
 
     fn place_of_content(&self, placement: &Placement, slot: u32) -> Option<u32> {
-        let (page, in_page) = self.slots_per_page.split(slot);
+        let (page, in_page) = StrengthReducedU32::div_rem(slot, self.slots_per_page);
         let home = placement.home(page);
         let at = match &self.content {
             Content::Nothing => return None,
@@ -151,7 +151,7 @@ impl Start {
             (Content::InOrder, _) => block * self.slots_per_block + within,
             (Content::Scattered(planes), _) => planes.of(placement, plane).rank(block, within)?,
         };
-        let (rank, in_page) = self.slots_per_page.split(rank);
+        let (rank, in_page) = StrengthReducedU32::div_rem(rank, self.slots_per_page);
         let page = placement.page_at(Home { plane, rank })?;
         let slot = page as u64 * self.slots_per_page.get() as u64 + in_page as u64;
         (slot < self.logical_slots).then_some(slot as u32)
@@ -386,7 +386,7 @@ impl Ftl {
         let (open, victim) = (scattered.open(), scattered.victim());
         for (stream, open) in [Stream::Host, Stream::Collection].into_iter().zip(open) {
             let Some((block, slots)) = open else { continue };
-            let (block, page) = (first + block, self.slots_per_page.split(slots).0);
+            let (block, page) = (first + block, slots / self.slots_per_page);
             self.blocks.go_on(block, page);
             self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,

@@ -5,6 +5,7 @@ use super::Ftl;
 use crate::ssd::flash::transaction::{FlashPage, NONE};
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
 use crate::ssd::ftl::page_map::Place;
+use strength_reduce::StrengthReducedU32;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl Ftl {
         let older = self.supersede(slot, place);
         let at = self.take_slot(record, slot);
         self.map.set(slot, at);
-        let (block, within) = self.slots_per_block.split(at);
+        let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
         self.blocks.valid[block as usize] += 1;
         if older != NO_SLOT {
             self.blocks.set_older(block, within, older);
@@ -359,7 +360,7 @@ impl Ftl {
     pub(crate) fn is_static_slc(&self, block: u32) -> bool {
         match &self.slc {
             None => false,
-            Some(slc) => slc.is_static(self.blocks_per_plane.split(block).1),
+            Some(slc) => slc.is_static(block % self.blocks_per_plane),
         }
     }
 
@@ -419,9 +420,9 @@ impl Ftl {
     }
 
     /// A block will be emptied and erased.
-    pub(crate) fn begin_collection(&mut self, block: u32) {
+    pub(super) fn take_victim(&mut self, block: u32) {
         self.blocks.uses[block as usize] = Use::Victim;
-        let plane = self.blocks_per_plane.split(block).0;
+        let plane = block / self.blocks_per_plane;
         if let Some(slc) = &mut self.slc
             && slc.holds(block)
         {

@@ -4,7 +4,7 @@ use super::victim::choose_victim;
 use super::{Collector, Job, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Priority, Source, Transaction};
 use crate::ssd::ftl::copies::Holds;
-use crate::ssd::ftl::{PageRecord, Stream};
+use crate::ssd::ftl::{PageRecord, Stream, Victim};
 
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
@@ -102,15 +102,11 @@ impl Collector {
         victim: u32,
         (to, stream): (u32, Stream),
     ) {
-        ctx.ftl.begin_collection(victim);
-        ctx.ftl.take_destination(plane, to, stream);
-        if stream == Stream::Collection && to == plane {
-            ctx.ftl.owe(plane, victim);
-        }
+        let Victim { had, .. } = ctx.ftl.begin_collection(plane, victim, (to, stream));
         self.jobs[plane as usize] = Job {
             victim,
             pages: ctx.ftl.pages_of(victim),
-            valid: ctx.ftl.valid(victim),
+            valid: had,
             slc: ctx.ftl.is_slc(victim),
             to,
             stream,
@@ -299,9 +295,7 @@ impl Collector {
             let job = &mut self.jobs[plane as usize];
             let ended = std::mem::replace(job, Job::NONE);
             self.count_collection(ctx, now_ns, &ended);
-            ctx.ftl.leave_destination(ended.to);
-            ctx.ftl.owe_nothing(plane);
-            ctx.ftl.erased(plane, op.block);
+            ctx.ftl.end_collection(plane, op.block, ended.to);
             if ctx.ftl.wants_collection(plane)
                 || self.block_to_fold(ctx, now_ns, plane).is_some()
                 || ctx.ftl.cold_block(plane).is_some()
@@ -419,19 +413,14 @@ impl Collector {
         self.moving.extend(ctx.ftl.owners(op.block, op.page));
         for place in 0..self.moving.len() {
             let (at, slot) = self.moving[place];
-            let to = ctx.ftl.collection_plane(job.to, job.stream);
-            let record = match ctx.ftl.holds_of(at, slot) {
-                Holds::Nothing => continue,
-                Holds::Current(slot) => {
-                    if let Some(map) = ctx.ftl.cached_map() {
-                        map.moved(&mut ctx.flash, &mut ctx.stats, now_ns, slot);
-                    }
-                    ctx.ftl.write(to, slot, job.stream, 0)
-                }
-                Holds::Kept(slot) => ctx.ftl.write_kept(to, slot, job.stream, at),
+            let to = (job.to, job.stream);
+            let Some((record, current)) = ctx.ftl.move_slot(plane, to, (at, slot)) else {
+                continue;
             };
+            if let (Some(slot), Some(map)) = (current, ctx.ftl.cached_map()) {
+                map.moved(&mut ctx.flash, &mut ctx.stats, now_ns, slot);
+            }
             self.join_page(ctx, plane, record);
-            ctx.ftl.has_moved(plane);
             #[cfg(test)]
             ctx.ftl.shadow_move(at, record);
             self.count_moved(ctx, plane, &job);

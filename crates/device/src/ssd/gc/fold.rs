@@ -68,7 +68,7 @@ impl Collector {
                 }
             };
             ctx.flash
-                .events
+                .events()
                 .push(EventKind::ARRIVING, at_ns, IDLE_CHECK);
         }
     }

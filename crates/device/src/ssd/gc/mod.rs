@@ -280,9 +280,7 @@ impl Collector {
         for plane in 0..self.jobs.len() {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
             if job.is_running() {
-                ctx.ftl.leave_destination(job.to);
-                ctx.ftl.owe_nothing(plane as u32);
-                ctx.ftl.end_collection(plane as u32, job.victim);
+                ctx.ftl.abandon_collection(plane as u32, job.victim, job.to);
                 running.push((plane as u32, job));
             }
         }

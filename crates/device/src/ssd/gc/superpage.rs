@@ -51,7 +51,7 @@ impl Collector {
     /// A word line of a plane is complete.
     pub(crate) fn join_superpage(&mut self, ctx: &mut Media, now_ns: u64, index: u32) {
         let (plane, collects) = {
-            let op = &ctx.flash.transactions[index];
+            let op = ctx.flash.transaction(index);
             (op.plane as usize, op.collects)
         };
         let Some(superpage) = &mut self.superpage else {

@@ -15,11 +15,7 @@
 
 use std::collections::VecDeque;
 
-use super::HostInterface;
-use super::fetch::{FETCH, FetchCtx};
 use crate::Command;
-use crate::ssd::events::EventKind;
-use crate::ssd::flash::transaction::NONE;
 use crate::ssd::spec::{Arbitration, NvmeSpec};
 
 /// Priority classes: urgent, high, medium, low.
@@ -92,7 +88,7 @@ impl Arbiter {
         }
     }
 
-    fn post(&mut self, posted: Posted) {
+    pub(super) fn post(&mut self, posted: Posted) {
         let queue = posted.command.queue;
         while self.queues.len() <= queue as usize {
             let class = self.class_of(self.queues.len() as u16);
@@ -103,13 +99,41 @@ impl Arbiter {
     }
 
     /// When the first command that waits is or becomes visible.
-    fn first_visible_ns(&self) -> Option<u64> {
+    pub(super) fn first_visible_ns(&self) -> Option<u64> {
         let heads = self.queues.iter().filter_map(|queue| queue.front());
         heads.map(|posted| posted.visible_ns).min()
     }
 
+    /// Whether as many commands are being processed as may be; writes that wait
+    /// for room are not.
+    pub(super) fn is_full(&self, writes_waiting: u32) -> bool {
+        self.inside - writes_waiting >= self.spec.fetch_limit
+    }
+
+    /// A fetch is possible at `due_ns`; returns whether none is scheduled so early.
+    pub(super) fn schedule(&mut self, due_ns: u64) -> bool {
+        let is_earlier = due_ns < self.due_ns;
+        self.due_ns = self.due_ns.min(due_ns);
+        is_earlier
+    }
+
+    /// Whether a fetch is scheduled for `now_ns`, which begins then.
+    pub(super) fn is_due(&mut self, now_ns: u64) -> bool {
+        let is_due = self.due_ns == now_ns;
+        if is_due {
+            self.due_ns = u64::MAX;
+        }
+        is_due
+    }
+
     /// Takes the next command that is visible at `now_ns`, and its class.
-    fn take(&mut self, now_ns: u64) -> Option<(Posted, usize)> {
+    pub(super) fn take(&mut self, now_ns: u64) -> Option<(Posted, usize)> {
+        let taken = self.take_next(now_ns);
+        self.inside += taken.is_some() as u32;
+        taken
+    }
+
+    fn take_next(&mut self, now_ns: u64) -> Option<(Posted, usize)> {
         if let Some(posted) = self.take_of(URGENT, now_ns) {
             return Some((posted, URGENT));
         }
@@ -158,98 +182,7 @@ impl Arbiter {
     }
 
     /// A command has ended.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         self.inside -= 1;
-    }
-}
-
-impl HostInterface {
-    /// A command is put into its submission queue. Without queues it is fetched as
-    /// it comes: returns when it arrives where that can be carried out at once.
-    #[inline]
-    pub(crate) fn submit(
-        &mut self,
-        ctx: &mut FetchCtx<'_>,
-        now_ns: u64,
-        index: u32,
-        command: &Command,
-    ) -> Option<u64> {
-        let visible_ns = now_ns + self.submit_ns;
-        match &mut self.arbiter {
-            None => self.fetch(ctx, visible_ns, index, command),
-            Some(arbiter) => {
-                arbiter.post(Posted {
-                    visible_ns,
-                    index,
-                    command: *command,
-                });
-                self.schedule_fetch(ctx, now_ns);
-                None
-            }
-        }
-    }
-
-    /// Sees to it that the next command is fetched when that can be.
-    ///
-    /// Writes that wait for room in the cache are none that are being processed:
-    /// the controller goes on to what is ready.
-    fn schedule_fetch(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
-        let Some(arbiter) = &mut self.arbiter else {
-            return;
-        };
-        if arbiter.inside - ctx.writes_waiting >= arbiter.spec.fetch_limit {
-            return;
-        }
-        let Some(visible_ns) = arbiter.first_visible_ns() else {
-            return;
-        };
-        let due_ns = visible_ns.max(self.controller_ns).max(now_ns);
-        if due_ns < arbiter.due_ns {
-            arbiter.due_ns = due_ns;
-            ctx.events.push(EventKind::ARRIVING, due_ns, FETCH);
-        }
-    }
-
-    /// Fetches a command.
-    pub(crate) fn fetch_next(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
-        let Some(arbiter) = &mut self.arbiter else {
-            return;
-        };
-        if arbiter.due_ns != now_ns {
-            return; // An earlier one was found since.
-        }
-        arbiter.due_ns = u64::MAX;
-        if let Some((posted, class)) = arbiter.take(now_ns) {
-            debug_assert_ne!(posted.index, NONE);
-            arbiter.inside += 1;
-            ctx.stats.fetches.commands[class] += 1;
-            ctx.stats.fetches.wait_ns[class] += now_ns - posted.visible_ns;
-            let at_once = self.fetch(ctx, now_ns, posted.index, &posted.command);
-            debug_assert_eq!(at_once, None, "other queues may have their turn before");
-        }
-        self.schedule_fetch(ctx, now_ns);
-    }
-
-    /// Whether commands are fetched from submission queues.
-    #[inline]
-    pub(crate) fn arbitrates(&self) -> bool {
-        self.arbiter.is_some()
-    }
-
-    /// A command has ended: another may be fetched in its place.
-    #[inline(never)]
-    pub(crate) fn fetch_in_its_place(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.leave();
-            self.schedule_fetch(ctx, now_ns);
-        }
-    }
-
-    /// A write that was fetched waits for room: another command may be fetched
-    /// in its place.
-    pub(crate) fn fetch_beside_waiting(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
-        if ctx.writes_waiting > 0 {
-            self.schedule_fetch(ctx, now_ns);
-        }
     }
 }

@@ -4,6 +4,7 @@ use blklab_blk::Op as HostOp;
 use blklab_stats::DeviceStats;
 
 use super::HostInterface;
+use super::arbitration::Posted;
 use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::{Ftl, Located};
@@ -138,5 +139,94 @@ impl HostInterface {
             received_ns + self.controller.write_ns,
             index,
         );
+    }
+}
+
+/// Through submission queues, where the drive has them (see [`super::arbitration`]).
+impl HostInterface {
+    /// A command is put into its submission queue. Without queues it is fetched as
+    /// it comes: returns when it arrives where that can be carried out at once.
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        ctx: &mut FetchCtx<'_>,
+        now_ns: u64,
+        index: u32,
+        command: &Command,
+    ) -> Option<u64> {
+        let visible_ns = now_ns + self.submit_ns;
+        match &mut self.arbiter {
+            None => self.fetch(ctx, visible_ns, index, command),
+            Some(arbiter) => {
+                arbiter.post(Posted {
+                    visible_ns,
+                    index,
+                    command: *command,
+                });
+                self.schedule_fetch(ctx, now_ns);
+                None
+            }
+        }
+    }
+
+    /// Sees to it that the next command is fetched when that can be.
+    ///
+    /// Writes that wait for room in the cache are none that are being processed:
+    /// the controller goes on to what is ready.
+    fn schedule_fetch(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        let Some(arbiter) = &mut self.arbiter else {
+            return;
+        };
+        if arbiter.is_full(ctx.writes_waiting) {
+            return;
+        }
+        let Some(visible_ns) = arbiter.first_visible_ns() else {
+            return;
+        };
+        let due_ns = visible_ns.max(self.controller_ns).max(now_ns);
+        if arbiter.schedule(due_ns) {
+            ctx.events.push(EventKind::ARRIVING, due_ns, FETCH);
+        }
+    }
+
+    /// Fetches a command.
+    pub(crate) fn fetch_next(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        let Some(arbiter) = &mut self.arbiter else {
+            return;
+        };
+        if !arbiter.is_due(now_ns) {
+            return; // An earlier one was found since.
+        }
+        if let Some((posted, class)) = arbiter.take(now_ns) {
+            debug_assert_ne!(posted.index, NONE);
+            ctx.stats.fetches.commands[class] += 1;
+            ctx.stats.fetches.wait_ns[class] += now_ns - posted.visible_ns;
+            let at_once = self.fetch(ctx, now_ns, posted.index, &posted.command);
+            debug_assert_eq!(at_once, None, "other queues may have their turn before");
+        }
+        self.schedule_fetch(ctx, now_ns);
+    }
+
+    /// Whether commands are fetched from submission queues.
+    #[inline]
+    pub(crate) fn arbitrates(&self) -> bool {
+        self.arbiter.is_some()
+    }
+
+    /// A command has ended: another may be fetched in its place.
+    #[inline(never)]
+    pub(crate) fn fetch_in_its_place(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        if let Some(arbiter) = &mut self.arbiter {
+            arbiter.leave();
+            self.schedule_fetch(ctx, now_ns);
+        }
+    }
+
+    /// A write that was fetched waits for room: another command may be fetched
+    /// in its place.
+    pub(crate) fn fetch_beside_waiting(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+        if ctx.writes_waiting > 0 {
+            self.schedule_fetch(ctx, now_ns);
+        }
     }
 }

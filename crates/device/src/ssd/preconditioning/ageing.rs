@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use super::occupied_slots;
-use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
 use crate::ssd::preconditioning::steady::Room;
@@ -32,8 +31,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
             .map(|under_way| under_way.victim)
             .collect();
         for Victim { plane, block, .. } in &victims {
-            ftl.owe_nothing(*plane);
-            ftl.end_collection(*plane, *block);
+            ftl.abandon_collection(*plane, *block, *plane);
         }
         ftl.set_victims_at_start(victims);
     }
@@ -187,27 +185,29 @@ impl Ageing<'_> {
         };
         let first = self.ftl.page_start(victim.block, 0);
         while next < self.ftl.slots_per_block() {
+            let at = first + next;
             next += 1;
-            if let Holds::Current(slot) = self.ftl.holds(first + next - 1) {
-                let to = self.ftl.collection_plane(plane, Stream::Collection);
-                self.ftl.write_at_once(to, slot, Stream::Collection);
-                self.ftl.has_moved(plane);
+            let Some(slot) = self.ftl.owner(at) else {
+                continue;
+            };
+            let to = (plane, Stream::Collection);
+            if let Some((record, _)) = self.ftl.move_slot(plane, to, (at, slot)) {
+                if self.ftl.is_full(record) {
+                    self.ftl.program_at_once(record);
+                }
                 self.victims[plane as usize] = Some(UnderWay { victim, next });
                 return true;
             }
         }
-        self.ftl.owe_nothing(plane);
-        self.ftl.erased(plane, victim.block);
+        self.ftl.end_collection(plane, victim.block, plane);
         true
     }
 
     fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<UnderWay> {
         let most = self.ftl.most_to_move(plane, plane);
         let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
-        let had = self.ftl.valid(block);
-        self.ftl.begin_collection(block);
-        self.ftl.owe(plane, block);
-        let victim = Victim { plane, block, had };
+        let to = (plane, Stream::Collection);
+        let victim = self.ftl.begin_collection(plane, block, to);
         Some(UnderWay { victim, next: 0 })
     }
 }

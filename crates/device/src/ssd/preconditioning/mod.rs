@@ -8,7 +8,6 @@ pub(crate) mod ageing;
 mod scaled_row;
 pub(crate) mod steady;
 
-use crate::ssd::divide::Divisor;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
@@ -16,6 +15,7 @@ use crate::ssd::ftl::start::ScatteredPlanes;
 use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
 use steady::{PlaneShape, Room};
+use strength_reduce::StrengthReducedU32;
 
 /// Most moments that planes are at.
 const MOMENTS: u32 = 16;
@@ -111,13 +111,13 @@ fn occupied(slots: u32, live: u32, aged: &AgedSpec) -> Occupied {
 /// The logical slots of an aged drive that hold data, in order of address.
 fn occupied_slots(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> Vec<u32> {
     let (slots, live) = slots_of_a_plane(spec, aged, placement);
-    let per_page = Divisor::new(spec.slots_per_page());
+    let per_page = StrengthReducedU32::new(spec.slots_per_page());
     let ranges = spec.geometry.planes() / placement.planes_per_range();
     let of_range = |range| occupied(slots, live, &aged.of_range(range, ranges));
     let occupied: Vec<Occupied> = (0..ranges).map(of_range).collect();
     (0..spec.logical_slots() as u32)
         .filter(|slot| {
-            let (page, in_page) = per_page.split(*slot);
+            let (page, in_page) = StrengthReducedU32::div_rem(*slot, per_page);
             let home = placement.home(page);
             let rank = home.rank * per_page.get() + in_page;
             occupied[placement.range_of(home.plane) as usize].holds(rank)

@@ -175,7 +175,7 @@ impl Reads {
     /// meanwhile.
     #[inline(never)]
     pub(crate) fn keep_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32) {
-        let op = ctx.media.flash.transactions[index];
+        let op = *ctx.media.flash.transaction(index);
         let (first, last) = ctx.host.slots_of(op.owner);
         for slot in first..=last {
             self.keep_slot(ctx, slot, &op, false);

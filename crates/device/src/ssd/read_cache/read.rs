@@ -132,14 +132,14 @@ impl Reads {
         parts += self.read_run(ctx, now_ns, index, run);
         if from_dram > 0 {
             ctx.host
-                .use_dram(&mut ctx.media.flash.events, now_ns, index, from_dram);
+                .use_dram(ctx.media.flash.events(), now_ns, index, from_dram);
             parts += 1;
             ctx.media.stats.cache_read_hits += (parts == 1) as u64;
         }
         ctx.host.commands[index].parts = parts;
         ctx.host.commands[index].dram_bytes = from_dram;
         if parts == 0 {
-            return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
+            return ctx.host.finish(ctx.media.flash.events(), now_ns, index);
         }
         // Zeros are ready at once, and before all that has to be fetched.
         if zeros > 0 {
@@ -164,9 +164,9 @@ impl Reads {
                 ctx.media.stats.cache_read_hits += 1;
                 return ctx
                     .host
-                    .use_dram(&mut ctx.media.flash.events, now_ns, index, bytes);
+                    .use_dram(ctx.media.flash.events(), now_ns, index, bytes);
             }
-            Found::Zeros => return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index),
+            Found::Zeros => return ctx.host.finish(ctx.media.flash.events(), now_ns, index),
         };
         let part = PartBytes {
             channel: self.codewords.of_part(first_byte, first_byte + bytes),
@@ -229,18 +229,17 @@ impl Reads {
         op.command = ctx.host.commands[owner].number;
         ctx.media.stats.slc.pages_read += op.slc as u64;
         let op = ctx.media.flash.enqueue(now_ns, op);
-        ctx.media.flash.transactions.waiting[op as usize].host_bytes = part.host as u32;
+        ctx.media.flash.set_host_bytes(op, part.host as u32);
     }
 
     /// A page of a read is in the controller: it goes on to the host at once.
     #[inline(always)]
     pub(crate) fn host_read_done(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, transaction: u32) {
-        let index = ctx.media.flash.transactions[transaction].owner;
-        let read = ctx.media.flash.transactions.waiting[transaction as usize];
+        let index = ctx.media.flash.transaction(transaction).owner;
+        let read = *ctx.media.flash.waiting(transaction);
         ctx.host.commands[index].waits.add(read.waits);
         // What the host did not ask for stays behind.
         let sent_ns = ctx.host.send(now_ns, read.host_bytes as u64);
-        ctx.host
-            .part_sent(&mut ctx.media.flash.events, sent_ns, index);
+        ctx.host.part_sent(ctx.media.flash.events(), sent_ns, index);
     }
 }

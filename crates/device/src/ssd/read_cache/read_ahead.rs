@@ -310,7 +310,7 @@ impl Reads {
             self.count_used_ahead(ctx, command, first..end);
             let sent_ns = ctx.host.send(now_ns, bytes);
             ctx.host
-                .part_sent(&mut ctx.media.flash.events, sent_ns, command);
+                .part_sent(ctx.media.flash.events(), sent_ns, command);
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.fetches[op.owner].waiters = waiters;

@@ -199,7 +199,7 @@ fn the_rest_is_read_before_its_block_is_erased() {
         .ftl
         .parts(trial.drive.controller.media.ftl.home_of(0));
     trial.rescue_rests(home.block + 1);
-    assert!(trial.drive.controller.media.flash.events.next_ns() > trial.now.0 + 1_000_000_000);
+    assert!(trial.drive.controller.media.flash.next_event_ns() > trial.now.0 + 1_000_000_000);
     trial.rescue_rests(home.block);
     trial.write(4, 2);
     assert_eq!(trial.counts(), [0, 0, 0, 1, 0]);

@@ -76,7 +76,7 @@ impl WriteCache {
         if ctx.host.arbitrates() {
             let mut fetch = FetchCtx {
                 ftl: &ctx.media.ftl,
-                events: &mut ctx.media.flash.events,
+                events: ctx.media.flash.events(),
                 stats: &mut ctx.media.stats,
                 writes_waiting: self.queue.len(),
             };
@@ -126,13 +126,12 @@ impl WriteCache {
         } else if status == CommandStatus::Ok && is_cached(&ctx.media.spec, fua) {
             // Its admission is over when the data is in DRAM.
             ctx.host
-                .use_dram(&mut ctx.media.flash.events, now_ns, index, bytes);
+                .use_dram(ctx.media.flash.events(), now_ns, index, bytes);
         } else {
             if fua || !ctx.media.spec.write_cache.enabled {
                 self.close_awaited(ctx, now_ns);
             }
-            ctx.host
-                .part_sent(&mut ctx.media.flash.events, now_ns, index);
+            ctx.host.part_sent(ctx.media.flash.events(), now_ns, index);
         }
     }
 
@@ -150,7 +149,7 @@ impl WriteCache {
         let command = &ctx.host.commands[index];
         match command.status == CommandStatus::Ok && !is_cached(&ctx.media.spec, command.fua) {
             true => self.start_flush(ctx, now_ns, index),
-            false => ctx.host.finish(&mut ctx.media.flash.events, now_ns, index),
+            false => ctx.host.finish(ctx.media.flash.events(), now_ns, index),
         }
     }
 

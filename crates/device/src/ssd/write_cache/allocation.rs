@@ -59,9 +59,9 @@ impl WriteCache {
     ) -> Option<(u32, Stream)> {
         loop {
             // Its program may use up what room there was for the next.
-            ctx.program(now_ns, record);
+            ctx.gc.program(&mut ctx.media, now_ns, record);
             let stream;
-            (plane, stream) = match ctx.host_stream(plane) {
+            (plane, stream) = match ctx.gc.host_stream(&ctx.media, plane) {
                 Some(stream) if ctx.media.spec.ftl.allocation != Allocation::Static => {
                     (plane, stream)
                 }
@@ -84,7 +84,7 @@ impl WriteCache {
         slot: u32,
     ) -> Option<(u32, Stream)> {
         if ctx.media.ftl.has_logs() {
-            return ctx.allocate_in_logs(now_ns, slot);
+            return ctx.gc.allocate_in_logs(&mut ctx.media, now_ns, slot);
         }
         if ctx.media.spec.ftl.allocation != Allocation::Static {
             return self.allocate_dynamically(ctx, slot);
@@ -93,7 +93,9 @@ impl WriteCache {
         if ctx.media.ftl.has_rows() {
             return self.allocate_in_row(ctx, now_ns, plane);
         }
-        ctx.host_stream(plane).map(|stream| (plane, stream))
+        ctx.gc
+            .host_stream(&ctx.media, plane)
+            .map(|stream| (plane, stream))
     }
 
     /// The plane of a row whose turn it is. The row waits for it while anything
@@ -114,14 +116,14 @@ impl WriteCache {
             }
         }
         let first = ctx.media.ftl.in_turn(plane, Stream::Host);
-        if ctx.takes_direct(first) {
+        if ctx.gc.takes_direct(&ctx.media, first) {
             return Some((first, Stream::Host));
         }
-        if ctx.collect(now_ns, first) {
+        if ctx.gc.collect(&mut ctx.media, now_ns, first) {
             return None;
         }
         let mut row = ctx.media.ftl.row_of(plane);
-        row.find(|plane| ctx.takes_direct(*plane))
+        row.find(|plane| ctx.gc.takes_direct(&ctx.media, *plane))
             .map(|plane| (plane, Stream::Host))
     }
 
@@ -133,7 +135,7 @@ impl WriteCache {
             .range_of(ctx.media.ftl.target(slot));
         let turn = self.turns[range as usize];
         if turn.plane != NONE
-            && let Some(stream) = ctx.host_stream(turn.plane)
+            && let Some(stream) = ctx.gc.host_stream(&ctx.media, turn.plane)
             && (ctx.media.ftl.filling(turn.plane, stream))
                 .is_some_and(|record| !ctx.media.ftl.is_full(record))
         {
@@ -144,7 +146,7 @@ impl WriteCache {
         for step in 0..planes {
             let place = (turn.next + step) % planes;
             let plane = ctx.media.ftl.placement().plane_at(range, place);
-            let Some(stream) = ctx.host_stream(plane) else {
+            let Some(stream) = ctx.gc.host_stream(&ctx.media, plane) else {
                 continue;
             };
             let load = match ctx.media.spec.ftl.allocation {
@@ -176,12 +178,12 @@ impl WriteCache {
         }
         let target = ctx.media.ftl.target(slot);
         if ctx.media.spec.ftl.allocation == Allocation::Static {
-            if ctx.media.ftl.waits_for_cache(target) && !ctx.row_collects(target) {
-                ctx.fold_where_due(now_ns);
+            if ctx.media.ftl.waits_for_cache(target) && !ctx.gc.row_collects(&ctx.media, target) {
+                ctx.gc.fold_where_due(&mut ctx.media, now_ns);
             }
             let mut may_come = false;
             for plane in ctx.media.ftl.row_of(target) {
-                may_come |= ctx.collect(now_ns, plane);
+                may_come |= ctx.gc.collect(&mut ctx.media, now_ns, plane);
             }
             return may_come;
         }
@@ -189,7 +191,7 @@ impl WriteCache {
         let mut may_come = false;
         for place in 0..ctx.media.ftl.placement().planes_per_range() {
             let plane = ctx.media.ftl.placement().plane_at(range, place);
-            may_come |= ctx.collect(now_ns, plane);
+            may_come |= ctx.gc.collect(&mut ctx.media, now_ns, plane);
         }
         if !may_come && self.dirty_bytes > 0 {
             // Copies may be kept only for what overwrites them in DRAM.

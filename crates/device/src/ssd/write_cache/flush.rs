@@ -116,7 +116,7 @@ impl WriteCache {
                 self.close_pages(ctx, now_ns, plane, stream);
             }
         }
-        ctx.program_superpage(now_ns);
+        ctx.gc.program_superpage(&mut ctx.media, now_ns);
     }
 
     /// Programs the pages of the host's that take no further units. Returns
@@ -126,7 +126,7 @@ impl WriteCache {
         for plane in 0..ctx.media.spec.geometry.planes() {
             for stream in ctx.media.ftl.host_streams() {
                 if let Some(record) = self.full_page(ctx, plane, stream) {
-                    ctx.program(now_ns, record);
+                    ctx.gc.program(&mut ctx.media, now_ns, record);
                     were_any = true;
                 }
             }
@@ -145,19 +145,19 @@ impl WriteCache {
                 }
             }
         }
-        ctx.program_superpage(now_ns);
+        ctx.gc.program_superpage(&mut ctx.media, now_ns);
     }
 
     /// Programs the page that a stream is filling in a plane. Where the array
     /// programs several at once, it gets the rest of them as well, empty.
     fn close_pages(&mut self, ctx: &mut Controller, now_ns: u64, plane: u32, stream: Stream) {
         if let Some(record) = ctx.media.ftl.filling(plane, stream) {
-            ctx.program(now_ns, record);
+            ctx.gc.program(&mut ctx.media, now_ns, record);
         }
         while ctx.media.ftl.is_amid_program(plane, stream) {
             let record = ctx.media.ftl.open_record(plane, stream, self.epochs.now());
             self.epochs.begin_page();
-            ctx.program(now_ns, record);
+            ctx.gc.program(&mut ctx.media, now_ns, record);
         }
     }
 
@@ -173,14 +173,14 @@ impl WriteCache {
     /// Ends the flushes that have nothing left to wait for.
     fn end_flushes(&mut self, ctx: &mut Controller, now_ns: u64) {
         while let Some(flush) = self.epochs.pop_durable() {
-            ctx.host.finish(&mut ctx.media.flash.events, now_ns, flush);
+            ctx.host.finish(ctx.media.flash.events(), now_ns, flush);
         }
     }
 
     /// A flush: everything acknowledged so far has to reach the flash.
     pub(crate) fn start_flush(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         if ctx.media.spec.write_cache.power_loss_protection {
-            return ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
+            return ctx.host.finish(ctx.media.flash.events(), now_ns, index);
         }
         ctx.media.flash.gather();
         self.close_all(ctx, now_ns);

@@ -36,48 +36,6 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    #[inline]
-    fn program(&mut self, now_ns: u64, record: u32) {
-        self.gc.program(&mut self.media, now_ns, record);
-    }
-
-    fn program_superpage(&mut self, now_ns: u64) {
-        self.gc.program_superpage(&mut self.media, now_ns);
-    }
-
-    fn collect(&mut self, now_ns: u64, plane: u32) -> bool {
-        self.gc.collect(&mut self.media, now_ns, plane)
-    }
-
-    fn row_collects(&mut self, plane: u32) -> bool {
-        self.gc.row_collects(&self.media, plane)
-    }
-
-    #[inline]
-    fn host_stream(&mut self, plane: u32) -> Option<Stream> {
-        self.gc.host_stream(&self.media, plane)
-    }
-
-    fn takes_direct(&mut self, plane: u32) -> bool {
-        self.gc.takes_direct(&self.media, plane)
-    }
-
-    fn fold_where_due(&mut self, now_ns: u64) {
-        self.gc.fold_where_due(&mut self.media, now_ns);
-    }
-
-    fn slc_written(&mut self, now_ns: u64) {
-        self.gc.slc_written(&mut self.media, now_ns);
-    }
-
-    fn allocate_in_logs(&mut self, now_ns: u64, slot: u32) -> Option<(u32, Stream)> {
-        self.gc.allocate_in_logs(&mut self.media, now_ns, slot)
-    }
-
-    fn go_on_merging(&mut self, now_ns: u64, plane: u32) {
-        self.gc.go_on_merging(&mut self.media, now_ns, plane);
-    }
-
     /// A write has given a slot its place; `rest` is where it was before.
     #[cfg(test)]
     fn shadow_write(&mut self, index: u32, slot: u32, record: u32, rest: Located) {
@@ -268,7 +226,7 @@ impl WriteCache {
             self.await_page(ctx, record, index);
         }
         if ctx.media.ftl.is_full(record) && !ctx.media.ftl.stays_open(record) {
-            ctx.program(now_ns, record);
+            ctx.gc.program(&mut ctx.media, now_ns, record);
         }
     }
 
@@ -283,7 +241,7 @@ impl WriteCache {
         }
         self.pages_durable(ctx, now_ns, record);
         if ctx.media.ftl.has_logs() {
-            ctx.go_on_merging(now_ns, plane);
+            ctx.gc.go_on_merging(&mut ctx.media, now_ns, plane);
         }
         self.admit(ctx, now_ns);
     }
@@ -294,7 +252,7 @@ impl WriteCache {
         let mut waiter = waiters;
         while waiter != NONE {
             let Waiter { command, next } = self.waiters[waiter];
-            let waits = ctx.media.flash.transactions.waiting[op as usize].waits;
+            let waits = ctx.media.flash.waiting(op).waits;
             ctx.host.commands[command].waits.add(waits);
             waiter = next;
         }
@@ -322,7 +280,7 @@ impl WriteCache {
         ctx.media.ftl.shadow_programmed(record);
         ctx.media.ftl.programmed(record);
         if stream == Stream::Slc {
-            ctx.slc_written(now_ns);
+            ctx.gc.slc_written(&mut ctx.media, now_ns);
         }
         self.dirty_bytes -= dirty_bytes as u64;
         ctx.media.stats.host_sectors_programmed += dirty_bytes as u64 / 512;
@@ -330,7 +288,7 @@ impl WriteCache {
             let Waiter { command, next } = self.waiters[waiter];
             self.waiters.remove(waiter);
             ctx.host
-                .part_sent(&mut ctx.media.flash.events, now_ns, command);
+                .part_sent(ctx.media.flash.events(), now_ns, command);
             waiter = next;
         }
         self.epoch_page_done(ctx, now_ns, epoch);
@@ -341,7 +299,7 @@ impl WriteCache {
         let fetches = self.discard_whole_units(ctx, now_ns, index);
         ctx.host.commands[index].parts = fetches;
         if fetches == 0 {
-            ctx.host.finish(&mut ctx.media.flash.events, now_ns, index);
+            ctx.host.finish(ctx.media.flash.events(), now_ns, index);
         }
     }
 

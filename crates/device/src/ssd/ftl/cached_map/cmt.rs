@@ -5,8 +5,8 @@
 //! of the map brings in. DFTL's are of one entry. Longer ones serve sequential
 //! work, for which others prefetch (TPFTL: Zhou et al., EuroSys 2015).
 
-use crate::ssd::ftl::cached_map::warm::Warm;
 use crate::ssd::lru::Lru;
+use blklab_permutation::{Digits, Permutation};
 
 /// "No entry".
 const NONE: u32 = u32::MAX;
@@ -158,6 +158,45 @@ impl Cmt {
         let mut index = std::mem::replace(&mut self.dirty[page as usize], NONE);
         while index != NONE {
             index = std::mem::replace(&mut self.next_dirty[index as usize], index);
+        }
+    }
+}
+
+/// What a cache held before the start, without a list of it: the keys that are
+/// left, last used first, and among them those that were used since.
+///
+/// Of all keys from 0 on, some were used before the start, in random order. The
+/// order is a permutation that can be asked both ways: the keys that are left are
+/// those before one place of the order, and the key at that place is the one used
+/// longest ago.
+#[derive(Clone, Debug)]
+struct Warm {
+    /// From keys to how long ago they were used.
+    order: Permutation<Digits>,
+    left: u32,
+}
+
+impl Warm {
+    /// `held` of `all` keys, or all if there are no more, drawn from a seed.
+    fn new(seed: u64, held: u32, all: u32) -> Warm {
+        Warm {
+            order: Permutation::new(all.into(), Digits::covering(all, seed)),
+            left: held.min(all),
+        }
+    }
+
+    /// Whether a key that was not used since the start is still here.
+    fn holds(&self, key: u32) -> bool {
+        self.left > 0 && self.order.shuffled(key.into()) < u64::from(self.left)
+    }
+
+    /// The key used longest ago goes; those that were used since are passed over.
+    fn push_out(&mut self, was_used: impl Fn(u32) -> bool) {
+        while self.left > 0 {
+            self.left -= 1;
+            if !was_used(self.order.unshuffled(self.left.into()) as u32) {
+                break;
+            }
         }
     }
 }

@@ -12,7 +12,6 @@
 
 pub(crate) mod blocks;
 mod cmt;
-mod warm;
 
 use std::ops::RangeInclusive;
 
@@ -230,7 +229,7 @@ impl CachedMap {
         let more = (codewords & !read.codewords).count_ones();
         read.codewords |= codewords;
         read.want(line);
-        flash.transactions[read.op].bytes += more * self.codeword_bytes;
+        flash.lengthen_read(read.op, more * self.codeword_bytes);
         if read.waiters.last() == Some(&waiter) {
             return false;
         }

@@ -33,7 +33,6 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use crate::ssd::divide::Divisor;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
 use crate::ssd::ftl::page_map::Place;
@@ -42,6 +41,7 @@ use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Stream};
 use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{InitialState, SsdSpec};
 use merge::Merge;
+use strength_reduce::StrengthReducedU32;
 
 /// The logs of all planes.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Hybrid {
     random_logs: u32,
     /// Logical blocks that a random log may have pages of; `None`: any.
     associativity: Option<u32>,
-    pages_per_block: Divisor,
+    pages_per_block: StrengthReducedU32,
     planes: Vec<PlaneLogs>,
     logical_slots: u64,
     /// Uses of sequential logs so far.
@@ -152,7 +152,7 @@ impl Hybrid {
             sequential_logs: logs.sequential,
             random_logs: logs.random,
             associativity: logs.associativity,
-            pages_per_block: Divisor::new(pages),
+            pages_per_block: StrengthReducedU32::new(pages),
             planes: planes.collect(),
             logical_slots: spec.logical_slots(),
             uses: 0,
@@ -191,7 +191,7 @@ impl Ftl {
         let per_page = self.slots_per_page();
         let (page, in_page) = (slot / per_page, slot % per_page);
         let home = self.placement.home(page);
-        let (logical, page) = self.hybrid().pages_per_block.split(home.rank);
+        let (logical, page) = StrengthReducedU32::div_rem(home.rank, self.hybrid().pages_per_block);
         LogicalPlace {
             plane: home.plane,
             logical,
