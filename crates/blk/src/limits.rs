@@ -101,3 +101,14 @@ impl QueueLimits {
         (self.max_sectors as u64).min(by_segments).max(1) as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bio_has_a_segment_for_each_page() {
+        let segments = |sectors| QueueLimits::default().segments_of(sectors);
+        assert_eq!([0, 8, 9, 2048].map(segments), [1, 1, 2, 256]);
+    }
+}

@@ -192,3 +192,37 @@ impl Trace {
         self.note_bio(at, kind, &Bio::new(Op::Read, Sector(0), 0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_shared_by_weight() {
+        let mut trace = Trace::default();
+        trace.enable(true);
+        trace.mark(Nanos(5), TraceKind::Plug);
+        trace.set_timed();
+        for kind in [TraceKind::GetRq, TraceKind::RqInsert, TraceKind::RqIssue] {
+            trace.mark(Nanos(5), kind);
+        }
+        let span = Span {
+            start: Nanos(100),
+            end: Nanos(200),
+            reached: Nanos(300),
+        };
+        trace.spread(
+            |_| true,
+            &span,
+            |kind| match kind {
+                TraceKind::GetRq => 1,
+                TraceKind::RqInsert => 2,
+                _ => 1,
+            },
+        );
+        let mut events = Vec::new();
+        trace.drain_into(&mut events);
+        let at: Vec<u64> = events.iter().map(|event| event.at.0).collect();
+        assert_eq!(at, [5, 125, 175, 300]);
+    }
+}

@@ -152,4 +152,19 @@ mod tests {
         assert_eq!(mmc.queue_rq(later, 0, ids[1], &request(Op::Discard, 8)), ok);
         assert_eq!(mmc.queue_rq(later, 0, ids[2], &request(Op::Read, 0)), no);
     }
+
+    #[test]
+    fn time_passes_up_to_the_first_completion() {
+        let spec = registry::find("sd-card").expect("known").expect("valid");
+        let mut mmc = Mmc::new(spec.build(1));
+        assert!(mmc.get_budget());
+        for n in 0..2 {
+            let id = RequestId::from_index(n);
+            mmc.queue_rq(Nanos::ZERO, 0, id, &request(Op::Read, 80_000 * n as u64));
+        }
+        let mut ends = Vec::new();
+        let reached = mmc.advance_to_completion(Nanos::from_secs(1), &mut ends);
+        assert_eq!(ends.len(), 1);
+        assert_eq!(reached, ends[0].at);
+    }
 }

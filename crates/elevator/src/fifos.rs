@@ -206,3 +206,28 @@ impl Bundles {
         self.bundles[bundle as usize].writes.next(rqs, id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, Nanos, Op, Request, Sector};
+
+    #[test]
+    fn a_block_is_left_with_its_own_last_write_only() {
+        let mut rqs = Requests::default();
+        let mut bundles = Bundles::default();
+        let ids = [7, 7, 2].map(|block| {
+            let bio = Bio::new(Op::Write, Sector(0), 8);
+            let id = rqs.insert(Request::for_bio(&bio, Nanos::ZERO));
+            bundles.add(&mut rqs, id, block);
+            id
+        });
+        assert!(bundles.start(&rqs, ids[0]).is_some());
+        bundles.remove(&mut rqs, ids[2]);
+        assert_eq!(bundles.front(), Some(ids[0]));
+        bundles.remove(&mut rqs, ids[0]);
+        assert_eq!(bundles.front(), Some(ids[1]));
+        bundles.remove(&mut rqs, ids[1]);
+        assert_eq!(bundles.front(), None);
+    }
+}

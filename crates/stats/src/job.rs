@@ -317,3 +317,20 @@ pub struct GroupResults {
     /// Trims, likewise.
     pub trim: DirResults,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_that_was_measured() {
+        let mut read = DirResults {
+            ios: 10,
+            bytes: 40_960,
+            ..DirResults::default()
+        };
+        assert_eq!((read.iops(), read.bandwidth()), (0.0, 0.0));
+        read.runtime_ns = 500_000_000;
+        assert_eq!((read.iops(), read.bandwidth()), (20.0, 81_920.0));
+    }
+}

@@ -290,6 +290,7 @@ fn a_scheduler_for_all_hardware_contexts_gives_each_its_own() {
     for (cpu, sector) in [(0, 0), (1, 100), (0, 200), (1, 300)] {
         f.submit_bio(cpu, Bio::new(Op::Read, Sector(sector), 8));
     }
+    assert_eq!(f.queue.nr_hw_queues(), 2);
     f.process();
     assert_eq!(f.sectors_taken(), [0, 200, 100, 300]);
     let hctxs: Vec<usize> = f.driver.taken.iter().map(|c| c.hctx).collect();

@@ -231,3 +231,18 @@ fn a_survivor_takes_over_an_earlier_deadline() {
     assert_eq!(ids.iter().position(|&id| id == write), Some(8));
     assert_eq!(queue.count("expired deadlines"), 1);
 }
+
+#[test]
+fn debugfs_shows_groups_that_hold_requests() {
+    let mut queue = queue();
+    add(&mut queue, Op::Read, 1, 0);
+    add(&mut queue, Op::Read, 3, 0);
+    add_async(&mut queue, 5, 0);
+    let state = queue.elevator.debug_state();
+    let of = |name: &str| state.iter().find(|(n, _)| *n == name).expect(name).1;
+    assert_eq!(
+        (of("read_held"), of("write_held")),
+        (1 << 1 | 1 << 3, 1 << 5)
+    );
+    assert_eq!(of("read_pend"), 1 << 1 | 1 << 3);
+}

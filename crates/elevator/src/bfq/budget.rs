@@ -464,4 +464,13 @@ mod tests {
             assert!(rate.peak < before, "{first_dispatch_ns}");
         }
     }
+
+    #[test]
+    fn a_budget_is_what_the_drive_does_in_timeout_sync() {
+        let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+        // A sector a microsecond.
+        bfq.rate.peak = 1 << RATE_SHIFT;
+        assert_eq!(bfq.set.timeout * JIFFY_MS, 124);
+        assert_eq!(bfq.budget_of_peak_rate(), 124_000);
+    }
 }

@@ -155,3 +155,16 @@ impl Bfq {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_the_tunables_in_finer_units() {
+        let set = Settings::of(&blklab_blk::Tunables::new(TUNABLES));
+        assert_eq!(set.fifo_expire_ns, [250_000_000, 125_000_000]);
+        assert_eq!(set.back_max_sectors, 32 * 1024);
+        assert_eq!(set.slice_idle_ns, 8_000_000);
+    }
+}
