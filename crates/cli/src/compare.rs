@@ -11,7 +11,7 @@ use blklab_workload::fio::JobSource;
 use crate::args::WorldArg;
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
-use crate::{output, progress};
+use crate::output;
 
 /// The schedulers that are compared where none are named.
 const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
@@ -91,7 +91,7 @@ fn simulated(
         warm_up: false,
         threads: sweep.threads,
     };
-    let rows = progress::run(&world, &plan)?;
+    let rows = output::run_with_progress(&world, &plan)?;
     let descriptions = world.descriptions();
     Ok(comparison(
         rows,
@@ -118,7 +118,7 @@ fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
         seed: models.seed(),
         ..Plan::default()
     };
-    let rows = progress::run(&world, &plan)?;
+    let rows = output::run_with_progress(&world, &plan)?;
     Ok(comparison(
         rows,
         Origin {
@@ -133,7 +133,7 @@ fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
 /// Compares on a real drive.
 fn on_host(args: &CompareArgs) -> Result<Comparison, Failure> {
     let (host, plan) = host(args)?;
-    let rows = progress::run(&host, &plan)?;
+    let rows = output::run_with_progress(&host, &plan)?;
     Ok(comparison(
         rows,
         Origin {

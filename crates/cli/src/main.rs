@@ -8,7 +8,6 @@ mod failure;
 mod load;
 mod output;
 mod probe;
-mod progress;
 mod record;
 mod report;
 mod run;

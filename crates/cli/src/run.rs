@@ -10,7 +10,7 @@ use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
 use crate::failure::Failure;
-use crate::{output, progress};
+use crate::output;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
@@ -74,7 +74,7 @@ fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
         seed: models.seed(),
         ..Plan::default()
     };
-    let mut rows = progress::run(&world, &plan)?;
+    let mut rows = output::run_with_progress(&world, &plan)?;
     let descriptions = world.descriptions();
     let origin = Origin {
         command: output::command_line(),

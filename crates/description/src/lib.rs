@@ -8,7 +8,6 @@
 
 mod entry;
 mod keys;
-mod nearest;
 mod reference;
 mod shipped;
 mod source;
@@ -28,7 +27,6 @@ pub use entry::{
     Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
     whole, word,
 };
-pub use nearest::{hint, nearest};
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
 pub use table::{ReadError, Table};
@@ -94,4 +92,30 @@ pub fn read_with_reference<T>(
         key: error.key,
         problem: error.problem,
     })
+}
+
+/// The name among `known` that `typed` most likely meant, if any is close
+/// enough to be worth saying.
+///
+/// Close enough is fio's own rule: at most half of the letters differ. Where
+/// two names are equally close the first wins, so the answer does not depend
+/// on anything but the order of `known`.
+pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_ascii_lowercase();
+    let limit = typed.chars().count().div_ceil(2);
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&typed, name), name))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, _)| *distance <= limit)
+        .map(|(_, name)| name)
+}
+
+/// The end of a message on an unknown name: `; did you mean NAME?`, or nothing
+/// where no known name is close.
+pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    match nearest(typed, known) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::nearest::hint;
+use crate::hint;
 
 /// The descriptions of a kind that come with the program, made by
 /// [`shipped!`](crate::shipped).

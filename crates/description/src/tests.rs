@@ -212,3 +212,17 @@ fn the_reference_says_what_was_declared() {
     );
     assert_eq!(reference.key("flash.no"), None);
 }
+
+#[test]
+fn a_typo_finds_its_name() {
+    let known = ["read", "write", "randread", "randwrite"];
+    assert_eq!(nearest("randred", known), Some("randread"));
+    assert_eq!(nearest("RANDRAED", known), Some("randread"));
+}
+
+#[test]
+fn nonsense_finds_nothing() {
+    assert_eq!(nearest("xyzzyplugh", ["read", "write"]), None);
+    assert_eq!(nearest("", ["read"]), None);
+    assert_eq!(nearest("read", []), None);
+}

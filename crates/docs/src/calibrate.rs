@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::block::Made;
+use crate::page::Table;
 use crate::program::Program;
 use crate::share::Errors;
-use crate::table::Table;
 
 /// What `blklab calibrate --evaluations 0` says of measured rows.
 #[derive(Deserialize)]

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::block::Made;
+use crate::page::Table;
 use crate::program::Program;
-use crate::table::Table;
 
 /// One or several tables from `blklab compare`, a row a job.
 #[derive(Deserialize)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::block::Made;
+use crate::page::Table;
 use crate::program::Program;
-use crate::table::Table;
 
 /// A row a recorded run of these folders.
 #[derive(Deserialize)]

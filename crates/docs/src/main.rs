@@ -13,7 +13,6 @@ mod page;
 mod program;
 mod reference;
 mod share;
-mod table;
 #[cfg(test)]
 mod tidy;
 

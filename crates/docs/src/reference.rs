@@ -5,7 +5,7 @@ use blklab_elevator::ElevatorType;
 use blklab_sim::Machine;
 use blklab_stats::Unit;
 
-use crate::table::Table;
+use crate::page::Table;
 
 /// A reference page.
 pub struct Reference {

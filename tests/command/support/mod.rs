@@ -1,6 +1,5 @@
 //! Runs `blklab` as a user does, each test in a folder of its own.
 
-pub mod certificates;
 pub mod loop_device;
 pub mod served;
 

@@ -14,7 +14,7 @@ use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
-use crate::{output, progress};
+use crate::output;
 
 use super::fit::{Work, fit_and_report, write};
 
@@ -122,7 +122,7 @@ fn measure(
         warm_up: true,
         ..Plan::default()
     };
-    let measured = progress::run(&host, &plan)?;
+    let measured = output::run_with_progress(&host, &plan)?;
     let first = measured.first().and_then(|row| row.runs.first());
     for note in first.iter().flat_map(|results| &results.notes) {
         eprintln!("blklab: {note}");

@@ -2,9 +2,59 @@
 
 pub mod json;
 mod number;
-#[cfg(test)]
-mod real_fio;
 mod stat;
 pub mod text;
 
 pub(crate) use number::strerror;
+
+/// The fio on this machine as a judge of what this crate prints.
+#[cfg(test)]
+mod real_fio {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    /// A directory of one test alone, gone when dropped.
+    pub(crate) struct Scratch(pub PathBuf);
+
+    impl Scratch {
+        /// `name` must differ from every other test's.
+        pub fn new(name: &str) -> Scratch {
+            let name = format!("blklab-report-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// What fio 3.33 prints of a small mixed job in a format; `None` where there
+    /// is no fio of that version.
+    pub(crate) fn real_fio(format: &str, test: &str) -> Option<String> {
+        let Ok(version) = Command::new("fio").arg("--version").output() else {
+            blklab_judges::missing("fio");
+            return None;
+        };
+        if version.stdout.trim_ascii() != b"fio-3.33" {
+            blklab_judges::not_possible("fio is there, and it is not 3.33");
+            return None;
+        }
+        let scratch = Scratch::new(&format!("{test}-{format}"));
+        let job = scratch.0.join("job.fio");
+        let text = "[global]\nsize=256k\nbs=4k\n\
+                    [mixed]\nrw=randrw\nioengine=psync\nfsync=8\ndescription=a mix\n";
+        fs::write(&job, text).unwrap();
+        let output = Command::new("fio")
+            .current_dir(&scratch.0)
+            .arg(&job)
+            .arg(format!("--output-format={format}"))
+            .output()
+            .unwrap();
+        Some(String::from_utf8(output.stdout).unwrap())
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use super::markup::{escape, mark};
+use super::{escape, mark};
 use crate::comparison::{Cell, DirectionTable, Metric, Row};
 use crate::quantity::{self, Scale, short};
 use crate::render::columns::scale_of;

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::chart;
-use super::markup::escape;
+use super::escape;
 use crate::comparison::{CPU_PARTS, CpuTimeline};
 
 /// CPUs drawn apart; of more, their mean is drawn.

@@ -3,12 +3,10 @@
 
 mod chart;
 mod cpus;
-mod markup;
 mod timeline;
 
 use std::fmt::{self, Write};
 
-use self::markup::{escape, mark};
 use super::columns::{
     goal_values, legend, no_figure, process_head, process_scale, scale_of, subtitle,
 };
@@ -16,6 +14,31 @@ use crate::comparison::{
     Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric, Section,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
+
+/// Text with nothing in it that HTML would take for markup.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            plain => escaped.push(plain),
+        }
+    }
+    escaped
+}
+
+/// The class of a change that is more than noise.
+fn mark(better: bool, worse: bool) -> &'static str {
+    match (better, worse) {
+        (true, _) => "good",
+        (_, true) => "bad",
+        _ => "",
+    }
+}
 
 /// The comparison as a page.
 pub fn render(comparison: &Comparison) -> String {

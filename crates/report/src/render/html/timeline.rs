@@ -7,7 +7,7 @@ use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, StepKind, Timeline, W
 use serde_json::{Value, json};
 
 use super::chart;
-use super::markup::escape;
+use super::escape;
 use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
