@@ -260,6 +260,15 @@ pub trait Elevator: Send {
     /// A submitter is gone and will not come back (`exit_icq`).
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}
 
+    /// Whether it keeps something for each submitter, and wants to be told when one
+    /// is gone (`icq_size`).
+    fn has_submitters() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
     /// Whether it gives control groups their shares.
     fn has_cgroups(&self) -> bool {
         false

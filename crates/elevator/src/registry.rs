@@ -82,10 +82,10 @@ macro_rules! declare {
     ($($module:ident $Type:ident $DECLARATION:ident)*) => {
         const ALL: &[ElevatorType] = &[NONE, $($module::$DECLARATION),*];
 
-        /// The schedulers' own types, for callers that must not go through a
-        /// table of functions. Each is made by its `new`.
+        /// The schedulers' own types and their declarations, for callers that must
+        /// not go through a table of functions. Each is made by its `new`.
         pub mod types {
-            $(pub use crate::$module::$Type;)*
+            $(pub use crate::$module::{$DECLARATION, $Type};)*
         }
     };
 }

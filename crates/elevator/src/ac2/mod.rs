@@ -691,6 +691,10 @@ impl Elevator for Ac2 {
     }
 
     /// It is forgotten with the last of its requests.
+    fn has_submitters() -> bool {
+        true
+    }
+
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
         if let Some(known) = self.submitters.get_mut(&submitter) {
             known.exited = true;

@@ -391,6 +391,10 @@ impl Elevator for Bfq {
         self.finish(ctx, id);
     }
 
+    fn has_submitters() -> bool {
+        true
+    }
+
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
         self.enter(ctx.now);
         self.forget_submitter(ctx, submitter);

@@ -480,6 +480,10 @@ impl Elevator for Cfq {
         }
     }
 
+    fn has_submitters() -> bool {
+        true
+    }
+
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
         self.forget_process(ctx.now, submitter);
     }

@@ -1,0 +1,951 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * blklab's schedulers for the kernel's block layer.
+ *
+ * The schedulers are Rust (crates/elevator), the same source that runs in blklab's
+ * simulation. What stands here decides nothing: it owns the lock, the requests, the
+ * timer and the memory, gives each request a number by which the scheduler knows it,
+ * and leaves merging to the kernel (blk_mq_sched_try_merge), which asks the scheduler
+ * through the same hooks.
+ */
+#include <linux/module.h>
+#include <linux/blkdev.h>
+#include <linux/blk-mq.h>
+#include <linux/genalloc.h>
+#include <linux/hrtimer.h>
+#include <linux/iocontext.h>
+#include <linux/ioprio.h>
+#include <linux/sbitmap.h>
+#include <linux/vmalloc.h>
+#include <trace/events/block.h>
+
+#include "elevator.h"
+#include "blk.h"
+#include "blk-mq.h"
+#include "blk-mq-sched.h"
+
+#include "glue.h"
+
+/* One scheduler on one queue. */
+struct blklab_data {
+	spinlock_t lock;		/* serialises all calls of the scheduler */
+	struct blklab_shared *sched;	/* the scheduler's state, in Rust */
+	const struct blklab_hooks *hooks;
+	struct request_queue *queue;
+	struct request **rqs;		/* by number, from 1 */
+	u32 max_requests;
+	u32 submitter;			/* who asks for a merge right now */
+	struct list_head unnumbered;	/* requests beyond max_requests, in order */
+	u32 queued;
+	u32 *queued_on;			/* by hardware context */
+	struct hrtimer timer;
+	u64 armed_ns;			/* what the timer is set to; U64_MAX for never */
+};
+
+/* What a scheduler with a state for each submitter tells them apart by. */
+struct blklab_icq {
+	struct io_cq icq;
+	u32 id;
+};
+
+/* ---- Memory ---- */
+
+/*
+ * What is left when the kernel has no memory that can be had without waiting. New
+ * requests go past the scheduler while less than half of it is free, so that no
+ * scheduler needs what is not there.
+ */
+#define RESERVE_BYTES (4UL << 20)
+static struct gen_pool *reserve;
+static void *reserve_memory;
+
+/* A block of the reserve begins with its size, as gen_pool_free asks for it. */
+#define HEADER 64
+
+#ifdef BLKLAB_DEBUG
+static atomic_long_t allocated = ATOMIC_LONG_INIT(0);
+#endif
+
+void *blklab_alloc(size_t size, size_t align);
+void *blklab_alloc(size_t size, size_t align)
+{
+	void *memory = NULL;
+	unsigned long block;
+
+	/* kmalloc aligns sizes that are powers of two to themselves. */
+	size = max(roundup_pow_of_two(size), align);
+#ifdef BLKLAB_DEBUG
+	atomic_long_inc(&allocated);
+#endif
+	if (size <= KMALLOC_MAX_SIZE)
+		memory = kmalloc(size, GFP_ATOMIC | __GFP_NOWARN);
+	if (memory)
+		return memory;
+	size += HEADER;
+	block = WARN_ON_ONCE(align > HEADER) ? 0 : gen_pool_alloc(reserve, size);
+	if (!block)
+		return NULL;
+	*(size_t *)block = size;
+	return (void *)block + HEADER;
+}
+
+void blklab_free(void *memory);
+void blklab_free(void *memory)
+{
+	unsigned long block;
+
+#ifdef BLKLAB_DEBUG
+	atomic_long_dec(&allocated);
+#endif
+	if (!gen_pool_has_addr(reserve, (unsigned long)memory, 1)) {
+		kfree(memory);
+		return;
+	}
+	block = (unsigned long)memory - HEADER;
+	gen_pool_free(reserve, block, *(size_t *)block);
+}
+
+static bool reserve_is_low(void)
+{
+	return gen_pool_avail(reserve) < RESERVE_BYTES / 2;
+}
+
+void __noreturn blklab_panic(const char *file, size_t length, u32 line);
+void __noreturn blklab_panic(const char *file, size_t length, u32 line)
+{
+	pr_emerg("blklab: a promise is broken at %.*s:%u\n", (int)length, file, line);
+	BUG();
+}
+
+/* ---- Requests and bios in the scheduler's terms ---- */
+
+static u8 op_of(blk_opf_t opf)
+{
+	switch (opf & REQ_OP_MASK) {
+	case REQ_OP_READ:
+		return BLKLAB_READ;
+	case REQ_OP_FLUSH:
+		return BLKLAB_FLUSH;
+	case REQ_OP_DISCARD:
+	case REQ_OP_SECURE_ERASE:
+		return BLKLAB_DISCARD;
+	case REQ_OP_WRITE_ZEROES:
+		return BLKLAB_WRITE_ZEROES;
+	default:
+		return op_is_write(opf) ? BLKLAB_WRITE : BLKLAB_READ;
+	}
+}
+
+static u16 flags_of(blk_opf_t opf)
+{
+	return (opf & REQ_SYNC ? BLKLAB_SYNC : 0) | (opf & REQ_META ? BLKLAB_META : 0) |
+	       (opf & REQ_FUA ? BLKLAB_FUA : 0) | (opf & REQ_PREFLUSH ? BLKLAB_PREFLUSH : 0) |
+	       (opf & REQ_RAHEAD ? BLKLAB_RAHEAD : 0) | (opf & REQ_NOWAIT ? BLKLAB_NOWAIT : 0) |
+	       (opf & REQ_IDLE ? BLKLAB_IDLE : 0) | (opf & REQ_NOMERGE ? BLKLAB_NOMERGE : 0) |
+	       (opf & REQ_BACKGROUND ? BLKLAB_BACKGROUND : 0);
+}
+
+static void set_prio(struct blklab_view *view, u16 ioprio)
+{
+	view->prio_class = IOPRIO_PRIO_CLASS(ioprio);
+	view->prio_level = IOPRIO_PRIO_LEVEL(ioprio);
+}
+
+static void view_request(struct blklab_view *view, struct request *rq)
+{
+	view->sector = blk_rq_pos(rq);
+	view->sectors = blk_rq_sectors(rq);
+	view->start_ns = rq->start_time_ns;
+	view->io_start_ns = rq->io_start_time_ns;
+	view->submitter = 0;
+	view->cpu = rq->mq_ctx->cpu;
+	view->hctx = rq->mq_hctx->queue_num;
+	view->op = op_of(rq->cmd_flags);
+	view->flags = flags_of(rq->cmd_flags);
+	set_prio(view, req_get_ioprio(rq));
+}
+
+static void view_bio(struct blklab_view *view, struct bio *bio, u32 submitter)
+{
+	memset(view, 0, sizeof(*view));
+	view->sector = bio->bi_iter.bi_sector;
+	view->sectors = bio_sectors(bio);
+	view->submitter = submitter;
+	view->cpu = raw_smp_processor_id();
+	view->op = op_of(bio->bi_opf);
+	view->flags = flags_of(bio->bi_opf);
+	set_prio(view, bio->bi_ioprio);
+}
+
+static struct blklab_data *data_of(struct request_queue *q)
+{
+	return q->elevator->elevator_data;
+}
+
+static u32 id_of(struct request *rq)
+{
+	return (unsigned long)rq->elv.priv[0];
+}
+
+static struct request *rq_of(struct blklab_data *d, u32 id)
+{
+	struct request *rq = id ? d->rqs[id - 1] : NULL;
+
+#ifdef BLKLAB_DEBUG
+	BUG_ON(id && (rq == (void *)LIST_POISON1 || !rq || id_of(rq) != id));
+#endif
+	return rq;
+}
+
+/* ---- Who submits ---- */
+
+static struct blklab_icq *lookup_icq(struct request_queue *q)
+{
+	struct io_cq *icq;
+	unsigned long flags;
+
+	if (!current->io_context)
+		return NULL;
+	spin_lock_irqsave(&q->queue_lock, flags);
+	icq = ioc_lookup_icq(q);
+	spin_unlock_irqrestore(&q->queue_lock, flags);
+	return icq ? container_of(icq, struct blklab_icq, icq) : NULL;
+}
+
+/* 0 is somebody who has not submitted anything yet. */
+static u32 current_submitter(struct request_queue *q)
+{
+	struct blklab_icq *icq;
+
+	if (!q->elevator->type->icq_size)
+		return task_pid_nr(current);
+	icq = lookup_icq(q);
+	return icq ? icq->id : 0;
+}
+
+static void blklab_init_icq(struct io_cq *icq)
+{
+	static atomic_t last = ATOMIC_INIT(0);
+
+	container_of(icq, struct blklab_icq, icq)->id = atomic_inc_return(&last);
+}
+
+/* ---- After a hook ---- */
+
+/* Under the lock. Returns the hardware contexts that are to be run. */
+static u64 after_hook(struct blklab_data *d)
+{
+	u64 runs = 0;
+	u32 hctx;
+
+	while (unlikely(d->sched->has_runs) && (hctx = d->hooks->next_run(d->sched)))
+		runs |= 1ULL << min(hctx - 1, 63U);
+	if (unlikely(d->sched->next_timer_ns != d->armed_ns)) {
+		d->armed_ns = d->sched->next_timer_ns;
+		if (d->armed_ns != U64_MAX)
+			hrtimer_start(&d->timer, ns_to_ktime(d->armed_ns), HRTIMER_MODE_ABS_SOFT);
+	}
+	return runs;
+}
+
+/* Without the lock: running a hardware context takes the queue's. */
+static void run_hctxs(struct request_queue *q, u64 runs)
+{
+	struct blk_mq_hw_ctx *hctx;
+	unsigned long i;
+
+	queue_for_each_hw_ctx(q, hctx, i)
+		if (runs & 1ULL << min(i, 63UL))
+			blk_mq_run_hw_queue(hctx, true);
+}
+
+static void unlock(struct blklab_data *d, unsigned long flags)
+{
+	u64 runs = after_hook(d);
+
+	spin_unlock_irqrestore(&d->lock, flags);
+	if (unlikely(runs))
+		run_hctxs(d->queue, runs);
+}
+
+static enum hrtimer_restart timer_ran_out(struct hrtimer *timer)
+{
+	struct blklab_data *d = container_of(timer, struct blklab_data, timer);
+	u64 now = ktime_get_ns();
+	unsigned long flags;
+	bool run = false;
+
+	spin_lock_irqsave(&d->lock, flags);
+	d->armed_ns = U64_MAX;
+	if (d->sched->next_timer_ns <= now)
+		run = d->hooks->timer(d->sched, now);
+	unlock(d, flags);
+	if (run)
+		blk_mq_run_hw_queues(d->queue, true);
+	return HRTIMER_NORESTART;
+}
+
+/* ---- The hooks; each scheduler gets a copy of its own with direct calls ---- */
+
+static __always_inline void do_prepare(const struct blklab_hooks *h, struct request *rq)
+{
+	struct request_queue *q = rq->q;
+	struct blklab_data *d = data_of(q);
+	struct blklab_view view = {
+		.start_ns = rq->start_time_ns,
+		.cpu = rq->mq_ctx->cpu,
+		.hctx = rq->mq_hctx->queue_num,
+		.op = op_of(rq->cmd_flags),
+		.flags = flags_of(rq->cmd_flags),
+	};
+	unsigned long flags;
+	u32 id = 0;
+
+	if (q->elevator->type->icq_size) {
+		rq->elv.icq = ioc_find_get_icq(q);
+		if (rq->elv.icq)
+			view.submitter = container_of(rq->elv.icq, struct blklab_icq, icq)->id;
+	} else {
+		view.submitter = task_pid_nr(current);
+	}
+	set_prio(&view, get_current_ioprio());
+
+	spin_lock_irqsave(&d->lock, flags);
+	if (likely(!reserve_is_low()))
+		id = h->prepare(d->sched, ktime_get_ns(), &view);
+	if (likely(id))
+		d->rqs[id - 1] = rq;
+	unlock(d, flags);
+	rq->elv.priv[0] = (void *)(unsigned long)id;
+	rq->elv.priv[1] = NULL;
+}
+
+static __always_inline void do_finish(const struct blklab_hooks *h, struct request *rq)
+{
+	struct blklab_data *d = data_of(rq->q);
+	u32 id = id_of(rq);
+	unsigned long flags;
+
+	if (likely(id)) {
+		spin_lock_irqsave(&d->lock, flags);
+		h->finish(d->sched, ktime_get_ns(), id);
+		d->rqs[id - 1] = (void *)LIST_POISON1;
+		unlock(d, flags);
+		rq->elv.priv[0] = NULL;
+	}
+	if (rq->elv.icq) {
+		put_io_context(rq->elv.icq->ioc);
+		rq->elv.icq = NULL;
+	}
+}
+
+/* Under the lock. */
+static __always_inline void insert_one(const struct blklab_hooks *h, struct blklab_data *d,
+				       struct request *rq, bool at_head)
+{
+	struct request_queue *q = rq->q;
+	struct blklab_view view;
+	u32 id = id_of(rq);
+
+	trace_block_rq_insert(rq);
+	d->queued_on[rq->mq_hctx->queue_num]++;
+	WRITE_ONCE(d->queued, d->queued + 1);
+	rq->elv.priv[1] = d;
+	if (unlikely(!id)) {
+		list_add_tail(&rq->queuelist, &d->unnumbered);
+		return;
+	}
+	view_request(&view, rq);
+	if (h->insert(d->sched, ktime_get_ns(), id, &view, at_head)) {
+		elv_rqhash_add(q, rq);
+		if (!q->last_merge)
+			q->last_merge = rq;
+	}
+}
+
+/* A request that was queued is so no more. Under the lock. */
+static void take_out(struct blklab_data *d, struct request *rq)
+{
+	struct request_queue *q = rq->q;
+
+	elv_rqhash_del(q, rq);
+	if (q->last_merge == rq)
+		q->last_merge = NULL;
+	if (rq->elv.priv[1]) {
+		rq->elv.priv[1] = NULL;
+		d->queued_on[rq->mq_hctx->queue_num]--;
+		WRITE_ONCE(d->queued, d->queued - 1);
+	}
+}
+
+static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_mq_hw_ctx *hctx,
+				      struct list_head *list, blk_insert_t how)
+{
+	struct request_queue *q = hctx->queue;
+	struct blklab_data *d = data_of(q);
+	unsigned long flags;
+	LIST_HEAD(free);
+
+	spin_lock_irqsave(&d->lock, flags);
+	while (!list_empty(list)) {
+		struct request *rq = list_first_entry(list, struct request, queuelist);
+
+		list_del_init(&rq->queuelist);
+		if (!blk_mq_sched_try_insert_merge(q, rq, &free))
+			insert_one(h, d, rq, how & BLK_MQ_INSERT_AT_HEAD);
+	}
+	unlock(d, flags);
+	blk_mq_free_requests(&free);
+}
+
+static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
+						   struct blk_mq_hw_ctx *hctx)
+{
+	struct blklab_data *d = data_of(hctx->queue);
+	struct request *rq;
+	unsigned long flags;
+
+	spin_lock_irqsave(&d->lock, flags);
+	rq = list_first_entry_or_null(&d->unnumbered, struct request, queuelist);
+	if (unlikely(rq))
+		list_del_init(&rq->queuelist);
+	else
+		rq = rq_of(d, h->dispatch(d->sched, ktime_get_ns(), hctx->queue_num));
+	if (rq) {
+		take_out(d, rq);
+		rq->rq_flags |= RQF_STARTED;
+	}
+	unlock(d, flags);
+	return rq;
+}
+
+static bool has_work(struct blk_mq_hw_ctx *hctx)
+{
+	struct blklab_data *d = data_of(hctx->queue);
+
+	if (d->sched->is_single_queue)
+		return READ_ONCE(d->queued);
+	return READ_ONCE(d->queued_on[hctx->queue_num]) || !list_empty_careful(&d->unnumbered);
+}
+
+static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct request_queue *q,
+					 struct bio *bio, unsigned int nr_segs)
+{
+	struct blklab_data *d = data_of(q);
+	struct request *free = NULL, *rq;
+	struct blklab_view view;
+	unsigned long flags;
+	u32 submitter = current_submitter(q);
+	bool merged;
+
+	view_bio(&view, bio, submitter);
+	spin_lock_irqsave(&d->lock, flags);
+	d->submitter = submitter;
+	rq = rq_of(d, h->bio_merge(d->sched, ktime_get_ns(), &view));
+	if (rq) {
+		LIST_HEAD(one);
+
+		list_add(&rq->queuelist, &one);
+		merged = blk_bio_list_merge(q, &one, bio, nr_segs);
+		list_del_init(&rq->queuelist);
+		view_request(&view, rq);
+		h->request_merged(d->sched, ktime_get_ns(), id_of(rq), &view, false);
+	} else {
+		merged = blk_mq_sched_try_merge(q, bio, nr_segs, &free);
+	}
+	unlock(d, flags);
+	if (free)
+		blk_mq_free_request(free);
+	return merged;
+}
+
+/* From here to do_next the lock is held by do_insert or do_bio_merge. */
+
+static __always_inline int do_request_merge(const struct blklab_hooks *h, struct request_queue *q,
+					    struct request **found, struct bio *bio)
+{
+	struct blklab_data *d = data_of(q);
+	struct blklab_view view;
+	struct request *rq;
+
+	view_bio(&view, bio, d->submitter);
+	rq = rq_of(d, h->request_merge(d->sched, ktime_get_ns(), &view));
+	if (!rq || !elv_bio_merge_ok(rq, bio))
+		return ELEVATOR_NO_MERGE;
+	*found = rq;
+	return blk_discard_mergable(rq) ? ELEVATOR_DISCARD_MERGE : ELEVATOR_FRONT_MERGE;
+}
+
+static __always_inline bool do_allow_merge(const struct blklab_hooks *h, struct request_queue *q,
+					   struct request *rq, struct bio *bio)
+{
+	struct blklab_data *d = data_of(q);
+	struct blklab_view view;
+
+	if (!id_of(rq))
+		return false;
+	view_bio(&view, bio, d->submitter);
+	return h->allow_merge(d->sched, ktime_get_ns(), id_of(rq), &view);
+}
+
+static __always_inline void do_request_merged(const struct blklab_hooks *h, struct request_queue *q,
+					      struct request *rq, enum elv_merge type)
+{
+	struct blklab_data *d = data_of(q);
+	struct blklab_view view;
+
+	view_request(&view, rq);
+	h->request_merged(d->sched, ktime_get_ns(), id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
+}
+
+static __always_inline void do_requests_merged(const struct blklab_hooks *h,
+					       struct request_queue *q, struct request *rq,
+					       struct request *next)
+{
+	struct blklab_data *d = data_of(q);
+	struct blklab_view view, next_view;
+	u64 now = ktime_get_ns();
+
+	view_request(&view, rq);
+	if (likely(id_of(next))) {
+		view_request(&next_view, next);
+		h->requests_merged(d->sched, now, id_of(rq), &view, id_of(next), &next_view);
+	} else {
+		h->request_merged(d->sched, now, id_of(rq), &view, false);
+	}
+	take_out(d, next);
+}
+
+static __always_inline struct request *do_former(const struct blklab_hooks *h,
+						 struct request_queue *q, struct request *rq)
+{
+	struct blklab_data *d = data_of(q);
+
+	return rq_of(d, h->former(d->sched, ktime_get_ns(), id_of(rq)));
+}
+
+static __always_inline struct request *do_next(const struct blklab_hooks *h,
+					       struct request_queue *q, struct request *rq)
+{
+	struct blklab_data *d = data_of(q);
+
+	return rq_of(d, h->next(d->sched, ktime_get_ns(), id_of(rq)));
+}
+
+static __always_inline void do_limit_depth(const struct blklab_hooks *h, blk_opf_t opf,
+					   struct blk_mq_alloc_data *data)
+{
+	struct blklab_data *d = data_of(data->q);
+	struct blklab_view view = {
+		.op = op_of(opf),
+		.flags = flags_of(opf),
+		.submitter = current_submitter(data->q),
+	};
+	unsigned long flags;
+	u32 depth;
+
+	spin_lock_irqsave(&d->lock, flags);
+	depth = h->limit_depth(d->sched, &view);
+	spin_unlock_irqrestore(&d->lock, flags);
+	if (depth)
+		data->shallow_depth = depth;
+}
+
+static __always_inline void do_completed(const struct blklab_hooks *h, struct request *rq, u64 now)
+{
+	struct blklab_data *d = data_of(rq->q);
+	struct blklab_view view = { .io_start_ns = rq->io_start_time_ns };
+	unsigned long flags;
+
+	if (!id_of(rq))
+		return;
+	spin_lock_irqsave(&d->lock, flags);
+	h->completed(d->sched, now, id_of(rq), &view);
+	unlock(d, flags);
+}
+
+static __always_inline void do_requeue(const struct blklab_hooks *h, struct request *rq)
+{
+	struct blklab_data *d = data_of(rq->q);
+	unsigned long flags;
+
+	if (!id_of(rq))
+		return;
+	spin_lock_irqsave(&d->lock, flags);
+	h->requeue(d->sched, ktime_get_ns(), id_of(rq));
+	unlock(d, flags);
+}
+
+static void blklab_exit_icq(struct io_cq *icq)
+{
+	struct elevator_queue *e = icq->q->elevator;
+	struct blklab_data *d = e ? e->elevator_data : NULL;
+	unsigned long flags;
+
+	if (!d)
+		return;
+	spin_lock_irqsave(&d->lock, flags);
+	d->hooks->exit_submitter(d->sched, ktime_get_ns(),
+				 container_of(icq, struct blklab_icq, icq)->id);
+	after_hook(d);
+	spin_unlock_irqrestore(&d->lock, flags);
+}
+
+/* ---- On a queue and off it ---- */
+
+static void shape_of(struct request_queue *q, struct blklab_shape *shape)
+{
+	struct blk_mq_hw_ctx *hctx = xa_load(&q->hctx_table, 0);
+	struct blk_mq_tags *tags = hctx->sched_tags;
+	u32 tags_each = tags->bitmap_tags.sb.depth + tags->nr_reserved_tags;
+
+	*shape = (struct blklab_shape) {
+		.capacity_sectors = get_capacity(q->disk),
+		.nr_requests = q->nr_requests,
+		.nr_hw_queues = q->nr_hw_queues,
+		.queue_depth = q->tag_set->queue_depth,
+		.nr_cpus = nr_cpu_ids,
+		.max_sectors = queue_max_sectors(q),
+		.max_requests = tags_each * q->nr_hw_queues,
+		.rotational = !blk_queue_nonrot(q),
+	};
+}
+
+static void free_data(struct blklab_data *d)
+{
+	kvfree(d->rqs);
+	kfree(d->queued_on);
+	kfree(d);
+}
+
+static int init_sched(struct request_queue *q, struct elevator_type *e,
+		      const struct blklab_hooks *hooks)
+{
+	struct elevator_queue *eq = elevator_alloc(q, e);
+	struct blklab_shape shape;
+	struct blklab_data *d;
+
+	if (!eq)
+		return -ENOMEM;
+	shape_of(q, &shape);
+	d = kzalloc_node(sizeof(*d), GFP_KERNEL, q->node);
+	if (!d)
+		goto put;
+	d->rqs = kvcalloc(shape.max_requests, sizeof(*d->rqs), GFP_KERNEL);
+	d->queued_on = kcalloc(q->nr_hw_queues, sizeof(*d->queued_on), GFP_KERNEL);
+	if (!d->rqs || !d->queued_on || reserve_is_low())
+		goto free;
+	d->hooks = hooks;
+	d->queue = q;
+	d->max_requests = shape.max_requests;
+	d->armed_ns = U64_MAX;
+	spin_lock_init(&d->lock);
+	INIT_LIST_HEAD(&d->unnumbered);
+	hrtimer_init(&d->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	d->timer.function = timer_ran_out;
+	d->sched = hooks->create(&shape);
+
+	eq->elevator_data = d;
+	if (d->sched->is_single_queue)
+		blk_queue_flag_set(QUEUE_FLAG_SQ_SCHED, q);
+	else
+		blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
+	spin_lock_irq(&q->queue_lock);
+	q->elevator = eq;
+	spin_unlock_irq(&q->queue_lock);
+	return 0;
+free:
+	free_data(d);
+put:
+	kobject_put(&eq->kobj);
+	return -ENOMEM;
+}
+
+static void blklab_exit_sched(struct elevator_queue *e)
+{
+	struct blklab_data *d = e->elevator_data;
+
+	WARN_ON_ONCE(d->queued);
+	hrtimer_cancel(&d->timer);
+	d->hooks->destroy(d->sched);
+	free_data(d);
+}
+
+static int blklab_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	struct blklab_data *d = data_of(hctx->queue);
+
+	if (d->sched->min_shallow_depth)
+		sbitmap_queue_min_shallow_depth(&hctx->sched_tags->bitmap_tags,
+						d->sched->min_shallow_depth);
+	return 0;
+}
+
+/* Called for each hardware context, with the queue frozen. */
+static void blklab_depth_updated(struct blk_mq_hw_ctx *hctx)
+{
+	struct blklab_data *d = data_of(hctx->queue);
+	struct blklab_shape shape;
+	struct request **rqs;
+
+	shape_of(hctx->queue, &shape);
+	if (shape.max_requests > d->max_requests) {
+		rqs = kvcalloc(shape.max_requests, sizeof(*rqs), GFP_KERNEL);
+		/* Without the memory, the requests above the old number go unnumbered. */
+		if (rqs) {
+			kvfree(d->rqs);
+			d->rqs = rqs;
+			d->max_requests = shape.max_requests;
+		}
+	}
+	shape.max_requests = d->max_requests;
+	spin_lock_irq(&d->lock);
+	d->hooks->resize(d->sched, &shape);
+	after_hook(d);
+	spin_unlock_irq(&d->lock);
+	blklab_init_hctx(hctx, 0);
+}
+
+/* ---- sysfs: functions by the number of the file, which is all that they know ---- */
+
+#define MAX_FILES 24
+
+static ssize_t show_file(struct elevator_queue *e, char *page, u32 file)
+{
+	struct blklab_data *d = e->elevator_data;
+	unsigned long flags;
+	ssize_t length;
+
+	spin_lock_irqsave(&d->lock, flags);
+	length = d->hooks->show(d->sched, file, page, PAGE_SIZE);
+	unlock(d, flags);
+	return length;
+}
+
+static ssize_t store_file(struct elevator_queue *e, const char *page, size_t count, u32 file)
+{
+	struct blklab_data *d = e->elevator_data;
+	unsigned long flags;
+	bool legal;
+
+	spin_lock_irqsave(&d->lock, flags);
+	legal = d->hooks->store(d->sched, file, page, count);
+	unlock(d, flags);
+	return legal ? count : -EINVAL;
+}
+
+#define FOR_EACH_FILE(F)							\
+	F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11)		\
+	F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20) F(21) F(22) F(23)
+
+#define FILE_FUNCTIONS(n)							\
+	static ssize_t show_##n(struct elevator_queue *e, char *page)		\
+	{									\
+		return show_file(e, page, n);					\
+	}									\
+	static ssize_t store_##n(struct elevator_queue *e, const char *page, size_t count) \
+	{									\
+		return store_file(e, page, count, n);				\
+	}
+FOR_EACH_FILE(FILE_FUNCTIONS)
+
+#define FILE_ENTRY(n) { .show = show_##n, .store = store_##n },
+static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENTRY) };
+
+/* ---- The schedulers: schedulers.h names them, and is made from the library ---- */
+
+#define SCHEDULER(n) BLKLAB_EXTERN(n)
+#include "schedulers.h"
+#undef SCHEDULER
+
+#define SCHEDULER(n)									\
+	static const struct blklab_hooks hooks_##n = BLKLAB_HOOKS(n);			\
+	static int n##_init_sched(struct request_queue *q, struct elevator_type *e)	\
+	{ return init_sched(q, e, &hooks_##n); }					\
+	static void n##_prepare(struct request *rq)					\
+	{ do_prepare(&hooks_##n, rq); }							\
+	static void n##_finish(struct request *rq)					\
+	{ do_finish(&hooks_##n, rq); }							\
+	static void n##_insert(struct blk_mq_hw_ctx *hctx, struct list_head *list,	\
+			       blk_insert_t how)					\
+	{ do_insert(&hooks_##n, hctx, list, how); }					\
+	static struct request *n##_dispatch(struct blk_mq_hw_ctx *hctx)			\
+	{ return do_dispatch(&hooks_##n, hctx); }					\
+	static bool n##_bio_merge(struct request_queue *q, struct bio *bio, unsigned int segs) \
+	{ return do_bio_merge(&hooks_##n, q, bio, segs); }				\
+	static int n##_request_merge(struct request_queue *q, struct request **found,	\
+				     struct bio *bio)					\
+	{ return do_request_merge(&hooks_##n, q, found, bio); }				\
+	static bool n##_allow_merge(struct request_queue *q, struct request *rq,	\
+				    struct bio *bio)					\
+	{ return do_allow_merge(&hooks_##n, q, rq, bio); }				\
+	static void n##_request_merged(struct request_queue *q, struct request *rq,	\
+				       enum elv_merge type)				\
+	{ do_request_merged(&hooks_##n, q, rq, type); }					\
+	static void n##_requests_merged(struct request_queue *q, struct request *rq,	\
+					struct request *next)				\
+	{ do_requests_merged(&hooks_##n, q, rq, next); }				\
+	static struct request *n##_former(struct request_queue *q, struct request *rq)	\
+	{ return do_former(&hooks_##n, q, rq); }					\
+	static struct request *n##_next(struct request_queue *q, struct request *rq)	\
+	{ return do_next(&hooks_##n, q, rq); }						\
+	static void n##_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)	\
+	{ do_limit_depth(&hooks_##n, opf, data); }					\
+	static void n##_completed(struct request *rq, u64 now)				\
+	{ do_completed(&hooks_##n, rq, now); }						\
+	static void n##_requeue(struct request *rq)					\
+	{ do_requeue(&hooks_##n, rq); }							\
+	static struct elevator_type type_##n = {					\
+		.ops = {								\
+			.init_sched = n##_init_sched,					\
+			.exit_sched = blklab_exit_sched,				\
+			.init_hctx = blklab_init_hctx,					\
+			.depth_updated = blklab_depth_updated,				\
+			.allow_merge = n##_allow_merge,					\
+			.bio_merge = n##_bio_merge,					\
+			.request_merge = n##_request_merge,				\
+			.request_merged = n##_request_merged,				\
+			.requests_merged = n##_requests_merged,				\
+			.limit_depth = n##_limit_depth,					\
+			.prepare_request = n##_prepare,					\
+			.finish_request = n##_finish,					\
+			.insert_requests = n##_insert,					\
+			.dispatch_request = n##_dispatch,				\
+			.has_work = has_work,						\
+			.completed_request = n##_completed,				\
+			.requeue_request = n##_requeue,					\
+			.former_request = n##_former,					\
+			.next_request = n##_next,					\
+		},									\
+		.elevator_owner = THIS_MODULE,						\
+	};
+#include "schedulers.h"
+#undef SCHEDULER
+
+static const struct scheduler {
+	struct elevator_type *type;
+	const struct blklab_hooks *hooks;
+} schedulers[] = {
+#define SCHEDULER(n) { &type_##n, &hooks_##n },
+#include "schedulers.h"
+#undef SCHEDULER
+};
+
+/* The kernel has these names; sysfs reads at most 15 characters of ours. */
+static const char *name_of(const struct blklab_description *d)
+{
+	static const char *const renamed[][2] = {
+		{ "mq-deadline", "blklab-mq-dl" },
+		{ "deadline", "blklab-deadline" },
+		{ "kyber", "blklab-kyber" },
+		{ "bfq", "blklab-bfq" },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(renamed); i++)
+		if (strlen(renamed[i][0]) == d->name_length &&
+		    !memcmp(renamed[i][0], d->name, d->name_length))
+			return kstrdup(renamed[i][1], GFP_KERNEL);
+	return kstrndup(d->name, d->name_length, GFP_KERNEL);
+}
+
+static void free_type(struct elevator_type *type)
+{
+	struct elv_fs_entry *entry;
+
+	for (entry = type->elevator_attrs; entry && entry->attr.name; entry++)
+		kfree(entry->attr.name);
+	kfree(type->elevator_attrs);
+	kfree(type->elevator_name);
+	type->elevator_attrs = NULL;
+	type->elevator_name = NULL;
+}
+
+static int fill_type(const struct scheduler *s)
+{
+	struct blklab_description d = s->hooks->describe();
+	struct elevator_type *type = s->type;
+	struct elv_fs_entry *entries;
+	u32 i;
+
+	if (WARN_ON(d.nr_files > MAX_FILES))
+		return -EINVAL;
+	type->elevator_name = name_of(&d);
+	type->elevator_attrs = entries = kcalloc(d.nr_files + 1, sizeof(*entries), GFP_KERNEL);
+	if (!type->elevator_name || !entries)
+		return -ENOMEM;
+	if (d.has_submitters) {
+		type->icq_size = sizeof(struct blklab_icq);
+		type->icq_align = __alignof__(struct blklab_icq);
+		type->ops.init_icq = blklab_init_icq;
+		type->ops.exit_icq = blklab_exit_icq;
+	}
+	for (i = 0; i < d.nr_files; i++) {
+		struct blklab_file file = s->hooks->file(i);
+
+		entries[i] = by_number[i];
+		entries[i].attr.mode = (file.readable ? 0444 : 0) | (file.writable ? 0200 : 0);
+		entries[i].attr.name = kstrndup(file.name, file.name_length, GFP_KERNEL);
+		if (!entries[i].attr.name)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void unregister(size_t count)
+{
+	while (count--) {
+		elv_unregister(schedulers[count].type);
+		free_type(schedulers[count].type);
+	}
+	/* What call_rcu of io_cqs still has to free is in the types' caches. */
+	rcu_barrier();
+}
+
+static void free_reserve(void)
+{
+	gen_pool_destroy(reserve);
+	vfree(reserve_memory);
+}
+
+static int __init blklab_init(void)
+{
+	size_t i;
+	int error;
+
+	reserve = gen_pool_create(ilog2(HEADER), NUMA_NO_NODE);
+	if (!reserve)
+		return -ENOMEM;
+	reserve_memory = vmalloc(RESERVE_BYTES);
+	error = reserve_memory ? gen_pool_add(reserve, (unsigned long)reserve_memory,
+					      RESERVE_BYTES, NUMA_NO_NODE) : -ENOMEM;
+	for (i = 0; !error && i < ARRAY_SIZE(schedulers); i++) {
+		error = fill_type(&schedulers[i]);
+		error = error ?: elv_register(schedulers[i].type);
+		if (error) {
+			pr_err("blklab: %s cannot be registered: %d\n",
+			       schedulers[i].type->elevator_name, error);
+			free_type(schedulers[i].type);
+			unregister(i);
+		}
+	}
+	if (error)
+		free_reserve();
+	return error;
+}
+
+static void __exit blklab_exit(void)
+{
+	unregister(ARRAY_SIZE(schedulers));
+#ifdef BLKLAB_DEBUG
+	WARN(atomic_long_read(&allocated), "blklab: %ld blocks of memory are left behind\n",
+	     atomic_long_read(&allocated));
+#endif
+	free_reserve();
+}
+
+module_init(blklab_init);
+module_exit(blklab_exit);
+
+MODULE_DESCRIPTION("blklab's I/O schedulers");
+MODULE_LICENSE("GPL");

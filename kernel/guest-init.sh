@@ -1,0 +1,89 @@
+#!/bin/busybox sh
+# The guest's first and only process: see test.sh.
+/bin/busybox --install -s /bin
+export PATH=/bin:/sbin
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t devtmpfs none /dev
+mkdir -p /dev/shm
+mount -t tmpfs none /dev/shm
+ln -s /bin/busybox /sbin/modprobe
+
+failed=0
+say() {
+    echo "blklab test: $*"
+}
+fail() {
+    say "FAILED: $*"
+    failed=1
+}
+
+for module in configfs crc32c_generic bfq kyber-iosched; do
+    insmod /modules/$module.ko
+done
+insmod /modules/null_blk.ko nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=2 \
+    completion_nsec=20000 submit_queues=2 hw_queue_depth=64
+insmod /modules/virtio_blk.ko
+dmesg -c >/dev/null
+insmod /modules/blklab-iosched.ko || fail "the module does not load"
+
+# fio DEVICE DEPTH: mixed sizes, jobs beside each other, every block verified.
+verify() {
+    fio --name=v --filename="/dev/$1" --direct=1 --ioengine=libaio --iodepth="$2" --rw=randwrite \
+        --bsrange=512-64k --numjobs=3 --offset_increment=64m --size=48m --io_size=6m \
+        --verify=crc32c --verify_fatal=1 --group_reporting --minimal --thread \
+        >/tmp/fio.out 2>/tmp/fio.err || { fail "fio on $1: $(head -c 300 /tmp/fio.err)"; return 1; }
+    # Runs of neighbours, through the page cache, so that there is much to merge.
+    fio --name=m --filename="/dev/$1" --ioengine=psync --rw=write --bs=4k --size=16m --numjobs=2 \
+        --offset_increment=64m --end_fsync=1 --verify=crc32c --verify_fatal=1 --minimal --thread \
+        >/tmp/fio.out 2>/tmp/fio.err || { fail "buffered fio on $1: $(head -c 300 /tmp/fio.err)"; return 1; }
+}
+
+ours() {
+    sed 's/[][]//g' /sys/block/nullb0/queue/scheduler | tr ' ' '\n' |
+        grep -v -x -e none -e mq-deadline -e kyber -e bfq -e ''
+}
+
+say "schedulers: $(ours | tr '\n' ' ')"
+for scheduler in $(ours); do
+    for disk in nullb0 vda; do
+        echo "$scheduler" >/sys/block/$disk/queue/scheduler || fail "$scheduler on $disk"
+        grep -q "\[$scheduler\]" /sys/block/$disk/queue/scheduler || fail "$scheduler is not on $disk"
+        echo 32 >/sys/block/$disk/queue/nr_requests
+        for file in /sys/block/$disk/queue/iosched/*; do
+            [ ! -w "$file" ] || value=$(cat "$file") || true
+            case "$value" in
+            *[!0-9]* | "") ;;
+            *) echo "$value" >"$file" || fail "$file does not take its own value $value" ;;
+            esac
+            echo nonsense 2>/dev/null >"$file" && fail "$file takes nonsense"
+        done
+        verify $disk 16 && merges=$(awk '{ print $2 + $6 }' /sys/block/$disk/stat) &&
+            say "$scheduler on $disk: verified, $merges merges so far"
+    done
+done
+
+# Every scheduler after every other, in turns of 100 ms, with I/O on its way.
+(while [ ! -e /tmp/stop ]; do
+    for scheduler in $(ours) none mq-deadline bfq; do
+        echo "$scheduler" >/sys/block/nullb0/queue/scheduler
+        echo "$scheduler" >/sys/block/vda/queue/scheduler
+        echo x >>/tmp/switches
+        usleep 100000
+    done
+done) &
+for round in 1 2 3; do
+    verify nullb0 32
+    verify vda 32
+done
+touch /tmp/stop
+wait
+say "$(wc -l </tmp/switches) switches with I/O on its way"
+
+echo none >/sys/block/nullb0/queue/scheduler
+echo none >/sys/block/vda/queue/scheduler
+rmmod blklab-iosched || fail "the module does not unload"
+dmesg | grep -E 'WARNING|BUG|Oops|Call Trace|blklab' | head -20 >/tmp/bad
+[ ! -s /tmp/bad ] || { cat /tmp/bad; dmesg | tail -60; fail "the kernel's log has warnings"; }
+[ "$failed" = 1 ] || say passed
+poweroff -f

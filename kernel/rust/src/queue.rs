@@ -1,0 +1,346 @@
+//! A scheduler on a queue of the kernel: the hooks.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use blklab_blk::{
+    Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, MergeState, Nanos,
+    NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, SchedCtx, Sector,
+    SubmitterId, Trace,
+};
+
+/// What the kernel says of a request or a bio (`struct blklab_view`).
+#[repr(C)]
+pub struct View {
+    sector: u64,
+    /// When it was made and when the driver took it.
+    start_ns: u64,
+    io_start_ns: u64,
+    sectors: u32,
+    submitter: u32,
+    cpu: u16,
+    hctx: u16,
+    /// [`BioFlags`] by their bits.
+    flags: u16,
+    /// [`Op`] by its place in the enumeration.
+    op: u8,
+    /// `IOPRIO_CLASS_*` and the level.
+    prio_class: u8,
+    prio_level: u8,
+}
+
+impl View {
+    fn bio(&self) -> Bio {
+        let mut bio = Bio::new(op(self.op), Sector(self.sector), self.sectors);
+        bio.flags = BioFlags(self.flags);
+        bio.submitter = SubmitterId(self.submitter);
+        bio.prio = IoPrio {
+            class: match self.prio_class {
+                1 => IoClass::Rt,
+                2 => IoClass::Be,
+                3 => IoClass::Idle,
+                _ => IoClass::None,
+            },
+            level: self.prio_level,
+        };
+        bio.cgroup = CgroupId::ROOT;
+        bio
+    }
+}
+
+fn op(number: u8) -> Op {
+    match number {
+        0 => Op::Read,
+        1 => Op::Write,
+        2 => Op::Flush,
+        3 => Op::Discard,
+        _ => Op::WriteZeroes,
+    }
+}
+
+/// What a scheduler is told of its queue (`struct blklab_shape`).
+#[repr(C)]
+pub struct Shape {
+    capacity_sectors: u64,
+    nr_requests: u32,
+    nr_hw_queues: u32,
+    queue_depth: u32,
+    nr_cpus: u32,
+    max_sectors: u32,
+    /// Requests that there can be at once.
+    max_requests: u32,
+    rotational: bool,
+}
+
+impl From<&Shape> for QueueInfo {
+    fn from(shape: &Shape) -> QueueInfo {
+        QueueInfo {
+            nr_requests: shape.nr_requests,
+            nr_hw_queues: shape.nr_hw_queues,
+            queue_depth: shape.queue_depth,
+            nr_cpus: shape.nr_cpus,
+            capacity_sectors: shape.capacity_sectors,
+            rotational: shape.rotational,
+            tags_per_word: 64,
+        }
+    }
+}
+
+/// What the module reads without a call (`struct blklab_shared`).
+#[repr(C)]
+struct Shared {
+    /// When [`Queue::timer`] should be called; `u64::MAX` for never.
+    next_timer_ns: u64,
+    /// Whether [`Queue::next_run`] has hardware contexts to run.
+    has_runs: bool,
+    /// Whether one state serves all hardware contexts.
+    is_single_queue: bool,
+    /// The smallest depth that `limit_depth` names, or zero.
+    min_shallow_depth: u32,
+}
+
+/// A scheduler on a queue, with the mirrors of the queue's requests. Requests are
+/// named by a number from 1; zero is none.
+#[repr(C)]
+pub struct Queue<E> {
+    shared: Shared,
+    pub(crate) elevator: E,
+    requests: Requests,
+    max_requests: usize,
+    merge: MergeState,
+    trace: Trace,
+    runs: Vec<u16>,
+}
+
+fn number(id: Option<RequestId>) -> u32 {
+    id.map_or(0, |id| id.index() as u32 + 1)
+}
+
+fn id(number: u32) -> RequestId {
+    RequestId::from_index(number as usize - 1)
+}
+
+impl<E: Elevator> Queue<E> {
+    /// Puts a scheduler on a queue. The caller has made sure that there is memory.
+    pub fn create(elevator: E, shape: &Shape) -> *mut Queue<E> {
+        let limits = QueueLimits {
+            capacity_sectors: shape.capacity_sectors,
+            max_sectors: shape.max_sectors,
+            rotational: shape.rotational,
+            nomerges: NoMerges::Never,
+            ..QueueLimits::default()
+        };
+        let mut queue = Box::new(Queue {
+            shared: Shared {
+                next_timer_ns: u64::MAX,
+                has_runs: false,
+                is_single_queue: elevator.is_single_queue(),
+                min_shallow_depth: elevator.min_shallow_depth().unwrap_or(0),
+            },
+            elevator,
+            requests: Requests::default(),
+            max_requests: 0,
+            merge: MergeState::new(limits),
+            trace: Trace::default(),
+            runs: Vec::with_capacity(shape.nr_hw_queues as usize),
+        });
+        queue.make_room(shape.max_requests);
+        Box::into_raw(queue)
+    }
+
+    /// # Safety
+    /// `queue` is of [`Queue::create`] and is not used again.
+    pub unsafe fn destroy(queue: *mut Queue<E>) {
+        drop(unsafe { Box::from_raw(queue) });
+    }
+
+    /// `nr_requests` was written, while no request was in the queue.
+    pub fn resize(&mut self, shape: &Shape) {
+        self.elevator.depth_updated(&QueueInfo::from(shape));
+        self.shared.min_shallow_depth = self.elevator.min_shallow_depth().unwrap_or(0);
+        self.make_room(shape.max_requests);
+    }
+
+    /// Makes mirrors for all requests there can be, so that none is made later.
+    fn make_room(&mut self, max_requests: u32) {
+        let empty = Request::for_bio(&Bio::new(Op::Read, Sector(0), 0), Nanos::ZERO);
+        let more = (max_requests as usize).saturating_sub(self.requests.in_use());
+        let ids: Vec<_> = (0..more)
+            .map(|_| self.requests.insert(empty.clone()))
+            .collect();
+        // The last one freed is the first one used.
+        ids.into_iter()
+            .rev()
+            .for_each(|id| self.requests.remove(id));
+        self.max_requests = max_requests as usize;
+    }
+
+    /// Calls a hook, and tells the module what it is to do afterwards.
+    fn with<R>(&mut self, now_ns: u64, hook: impl FnOnce(&mut E, &mut SchedCtx<'_>) -> R) -> R {
+        let mut ctx = SchedCtx {
+            now: Nanos(now_ns),
+            rqs: &mut self.requests,
+            merge: &mut self.merge,
+            trace: &mut self.trace,
+            runs: &mut self.runs,
+        };
+        let result = hook(&mut self.elevator, &mut ctx);
+        self.shared.next_timer_ns = self.elevator.next_timer().map_or(u64::MAX, |at| at.0);
+        self.shared.has_runs = !self.runs.is_empty();
+        result
+    }
+
+    /// Takes over where a request is and how long.
+    fn mirror(&mut self, request: u32, view: &View) {
+        let (rqs, id) = (&mut self.requests, id(request));
+        let moved = (rqs[id].sector.0, rqs[id].sectors) != (view.sector, view.sectors);
+        let hashed = moved && rqs[id].rq_flags.has(RqFlags::HASHED);
+        if hashed {
+            self.merge.remove(rqs, id);
+        }
+        let rq = &mut rqs[id];
+        rq.sector = Sector(view.sector);
+        rq.sectors = view.sectors;
+        if hashed {
+            self.merge.add(rqs, id);
+        }
+    }
+
+    /// How many tags a request like this bio may use; zero for all.
+    pub fn limit_depth(&mut self, bio: &View) -> u32 {
+        self.elevator.limit_depth_for(&bio.bio()).unwrap_or(0)
+    }
+
+    /// A request was made; of its place nothing is known yet. Zero where there are
+    /// more than were said to be.
+    pub fn prepare(&mut self, now_ns: u64, rq: &View) -> u32 {
+        if self.requests.in_use() >= self.max_requests {
+            return 0;
+        }
+        let mut request = Request::for_bio(&rq.bio(), Nanos(now_ns));
+        (request.ctx, request.hctx) = (rq.cpu, rq.hctx);
+        let id = self.requests.insert(request);
+        self.with(now_ns, |e, ctx| e.prepare_request(ctx, id));
+        number(Some(id))
+    }
+
+    /// A request comes in. Returns whether others may be merged behind it.
+    pub fn insert(&mut self, now_ns: u64, request: u32, rq: &View, at_head: bool) -> bool {
+        let id = id(request);
+        let bio = rq.bio();
+        let mirror = &mut self.requests[id];
+        (mirror.op, mirror.flags, mirror.prio) = (bio.op, bio.flags, bio.prio);
+        (mirror.sector, mirror.sectors) = (bio.sector, bio.sectors);
+        (mirror.ctx, mirror.hctx) = (rq.cpu, rq.hctx);
+        mirror.start = Nanos(rq.start_ns);
+        let at = match at_head {
+            true => InsertAt::Head,
+            false => InsertAt::Tail,
+        };
+        let hctx = rq.hctx as usize;
+        self.with(now_ns, |e, ctx| e.insert_request(ctx, hctx, id, at));
+        self.requests[id].rq_flags.has(RqFlags::HASHED)
+    }
+
+    /// The next request for the drive.
+    pub fn dispatch(&mut self, now_ns: u64, hctx: u32) -> u32 {
+        let hctx = hctx as usize;
+        number(self.with(now_ns, |e, ctx| e.dispatch_request(ctx, hctx)))
+    }
+
+    /// A bio looks for a request to join. Most schedulers only note who comes; one
+    /// that looks through lists of its own names the request that it found.
+    pub fn bio_merge(&mut self, now_ns: u64, bio: &View) -> u32 {
+        let cpu = bio.cpu as usize;
+        number(self.with(now_ns, |e, ctx| e.bio_merge(ctx, cpu, &bio.bio())))
+    }
+
+    /// A queued request that a bio could be put in front of.
+    pub fn request_merge(&mut self, now_ns: u64, bio: &View) -> u32 {
+        let found = self.with(now_ns, |e, ctx| e.request_merge(ctx, &bio.bio()));
+        match found {
+            Some((id, MergeKind::Front)) => number(Some(id)),
+            _ => 0,
+        }
+    }
+
+    /// Whether a bio may become part of a request.
+    pub fn allow_merge(&mut self, now_ns: u64, request: u32, bio: &View) -> bool {
+        self.with(now_ns, |e, ctx| {
+            e.allow_merge(ctx, id(request), &bio.bio())
+        })
+    }
+
+    /// A bio became part of a request, in front of it or behind it.
+    pub fn request_merged(&mut self, now_ns: u64, request: u32, rq: &View, front: bool) {
+        self.mirror(request, rq);
+        let kind = match front {
+            true => MergeKind::Front,
+            false => MergeKind::Back,
+        };
+        self.with(now_ns, |e, ctx| e.request_merged(ctx, id(request), kind));
+    }
+
+    /// `next` became part of a request and will be freed.
+    pub fn requests_merged(
+        &mut self,
+        now_ns: u64,
+        (request, rq): (u32, &View),
+        (next, next_rq): (u32, &View),
+    ) {
+        self.mirror(request, rq);
+        self.mirror(next, next_rq);
+        self.with(now_ns, |e, ctx| {
+            e.requests_merged(ctx, id(request), id(next));
+        });
+    }
+
+    /// The queued request that starts before this one.
+    pub fn former(&mut self, now_ns: u64, request: u32) -> u32 {
+        number(self.with(now_ns, |e, ctx| e.former_request(ctx, id(request))))
+    }
+
+    /// The queued request that starts behind this one.
+    pub fn next(&mut self, now_ns: u64, request: u32) -> u32 {
+        number(self.with(now_ns, |e, ctx| e.next_request(ctx, id(request))))
+    }
+
+    /// The drive finished a request.
+    pub fn completed(&mut self, now_ns: u64, request: u32, rq: &View) {
+        self.requests[id(request)].io_start = Nanos(rq.io_start_ns);
+        self.with(now_ns, |e, ctx| e.completed_request(ctx, id(request)));
+    }
+
+    /// The driver put a request back.
+    pub fn requeue(&mut self, now_ns: u64, request: u32) {
+        self.with(now_ns, |e, ctx| e.requeue_request(ctx, id(request)));
+    }
+
+    /// A request is freed.
+    pub fn finish(&mut self, now_ns: u64, request: u32) {
+        self.with(now_ns, |e, ctx| e.finish_request(ctx, id(request)));
+        self.requests.remove(id(request));
+    }
+
+    /// A submitter is gone.
+    pub fn exit_submitter(&mut self, now_ns: u64, submitter: u32) {
+        self.with(now_ns, |e, ctx| {
+            e.exit_submitter(ctx, SubmitterId(submitter));
+        });
+    }
+
+    /// The timer ran out. Returns whether the hardware queues should be run.
+    pub fn timer(&mut self, now_ns: u64) -> bool {
+        self.with(now_ns, |e, ctx| e.timer(ctx))
+    }
+
+    /// A hardware context that is to be run, and one more; zero where none is left.
+    pub fn next_run(&mut self) -> u32 {
+        let next = match self.runs.is_empty() {
+            true => 0,
+            false => self.runs.remove(0) as u32 + 1,
+        };
+        self.shared.has_runs = !self.runs.is_empty();
+        next
+    }
+}

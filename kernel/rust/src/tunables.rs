@@ -1,0 +1,97 @@
+//! A scheduler's files in sysfs: its tunables, then its attributes.
+
+use blklab_blk::Elevator;
+use blklab_elevator::ElevatorType;
+
+use crate::queue::Queue;
+
+/// What is true of a scheduler on any queue (`struct blklab_description`).
+#[repr(C)]
+pub struct Description {
+    name: *const u8,
+    name_length: usize,
+    nr_files: usize,
+    /// Whether it keeps something for each submitter.
+    has_submitters: bool,
+}
+
+/// One file (`struct blklab_file`).
+#[repr(C)]
+pub struct File {
+    name: *const u8,
+    name_length: usize,
+    readable: bool,
+    writable: bool,
+}
+
+impl Description {
+    /// Of a scheduler's declaration.
+    pub fn of<E: Elevator>(declared: &ElevatorType) -> Description {
+        Description {
+            name: declared.name.as_ptr(),
+            name_length: declared.name.len(),
+            nr_files: declared.tunables.len() + declared.attributes.len(),
+            has_submitters: E::has_submitters(),
+        }
+    }
+}
+
+impl File {
+    /// The file of that number.
+    pub fn of(declared: &ElevatorType, file: usize) -> File {
+        let (name, readable, writable) = match declared.tunables.get(file) {
+            Some(tunable) => (tunable.name, true, true),
+            None => {
+                let attribute = &declared.attributes[file - declared.tunables.len()];
+                let writable = !attribute.takes.is_empty();
+                (attribute.name, attribute.readable, writable)
+            }
+        };
+        File {
+            name: name.as_ptr(),
+            name_length: name.len(),
+            readable,
+            writable,
+        }
+    }
+}
+
+impl<E: Elevator> Queue<E> {
+    /// Writes what a file shows to `out`; returns how many bytes.
+    pub fn show(&self, file: u32, out: &mut [u8]) -> usize {
+        let tunables = self.elevator.tunables();
+        let file = file as usize;
+        let text = match file.checked_sub(tunables.declared().len()) {
+            None => alloc::format!("{}", tunables.at(file)),
+            Some(i) => {
+                let attribute = &self.elevator.attributes()[i];
+                self.elevator.attribute(attribute.name).unwrap_or_default()
+            }
+        };
+        let line = text.bytes().chain(*b"\n");
+        out.iter_mut().zip(line).map(|(o, byte)| *o = byte).count()
+    }
+
+    /// Takes what was written to a file; false where that is not legal.
+    pub fn store(&mut self, file: u32, text: &[u8]) -> bool {
+        let Ok(text) = core::str::from_utf8(text) else {
+            return false;
+        };
+        let declared = self.elevator.tunables().declared();
+        let file = file as usize;
+        match file.checked_sub(declared.len()) {
+            None => {
+                let (name, value) = (declared[file].name, text.trim().parse());
+                value.is_ok_and(|value| self.elevator.store_tunable(name, value).is_ok())
+            }
+            Some(i) => {
+                let attribute = &self.elevator.attributes()[i];
+                let numbers = attribute.parse(text);
+                numbers.is_ok_and(|numbers| {
+                    self.elevator.set_attribute(attribute.name, &numbers);
+                    true
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Fetches, from the machine's own Debian packages, what building the module and
+# booting it in a guest needs; nothing of it is installed. Everything is unpacked
+# into the folder named, whose two lines of output are to be given to make.
+set -eu
+[ $# -eq 1 ] || { echo "usage: $0 DIR"; exit 2; }
+mkdir -p "$1"
+cd "$1"
+dir=$(pwd)
+
+need() {
+    command -v "$1" >/dev/null || { echo "$0: $1 is missing: apt-get install $2" >&2; exit 2; }
+}
+need apt-get apt
+need dpkg dpkg
+need xz xz-utils
+
+if [ ! -f version ]; then
+    release=$(apt-cache depends linux-image-6.12-amd64 | sed -n 's/.*Depends: linux-image-\(.*\)-amd64/\1/p')
+    [ -n "$release" ] || { echo "$0: apt knows no linux-image-6.12-amd64: add the security archive" >&2; exit 2; }
+    rm -rf debs root source
+    mkdir debs
+    (cd debs && apt-get download "linux-image-$release-amd64" "linux-headers-$release-amd64" \
+        "linux-headers-$release-common" "linux-kbuild-$release" linux-source-6.12 >&2)
+    for deb in debs/*.deb; do
+        dpkg -x "$deb" root
+    done
+    rm -r debs
+    mkdir source
+    tar -C source -xf root/usr/src/linux-source-6.12.tar.xz --wildcards 'linux-source-6.12/block/*.h'
+    rm root/usr/src/linux-source-6.12.tar.xz
+    headers=root/usr/src/linux-headers-$release-amd64
+    # Their makefile names where they would be installed; a kernel image beside them
+    # would have type information made, for which tools are needed.
+    sed -i "s|/usr/src|$dir/root/usr/src|" "$headers/Makefile"
+    rm -f "$headers/vmlinux"
+    echo "$release" >version
+fi
+echo "KDIR=$dir/root/usr/src/linux-headers-$(cat version)-amd64"
+echo "BLKSRC=$dir/source/linux-source-6.12/block"
