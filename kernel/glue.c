@@ -601,7 +601,9 @@ static void shape_of(struct request_queue *q, struct blklab_shape *shape)
 
 	*shape = (struct blklab_shape) {
 		.capacity_sectors = get_capacity(q->disk),
-		.nr_requests = q->nr_requests,
+		/* While it is being written, the queue still has the old one. */
+		.nr_requests = tags->bitmap_tags.sb.depth,
+		.old_nr_requests = q->nr_requests,
 		.nr_hw_queues = q->nr_hw_queues,
 		.queue_depth = q->tag_set->queue_depth,
 		.nr_cpus = nr_cpu_ids,

@@ -44,6 +44,7 @@ enum blklab_flags {
 struct blklab_shape {
 	u64 capacity_sectors;
 	u32 nr_requests;
+	u32 old_nr_requests;
 	u32 nr_hw_queues;
 	u32 queue_depth;
 	u32 nr_cpus;

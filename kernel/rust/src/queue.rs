@@ -63,6 +63,7 @@ fn op(number: u8) -> Op {
 pub struct Shape {
     capacity_sectors: u64,
     nr_requests: u32,
+    old_nr_requests: u32,
     nr_hw_queues: u32,
     queue_depth: u32,
     nr_cpus: u32,
@@ -76,6 +77,7 @@ impl From<&Shape> for QueueInfo {
     fn from(shape: &Shape) -> QueueInfo {
         QueueInfo {
             nr_requests: shape.nr_requests,
+            old_nr_requests: shape.old_nr_requests,
             nr_hw_queues: shape.nr_hw_queues,
             queue_depth: shape.queue_depth,
             nr_cpus: shape.nr_cpus,

@@ -49,8 +49,8 @@ use alloc::vec::Vec;
 
 use blklab_blk::{
     Attribute, Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo,
-    Request, RequestId, RqFlags, RqList, SchedCtx, Tunable, TunableError, jiffies, jiffy_start,
-    msecs_to_jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
+    Request, RequestId, RqFlags, RqList, SchedCtx, Sector, Tunable, TunableError, jiffies,
+    jiffy_start, msecs_to_jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
 use crate::ElevatorType;
@@ -221,7 +221,7 @@ pub struct Adios {
     backwards: bool,
     /// Where the last request sent ends.
     head_end: u64,
-    sorter: Vec<RequestId>,
+    sorter: Vec<(Sector, u32, RequestId)>,
     /// A discard and all that came behind it.
     behind_barrier: RqList,
     in_flight: u64,
@@ -248,8 +248,8 @@ impl Adios {
             queue,
             rotational: info.rotational,
             async_depth: info.nr_requests,
-            models: [Model::UNKNOWN; KINDS],
-            gathered: Samples::EMPTY,
+            models: Default::default(),
+            gathered: Samples::default(),
             stable: false,
             data: Vec::new(),
             fifo: [RqList::new(); 2],
@@ -432,10 +432,13 @@ impl Adios {
     fn sort(&mut self, ctx: &mut SchedCtx<'_>, page: usize) {
         let list = &mut self.pages[page].lists[SORTED];
         while let Some(id) = list.pop_front(ctx.rqs) {
-            self.sorter.push(id);
+            let arrived = self.sorter.len() as u32;
+            self.sorter.push((ctx.rqs[id].sector, arrived, id));
         }
-        self.sorter.sort_by_key(|&id| ctx.rqs[id].sector);
-        for id in self.sorter.drain(..) {
+        // In place, as list_sort is: a stable sort of the library takes memory.
+        self.sorter
+            .sort_unstable_by_key(|&(sector, arrived, _)| (sector, arrived));
+        for (_, _, id) in self.sorter.drain(..) {
             list.push_back(ctx.rqs, id);
         }
     }
@@ -667,9 +670,9 @@ impl Elevator for Adios {
         }
         self.queue.tunables.set(name, value)?;
         match name {
-            "lat_target_read" => self.models[READ] = Model::UNKNOWN,
-            "lat_target_write" => self.models[WRITE] = Model::UNKNOWN,
-            "lat_target_discard" => self.models[DISCARD] = Model::UNKNOWN,
+            "lat_target_read" => self.models[READ] = Model::default(),
+            "lat_target_write" => self.models[WRITE] = Model::default(),
+            "lat_target_discard" => self.models[DISCARD] = Model::default(),
             "read_priority" => self.bias = 0,
             _ => {}
         }

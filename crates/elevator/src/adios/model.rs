@@ -4,6 +4,9 @@
 //! Samples are gathered in buckets by their ratio to what was predicted, so that
 //! the slowest hundredth can be left out of the mean.
 
+use alloc::boxed::Box;
+use alloc::vec;
+
 use blklab_blk::{Tunables, msecs_to_jiffies};
 
 use super::settings::{SHRINK_GBYTES, SHRINK_KREQS, SHRINK_RESIST};
@@ -42,18 +45,21 @@ fn bucket_of(measured: u64, predicted: u64) -> usize {
     (index as u8 as usize).min(BUCKETS - 1)
 }
 
-/// Samples in buckets, by their ratio.
-#[derive(Clone, Copy, Debug)]
-struct Buckets([Bucket; BUCKETS]);
+/// Samples in buckets, by their ratio. On the heap: a kernel's stack has no room
+/// for them.
+#[derive(Debug)]
+struct Buckets(Box<[Bucket]>);
+
+impl Default for Buckets {
+    fn default() -> Buckets {
+        Buckets(vec![Bucket::default(); BUCKETS].into_boxed_slice())
+    }
+}
 
 impl Buckets {
-    const EMPTY: Buckets = Buckets(
-        [Bucket {
-            latency: 0,
-            bytes: 0,
-            weight: 0,
-        }; BUCKETS],
-    );
+    fn clear(&mut self) {
+        self.0.fill(Bucket::default());
+    }
 
     fn weight(&self) -> u64 {
         self.0.iter().map(|b| b.weight).sum()
@@ -61,12 +67,12 @@ impl Buckets {
 
     /// Takes over all that `other` has.
     fn absorb(&mut self, other: &mut Buckets) {
-        for (all, more) in self.0.iter_mut().zip(&other.0) {
+        for (all, more) in self.0.iter_mut().zip(other.0.iter()) {
             all.latency += more.latency;
             all.bytes += more.bytes;
             all.weight += more.weight;
         }
-        *other = Buckets::EMPTY;
+        other.clear();
     }
 
     /// The sum of all samples, or of all but the slowest.
@@ -86,21 +92,22 @@ impl Buckets {
 }
 
 /// Samples of small and of large requests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Samples {
     small: Buckets,
     large: Buckets,
 }
 
 impl Samples {
-    pub(super) const EMPTY: Samples = Samples {
-        small: Buckets::EMPTY,
-        large: Buckets::EMPTY,
-    };
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.small.clear();
+        self.large.clear();
+    }
 }
 
-/// What is known of one kind of request.
-#[derive(Debug)]
+/// What is known of one kind of request; by default nothing.
+#[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) base_ns: u64,
     pub(super) slope_ns_per_kib: u64,
@@ -113,17 +120,6 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) const UNKNOWN: Model = Model {
-        base_ns: 0,
-        slope_ns_per_kib: 0,
-        new: Samples::EMPTY,
-        small_latency: 0,
-        small_count: 0,
-        large_latency: 0,
-        large_bytes: 0,
-        updated: 0,
-    };
-
     /// One that was written by hand: it weighs as much as one sample.
     pub(super) fn written(base_ns: u64, slope_ns_per_kib: u64) -> Model {
         Model {
@@ -133,7 +129,7 @@ impl Model {
             small_count: 1,
             large_latency: slope_ns_per_kib,
             large_bytes: 1024,
-            ..Model::UNKNOWN
+            ..Model::default()
         }
     }
 
@@ -180,11 +176,11 @@ impl Model {
         let (mut small_done, mut large_done) = (false, false);
         if small > 0 && (due || small >= ENOUGH_SAMPLES) {
             small_done = self.update_base(&gathered.small, tunables);
-            gathered.small = Buckets::EMPTY;
+            gathered.small.clear();
         }
         if large > 0 && (due || large >= ENOUGH_SAMPLES || self.slope_ns_per_kib == 0) {
             large_done = self.update_slope(&gathered.large, base_before, tunables);
-            gathered.large = Buckets::EMPTY;
+            gathered.large.clear();
         }
         if small_done || large_done || due {
             self.updated = now;
@@ -244,7 +240,7 @@ mod tests {
     #[test]
     fn leaves_the_slowest_hundredth_out() {
         let tunables = Tunables::new(TUNABLES);
-        let (mut model, mut gathered) = (Model::written(1_000, 0), Samples::EMPTY);
+        let (mut model, mut gathered) = (Model::written(1_000, 0), Samples::default());
         learn(&mut model, 1_000, 1980);
         learn(&mut model, 50_000, 20);
         model.update(&mut gathered, &tunables, 0);
@@ -263,9 +259,9 @@ mod tests {
     #[test]
     fn what_a_model_leaves_goes_into_the_next() {
         let tunables = Tunables::new(TUNABLES);
-        let mut gathered = Samples::EMPTY;
+        let mut gathered = Samples::default();
         let mut reads = Model::written(1_000, 0);
-        let mut discards = Model::UNKNOWN;
+        let mut discards = Model::default();
         learn(&mut reads, 3_000, 100);
         reads.update(&mut gathered, &tunables, 1);
         assert_eq!(reads.base_ns, 1_000);
@@ -276,7 +272,7 @@ mod tests {
     #[test]
     fn is_brought_up_to_date_by_number_or_by_time() {
         let tunables = Tunables::new(TUNABLES);
-        let mut gathered = Samples::EMPTY;
+        let mut gathered = Samples::default();
         let mut model = Model::written(1_000, 0);
         learn(&mut model, 2_000, 1023);
         model.update(&mut gathered, &tunables, 374);
@@ -296,7 +292,7 @@ mod tests {
         let mut tunables = Tunables::new(TUNABLES);
         tunables.set("shrink_at_kreqs", 1).unwrap();
         tunables.set("shrink_resist", 1).unwrap();
-        let mut gathered = Samples::EMPTY;
+        let mut gathered = Samples::default();
         let mut model = Model::written(1_000, 0);
         for round in 1..=2 {
             learn(&mut model, 1_000 * round, 1024);

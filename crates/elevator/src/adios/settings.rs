@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 
 use blklab_blk::{Attribute, Tunable, Unit};
 
-use super::model::{Model, Samples};
+use super::model::Model;
 use super::{Adios, DISCARD, KINDS, READ, WRITE};
 
 pub(super) const WINDOW: usize = 0;
@@ -240,6 +240,6 @@ impl Adios {
     /// The samples of all kinds that no model has taken in are lost with it.
     fn write_model(&mut self, kind: usize, base_ns: u64, slope_ns_per_kib: u64) {
         self.models[kind] = Model::written(base_ns, slope_ns_per_kib);
-        self.gathered = Samples::EMPTY;
+        self.gathered.clear();
     }
 }
