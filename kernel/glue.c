@@ -58,6 +58,7 @@ struct blklab_icq {
 #define RESERVE_BYTES (4UL << 20)
 static struct gen_pool *reserve;
 static void *reserve_memory;
+static bool reserve_used;	/* ever */
 
 /* A block of the reserve begins with its size, as gen_pool_free asks for it. */
 #define HEADER 64
@@ -81,6 +82,7 @@ void *blklab_alloc(size_t size, size_t align)
 		memory = kmalloc(size, GFP_ATOMIC | __GFP_NOWARN);
 	if (memory)
 		return memory;
+	WRITE_ONCE(reserve_used, true);
 	size += HEADER;
 	block = WARN_ON_ONCE(align > HEADER) ? 0 : gen_pool_alloc(reserve, size);
 	if (!block)
@@ -107,7 +109,7 @@ void blklab_free(void *memory)
 
 static bool reserve_is_low(void)
 {
-	return gen_pool_avail(reserve) < RESERVE_BYTES / 2;
+	return unlikely(READ_ONCE(reserve_used)) && gen_pool_avail(reserve) < RESERVE_BYTES / 2;
 }
 
 void __noreturn blklab_panic(const char *file, size_t length, u32 line);
@@ -119,7 +121,7 @@ void __noreturn blklab_panic(const char *file, size_t length, u32 line)
 
 /* ---- Requests and bios in the scheduler's terms ---- */
 
-static u8 op_of(blk_opf_t opf)
+static __always_inline u8 op_of(blk_opf_t opf)
 {
 	switch (opf & REQ_OP_MASK) {
 	case REQ_OP_READ:
@@ -136,7 +138,7 @@ static u8 op_of(blk_opf_t opf)
 	}
 }
 
-static u16 flags_of(blk_opf_t opf)
+static __always_inline u16 flags_of(blk_opf_t opf)
 {
 	return (opf & REQ_SYNC ? BLKLAB_SYNC : 0) | (opf & REQ_META ? BLKLAB_META : 0) |
 	       (opf & REQ_FUA ? BLKLAB_FUA : 0) | (opf & REQ_PREFLUSH ? BLKLAB_PREFLUSH : 0) |
@@ -145,19 +147,25 @@ static u16 flags_of(blk_opf_t opf)
 	       (opf & REQ_BACKGROUND ? BLKLAB_BACKGROUND : 0);
 }
 
-static void set_prio(struct blklab_view *view, u16 ioprio)
+static __always_inline void set_prio(struct blklab_view *view, u16 ioprio)
 {
 	view->prio_class = IOPRIO_PRIO_CLASS(ioprio);
 	view->prio_level = IOPRIO_PRIO_LEVEL(ioprio);
 }
 
-static void view_request(struct blklab_view *view, struct request *rq)
+static u32 submitter_of(struct request *rq)
+{
+	if (rq->elv.icq)
+		return container_of(rq->elv.icq, struct blklab_icq, icq)->id;
+	return (unsigned long)rq->elv.priv[1];
+}
+
+static __always_inline void view_request(struct blklab_view *view, struct request *rq)
 {
 	view->sector = blk_rq_pos(rq);
 	view->sectors = blk_rq_sectors(rq);
 	view->start_ns = rq->start_time_ns;
-	view->io_start_ns = rq->io_start_time_ns;
-	view->submitter = 0;
+	view->submitter = submitter_of(rq);
 	view->cpu = rq->mq_ctx->cpu;
 	view->hctx = rq->mq_hctx->queue_num;
 	view->op = op_of(rq->cmd_flags);
@@ -165,7 +173,7 @@ static void view_request(struct blklab_view *view, struct request *rq)
 	set_prio(view, req_get_ioprio(rq));
 }
 
-static void view_bio(struct blklab_view *view, struct bio *bio, u32 submitter)
+static __always_inline void view_bio(struct blklab_view *view, struct bio *bio, u32 submitter)
 {
 	memset(view, 0, sizeof(*view));
 	view->sector = bio->bi_iter.bi_sector;
@@ -233,7 +241,7 @@ static void blklab_init_icq(struct io_cq *icq)
 /* ---- After a hook ---- */
 
 /* Under the lock. Returns the hardware contexts that are to be run. */
-static u64 after_hook(struct blklab_data *d)
+static __always_inline u64 after_hook(struct blklab_data *d)
 {
 	u64 runs = 0;
 	u32 hctx;
@@ -259,7 +267,7 @@ static void run_hctxs(struct request_queue *q, u64 runs)
 			blk_mq_run_hw_queue(hctx, true);
 }
 
-static void unlock(struct blklab_data *d, unsigned long flags)
+static __always_inline void unlock(struct blklab_data *d, unsigned long flags)
 {
 	u64 runs = after_hook(d);
 
@@ -287,37 +295,17 @@ static enum hrtimer_restart timer_ran_out(struct hrtimer *timer)
 
 /* ---- The hooks; each scheduler gets a copy of its own with direct calls ---- */
 
-static __always_inline void do_prepare(const struct blklab_hooks *h, struct request *rq)
+/*
+ * A request is given its number when it comes in: most of what a scheduler wants to
+ * know is not known when it is made, only who makes it.
+ */
+static void blklab_prepare(struct request *rq)
 {
-	struct request_queue *q = rq->q;
-	struct blklab_data *d = data_of(q);
-	struct blklab_view view = {
-		.start_ns = rq->start_time_ns,
-		.cpu = rq->mq_ctx->cpu,
-		.hctx = rq->mq_hctx->queue_num,
-		.op = op_of(rq->cmd_flags),
-		.flags = flags_of(rq->cmd_flags),
-	};
-	unsigned long flags;
-	u32 id = 0;
+	bool has_submitters = rq->q->elevator->type->icq_size;
 
-	if (q->elevator->type->icq_size) {
-		rq->elv.icq = ioc_find_get_icq(q);
-		if (rq->elv.icq)
-			view.submitter = container_of(rq->elv.icq, struct blklab_icq, icq)->id;
-	} else {
-		view.submitter = task_pid_nr(current);
-	}
-	set_prio(&view, get_current_ioprio());
-
-	spin_lock_irqsave(&d->lock, flags);
-	if (likely(!reserve_is_low()))
-		id = h->prepare(d->sched, ktime_get_ns(), &view);
-	if (likely(id))
-		d->rqs[id - 1] = rq;
-	unlock(d, flags);
-	rq->elv.priv[0] = (void *)(unsigned long)id;
-	rq->elv.priv[1] = NULL;
+	rq->elv.icq = has_submitters ? ioc_find_get_icq(rq->q) : NULL;
+	rq->elv.priv[0] = NULL;
+	rq->elv.priv[1] = (void *)(unsigned long)(has_submitters ? 0 : current->pid);
 }
 
 static __always_inline void do_finish(const struct blklab_hooks *h, struct request *rq)
@@ -327,8 +315,10 @@ static __always_inline void do_finish(const struct blklab_hooks *h, struct reque
 	unsigned long flags;
 
 	if (likely(id)) {
+		bool done = blk_mq_rq_state(rq) != MQ_RQ_IDLE;
+
 		spin_lock_irqsave(&d->lock, flags);
-		h->finish(d->sched, ktime_get_ns(), id);
+		h->finish(d->sched, ktime_get_ns(), id, done ? rq->io_start_time_ns : 0);
 		d->rqs[id - 1] = (void *)LIST_POISON1;
 		unlock(d, flags);
 		rq->elv.priv[0] = NULL;
@@ -344,38 +334,38 @@ static __always_inline void insert_one(const struct blklab_hooks *h, struct blkl
 				       struct request *rq, bool at_head)
 {
 	struct request_queue *q = rq->q;
+	struct blklab_inserted in = { 0 };
 	struct blklab_view view;
-	u32 id = id_of(rq);
 
 	trace_block_rq_insert(rq);
 	d->queued_on[rq->mq_hctx->queue_num]++;
 	WRITE_ONCE(d->queued, d->queued + 1);
-	rq->elv.priv[1] = d;
-	if (unlikely(!id)) {
+	view_request(&view, rq);
+	if (likely(!reserve_is_low()))
+		in = h->insert(d->sched, blk_time_get_ns(), id_of(rq), &view, at_head);
+	if (unlikely(!in.id)) {
 		list_add_tail(&rq->queuelist, &d->unnumbered);
 		return;
 	}
-	view_request(&view, rq);
-	if (h->insert(d->sched, ktime_get_ns(), id, &view, at_head)) {
+	d->rqs[in.id - 1] = rq;
+	rq->elv.priv[0] = (void *)(unsigned long)in.id;
+	if (in.hashed) {
 		elv_rqhash_add(q, rq);
 		if (!q->last_merge)
 			q->last_merge = rq;
 	}
 }
 
-/* A request that was queued is so no more. Under the lock. */
-static void take_out(struct blklab_data *d, struct request *rq)
+/* A queued request leaves. Under the lock. */
+static __always_inline void take_out(struct blklab_data *d, struct request *rq)
 {
 	struct request_queue *q = rq->q;
 
 	elv_rqhash_del(q, rq);
 	if (q->last_merge == rq)
 		q->last_merge = NULL;
-	if (rq->elv.priv[1]) {
-		rq->elv.priv[1] = NULL;
-		d->queued_on[rq->mq_hctx->queue_num]--;
-		WRITE_ONCE(d->queued, d->queued - 1);
-	}
+	d->queued_on[rq->mq_hctx->queue_num]--;
+	WRITE_ONCE(d->queued, d->queued - 1);
 }
 
 static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_mq_hw_ctx *hctx,
@@ -410,7 +400,7 @@ static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
 	if (unlikely(rq))
 		list_del_init(&rq->queuelist);
 	else
-		rq = rq_of(d, h->dispatch(d->sched, ktime_get_ns(), hctx->queue_num));
+		rq = rq_of(d, h->dispatch(d->sched, blk_time_get_ns(), hctx->queue_num));
 	if (rq) {
 		take_out(d, rq);
 		rq->rq_flags |= RQF_STARTED;
@@ -441,7 +431,7 @@ static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct re
 	view_bio(&view, bio, submitter);
 	spin_lock_irqsave(&d->lock, flags);
 	d->submitter = submitter;
-	rq = rq_of(d, h->bio_merge(d->sched, ktime_get_ns(), &view));
+	rq = rq_of(d, h->bio_merge(d->sched, blk_time_get_ns(), &view));
 	if (rq) {
 		LIST_HEAD(one);
 
@@ -449,7 +439,7 @@ static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct re
 		merged = blk_bio_list_merge(q, &one, bio, nr_segs);
 		list_del_init(&rq->queuelist);
 		view_request(&view, rq);
-		h->request_merged(d->sched, ktime_get_ns(), id_of(rq), &view, false);
+		h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, false);
 	} else {
 		merged = blk_mq_sched_try_merge(q, bio, nr_segs, &free);
 	}
@@ -469,7 +459,7 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 	struct request *rq;
 
 	view_bio(&view, bio, d->submitter);
-	rq = rq_of(d, h->request_merge(d->sched, ktime_get_ns(), &view));
+	rq = rq_of(d, h->request_merge(d->sched, blk_time_get_ns(), &view));
 	if (!rq || !elv_bio_merge_ok(rq, bio))
 		return ELEVATOR_NO_MERGE;
 	*found = rq;
@@ -485,7 +475,7 @@ static __always_inline bool do_allow_merge(const struct blklab_hooks *h, struct 
 	if (!id_of(rq))
 		return false;
 	view_bio(&view, bio, d->submitter);
-	return h->allow_merge(d->sched, ktime_get_ns(), id_of(rq), &view);
+	return h->allow_merge(d->sched, blk_time_get_ns(), id_of(rq), &view);
 }
 
 static __always_inline void do_request_merged(const struct blklab_hooks *h, struct request_queue *q,
@@ -495,7 +485,7 @@ static __always_inline void do_request_merged(const struct blklab_hooks *h, stru
 	struct blklab_view view;
 
 	view_request(&view, rq);
-	h->request_merged(d->sched, ktime_get_ns(), id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
+	h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
 }
 
 static __always_inline void do_requests_merged(const struct blklab_hooks *h,
@@ -503,17 +493,16 @@ static __always_inline void do_requests_merged(const struct blklab_hooks *h,
 					       struct request *next)
 {
 	struct blklab_data *d = data_of(q);
-	struct blklab_view view, next_view;
-	u64 now = ktime_get_ns();
+	struct blklab_view view;
 
 	view_request(&view, rq);
-	if (likely(id_of(next))) {
-		view_request(&next_view, next);
-		h->requests_merged(d->sched, now, id_of(rq), &view, id_of(next), &next_view);
+	if (id_of(next)) {
+		h->requests_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, id_of(next));
+		take_out(d, next);
 	} else {
-		h->request_merged(d->sched, now, id_of(rq), &view, false);
+		/* It was just coming in. */
+		h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, false);
 	}
-	take_out(d, next);
 }
 
 static __always_inline struct request *do_former(const struct blklab_hooks *h,
@@ -521,7 +510,7 @@ static __always_inline struct request *do_former(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->former(d->sched, ktime_get_ns(), id_of(rq)));
+	return rq_of(d, h->former(d->sched, blk_time_get_ns(), id_of(rq)));
 }
 
 static __always_inline struct request *do_next(const struct blklab_hooks *h,
@@ -529,39 +518,31 @@ static __always_inline struct request *do_next(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->next(d->sched, ktime_get_ns(), id_of(rq)));
+	return rq_of(d, h->next(d->sched, blk_time_get_ns(), id_of(rq)));
 }
 
 static __always_inline void do_limit_depth(const struct blklab_hooks *h, blk_opf_t opf,
 					   struct blk_mq_alloc_data *data)
 {
 	struct blklab_data *d = data_of(data->q);
-	struct blklab_view view = {
-		.op = op_of(opf),
-		.flags = flags_of(opf),
-		.submitter = current_submitter(data->q),
-	};
-	unsigned long flags;
 	u32 depth;
 
-	spin_lock_irqsave(&d->lock, flags);
-	depth = h->limit_depth(d->sched, &view);
-	spin_unlock_irqrestore(&d->lock, flags);
+	if (data->q->elevator->type->icq_size) {
+		struct blklab_view view = {
+			.op = op_of(opf),
+			.flags = flags_of(opf),
+			.submitter = current_submitter(data->q),
+		};
+		unsigned long flags;
+
+		spin_lock_irqsave(&d->lock, flags);
+		depth = h->limit_depth(d->sched, &view);
+		spin_unlock_irqrestore(&d->lock, flags);
+	} else {
+		depth = READ_ONCE(d->sched->depths[op_is_write(opf) + 2 * op_is_sync(opf)]);
+	}
 	if (depth)
 		data->shallow_depth = depth;
-}
-
-static __always_inline void do_completed(const struct blklab_hooks *h, struct request *rq, u64 now)
-{
-	struct blklab_data *d = data_of(rq->q);
-	struct blklab_view view = { .io_start_ns = rq->io_start_time_ns };
-	unsigned long flags;
-
-	if (!id_of(rq))
-		return;
-	spin_lock_irqsave(&d->lock, flags);
-	h->completed(d->sched, now, id_of(rq), &view);
-	unlock(d, flags);
 }
 
 static __always_inline void do_requeue(const struct blklab_hooks *h, struct request *rq)
@@ -764,8 +745,6 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	static const struct blklab_hooks hooks_##n = BLKLAB_HOOKS(n);			\
 	static int n##_init_sched(struct request_queue *q, struct elevator_type *e)	\
 	{ return init_sched(q, e, &hooks_##n); }					\
-	static void n##_prepare(struct request *rq)					\
-	{ do_prepare(&hooks_##n, rq); }							\
 	static void n##_finish(struct request *rq)					\
 	{ do_finish(&hooks_##n, rq); }							\
 	static void n##_insert(struct blk_mq_hw_ctx *hctx, struct list_head *list,	\
@@ -793,8 +772,6 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	{ return do_next(&hooks_##n, q, rq); }						\
 	static void n##_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)	\
 	{ do_limit_depth(&hooks_##n, opf, data); }					\
-	static void n##_completed(struct request *rq, u64 now)				\
-	{ do_completed(&hooks_##n, rq, now); }						\
 	static void n##_requeue(struct request *rq)					\
 	{ do_requeue(&hooks_##n, rq); }							\
 	static struct elevator_type type_##n = {					\
@@ -809,12 +786,11 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 			.request_merged = n##_request_merged,				\
 			.requests_merged = n##_requests_merged,				\
 			.limit_depth = n##_limit_depth,					\
-			.prepare_request = n##_prepare,					\
+			.prepare_request = blklab_prepare,				\
 			.finish_request = n##_finish,					\
 			.insert_requests = n##_insert,					\
 			.dispatch_request = n##_dispatch,				\
 			.has_work = has_work,						\
-			.completed_request = n##_completed,				\
 			.requeue_request = n##_requeue,					\
 			.former_request = n##_former,					\
 			.next_request = n##_next,					\

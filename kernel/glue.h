@@ -9,7 +9,6 @@
 struct blklab_view {
 	u64 sector;
 	u64 start_ns;
-	u64 io_start_ns;
 	u32 sectors;
 	u32 submitter;
 	u16 cpu;
@@ -59,6 +58,12 @@ struct blklab_shared {
 	bool has_runs;
 	bool is_single_queue;
 	u32 min_shallow_depth;
+	u32 depths[4];		/* reads, writes; asynchronous, synchronous */
+};
+
+struct blklab_inserted {
+	u32 id;
+	bool hashed;
 };
 
 struct blklab_description {
@@ -81,20 +86,19 @@ struct blklab_hooks {
 	struct blklab_file (*file)(u32 number);
 	struct blklab_shared *(*create)(const struct blklab_shape *shape);
 	u32 (*limit_depth)(void *q, const struct blklab_view *bio);
-	u32 (*prepare)(void *q, u64 now, const struct blklab_view *rq);
-	bool (*insert)(void *q, u64 now, u32 id, const struct blklab_view *rq, bool at_head);
+	struct blklab_inserted (*insert)(void *q, u64 now, u32 id, const struct blklab_view *rq,
+					 bool at_head);
 	u32 (*dispatch)(void *q, u64 now, u32 hctx);
 	u32 (*bio_merge)(void *q, u64 now, const struct blklab_view *bio);
 	u32 (*request_merge)(void *q, u64 now, const struct blklab_view *bio);
 	bool (*allow_merge)(void *q, u64 now, u32 id, const struct blklab_view *bio);
 	void (*request_merged)(void *q, u64 now, u32 id, const struct blklab_view *rq, bool front);
 	void (*requests_merged)(void *q, u64 now, u32 id, const struct blklab_view *rq,
-				u32 next, const struct blklab_view *next_rq);
+				u32 next);
 	u32 (*former)(void *q, u64 now, u32 id);
 	u32 (*next)(void *q, u64 now, u32 id);
-	void (*completed)(void *q, u64 now, u32 id, const struct blklab_view *rq);
 	void (*requeue)(void *q, u64 now, u32 id);
-	void (*finish)(void *q, u64 now, u32 id);
+	void (*finish)(void *q, u64 now, u32 id, u64 io_start_ns);
 	void (*exit_submitter)(void *q, u64 now, u32 submitter);
 	bool (*timer)(void *q, u64 now);
 	u32 (*next_run)(void *q);
@@ -109,20 +113,18 @@ struct blklab_hooks {
 	struct blklab_file blklab_##n##_file(u32);					\
 	struct blklab_shared *blklab_##n##_create(const struct blklab_shape *);		\
 	u32 blklab_##n##_limit_depth(void *, const struct blklab_view *);		\
-	u32 blklab_##n##_prepare(void *, u64, const struct blklab_view *);		\
-	bool blklab_##n##_insert(void *, u64, u32, const struct blklab_view *, bool);	\
+	struct blklab_inserted blklab_##n##_insert(void *, u64, u32,			\
+						   const struct blklab_view *, bool);	\
 	u32 blklab_##n##_dispatch(void *, u64, u32);					\
 	u32 blklab_##n##_bio_merge(void *, u64, const struct blklab_view *);		\
 	u32 blklab_##n##_request_merge(void *, u64, const struct blklab_view *);	\
 	bool blklab_##n##_allow_merge(void *, u64, u32, const struct blklab_view *);	\
 	void blklab_##n##_request_merged(void *, u64, u32, const struct blklab_view *, bool); \
-	void blklab_##n##_requests_merged(void *, u64, u32, const struct blklab_view *,	\
-					  u32, const struct blklab_view *);		\
+	void blklab_##n##_requests_merged(void *, u64, u32, const struct blklab_view *, u32); \
 	u32 blklab_##n##_former(void *, u64, u32);					\
 	u32 blklab_##n##_next(void *, u64, u32);					\
-	void blklab_##n##_completed(void *, u64, u32, const struct blklab_view *);	\
 	void blklab_##n##_requeue(void *, u64, u32);					\
-	void blklab_##n##_finish(void *, u64, u32);					\
+	void blklab_##n##_finish(void *, u64, u32, u64);				\
 	void blklab_##n##_exit_submitter(void *, u64, u32);				\
 	bool blklab_##n##_timer(void *, u64);						\
 	u32 blklab_##n##_next_run(void *);						\
@@ -136,7 +138,6 @@ struct blklab_hooks {
 	.file = blklab_##n##_file,				\
 	.create = blklab_##n##_create,				\
 	.limit_depth = blklab_##n##_limit_depth,		\
-	.prepare = blklab_##n##_prepare,			\
 	.insert = blklab_##n##_insert,				\
 	.dispatch = blklab_##n##_dispatch,			\
 	.bio_merge = blklab_##n##_bio_merge,			\
@@ -146,7 +147,6 @@ struct blklab_hooks {
 	.requests_merged = blklab_##n##_requests_merged,	\
 	.former = blklab_##n##_former,				\
 	.next = blklab_##n##_next,				\
-	.completed = blklab_##n##_completed,			\
 	.requeue = blklab_##n##_requeue,			\
 	.finish = blklab_##n##_finish,				\
 	.exit_submitter = blklab_##n##_exit_submitter,		\

@@ -71,7 +71,8 @@ for scheduler in $(ours); do
         grep -q "\[$scheduler\]" /sys/block/$disk/queue/scheduler || fail "$scheduler is not on $disk"
         echo 32 >/sys/block/$disk/queue/nr_requests
         for file in /sys/block/$disk/queue/iosched/*; do
-            [ ! -w "$file" ] || value=$(cat "$file") || true
+            [ -w "$file" ] || continue
+            value=$(cat "$file" 2>/dev/null) || value=
             case "$value" in
             *[!0-9]* | "") ;;
             *) echo "$value" >"$file" || fail "$file does not take its own value $value" ;;

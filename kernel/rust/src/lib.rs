@@ -15,7 +15,7 @@ mod queue;
 mod tunables;
 
 use blklab_blk::QueueInfo;
-use queue::{Queue, Shape, View};
+use queue::{Inserted, Queue, Shape, View};
 use tunables::{Description, File};
 
 pub use memory::panic;
@@ -39,9 +39,7 @@ macro_rules! hooks {
                 fn create(d: &Shape) -> Q =
                     Queue::create(Scheduler::new(&QueueInfo::from(d)), d);
                 fn limit_depth(q: Q, bio: &View) -> u32 = unsafe { &mut *q }.limit_depth(bio);
-                fn prepare(q: Q, now_ns: u64, rq: &View) -> u32 =
-                    unsafe { &mut *q }.prepare(now_ns, rq);
-                fn insert(q: Q, now_ns: u64, id: u32, rq: &View, at_head: bool) -> bool =
+                fn insert(q: Q, now_ns: u64, id: u32, rq: &View, at_head: bool) -> Inserted =
                     unsafe { &mut *q }.insert(now_ns, id, rq, at_head);
                 fn dispatch(q: Q, now_ns: u64, hctx: u32) -> u32 =
                     unsafe { &mut *q }.dispatch(now_ns, hctx);
@@ -53,19 +51,16 @@ macro_rules! hooks {
                     unsafe { &mut *q }.allow_merge(now_ns, id, bio);
                 fn request_merged(q: Q, now_ns: u64, id: u32, rq: &View, front: bool) =
                     unsafe { &mut *q }.request_merged(now_ns, id, rq, front);
-                fn requests_merged(
-                    q: Q, now_ns: u64, id: u32, rq: &View, next: u32, next_rq: &View
-                ) = unsafe { &mut *q }.requests_merged(now_ns, (id, rq), (next, next_rq));
+                fn requests_merged(q: Q, now_ns: u64, id: u32, rq: &View, next: u32) =
+                    unsafe { &mut *q }.requests_merged(now_ns, id, rq, next);
                 fn former(q: Q, now_ns: u64, id: u32) -> u32 =
                     unsafe { &mut *q }.former(now_ns, id);
                 fn next(q: Q, now_ns: u64, id: u32) -> u32 =
                     unsafe { &mut *q }.next(now_ns, id);
-                fn completed(q: Q, now_ns: u64, id: u32, rq: &View) =
-                    unsafe { &mut *q }.completed(now_ns, id, rq);
                 fn requeue(q: Q, now_ns: u64, id: u32) =
                     unsafe { &mut *q }.requeue(now_ns, id);
-                fn finish(q: Q, now_ns: u64, id: u32) =
-                    unsafe { &mut *q }.finish(now_ns, id);
+                fn finish(q: Q, now_ns: u64, id: u32, io_start_ns: u64) =
+                    unsafe { &mut *q }.finish(now_ns, id, io_start_ns);
                 fn exit_submitter(q: Q, now_ns: u64, submitter: u32) =
                     unsafe { &mut *q }.exit_submitter(now_ns, submitter);
                 fn timer(q: Q, now_ns: u64) -> bool = unsafe { &mut *q }.timer(now_ns);

@@ -13,9 +13,8 @@ use blklab_blk::{
 #[repr(C)]
 pub struct View {
     sector: u64,
-    /// When it was made and when the driver took it.
+    /// When it was made.
     start_ns: u64,
-    io_start_ns: u64,
     sectors: u32,
     submitter: u32,
     cpu: u16,
@@ -99,6 +98,17 @@ struct Shared {
     is_single_queue: bool,
     /// The smallest depth that `limit_depth` names, or zero.
     min_shallow_depth: u32,
+    /// What `limit_depth` says of reads and writes, asynchronous and synchronous,
+    /// where that does not depend on who submits; zero for all tags.
+    depths: [u32; 4],
+}
+
+/// What became of a request that came in (`struct blklab_inserted`).
+#[repr(C)]
+pub struct Inserted {
+    number: u32,
+    /// Others may be merged behind it.
+    hashed: bool,
 }
 
 /// A scheduler on a queue, with the mirrors of the queue's requests. Requests are
@@ -137,7 +147,8 @@ impl<E: Elevator> Queue<E> {
                 next_timer_ns: u64::MAX,
                 has_runs: false,
                 is_single_queue: elevator.is_single_queue(),
-                min_shallow_depth: elevator.min_shallow_depth().unwrap_or(0),
+                min_shallow_depth: 0,
+                depths: [0; 4],
             },
             elevator,
             requests: Requests::default(),
@@ -147,6 +158,7 @@ impl<E: Elevator> Queue<E> {
             runs: Vec::with_capacity(shape.nr_hw_queues as usize),
         });
         queue.make_room(shape.max_requests);
+        queue.publish_depths();
         Box::into_raw(queue)
     }
 
@@ -159,8 +171,18 @@ impl<E: Elevator> Queue<E> {
     /// `nr_requests` was written, while no request was in the queue.
     pub fn resize(&mut self, shape: &Shape) {
         self.elevator.depth_updated(&QueueInfo::from(shape));
-        self.shared.min_shallow_depth = self.elevator.min_shallow_depth().unwrap_or(0);
+        self.publish_depths();
         self.make_room(shape.max_requests);
+    }
+
+    /// Tells the module what it reads without a call.
+    pub(crate) fn publish_depths(&mut self) {
+        self.shared.min_shallow_depth = self.elevator.min_shallow_depth().unwrap_or(0);
+        for (class, depth) in self.shared.depths.iter_mut().enumerate() {
+            let op = if class & 1 == 0 { Op::Read } else { Op::Write };
+            let sync = [BioFlags::NONE, BioFlags::SYNC][class / 2];
+            *depth = self.elevator.limit_depth(op, sync).unwrap_or(0);
+        }
     }
 
     /// Makes mirrors for all requests there can be, so that none is made later.
@@ -213,35 +235,41 @@ impl<E: Elevator> Queue<E> {
         self.elevator.limit_depth_for(&bio.bio()).unwrap_or(0)
     }
 
-    /// A request was made; of its place nothing is known yet. Zero where there are
-    /// more than were said to be.
-    pub fn prepare(&mut self, now_ns: u64, rq: &View) -> u32 {
-        if self.requests.in_use() >= self.max_requests {
-            return 0;
-        }
-        let mut request = Request::for_bio(&rq.bio(), Nanos(now_ns));
-        (request.ctx, request.hctx) = (rq.cpu, rq.hctx);
-        let id = self.requests.insert(request);
-        self.with(now_ns, |e, ctx| e.prepare_request(ctx, id));
-        number(Some(id))
-    }
-
-    /// A request comes in. Returns whether others may be merged behind it.
-    pub fn insert(&mut self, now_ns: u64, request: u32, rq: &View, at_head: bool) -> bool {
-        let id = id(request);
-        let bio = rq.bio();
-        let mirror = &mut self.requests[id];
-        (mirror.op, mirror.flags, mirror.prio) = (bio.op, bio.flags, bio.prio);
-        (mirror.sector, mirror.sectors) = (bio.sector, bio.sectors);
-        (mirror.ctx, mirror.hctx) = (rq.cpu, rq.hctx);
-        mirror.start = Nanos(rq.start_ns);
+    /// A request comes in, for the first time where it has no number. It gets none
+    /// where there are more than were said to be.
+    pub fn insert(&mut self, now_ns: u64, request: u32, rq: &View, at_head: bool) -> Inserted {
+        let id = match request {
+            0 if self.requests.in_use() >= self.max_requests => {
+                return Inserted {
+                    number: 0,
+                    hashed: false,
+                };
+            }
+            0 => {
+                let mut request = Request::for_bio(&rq.bio(), Nanos(rq.start_ns));
+                (request.ctx, request.hctx) = (rq.cpu, rq.hctx);
+                self.requests.insert(request)
+            }
+            request => {
+                self.mirror(request, rq);
+                id(request)
+            }
+        };
         let at = match at_head {
             true => InsertAt::Head,
             false => InsertAt::Tail,
         };
         let hctx = rq.hctx as usize;
-        self.with(now_ns, |e, ctx| e.insert_request(ctx, hctx, id, at));
-        self.requests[id].rq_flags.has(RqFlags::HASHED)
+        self.with(now_ns, |e, ctx| {
+            if request == 0 {
+                e.prepare_request(ctx, id);
+            }
+            e.insert_request(ctx, hctx, id, at);
+        });
+        Inserted {
+            number: number(Some(id)),
+            hashed: self.requests[id].rq_flags.has(RqFlags::HASHED),
+        }
     }
 
     /// The next request for the drive.
@@ -284,14 +312,8 @@ impl<E: Elevator> Queue<E> {
     }
 
     /// `next` became part of a request and will be freed.
-    pub fn requests_merged(
-        &mut self,
-        now_ns: u64,
-        (request, rq): (u32, &View),
-        (next, next_rq): (u32, &View),
-    ) {
+    pub fn requests_merged(&mut self, now_ns: u64, request: u32, rq: &View, next: u32) {
         self.mirror(request, rq);
-        self.mirror(next, next_rq);
         self.with(now_ns, |e, ctx| {
             e.requests_merged(ctx, id(request), id(next));
         });
@@ -307,21 +329,22 @@ impl<E: Elevator> Queue<E> {
         number(self.with(now_ns, |e, ctx| e.next_request(ctx, id(request))))
     }
 
-    /// The drive finished a request.
-    pub fn completed(&mut self, now_ns: u64, request: u32, rq: &View) {
-        self.requests[id(request)].io_start = Nanos(rq.io_start_ns);
-        self.with(now_ns, |e, ctx| e.completed_request(ctx, id(request)));
-    }
-
     /// The driver put a request back.
     pub fn requeue(&mut self, now_ns: u64, request: u32) {
         self.with(now_ns, |e, ctx| e.requeue_request(ctx, id(request)));
     }
 
-    /// A request is freed.
-    pub fn finish(&mut self, now_ns: u64, request: u32) {
-        self.with(now_ns, |e, ctx| e.finish_request(ctx, id(request)));
-        self.requests.remove(id(request));
+    /// A request is freed; where the drive finished it, this is when it was started.
+    pub fn finish(&mut self, now_ns: u64, request: u32, io_start_ns: u64) {
+        let id = id(request);
+        self.requests[id].io_start = Nanos(io_start_ns);
+        self.with(now_ns, |e, ctx| {
+            if io_start_ns != 0 {
+                e.completed_request(ctx, id);
+            }
+            e.finish_request(ctx, id);
+        });
+        self.requests.remove(id);
     }
 
     /// A submitter is gone.

@@ -79,7 +79,7 @@ impl<E: Elevator> Queue<E> {
         };
         let declared = self.elevator.tunables().declared();
         let file = file as usize;
-        match file.checked_sub(declared.len()) {
+        let legal = match file.checked_sub(declared.len()) {
             None => {
                 let (name, value) = (declared[file].name, text.trim().parse());
                 value.is_ok_and(|value| self.elevator.store_tunable(name, value).is_ok())
@@ -92,6 +92,8 @@ impl<E: Elevator> Queue<E> {
                     true
                 })
             }
-        }
+        };
+        self.publish_depths();
+        legal
     }
 }
