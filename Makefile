@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test soak mutants bench bench-serve check setup build build-pgo docs evidence clean
+.PHONY: demo test soak module-test mutants bench bench-serve check setup build build-pgo docs evidence clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -46,6 +46,12 @@ check:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) check --package blklab-elevator --no-default-features --locked
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
+	$(CARGO) fmt --manifest-path kernel/rust/Cargo.toml --check
+	$(CARGO) check --manifest-path kernel/rust/Cargo.toml --target-dir target/kernel --locked
+
+# The kernel module in a real kernel, in a guest that is fetched from Debian's packages.
+module-test:
+	./kernel/test.sh
 
 # One in a hundred of the changes that cargo-mutants (`cargo install cargo-mutants`)
 # makes to these crates. "missed" are those that no test of the crate's own or of

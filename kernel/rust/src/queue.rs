@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, MergeState, Nanos,
-    NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, SchedCtx, Sector,
-    SubmitterId, Trace,
+    NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, RqList, SchedCtx,
+    Sector, SubmitterId, Trace,
 };
 
 /// What the kernel says of a request or a bio (`struct blklab_view`).
@@ -264,7 +264,9 @@ impl<E: Elevator> Queue<E> {
             if request == 0 {
                 e.prepare_request(ctx, id);
             }
-            e.insert_request(ctx, hctx, id, at);
+            let mut list = RqList::new();
+            list.push_back(ctx.rqs, id);
+            e.insert_requests(ctx, hctx, &mut list, at);
         });
         Inserted {
             number: number(Some(id)),
@@ -296,9 +298,7 @@ impl<E: Elevator> Queue<E> {
 
     /// Whether a bio may become part of a request.
     pub fn allow_merge(&mut self, now_ns: u64, request: u32, bio: &View) -> bool {
-        self.with(now_ns, |e, ctx| {
-            e.allow_merge(ctx, id(request), &bio.bio())
-        })
+        self.with(now_ns, |e, ctx| e.allow_merge(ctx, id(request), &bio.bio()))
     }
 
     /// A bio became part of a request, in front of it or behind it.
