@@ -26,3 +26,5 @@ want nbdsh python3-libnbd
 want nbdkit nbdkit
 want qemu-img qemu-utils
 want mkfs.ext4 e2fsprogs
+want fsck.vfat dosfstools
+want mcopy mtools

@@ -5,6 +5,7 @@ mod compare;
 mod determinism;
 mod fairness;
 mod fio_examples;
+mod fs_images;
 mod host_calibrate;
 mod host_compare;
 mod host_mkfs;

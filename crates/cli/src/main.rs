@@ -5,6 +5,7 @@ mod calibrate;
 mod compare;
 mod conform;
 mod failure;
+mod fs;
 mod load;
 mod output;
 mod probe;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => record::trace(&args),
         Command::Load(args) => load::load(&args),
+        Command::Fs(args) => fs::fs(&args),
         Command::List(args) => show::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => show::completions(&args),

@@ -1,6 +1,7 @@
 //! What every file system does: names, inodes and where their blocks are.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::error::FsError;
 
@@ -15,6 +16,68 @@ pub struct Timestamp {
     pub seconds: i64,
     /// What is beyond them, in nanoseconds.
     pub nanoseconds: u32,
+}
+
+/// A point in time in UTC, by the Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Civil {
+    /// The year.
+    pub year: i64,
+    /// 1 to 12.
+    pub month: i64,
+    /// 1 to 31.
+    pub day: i64,
+    /// Seconds since midnight.
+    pub second_of_day: i64,
+}
+
+const DAY_SECONDS: i64 = 86400;
+
+impl Civil {
+    /// Seconds from 1970 on, by Hinnant's `days_from_civil`.
+    pub const fn seconds(self) -> i64 {
+        let year = if self.month <= 2 {
+            self.year - 1
+        } else {
+            self.year
+        };
+        let month = (self.month + 9) % 12;
+        let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+        let days = 365 * year + leap_days + (153 * month + 2) / 5 + self.day - 1 - 719_468;
+        days * DAY_SECONDS + self.second_of_day
+    }
+}
+
+impl Timestamp {
+    /// Its date, by Hinnant's `civil_from_days`.
+    pub const fn civil(self) -> Civil {
+        let days = self.seconds.div_euclid(DAY_SECONDS) + 719_468;
+        let era = days.div_euclid(146_097);
+        let of_era = days.rem_euclid(146_097);
+        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * of_year + 2) / 153;
+        let month = (from_march + 2) % 12 + 1;
+        Civil {
+            year: era * 400 + year_of_era + (month <= 2) as i64,
+            month,
+            day: of_year - (153 * from_march + 2) / 5 + 1,
+            second_of_day: self.seconds.rem_euclid(DAY_SECONDS),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let civil = self.civil();
+        let (hours, minutes) = (civil.second_of_day / 3600, civil.second_of_day / 60 % 60);
+        let (year, month, day) = (civil.year, civil.month, civil.day);
+        let seconds = civil.second_of_day % 60;
+        write!(
+            f,
+            "{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z"
+        )
+    }
 }
 
 /// Who calls, and when: new inodes take owner and time from it, the allocator its

@@ -1,6 +1,7 @@
 //! The command line, each option once.
 
 mod compare;
+mod fs;
 mod measure;
 mod serve;
 
@@ -10,6 +11,7 @@ pub(crate) use compare::{
     CompareArgs, CompareFormat, DEFAULT_MACHINE, ModelArgs, PaceArgs, ReplayArgs, ReportArgs,
     RunArgs, RunFormat, SweepArgs, WorldArg,
 };
+pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use measure::{CalibrateArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 
@@ -72,6 +74,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
+    /// Look into images of file systems and change them
+    Fs(FsArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists

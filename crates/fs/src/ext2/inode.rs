@@ -260,8 +260,13 @@ impl<D: Buffers> Ext2<D> {
             return corrupt(at::SIZE, what, inode.size_bytes);
         }
         let block_bytes = u64::from(self.geometry.block_bytes);
-        if inode.is(mode::DIRECTORY) && !inode.size_bytes.is_multiple_of(block_bytes) {
+        let is_dir = inode.is(mode::DIRECTORY);
+        if is_dir && !inode.size_bytes.is_multiple_of(block_bytes) {
             let what = "a directory's length is a multiple of the block length";
+            return corrupt(at::SIZE, what, inode.size_bytes);
+        }
+        if is_dir && inode.size_bytes > self.device.size_bytes() {
+            let what = "a directory is longer than the device";
             return corrupt(at::SIZE, what, inode.size_bytes);
         }
         if inode.is_fast_symlink(self.geometry.block_sectors())

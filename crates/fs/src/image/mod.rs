@@ -1,6 +1,7 @@
 //! Images of file systems: a file, or memory, in place of a block device. Nothing
 //! waits there, so that every call ends at once.
 
+mod strings;
 mod volume;
 
 use std::cell::{Cell, RefCell};

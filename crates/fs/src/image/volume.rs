@@ -378,6 +378,24 @@ impl<S: Storage> Volume<S> {
         at_once(self.fs.create(dir, name, new, &self.caller))
     }
 
+    /// Directories of a path that are missing.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::create`]; [`FsError::NotDirectory`].
+    pub fn make_dirs(&self, path: &[u8]) -> Result<(), FsError> {
+        let mut at = self.fs.root();
+        for name in components(path) {
+            at = match at_once(self.fs.lookup(at, name))? {
+                Some(found) => found,
+                None => self.create(at, name, NewInode::Directory(0o755))?,
+            };
+            if self.attributes(at)?.kind != FileKind::Directory {
+                return Err(FsError::NotDirectory);
+            }
+        }
+        Ok(())
+    }
+
     /// A further name.
     ///
     /// # Errors
@@ -423,10 +441,10 @@ impl<S: Storage> Volume<S> {
             pos += bytes as u64;
         }
         self.fs.release(ino);
-        if old.is_some() {
-            if let Err(error) = self.rename((dir, temporary), (dir, name)) {
-                return Ok(Err(error));
-            }
+        if old.is_some()
+            && let Err(error) = self.rename((dir, temporary), (dir, name))
+        {
+            return Ok(Err(error));
         }
         Ok(Ok(ino))
     }

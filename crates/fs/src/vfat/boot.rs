@@ -153,7 +153,7 @@ impl Geometry {
             return wrong(fat_at, "a table has 1 sector or more", 0);
         }
         let root_entries = u16_at(at::ROOT_ENTRIES);
-        if root_entries * ENTRY_BYTES % sector_bytes != 0 {
+        if !(root_entries * ENTRY_BYTES).is_multiple_of(sector_bytes) {
             let what = "the root directory fills its sectors";
             return wrong(at::ROOT_ENTRIES, what, root_entries);
         }

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffers;
 use crate::error::FsError;
-use crate::file_system::{Attributes, Caller, FileKind, Ino, Timestamp};
+use crate::file_system::{Attributes, Caller, Civil, FileKind, Ino, Timestamp};
 
 use super::Vfat;
 use super::boot::ENTRY_BYTES;
@@ -100,36 +100,24 @@ pub(super) fn new_entry(is_dir: bool, first: u32, now: Timestamp) -> Entry {
     entry
 }
 
-/// Days from 1970 on to the first of a month, by Hinnant's `days_from_civil`.
-fn days_before(year: i64, month: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = if month > 2 { month - 3 } else { month + 9 };
-    365 * year + year.div_euclid(4) - year.div_euclid(100)
-        + year.div_euclid(400)
-        + (153 * month + 2) / 5
-        - 719_468
+/// The first second of a year.
+const fn year_start(year: i64) -> i64 {
+    let civil = Civil {
+        year,
+        month: 1,
+        day: 1,
+        second_of_day: 0,
+    };
+    civil.seconds()
 }
-
-const DAY_SECONDS: i64 = 86400;
 
 /// Date, time and hundredths of a second as entries have them, from 1980 to 2107, in
 /// UTC (`fat_time_unix2fat`).
 fn to_fat_time(time: Timestamp) -> (u16, u16, u8) {
-    let first = days_before(1980, 1) * DAY_SECONDS;
-    let last = days_before(2108, 1) * DAY_SECONDS - 1;
-    let seconds = time.seconds.clamp(first, last);
-    let days = seconds.div_euclid(DAY_SECONDS);
-    let mut year = 1970 + days / 366;
-    while days_before(year + 1, 1) <= days {
-        year += 1;
-    }
-    let mut month = 12;
-    while days_before(year, month) > days {
-        month -= 1;
-    }
-    let day = days - days_before(year, month) + 1;
-    let date = (year - 1980) << 9 | month << 5 | day;
-    let in_day = seconds.rem_euclid(DAY_SECONDS);
+    let seconds = time.seconds.clamp(year_start(1980), year_start(2108) - 1);
+    let civil = Timestamp { seconds, ..time }.civil();
+    let date = ((civil.year - 1980) << 9) | (civil.month << 5) | civil.day;
+    let in_day = civil.second_of_day;
     let (hours, minutes) = (in_day / 3600, in_day / 60 % 60);
     let of_day = (hours << 11) | (minutes << 5) | (in_day % 60 / 2);
     let hundredths = in_day % 2 * 100 + i64::from(time.nanoseconds) / 10_000_000;
@@ -138,12 +126,14 @@ fn to_fat_time(time: Timestamp) -> (u16, u16, u8) {
 
 fn from_fat_time(date: u16, time: u16) -> Timestamp {
     let (date, time) = (i64::from(date), i64::from(time));
-    let month = (date >> 5 & 15).clamp(1, 12);
-    let day = (date & 31).max(1);
-    let days = days_before(1980 + (date >> 9), month) + day - 1;
-    let in_day = (time >> 11) * 3600 + (time >> 5 & 63) * 60 + (time & 31) * 2;
+    let civil = Civil {
+        year: 1980 + (date >> 9),
+        month: (date >> 5 & 15).clamp(1, 12),
+        day: (date & 31).max(1),
+        second_of_day: (time >> 11) * 3600 + (time >> 5 & 63) * 60 + (time & 31) * 2,
+    };
     Timestamp {
-        seconds: days * DAY_SECONDS + in_day,
+        seconds: civil.seconds(),
         nanoseconds: 0,
     }
 }

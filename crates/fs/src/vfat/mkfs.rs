@@ -66,10 +66,10 @@ impl VfatLayout {
         // Clusters of mkfs.fat: 4 KiB from 260 MiB on, then by eights of gigabytes.
         let cluster_bytes = match size_bytes >> 20 {
             _ if !is_fat32 => 2048,
-            ..=260 => 512,
-            ..=8192 => 4096,
-            ..=16384 => 8192,
-            ..=32768 => 16384,
+            ..260 => 512,
+            260..8192 => 4096,
+            8192..16384 => 8192,
+            16384..32768 => 16384,
             _ => 32768,
         };
         let smallest = (cluster_bytes / self.sector_bytes).max(1);

@@ -1,0 +1,516 @@
+//! `blklab fs`: file systems on images.
+
+use std::ffi::OsStr;
+use std::fmt::{Display, Write as _};
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use blklab_fs::{
+    Attributes, Caller, Ext2Layout, FatWidth, FileKind, FileSystem, FsError, Image, Ino,
+    MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
+};
+use blklab_serve::parse_size;
+
+use crate::args::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
+    match &args.command {
+        FsCommand::Mkfs(mkfs) => make(args, mkfs),
+        FsCommand::Strings { bytes_min } => strings(args, *bytes_min),
+        FsCommand::Ls(ls) => list(&Opened::read(args)?, ls),
+        FsCommand::Cat { paths } => {
+            let opened = Opened::read(args)?;
+            let mut out = io::stdout().lock();
+            paths
+                .iter()
+                .try_for_each(|path| opened.copy_out(path, &mut out))
+        }
+        FsCommand::Get { path, file } => get(&Opened::read(args)?, path, file),
+        FsCommand::Stat { path: None } => usage(&Opened::read(args)?),
+        FsCommand::Stat { path: Some(path) } => stat(&Opened::read(args)?, path),
+        FsCommand::Blocks { path } => blocks(&Opened::read(args)?, path),
+        FsCommand::Put { file, path } => change(args, |opened| put(opened, file, path)),
+        FsCommand::Rm { recursive, paths } => change(args, |opened| {
+            paths
+                .iter()
+                .try_for_each(|path| opened.remove(path, *recursive))
+        }),
+        FsCommand::Mkdir { parents, paths } => change(args, |opened| {
+            paths
+                .iter()
+                .try_for_each(|path| opened.make_dir(path, *parents))
+        }),
+    }
+}
+
+/// The time of the call, or the one that reproducible builds name.
+fn now() -> Result<Timestamp, Failure> {
+    if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {
+        let seconds = text.to_str().and_then(|text| text.parse().ok());
+        let wrong = || Failure::mistake("SOURCE_DATE_EPOCH: right is a number of seconds");
+        return Ok(Timestamp {
+            seconds: seconds.ok_or_else(wrong)?,
+            nanoseconds: 0,
+        });
+    }
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Ok(since.map_or_else(
+        |_| Timestamp::default(),
+        |since| Timestamp {
+            seconds: since.as_secs() as i64,
+            nanoseconds: since.subsec_nanos(),
+        },
+    ))
+}
+
+/// A file system that was opened, and its image's name for messages.
+struct Opened<'a> {
+    volume: Volume<File>,
+    name: &'a Path,
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> Failure {
+    Failure::mistake(format!("{}: cannot open: {error}", path.display()))
+}
+
+fn failure(image: &Image<File>, whose: impl Display, error: FsError) -> Failure {
+    if error == FsError::Device {
+        let why = image.failure().map(|error| error.to_string());
+        let why = why.unwrap_or_else(|| error.to_string());
+        return Failure::Broken(format!("{whose}: {why}"));
+    }
+    Failure::mistake(format!("{whose}: {error}"))
+}
+
+impl<'a> Opened<'a> {
+    fn read(args: &'a FsArgs) -> Result<Opened<'a>, Failure> {
+        Opened::open(args, false)
+    }
+
+    fn open(args: &'a FsArgs, write: bool) -> Result<Opened<'a>, Failure> {
+        let name = args.image.as_path();
+        let file = OpenOptions::new().read(true).write(write).open(name);
+        let file = file.map_err(|error| cannot_open(name, &error))?;
+        let image = Image::new(file).map_err(|error| cannot_open(name, &error))?;
+        let wrong = |message| Failure::mistake(format!("--options {message}"));
+        let options = MountOptions {
+            vfat: VfatOptions::parse(&args.options).map_err(wrong)?,
+            ..MountOptions::default()
+        };
+        let caller = Caller {
+            now: now()?,
+            ..Caller::default()
+        };
+        let volume = Volume::open(image, &options, caller);
+        // The image went with the attempt; what it said of a device is the same again.
+        let volume =
+            volume.map_err(|error| Failure::mistake(format!("{}: {error}", name.display())))?;
+        Ok(Opened { volume, name })
+    }
+
+    fn failure(&self, path: &OsStr, error: FsError) -> Failure {
+        let whose = format!("{}: {}", self.name.display(), path.display());
+        failure(self.volume.image(), whose, error)
+    }
+
+    fn find(&self, path: &OsStr, follow: bool) -> Result<(Ino, Attributes), Failure> {
+        let found = self.volume.find(path.as_bytes(), follow);
+        let found = found.and_then(|ino| Ok((ino, self.volume.attributes(ino)?)));
+        found.map_err(|error| self.failure(path, error))
+    }
+
+    fn file(&self, path: &OsStr) -> Result<Ino, Failure> {
+        match self.find(path, true)? {
+            (ino, found) if found.kind == FileKind::Regular => Ok(ino),
+            (_, found) if found.kind == FileKind::Directory => {
+                Err(self.failure(path, FsError::IsDirectory))
+            }
+            _ => Err(self.failure(path, FsError::BadCall)),
+        }
+    }
+
+    fn copy_out(&self, path: &OsStr, out: &mut dyn Write) -> Result<(), Failure> {
+        let copied = self.volume.copy_out(self.file(path)?, out);
+        let copied = copied.and_then(|done| out.flush().map(|()| done));
+        match copied {
+            Ok(done) => done.map_err(|error| self.failure(path, error)),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(Failure::Broken(format!("cannot write: {error}"))),
+        }
+    }
+
+    fn remove(&self, path: &OsStr, recursive: bool) -> Result<(), Failure> {
+        let volume = &self.volume;
+        let removed = volume
+            .find_parent(path.as_bytes())
+            .and_then(|(dir, name)| match recursive {
+                true => volume.remove_tree(dir, name),
+                false => volume.remove(dir, name),
+            });
+        removed.map_err(|error| self.failure(path, error))
+    }
+
+    fn make_dir(&self, path: &OsStr, parents: bool) -> Result<(), Failure> {
+        let done = match parents {
+            true => self.volume.make_dirs(path.as_bytes()),
+            false => self
+                .volume
+                .find_parent(path.as_bytes())
+                .and_then(|(dir, name)| {
+                    self.volume.create(dir, name, NewInode::Directory(0o755))?;
+                    Ok(())
+                }),
+        };
+        done.map_err(|error| self.failure(path, error))
+    }
+}
+
+/// Changes a file system; the image is only written when all went well.
+fn change(
+    args: &FsArgs,
+    change: impl FnOnce(&Opened<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let opened = Opened::open(args, true)?;
+    change(&opened)?;
+    let committed = opened.volume.commit();
+    committed.map_err(|error| failure(opened.volume.image(), opened.name.display(), error))
+}
+
+fn put(opened: &Opened<'_>, file: &Path, path: &OsStr) -> Result<(), Failure> {
+    let cannot_read =
+        |error: io::Error| Failure::mistake(format!("{}: cannot read: {error}", file.display()));
+    let mut stdin = io::stdin().lock();
+    let mut opened_file;
+    let from: &mut dyn Read = if file == Path::new("-") {
+        &mut stdin
+    } else {
+        opened_file = File::open(file).map_err(cannot_read)?;
+        &mut opened_file
+    };
+    let volume = &opened.volume;
+    let is_dir = |ino| {
+        volume
+            .attributes(ino)
+            .is_ok_and(|found| found.kind == FileKind::Directory)
+    };
+    let (dir, name) = match volume.find(path.as_bytes(), true) {
+        Ok(ino) if is_dir(ino) => {
+            let name = file.file_name().filter(|_| file != Path::new("-"));
+            let name = name.ok_or_else(|| opened.failure(path, FsError::IsDirectory))?;
+            (ino, name.as_bytes())
+        }
+        _ => {
+            let parent = volume.find_parent(path.as_bytes());
+            parent.map_err(|error| opened.failure(path, error))?
+        }
+    };
+    let copied = volume
+        .copy_in(dir, name, 0o644, from)
+        .map_err(cannot_read)?;
+    copied.map_err(|error| opened.failure(path, error))?;
+    Ok(())
+}
+
+fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        return opened.copy_out(path, &mut io::stdout().lock());
+    }
+    // Nobody's file is emptied for one that is not there.
+    opened.file(path)?;
+    let out = File::create(file);
+    let mut out = out
+        .map_err(|error| Failure::mistake(format!("{}: cannot write: {error}", file.display())))?;
+    opened.copy_out(path, &mut out)
+}
+
+/// Kind and permissions as ls(1) shows them.
+fn mode_text(mode: u16) -> String {
+    let kind = match mode >> 12 {
+        0o01 => 'p',
+        0o02 => 'c',
+        0o04 => 'd',
+        0o06 => 'b',
+        0o12 => 'l',
+        0o14 => 's',
+        _ => '-',
+    };
+    let bits = (0..9).map(|n| match mode >> (8 - n) & 1 {
+        1 => ['r', 'w', 'x'][n % 3],
+        _ => '-',
+    });
+    std::iter::once(kind).chain(bits).collect()
+}
+
+fn list(opened: &Opened<'_>, args: &FsLsArgs) -> Result<(), Failure> {
+    let (ino, found) = opened.find(&args.path, true)?;
+    let broken = |error| opened.failure(&args.path, error);
+    let mut text = String::new();
+    if found.kind != FileKind::Directory {
+        let line = line(opened, args, ino, args.path.as_bytes()).map_err(broken)?;
+        return output::print(&line);
+    }
+    let dirs = match args.recursive {
+        true => opened.volume.directories(ino).map_err(broken)?,
+        false => vec![(Vec::new(), ino)],
+    };
+    for (path, dir) in dirs {
+        if args.recursive {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            let top = args.path.display();
+            let slash = if args.path.as_bytes().ends_with(b"/") {
+                ""
+            } else {
+                "/"
+            };
+            // Writing to a string does not fail.
+            let _ = match path.is_empty() {
+                true => writeln!(text, "{gap}{top}:"),
+                false => writeln!(text, "{gap}{top}{slash}{}:", String::from_utf8_lossy(&path)),
+            };
+        }
+        let mut entries = opened.volume.list(dir).map_err(broken)?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        for entry in entries {
+            text += &line(opened, args, entry.ino, &entry.name).map_err(broken)?;
+        }
+    }
+    output::print(&text)
+}
+
+fn line(opened: &Opened<'_>, args: &FsLsArgs, ino: Ino, name: &[u8]) -> Result<String, FsError> {
+    let name = String::from_utf8_lossy(name);
+    if !args.long {
+        return Ok(format!("{name}\n"));
+    }
+    let found = opened.volume.attributes(ino)?;
+    let target = match found.kind {
+        FileKind::Symlink => {
+            let target = at_once(opened.volume.file_system().read_link(ino))?;
+            format!(" -> {}", String::from_utf8_lossy(&target))
+        }
+        _ => String::new(),
+    };
+    Ok(format!(
+        "{} {:>3} {:>5} {:>5} {:>12} {} {name}{target}\n",
+        mode_text(found.mode),
+        found.links,
+        found.uid,
+        found.gid,
+        found.size_bytes,
+        found.modified,
+    ))
+}
+
+fn usage(opened: &Opened<'_>) -> Result<(), Failure> {
+    let usage = opened.volume.usage();
+    let mut text = format!(
+        "type: {}\nblock size: {} bytes\nblocks: {}, {} free, {} of these for anybody\n",
+        usage.kind, usage.block_bytes, usage.blocks, usage.blocks_free, usage.blocks_available
+    );
+    if usage.inodes > 0 {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "inodes: {}, {} free", usage.inodes, usage.inodes_free);
+    }
+    output::print(&text)
+}
+
+fn stat(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
+    let (ino, found) = opened.find(path, false)?;
+    output::print(&format!(
+        "path: {}\ninode: {}\nmode: {} ({:o})\nlinks: {}\nowner: {}, group {}\n\
+         size: {} bytes\non the device: {} bytes\naccessed: {}\nmodified: {}\nchanged: {}\n",
+        path.display(),
+        ino.0,
+        mode_text(found.mode),
+        found.mode & 0o7777,
+        found.links,
+        found.uid,
+        found.gid,
+        found.size_bytes,
+        found.sectors * 512,
+        found.accessed,
+        found.modified,
+        found.changed,
+    ))
+}
+
+fn blocks(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
+    let (ino, _) = opened.find(path, true)?;
+    let runs = opened.volume.runs(ino);
+    let runs = runs.map_err(|error| opened.failure(path, error))?;
+    let block_bytes = u64::from(opened.volume.file_system().block_bytes());
+    let mut text = format!(
+        "{:>12} {:>12} {:>12} {:>16}\n",
+        "file block", "block", "blocks", "byte"
+    );
+    for run in runs {
+        let (block, byte) = match run.device_block {
+            Some(block) => (block.to_string(), (block * block_bytes).to_string()),
+            None => ("hole".to_string(), "-".to_string()),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:>12} {block:>12} {:>12} {byte:>16}",
+            run.file_block, run.blocks
+        );
+    }
+    output::print(&text)
+}
+
+fn strings(args: &FsArgs, bytes_min: usize) -> Result<(), Failure> {
+    let name = args.image.as_path();
+    let image = File::open(name).and_then(Image::new);
+    let image = image.map_err(|error| cannot_open(name, &error))?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    /// Why it ended.
+    enum End {
+        Image(FsError),
+        Output(io::Error),
+    }
+    impl From<FsError> for End {
+        fn from(error: FsError) -> End {
+            End::Image(error)
+        }
+    }
+    let done = image.strings(bytes_min.max(1), |byte, text| {
+        let written = write!(out, "{byte:>12} ").and_then(|()| out.write_all(text));
+        written
+            .and_then(|()| out.write_all(b"\n"))
+            .map_err(End::Output)
+    });
+    match done.and_then(|()| out.flush().map_err(End::Output)) {
+        Ok(()) => Ok(()),
+        Err(End::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(End::Output(error)) => Err(Failure::Broken(format!("cannot write: {error}"))),
+        Err(End::Image(error)) => Err(failure(&image, name.display(), error)),
+    }
+}
+
+/// A number of bytes that an option names.
+fn size(option: &str, text: Option<&String>) -> Result<Option<u32>, Failure> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let wrong = |why: String| Failure::mistake(format!("{option} {text}: {why}"));
+    let bytes = parse_size(text).map_err(wrong)?;
+    let bytes = u32::try_from(bytes).map_err(|_| wrong("less than 4G is needed".to_string()))?;
+    Ok(Some(bytes))
+}
+
+/// Hexadecimal digits as bytes, dashes left out; random ones if there are none.
+fn uuid(text: Option<&String>) -> Result<[u8; 16], Failure> {
+    let random = || u128::from(RandomState::new().build_hasher().finish());
+    let Some(text) = text else {
+        // A random UUID says so in two places (RFC 9562, version 4).
+        let mut bytes = (random() << 64 | random()).to_be_bytes();
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        return Ok(bytes);
+    };
+    let digits = text.replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).ok();
+    let number = number.filter(|_| digits.len() == 32 || digits.len() == 8);
+    number.map(u128::to_be_bytes).ok_or_else(|| {
+        let right = "right are 32 hexadecimal digits, for FAT 8";
+        Failure::mistake(format!("--uuid {text}: {right}"))
+    })
+}
+
+/// Opens or makes the image for a new file system.
+fn image_for_mkfs(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<Image<File>, Failure> {
+    let name = args.image.as_path();
+    let wrong = |error: io::Error| cannot_open(name, &error);
+    let length = match &mkfs.size {
+        None => None,
+        Some(text) => Some(
+            parse_size(text).map_err(|why| Failure::mistake(format!("--size {text}: {why}")))?,
+        ),
+    };
+    let is_new = !name.exists();
+    if is_new && length.is_none() {
+        let name = name.display();
+        return Err(Failure::mistake(format!(
+            "{name}: there is no such image; give its --size"
+        )));
+    }
+    if !is_new && !mkfs.force {
+        let file = File::open(name).map_err(wrong)?;
+        let image = Image::new(file).map_err(wrong)?;
+        let found = Volume::open(image, &MountOptions::default(), Caller::default());
+        if let Ok(volume) = found {
+            let (name, kind) = (name.display(), volume.usage().kind);
+            return Err(Failure::mistake(format!(
+                "{name}: it has a file system ({kind}); --force replaces it"
+            )));
+        }
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(name);
+    let file = file.map_err(wrong)?;
+    if let Some(length) = length {
+        file.set_len(length).map_err(wrong)?;
+    }
+    Image::new(file).map_err(wrong)
+}
+
+fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
+    let block_bytes = size("--block-size", mkfs.block_size.as_ref())?;
+    let sector_bytes = size("--sector-size", mkfs.sector_size.as_ref())?.unwrap_or(512);
+    let bytes_per_inode = size("--bytes-per-inode", mkfs.bytes_per_inode.as_ref())?;
+    let uuid = uuid(mkfs.uuid.as_ref())?;
+    let label = mkfs.label.as_bytes().to_vec();
+    let now = now()?;
+    let image = image_for_mkfs(args, mkfs)?;
+    let made = match mkfs.kind {
+        FsKind::Ext2 => {
+            let layout = Ext2Layout {
+                block_bytes,
+                inode_bytes: mkfs.inode_size,
+                bytes_per_inode,
+                reserved_percent: mkfs.reserved,
+                label,
+                uuid,
+            };
+            at_once(layout.make(&image, now))
+        }
+        kind => {
+            let width = match kind {
+                FsKind::Fat12 => Some(FatWidth::Fat12),
+                FsKind::Fat16 => Some(FatWidth::Fat16),
+                FsKind::Fat32 => Some(FatWidth::Fat32),
+                _ => None,
+            };
+            let layout = VfatLayout {
+                width,
+                sector_bytes,
+                cluster_sectors: block_bytes.map(|bytes| bytes / sector_bytes.max(1)),
+                label,
+                volume_id: u32::from_be_bytes([uuid[12], uuid[13], uuid[14], uuid[15]]),
+            };
+            at_once(layout.make(&image, now))
+        }
+    };
+    let name = args.image.display();
+    made.and_then(|()| image.commit())
+        .map_err(|error| match error {
+            FsError::BadCall => Failure::mistake(format!(
+                "{name}: an option has a value that the file system cannot have; see --help"
+            )),
+            FsError::NoSpace => Failure::mistake(format!(
+                "{name}: no such file system fits its {} bytes",
+                blklab_fs::Buffers::size_bytes(&image)
+            )),
+            error => failure(&image, name, error),
+        })
+}

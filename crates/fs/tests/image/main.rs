@@ -1,0 +1,162 @@
+//! File systems on images: against a model in memory, and against the tools that
+//! know what such images must be.
+
+mod broken;
+mod exercise;
+mod foreign;
+mod model;
+mod power_cut;
+mod vfat_names;
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
+
+use blklab_fs::{
+    Caller, Ext2Layout, FatWidth, Image, MountOptions, Storage, Timestamp, VfatLayout, VfatOptions,
+    Volume, at_once,
+};
+use blklab_judges::have;
+
+type Memory = RefCell<Vec<u8>>;
+
+/// 2024-01-01 and some seconds.
+const NOW: Timestamp = Timestamp {
+    seconds: 1_704_067_230,
+    nanoseconds: 0,
+};
+
+fn root() -> Caller {
+    Caller {
+        pid: 7,
+        now: NOW,
+        ..Caller::default()
+    }
+}
+
+fn options() -> MountOptions {
+    MountOptions {
+        vfat: VfatOptions::parse("utf8").expect("options"),
+        ..MountOptions::default()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ext2 { block: u32, inode: u32 },
+    Fat(FatWidth),
+}
+
+fn kinds() -> Vec<Kind> {
+    vec![
+        Kind::Ext2 {
+            block: 1024,
+            inode: 128,
+        },
+        Kind::Ext2 {
+            block: 2048,
+            inode: 256,
+        },
+        Kind::Ext2 {
+            block: 4096,
+            inode: 256,
+        },
+        Kind::Fat(FatWidth::Fat12),
+        Kind::Fat(FatWidth::Fat16),
+        Kind::Fat(FatWidth::Fat32),
+    ]
+}
+
+impl Kind {
+    fn is_ext2(self) -> bool {
+        matches!(self, Kind::Ext2 { .. })
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Kind::Ext2 { block: 1024, .. } => 20 << 20,
+            Kind::Ext2 { .. } => 24 << 20,
+            Kind::Fat(FatWidth::Fat12) => 6 << 20,
+            Kind::Fat(FatWidth::Fat16) => 16 << 20,
+            Kind::Fat(FatWidth::Fat32) => 36 << 20,
+        }
+    }
+
+    fn make<S: Storage>(self, image: &Image<S>) {
+        let done = match self {
+            Kind::Ext2 { block, inode } => {
+                let layout = Ext2Layout {
+                    block_bytes: Some(block),
+                    inode_bytes: inode,
+                    label: b"blklab".to_vec(),
+                    uuid: *b"0123456789abcdef",
+                    ..Ext2Layout::default()
+                };
+                at_once(layout.make(image, NOW))
+            }
+            Kind::Fat(width) => {
+                let layout = VfatLayout {
+                    width: Some(width),
+                    cluster_sectors: (width == FatWidth::Fat32).then_some(1),
+                    label: b"BLKLAB".to_vec(),
+                    volume_id: 0x1234_5678,
+                    ..VfatLayout::default()
+                };
+                at_once(layout.make(image, NOW))
+            }
+        };
+        done.expect("a file system");
+        image.commit().expect("memory");
+    }
+
+    fn volume(self) -> Volume<Memory> {
+        let image = Image::new(RefCell::new(vec![0; self.bytes()])).expect("memory");
+        self.make(&image);
+        Volume::open(image, &options(), root()).expect("what was just made")
+    }
+
+    /// Asks the tools that know; `None` where they are not installed.
+    fn judge(self, bytes: &[u8]) -> Option<Result<(), String>> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), bytes).expect("written");
+        let (program, arguments): (_, &[&str]) = match self {
+            Kind::Ext2 { .. } => ("e2fsck", &["-f", "-n"]),
+            Kind::Fat(_) => ("fsck.vfat", &["-n", "-v"]),
+        };
+        judged(program, arguments, file.path())
+    }
+}
+
+fn judged(program: &str, arguments: &[&str], image: &Path) -> Option<Result<(), String>> {
+    let output = Command::new(program).args(arguments).arg(image).output();
+    let output = output.ok()?;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = out + &String::from_utf8_lossy(&output.stderr);
+    Some(if output.status.success() {
+        Ok(())
+    } else {
+        Err(all)
+    })
+}
+
+/// Finds nothing wrong, or the test says that it was not asked.
+fn is_sound(kind: Kind, volume: &Volume<Memory>) {
+    volume.commit().expect("memory");
+    match kind.judge(&volume.image().storage().borrow()) {
+        None => {
+            have(if kind.is_ext2() {
+                "e2fsck"
+            } else {
+                "fsck.vfat"
+            });
+        }
+        Some(verdict) => assert_eq!(verdict, Ok(()), "{kind:?}"),
+    }
+}
+
+#[test]
+fn a_new_file_system_is_sound() {
+    for kind in kinds() {
+        is_sound(kind, &kind.volume());
+    }
+}

@@ -1,0 +1,165 @@
+//! `blklab fs`: images of file systems from the command line.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::Place;
+
+/// A place with a text and an image of a kind.
+fn place_with(kind: &str, size: &str) -> Place {
+    let place = Place::new();
+    place.file("password.txt", "PASSWORD: secret\n");
+    place
+        .blklab(&["fs", "disk.img", "mkfs", kind, "--size", size])
+        .ok();
+    place
+}
+
+/// What the tool that checks such images says, or nothing where it is not installed.
+fn check(place: &Place, program: &str, arguments: &[&str]) {
+    if !blklab_judges::have(program) {
+        return;
+    }
+    let image = place.path("disk.img");
+    let output = Command::new(program).args(arguments).arg(&image).output();
+    let output = output.expect("installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program}: {said}");
+}
+
+fn fs(place: &Place, arguments: &[&str]) -> String {
+    place
+        .blklab(&[&["fs", "disk.img"], arguments].concat())
+        .ok()
+        .out
+}
+
+#[test]
+fn files_go_in_and_out_and_leave_what_rm_leaves() {
+    let judges: [(&str, &str, &[&str]); 2] = [
+        ("ext2", "e2fsck", &["-f", "-n"]),
+        ("fat16", "fsck.vfat", &["-n"]),
+    ];
+    for (kind, program, arguments) in judges {
+        let place = place_with(kind, "16M");
+        fs(&place, &["mkdir", "-p", "/a/b"]);
+        fs(&place, &["put", "password.txt", "/a/b"]);
+        fs(&place, &["put", "password.txt", "/a/other name.txt"]);
+        assert_eq!(fs(&place, &["ls", "/a"]), "b\nother name.txt\n");
+        let listed = fs(&place, &["ls", "-lR", "/a"]);
+        assert!(listed.contains("/a:\ndrwxr-xr-x"), "{listed}");
+        assert!(listed.contains("/a/b:\n-rw"), "{listed}");
+        assert_eq!(
+            fs(&place, &["cat", "/a/b/password.txt"]),
+            "PASSWORD: secret\n"
+        );
+        fs(&place, &["get", "/a/b/password.txt", "copy.txt"]);
+        let copy = std::fs::read_to_string(place.path("copy.txt")).expect("a copy");
+        assert_eq!(copy, "PASSWORD: secret\n");
+        assert!(fs(&place, &["stat", "/a/b/password.txt"]).contains("size: 17 bytes"));
+        let blocks = fs(&place, &["blocks", "/a/b/password.txt"]);
+        let last = blocks.split_whitespace().next_back().expect("a byte");
+        fs(&place, &["rm", "/a/b/password.txt"]);
+        // The text is where the block was.
+        let texts = fs(&place, &["strings", "-n", "10"]);
+        let line = format!("{last} PASSWORD: secret");
+        assert!(
+            texts.lines().any(|text| text.trim_start() == line),
+            "{line}: {texts}"
+        );
+        let usage = fs(&place, &["stat"]);
+        assert!(usage.contains("block size:"), "{usage}");
+        fs(&place, &["rm", "-r", "/a"]);
+        check(&place, program, arguments);
+    }
+}
+
+#[test]
+fn a_command_that_fails_leaves_the_image_as_it_was() {
+    let place = place_with("ext2", "1M");
+    fs(&place, &["put", "password.txt", "/"]);
+    let large = vec![b'x'; 2 << 20];
+    std::fs::write(place.path("large"), &large).expect("a file");
+    let before = fs(&place, &["ls", "-l"]);
+    let full = place.blklab(&["fs", "disk.img", "put", "large", "/password.txt"]);
+    assert_eq!(full.status, 2, "{}", full.err);
+    assert!(
+        full.err
+            .contains("/password.txt: no space left on device (ENOSPC)"),
+        "{}",
+        full.err
+    );
+    // The second path is wrong, so that the first stays too.
+    let missing = place.blklab(&["fs", "disk.img", "rm", "/password.txt", "/none"]);
+    assert_eq!(missing.status, 2);
+    assert!(
+        missing.err.contains("/none: no such file or directory"),
+        "{}",
+        missing.err
+    );
+    assert_eq!(fs(&place, &["ls", "-l"]), before);
+    assert_eq!(fs(&place, &["cat", "/password.txt"]), "PASSWORD: secret\n");
+    check(&place, "e2fsck", &["-f", "-n"]);
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let place = place_with("vfat", "4M");
+    let err = |arguments: &[&str]| {
+        let refused = place.blklab(arguments);
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+        refused.err
+    };
+    let again = err(&["fs", "disk.img", "mkfs", "ext2"]);
+    assert!(
+        again.contains("it has a file system (vfat); --force replaces it"),
+        "{again}"
+    );
+    let none = err(&["fs", "new.img", "mkfs", "ext2"]);
+    assert!(none.contains("give its --size"), "{none}");
+    let small = err(&["fs", "new.img", "mkfs", "ext2", "--size", "20k"]);
+    assert!(
+        small.contains("no such file system fits its 20480 bytes"),
+        "{small}"
+    );
+    let page = err(&["fs", "-o", "codepage=1", "disk.img", "ls"]);
+    assert!(page.contains("codepage=1: there are utf8, ascii"), "{page}");
+    let text = err(&["fs", "password.txt", "ls"]);
+    assert!(text.contains("password.txt: byte 17: "), "{text}");
+    std::fs::write(place.path("zero.img"), vec![0; 1 << 20]).expect("a file");
+    let zero = err(&["fs", "zero.img", "ls"]);
+    assert!(
+        zero.contains("zero.img: byte 14: neither ext2 nor FAT"),
+        "{zero}"
+    );
+    assert!(!Path::new("new.img").exists());
+    place
+        .blklab(&["fs", "disk.img", "mkfs", "ext2", "--force"])
+        .ok();
+    assert!(fs(&place, &["stat"]).starts_with("type: ext2\n"));
+}
+
+#[test]
+fn a_card_from_elsewhere_shows_its_names() {
+    let place = place_with("fat12", "2M");
+    let named = [
+        "fs",
+        "-o",
+        "utf8,codepage=932",
+        "disk.img",
+        "put",
+        "password.txt",
+        "/ＳＪＩＳ",
+    ];
+    place.blklab(&named).ok();
+    let shown = |options: &str| {
+        place
+            .blklab(&["fs", "-o", options, "disk.img", "ls"])
+            .ok()
+            .out
+    };
+    assert_eq!(shown("utf8,codepage=437"), "ＳＪＩＳ\n");
+    assert_eq!(shown("iocharset=iso8859-1"), "????\n");
+    check(&place, "fsck.vfat", &["-n"]);
+}
