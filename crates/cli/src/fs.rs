@@ -471,6 +471,7 @@ fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
     let uuid = uuid(mkfs.uuid.as_ref())?;
     let label = mkfs.label.as_bytes().to_vec();
     let now = now()?;
+    let is_new = !args.image.exists();
     let image = image_for_mkfs(args, mkfs)?;
     let made = match mkfs.kind {
         FsKind::Ext2 => {

@@ -69,18 +69,21 @@ impl VfatOptions {
     /// Which of them is wrong, and what would be right.
     pub fn parse(text: &str) -> Result<VfatOptions, String> {
         let mut options = VfatOptions::default();
-        let charset = |key: &str, name: &str| {
-            Charset::named(name).ok_or_else(|| {
-                let known: Vec<&str> = Charset::names().collect();
-                format!("{key}={name}: there are {}", known.join(", "))
-            })
+        let is_one_of = |option: &str, known: Vec<&str>| {
+            let known = known.join(", ");
+            format!("{option}: there are {known}")
         };
         for option in text.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("codepage", page) => {
-                    options.codepage = charset("codepage", &format!("cp{page}"))?;
+                    let pages = Charset::names().filter_map(|name| name.strip_prefix("cp"));
+                    options.codepage = Charset::named(&format!("cp{page}"))
+                        .ok_or_else(|| is_one_of(option, pages.collect()))?;
                 }
-                ("iocharset", name) => options.iocharset = charset("iocharset", name)?,
+                ("iocharset", name) => {
+                    options.iocharset = Charset::named(name)
+                        .ok_or_else(|| is_one_of(option, Charset::names().collect()))?;
+                }
                 ("utf8", "" | "1" | "yes" | "true") => options.utf8 = true,
                 ("utf8", "0" | "no" | "false") => options.utf8 = false,
                 ("shortname", "lower") => options.short_names = ShortNames::Lower,

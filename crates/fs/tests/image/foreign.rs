@@ -32,7 +32,7 @@ fn folder() -> tempfile::TempDir {
     let below = folder.path().join("below/deeper");
     fs::create_dir_all(&below).expect("folders");
     for (name, length) in [("empty", 0), ("small.txt", 13), ("large.bin", 900_000)] {
-        let data: Vec<u8> = (0..length).map(|n: u32| (n * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..length).map(|n: u32| (n * 7 / 8) as u8).collect();
         fs::write(folder.path().join(name), &data).expect("a file");
         fs::write(below.join(name), &data).expect("a file");
     }
@@ -157,7 +157,7 @@ fn we_read_and_change_what_mkfs_vfat_and_mcopy_made() {
 fn ours(kind: Kind) -> (Volume<Memory>, tempfile::NamedTempFile, Vec<u8>) {
     let volume = kind.volume();
     let top = volume.file_system().root();
-    let data: Vec<u8> = (0..500_000_u32).map(|n| (n * 5 >> 2) as u8).collect();
+    let data: Vec<u8> = (0..500_000_u32).map(|n| (n * 5 / 4) as u8).collect();
     let dir = volume
         .create(top, b"dir", NewInode::Directory(0o755))
         .expect("a directory");

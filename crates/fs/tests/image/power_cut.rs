@@ -10,11 +10,14 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::model::{Model, Step, after_no_space, step, steps, tree};
 use crate::{Kind, judged, options, root};
 
+/// Where something was written, and what.
+type Written = (usize, Vec<u8>);
+
 /// An image in memory that keeps what was written, in its order.
 #[derive(Default)]
 struct Recorder {
     bytes: RefCell<Vec<u8>>,
-    written: RefCell<Vec<(usize, Vec<u8>)>>,
+    written: RefCell<Vec<Written>>,
 }
 
 impl Storage for Recorder {
@@ -51,7 +54,7 @@ fn cuts() -> u32 {
 }
 
 /// Steps with a sync after each 20 of them.
-fn run(kind: Kind, steps: &[Step]) -> (Vec<u8>, Vec<(usize, Vec<u8>)>, Vec<Synced>) {
+fn run(kind: Kind, steps: &[Step]) -> (Vec<u8>, Vec<Written>, Vec<Synced>) {
     let recorder = Recorder {
         bytes: RefCell::new(vec![0; kind.bytes()]),
         ..Recorder::default()
