@@ -295,7 +295,6 @@ fn writes_are_fast_until_the_slc_cache_is_full() {
             .replace("state = \"filled\"", "state = \"fresh\"")
             .replace("filled = 1.0", "")
             .replace("[aged]\noccupancy = 1.0", "")
-            .replace("behind_blocks = 0", "")
             .replace("dynamic_mb", "#");
         let text = match drive {
             "980pro-1tb" => text.replace("static_mb = 6000", "static_mb = 1600"),

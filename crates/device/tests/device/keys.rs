@@ -42,7 +42,6 @@ const MAY_BE_ZERO: &[&str] = &[
     "read_cache.read_ahead_kb",
     "aged.hot_share",
     "aged.hot_writes",
-    "aged.behind_blocks",
     "slc_cache.static_mb",
     "slc_cache.dynamic_mb",
     "slc_cache.fold_after_us",
@@ -131,10 +130,6 @@ const PAGES: &[Idle] = &[
 
 /// An SSD that maps blocks.
 const BLOCKS: &[Idle] = &[
-    (
-        "aged.behind_blocks",
-        &[("simulate = true", "simulate = true\nbehind_blocks = 0")],
-    ),
     (
         "ftl.map_cache_entry_bytes",
         &[("map_cache_kb = 0", "map_cache_entry_bytes = 8")],

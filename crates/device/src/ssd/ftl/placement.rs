@@ -82,7 +82,7 @@ impl Placement {
     }
 
     /// The home of a page of the address space.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn home(&self, page: u32) -> Home {
         if self.pages_per_range.get() == self.pages {
             return self.home_in_range(0, page);

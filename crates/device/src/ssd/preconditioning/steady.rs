@@ -16,7 +16,7 @@
 use crate::ssd::ftl::scattered::{BlockShare, PlaneState};
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
 use crate::ssd::rng::Rng;
-use crate::ssd::spec::{AgedSpec, GcPolicy, InitialState, SsdSpec};
+use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 
 /// How much of a plane collection leaves free, in blocks.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +32,12 @@ impl Room {
     /// How much of a plane is free at the start of an aged drive: as much as
     /// collection leaves under writes without pause.
     pub(crate) fn at_start(spec: &SsdSpec) -> Room {
-        let start = spec.gc.start_blocks;
-        let behind = match &spec.state {
-            InitialState::Aged(aged) => aged.behind_blocks,
-            _ => None,
-        };
-        match behind {
-            _ if spec.gc.preemptible => Room::Slots(spec.gc.working_point(1) - behind.unwrap_or(0)),
-            Some(behind) => Room::Blocks(start - behind),
+        match spec.gc.preemptible {
+            true => Room::Slots(spec.gc.working_point(1)),
             // The host stays as far ahead as it is.
-            None if spec.gc.pace_bytes > 0 => Room::Blocks(start),
+            false if spec.gc.pace_bytes > 0 => Room::Blocks(spec.gc.start_blocks),
             // It runs ahead up to the reserve, and waits there for each block.
-            None => Room::Slots(spec.gc.reserve_blocks + 1),
+            false => Room::Slots(spec.gc.reserve_blocks + 1),
         }
     }
 

@@ -101,7 +101,7 @@ impl SsdSpec {
             wear: root
                 .read_if_any("wear_levelling", WearSpec::read)?
                 .unwrap_or_default(),
-            state: InitialState::read(root, ftl.mapping)?,
+            state: InitialState::read(root)?,
             identity,
             geometry,
             flash,
@@ -114,7 +114,6 @@ impl SsdSpec {
         ftl::check_hybrid(&spec, root, &ftl_table, &flash_table)?;
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
         spec.check_flash(&flash_table)?;
-        spec.check_behind(root)?;
         if spec.ftl.in_step && spec.planes_per_row() == 1 {
             ftl_table.refuse_idle("in_step", ftl::IN_STEP);
         }
@@ -157,28 +156,6 @@ impl SsdSpec {
             let problem = "legal is \"none\" where flash.superpage = true: a page register \
                            cannot wait until all word lines are complete";
             return Err(flash.wrong("copyback", problem));
-        }
-        Ok(())
-    }
-
-    /// Collection must be able to catch up.
-    fn check_behind(&self, root: &Table<'_>) -> Result<(), ReadError> {
-        let InitialState::Aged(aged) = &self.state else {
-            return Ok(());
-        };
-        let found = aged.behind_blocks.unwrap_or(0);
-        // At its working point a plane has one more that is being gained, and
-        // one that is open.
-        let (least, why) = match self.gc.preemptible {
-            true => (3, " where preemptible = true"),
-            false => (1, ""),
-        };
-        let most = (self.gc.start_blocks).saturating_sub(self.gc.reserve_blocks + least);
-        if found > most {
-            let problem = format!(
-                "legal is 0 to {most} (gc.start_blocks - gc.reserve_blocks - {least}{why})"
-            );
-            return Err(root.table("aged")?.wrong("behind_blocks", problem));
         }
         Ok(())
     }

@@ -1,9 +1,7 @@
 //! `state` and `[aged]`: what is on the drive at the start.
 
-use blklab_description::{ReadError, Table, flag, keys, number, whole, word};
+use blklab_description::{ReadError, Table, flag, keys, number, word};
 use strum::{Display, EnumMessage, VariantArray};
-
-use super::Mapping;
 
 /// What is on the drive at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +17,7 @@ pub enum InitialState {
 keys! {
     /// How the drive was overwritten, with `state = "aged"`.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub struct AgedSpec(table, mapping: Mapping) {
+    pub struct AgedSpec(table) {
         /// Share of the address space that holds data.
         pub occupancy: f64 = number(0.001..=1.0);
         /// The part of the data that is hot, from the start of the address space.
@@ -27,11 +25,6 @@ keys! {
         /// The part of the writes that goes there.
         pub hot_writes: f64 =
             number(0.0..=1.0).or(0.0).needs(hot_share > 0.0, "aged.hot_share above 0");
-        /// Free blocks that every plane lacks of `gc.start_blocks`: collection is
-        /// behind by as much. Without it, as under writes without pause.
-        pub behind_blocks: Option<u32> = whole(0..=1 << 16)
-            .optional()
-            .needs(mapping == Mapping::Page, "ftl.mapping = \"page\"");
         /// Reach the state by simulating the writes, to check the short way.
         pub simulate: bool = flag().or(false);
     }
@@ -83,7 +76,7 @@ enum StateName {
 
 impl InitialState {
     /// Reads `state` and `[aged]`.
-    pub(super) fn read(root: &Table<'_>, mapping: Mapping) -> Result<InitialState, ReadError> {
+    pub(super) fn read(root: &Table<'_>) -> Result<InitialState, ReadError> {
         let name: StateName = root.key("state", "What is on the drive at the start.", word())?;
         match (name, root.table_if_any("aged")?) {
             (StateName::Fresh, None) => Ok(InitialState::Fresh),
@@ -92,9 +85,7 @@ impl InitialState {
                 "state",
                 "legal is \"fresh\" or \"filled\" where there is no table [aged]",
             )),
-            (StateName::Aged, Some(table)) => {
-                AgedSpec::read(&table, mapping).map(InitialState::Aged)
-            }
+            (StateName::Aged, Some(table)) => AgedSpec::read(&table).map(InitialState::Aged),
             (StateName::Fresh | StateName::Filled, Some(_)) => Err(root.wrong(
                 "aged",
                 "legal is to leave this table out where state is not \"aged\"",
