@@ -37,6 +37,10 @@ pub enum FsError {
     TooBig,
     /// `EPERM`: the file system has no such kind of file, such as links on VFAT.
     NotSupported,
+    /// `EBUSY`: something is mounted there.
+    Busy,
+    /// `EXDEV`: a link or a new name on another file system.
+    OtherDevice,
     /// `EIO`: the device did not read or write.
     Device,
     /// `EUCLEAN`: what lies on the device is no such file system, or a broken one.
@@ -68,6 +72,8 @@ impl fmt::Display for FsError {
             FsError::BadCall => "invalid argument (EINVAL)",
             FsError::TooBig => "file too large (EFBIG)",
             FsError::NotSupported => "the file system has no such files (EPERM)",
+            FsError::Busy => "device or resource busy (EBUSY)",
+            FsError::OtherDevice => "invalid cross-device link (EXDEV)",
             FsError::Device => "input/output error (EIO)",
             FsError::Corrupt { byte, what, found } => {
                 return write!(f, "byte {byte}: {what}; found {found} ({found:#x})");

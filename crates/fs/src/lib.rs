@@ -47,7 +47,7 @@ pub use mounted::{MountOptions, Mounted};
 pub use readahead::RaState;
 pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
-pub use vfs::{Host, Vfs};
+pub use vfs::{DentryCounts, Host, Namespace, OpenFile, OpenFlags, Place, Vfs};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

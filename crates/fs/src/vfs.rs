@@ -1,5 +1,10 @@
 //! The page cache with its files, and bios under way.
 
+mod dentry;
+mod namespace;
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::future::{poll_fn, ready};
 use std::rc::{Rc, Weak};
@@ -14,6 +19,9 @@ use crate::inode::{Extent, File, Inode, InodeId};
 use crate::page_cache::{FolioId, PageCache};
 use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
+
+pub use dentry::DentryCounts;
+pub use namespace::{Namespace, OpenFile, OpenFlags, Place};
 
 /// What files stand on: a block layer, and maps from files to their device.
 pub trait Host: Sized {
