@@ -1,5 +1,6 @@
 //! The `blklab` command, run as a user runs it: one file a subject.
 
+mod advice;
 mod calibrate;
 mod compare;
 mod determinism;

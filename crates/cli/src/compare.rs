@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::Duration;
 
+use blklab_elevator::KernelVersion;
 use blklab_experiment::{Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings};
 use blklab_report::{Comparison, Goals, Origin, SchedulerRuns, html, json, text};
 use blklab_stats::World;
@@ -11,15 +13,20 @@ use blklab_workload::fio::JobSource;
 use crate::args::WorldArg;
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
-use crate::output;
-
-/// The schedulers that are compared where none are named.
-const SCHEDULERS: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "ac"];
+use crate::{advice, output, progress};
 
 /// Runs of each row where their number is not given: more where they cost no real
 /// time.
 const REPEATS_SIMULATED: usize = 5;
 const REPEATS_REAL: usize = 3;
+
+/// Runs of each row, a job's longest runtime, and the longest time of all, in a hurry.
+const REPEATS_QUICK: usize = 2;
+const RUNTIME_QUICK_US: u64 = 1_000_000;
+const MAX_TIME_QUICK: Duration = Duration::from_secs(10);
+
+/// Assumed values that are tried where their number is not given.
+const ASSUMED_TRIED: usize = 3;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let (sweep, output) = (&args.sweep, args.work.output.as_deref());
@@ -37,12 +44,17 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
             served(args)?
         }
         WorldArg::Host if args.host.dry_run => {
-            let (host, plan) = host(args)?;
+            let (host, _, plan) = host(args)?;
             return output::print(&host.dry_run(&plan)?);
         }
         WorldArg::Host => on_host(args)?,
     };
-    deliver_judged(sweep, comparison, output)
+    deliver(
+        &comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
 }
 
 /// `blklab replay`.
@@ -53,7 +65,12 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_outputs(sweep.html.as_deref(), output, &inputs)?;
     let find = || Work::trace(&args.trace);
     let comparison = simulated(find, &args.models, &args.pace, sweep)?;
-    deliver_judged(sweep, comparison, output)
+    deliver(
+        &comparison,
+        sweep.output_format,
+        sweep.html.as_deref(),
+        output,
+    )
 }
 
 /// Compares on models in virtual time.
@@ -63,7 +80,7 @@ fn simulated(
     pace: &PaceArgs,
     sweep: &SweepArgs,
 ) -> Result<Comparison, Failure> {
-    if let (None, Some(option)) = (&sweep.html, sweep.timeline.given()) {
+    if let (None, None, Some(option)) = (&sweep.html, models.why, sweep.timeline.given()) {
         return Err(Failure::mistake(format!("{option} needs --html")));
     }
     let mode = pace.mode()?;
@@ -71,81 +88,161 @@ fn simulated(
     if let Work::Job(_) = work {
         pace.refuse()?;
     }
-    let rows = rows(
+    let quick = Quick::new(sweep, models, &work)?;
+    let settings = rows(
         World::Sim,
-        models,
+        (models, &quick.options),
         sweep,
-        SCHEDULERS.map(String::from).to_vec(),
+        Schedulers::of_kernel(sweep.kernel()),
         || Ok(work.scheduler()?),
     )?;
-    let mut world = Simulated::new(&work, &rows)?;
+    let mut world = Simulated::new(&work, &settings)?;
     if !models.lenient {
         world.check_modelled()?;
     }
+    sweep.check_goals(&work)?;
     world.mode = mode;
     world.recording = sweep.timeline.recording(sweep.html.is_some(), false);
     world.power_loss_at_ns = models.power_loss_at;
+    world.tail = sweep.timeline.tail(models.why);
     let plan = Plan {
-        repeats: sweep.repeats.unwrap_or(REPEATS_SIMULATED),
+        repeats: sweep.repeats.unwrap_or(quick.repeats),
         seed: models.seed(),
         warm_up: false,
         threads: sweep.threads,
+        max_time: sweep.max_time(),
     };
-    let rows = output::run_with_progress(&world, &plan)?;
+    let (finished, interrupted) = progress::run_interruptible(&world, &plan)?;
+    let rows = finished.rows;
+    if rows.is_empty() {
+        return Err(Failure::Broken(
+            "it was stopped before any run had ended".to_string(),
+        ));
+    }
+    let (has_all, missing) = (rows.len() == settings.len(), finished.missing_repeats);
     let descriptions = world.descriptions();
-    Ok(comparison(
-        rows,
-        Origin {
-            command: output::command_line(),
-            job_text: descriptions.job,
-            drive_text: descriptions.drive,
-            machine_text: descriptions.machine,
-        },
-    ))
+    let origin = Origin {
+        command: output::command_line(),
+        job_text: descriptions.job,
+        drive_text: descriptions.drive,
+        machine_text: descriptions.machine,
+    };
+    let first_runs = advice::first_runs(&rows);
+    let mut comparison = judged(sweep, rows, origin)?;
+    comparison.interrupted = interrupted;
+    comparison.notes.extend(quick.note);
+    if missing > 0 {
+        let (done, all) = (plan.repeats - missing, plan.repeats);
+        let others = match has_all {
+            true => "",
+            false => "; what has not run once is left out",
+        };
+        let note = format!("stopped after {done} of {all} runs each{others}");
+        comparison.notes.push(note);
+    }
+    let choices = advice::choices_of_models(&settings, sweep.kernel())?;
+    let Some(choices) = choices.filter(|_| has_all) else {
+        return Ok(comparison);
+    };
+    comparison.advice = choices.advise(&comparison);
+    let tried = sweep.assumed.unwrap_or(match plan.repeats {
+        1 => 0,
+        _ if sweep.quick || missing > 0 => 0,
+        _ => ASSUMED_TRIED,
+    });
+    let hangs_on = advice::HangsOn {
+        sweep,
+        world: &world,
+        work: &work,
+        settings: &settings,
+        choices: &choices,
+        plan,
+    };
+    hangs_on.tell(&mut comparison, &first_runs, tried)?;
+    Ok(comparison)
+}
+
+/// What `--quick` asks for.
+struct Quick {
+    repeats: usize,
+    /// fio's options for all jobs.
+    options: Vec<String>,
+    /// What was given up.
+    note: Option<String>,
+}
+
+impl Quick {
+    fn new(sweep: &SweepArgs, models: &ModelArgs, work: &Work) -> Result<Quick, Failure> {
+        let mut quick = Quick {
+            repeats: REPEATS_SIMULATED,
+            options: Vec::new(),
+            note: None,
+        };
+        if !sweep.quick {
+            return Ok(quick);
+        }
+        quick.repeats = REPEATS_QUICK;
+        let mut given_up = format!("{REPEATS_QUICK} runs each in place of {REPEATS_SIMULATED}");
+        let is_set = models
+            .overrides
+            .iter()
+            .any(|option| option.starts_with("runtime="));
+        if !is_set && work.longest_runtime_us()? > RUNTIME_QUICK_US {
+            quick.options.push("runtime=1".to_string());
+            given_up.push_str(", the first second of each job");
+        }
+        let text = format!("--quick: {given_up}, and no assumed value tried at its ends");
+        quick.note = Some(text);
+        Ok(quick)
+    }
 }
 
 /// Compares on drives' models in real time.
 fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
     let source = real_job(args, "serve")?;
     let models = &args.work.models;
-    let default = SCHEDULERS.map(String::from).to_vec();
-    let rows = rows(World::Serve, models, &args.sweep, default, || {
+    let sweep = &args.sweep;
+    let schedulers = Schedulers::of_kernel(sweep.kernel());
+    let settings = rows(World::Serve, (models, &[]), sweep, schedulers, || {
         Ok(Work::Job(source.clone()).scheduler()?)
     })?;
-    let world = Served::new(&source, &rows)?;
+    let world = Served::new(&source, &settings)?;
+    sweep.check_goals(&Work::Job(source.clone()))?;
     let plan = Plan {
         repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
         seed: models.seed(),
         ..Plan::default()
     };
-    let rows = output::run_with_progress(&world, &plan)?;
-    Ok(comparison(
-        rows,
-        Origin {
-            command: output::command_line(),
-            job_text: source.text(),
-            drive_text: world.drive_text().to_string(),
-            ..Origin::default()
-        },
-    ))
+    let rows = progress::run(&world, &plan)?;
+    let origin = Origin {
+        command: output::command_line(),
+        job_text: source.text(),
+        drive_text: world.drive_text().to_string(),
+        ..Origin::default()
+    };
+    let mut comparison = judged(sweep, rows, origin)?;
+    let choices = advice::choices_of_models(&settings, sweep.kernel())?;
+    comparison.advice = choices.and_then(|choices| choices.advise(&comparison));
+    Ok(comparison)
 }
 
 /// Compares on a real drive.
 fn on_host(args: &CompareArgs) -> Result<Comparison, Failure> {
-    let (host, plan) = host(args)?;
-    let rows = output::run_with_progress(&host, &plan)?;
-    Ok(comparison(
-        rows,
-        Origin {
-            command: output::command_line(),
-            job_text: host.job_text(),
-            ..Origin::default()
-        },
-    ))
+    let (host, settings, plan) = host(args)?;
+    let choices = advice::choices_of_host(&settings, &host)?;
+    let rows = progress::run(&host, &plan)?;
+    let origin = Origin {
+        command: output::command_line(),
+        job_text: host.job_text(),
+        ..Origin::default()
+    };
+    let mut comparison = judged(&args.sweep, rows, origin)?;
+    comparison.advice = choices.and_then(|choices| choices.advise(&comparison));
+    Ok(comparison)
 }
 
 /// The drive that the arguments name, with the job and the rows to run on it.
-fn host(args: &CompareArgs) -> Result<(Host, Plan), Failure> {
+fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
     let models = &args.work.models;
     if models.drive.is_some() {
         return refuse("--drive", "--world host has --device");
@@ -154,7 +251,11 @@ fn host(args: &CompareArgs) -> Result<(Host, Plan), Failure> {
         let instead = "fio draws for itself: put randseed=N into the job";
         return refuse("--seed", instead);
     }
+    if args.sweep.kernel.is_some() {
+        return refuse("--kernel", "--world host is under the kernel that runs");
+    }
     let source = real_job(args, "host")?;
+    args.sweep.check_goals(&Work::Job(source.clone()))?;
     let Some(device) = &args.host.device else {
         return Err(Failure::mistake(
             "--world host needs --device, such as --device /dev/nvme0n1",
@@ -168,13 +269,19 @@ fn host(args: &CompareArgs) -> Result<(Host, Plan), Failure> {
         host = host.with_file_system(mkfs)?;
     }
     let (names, active) = host.schedulers()?;
-    let rows = rows(World::Host, models, &args.sweep, names, || Ok(Some(active)))?;
+    let schedulers = Schedulers {
+        all: names.clone(),
+        default: names,
+    };
+    let rows = rows(World::Host, (models, &[]), &args.sweep, schedulers, || {
+        Ok(Some(active))
+    })?;
     let plan = Plan {
         repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
         warm_up: !args.host.no_warm_up,
         ..Plan::default()
     };
-    Ok((host.with_rows(&source, &rows)?, plan))
+    Ok((host.with_rows(&source, &rows)?, rows, plan))
 }
 
 fn refuse<T>(option: &str, instead: &str) -> Result<T, Failure> {
@@ -192,9 +299,30 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     if work.models.lenient {
         return refuse("--lenient", "fio itself runs the job and does all of it");
     }
+    if work.models.why.is_some() {
+        let instead = format!("--world {world} does not see each request's way");
+        return refuse("--why", &instead);
+    }
     if work.models.power_loss_at.is_some() {
         let instead = format!("the drive of --world {world} keeps its power");
         return refuse("--power-loss-at", &instead);
+    }
+    if args.sweep.assumed.is_some() {
+        return refuse(
+            "--assumed",
+            "a real time run has no second one at other values",
+        );
+    }
+    if args.sweep.quick || args.sweep.max_time.is_some() {
+        let option = if args.sweep.quick {
+            "--quick"
+        } else {
+            "--max-time"
+        };
+        return refuse(
+            option,
+            "--repeats and the job's runtime say how long it takes",
+        );
     }
     if args.sweep.threads.is_some() {
         return refuse("--threads", "in real time runs follow one another");
@@ -211,16 +339,39 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     }
 }
 
+/// The schedulers that a world has, and those that are compared where none are named.
+struct Schedulers {
+    all: Vec<String>,
+    default: Vec<String>,
+}
+
+impl Schedulers {
+    /// Our own, where the named kernel has them by default.
+    fn of_kernel(kernel: KernelVersion) -> Schedulers {
+        let names = || blklab_elevator::all().iter().map(|kind| kind.name);
+        Schedulers {
+            all: names().map(str::to_string).collect(),
+            default: names()
+                .filter(|name| kernel.has(name))
+                .map(str::to_string)
+                .collect(),
+        }
+    }
+}
+
 /// The rows that the arguments ask for. `own` is the scheduler of a comparison of
 /// other things.
 fn rows(
     world: World,
-    models: &ModelArgs,
+    (models, more): (&ModelArgs, &[String]),
     sweep: &SweepArgs,
-    default_schedulers: Vec<String>,
+    schedulers: Schedulers,
     own: impl FnOnce() -> Result<Option<String>, Failure>,
 ) -> Result<Vec<Setting>, Failure> {
-    let mut base = models.setting();
+    let mut base = models.setting()?;
+    for option in more {
+        base.override_option("--quick", option)?;
+    }
     if let (false, None) = (sweep.vary.is_empty(), &sweep.schedulers)
         && let Some(name) = own()?
     {
@@ -230,20 +381,65 @@ fn rows(
         world,
         base,
         schedulers: sweep.schedulers.as_deref(),
-        default_schedulers,
+        default_schedulers: schedulers.default,
+        all_schedulers: schedulers.all,
         sets: &models.sets,
         vary: &sweep.vary,
     })?)
 }
 
-fn comparison(rows: Vec<Row>, origin: Origin) -> Comparison {
+/// Compares what ran, and judges it by the goals and limits that were given.
+pub(crate) fn judged(
+    sweep: &SweepArgs,
+    rows: Vec<Row>,
+    origin: Origin,
+) -> Result<Comparison, Failure> {
     let runs = rows.into_iter().map(|row| SchedulerRuns {
         name: row.label,
         runs: row.runs,
     });
     let mut comparison = blklab_report::compare(&runs.collect::<Vec<_>>());
     comparison.origin = origin;
-    comparison
+    let goals = sweep.goals();
+    if !goals.is_empty() {
+        let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
+        comparison.judgement = Some(judgement);
+    }
+    Ok(comparison)
+}
+
+impl SweepArgs {
+    /// What to judge by.
+    fn goals(&self) -> Goals {
+        Goals {
+            goals: self.goals.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+
+    /// Refuses goals of jobs that there are not, before anything runs.
+    fn check_goals(&self, work: &Work) -> Result<(), Failure> {
+        match work {
+            Work::Trace(_) => Ok(()),
+            Work::Job(_) => {
+                let goals = self.goals();
+                goals
+                    .check_jobs(&work.job_names()?)
+                    .map_err(Failure::mistake)
+            }
+        }
+    }
+
+    /// When no run begins any more.
+    fn max_time(&self) -> Option<Duration> {
+        let given = self.max_time.map(Duration::from_nanos);
+        given.or(self.quick.then_some(MAX_TIME_QUICK))
+    }
+
+    /// The kernel that the answer is for.
+    fn kernel(&self) -> KernelVersion {
+        self.kernel.unwrap_or(KernelVersion::DEFAULT)
+    }
 }
 
 /// A comparison's page and its text need a file each.
@@ -253,28 +449,6 @@ pub(crate) fn check_outputs(
     inputs: &[&Path],
 ) -> Result<(), Failure> {
     output::check(&[("--html", page), ("--output", file)], inputs)
-}
-
-/// Judges a comparison by the goals and limits that were given, and delivers it.
-fn deliver_judged(
-    sweep: &SweepArgs,
-    mut comparison: Comparison,
-    output: Option<&Path>,
-) -> Result<(), Failure> {
-    let goals = Goals {
-        goals: sweep.goals.clone(),
-        limits: sweep.limits.clone(),
-    };
-    if !goals.is_empty() {
-        let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
-        comparison.judgement = Some(judgement);
-    }
-    deliver(
-        &comparison,
-        sweep.output_format,
-        sweep.html.as_deref(),
-        output,
-    )
 }
 
 /// Prints a comparison, or writes it to `file`, and a page to `page`.
@@ -295,9 +469,10 @@ pub(crate) fn deliver(
         output::write_file(path, html::render(comparison).as_bytes())?;
     }
     output::deliver(&text, file)?;
-    match comparison.failed.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::No),
+    match (comparison.interrupted, comparison.failed.is_empty()) {
+        (true, _) => Err(Failure::Interrupted),
+        (false, true) => Ok(()),
+        (false, false) => Err(Failure::No),
     }
 }
 

@@ -1,10 +1,14 @@
-//! How a command fails: exit status 2 for a user's mistake, 1 for anything else.
+//! How a command fails: exit status 2 for a user's mistake, 130 after Ctrl-C, 1 for
+//! anything else.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use blklab_experiment::Error;
 use blklab_host::HostError;
+
+/// The exit status after Ctrl-C, as shells have it: 128 and the signal's number.
+pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Why a command did not do what it should.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub(crate) enum Failure {
     Broken(String),
     /// What was to be found out is not so; it has been printed already.
     No,
+    /// Ctrl-C ended it; what had run by then has been printed.
+    Interrupted,
 }
 
 impl Failure {
@@ -33,6 +39,7 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Failure::No => ExitCode::FAILURE,
+            Failure::Interrupted => ExitCode::from(INTERRUPTED as u8),
         }
     }
 }

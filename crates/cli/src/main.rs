@@ -1,5 +1,6 @@
 //! The `blklab` command: arguments in, calls, report out.
 
+mod advice;
 mod args;
 mod calibrate;
 mod compare;
@@ -9,6 +10,7 @@ mod fs;
 mod load;
 mod output;
 mod probe;
+mod progress;
 mod record;
 mod report;
 mod run;

@@ -13,7 +13,7 @@ use blklab_serve::parse_size;
 
 use crate::args::ProbeArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, progress};
 
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     let outputs = [
@@ -29,7 +29,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         cliff_bytes,
         seed: args.seed,
     };
-    let bar = output::progress_line();
+    let bar = progress::line();
     let probed = blklab_probe::probe(target.as_mut(), &plan, &mut |what| {
         bar.set_message(what.to_string());
     });

@@ -4,19 +4,21 @@ use std::path::Path;
 
 use blklab_experiment::{Plan, Request, Simulated, Work, settings};
 use blklab_report::{
-    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto,
+    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto, text,
 };
 use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, progress};
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
-    if let (None, None, Some(option)) = (page, perfetto, args.timeline.given()) {
+    if let (None, None, Some(option)) = (page, perfetto, args.timeline.given())
+        && args.work.models.why.is_none()
+    {
         return Err(Failure::mistake(format!(
-            "{option} needs --html or --perfetto"
+            "{option} needs --html or --perfetto, or --why"
         )));
     }
     let outputs = [
@@ -56,9 +58,10 @@ fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
     };
     let rows = settings(&Request {
         world: World::Sim,
-        base: models.setting(),
+        base: models.setting()?,
         schedulers: Some(&[scheduler]),
         default_schedulers: Vec::new(),
+        all_schedulers: Vec::new(),
         sets: &models.sets,
         vary: &[],
     })?;
@@ -70,11 +73,12 @@ fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
     let (page, perfetto) = (args.html.is_some(), args.perfetto.is_some());
     world.recording = args.timeline.recording(page, perfetto);
     world.power_loss_at_ns = models.power_loss_at;
+    world.tail = args.timeline.tail(models.why);
     let plan = Plan {
         seed: models.seed(),
         ..Plan::default()
     };
-    let mut rows = output::run_with_progress(&world, &plan)?;
+    let mut rows = progress::run(&world, &plan)?;
     let descriptions = world.descriptions();
     let origin = Origin {
         command: output::command_line(),
@@ -92,13 +96,27 @@ fn printed(format: RunFormat, results: &Results) -> String {
     if format == RunFormat::Normal {
         let notes = results.notes.iter();
         notes.for_each(|note| eprintln!("blklab: {note}"));
-        return fio_text::render(results, None);
+        let text = fio_text::render(results, None);
+        return match results.slowest {
+            None => text,
+            Some(_) => format!("{text}\n{}", slowest(results)),
+        };
     }
     let options = fio_json::Options {
         plus: format == RunFormat::JsonPlus,
         timestamp_ms: None,
     };
     fio_json::render(results, options)
+}
+
+/// Where the slowest I/Os spent their time.
+fn slowest(results: &Results) -> String {
+    let alone = compare(&[SchedulerRuns {
+        name: results.scheduler.clone(),
+        runs: vec![results.clone()],
+    }]);
+    let text = text::slowest(&alone, text::Style::PLAIN);
+    format!("{}\n", text.trim_end())
 }
 
 /// Writes the run's timeline for Perfetto.

@@ -40,15 +40,24 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 
 fn drive_help(name: &str) -> String {
     match registry::find(name) {
-        Some(Ok(spec)) => spec.description,
+        Some(Ok(spec)) => described(spec.description, spec.assumed.len()),
         _ => String::new(),
     }
 }
 
 fn machine_help(name: &str) -> String {
     match Machine::find(name) {
-        Some(Ok(machine)) => machine.description,
+        Some(Ok(machine)) => described(machine.description, machine.assumed.len()),
         _ => String::new(),
+    }
+}
+
+/// A description, and how many values are assumed of which an answer may hang.
+fn described(description: String, assumed: usize) -> String {
+    match assumed {
+        0 => description,
+        1 => format!("{description} (1 value assumed)"),
+        n => format!("{description} ({n} values assumed)"),
     }
 }
 

@@ -6,6 +6,7 @@
 //! stands where it is left out, what it needs and what it is for. Reading and the
 //! [`Reference`] are made from that.
 
+mod assumed;
 mod entry;
 mod keys;
 mod reference;
@@ -23,6 +24,7 @@ use toml::de::DeTable;
 use source::{Source, Syntax};
 use table::Whole;
 
+pub use assumed::Assumed;
 pub use entry::{
     Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
     whole, word,
@@ -52,46 +54,78 @@ pub struct SpecError {
 pub fn read<T>(
     file: &str,
     text: &str,
-    read: impl FnOnce(&Table<'_>) -> Result<T, ReadError>,
+    read: impl Fn(&Table<'_>) -> Result<T, ReadError>,
 ) -> Result<T, SpecError> {
     read_with_reference(file, text, read).map(|(read, _)| read)
 }
 
-/// The same, with what can be said of all keys that were looked for.
+/// The same, with what can be said of all keys that were looked for. Values that
+/// the description gives for assumed ones are tried in their place.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_with_reference<T>(
     file: &str,
     text: &str,
-    read: impl FnOnce(&Table<'_>) -> Result<T, ReadError>,
+    read: impl Fn(&Table<'_>) -> Result<T, ReadError>,
 ) -> Result<(T, Reference), SpecError> {
+    let (value, reference, assumed) = read_once(file, text, &read)?;
+    let ends = assumed
+        .iter()
+        .flat_map(|a| a.ends.iter().map(move |end| (a, end)));
+    for (assumed, end) in ends {
+        let tried = read_once(file, &assumed.replaced(text, end), &read);
+        if let Err(error) = tried {
+            let refused = assumed.refuses(end, &error.key, &error.problem);
+            return Err(SpecError::at(file, &Source::new(text, None), refused));
+        }
+    }
+    Ok((value, reference))
+}
+
+fn read_once<T>(
+    file: &str,
+    text: &str,
+    read: &impl Fn(&Table<'_>) -> Result<T, ReadError>,
+) -> Result<(T, Reference, Vec<Assumed>), SpecError> {
     let (parsed, mistakes) = DeTable::parse_recoverable(text);
     let syntax = mistakes.first().map(Syntax::of);
     let whole = Whole {
         source: Source::new(text, syntax.as_ref()),
         reference: RefCell::default(),
         idle: RefCell::default(),
+        assumed: RefCell::default(),
     };
     let result = read(&Table::root(&parsed, &whole));
     let idle = whole.idle.borrow_mut().drain(..).next();
     let result = result.and_then(|read| idle.map_or(Ok(read), Err));
-    let source = &whole.source;
     let error = match (syntax.as_ref(), result) {
-        (None, Ok(read)) => return Ok((read, whole.reference.into_inner())),
+        (None, Ok(read)) => {
+            return Ok((
+                read,
+                whole.reference.into_inner(),
+                whole.assumed.into_inner(),
+            ));
+        }
         (None, Err(error)) => error,
         // What else the reader says may come of the text that it could not see.
         (Some(syntax), result) => match result {
             Err(error) if error.is_syntax => error,
-            _ => source.error_of(syntax),
+            _ => whole.source.error_of(syntax),
         },
     };
-    Err(SpecError {
-        file: file.to_string(),
-        line: source.line_of(error.offset),
-        key: error.key,
-        problem: error.problem,
-    })
+    Err(SpecError::at(file, &whole.source, error))
+}
+
+impl SpecError {
+    fn at(file: &str, source: &Source<'_>, error: ReadError) -> SpecError {
+        SpecError {
+            file: file.to_string(),
+            line: source.line_of(error.offset),
+            key: error.key,
+            problem: error.problem,
+        }
+    }
 }
 
 /// The name among `known` that `typed` most likely meant, if any is close

@@ -174,7 +174,9 @@ impl Reference {
     /// A page of it in Markdown: a heading and a list of keys for each table.
     pub fn markdown(&self) -> String {
         let mut page = String::new();
-        for table in self.tables.iter().filter(|table| !table.keys.is_empty()) {
+        // A table whose keys are those of others has none of its own.
+        let is_shown = |table: &&TableOfKeys| !table.keys.is_empty() || !table.about.is_empty();
+        for table in self.tables.iter().filter(is_shown) {
             let heading = match table.path.as_str() {
                 "" => "Outside of any table".to_string(),
                 path => format!("`[{path}]`"),
@@ -182,6 +184,9 @@ impl Reference {
             let _ = write!(page, "## {heading}\n\n");
             if !table.about.is_empty() {
                 let _ = write!(page, "{}\n\n", one_line(table.about));
+            }
+            if table.keys.is_empty() {
+                continue;
             }
             page += "| key | unit | takes | default | meaning |\n";
             page += "| --- | --- | --- | --- | --- |\n";

@@ -75,9 +75,14 @@ impl<'a> Source<'a> {
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
+    /// A value as the user wrote it.
+    pub(crate) fn written(&self, span: Range<usize>) -> String {
+        self.text.get(span).unwrap_or_default().to_string()
+    }
+
     /// A value as the user wrote it, on one line.
     pub(crate) fn shown(&self, span: Range<usize>) -> String {
-        let written = self.text.get(span).unwrap_or_default();
+        let written = self.written(span);
         let words: Vec<&str> = written.split_whitespace().collect();
         let words = words.join(" ");
         match words.char_indices().nth(SHOWN_CHARS) {

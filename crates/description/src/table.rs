@@ -9,6 +9,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::assumed::{self, Assumed};
 use crate::entry::Entry;
 use crate::reference::{Key, Reference, UNITS};
 use crate::source::Source;
@@ -35,6 +36,8 @@ pub(crate) struct Whole<'a> {
     pub(crate) reference: RefCell<Reference>,
     /// Keys that do nothing: told where nothing else is wrong.
     pub(crate) idle: RefCell<Vec<ReadError>>,
+    /// What the description says to be assumed.
+    pub(crate) assumed: RefCell<Vec<Assumed>>,
 }
 
 /// A table whose keys are taken one after the other; whatever nobody asked for
@@ -66,6 +69,20 @@ impl<'a> Table<'a> {
     pub fn about(&self, about: &'static str) {
         let mut reference = self.whole.reference.borrow_mut();
         reference.table(&self.path_of_any).about = about;
+    }
+
+    /// The values that the whole description, of which this is the root, says to be
+    /// assumed, in its order.
+    ///
+    /// # Errors
+    /// Where its table `[assumed]` names a key that is not there, or gives no values.
+    pub fn assumed(&self) -> Result<Vec<Assumed>, ReadError> {
+        self.get(assumed::TABLE, "a table, [assumed]");
+        let mut reference = self.whole.reference.borrow_mut();
+        reference.table(assumed::TABLE).about = assumed::ABOUT;
+        let found = assumed::read(self.entries, &self.whole.source)?;
+        *self.whole.assumed.borrow_mut() = found.clone();
+        Ok(found)
     }
 
     /// The keys' names as the user would write them.

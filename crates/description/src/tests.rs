@@ -226,3 +226,68 @@ fn nonsense_finds_nothing() {
     assert_eq!(nearest("", ["read"]), None);
     assert_eq!(nearest("read", []), None);
 }
+
+/// A description with a table of what is assumed.
+fn flash_and_assumed(root: &Table<'_>) -> Result<(Flash, Vec<Assumed>), ReadError> {
+    let assumed = root.assumed()?;
+    Ok((flash(root)?, assumed))
+}
+
+#[test]
+fn assumed_values_have_other_ends() {
+    let text = format!(
+        "{GOOD}[assumed]\n\"flash.read_us\" = [[1, 2], [8, 9]]\n\"flash.cell\" = [\"mlc\"]\n"
+    );
+    let (_, assumed) = read("d.toml", &text, flash_and_assumed).expect("legal");
+    let [read_us, cell] = &assumed[..] else {
+        panic!("{assumed:?}");
+    };
+    assert_eq!(
+        (read_us.key.as_str(), read_us.value.as_str()),
+        ("flash.read_us", "[5, 6]")
+    );
+    assert_eq!(read_us.ends, ["[1, 2]", "[8, 9]"]);
+    let other = cell.replaced(&text, &cell.ends[0]);
+    let (flash, _) = read("d.toml", &other, flash_and_assumed).expect("legal");
+    assert_eq!((flash.cell, flash.read_ns), (Cell::Mlc, vec![5000, 6000]));
+}
+
+#[test]
+fn mistakes_in_what_is_assumed_have_their_line() {
+    for (line, expected) in [
+        (
+            "\"flash.erase_us\" = [1, 1e9]",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found 1e9, legal is a number from 0.001 to 1000000",
+        ),
+        (
+            "\"flash.erase_u\" = [1]",
+            "d.toml:6: `assumed.\"flash.erase_u\"`: no such key in this file; legal is one with \
+             its table, as in \"host.queue_depth\"; did you mean flash.erase_us?",
+        ),
+        (
+            "\"flash\" = [1]",
+            "d.toml:6: `assumed.\"flash\"`: no such key",
+        ),
+        (
+            "\"flash.erase_us\" = 5",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found 5, legal is a list of other values",
+        ),
+        (
+            "\"flash.erase_us\" = 50us",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found 50us, legal is a list",
+        ),
+        (
+            "\"flash.erase_us\" = []",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found [], legal",
+        ),
+    ] {
+        let text = format!("{GOOD}[assumed]\n{line}\n");
+        let error = read("d.toml", &text, flash_and_assumed).expect_err(line);
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+    let error = read("d.toml", "assumed = 1\n", flash_and_assumed).expect_err("no table");
+    assert_eq!(
+        error.to_string(),
+        "d.toml:1: `assumed`: found 1, legal is a table, [assumed]"
+    );
+}

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use blklab_description::{
-    ReadError, Reference, SpecError, Table, flag, keys, one_of, read_with_reference, text, whole,
-    word,
+    Assumed, ReadError, Reference, SpecError, Table, flag, keys, one_of, read_with_reference, text,
+    whole, word,
 };
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -161,6 +161,8 @@ pub struct DriveSpec {
     pub description: String,
     /// How it is attached.
     pub interface: Interface,
+    /// Values that nobody measured, the one that matters most first.
+    pub assumed: Vec<Assumed>,
     model: Arc<dyn Model>,
 }
 
@@ -194,12 +196,14 @@ impl DriveSpec {
         let kinds = MODELS.map(|kind| (kind.name, kind.about, kind));
         let kind = root.key("model", "What it is made of.", one_of(kinds))?;
         let model = (kind.read)(root, interface)?;
+        let assumed = root.assumed()?;
         root.finish()?;
         interface.check(model.identity(), root)?;
         Ok(DriveSpec {
             name: name.to_string(),
             description,
             interface,
+            assumed,
             model,
         })
     }

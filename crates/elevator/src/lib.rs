@@ -26,6 +26,7 @@ mod deadline;
 mod fifos;
 mod fios;
 mod irbw;
+mod kernel;
 mod kyber;
 mod mq_deadline;
 mod noop;
@@ -38,4 +39,5 @@ mod test_queue;
 
 #[cfg(feature = "std")]
 pub use choice::{ChoiceError, SchedulerChoice, Setting};
+pub use kernel::{KernelVersion, NoKernel};
 pub use registry::{Build, ElevatorType, all, find, types};

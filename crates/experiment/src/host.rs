@@ -11,6 +11,7 @@ use blklab_workload::fio::JobSource;
 
 use crate::error::Error;
 use crate::setting::Setting;
+use crate::target::Target;
 use crate::turns::interleaved;
 use crate::work::{Jobs, check_options, own_cpus};
 use crate::world::{Event, Order, Plan, Turn, Watch, World};
@@ -140,6 +141,11 @@ impl Host {
     pub fn schedulers(&self) -> Result<(Vec<String>, String), Error> {
         let schedulers = self.queue.schedulers()?;
         Ok((schedulers.names, schedulers.active))
+    }
+
+    /// The device, for who makes settings on it.
+    pub fn target(&self) -> Target {
+        Target::of_device(&self.disk().name)
     }
 
     /// Everything that the experiment would do, in order and in words, with what

@@ -5,6 +5,7 @@
 //! each combination of the values that vary. [`run`] does every row so many times
 //! in a [`World`], which knows how to get ready, run one row once and clean up.
 
+mod assumptions;
 mod axis;
 mod error;
 mod host;
@@ -14,18 +15,21 @@ mod schedulers;
 mod served;
 mod setting;
 mod simulated;
+mod target;
 mod turns;
 mod work;
 mod world;
 
+pub use assumptions::Assumption;
 pub use axis::{AXES, Axis};
 pub use error::Error;
 pub use host::Host;
 pub use rows::{Request, settings};
-pub use run::run;
+pub use run::{run, run_until};
 pub use schedulers::NamedScheduler;
 pub use served::Served;
 pub use setting::Setting;
-pub use simulated::{Descriptions, Recording, Simulated};
+pub use simulated::{Descriptions, Recording, Simulated, Tail};
+pub use target::Target;
 pub use work::Work;
-pub use world::{Event, Order, Plan, Row, Turn, Watch, World};
+pub use world::{Event, Finished, Order, Plan, Row, Turn, Watch, World};

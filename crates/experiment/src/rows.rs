@@ -18,6 +18,8 @@ pub struct Request<'a> {
     pub schedulers: Option<&'a [String]>,
     /// The schedulers where none are named and nothing else varies.
     pub default_schedulers: Vec<String>,
+    /// All that the world has, which `all` stands for.
+    pub all_schedulers: Vec<String>,
     /// `NAME.TUNABLE=VALUE` for all schedulers of a name.
     pub sets: &'a [String],
     /// `KEY=VALUE,...` of each axis; several give their product.
@@ -76,6 +78,7 @@ fn schedulers(request: &Request<'_>, axes: &[Varied<'_>]) -> Result<Option<Vec<S
         Some(_) if is_varied => Err(Error::mistake(
             "--schedulers is short for --vary scheduler; give one of them",
         )),
+        Some([all]) if all == "all" => Ok(Some(request.all_schedulers.clone())),
         Some(names) => Ok(Some(names.to_vec())),
         None if is_varied => Ok(None),
         None if axes.is_empty() => Ok(Some(request.default_schedulers.clone())),
@@ -128,6 +131,7 @@ mod tests {
             },
             schedulers: schedulers.as_deref(),
             default_schedulers: owned(&["none", "bfq"]),
+            all_schedulers: owned(&["none", "bfq", "ac"]),
             sets: &owned(sets),
             vary: &owned(vary),
         })
@@ -148,6 +152,7 @@ mod tests {
     #[test]
     fn labels_are_what_varies() {
         assert_eq!(labels(None, &[]), ["none", "bfq"]);
+        assert_eq!(labels(Some("all"), &[]), ["none", "bfq", "ac"]);
         assert_eq!(labels(None, &["iodepth=1,32"]), ["iodepth=1", "iodepth=32"]);
         assert_eq!(
             labels(Some("a,b"), &["drive=x"]),

@@ -1,12 +1,14 @@
 //! Runs every row of an experiment several times.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use blklab_stats::Results;
 
 use crate::error::Error;
 use crate::turns::Turns;
-use crate::world::{Event, Order, Plan, Row, Watch, World};
+use crate::world::{Event, Finished, Order, Plan, Row, Watch, World};
 
 /// Runs every row of a world as planned. The n-th runs of all rows have the same
 /// seed, so that they meet the same work.
@@ -17,15 +19,31 @@ use crate::world::{Event, Order, Plan, Row, Watch, World};
 /// # Errors
 /// Where a run fails or the world cannot be made ready or put back.
 pub fn run<W: World>(world: &W, plan: &Plan, watch: Watch<'_>) -> Result<Vec<Row>, Error> {
+    let never = AtomicBool::new(false);
+    run_until(world, plan, watch, &never).map(|finished| finished.rows)
+}
+
+/// The same, and begins no run once `stop` is set; those under way end.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until<W: World>(
+    world: &W,
+    plan: &Plan,
+    watch: Watch<'_>,
+    stop: &AtomicBool,
+) -> Result<Finished, Error> {
     let ready = world.prepare(watch)?;
-    let done = run_all(world, &ready, plan, watch);
-    let rows = match (done, world.clean_up(ready)) {
-        (Ok(rows), Ok(())) => rows,
+    let done = run_all(world, &ready, plan, watch, stop);
+    let finished = match (done, world.clean_up(ready)) {
+        (Ok(finished), Ok(())) => finished,
         (Err(error), Ok(())) | (Ok(_), Err(error)) => return Err(error),
         (Err(error), Err(clean_up)) => return Err(error.with_failed_clean_up(clean_up)),
     };
-    world.check(&rows)?;
-    Ok(rows)
+    if finished.missing_repeats == 0 {
+        world.check(&finished.rows)?;
+    }
+    Ok(finished)
 }
 
 fn run_all<W: World>(
@@ -33,16 +51,27 @@ fn run_all<W: World>(
     ready: &W::Ready<'_>,
     plan: &Plan,
     watch: Watch<'_>,
-) -> Result<Vec<Row>, Error> {
+    stop: &AtomicBool,
+) -> Result<Finished, Error> {
     let labels = world.labels();
+    let until = plan.max_time.map(|max_time| Instant::now() + max_time);
+    // Where time may run out, every row gets on as far as the others.
+    let order = until.map_or(W::ORDER, |_| Order::Interleaved);
     let shared = Mutex::new(Shared {
-        turns: Turns::new(W::ORDER, labels.len(), plan),
+        turns: Turns::new(order, labels.len(), plan),
         results: labels.iter().map(|_| none_yet(plan.repeats)).collect(),
         failure: None,
     });
     let work = || {
         // A lock taken in the loop's head would be held through its body.
-        let next = || locked(&shared).turns.next();
+        let next = || {
+            let is_over = until.is_some_and(|until| Instant::now() >= until);
+            let mut shared = locked(&shared);
+            if is_over || stop.load(Ordering::Relaxed) {
+                shared.turns.stop();
+            }
+            shared.turns.next()
+        };
         while let Some(begun) = next() {
             let turn = begun.turn;
             let result = world.run(ready, turn);
@@ -65,16 +94,35 @@ fn run_all<W: World>(
         Order::Parallel => on_threads(plan.threads, &work)?,
     }
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, error)) = shared.failure {
-        return Err(error);
+    match shared.failure {
+        Some((_, error)) => Err(error),
+        None => Ok(finished(labels, shared.results, plan.repeats)),
     }
-    let rows = labels.into_iter().zip(shared.results);
-    Ok(rows
-        .map(|(label, runs)| Row {
+}
+
+/// What is to be compared of what ran: the repeats that all rows have, or where there
+/// are none the first runs of those that have one.
+fn finished(
+    labels: Vec<String>,
+    mut results: Vec<Vec<Option<Results>>>,
+    repeats: usize,
+) -> Finished {
+    let of_all = (0..repeats).filter(|at| results.iter().all(|row| row[*at].is_some()));
+    let mut kept: Vec<usize> = of_all.collect();
+    if kept.is_empty() {
+        kept.push(0);
+    }
+    let rows = labels
+        .into_iter()
+        .zip(&mut results)
+        .map(|(label, row)| Row {
             label,
-            runs: runs.into_iter().flatten().collect(),
-        })
-        .collect())
+            runs: kept.iter().filter_map(|at| row[*at].take()).collect(),
+        });
+    Finished {
+        rows: rows.filter(|row| !row.runs.is_empty()).collect(),
+        missing_repeats: repeats - kept.len(),
+    }
 }
 
 /// What the threads of an experiment share.
@@ -156,7 +204,40 @@ mod tests {
             seed: 7,
             warm_up: true,
             threads: Some(2),
+            max_time: None,
         }
+    }
+
+    #[test]
+    fn what_is_stopped_keeps_what_all_rows_have() {
+        let world = Idle {
+            rows: 2,
+            fails: None,
+        };
+        let stop = AtomicBool::new(true);
+        let none = run_until(&world, &plan(), &|_| {}, &stop).expect("no run fails");
+        assert_eq!((none.rows.len(), none.missing_repeats), (0, 2));
+        // The second run of the first row ends all.
+        let ended = std::sync::atomic::AtomicUsize::new(0);
+        let one = Plan {
+            threads: Some(1),
+            warm_up: false,
+            max_time: Some(std::time::Duration::from_secs(3600)),
+            ..plan()
+        };
+        let stop = AtomicBool::new(false);
+        let watch = |_: Event<'_>| {
+            let runs = ended.fetch_add(1, Ordering::Relaxed) + 1;
+            stop.store(runs == 3, Ordering::Relaxed);
+        };
+        let some = run_until(&world, &one, &watch, &stop).expect("no run fails");
+        let seeds = some
+            .rows
+            .iter()
+            .flat_map(|row| &row.runs)
+            .map(|run| run.seed);
+        assert_eq!(seeds.collect::<Vec<_>>(), [7, 7]);
+        assert_eq!(some.missing_repeats, 2);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What one row of a comparison is set to.
 
 use blklab_blk::{NoMerges, RequestQueue};
+use blklab_description::hint;
 use blklab_device::DriveSpec;
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
-use blklab_workload::fio::Override;
+use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
 use crate::schedulers::NamedScheduler;
@@ -31,6 +32,31 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Gives every job an option, `KEY=VALUE`, in place of its own.
+    ///
+    /// # Errors
+    /// Where fio has no such option.
+    pub fn override_option(&mut self, given_by: &str, text: &str) -> Result<(), Error> {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(Error::mistake(format!(
+                "{given_by} {text}: not of the form OPTION=VALUE, such as runtime=2"
+            )));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        if !fio::has_option(name) {
+            let hint = hint(name, fio::option_names());
+            return Err(Error::mistake(format!(
+                "{given_by} {text}: fio has no option {name}{hint}"
+            )));
+        }
+        self.options.push(Override {
+            given_by: given_by.to_string(),
+            name: name.to_string(),
+            value: value.to_string(),
+        });
+        Ok(())
+    }
+
     /// Adds to the label what varies beside the scheduler.
     pub(crate) fn add_to_label(&mut self, varied: &str) {
         if !self.label.is_empty() {

@@ -4,8 +4,8 @@ use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, registry};
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Machine, ReplayMode, Setup, Workload, check_job};
-use blklab_stats::{Results, Window};
-use blklab_workload::fio::JobFile;
+use blklab_stats::{JobResults, Results, Slowest, Window};
+use blklab_workload::fio::{JobFile, Override};
 
 use crate::error::Error;
 use crate::setting::{Setting, check_queue};
@@ -26,6 +26,8 @@ pub struct Recording {
 /// What is kept at most: a page or a viewer holds no more.
 const PAGE_ENTRIES: usize = 60_000;
 const PERFETTO_ENTRIES: usize = 3_000_000;
+/// What is kept at most to find out where the slowest requests were: 60 MB.
+const SLOWEST_ENTRIES: usize = 1_000_000;
 
 impl Recording {
     /// The part to record on that drive, which begins at `ramp_ns` where nothing
@@ -70,7 +72,7 @@ pub struct Descriptions {
 }
 
 /// What rows name, each read once: its name, what it is, and its text.
-struct Named<T>(Vec<(String, T, String)>);
+pub(crate) struct Named<T>(Vec<(String, T, String)>);
 
 impl<T> Named<T> {
     fn place_of(
@@ -84,6 +86,25 @@ impl<T> Named<T> {
         let (thing, text) = load(name).map_err(Error::Mistake)?;
         self.0.push((name.to_string(), thing, text));
         Ok(self.0.len() - 1)
+    }
+
+    /// Each with its name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, thing, _)| (name.as_str(), thing))
+    }
+
+    /// Puts what `make` makes of its text in the place of the one of that name.
+    pub(crate) fn replace(
+        &mut self,
+        name: &str,
+        make: impl Fn(&str) -> Result<T, Error>,
+    ) -> Result<(), Error> {
+        for (known, thing, text) in &mut self.0 {
+            if known == name {
+                *thing = make(text)?;
+            }
+        }
+        Ok(())
     }
 
     fn texts(&self) -> String {
@@ -111,17 +132,28 @@ struct Simulation<'a> {
 
 /// Models in virtual time.
 pub struct Simulated<'a> {
-    work: &'a Work,
+    pub(crate) work: &'a Work,
     rows: Vec<Simulation<'a>>,
-    drives: Named<DriveSpec>,
-    machines: Named<Machine>,
-    jobs: Jobs,
+    pub(crate) drives: Named<DriveSpec>,
+    pub(crate) machines: Named<Machine>,
+    pub(crate) jobs: Jobs,
     /// How the I/Os of a trace arrive.
     pub mode: ReplayMode,
     /// What is recorded of the first run of each row, if anything.
     pub recording: Option<Recording>,
     /// When every drive loses its power, if it does.
     pub power_loss_at_ns: Option<u64>,
+    /// The slowest requests that are looked at in the first run of each row, if any.
+    pub tail: Option<Tail>,
+}
+
+/// Which requests are looked at as the slowest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tail {
+    /// Those beyond this percentile.
+    pub percent: f64,
+    /// From when on; the end of the job's ramp if not given.
+    pub start_ns: Option<u64>,
 }
 
 impl<'a> Simulated<'a> {
@@ -140,6 +172,7 @@ impl<'a> Simulated<'a> {
             mode: ReplayMode::Open { speed: 1.0 },
             recording: None,
             power_loss_at_ns: None,
+            tail: None,
         };
         for setting in settings {
             let row = world.simulation(setting)?;
@@ -171,9 +204,9 @@ impl<'a> Simulated<'a> {
         let input = match self.work {
             Work::Job(source) => Input::Job(self.jobs.read(source, cpus, &setting.options)?),
             Work::Trace(file) if !setting.options.is_empty() => {
-                let option = &setting.options[0].name;
+                let Override { given_by, name, .. } = &setting.options[0];
                 return Err(Error::Mistake(format!(
-                    "--vary {option}: {file} is a trace, which has no options of fio's"
+                    "{given_by} {name}: {file} is a trace, which has no options of fio's"
                 )));
             }
             Work::Trace(file) => Input::Trace(file),
@@ -252,23 +285,63 @@ impl World for Simulated<'_> {
             }
             Input::Trace(file) => (Workload::Trace { file, mode }, 0),
         };
+        let run = |record: Option<Window>| {
+            blklab_sim::run(&Setup {
+                workload,
+                machine: &self.machines.0[row.machine].1,
+                drive,
+                scheduler: &row.scheduler,
+                seed: turn.seed,
+                record,
+                power_loss_at: self.power_loss_at_ns.map(Nanos),
+            })
+        };
         // The first run of each row is enough to look at.
-        let recording = self.recording.filter(|_| turn.repeat == Some(0));
-        let results = blklab_sim::run(&Setup {
-            workload,
-            machine: &self.machines.0[row.machine].1,
-            drive,
-            scheduler: &row.scheduler,
-            seed: turn.seed,
-            record: recording.map(|recording| recording.window(drive, ramp_ns)),
-            power_loss_at: self.power_loss_at_ns.map(Nanos),
-        })?;
-        Ok(results)
+        let is_first = turn.repeat == Some(0);
+        let recording = self.recording.filter(|_| is_first);
+        let window = recording.map(|recording| recording.window(drive, ramp_ns));
+        let Some(Tail { percent, start_ns }) = self.tail.filter(|_| is_first) else {
+            return Ok(run(window)?);
+        };
+        let mut results = run(Some(Window {
+            start_ns: start_ns.unwrap_or(ramp_ns),
+            length_ns: u64::MAX,
+            max_entries: SLOWEST_ENTRIES,
+        }))?;
+        let jobs = std::mem::take(&mut results.jobs);
+        let recorded = results.timeline.take();
+        let slowest = recorded.map(|t| t.slowest(percent, |pid| job_of(&jobs, pid)));
+        results.jobs = jobs;
+        if let Some(window) = window {
+            // The same run once more, for a timeline around one of them.
+            results = run(Some(around(window, slowest.as_ref(), start_ns)))?;
+        }
+        Ok(Results { slowest, ..results })
     }
 
     fn check(&self, rows: &[Row]) -> Result<(), Error> {
         self.check_power_loss(rows)?;
         self.check_recording(rows)
+    }
+}
+
+/// The name of the job that a submitter is a process of.
+fn job_of(jobs: &[JobResults], submitter: u32) -> String {
+    let mut processes = jobs.iter().flat_map(|job| &job.processes);
+    let found = processes.find(|process| process.process == submitter);
+    found.map(|process| process.job.clone()).unwrap_or_default()
+}
+
+/// A window with one of the slowest requests in its middle, where nobody said when it
+/// begins.
+fn around(window: Window, slowest: Option<&Slowest>, start_ns: Option<u64>) -> Window {
+    let example = slowest.and_then(|slowest| slowest.of.first());
+    match (example.map(|of| of.example), start_ns) {
+        (Some(example), None) => Window {
+            start_ns: example.from_ns.saturating_sub(window.length_ns / 2),
+            ..window
+        },
+        _ => window,
     }
 }
 

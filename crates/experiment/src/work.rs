@@ -95,6 +95,38 @@ impl Work {
         }
     }
 
+    /// The names of the jobs, each once; of a trace none is known before it runs.
+    ///
+    /// # Errors
+    /// Where the job has a mistake.
+    pub fn job_names(&self) -> Result<Vec<String>, Error> {
+        let Work::Job(source) = self else {
+            return Ok(Vec::new());
+        };
+        let job = parse_job(source, own_cpus(), &[])?;
+        let mut names: Vec<String> = job.jobs.into_iter().map(|spec| spec.name).collect();
+        let mut seen: Vec<String> = Vec::new();
+        names.retain(|name| {
+            let is_new = !seen.contains(name);
+            seen.push(name.clone());
+            is_new
+        });
+        Ok(names)
+    }
+
+    /// The longest `runtime` of the jobs, in microseconds; zero where there is none.
+    ///
+    /// # Errors
+    /// Where the job has a mistake.
+    pub fn longest_runtime_us(&self) -> Result<u64, Error> {
+        let Work::Job(source) = self else {
+            return Ok(0);
+        };
+        let job = parse_job(source, own_cpus(), &[])?;
+        let runtimes = job.jobs.iter().map(|spec| spec.runtime_us);
+        Ok(runtimes.max().unwrap_or(0))
+    }
+
     /// The text of a job, or the name of a trace, for people.
     pub fn text(&self) -> String {
         match self {

@@ -1,5 +1,7 @@
 //! What an experiment needs of a world.
 
+use std::time::Duration;
+
 use blklab_stats::Results;
 
 use crate::error::Error;
@@ -26,6 +28,8 @@ pub struct Plan {
     pub warm_up: bool,
     /// Threads for runs in parallel; one a processor if not given.
     pub threads: Option<usize>,
+    /// After so long no run begins any more.
+    pub max_time: Option<Duration>,
 }
 
 impl Default for Plan {
@@ -35,6 +39,7 @@ impl Default for Plan {
             seed: 1,
             warm_up: false,
             threads: None,
+            max_time: None,
         }
     }
 }
@@ -46,6 +51,16 @@ pub struct Row {
     pub label: String,
     /// Its runs, in the order of their seeds.
     pub runs: Vec<Results>,
+}
+
+/// What ran of an experiment.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The rows, each with the same repeats; where it was stopped before every row ran
+    /// once, those that did.
+    pub rows: Vec<Row>,
+    /// How many runs of each row are missing; zero where it was not stopped.
+    pub missing_repeats: usize,
 }
 
 /// One run of an experiment.

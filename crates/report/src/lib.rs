@@ -14,10 +14,11 @@ mod sample_run;
 mod too_full;
 
 pub use comparison::{
-    Cell, Change, Channels, Comparison, Contest, CpuTimeline, CurvePoint, Direction,
-    DirectionTable, FactRow, FailedIo, FigureName, Goal, GoalRow, Goals, Judgement, Limit, Metric,
-    Origin, Outcome, ProcessColumn, ProcessFigures, Row, SchedulerRuns, SchedulerTimeline, Section,
-    Verdict, compare, failed_units, merge,
+    Advice, Answer, Cell, Change, Channels, Choices, Command, Comparison, Contest, CpuTimeline,
+    CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal, GoalRow, Goals,
+    Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures, QueueSetting, Row,
+    SchedulerRuns, SchedulerTimeline, Section, SlowestRow, SlowestTable, SlowestValue, Verdict,
+    compare, failed_units, merge,
 };
 pub use fio::{json as fio_json, text as fio_text};
 pub use render::{html, json, text};

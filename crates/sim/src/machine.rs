@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
 use blklab_description::{
-    Entry, ReadError, Reference, Shipped, SpecError, Table, keys, parsed, read_with_reference,
-    shipped, text, whole, word,
+    Assumed, Entry, ReadError, Reference, Shipped, SpecError, Table, keys, parsed,
+    read_with_reference, shipped, text, whole, word,
 };
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
@@ -25,6 +25,8 @@ pub struct Machine {
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
     pub dispatch: Dispatch,
+    /// Values that nobody measured, the one that matters most first.
+    pub assumed: Vec<Assumed>,
 }
 
 /// Who asks the scheduler for requests after one was inserted.
@@ -344,6 +346,7 @@ impl Machine {
         let cpu = Cpu::read(&root.table("cpu")?)?;
         let kernel = root.read_if_any("kernel", Kernel::read)?;
         let costs = root.read_if_any("costs", Costs::read_checked)?;
+        let assumed = root.assumed()?;
         root.finish()?;
         Ok(Machine {
             name: name.to_string(),
@@ -351,6 +354,7 @@ impl Machine {
             cpus: cpu.count,
             costs: costs.unwrap_or_default(),
             dispatch: kernel.unwrap_or_default().dispatch,
+            assumed,
         })
     }
 }

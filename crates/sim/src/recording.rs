@@ -14,7 +14,12 @@ pub(crate) struct Recording {
     state: WindowState,
     timeline: Timeline,
     events: Vec<TraceEvent>,
+    /// When bios were submitted that are no requests yet, by what tells them apart.
+    bios: HashMap<BioKey, u64>,
 }
+
+/// Submitter, drive, first sector and operation of a bio.
+type BioKey = (u32, usize, u64, char);
 
 /// Where the run is in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,7 @@ impl Recording {
                 ..Timeline::default()
             },
             events: Vec::new(),
+            bios: HashMap::new(),
         }
     }
 
@@ -86,11 +92,34 @@ impl Recording {
 
     fn take(&mut self, disks: &mut [Disk], cpus: &mut Cpus) {
         cpus.take_tasks(&mut self.timeline.tasks);
-        for (disk, timeline) in disks.iter_mut().zip(&mut self.timeline.disks) {
+        let recorded = disks.iter_mut().zip(&mut self.timeline.disks);
+        for (at, (disk, timeline)) in recorded.enumerate() {
             disk.take_record(&mut self.events, &mut timeline.drive);
-            timeline
-                .steps
-                .extend(self.events.drain(..).filter_map(|event| step_of(&event)));
+            for event in self.events.drain(..) {
+                let key = (event.submitter, at, event.sector.0, letter(event.op));
+                match event.kind {
+                    TraceKind::BioQueue => {
+                        self.bios.insert(key, event.at.0);
+                    }
+                    TraceKind::BioBackMerge | TraceKind::BioFrontMerge => {
+                        self.bios.remove(&key);
+                    }
+                    _ => {}
+                }
+                let Some(step) = step_of(&event) else {
+                    continue;
+                };
+                let submitted = match step.kind {
+                    StepKind::Made => self.bios.remove(&key),
+                    _ => None,
+                };
+                timeline.steps.extend(submitted.map(|at_ns| RequestStep {
+                    at_ns,
+                    kind: StepKind::Queued,
+                    ..step
+                }));
+                timeline.steps.push(step);
+            }
         }
     }
 

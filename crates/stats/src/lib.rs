@@ -11,6 +11,7 @@ mod job;
 mod queue;
 mod results;
 mod sample;
+mod slowest;
 mod ssd;
 mod timeline;
 mod waits;
@@ -31,6 +32,7 @@ pub use queue::{
 };
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;
+pub use slowest::{Example, Slowest, SlowestOf, Spent, Stay, Stays};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,

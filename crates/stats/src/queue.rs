@@ -11,6 +11,10 @@ use crate::results::DiskStats;
 /// The block layer's operations in the order of its counters.
 pub const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 
+/// Where two of them stand there.
+const DISCARD: usize = 2;
+const FLUSH: usize = 3;
+
 /// Requests on their way through the block layer, as trace events tell it:
 /// the split that biosnoop and btt show.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +147,7 @@ impl QueueStats {
 }
 
 /// All facts of the block layer's queue.
-pub(crate) fn facts() -> [Fact; 8] {
+pub(crate) fn facts() -> [Fact; 13] {
     let fact = |key, unit, label, meaning, value| Fact {
         place: Place::Queue,
         key,
@@ -203,6 +207,49 @@ pub(crate) fn facts() -> [Fact; 8] {
                 let waits = run.disks.iter().map(|disk| disk.queue.time_in_queue_ns);
                 ratio(waits.sum::<u64>() as f64, run.counted_ns())
             }),
+        ),
+        fact(
+            "queue_flushes",
+            Unit::Count,
+            "flushes",
+            "Requests that have the drive write down what its cache holds: of fsync and \
+             fdatasync, and before and after writes that ask for it.",
+            Value::Sum(|disk| Some(disk.queue.ios[FLUSH])),
+        ),
+        fact(
+            "queue_flush_ns",
+            Unit::Nanoseconds,
+            "  one took, mean",
+            "Time from a flush's start in the block layer to its end, mean.",
+            Value::Quotient(
+                |disk| Some(disk.queue.ticks_ns[FLUSH]),
+                |disk| Some(disk.queue.ios[FLUSH]),
+            ),
+        ),
+        fact(
+            "queue_flush_time_ns",
+            Unit::Nanoseconds,
+            "  they took, in all",
+            "Time of all flushes, those at once counted each: for so long callers of fsync \
+             and the writes behind it stood still.",
+            Value::Sum(|disk| Some(disk.queue.ticks_ns[FLUSH])),
+        ),
+        fact(
+            "queue_discards",
+            Unit::Count,
+            "discards",
+            "Requests that tell the drive which data nobody needs any more.",
+            Value::Sum(|disk| Some(disk.queue.ios[DISCARD])),
+        ),
+        fact(
+            "queue_discard_ns",
+            Unit::Nanoseconds,
+            "  one took, mean",
+            "Time from a discard's start in the block layer to its end, mean.",
+            Value::Quotient(
+                |disk| Some(disk.queue.ticks_ns[DISCARD]),
+                |disk| Some(disk.queue.ios[DISCARD]),
+            ),
         ),
         fact(
             "queue_requeues",

@@ -7,6 +7,7 @@ use crate::device::DeviceStats;
 use crate::fact::{Fact, Place, Unit, Value};
 use crate::job::{GroupResults, JobResults};
 use crate::queue::{QueueStats, RequestStats, SchedulerStats, by_operation};
+use crate::slowest::Slowest;
 use crate::timeline::Timeline;
 
 /// Where a job ran.
@@ -64,6 +65,8 @@ pub struct Results {
     pub requests: Option<RequestStats>,
     /// What happened moment by moment; `None` where nobody asked for it.
     pub timeline: Option<Timeline>,
+    /// Where its slowest requests spent their time; `None` where nobody asked.
+    pub slowest: Option<Slowest>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.

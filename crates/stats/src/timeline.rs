@@ -79,6 +79,8 @@ pub struct DiskTimeline {
 /// What happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
+    /// Its bio was submitted.
+    Queued,
     /// It was made of a bio.
     Made,
     /// It entered the scheduler, or a software queue where there is none.
@@ -210,6 +212,17 @@ pub struct Activity {
     pub first_command: u32,
     /// How many these are.
     pub commands: u32,
+}
+
+impl DiskTimeline {
+    /// Which request each of the drive's commands was, by the commands' numbers.
+    pub fn requests_by_command(&self) -> Vec<u64> {
+        let issued = self
+            .steps
+            .iter()
+            .filter(|step| step.kind == StepKind::Issued);
+        issued.map(|step| step.request).collect()
+    }
 }
 
 impl DriveTimeline {

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use blklab_experiment::{NamedScheduler, Recording, Setting};
+use blklab_elevator::KernelVersion;
+use blklab_experiment::{NamedScheduler, Recording, Setting, Tail};
 use blklab_report::{Goal, Limit};
 use blklab_sim::ReplayMode;
 use blklab_workload::trace::FORMATS;
@@ -79,10 +80,20 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
+    /// An option of fio's for every job in place of its own, such as runtime=2;
+    /// repeat for more
+    #[arg(long = "override", value_name = "OPTION=VALUE")]
+    pub(crate) overrides: Vec<String>,
+
     /// Leave out what changes a job's work and is not simulated, with a note,
     /// instead of refusing it
     #[arg(long)]
     pub(crate) lenient: bool,
+
+    /// Tell where the slowest I/Os of each job spent their time, against the median
+    /// ones: those beyond a percentile, as p99
+    #[arg(long, value_name = "PERCENTILE", value_parser = percentile)]
+    pub(crate) why: Option<f64>,
 
     /// Cut the drives' power at this time of the run and give it back at once;
     /// requests in a drive then end with EIO, and jobs go on after that only
@@ -100,15 +111,19 @@ impl ModelArgs {
     }
 
     /// What holds for every row of a comparison.
-    pub(crate) fn setting(&self) -> Setting {
-        Setting {
+    pub(crate) fn setting(&self) -> Result<Setting, Failure> {
+        let mut setting = Setting {
             scheduler: NamedScheduler::new("none"),
             nr_requests: self.nr_requests,
             nomerges: self.nomerges,
             drive: self.drive().to_string(),
             machine: self.machine().to_string(),
             ..Setting::default()
+        };
+        for option in &self.overrides {
+            setting.override_option("--override", option)?;
         }
+        Ok(setting)
     }
 
     /// The drive's name or file.
@@ -141,6 +156,16 @@ pub(crate) struct PaceArgs {
     /// So many times as fast as recorded, of a trace replayed open [default: 1]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
+}
+
+/// A percentile as goals name it: `p99`, `p99.9`.
+fn percentile(text: &str) -> Result<f64, String> {
+    let number = text
+        .strip_prefix('p')
+        .and_then(|number| number.parse().ok());
+    let legal = |percent: &f64| (50.0..100.0).contains(percent);
+    let number = number.filter(legal);
+    number.ok_or_else(|| "a percentile from p50 to below p100 is right, as p99".to_string())
 }
 
 /// How much slower and faster a trace can go.
@@ -225,9 +250,18 @@ const THREADS_MAX: u64 = 1024;
 /// What is compared, and what is made of it.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
+    /// An answer in about ten seconds: 2 runs each, a second of each job that has a
+    /// runtime, --max-time 10s and no assumed value tried; a note says what was given up
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Begin no run after this time; what has run is compared
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    pub(crate) max_time: Option<u64>,
+
     /// The schedulers, the one to compare with first; one and the same with other
-    /// tunables is written NAME:TUNABLE=VALUE. If not given
-    /// none,mq-deadline,kyber,bfq,ac, or on a host all that its kernel has
+    /// tunables is written NAME:TUNABLE=VALUE. `all` are all that there are; if not
+    /// given those that the kernel has
     #[arg(long, value_delimiter = ',', value_name = "NAME[:TUNABLE=VALUE],...")]
     pub(crate) schedulers: Option<Vec<String>>,
 
@@ -248,6 +282,17 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
     pub(crate) threads: Option<usize>,
+
+    /// The release of Linux that the answer is for: what it does not have is compared
+    /// where it is named, and not advised [default: 6.12, or on a host its own]
+    #[arg(long, value_name = "RELEASE")]
+    pub(crate) kernel: Option<KernelVersion>,
+
+    /// How many of the values that a drive's or machine's description marks as assumed
+    /// are tried at their plausible ends, with one run each, to see whether the answer
+    /// hangs on them; if not given 3, and with --repeats 1 none
+    #[arg(long, value_name = "N")]
+    pub(crate) assumed: Option<usize>,
 
     /// What to judge by, as JOB.read.p99, JOB.sync.p99, JOB.time or all.bandwidth;
     /// several count alike, or by weights as in 2*JOB.read.p99
@@ -441,8 +486,9 @@ pub(crate) struct ReportArgs {
 /// Which part of a run a page or a Perfetto trace shows moment by moment.
 #[derive(Args)]
 pub(crate) struct TimelineArgs {
-    /// Where the timeline of --html or --perfetto begins, in the simulated run;
-    /// the end of the ramp if not given
+    /// Where the timeline of --html or --perfetto begins, in the simulated run, and what
+    /// --why looks at; if not given the end of the ramp, or with --why one of the
+    /// slowest I/Os is in the middle
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_start: Option<u64>,
 
@@ -459,6 +505,14 @@ impl TimelineArgs {
             start_ns: self.timeline_start,
             length_ns: self.timeline_length,
             for_perfetto: perfetto,
+        })
+    }
+
+    /// The slowest I/Os that are looked at, if any.
+    pub(crate) fn tail(&self, percent: Option<f64>) -> Option<Tail> {
+        percent.map(|percent| Tail {
+            percent,
+            start_ns: self.timeline_start,
         })
     }
 

@@ -14,7 +14,7 @@ use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, progress};
 
 use super::fit::{Work, fit_and_report, write};
 
@@ -109,6 +109,7 @@ fn measure(
         base: Setting::default(),
         schedulers: None,
         default_schedulers: names.into_iter().filter(simulated).collect(),
+        all_schedulers: Vec::new(),
         sets: &[],
         vary: &[],
     })?;
@@ -122,7 +123,7 @@ fn measure(
         warm_up: true,
         ..Plan::default()
     };
-    let measured = output::run_with_progress(&host, &plan)?;
+    let measured = progress::run(&host, &plan)?;
     let first = measured.first().and_then(|row| row.runs.first());
     for note in first.iter().flat_map(|results| &results.notes) {
         eprintln!("blklab: {note}");

@@ -7,12 +7,12 @@ use std::str::FromStr;
 use blklab_stats::Estimate;
 use serde::{Deserialize, Serialize};
 
-use super::Comparison;
 use super::figure::{Direction, Metric};
 use super::processes::ProcessFigures;
 use super::runs::Pairs;
 use super::section::Section;
 use super::verdict::{Contest, Outcome, sentence};
+use super::{Comparison, noun};
 use crate::quantity::and_list;
 
 /// A figure by its name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
@@ -76,6 +76,41 @@ impl FromStr for FigureName {
                 direction,
                 metric,
             }),
+        }
+    }
+}
+
+impl FigureName {
+    /// A figure of a job, or of all of them.
+    pub(crate) fn new(
+        job: Option<&str>,
+        direction: Option<Direction>,
+        metric: Metric,
+    ) -> FigureName {
+        FigureName {
+            job: job.map(str::to_string),
+            direction,
+            metric,
+        }
+    }
+
+    /// What it is of a job.
+    pub(crate) fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// It in words: `p99 read latency of victim`, `bandwidth`.
+    pub(crate) fn words(&self) -> String {
+        let metric = self.metric.name();
+        let is_rate = matches!(self.metric, Metric::Bandwidth | Metric::Iops);
+        let what = match self.direction {
+            Some(direction) if is_rate => format!("{} {metric}", direction.name()),
+            Some(direction) => format!("{metric} {} latency", direction.name()),
+            None => metric.to_string(),
+        };
+        match &self.job {
+            Some(job) => format!("{what} of {job}"),
+            None => what,
         }
     }
 }
@@ -206,15 +241,53 @@ pub struct Judgement {
     pub contest: Option<Contest>,
     /// All that in one sentence.
     pub sentence: String,
+    /// What the contest was for, by scheduler and repeat.
+    #[serde(skip)]
+    decided: Option<(FigureName, Values)>,
+}
+
+impl Judgement {
+    /// Whether a scheduler keeps the limits.
+    pub(crate) fn keeps(&self, scheduler: usize) -> bool {
+        self.rows.iter().all(|row| row.keeps(scheduler))
+    }
+
+    /// What was decided by: the one goal, or all of them together.
+    pub(crate) fn decided_by(&self) -> Option<(FigureName, Values)> {
+        self.decided.clone()
+    }
 }
 
 /// A figure by scheduler and repeat; nothing where a scheduler does not have it.
-type Values = Vec<Vec<f64>>;
+pub(crate) type Values = Vec<Vec<f64>>;
 
 impl Goals {
     /// Whether there is nothing to judge by.
     pub fn is_empty(&self) -> bool {
         self.goals.is_empty() && self.limits.is_empty()
+    }
+
+    /// Checks, before anything runs, that the jobs that are named are among `jobs`.
+    ///
+    /// # Errors
+    /// At the first that is not, in words for the user.
+    pub fn check_jobs(&self, jobs: &[String]) -> Result<(), String> {
+        let goals = self.goals.iter().map(|goal| ("--goal", &goal.figure));
+        let limits = self
+            .limits
+            .iter()
+            .map(|limit| ("--subject-to", &limit.figure));
+        for (option, figure) in goals.chain(limits) {
+            if let Some(job) = &figure.job
+                && !jobs.contains(job)
+            {
+                let jobs = and_list(jobs);
+                return Err(format!(
+                    "{option} {figure}: there is no job {job}; the jobs are {jobs}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Judges a comparison.
@@ -254,7 +327,10 @@ impl Goals {
         }
         let keeps = |scheduler: &usize| rows.iter().all(|row| row.keeps(*scheduler));
         let eligible: Vec<usize> = (0..comparison.schedulers.len()).filter(keeps).collect();
-        let contest = self.contest(comparison, &goals, &eligible);
+        let decided = self.decided(&goals);
+        let contest = decided
+            .as_ref()
+            .and_then(|decided| contest(comparison, decided, &eligible));
         let sentence = match comparison.has_verdict() {
             true => judged_sentence(comparison, &rows, contest.as_ref()),
             false => comparison.headline.clone(),
@@ -263,76 +339,66 @@ impl Goals {
             rows,
             contest,
             sentence,
+            decided,
         })
     }
 
-    /// The contest of those that keep the limits: for the one goal, or for all of
-    /// them as the weighted geometric mean of how many times as good as the first
-    /// of them a scheduler is.
-    fn contest(
-        &self,
-        comparison: &Comparison,
-        goals: &[Values],
-        eligible: &[usize],
-    ) -> Option<Contest> {
-        let keys: Vec<Option<()>> = eligible
-            .iter()
-            .map(|_| comparison.paired.then_some(()))
-            .collect();
-        let pairs = Pairs::by_key(&keys);
-        let names: Vec<String> = eligible
-            .iter()
-            .map(|at| comparison.schedulers[*at].clone())
-            .collect();
-        let only =
-            |values: &Values| -> Values { eligible.iter().map(|at| values[*at].clone()).collect() };
-        if eligible.is_empty() || goals.is_empty() {
-            return None;
-        }
+    /// What decides: the one goal, or all of them as the weighted geometric mean of
+    /// how many times as good as the first scheduler another is.
+    fn decided(&self, goals: &[Values]) -> Option<(FigureName, Values)> {
         if let ([goal], [values]) = (&self.goals[..], goals) {
-            let FigureName {
-                job,
-                direction,
-                metric,
-            } = goal.figure.clone();
-            let contest = Contest::decide(&names, &only(values), metric, direction, &pairs);
-            return Some(Contest { job, ..contest });
+            return Some((goal.figure.clone(), values.clone()));
         }
+        let schedulers = goals.first()?.len();
         let total: f64 = self.goals.iter().map(|goal| goal.weight).sum();
-        let mut logs: Values = vec![Vec::new(); eligible.len()];
+        let mut logs: Values = vec![Vec::new(); schedulers];
         for (goal, values) in self.goals.iter().zip(goals) {
-            let values = only(values);
-            let base = Estimate::of(&values[0]).mean;
-            let sign = if goal.figure.metric.more_is_better() {
-                1.0
-            } else {
-                -1.0
+            let mut means = values.iter().map(|own| Estimate::of(own).mean);
+            let base = means.find(|mean| *mean > 0.0).unwrap_or(0.0);
+            let sign = match goal.figure.metric.more_is_better() {
+                true => 1.0,
+                false => -1.0,
             };
-            for (sum, own) in logs.iter_mut().zip(&values) {
+            for (sum, own) in logs.iter_mut().zip(values) {
                 sum.resize(own.len().max(sum.len()), 0.0);
                 for (sum, value) in sum.iter_mut().zip(own) {
                     *sum += sign * goal.weight / total * (value / base).ln();
                 }
             }
         }
-        let scores = logs
-            .iter()
-            .map(|own| own.iter().map(|log| log.exp()).collect());
-        let scores: Values = scores.collect();
         // Who lacks a figure, or has one of zero, has no score.
-        let scores = scores.into_iter().map(|own: Vec<f64>| {
-            let known = own.iter().all(|score| score.is_finite());
-            if known { own } else { Vec::new() }
-        });
-        let scores: Values = scores.collect();
-        Some(Contest::decide(
-            &names,
-            &scores,
-            Metric::Score,
-            None,
-            &pairs,
-        ))
+        let score = |own: &Vec<f64>| -> Vec<f64> {
+            let scores: Vec<f64> = own.iter().map(|log| log.exp()).collect();
+            let known = scores.iter().all(|score| score.is_finite());
+            if known { scores } else { Vec::new() }
+        };
+        let scores = logs.iter().map(score).collect();
+        Some((FigureName::new(None, None, Metric::Score), scores))
     }
+}
+
+/// The contest of those that keep the limits.
+fn contest(
+    comparison: &Comparison,
+    (figure, values): &(FigureName, Values),
+    eligible: &[usize],
+) -> Option<Contest> {
+    if eligible.is_empty() {
+        return None;
+    }
+    let keys: Vec<Option<()>> = eligible
+        .iter()
+        .map(|_| comparison.paired.then_some(()))
+        .collect();
+    let names = eligible.iter().map(|at| comparison.schedulers[*at].clone());
+    let names: Vec<String> = names.collect();
+    let values: Values = eligible.iter().map(|at| values[*at].clone()).collect();
+    let pairs = Pairs::by_key(&keys);
+    let contest = Contest::decide(&names, &values, figure.metric, figure.direction, &pairs);
+    Some(Contest {
+        job: figure.job.clone(),
+        ..contest
+    })
 }
 
 fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
@@ -369,7 +435,7 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
             let kept = (0..comparison.schedulers.len()).filter(keeps);
             let kept: Vec<String> = kept.map(|at| comparison.schedulers[at].clone()).collect();
             sentences.push(match kept.is_empty() {
-                true => "No scheduler keeps the limits.".to_string(),
+                true => format!("No {} keeps the limits.", noun(&comparison.schedulers)),
                 false => format!("The limits are kept by {}.", and_list(&kept)),
             });
         }

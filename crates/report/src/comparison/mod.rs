@@ -1,6 +1,7 @@
 //! The comparison of schedulers as plain data: text, HTML and JSON show this
 //! and reckon nothing themselves.
 
+mod advice;
 mod cpu_time;
 mod failed;
 mod figure;
@@ -10,6 +11,7 @@ mod notes;
 mod processes;
 mod runs;
 mod section;
+pub(crate) mod slowest;
 mod starved;
 mod table;
 #[cfg(test)]
@@ -21,6 +23,7 @@ mod why;
 use blklab_stats::Timeline;
 use serde::{Deserialize, Serialize};
 
+pub use advice::{Advice, Answer, Choices, Command, QueueSetting};
 pub use cpu_time::CpuTimeline;
 pub(crate) use cpu_time::PARTS as CPU_PARTS;
 pub use failed::{FailedIo, failed_units};
@@ -29,6 +32,7 @@ pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use runs::SchedulerRuns;
 pub use section::Section;
+pub use slowest::{SlowestRow, SlowestTable, SlowestValue};
 pub use table::{CurvePoint, DirectionTable, Row};
 pub use verdict::{Contest, Outcome, Verdict};
 pub use why::{Channels, FactRow};
@@ -62,6 +66,9 @@ pub struct Comparison {
     /// What the goals that the user named came to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judgement: Option<Judgement>,
+    /// What to do; the caller fills it in, who knows the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// Schedulers under which I/O failed; where there are any, nobody wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedIo>,
@@ -69,6 +76,9 @@ pub struct Comparison {
     pub sections: Vec<Section>,
     /// What explains the figures.
     pub why: Vec<FactRow>,
+    /// Where the slowest requests spent their time; empty where nobody asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SlowestTable>,
     /// How the drive's channels were busy; empty for drives without any.
     pub channels: Vec<Channels>,
     /// What CPUs did over time; empty where that was not watched.
@@ -80,6 +90,9 @@ pub struct Comparison {
     pub timelines: Vec<SchedulerTimeline>,
     /// Things the reader must know, each once.
     pub notes: Vec<String>,
+    /// Ctrl-C ended it before its time.
+    #[serde(skip)]
+    pub interrupted: bool,
     /// How to repeat it; the caller fills it in.
     pub origin: Origin,
 }
@@ -113,6 +126,14 @@ impl Comparison {
     }
 }
 
+/// What rows of these names are: schedulers, or settings of other things too.
+pub(crate) fn noun(names: &[String]) -> &'static str {
+    match names.iter().any(|name| name.contains('=')) {
+        true => "setting",
+        false => "scheduler",
+    }
+}
+
 /// Compares schedulers that ran the same job.
 pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     let Some(first) = schedulers.iter().find_map(|s| s.runs.first()) else {
@@ -139,13 +160,16 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         headline: no_verdict
             .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
         judgement: None,
+        advice: None,
         failed,
         sections,
         why: why::facts(schedulers),
+        slowest: slowest::tables(schedulers),
         channels: why::channels(schedulers),
         cpus: cpu_time::timelines(schedulers),
         timelines: recorded(schedulers),
         notes: notes::notes(schedulers),
+        interrupted: false,
         origin: Origin::default(),
     }
 }

@@ -3,6 +3,7 @@
 use blklab_stats::{Estimate, Results};
 
 use super::runs::SchedulerRuns;
+use super::slowest;
 use super::starved;
 use crate::too_full::too_full;
 
@@ -21,6 +22,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     notes.extend(too_full_notes(schedulers));
     notes.extend(unlike_times(schedulers));
     notes.extend(schedulers.iter().filter_map(starved::note));
+    notes.extend(slowest::note(schedulers));
     notes
 }
 

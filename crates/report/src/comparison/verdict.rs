@@ -5,6 +5,7 @@ use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Change, Direction, Metric};
+use super::noun;
 use super::runs::Pairs;
 use crate::quantity::{and_list, change};
 
@@ -203,7 +204,8 @@ impl Verdict {
 /// One sentence for a section: neighbours that ended alike share a clause.
 pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     if bandwidth.outcome == Outcome::Alone {
-        return "There is nothing to compare: only one scheduler ran.".to_string();
+        let noun = noun(&bandwidth.leaders);
+        return format!("There is nothing to compare: only one {noun} ran.");
     }
     let contests: Vec<&Contest> = std::iter::once(bandwidth)
         .chain(others.iter().copied())
@@ -221,7 +223,8 @@ pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     };
     if noise.len() == contests.len() {
         return format!(
-            "No scheduler wins: {} {verb} only within the noise.",
+            "No {} wins: {} {verb} only within the noise.",
+            noun(&bandwidth.leaders),
             and_list(&noise)
         );
     }

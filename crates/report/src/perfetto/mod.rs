@@ -10,7 +10,8 @@ mod tracks;
 use std::collections::BTreeMap;
 
 use blklab_stats::{
-    Activity, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, StepKind, Timeline,
+    Activity, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, Slowest, StepKind,
+    Timeline,
 };
 
 use tracks::{Annotation, Slice, Track, Tracks};
@@ -24,6 +25,9 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
         let requests = Requests::of(disk, timeline.end_ns);
         let flows = Flows { disk: index as u64 };
         write_queue(&mut tracks, disk, &requests, flows, &results.scheduler);
+        if let Some(slowest) = &results.slowest {
+            write_slowest(&mut tracks, slowest, index, flows);
+        }
         write_drive(&mut tracks, disk, &requests, flows, &results.drive);
     }
     Some(tracks.into_bytes())
@@ -102,9 +106,9 @@ struct Requests {
 impl Requests {
     fn of(disk: &DiskTimeline, end_ns: u64) -> Requests {
         let mut ways: BTreeMap<u64, Way> = BTreeMap::new();
-        let mut by_command = Vec::new();
         for step in &disk.steps {
-            if matches!(step.kind, StepKind::Asked | StepKind::NoneDispatched) {
+            let of_none = [StepKind::Asked, StepKind::NoneDispatched, StepKind::Queued];
+            if of_none.contains(&step.kind) {
                 continue;
             }
             let way = ways.entry(step.request).or_insert_with(|| Way {
@@ -119,7 +123,6 @@ impl Requests {
                     way.queued_ns.get_or_insert(step.at_ns);
                 }
                 StepKind::Issued => {
-                    by_command.push(step.request);
                     way.issued_ns = Some(step.at_ns);
                     way.left_ns = None;
                 }
@@ -128,12 +131,15 @@ impl Requests {
                     way.merged = true;
                     way.left_ns = Some(step.at_ns);
                 }
-                StepKind::Asked | StepKind::Dispatched | StepKind::NoneDispatched => {}
+                StepKind::Asked
+                | StepKind::Queued
+                | StepKind::Dispatched
+                | StepKind::NoneDispatched => {}
             }
         }
         Requests {
             ways,
-            by_command,
+            by_command: disk.requests_by_command(),
             end_ns,
         }
     }
@@ -184,6 +190,22 @@ fn write_queue(
     write_requests(tracks, group, "queued", queued);
     write_scheduler(tracks, asked, disk, flows);
     write_requests(tracks, group, "in the drive", in_drive);
+}
+
+/// A request of each job that is among its slowest, on tracks of their own, so that one
+/// finds it.
+fn write_slowest(tracks: &mut Tracks, slowest: &Slowest, disk: usize, flows: Flows) {
+    let of_disk = slowest.of.iter().filter(|of| of.example.disk == disk);
+    let slices = of_disk.map(|of| Slice {
+        start_ns: of.example.from_ns,
+        end_ns: of.example.to_ns,
+        name: format!("p{} of {}: {}", slowest.percent, of.job, of.op),
+        flows: vec![flows.of(of.example.request)],
+        annotations: vec![("request", Annotation::Number(of.example.request))],
+    });
+    let slices: Vec<Slice> = slices.collect();
+    let group = tracks.group("the slowest requests");
+    tracks.overlapping(group, "at the percentile", slices);
 }
 
 /// Requests in one place: each of them, and how many there are.

@@ -3,8 +3,11 @@
 
 use blklab_stats::Estimate;
 
-use crate::comparison::{Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures};
-use crate::quantity::{Scale, and_list};
+use crate::comparison::{
+    Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow, SlowestTable,
+    SlowestValue,
+};
+use crate::quantity::{Scale, and_list, short};
 
 /// What ran where and how often, in one line.
 pub(crate) fn subtitle(comparison: &Comparison) -> String {
@@ -130,6 +133,34 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
         legend.push("unfinished: stopped before the end of its work, and not compared");
     }
     legend
+}
+
+/// What a table of slowest requests is of.
+pub(crate) fn slowest_title(table: &SlowestTable) -> String {
+    let share = short(100.0 - table.percent);
+    let operation = &table.operation;
+    match table.job.as_str() {
+        "" => format!("slowest {share} % of the {operation}"),
+        job => format!("slowest {share} % of {job}'s {operation}"),
+    }
+}
+
+/// A row's values, all in one unit: of the slowest, and of the median ones.
+pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<String> {
+    let whole = table
+        .rows
+        .first()
+        .map_or(&row.values, |first| &first.values);
+    let medians = whole.iter().flatten().map(|value| value.median_ns);
+    let scale = Scale::for_latency(medians.fold(f64::INFINITY, f64::min));
+    let show = |value: &Option<SlowestValue>| match value {
+        None => "-".to_string(),
+        Some(value) => {
+            let [slowest, median] = [value.slowest_ns, value.median_ns].map(|ns| scale.show(ns));
+            format!("{slowest} {} ({median})", scale.unit)
+        }
+    };
+    row.values.iter().map(show).collect()
 }
 
 /// A goal's values, all in one unit.

@@ -6,9 +6,12 @@ use std::ops::Range;
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
 use super::columns::{
-    goal_values, legend, no_figure, process_head, process_scale, scale_of, subtitle,
+    goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
+    slowest_values, subtitle,
 };
-use crate::comparison::{Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section};
+use crate::comparison::{
+    Advice, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section,
+};
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
 /// How the text looks.
@@ -73,6 +76,34 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
         writeln!(out, "{table}\n\n{}\n", judgement.sentence)?;
     }
     write_why(out, comparison, style)?;
+    out.push_str(&slowest(comparison, style));
+    write_legend_and_notes(out, comparison)?;
+    match &comparison.advice {
+        Some(advice) => write_advice(out, advice),
+        None => Ok(()),
+    }
+}
+
+/// What to do: last, so that a terminal shows it.
+fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
+    writeln!(out, "\nwhat to do: {}", advice.sentence)?;
+    for sentence in [&advice.price, &advice.assumed] {
+        if !sentence.is_empty() {
+            writeln!(out, "{sentence}")?;
+        }
+    }
+    for command in &advice.commands {
+        let file = command.file.as_ref();
+        let into = file.map_or(String::new(), |file| format!(", in {file}"));
+        writeln!(out, "  {}{into}:", command.when)?;
+        for line in &command.lines {
+            writeln!(out, "    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_legend_and_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {
     for mark in legend(comparison) {
         writeln!(out, "{mark}")?;
     }
@@ -233,6 +264,35 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
         }
     }
     table
+}
+
+/// Where the slowest requests spent their time, and what the places are; nothing where
+/// nobody asked.
+pub fn slowest(comparison: &Comparison, style: Style) -> String {
+    let mut text = String::new();
+    let mut meanings: Vec<(&str, &str)> = Vec::new();
+    for of in &comparison.slowest {
+        let mut table = new_table(style);
+        let mut head = vec![TableCell::new(format!("{} (median)", slowest_title(of)))];
+        head.extend(comparison.schedulers.iter().map(right));
+        table.set_header(head);
+        for row in &of.rows {
+            let name = TableCell::new(format!("  {}", row.name));
+            let values = slowest_values(of, row).into_iter().map(right);
+            table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+            if !meanings.iter().any(|(name, _)| *name == row.name) {
+                meanings.push((&row.name, &row.meaning));
+            }
+        }
+        text.push_str(&format!("{table}\n\n"));
+    }
+    for (name, meaning) in &meanings {
+        text.push_str(&format!("{name}: {meaning}\n"));
+    }
+    if !meanings.is_empty() {
+        text.push('\n');
+    }
+    text
 }
 
 /// A table with a line under its head and no other.

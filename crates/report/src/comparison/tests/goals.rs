@@ -6,7 +6,7 @@ use crate::{html, json, text};
 
 /// A job of one I/O at a time beside a greedy one: under the first scheduler it
 /// waits long, under the second the greedy one gets less.
-fn victim_and_reader() -> Vec<SchedulerRuns> {
+pub(super) fn victim_and_reader() -> Vec<SchedulerRuns> {
     let mut schedulers = three_schedulers(3);
     schedulers.truncate(2);
     for (at, scheduler) in schedulers.iter_mut().enumerate() {

@@ -1,5 +1,6 @@
 //! Comparisons of made-up runs, and what reports show of them.
 
+mod advice;
 mod comparison;
 mod goals;
 mod merge;

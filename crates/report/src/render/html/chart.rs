@@ -78,7 +78,7 @@ pub(super) fn bandwidth(out: &mut String, table: &DirectionTable) -> fmt::Result
     };
     let scale = scale_of(table, Metric::Bandwidth);
     let bottom = STEP * table.rows.len() as f64 + 4.0;
-    open_svg(out, WIDTH, bottom, "bandwidth by scheduler")?;
+    open_svg(out, WIDTH, bottom, "bandwidths side by side")?;
     for (index, (row, cell)) in table.rows.iter().zip(&cells).enumerate() {
         let middle = STEP * (index as f64 + 0.5) + 2.0;
         writeln!(

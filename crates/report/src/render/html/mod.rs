@@ -8,10 +8,12 @@ mod timeline;
 use std::fmt::{self, Write};
 
 use super::columns::{
-    goal_values, legend, no_figure, process_head, process_scale, scale_of, subtitle,
+    goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
+    slowest_values, subtitle,
 };
 use crate::comparison::{
-    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric, Section,
+    Advice, Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric,
+    Section, noun,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -58,9 +60,11 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
          <title>{title} - blklab</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>",
         include_str!("style.css")
     )?;
-    let what = match comparison.schedulers.len() {
-        1 => "One I/O scheduler",
-        _ => "I/O schedulers compared",
+    let what = match (noun(&comparison.schedulers), comparison.schedulers.len()) {
+        ("scheduler", 1) => "One I/O scheduler",
+        ("scheduler", _) => "I/O schedulers compared",
+        (_, 1) => "One setting",
+        _ => "Settings compared",
     };
     writeln!(out, "<h1>{what}: {title}</h1>")?;
     writeln!(
@@ -76,6 +80,9 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
     if let Some(judgement) = &comparison.judgement {
         write_goals(out, &comparison.schedulers, judgement)?;
     }
+    if let Some(advice) = &comparison.advice {
+        write_advice(out, advice)?;
+    }
     write_notes(out, comparison)?;
     let several = comparison.sections.len() > 1;
     for section in &comparison.sections {
@@ -85,6 +92,7 @@ fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
         writeln!(out, "<p class=\"soft\">{mark}</p>")?;
     }
     write_why(out, comparison)?;
+    write_slowest(out, comparison)?;
     write_parts(out, comparison)?;
     timeline::write(out, &comparison.timelines)?;
     cpus::write(out, &comparison.cpus)?;
@@ -116,6 +124,27 @@ fn write_goals(out: &mut String, schedulers: &[String], judgement: &Judgement) -
         writeln!(out, "</tr>")?;
     }
     writeln!(out, "</tbody></table></div>")
+}
+
+fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
+    let sentence = escape(&advice.sentence);
+    writeln!(
+        out,
+        "<h2>What to do</h2>\n<p class=\"verdict\">{sentence}</p>"
+    )?;
+    for sentence in [&advice.price, &advice.assumed] {
+        if !sentence.is_empty() {
+            writeln!(out, "<p>{}</p>", escape(sentence))?;
+        }
+    }
+    for command in &advice.commands {
+        let file = command.file.as_ref();
+        let into = file.map_or(String::new(), |file| format!(", in {file}"));
+        let when = escape(&format!("{}{into}:", command.when));
+        let lines = escape(&command.lines.join("\n"));
+        writeln!(out, "<p class=\"soft\">{when}</p>\n<pre>{lines}</pre>")?;
+    }
+    Ok(())
 }
 
 fn write_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {
@@ -302,6 +331,34 @@ fn write_fact(out: &mut String, fact: &FactRow) -> fmt::Result {
         write!(out, "<td>{value}</td>")?;
     }
     writeln!(out, "</tr>")
+}
+
+fn write_slowest(out: &mut String, comparison: &Comparison) -> fmt::Result {
+    if comparison.slowest.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<h2>Why the tail is long</h2>")?;
+    for table in &comparison.slowest {
+        let title = escape(&slowest_title(table));
+        write!(
+            out,
+            "<div class=\"card\"><table>\n<thead><tr><th>{title} <small>(median)</small></th>"
+        )?;
+        for scheduler in &comparison.schedulers {
+            write!(out, "<th>{}</th>", escape(scheduler))?;
+        }
+        writeln!(out, "</tr></thead>\n<tbody>")?;
+        for row in &table.rows {
+            let (name, meaning) = (escape(&row.name), escape(&row.meaning));
+            write!(out, "<tr><td title=\"{meaning}\">{name}</td>")?;
+            for value in slowest_values(table, row) {
+                write!(out, "<td>{value}</td>")?;
+            }
+            writeln!(out, "</tr>")?;
+        }
+        writeln!(out, "</tbody></table></div>")?;
+    }
+    Ok(())
 }
 
 /// A kind of the drive's parts, and how busy each of them was.

@@ -1,0 +1,172 @@
+//! What `compare` advises: made from its rows, and tried at other values of what is
+//! assumed.
+
+use blklab_elevator::KernelVersion;
+use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, Work};
+use blklab_report::{Answer, Choices, Comparison, Origin, QueueSetting};
+
+use crate::args::SweepArgs;
+use crate::compare::judged;
+use crate::failure::Failure;
+use crate::progress;
+
+/// What there is to choose among where drives are models; nothing where rows differ
+/// in more than what a running kernel can be set to.
+pub(crate) fn choices_of_models(
+    settings: &[Setting],
+    kernel: KernelVersion,
+) -> Result<Option<Choices>, Failure> {
+    let Some(first) = settings.first() else {
+        return Ok(None);
+    };
+    let target = Target::of_model(&first.drive)?;
+    let default = kernel.default_scheduler(target.has_one_queue);
+    let has = |name: &str| kernel.has(name);
+    Ok(choices(
+        settings,
+        target,
+        has,
+        default,
+        format!("Linux {kernel}"),
+    ))
+}
+
+/// The same on a real drive, whose kernel says itself what it has.
+pub(crate) fn choices_of_host(
+    settings: &[Setting],
+    host: &Host,
+) -> Result<Option<Choices>, Failure> {
+    let (names, active) = host.schedulers()?;
+    let has = |name: &str| names.iter().any(|known| known == name);
+    let kernel = "this kernel".to_string();
+    Ok(choices(settings, host.target(), has, &active, kernel))
+}
+
+fn choices(
+    settings: &[Setting],
+    target: Target,
+    has: impl Fn(&str) -> bool,
+    default: &str,
+    kernel: String,
+) -> Option<Choices> {
+    let first = settings.first()?;
+    let same = |s: &Setting| {
+        (&s.drive, &s.machine, &s.options) == (&first.drive, &first.machine, &first.options)
+    };
+    let row = |setting: &Setting| {
+        let tunables = setting.scheduler.tunables.clone();
+        let numbers = (setting.nr_requests, setting.nomerges, setting.read_ahead_kb);
+        let is_plain = tunables.is_empty() && numbers == (None, None, None);
+        let scheduler = setting.scheduler.name.clone();
+        QueueSetting {
+            in_kernel: has(&scheduler),
+            by_default: is_plain && scheduler == default,
+            scheduler,
+            tunables,
+            nr_requests: numbers.0,
+            nomerges: numbers.1,
+            read_ahead_kb: numbers.2,
+        }
+    };
+    settings.iter().all(same).then(|| Choices {
+        rows: settings.iter().map(row).collect(),
+        kernel,
+        device: target.device,
+        pattern: target.pattern,
+        rotational: target.rotational,
+    })
+}
+
+/// The first run of each row.
+pub(crate) fn first_runs(rows: &[Row]) -> Vec<Row> {
+    let first = |row: &Row| Row {
+        label: row.label.clone(),
+        runs: row.runs.iter().take(1).cloned().collect(),
+    };
+    rows.iter().map(first).collect()
+}
+
+/// Finds out whether an answer hangs on what is assumed.
+pub(crate) struct HangsOn<'a> {
+    pub(crate) sweep: &'a SweepArgs,
+    pub(crate) world: &'a Simulated<'a>,
+    pub(crate) work: &'a Work,
+    pub(crate) settings: &'a [Setting],
+    pub(crate) choices: &'a Choices,
+    pub(crate) plan: Plan,
+}
+
+impl HangsOn<'_> {
+    /// Runs each row once with each of at most `tried` assumed values at its ends, and
+    /// tells which of them change the answer.
+    pub(crate) fn tell(
+        &self,
+        comparison: &mut Comparison,
+        first_runs: &[Row],
+        tried: usize,
+    ) -> Result<(), Failure> {
+        let all = self.world.assumptions(self.settings);
+        let answer = self.choices.answer(comparison);
+        let (Some(answer), false, Some(advice)) =
+            (answer, all.is_empty() || tried == 0, &mut comparison.advice)
+        else {
+            return Ok(());
+        };
+        let once = judged(self.sweep, first_runs.to_vec(), Origin::default())?;
+        if answer == Answer::Depends || self.choices.instead(&answer, &once).is_some() {
+            // What one run cannot tell it cannot tell at other values either.
+            return Ok(());
+        }
+        let mut sentences = Vec::new();
+        let mut unchanged: Vec<&str> = Vec::new();
+        for assumption in all.iter().take(tried) {
+            match self.turned(&answer, assumption)? {
+                turned if turned.is_empty() => unchanged.push(&assumption.value.key),
+                turned => sentences.push(format!(
+                    "The answer hangs on {} of {} (assumed {}): {}.",
+                    assumption.value.key,
+                    assumption.of,
+                    assumption.value.value,
+                    turned.join(", ")
+                )),
+            }
+        }
+        if !unchanged.is_empty() {
+            sentences.push(format!(
+                "At the plausible ends of {} the answer is the same.",
+                unchanged.join(", ")
+            ));
+        }
+        let left = all.len().saturating_sub(tried);
+        if left > 0 {
+            sentences.push(format!(
+                "Of {} assumed values {left} were not tried (--assumed {}).",
+                all.len(),
+                all.len()
+            ));
+        }
+        advice.assumed = sentences.join(" ");
+        Ok(())
+    }
+
+    /// The ends of an assumed value at which the answer is another, in words.
+    fn turned(&self, answer: &Answer, assumption: &Assumption) -> Result<Vec<String>, Failure> {
+        let mut turned = Vec::new();
+        let value = &assumption.value;
+        for end in value.ends.iter().filter(|end| **end != value.value) {
+            let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
+            world.mode = self.world.mode;
+            world.power_loss_at_ns = self.world.power_loss_at_ns;
+            let plan = Plan {
+                repeats: 1,
+                ..self.plan
+            };
+            let rows = progress::run(&world, &plan)?;
+            let comparison = judged(self.sweep, rows, Origin::default())?;
+            if let Some(other) = self.choices.instead(answer, &comparison) {
+                turned.push(format!("at {end} {}", other.words()));
+            }
+        }
+        Ok(turned)
+    }
+}

@@ -1,0 +1,150 @@
+//! Values that nobody measured, and the ends between which they are plausible: a
+//! table `[assumed]` of a description, so that whoever decides by the description
+//! can try them.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::hint;
+use crate::source::Source;
+use crate::table::ReadError;
+
+/// The name of the table.
+pub(crate) const TABLE: &str = "assumed";
+
+/// What the reference says of the table.
+pub(crate) const ABOUT: &str = "Values of this file that nobody measured: a key with its table \
+    in quotes, and other values between which it plausibly lies, each legal in its place, as in \
+    `\"link.submit_us\" = [0.3, 2]`. `blklab compare` decides again with them.";
+
+/// A value that nobody measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumed {
+    /// The key with its table: `controller.patience_us`.
+    pub key: String,
+    /// Its value as written.
+    pub value: String,
+    /// Values between which it plausibly lies, as written.
+    pub ends: Vec<String>,
+    /// Where the value stands in the text.
+    span: Range<usize>,
+    /// Where the table names the key.
+    pub(crate) offset: usize,
+}
+
+impl Assumed {
+    /// The description's text with another value in this one's place.
+    pub fn replaced(&self, text: &str, value: &str) -> String {
+        format!(
+            "{}{value}{}",
+            &text[..self.span.start],
+            &text[self.span.end..]
+        )
+    }
+
+    /// That one of the ends is not legal in the value's place, for which `problem` is
+    /// what the description says then.
+    pub(crate) fn refuses(&self, end: &str, key: &str, problem: &str) -> ReadError {
+        let problem = match key == self.key {
+            true => problem.to_string(),
+            false => format!("found {end}, with which `{key}` is wrong: {problem}"),
+        };
+        error(self.offset, &self.key, problem)
+    }
+}
+
+/// Reads the table of a description.
+pub(crate) fn read(root: &DeTable<'_>, source: &Source<'_>) -> Result<Vec<Assumed>, ReadError> {
+    let Some((name, table)) = root.get_key_value(TABLE) else {
+        return Ok(Vec::new());
+    };
+    let DeValue::Table(entries) = table.get_ref() else {
+        let found = source.shown(table.span());
+        let problem = format!("found {found}, legal is a table, [{TABLE}]");
+        return Err(ReadError {
+            key: TABLE.to_string(),
+            ..error(name.span().start, "", problem)
+        });
+    };
+    let mut all: Vec<Assumed> = Vec::new();
+    for (name, ends) in entries.iter() {
+        let (offset, key) = (name.span().start, name.get_ref().to_string());
+        let Some(value) = value_at(root, &key) else {
+            return Err(error(offset, &key, unknown(root, &key)));
+        };
+        let legal = "legal is a list of other values that it plausibly has, as in [1, 5]";
+        if let Some(found) = source.malformed(&ends.span()) {
+            return Err(ReadError {
+                is_syntax: true,
+                ..error(offset, &key, format!("found {found}, {legal}"))
+            });
+        }
+        let ends = values(ends, source).ok_or_else(|| {
+            let found = source.shown(ends.span());
+            error(offset, &key, format!("found {found}, {legal}"))
+        })?;
+        all.push(Assumed {
+            value: source.shown(value.span()),
+            span: value.span(),
+            key,
+            ends,
+            offset,
+        });
+    }
+    // A table is sorted by name; what matters most stands first in the file.
+    all.sort_by_key(|assumed| assumed.offset);
+    Ok(all)
+}
+
+fn error(offset: usize, key: &str, problem: String) -> ReadError {
+    ReadError {
+        offset,
+        key: format!("{TABLE}.{key:?}"),
+        problem,
+        is_syntax: false,
+    }
+}
+
+/// The values of an array that is not empty.
+fn values(array: &Spanned<DeValue<'_>>, source: &Source<'_>) -> Option<Vec<String>> {
+    let DeValue::Array(items) = array.get_ref() else {
+        return None;
+    };
+    let written = items.iter().map(|item| source.written(item.span()));
+    (!items.is_empty()).then(|| written.collect())
+}
+
+/// The value of a key with its table.
+fn value_at<'t>(root: &'t DeTable<'_>, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+    let (mut table, mut names) = (root, key.split('.').peekable());
+    while let Some(name) = names.next() {
+        let value = table.get(name)?;
+        match (value.get_ref(), names.peek()) {
+            (DeValue::Table(inner), Some(_)) => table = inner,
+            (DeValue::Table(_), None) | (_, Some(_)) => return None,
+            (_, None) => return Some(value),
+        }
+    }
+    None
+}
+
+fn unknown(root: &DeTable<'_>, key: &str) -> String {
+    let mut keys = Vec::new();
+    add_keys(root, "", &mut keys);
+    let hint = hint(key, keys.iter().map(String::as_str));
+    format!(
+        "no such key in this file; legal is one with its table, as in \"host.queue_depth\"{hint}"
+    )
+}
+
+fn add_keys(table: &DeTable<'_>, path: &str, keys: &mut Vec<String>) {
+    for (name, value) in table.iter().filter(|(name, _)| name.get_ref() != TABLE) {
+        let name = format!("{path}{}", name.get_ref());
+        match value.get_ref() {
+            DeValue::Table(inner) => add_keys(inner, &format!("{name}."), keys),
+            _ => keys.push(name),
+        }
+    }
+}

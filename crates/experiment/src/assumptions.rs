@@ -1,0 +1,101 @@
+//! What the answer of a simulation may hang on: values of its drives and machines that
+//! nobody measured.
+
+use blklab_description::Assumed;
+use blklab_device::DriveSpec;
+use blklab_sim::Machine;
+use blklab_workload::fio::Direction;
+
+use crate::error::Error;
+use crate::setting::Setting;
+use crate::simulated::Simulated;
+use crate::work::Work;
+
+/// A value of a drive or machine that nobody measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumption {
+    /// The drive or machine.
+    pub of: String,
+    is_machine: bool,
+    /// The value and its ends.
+    pub value: Assumed,
+}
+
+impl<'a> Simulated<'a> {
+    /// The assumed values that the work can touch, those of drives first.
+    pub fn assumptions(&self, settings: &[Setting]) -> Vec<Assumption> {
+        let of = |(name, assumed, is_machine): (&str, &[Assumed], bool)| -> Vec<Assumption> {
+            let all = assumed.iter().map(|value| Assumption {
+                of: name.to_string(),
+                is_machine,
+                value: value.clone(),
+            });
+            all.collect()
+        };
+        let drives = self
+            .drives
+            .iter()
+            .map(|(name, drive)| (name, &drive.assumed[..], false));
+        let machines = self
+            .machines
+            .iter()
+            .map(|(name, machine)| (name, &machine.assumed[..], true));
+        let mut all: Vec<Assumption> = drives.chain(machines).flat_map(of).collect();
+        all.retain(|assumption| self.touches(&assumption.value.key, settings));
+        all
+    }
+
+    /// Whether a run can show what a value is. A key says itself what it is about.
+    fn touches(&self, key: &str, settings: &[Setting]) -> bool {
+        let does = |direction| match self.work {
+            Work::Trace(_) => true,
+            Work::Job(_) => {
+                let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
+                specs.any(|spec| spec.pattern.does(direction))
+            }
+        };
+        let writes = does(Direction::Write) || does(Direction::Trim);
+        let of_writes = [
+            "write", "program", "erase", "gc.", "hybrid.", "flush", "fold",
+        ];
+        let of_both = ["reads_in_a_row"];
+        let is_of = |words: &[&str]| words.iter().any(|word| key.contains(word));
+        let scheduler = key.strip_prefix("costs.scheduler.");
+        let scheduler = scheduler.and_then(|rest| rest.split('.').next());
+        match scheduler {
+            Some(name) => settings
+                .iter()
+                .any(|setting| setting.scheduler.name == name),
+            None if is_of(&of_both) => writes && does(Direction::Read),
+            None if is_of(&of_writes) => writes,
+            None if is_of(&["read"]) => does(Direction::Read),
+            None => true,
+        }
+    }
+
+    /// The same work under the same settings, with an assumed value at one of its
+    /// ends.
+    ///
+    /// # Errors
+    /// None where the settings were read already.
+    pub fn assuming(
+        work: &'a Work,
+        settings: &[Setting],
+        assumption: &Assumption,
+        end: &str,
+    ) -> Result<Simulated<'a>, Error> {
+        let mut world = Simulated::new(work, settings)?;
+        let wrong = |error: blklab_description::SpecError| Error::mistake(error);
+        let name = &assumption.of;
+        let replaced = |text: &str| assumption.value.replaced(text, end);
+        match assumption.is_machine {
+            true => world.machines.replace(name, |text| {
+                Machine::parse(name, &replaced(text)).map_err(wrong)
+            })?,
+            false => world.drives.replace(name, |text| {
+                DriveSpec::parse(name, &replaced(text)).map_err(wrong)
+            })?,
+        }
+        Ok(world)
+    }
+}

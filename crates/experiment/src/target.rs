@@ -1,0 +1,83 @@
+//! The real device that a row stands for, for whoever makes its settings there.
+
+use blklab_device::{Interface, registry};
+
+use crate::error::Error;
+
+/// A device by the kernel's names for its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As `/sys/block` names it: `sda`.
+    pub device: String,
+    /// What udev matches all of its kind with: `sd[a-z]*`.
+    pub pattern: String,
+    /// Whether it turns, where that is known.
+    pub rotational: Option<bool>,
+    /// Whether it has one hardware queue.
+    pub has_one_queue: bool,
+}
+
+/// How the kernel names devices: the first of a kind, and all of them.
+const NAMES: [(&str, &str); 5] = [
+    ("nvme0n1", "nvme[0-9]*n[0-9]*"),
+    ("sda", "sd[a-z]*"),
+    ("mmcblk0", "mmcblk[0-9]*"),
+    ("loop0", "loop[0-9]*"),
+    ("nullb0", "nullb[0-9]*"),
+];
+
+impl Target {
+    /// The first drive of the kind that a model is of.
+    ///
+    /// # Errors
+    /// Where there is no such model.
+    pub fn of_model(drive: &str) -> Result<Target, Error> {
+        let (drive, _) = registry::load(drive).map_err(Error::Mistake)?;
+        let (device, pattern) = NAMES[match drive.interface {
+            Interface::Nvme => 0,
+            Interface::Ahci => 1,
+            Interface::Mmc => 2,
+            Interface::Loop => 3,
+            Interface::Null => 4,
+        }];
+        let identity = drive.identity();
+        Ok(Target {
+            device: device.to_string(),
+            pattern: pattern.to_string(),
+            rotational: Some(identity.rotational),
+            has_one_queue: identity.max_queues == 1,
+        })
+    }
+
+    /// A device of this machine.
+    pub(crate) fn of_device(name: &str) -> Target {
+        let kind = NAMES.iter().find(|(first, _)| {
+            let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
+            let stem = stem.strip_suffix("0n").or(stem.strip_suffix('a'));
+            name.starts_with(stem.unwrap_or(first.trim_end_matches('0')))
+        });
+        Target {
+            device: name.to_string(),
+            pattern: kind.map_or(name, |(_, pattern)| pattern).to_string(),
+            rotational: None,
+            has_one_queue: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_matched_with_their_kind() {
+        let pattern = |name| Target::of_device(name).pattern;
+        assert_eq!(pattern("sdc"), "sd[a-z]*");
+        assert_eq!(pattern("nvme1n1"), "nvme[0-9]*n[0-9]*");
+        assert_eq!(pattern("mmcblk1"), "mmcblk[0-9]*");
+        assert_eq!(pattern("vdb"), "vdb");
+        let disk = Target::of_model("hdd-7200").expect("shipped");
+        assert_eq!((disk.device.as_str(), disk.rotational), ("sda", Some(true)));
+        assert!(disk.has_one_queue);
+    }
+}

@@ -1,0 +1,188 @@
+//! Why the tail is long: where the slowest requests of each job spent their time, against
+//! the median ones.
+
+use blklab_stats::{Slowest, SlowestOf, Stay};
+use serde::{Deserialize, Serialize};
+
+use super::runs::SchedulerRuns;
+
+/// The slowest requests of one operation of a job, under each scheduler.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SlowestTable {
+    /// The job.
+    pub job: String,
+    /// What the requests do: `reads`, `writes`, `discards`, `flushes`.
+    pub operation: String,
+    /// They are those beyond this percentile.
+    pub percent: f64,
+    /// The whole latency, and then each place where any of it was spent.
+    pub rows: Vec<SlowestRow>,
+}
+
+/// Where time was spent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SlowestRow {
+    /// The place.
+    pub name: String,
+    /// What it means.
+    pub meaning: String,
+    /// By scheduler; `None` where it had no such requests.
+    pub values: Vec<Option<SlowestValue>>,
+}
+
+/// Mean times of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowestValue {
+    /// Of the slowest.
+    pub slowest_ns: f64,
+    /// Of those around the median.
+    pub median_ns: f64,
+}
+
+/// The tables of all jobs, where runs were looked at in this way.
+pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<SlowestTable> {
+    let found: Vec<Option<&Slowest>> = schedulers
+        .iter()
+        .map(|s| s.runs.iter().find_map(|run| run.slowest.as_ref()))
+        .collect();
+    let mut keys: Vec<(&str, char)> = Vec::new();
+    for of in found.iter().flatten().flat_map(|slowest| &slowest.of) {
+        let key = (of.job.as_str(), of.op);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let percent = found.iter().flatten().map(|slowest| slowest.percent).next();
+    let table = |(job, op): (&str, char)| {
+        let of = |slowest: &Option<&'_ Slowest>| -> Option<SlowestOf> {
+            let mut all = slowest.as_ref()?.of.iter();
+            all.find(|of| (of.job.as_str(), of.op) == (job, op))
+                .cloned()
+        };
+        let each: Vec<Option<SlowestOf>> = found.iter().map(of).collect();
+        SlowestTable {
+            job: job.to_string(),
+            operation: operation(op).to_string(),
+            percent: percent.unwrap_or_default(),
+            rows: rows(&each),
+        }
+    };
+    keys.into_iter().map(table).collect()
+}
+
+fn operation(op: char) -> &'static str {
+    match op {
+        'R' => "reads",
+        'W' => "writes",
+        'D' => "discards",
+        'F' => "flushes",
+        _ => "others",
+    }
+}
+
+/// From less than this share of the latency on a place is not worth a row.
+const SHOWN: f64 = 0.005;
+
+fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
+    let row = |name: &str, meaning: &str, of: &dyn Fn(&SlowestOf) -> (f64, f64)| SlowestRow {
+        name: name.to_string(),
+        meaning: meaning.to_string(),
+        values: each
+            .iter()
+            .map(|known| {
+                let (slowest_ns, median_ns) = of(known.as_ref()?);
+                Some(SlowestValue {
+                    slowest_ns,
+                    median_ns,
+                })
+            })
+            .collect(),
+    };
+    let whole = "From its submission to its end.";
+    let mut rows = vec![row("in all", whole, &|of| {
+        (of.slowest.whole_ns, of.median.whole_ns)
+    })];
+    for stay in Stay::ALL {
+        let at = stay as usize;
+        let matters = |of: &SlowestOf| of.slowest.stays_ns[at] >= SHOWN * of.slowest.whole_ns;
+        if each.iter().flatten().any(matters) {
+            rows.push(row(stay.name(), stay.meaning(), &|of| {
+                (of.slowest.stays_ns[at], of.median.stays_ns[at])
+            }));
+        }
+    }
+    rows
+}
+
+/// What to say where not all of a run was looked at.
+pub(crate) fn note(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let mut cut = runs.filter_map(|run| run.slowest.as_ref().filter(|slowest| slowest.cut));
+    let first = cut.next()?;
+    Some(format!(
+        "the slowest requests are those of the first {:.3} s, as many as are kept; \
+         --timeline-start looks at later ones",
+        first.end_ns.saturating_sub(first.start_ns) as f64 / 1e9
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use blklab_stats::{Example, Spent};
+
+    use super::*;
+    use crate::comparison::compare;
+    use crate::sample_run::three_schedulers;
+    use crate::{html, text};
+
+    fn slowest(wait_ns: f64) -> Slowest {
+        let spent = |waited: f64| {
+            let mut spent = Spent {
+                requests: 10,
+                whole_ns: 50_000.0 + waited,
+                ..Spent::default()
+            };
+            spent.stays_ns[Stay::Scheduler as usize] = waited;
+            spent.stays_ns[Stay::Media as usize] = 50_000.0;
+            spent
+        };
+        Slowest {
+            percent: 99.0,
+            end_ns: 1_500_000_000,
+            cut: true,
+            of: vec![SlowestOf {
+                job: "db".to_string(),
+                op: 'R',
+                slowest: spent(wait_ns),
+                median: spent(0.0),
+                example: Example {
+                    disk: 0,
+                    request: 7,
+                    from_ns: 0,
+                    to_ns: 1,
+                },
+            }],
+            ..Slowest::default()
+        }
+    }
+
+    #[test]
+    fn text_and_page_tell_where_the_slowest_were() {
+        let mut schedulers = three_schedulers(2);
+        schedulers[0].runs[0].slowest = Some(slowest(950_000.0));
+        schedulers[2].runs[0].slowest = Some(slowest(0.0));
+        let comparison = compare(&schedulers);
+        let shown = text::render(&comparison);
+        for part in [
+            "slowest 1 % of db's reads (median)",
+            "950.0 us (0)",
+            "In the scheduler, or in a software queue",
+            "the first 1.500 s",
+        ] {
+            assert!(shown.contains(part), "{part}\n{shown}");
+        }
+        assert!(!shown.contains("collection"), "{shown}");
+        let page = html::render(&comparison);
+        assert!(page.contains("slowest 1 % of db&#39;s reads"), "{page}");
+    }
+}

@@ -1,0 +1,139 @@
+use super::goals::victim_and_reader;
+use crate::comparison::{Answer, Choices, Goals, QueueSetting, SchedulerRuns, compare};
+use crate::{html, text};
+
+/// `noop` and `mq-deadline`, of which the kernel has those that are named.
+fn choices(has: &[&str]) -> Choices {
+    let row = |name: &str| QueueSetting {
+        scheduler: name.to_string(),
+        in_kernel: has.contains(&name),
+        by_default: name == "noop",
+        ..QueueSetting::default()
+    };
+    Choices {
+        rows: vec![row("noop"), row("mq-deadline")],
+        kernel: "Linux 6.12".to_string(),
+        device: "sda".to_string(),
+        pattern: "sd[a-z]*".to_string(),
+        rotational: Some(false),
+    }
+}
+
+fn both() -> Choices {
+    choices(&["noop", "mq-deadline"])
+}
+
+#[test]
+fn much_better_for_one_and_a_little_worse_for_another_has_its_price() {
+    let comparison = compare(&victim_and_reader());
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert!(
+        advice
+            .sentence
+            .starts_with("Take mq-deadline: p99 read latency of victim -99.5 %"),
+        "{}",
+        advice.sentence
+    );
+    assert!(
+        advice.price.contains("read bandwidth of reader -4"),
+        "{}",
+        advice.price
+    );
+    assert_eq!(
+        advice.commands[0].lines,
+        ["echo mq-deadline > /sys/block/sda/queue/scheduler"]
+    );
+}
+
+#[test]
+fn text_and_page_show_what_to_type() {
+    let mut comparison = compare(&victim_and_reader());
+    comparison.advice = both().advise(&comparison);
+    let line = "ACTION==\"add|change\", KERNEL==\"sd[a-z]*\", ATTR{queue/rotational}==\"0\", \
+                ATTR{queue/scheduler}=\"mq-deadline\"";
+    let shown = text::render(&comparison);
+    assert!(shown.contains(line), "{shown}");
+    let page = html::render(&comparison);
+    assert!(
+        page.contains("What to do") && page.contains("60-ioscheduler.rules"),
+        "{page}"
+    );
+}
+
+#[test]
+fn what_the_kernel_lacks_is_named_and_not_typed() {
+    let comparison = compare(&victim_and_reader());
+    let advice = choices(&["noop"]).advise(&comparison).expect("a verdict");
+    assert!(
+        advice
+            .sentence
+            .ends_with("mq-deadline would be better still, and Linux 6.12 does not have it."),
+        "{}",
+        advice.sentence
+    );
+    assert_eq!((advice.take, advice.commands.len()), (None, 0));
+}
+
+#[test]
+fn alike_rows_are_left_as_they_are() {
+    let mut schedulers = victim_and_reader();
+    let runs = schedulers[0].runs.clone();
+    schedulers[1].runs = runs;
+    let advice = both().advise(&compare(&schedulers)).expect("a verdict");
+    let keep = "No difference worth a change: keep noop (Linux 6.12 sets it by itself).";
+    assert_eq!(advice.sentence, keep);
+}
+
+#[test]
+fn as_much_won_as_lost_depends() {
+    let mut schedulers = victim_and_reader();
+    let slow = |schedulers: &mut [SchedulerRuns], row: usize, job: usize, wait_ns: u64| {
+        for run in &mut schedulers[row].runs {
+            let read = &mut run.jobs[job].read;
+            read.lat_ns = Default::default();
+            read.lat_ns.record_many(wait_ns, 100);
+        }
+    };
+    slow(&mut schedulers, 0, 0, 89_000);
+    slow(&mut schedulers, 1, 0, 18_000_000);
+    let comparison = compare(&schedulers);
+    assert_eq!(both().answer(&comparison), Some(Answer::Depends));
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert!(
+        advice.sentence.contains("--goal 'victim.read.p99'"),
+        "{}",
+        advice.sentence
+    );
+}
+
+#[test]
+fn an_answer_is_held_against_another_comparison() {
+    let comparison = compare(&victim_and_reader());
+    let answer = both().answer(&comparison).expect("rows");
+    assert_eq!(answer, Answer::Take("mq-deadline".to_string()));
+    assert_eq!(both().instead(&answer, &comparison), None);
+    let mut turned = victim_and_reader();
+    let runs = turned[0].runs.clone();
+    turned[0].runs = turned[1].runs.clone();
+    turned[1].runs = runs;
+    let other = both().instead(&answer, &compare(&turned));
+    assert_eq!(other, Some(Answer::Take("noop".to_string())));
+}
+
+#[test]
+fn limits_rule_rows_out() {
+    let mut comparison = compare(&victim_and_reader());
+    let goals = Goals {
+        goals: vec!["reader.bandwidth".parse().expect("a goal")],
+        limits: vec!["victim.read.p99 < 1ms".parse().expect("a limit")],
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let answer = both().answer(&comparison);
+    assert_eq!(answer, Some(Answer::Take("mq-deadline".to_string())));
+    let jobs = ["reader".to_string()];
+    let refused = goals.check_jobs(&jobs).expect_err("no victim");
+    assert_eq!(
+        refused,
+        "--subject-to victim.read.p99: there is no job victim; the jobs are reader"
+    );
+}

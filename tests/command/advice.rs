@@ -1,0 +1,246 @@
+//! What to do: the last words of `blklab compare`.
+
+use crate::support::{MIXED, Place};
+
+/// One that waits for each of its reads, beside eight that ask for all they can get.
+const NOISY: &str = "\
+[global]
+filename=/dev/x
+direct=1
+ioengine=libaio
+rw=randread
+bs=4k
+norandommap
+time_based
+runtime=50ms
+[victim]
+iodepth=1
+[reader]
+iodepth=64
+numjobs=8
+group_reporting
+";
+
+/// A drive that takes one command at a time, which nobody has measured.
+const NARROW: &str = "\
+description = \"One at a time\"
+interface = \"null\"
+model = \"null\"
+[host]
+capacity_bytes = 1073741824
+queue_depth = 1
+[timing]
+read_ns = 10000
+write_ns = 10000
+flush_ns = 0
+parallelism = 1024
+[assumed]
+\"host.queue_depth\" = [1024]
+";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.file("noisy.fio", NOISY).file("narrow.toml", NARROW);
+    place
+}
+
+const COMPARE: [&str; 9] = [
+    "compare",
+    "noisy.fio",
+    "--drive",
+    "narrow.toml",
+    "--repeats",
+    "2",
+    "--goal",
+    "victim.read.p99",
+    "--schedulers",
+];
+
+fn compare(place: &Place, schedulers: &str, options: &[&str]) -> String {
+    let args = [&COMPARE[..], &[schedulers], options].concat();
+    place.blklab(&args).ok().out
+}
+
+#[test]
+fn a_clear_answer_says_what_to_type_and_what_it_hangs_on() {
+    let out = compare(&place(), "none,bfq", &[]);
+    for part in [
+        "what to do: Take bfq: p99 read latency of victim -",
+        "The answer hangs on host.queue_depth of narrow.toml (assumed 1): at 1024 no",
+        "echo bfq > /sys/block/nullb0/queue/scheduler",
+        "ATTR{queue/rotational}==\"0\", ATTR{queue/scheduler}=\"bfq\"",
+        "w /sys/block/nullb0/queue/scheduler - - - - bfq",
+    ] {
+        assert!(out.contains(part), "{part}:\n{out}");
+    }
+    let out = compare(&place(), "none,bfq", &["--assumed", "0"]);
+    assert!(!out.contains("hangs on"), "{out}");
+}
+
+#[test]
+fn a_tunable_and_a_queue_setting_are_typed_too() {
+    let options = ["--nr-requests", "300", "--assumed", "0"];
+    let out = compare(&place(), "none,bfq:low_latency=0", &options);
+    assert!(
+        out.contains("ATTR{queue/iosched/low_latency}=\"0\""),
+        "{out}"
+    );
+    assert!(
+        out.contains("echo 300 > /sys/block/nullb0/queue/nr_requests"),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_the_kernel_does_not_have_is_not_advised() {
+    let place = place();
+    let out = compare(&place, "none,bfq", &["--kernel", "4.11", "--assumed", "0"]);
+    let said = "bfq would be better still, and Linux 4.11 does not have it.";
+    assert!(out.contains(said) && !out.contains("echo bfq"), "{out}");
+    let out = compare(
+        &place,
+        "all",
+        &["--assumed", "0", "--output-format", "json"],
+    );
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(
+        json["schedulers"]
+            .as_array()
+            .is_some_and(|all| all.len() > 10)
+    );
+    let done = place.blklab(&["compare", "noisy.fio", "--kernel", "new"]);
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("as 6.12 or 4.19"), "{}", done.err);
+}
+
+#[test]
+fn where_nothing_differs_nothing_is_to_be_changed() {
+    let place = Place::new();
+    place.file("mixed.fio", &MIXED.replace("iodepth=64", "iodepth=1"));
+    let json = place.json(&["compare", "mixed.fio", "--drive", "null", "--repeats", "2"]);
+    // What Linux 6.12 has.
+    let names = serde_json::json!(["none", "mq-deadline", "bfq", "kyber"]);
+    assert_eq!(json["schedulers"], names);
+    let sentence = json["advice"]["sentence"].as_str().expect("an answer");
+    assert!(
+        sentence.starts_with("No difference worth a change: keep none"),
+        "{sentence}"
+    );
+    assert_eq!(json["advice"]["take"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_goal_of_an_unknown_job_is_told_before_anything_runs() {
+    let place = place();
+    let args = ["compare", "noisy.fio", "--goal", "victims.read.p99"];
+    let done = place.blklab(&args);
+    assert_eq!((done.status, done.out.as_str()), (2, ""));
+    assert_eq!(
+        done.err,
+        "blklab: --goal victims.read.p99: there is no job victims; the jobs are victim and reader\n"
+    );
+}
+
+#[test]
+fn an_assumed_value_that_is_not_legal_has_its_line() {
+    let place = Place::new();
+    place.file("d.toml", &NARROW.replace("[1024]", "[0]"));
+    let done = place.blklab(&["compare", "thesis/all", "--drive", "d.toml"]);
+    assert_eq!(done.status, 2);
+    let said = "d.toml:13: `assumed.\"host.queue_depth\"`: found 0, legal is a whole number";
+    assert!(done.err.contains(said), "{}", done.err);
+}
+
+#[test]
+fn why_the_tail_is_long_is_told_by_where_time_went() {
+    let place = place();
+    let options = ["--assumed", "0", "--why", "p99", "--output-format", "json"];
+    let out = compare(&place, "none,bfq", &options);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let tables = json["slowest"].as_array().expect("tables");
+    let victim = tables.iter().find(|table| table["job"] == "victim");
+    let rows = victim.expect("the victim's")["rows"]
+        .as_array()
+        .expect("rows");
+    let row = |name: &str| {
+        let mut rows = rows.iter();
+        &rows.find(|row| row["name"] == name).expect(name)["values"]
+    };
+    let ns = |values: &serde_json::Value, of: &str| values[0][of].as_f64().expect("a time");
+    let whole = ns(row("in all"), "slowest_ns");
+    assert!(whole >= ns(row("in all"), "median_ns"));
+    let parts = rows
+        .iter()
+        .skip(1)
+        .map(|row| ns(&row["values"], "slowest_ns"));
+    let sum: f64 = parts.sum();
+    assert!((sum - whole).abs() <= 0.02 * whole, "{sum} of {whole}");
+    // Alone in a queue of one, it waits before the drive and not in it.
+    assert!(ns(row("link, cache, firmware"), "slowest_ns") < 0.1 * whole);
+}
+
+#[test]
+fn one_run_tells_too_and_shows_such_a_request() {
+    let place = place();
+    let run = ["run", "noisy.fio", "--drive", "narrow.toml", "--why", "p99"];
+    let out = place.blklab(&[&run[..], &["--perfetto", "t.pftrace"]].concat());
+    let out = out.ok().out;
+    assert!(
+        out.contains("slowest 1 % of victim's reads (median)"),
+        "{out}"
+    );
+    let trace = std::fs::read(place.path("t.pftrace")).expect("the trace");
+    let trace = String::from_utf8_lossy(&trace);
+    assert!(trace.contains("p99 of victim: R"));
+    let done = place.blklab(&["run", "noisy.fio", "--why", "99"]);
+    assert!(done.err.contains("as p99"), "{}", done.err);
+}
+
+#[test]
+fn an_option_of_every_job_is_given_once() {
+    let place = place();
+    let runtime_ms = |options: &[&str]| {
+        let run = ["run", "noisy.fio", "--drive", "narrow.toml"];
+        let json = place.json(&[&run, options].concat());
+        json["jobs"][0]["job_runtime"].as_u64().expect("a time")
+    };
+    assert_eq!(runtime_ms(&[]), 50);
+    assert_eq!(runtime_ms(&["--override", "runtime=20ms"]), 20);
+    let done = place.blklab(&["run", "noisy.fio", "--override", "runtme=2"]);
+    assert_eq!(done.status, 2);
+    let said = "--override runtme=2: fio has no option runtme; did you mean runtime?";
+    assert!(done.err.contains(said), "{}", done.err);
+}
+
+#[test]
+fn in_a_hurry_it_says_what_it_gave_up() {
+    let place = place();
+    place.file("long.fio", &NOISY.replace("50ms", "30s"));
+    let args = [
+        "compare",
+        "long.fio",
+        "--drive",
+        "null",
+        "--quick",
+        "--repeats",
+        "1",
+    ];
+    let more = [
+        "--schedulers",
+        "none",
+        "--override",
+        "iodepth=1",
+        "--override",
+        "thinktime=900",
+    ];
+    let json = place.json(&[&args[..], &more].concat());
+    let notes = json["notes"].to_string();
+    assert!(
+        notes.contains("--quick: 2 runs each in place of 5, the first second of each job"),
+        "{notes}"
+    );
+    let over = ["compare", "noisy.fio", "--max-time", "1ns"];
+    let done = place.blklab(&over);
+    assert_eq!((done.status, done.out.as_str()), (1, ""));
+    assert!(done.err.contains("stopped before any run"), "{}", done.err);
+}
