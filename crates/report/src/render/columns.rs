@@ -7,7 +7,7 @@ use crate::comparison::{
     Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow, SlowestTable,
     SlowestValue,
 };
-use crate::quantity::{Scale, and_list, short};
+use crate::quantity::{Scale, and_list};
 
 /// What ran where and how often, in one line.
 pub(crate) fn subtitle(comparison: &Comparison) -> String {
@@ -137,7 +137,8 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
 
 /// What a table of slowest requests is of.
 pub(crate) fn slowest_title(table: &SlowestTable) -> String {
-    let share = short(100.0 - table.percent);
+    // A share of 100 - 99.9 is no round number.
+    let share = ((100.0 - table.percent) * 1e4).round() / 1e4;
     let operation = &table.operation;
     match table.job.as_str() {
         "" => format!("slowest {share} % of the {operation}"),
