@@ -503,15 +503,19 @@ fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
         }
     };
     let name = args.image.display();
-    made.and_then(|()| image.commit())
-        .map_err(|error| match error {
-            FsError::BadCall => Failure::mistake(format!(
-                "{name}: an option has a value that the file system cannot have; see --help"
-            )),
-            FsError::NoSpace => Failure::mistake(format!(
-                "{name}: no such file system fits its {} bytes",
-                blklab_fs::Buffers::size_bytes(&image)
-            )),
-            error => failure(&image, name, error),
-        })
+    let made = made.and_then(|()| image.commit());
+    if made.is_err() && is_new {
+        // What is told is why there is no file system.
+        let _ = std::fs::remove_file(&args.image);
+    }
+    made.map_err(|error| match error {
+        FsError::BadCall => Failure::mistake(format!(
+            "{name}: an option has a value that the file system cannot have; see --help"
+        )),
+        FsError::NoSpace => Failure::mistake(format!(
+            "{name}: no such file system fits its {} bytes",
+            blklab_fs::Buffers::size_bytes(&image)
+        )),
+        error => failure(&image, name, error),
+    })
 }
