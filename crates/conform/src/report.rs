@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Mode;
 use crate::page_cache::{BIO, DECISION, EVICTION, HitRatio};
-use crate::write_back::THROTTLE;
+use crate::write_back::{THROTTLE, WRITTEN};
 
 /// Differences of a trace that are kept to be shown.
 const SHOWN: usize = 8;
@@ -90,9 +90,10 @@ impl Report {
         self.compared() > 0 && self.share(DECISION) >= 99.9 && self.share(BIO) >= 99.0
     }
 
-    /// Whether writers were slowed down as the kernel's in 99 % of cases.
+    /// Whether writers were slowed down as the kernel's in 99 % of cases, and 98 % of
+    /// pages were written for the same reason in the same bios.
     pub fn write_back_agrees(&self) -> bool {
-        self.compared() > 0 && self.share(THROTTLE) >= 99.0
+        self.compared() > 0 && self.share(THROTTLE) >= 99.0 && self.share(WRITTEN) >= 98.0
     }
 
     /// Whether 95 % of evictions were the kernel's, in its order, and no trace's hit

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use blklab_fs::write_back::{Settings, SyncRange};
 use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, Policy, ReadPath};
 use serde::Deserialize;
 
@@ -10,11 +11,11 @@ use crate::ConformError;
 
 /// A call of the driver program; offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Open {
         slot: usize,
         path: String,
-        direct: bool,
+        how: Open,
     },
     Close {
         slot: usize,
@@ -45,6 +46,26 @@ pub(super) enum Call {
     },
     Sync {
         slot: usize,
+        only_data: bool,
+    },
+    SyncAll,
+    SyncFileSystem {
+        slot: usize,
+    },
+    SyncRange {
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+        what: SyncRange,
+    },
+    SyncMapping {
+        mapping: usize,
+        offset: u64,
+        bytes: u64,
+    },
+    Truncate {
+        slot: usize,
+        bytes: u64,
     },
     Advise {
         slot: usize,
@@ -61,6 +82,7 @@ pub(super) enum Call {
     Touch {
         mapping: usize,
         offset: u64,
+        write: bool,
     },
     AdviseMapping {
         mapping: usize,
@@ -71,11 +93,28 @@ pub(super) enum Call {
     FlushBuffers {
         slot: usize,
     },
-    Sleep,
+    Unlink {
+        path: String,
+    },
+    /// Waiting, and what only a file system does.
+    Nothing,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Open {
+    pub(crate) direct: bool,
+    /// Every write is followed by `fsync`.
+    pub(crate) sync: bool,
+    /// Every write is followed by `fdatasync`.
+    pub(crate) data_sync: bool,
+    pub(crate) append: bool,
+    /// It is made if it is not there.
+    pub(crate) create: bool,
 }
 
 /// Reads the list of calls beside a trace.
-pub(super) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
+pub(crate) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
         file: path.display().to_string(),
         message: e.to_string(),
@@ -104,7 +143,7 @@ fn parse_call(line: &str) -> Option<Call> {
         "open" => Call::Open {
             slot,
             path: (*words.get(2)?).to_owned(),
-            direct: words.get(3..)?.join(" ").contains("direct"),
+            how: how(&words.get(3..)?.join(",")),
         },
         "close" => Call::Close { slot },
         "read" => Call::Read {
@@ -131,7 +170,34 @@ fn parse_call(line: &str) -> Option<Call> {
             slot,
             offset: number(2)?,
         },
-        "fsync" | "fdatasync" => Call::Sync { slot },
+        "fsync" | "fdatasync" => Call::Sync {
+            slot,
+            only_data: words[0] == "fdatasync",
+        },
+        "sync" => Call::SyncAll,
+        "syncfs" => Call::SyncFileSystem { slot },
+        "sfr" => Call::SyncRange {
+            slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+            what: SyncRange {
+                wait_before: number(4)? & 1 != 0,
+                write: number(4)? & 2 != 0,
+                wait_after: number(4)? & 4 != 0,
+            },
+        },
+        "msync" => Call::SyncMapping {
+            mapping: slot,
+            offset: number(2)?,
+            bytes: number(3)?,
+        },
+        "ftruncate" => Call::Truncate {
+            slot,
+            bytes: number(2)?,
+        },
+        "unlink" => Call::Unlink {
+            path: (*words.get(1)?).to_owned(),
+        },
         "fadvise" => Call::Advise {
             slot,
             offset: number(2)?,
@@ -150,9 +216,10 @@ fn parse_call(line: &str) -> Option<Call> {
             offset: number(3)?,
             bytes: number(4)?,
         },
-        "touch" => Call::Touch {
+        "touch" | "wtouch" => Call::Touch {
             mapping: slot,
             offset: number(2)?,
+            write: words[0] == "wtouch",
         },
         "madvise" => Call::AdviseMapping {
             mapping: slot,
@@ -161,10 +228,21 @@ fn parse_call(line: &str) -> Option<Call> {
             advice: advice(words.get(4)?)?,
         },
         "flsbuf" => Call::FlushBuffers { slot },
-        "sleep_us" => Call::Sleep,
+        "sleep_us" | "fallocate" => Call::Nothing,
         _ => return None,
     };
     Some(call)
+}
+
+fn how(flags: &str) -> Open {
+    let has = |flag| flags.split(',').any(|word| word == flag);
+    Open {
+        direct: has("direct"),
+        sync: has("sync"),
+        data_sync: has("dsync"),
+        append: has("append"),
+        create: has("creat"),
+    }
 }
 
 fn advice(word: &str) -> Option<Advice> {
@@ -182,13 +260,14 @@ fn advice(word: &str) -> Option<Advice> {
 
 /// What a run's description says of its device and files.
 #[derive(Deserialize)]
-pub(super) struct Description {
+pub(crate) struct Description {
     dev: String,
     dev_sectors: u64,
     bdi: BTreeMap<String, String>,
     queue: BTreeMap<String, String>,
     filesystem: Option<FileSystem>,
     prep: String,
+    #[serde(default)]
     vm_sysctl: BTreeMap<String, String>,
     #[serde(default)]
     call_results_nonobvious: Results,
@@ -212,18 +291,18 @@ struct FileSystem {
 
 /// A file of a run, with the bytes of it that are on the device.
 #[derive(Debug)]
-pub(super) struct RunFile {
-    pub(super) path: String,
+pub(crate) struct RunFile {
+    pub(crate) path: String,
     /// As the trace names it.
-    pub(super) number: u64,
-    pub(super) inode: Inode,
+    pub(crate) number: u64,
+    pub(crate) inode: Inode,
     /// First byte, length and first sector, in the order of the file.
-    pub(super) extents: Vec<(u64, u64, u64)>,
+    pub(crate) extents: Vec<(u64, u64, u64)>,
 }
 
 impl Description {
     /// Reads a description.
-    pub(super) fn open(path: &Path) -> Result<Description, ConformError> {
+    pub(crate) fn open(path: &Path) -> Result<Description, ConformError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
             file: file.clone(),
@@ -251,7 +330,7 @@ impl Description {
     }
 
     /// Pages that fault-around maps, 16 unless the run set it.
-    pub(super) fn fault_around_pages(&self) -> u64 {
+    pub(crate) fn fault_around_pages(&self) -> u64 {
         let set = self.prep.split_once("echo ").and_then(|(_, rest)| {
             let (bytes, file) = rest.split_once(" > ")?;
             file.contains("fault_around_bytes")
@@ -271,7 +350,7 @@ impl Description {
     }
 
     /// The device, then the files of its file system.
-    pub(super) fn files(&self) -> Option<Vec<RunFile>> {
+    pub(crate) fn files(&self) -> Option<Vec<RunFile>> {
         let device = self.device()?;
         let (major, minor) = self.dev.split_once(',')?;
         let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
@@ -300,8 +379,43 @@ impl Description {
         Some(files)
     }
 
+    /// When and how much is written back.
+    pub(crate) fn settings(&self) -> Settings {
+        let number = |name: &str| {
+            let value = self.vm_sysctl.get(name)?;
+            value.trim_end_matches(" kB").parse::<u64>().ok()
+        };
+        let set = |name, or| number(name).unwrap_or(or);
+        let pages = |name, or| number(name).map_or(or, |kib| kib * 1024 / PAGE_BYTES);
+        let defaults = Settings::with_memory(pages("MemTotal", 1 << 19));
+        Settings {
+            dirty_bytes: set("dirty_bytes", 0),
+            dirty_ratio: set("dirty_ratio", 0),
+            dirty_background_bytes: set("dirty_background_bytes", 0),
+            dirty_background_ratio: set("dirty_background_ratio", 0),
+            dirty_expire_centisecs: set("dirty_expire_centisecs", 3000),
+            dirty_writeback_centisecs: set("dirty_writeback_centisecs", 500),
+            dirtyable_pages: pages("MemFree", defaults.dirtyable_pages),
+            ..defaults
+        }
+    }
+
+    /// Whether the device has a cache that must be flushed.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.queue
+            .get("write_cache")
+            .is_some_and(|kind| kind == "write back")
+    }
+
+    /// A file that is made during the run, of which nothing is known yet.
+    pub(crate) fn new_file(&self, path: &str, number: u64) -> Option<RunFile> {
+        let system = self.filesystem.as_ref()?;
+        let line = format!("{path} ino={number} size=0 blocks=0");
+        system.file(&line, self.device()?)
+    }
+
     /// Whether what the device's own pages hold is a file system's metadata.
-    pub(super) fn has_file_system(&self) -> bool {
+    pub(crate) fn has_file_system(&self) -> bool {
         self.filesystem.is_some()
     }
 }
@@ -349,7 +463,7 @@ impl FileSystem {
 
 impl RunFile {
     /// Where a byte of it is.
-    pub(super) fn extent(&self, byte: u64) -> Extent {
+    pub(crate) fn extent(&self, byte: u64) -> Extent {
         let holds =
             |&&(first, length, _): &&(u64, u64, u64)| (first..first + length).contains(&byte);
         if let Some(&(first, length, sector)) = self.extents.iter().find(holds) {
@@ -371,7 +485,7 @@ impl RunFile {
 }
 
 /// The file of this ending beside a trace.
-pub(super) fn beside(trace: &Path, ending: &str) -> PathBuf {
+pub(crate) fn beside(trace: &Path, ending: &str) -> PathBuf {
     let name = trace.file_name().unwrap_or_default().to_string_lossy();
     let name = name.trim_end_matches(".gz").trim_end_matches(".trace");
     trace.with_file_name(format!("{name}{ending}"))

@@ -8,6 +8,7 @@
 
 mod calls;
 mod eviction;
+mod program;
 mod recorded;
 mod run;
 
@@ -19,10 +20,11 @@ use blklab_fs::{Event, InodeId};
 use crate::ConformError;
 use crate::report::{Report, TraceReport};
 use crate::{Difference, Mode};
-use calls::{Call, Description, RunFile, beside, read_calls};
+pub(crate) use calls::{Call, Description, RunFile, beside, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::{EVICTION, HitRatio};
-pub(crate) use recorded::Fields;
+pub(crate) use program::Program;
+pub(crate) use recorded::{Fields, shown};
 use recorded::{Recorded, Step, read_steps};
 use run::replay;
 

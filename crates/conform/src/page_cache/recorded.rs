@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The file of a step; `Some(None)` where it is none of ours.
-    fn inode(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<InodeId>> {
+    pub(crate) fn inode(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<InodeId>> {
         let number = match self.number("ino") {
             Some(number) if self.rest.contains("ino=0x") => u64::try_from(number).ok()?,
             _ => {
@@ -385,7 +385,7 @@ fn block_step(line: &str, is_driver: bool) -> Option<Step> {
 }
 
 /// The flags of a bio that a trace shows.
-pub(super) fn shown(flags: BioFlags) -> BioFlags {
+pub(crate) fn shown(flags: BioFlags) -> BioFlags {
     let letters = [
         BioFlags::RAHEAD,
         BioFlags::META,

@@ -3,17 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use blklab_fs::{
-    Access, Advice, Bio, BioId, DirectCall, Event, Extent, File, Host, InodeId, Mapping, Memory,
-    PAGE_BYTES, Policy, Vfs,
-};
+use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Memory, PAGE_BYTES, Policy, Vfs};
 
 use super::Run;
-use super::calls::{Call, RunFile};
+use super::calls::RunFile;
 use super::eviction::Shortage;
+use super::program::Program;
 use super::recorded::{Recorded, Step, shown};
 
 /// Sectors of a page.
@@ -49,14 +46,9 @@ pub(super) fn replay(run: &Run, steps: &[Recorded], policy: Option<Policy>) -> V
     for file in files {
         vfs.add_inode(file.inode);
     }
-    let mut program = Program {
-        vfs: &vfs,
-        files,
-        fault_around_pages: run.description.fault_around_pages(),
-        buffer_bytes: u64::MAX,
-        open: BTreeMap::new(),
-        mappings: BTreeMap::new(),
-    };
+    let mapped_address = || vfs.host().mapped_address();
+    let around = run.description.fault_around_pages();
+    let mut program = Program::new(&vfs, files, around, &mapped_address);
     let mut context = Context::from_waker(Waker::noop());
     let short_counts = run.description.short_counts();
     for (call, line) in run.calls.iter().zip(1..) {
@@ -222,201 +214,6 @@ impl Host for Device<'_> {
             if let Event::Submit(_) = event {
                 self.finish_submitting(vfs);
             }
-        }
-    }
-}
-
-/// An open file of the program, with its position.
-struct Opened {
-    file: Rc<File>,
-    pos: u64,
-    direct: bool,
-}
-
-/// The driver program.
-struct Program<'a> {
-    vfs: &'a Vfs<Device<'a>>,
-    files: &'a [RunFile],
-    fault_around_pages: u64,
-    /// How much of the buffer of this call's read is in the program's memory.
-    buffer_bytes: u64,
-    open: BTreeMap<usize, Opened>,
-    mappings: BTreeMap<usize, Rc<Mapping>>,
-}
-
-impl Program<'_> {
-    /// Makes a call. What a slot that is not open would answer is not looked at.
-    async fn call(&mut self, call: &Call) {
-        let vfs = self.vfs;
-        match *call {
-            Call::Open {
-                slot,
-                ref path,
-                direct,
-            } => self.open(slot, path, direct),
-            Call::Close { slot } => self.close(slot).await,
-            Call::Read { slot, bytes } => {
-                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
-                    return;
-                };
-                let done = self.read(slot, pos, bytes, 0).await;
-                self.moved(slot, pos + done);
-            }
-            Call::Write { slot, bytes } => {
-                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
-                    return;
-                };
-                let done = self.write(slot, pos, bytes, 0).await;
-                self.moved(slot, pos + done);
-            }
-            Call::ReadAt {
-                slot,
-                offset,
-                bytes,
-                buffer_offset,
-            } => {
-                self.read(slot, offset, bytes, buffer_offset).await;
-            }
-            Call::WriteAt {
-                slot,
-                offset,
-                bytes,
-                buffer_offset,
-            } => {
-                self.write(slot, offset, bytes, buffer_offset).await;
-            }
-            Call::Seek { slot, offset } => self.moved(slot, offset),
-            Call::Sync { slot } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.write_range(opened.file.inode, 0, u64::MAX / 2, true)
-                        .await;
-                }
-            }
-            Call::Advise {
-                slot,
-                offset,
-                bytes,
-                advice,
-            } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.fadvise(&opened.file, offset, bytes, advice).await;
-                }
-            }
-            Call::Map {
-                mapping,
-                slot,
-                offset,
-                bytes,
-            } => self.map(mapping, slot, offset, bytes),
-            Call::Touch { mapping, offset } => {
-                if let Some(mapping) = self.mappings.get(&mapping) {
-                    // A program that touches what is not there would have been killed.
-                    let _ = vfs.touch(mapping, offset).await;
-                }
-            }
-            Call::AdviseMapping {
-                mapping,
-                offset,
-                bytes,
-                advice,
-            } => {
-                if let Some(mapping) = self.mappings.get(&mapping) {
-                    self.advise_mapping(mapping, offset, bytes, advice).await;
-                }
-            }
-            Call::FlushBuffers { slot } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.flush_buffers(opened.file.inode).await;
-                }
-            }
-            Call::Sleep => {}
-        }
-    }
-
-    fn open(&mut self, slot: usize, path: &str, direct: bool) {
-        let Some(n) = self.files.iter().position(|file| file.path == path) else {
-            return;
-        };
-        let file = Rc::new(self.vfs.open(InodeId(n as u32)));
-        let pos = 0;
-        self.open.insert(slot, Opened { file, pos, direct });
-    }
-
-    /// The last close of the device drops its pages.
-    async fn close(&mut self, slot: usize) {
-        let Some(closed) = self.open.remove(&slot) else {
-            return;
-        };
-        let inode = closed.file.inode;
-        let still_open = self.open.values().any(|opened| opened.file.inode == inode);
-        if inode == InodeId(0) && !still_open {
-            self.vfs.flush_buffers(inode).await;
-        }
-    }
-
-    fn moved(&mut self, slot: usize, pos: u64) {
-        if let Some(opened) = self.open.get_mut(&slot) {
-            opened.pos = pos;
-        }
-    }
-
-    async fn read(&self, slot: usize, pos: u64, bytes: u64, buffer_offset: u64) -> u64 {
-        let Some(opened) = self.open.get(&slot) else {
-            return 0;
-        };
-        let direct = DirectCall {
-            pos,
-            bytes,
-            buffer_offset,
-        };
-        let done = match opened.direct {
-            true => self.vfs.read_direct(&opened.file, direct).await,
-            false => {
-                let buffer_bytes = self.buffer_bytes;
-                Ok((self.vfs.read_into(&opened.file, pos, bytes, buffer_bytes)).await)
-            }
-        };
-        done.unwrap_or(0)
-    }
-
-    async fn write(&self, slot: usize, pos: u64, bytes: u64, buffer_offset: u64) -> u64 {
-        let Some(opened) = self.open.get(&slot) else {
-            return 0;
-        };
-        let direct = DirectCall {
-            pos,
-            bytes,
-            buffer_offset,
-        };
-        let done = match opened.direct {
-            true => self.vfs.write_direct(&opened.file, direct).await,
-            false => self.vfs.write(&opened.file, pos, bytes).await,
-        };
-        done.unwrap_or(0)
-    }
-
-    fn map(&mut self, mapping: usize, slot: usize, offset: u64, bytes: u64) {
-        if let Some(opened) = self.open.get(&slot) {
-            let address = self.vfs.host().mapped_address();
-            let file = Rc::clone(&opened.file);
-            let around = self.fault_around_pages;
-            let mapped = self.vfs.map(file, address, offset, bytes, around);
-            self.mappings.insert(mapping, mapped);
-        }
-    }
-
-    async fn advise_mapping(&self, mapping: &Mapping, offset: u64, bytes: u64, advice: Advice) {
-        match advice {
-            Advice::Random => mapping.advise(Access::Random),
-            Advice::Sequential => mapping.advise(Access::Sequential),
-            Advice::Normal => mapping.advise(Access::Normal),
-            Advice::WillNeed => {
-                let byte = mapping.file_byte(offset);
-                self.vfs
-                    .fadvise(mapping.file(), byte, bytes, Advice::WillNeed)
-                    .await;
-            }
-            Advice::DontNeed | Advice::NoReuse => {}
         }
     }
 }

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use blklab_fs::write_back::{Bandwidth, Dirtier, DirtyState, HZ, Pass, Verdict};
-use blklab_workload::trace::read_text;
 
 use super::THROTTLE;
 use crate::page_cache::Fields;
@@ -29,11 +28,12 @@ struct Inside {
 }
 
 /// Compares each look at the program.
-pub(super) fn compare(path: &Path, report: &mut TraceReport) -> Result<(), ConformError> {
-    let text = read_text(path)?;
-    let Some(jiffies) = Jiffies::of(&text) else {
-        return Ok(());
-    };
+pub(super) fn compare(
+    path: &Path,
+    text: &str,
+    jiffies: &Jiffies,
+    report: &mut TraceReport,
+) -> Result<(), ConformError> {
     let mut averages = (text.lines().filter_map(Fields::of))
         .filter(|fields| fields.is_driver && fields.event == "bdp")
         .filter_map(|fields| fields.unsigned("avg_write_bw"))
@@ -102,6 +102,16 @@ pub(super) fn compare(path: &Path, report: &mut TraceReport) -> Result<(), Confo
     Ok(())
 }
 
+/// The device's rates as a call finds them.
+pub(super) fn rates(fields: &Fields<'_>, now: u64) -> Option<Bandwidth> {
+    let mut rates = Bandwidth::new(now);
+    rates.write_rate = fields.unsigned("write_bw")?;
+    rates.average_write_rate = fields.unsigned("avg_write_bw")?;
+    rates.dirty_ratelimit = fields.unsigned("ratelimit")?;
+    rates.balanced_dirty_ratelimit = fields.unsigned("balanced")?;
+    Some(rates)
+}
+
 /// What is compared of a look at the task.
 const PASS_FIELDS: [&str; 9] = [
     "setpoint",
@@ -138,11 +148,7 @@ const fn shown_time(jiffies: i64) -> u64 {
 impl Inside {
     /// The task asks.
     fn begin(fields: &Fields<'_>, now: u64, next_average: Option<u64>) -> Option<Inside> {
-        let mut rates = Bandwidth::new(now);
-        rates.write_rate = fields.unsigned("write_bw")?;
-        rates.average_write_rate = fields.unsigned("avg_write_bw")?;
-        rates.dirty_ratelimit = fields.unsigned("ratelimit")?;
-        rates.balanced_dirty_ratelimit = fields.unsigned("balanced")?;
+        let rates = rates(fields, now)?;
         Some(Inside {
             pages: fields.unsigned("pages_dirtied")?,
             began: now,
@@ -199,12 +205,12 @@ impl Inside {
 }
 
 /// The kernel's clock of jiffies, told from an event that shows it.
-struct Jiffies {
+pub(super) struct Jiffies {
     at_zero: u64,
 }
 
 impl Jiffies {
-    fn of(text: &str) -> Option<Jiffies> {
+    pub(super) fn of(text: &str) -> Option<Jiffies> {
         let shown = text.lines().filter_map(Fields::of).find_map(|fields| {
             let jiffies = fields.unsigned("jif")?;
             Some((fields.at_ns, jiffies))
@@ -223,7 +229,7 @@ impl Jiffies {
         })
     }
 
-    fn at(&self, ns: u64) -> u64 {
+    pub(super) fn at(&self, ns: u64) -> u64 {
         self.at_zero + ns / JIFFY_NS
     }
 }

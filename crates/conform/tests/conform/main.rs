@@ -2,3 +2,4 @@
 
 mod kernel_traces;
 mod page_cache;
+mod write_back;

@@ -39,7 +39,7 @@ const MAX_HEIGHT: usize = 11;
 /// The array.
 #[derive(Debug, Default)]
 pub(crate) struct XArray {
-    nodes: Vec<Box<Node>>,
+    nodes: Vec<Node>,
     /// Levels of nodes; none while nothing was stored.
     height: u32,
 }
@@ -117,7 +117,7 @@ impl XArray {
             let mut child = self.nodes[node as usize].slots[at];
             if child == 0 {
                 child = self.nodes.len() as u32;
-                self.nodes.push(Box::new(Node::EMPTY));
+                self.nodes.push(Node::EMPTY);
                 self.nodes[node as usize].slots[at] = child;
             }
             node = child;
@@ -192,7 +192,7 @@ impl XArray {
 
     /// Adds a level above the root.
     fn grow(&mut self) {
-        let mut root = Box::new(Node::EMPTY);
+        let mut root = Node::EMPTY;
         if self.height > 0 {
             let child = self.nodes.len() as u32;
             root.slots[0] = child;

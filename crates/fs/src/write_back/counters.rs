@@ -28,6 +28,12 @@ impl Batched {
         }
     }
 
+    /// Everybody sees so much; the rest is the CPU's.
+    pub(crate) const fn show(&mut self, shared: u64) {
+        self.pending += self.shared - shared.cast_signed();
+        self.shared = shared.cast_signed();
+    }
+
     /// What everybody sees.
     pub(crate) fn read(&self) -> u64 {
         self.shared.max(0).cast_unsigned()
@@ -142,5 +148,37 @@ impl Part {
         let left = if passed < 64 { events >> passed } else { 0 };
         self.events.add(left - events);
         self.period = period;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Batched, PERIOD, Part, Proportions, system_batch};
+
+    #[test]
+    fn what_is_read_lags_behind_by_less_than_a_batch() {
+        let mut counter = Batched::new(system_batch(505_354));
+        for pages in 1..=100 {
+            counter.add(1);
+            assert_eq!(counter.read(), pages / 11 * 11);
+            assert_eq!(counter.sum(), pages);
+        }
+    }
+
+    #[test]
+    fn a_share_follows_those_who_write_and_ages() {
+        let (mut all, mut old, mut new) =
+            (Proportions::default(), Part::default(), Part::default());
+        for _ in 0..1024 {
+            all.add(&mut old, 0);
+        }
+        let (of, total) = all.fraction(&mut old, 0);
+        assert_eq!((of, total), (1024, 1025));
+        for _ in 0..1024 {
+            all.add(&mut new, PERIOD);
+        }
+        let percent = |(of, total): (u64, u64)| of * 100 / total;
+        assert_eq!(percent(all.fraction(&mut old, PERIOD)), 33);
+        assert_eq!(percent(all.fraction(&mut new, PERIOD)), 66);
     }
 }

@@ -81,7 +81,7 @@ pub(crate) struct Device {
     pub(crate) has_volatile_cache: bool,
     /// Works done so far, and tasks that wait for one.
     pub(crate) works_done: u64,
-    pub(crate) works_queued: u64,
+    works_queued: u64,
     pub(crate) waiters: Vec<Waker>,
 }
 
@@ -112,6 +112,17 @@ impl Device {
     /// Whether it has dirty inodes.
     pub(crate) fn has_dirty(&self) -> bool {
         self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Queues a work, unless there is nothing dirty. Returns how many works are done
+    /// when it is.
+    pub(crate) fn queue_work(&mut self, work: Work) -> Option<u64> {
+        if !self.has_dirty() {
+            return None;
+        }
+        self.works.push_back(work);
+        self.works_queued += 1;
+        Some(self.works_queued)
     }
 
     /// Pages dirtied and written so far, as read without the CPUs' batches.
@@ -326,6 +337,22 @@ impl WriteBack {
         let rate = self.device(device).bandwidth.average_write_rate;
         let pages = (rate / 2).min(self.limit / 8) as i64;
         (pages.min(left) + STEP) / STEP * STEP
+    }
+
+    /// The threshold that comes down slowly is there.
+    pub(crate) const fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// A device and others wrote so many pages lately.
+    pub(crate) fn wrote_before(&mut self, device: DeviceId, pages: u64, others: u64, now: u64) {
+        self.device(device);
+        let part = &mut self.devices[device.0 as usize].part;
+        for (pages, part) in [(others, &mut Part::default()), (pages, part)] {
+            for _ in 0..pages {
+                self.proportions.add(part, now);
+            }
+        }
     }
 
     /// A page became dirty.

@@ -126,11 +126,16 @@ impl<H: Host> Vfs<H> {
             of.works_done += 1;
             of.waiters.drain(..).for_each(|waiter| waiter.wake());
         }
-        for work in [Self::all_dirty, Self::old, Self::too_much] {
-            if let Some(mut work) = work(self, device) {
-                written += self.carry_out(device, &mut work).await;
-            }
-            self.write_back.borrow_mut().device(device).start_all = None;
+        if let Some(mut work) = self.all_dirty(device) {
+            written += self.carry_out(device, &mut work).await;
+        }
+        self.write_back.borrow_mut().device(device).start_all = None;
+        if let Some(mut work) = self.old(device) {
+            written += self.carry_out(device, &mut work).await;
+        }
+        if self.is_over(device) {
+            let mut work = Work::endless(Reason::Background);
+            written += self.carry_out(device, &mut work).await;
         }
         self.write_back.borrow_mut().device(device).is_running = false;
         written
@@ -169,12 +174,7 @@ impl<H: Host> Vfs<H> {
         })
     }
 
-    /// What is above the background threshold.
-    fn too_much(&self, device: DeviceId) -> Option<Work> {
-        self.is_over(device)
-            .then_some(Work::endless(Reason::Background))
-    }
-
+    /// Whether there is more than the background threshold.
     fn is_over(&self, device: DeviceId) -> bool {
         let now = self.host().now_jiffies();
         let over = self.write_back.borrow_mut().is_over_background(device, now);
@@ -347,6 +347,16 @@ impl<H: Host> Vfs<H> {
         self.wake_inode_waiters(inode);
     }
 
+    /// A file that nobody has open and that has no name: its pages and its state are
+    /// dropped.
+    pub async fn evict(&self, inode: InodeId) {
+        self.wait_for_inode(inode).await;
+        self.truncate(inode, 0).await;
+        let mut write_back = self.write_back.borrow_mut();
+        write_back.inode(inode).state = 0;
+        write_back.enqueue(inode, Queue::None);
+    }
+
     fn wake_inode_waiters(&self, inode: InodeId) {
         let mut write_back = self.write_back.borrow_mut();
         let device = write_back.device_of(inode);
@@ -369,15 +379,10 @@ impl<H: Host> Vfs<H> {
 
     /// Gives the flusher a work and waits until it is done.
     pub(crate) async fn have_flushed(&self, device: DeviceId, work: Work) {
-        let mut write_back = self.write_back.borrow_mut();
-        let of = write_back.device(device);
-        if !of.has_dirty() {
+        let ticket = self.write_back.borrow_mut().device(device).queue_work(work);
+        let Some(ticket) = ticket else {
             return;
-        }
-        of.works.push_back(work);
-        of.works_queued += 1;
-        let ticket = of.works_queued;
-        drop(write_back);
+        };
         self.wake_flusher(device);
         poll_fn(|context| {
             let mut write_back = self.write_back.borrow_mut();
@@ -408,5 +413,21 @@ impl<H: Host> Vfs<H> {
         of.start_all = Some(reason);
         drop(write_back);
         self.wake_flusher(device);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timer_end;
+
+    /// Slots of the timer wheel have 1, 8, 64 jiffies, and so on.
+    #[test]
+    fn later_timers_fire_in_coarser_slots() {
+        assert_eq!(timer_end(1000, 1), 1002);
+        assert_eq!(timer_end(1000, 62), 1063);
+        assert_eq!(timer_end(1000, 63), 1064);
+        assert_eq!(timer_end(1001, 125), 1128);
+        assert_eq!(timer_end(1003, 125), 1136);
+        assert_eq!(timer_end(1000, 1250), 2304);
     }
 }

@@ -13,6 +13,7 @@ mod pages;
 mod sync;
 mod throttle;
 
+pub use balance::History;
 pub use bandwidth::{Bandwidth, Counted};
 pub use device::DeviceId;
 pub use flusher::Reason;

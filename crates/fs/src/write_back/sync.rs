@@ -97,6 +97,7 @@ impl<H: Host> Vfs<H> {
     /// `inodes` are those that have pages on it.
     pub async fn sync(&self, device: DeviceId, inodes: &[InodeId]) {
         self.start_flusher(device, Reason::Sync);
+        self.host().resched().await;
         self.sync_inodes(device, inodes, false).await;
         for wait in [false, true] {
             for &inode in inodes.iter().filter(|&&inode| self.inode(inode).is_device) {

@@ -231,3 +231,51 @@ impl Dirtier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bandwidth, Dirtier, DirtyState, Verdict};
+
+    /// A device that has all of the threshold, with so many dirty pages.
+    fn state(dirty: u64) -> DirtyState {
+        DirtyState {
+            dirty,
+            thresh: 10_000,
+            background_thresh: 5_000,
+            limit: 10_000,
+            device_dirty: dirty,
+            device_thresh: 10_000,
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_one_at_the_set_point_and_none_at_the_limit() {
+        assert_eq!(state(0).setpoint(), 8_750);
+        let ratio = |dirty| state(dirty).position_ratio(25_600);
+        assert!((1_020..=1_024).contains(&ratio(8_750)), "{}", ratio(8_750));
+        assert!(ratio(8_000) > ratio(8_750) && ratio(8_750) > ratio(9_500));
+        assert_eq!(ratio(10_000), 0);
+    }
+
+    #[test]
+    fn a_writer_that_is_too_fast_sleeps_and_one_that_is_slow_does_not() {
+        let rates = Bandwidth::new(0);
+        let full = state(9_900);
+        let ratio = full.position_ratio(rates.average_write_rate);
+        let fast = Dirtier {
+            paused_when: 1_000,
+            ..Dirtier::default()
+        };
+        let pass = fast.look(1_000, full.device_dirty, ratio, &rates, 1_000);
+        assert!(matches!(pass.verdict, Verdict::Pause(_)), "{pass:?}");
+        let slow = fast.look(32, full.device_dirty, ratio, &rates, 1_200);
+        assert_eq!(slow.verdict, Verdict::GoOn);
+    }
+
+    #[test]
+    fn nobody_waits_below_the_middle_of_the_thresholds() {
+        assert!(state(7_500).is_freerun() && !state(7_501).is_freerun());
+        assert_eq!(state(0).poll_interval(), 64);
+        assert_eq!(state(10_000).poll_interval(), 1);
+    }
+}

@@ -1,0 +1,408 @@
+//! Runs the recorded calls and the flusher on our page cache. Which of the two
+//! runs is given by the trace; where they may be interrupted is ours.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use blklab_fs::write_back::{DeviceId, Dirtier, History, Reason, Settings};
+use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, PAGE_BYTES, Vfs};
+
+use super::recorded::{Recorded, Step, Task, compared_bio};
+use crate::page_cache::{Call, Program, RunFile};
+
+/// A step of ours, and for which reason the flusher took it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Taken {
+    pub(super) event: Event,
+    pub(super) reason: Option<Reason>,
+}
+
+/// A recorded step beside ours.
+pub(super) enum Outcome {
+    /// The kernel's, at this place among the steps, and ours.
+    Both(usize, Taken),
+    /// Only the kernel took it, for this reason.
+    OnlyKernel(usize, Taken),
+    /// Only we took it.
+    OnlyOurs(Taken),
+    /// The flusher began to run there; when it was due by us, and since when.
+    Runs(usize, Option<(u64, u64)>),
+}
+
+/// What is known of a run before it begins.
+pub(super) struct Known<'a> {
+    pub(super) calls: &'a [Call],
+    pub(super) files: &'a [RunFile],
+    pub(super) settings: Settings,
+    pub(super) history: History,
+    pub(super) fault_around_pages: u64,
+}
+
+/// How far ahead a step of ours is looked for.
+const WINDOW: usize = 64;
+
+/// Steps of one task that have no recorded one beside them yet.
+#[derive(Default)]
+struct Stream {
+    taken: Vec<Taken>,
+    /// Up to here they are told.
+    told: usize,
+    reason: Option<Reason>,
+}
+
+/// The recorded machine.
+struct Machine<'a> {
+    files: &'a [RunFile],
+    jiffies: Cell<u64>,
+    /// The call that may be made.
+    call: Cell<usize>,
+    /// The call that is waited for.
+    waits_for: Cell<usize>,
+    running: Cell<Task>,
+    /// The running task has taken steps since it was let run.
+    has_taken: Cell<bool>,
+    streams: RefCell<[Stream; 2]>,
+    /// Bios that have not ended, with the sectors of each that have not.
+    under_way: RefCell<Vec<(BioId, Bio, u64)>>,
+    dirtier: Cell<Dirtier>,
+    /// When the flusher is due, and when that was said.
+    due: Cell<Option<(u64, u64)>>,
+    address: Cell<u64>,
+    /// The recorded page frames of pages that were added, by file and index.
+    frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
+}
+
+impl Machine<'_> {
+    /// Lets another task run, once the recorded steps call for it.
+    async fn pause(&self) {
+        let mut paused = !self.has_taken.get();
+        poll_fn(|_| match std::mem::replace(&mut paused, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// Waits until the call on this line may be made.
+    async fn gate(&self, line: usize) {
+        self.waits_for.set(line);
+        poll_fn(|_| match self.call.get() >= line {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// Requests of these sectors have ended.
+    fn end(&self, vfs: &Vfs<Self>, sector: u64, sectors: u64) {
+        let mut ended = Vec::new();
+        self.under_way.borrow_mut().retain_mut(|(id, bio, left)| {
+            let end = bio.end().min(sector.saturating_add(sectors));
+            *left -= end.saturating_sub(bio.sector.0.max(sector)).min(*left);
+            if *left == 0 {
+                ended.push(*id);
+            }
+            *left > 0
+        });
+        for id in ended {
+            vfs.bio_ended(id);
+        }
+    }
+}
+
+impl Host for Machine<'_> {
+    async fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) {
+        let sectors = u64::from(bio.size_sectors);
+        self.trace(vfs, Event::Submit(compared_bio(bio)));
+        if sectors == 0 {
+            vfs.bio_ended(id);
+        } else {
+            self.under_way.borrow_mut().push((id, bio, sectors));
+        }
+        self.pause().await;
+    }
+
+    async fn extent(&self, inode: InodeId, byte: u64) -> Extent {
+        self.files[inode.0 as usize].extent(byte)
+    }
+
+    fn now_jiffies(&self) -> u64 {
+        self.jiffies.get()
+    }
+
+    async fn resched(&self) {
+        self.pause().await;
+    }
+
+    async fn sleep(&self, _jiffies: u64) {
+        let mut slept = false;
+        poll_fn(|_| match std::mem::replace(&mut slept, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    fn frame(&self, inode: InodeId, index: u64) -> Option<u64> {
+        self.frames.borrow().get(&(inode, index)).copied()
+    }
+
+    fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {
+        let mut dirtier = self.dirtier.get();
+        if self.running.get() == Task::Program {
+            look(&mut dirtier);
+            self.dirtier.set(dirtier);
+        }
+    }
+
+    fn flusher_due(&self, _device: DeviceId, due_jiffies: u64) {
+        let now = self.jiffies.get();
+        let before = self.due.replace(Some((due_jiffies, now)));
+        if due_jiffies == now && before.is_none_or(|(due, _)| due > now) {
+            // Whoever woke it may be interrupted.
+            self.has_taken.set(true);
+        }
+    }
+
+    fn trace(&self, _vfs: &Vfs<Self>, event: Event) {
+        let is_compared = matches!(
+            event,
+            Event::Dirty { .. }
+                | Event::Submit(_)
+                | Event::OverBackground { .. }
+                | Event::FlushStart { .. }
+                | Event::QueueIo { .. }
+                | Event::WriteInode { .. }
+                | Event::WroteInode { .. }
+        );
+        let task = self.running.get();
+        let of_flusher = matches!(event, Event::WriteInode { .. } | Event::WroteInode { .. });
+        if !is_compared || (of_flusher && task == Task::Program) {
+            return;
+        }
+        self.has_taken.set(true);
+        self.streams.borrow_mut()[task as usize].take(event);
+    }
+}
+
+impl Stream {
+    fn take(&mut self, event: Event) {
+        if let Event::FlushStart { reason } = event {
+            self.reason = Some(reason);
+        }
+        let reason = self.reason;
+        self.taken.push(Taken { event, reason });
+    }
+
+    /// The place of a step among those not told yet.
+    fn find(&self, event: &Event) -> Option<usize> {
+        let waiting = self.taken[self.told..].iter().take(WINDOW);
+        let found = (waiting.zip(self.told..)).find(|(taken, _)| taken.event == *event);
+        found.map(|(_, at)| at)
+    }
+}
+
+/// How often a task is let run at most until it takes a step.
+const POLLS: usize = 256;
+
+type Running<'f> = Pin<Box<dyn Future<Output = ()> + 'f>>;
+
+/// Lets a task run up to its next pause. Whether it is at its end.
+fn run(machine: &Machine<'_>, task: Task, future: &mut Running<'_>) -> bool {
+    machine.running.set(task);
+    machine.has_taken.set(false);
+    let mut context = Context::from_waker(Waker::noop());
+    future.as_mut().poll(&mut context).is_ready()
+}
+
+/// Our steps beside the recorded ones.
+pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
+    let vfs = Vfs::with_settings(
+        Machine {
+            files: known.files,
+            jiffies: Cell::new(steps.first().map_or(0, |first| first.jiffies)),
+            call: Cell::new(0),
+            waits_for: Cell::new(0),
+            running: Cell::new(Task::Program),
+            has_taken: Cell::new(false),
+            streams: RefCell::default(),
+            under_way: RefCell::default(),
+            dirtier: Cell::default(),
+            due: Cell::new(None),
+            address: Cell::new(0),
+            frames: RefCell::default(),
+        },
+        known.settings,
+    );
+    for file in known.files {
+        vfs.add_inode(file.inode);
+    }
+    let device = DeviceId(0);
+    vfs.set_history(device, &known.history);
+    let address = || vfs.host().address.get();
+    let mut program = Program::new(&vfs, known.files, known.fault_around_pages, &address);
+    let machine = vfs.host();
+    let mut tasks: [Option<Running<'_>>; 2] = [
+        Some(Box::pin(async {
+            for (call, line) in known.calls.iter().zip(1..) {
+                machine.gate(line).await;
+                program.call(call).await;
+            }
+        })),
+        None,
+    ];
+    let mut outcomes = Vec::new();
+    let mut kernels_reason = None;
+    for (recorded, at) in steps.iter().zip(0..) {
+        machine.jiffies.set(recorded.jiffies);
+        match recorded.step {
+            Step::Call(line) => {
+                catch_up(&vfs, &mut tasks, line);
+                machine.call.set(line);
+            }
+            Step::Took(task, event) => {
+                if let Event::FlushStart { reason } = event {
+                    kernels_reason = Some(reason);
+                }
+                let reason = kernels_reason.filter(|_| task == Task::Flusher);
+                run_until(machine, &mut tasks, task, &event);
+                tell(machine, task, at, Taken { event, reason }, &mut outcomes);
+            }
+            Step::Looked { pages } => {
+                let mut dirtier = machine.dirtier.get();
+                dirtier.dirtied = pages;
+                dirtier.pages_until_look = dirtier.pages_until_look.min(pages);
+                machine.dirtier.set(dirtier);
+            }
+            Step::Queued => finish(machine, &mut tasks, Task::Program),
+            Step::Counters { dirty, writing } => vfs.set_counters(dirty, writing),
+            Step::FlusherRuns => {
+                let is_due = (machine.due.get()).is_some_and(|(due, _)| due <= recorded.jiffies);
+                if !is_due && let Some(program) = &mut tasks[Task::Program as usize] {
+                    // The program has just woken it.
+                    run(machine, Task::Program, program);
+                }
+                outcomes.push(Outcome::Runs(at, machine.due.take()));
+                finish(machine, &mut tasks, Task::Flusher);
+                tasks[Task::Flusher as usize] = Some(Box::pin(vfs.flush(device)));
+            }
+            Step::Ended { sector, sectors } => machine.end(&vfs, sector, sectors),
+            Step::Changed { inode, data } => vfs.inode_changed(inode, data),
+            Step::FileSystemDirtied { task, index } => {
+                machine.running.set(task);
+                let before = machine.streams.borrow()[task as usize].taken.len();
+                vfs.mark_buffer_dirty(InodeId(0), index);
+                // It was given, and is no step of ours.
+                machine.streams.borrow_mut()[task as usize]
+                    .taken
+                    .truncate(before);
+            }
+            Step::FileSystemWrote { sector, sectors } => {
+                const SECTORS: u64 = PAGE_BYTES / 512;
+                let last = (sector + sectors).saturating_sub(1) / SECTORS;
+                vfs.written_elsewhere(InodeId(0), sector / SECTORS, last);
+            }
+            Step::RatesRenewed => vfs.update_bandwidth(device),
+            Step::Mapped { address } => machine.address.set(address),
+            Step::Added {
+                inode,
+                index,
+                frame,
+            } => {
+                machine.frames.borrow_mut().insert((inode, index), frame);
+            }
+        }
+    }
+    for task in [Task::Program, Task::Flusher] {
+        finish(machine, &mut tasks, task);
+        let streams = machine.streams.borrow();
+        let stream = &streams[task as usize];
+        let left = stream.taken[stream.told..].iter();
+        outcomes.extend(left.map(|&taken| Outcome::OnlyOurs(taken)));
+    }
+    outcomes
+}
+
+/// The program is about to make a call: what it still does in the one before is
+/// done, if need be with all bios at their end.
+fn catch_up(vfs: &Vfs<Machine<'_>>, tasks: &mut [Option<Running<'_>>; 2], line: usize) {
+    let machine = vfs.host();
+    for attempt in 0..8 {
+        if machine.waits_for.get() >= line {
+            return;
+        }
+        finish(machine, tasks, Task::Program);
+        if attempt > 3 {
+            finish(machine, tasks, Task::Flusher);
+            for (id, ..) in machine.under_way.take() {
+                vfs.bio_ended(id);
+            }
+        }
+    }
+}
+
+/// Lets a task run until it waits for something, or is at its end.
+fn finish(machine: &Machine<'_>, tasks: &mut [Option<Running<'_>>; 2], task: Task) {
+    while let Some(future) = &mut tasks[task as usize] {
+        if run(machine, task, future) {
+            tasks[task as usize] = None;
+        } else if !machine.has_taken.get() {
+            return;
+        }
+    }
+}
+
+/// Lets a task run until it has taken a step, or cannot go on.
+fn run_until(
+    machine: &Machine<'_>,
+    tasks: &mut [Option<Running<'_>>; 2],
+    task: Task,
+    event: &Event,
+) {
+    let has = || {
+        machine.streams.borrow()[task as usize]
+            .find(event)
+            .is_some()
+    };
+    let mut idle = 0;
+    for _ in 0..POLLS {
+        if idle == 2 || has() {
+            return;
+        }
+        let Some(future) = &mut tasks[task as usize] else {
+            return;
+        };
+        if run(machine, task, future) {
+            tasks[task as usize] = None;
+        }
+        idle = match machine.has_taken.get() {
+            true => 0,
+            false => idle + 1,
+        };
+        let streams = machine.streams.borrow();
+        let stream = &streams[task as usize];
+        if stream.taken.len() - stream.told > WINDOW {
+            return;
+        }
+    }
+}
+
+/// Puts a recorded step beside ours. Those of ours before it stand alone.
+fn tell(machine: &Machine<'_>, task: Task, at: usize, kernel: Taken, outcomes: &mut Vec<Outcome>) {
+    let mut streams = machine.streams.borrow_mut();
+    let stream = &mut streams[task as usize];
+    let Some(found) = stream.find(&kernel.event) else {
+        outcomes.push(Outcome::OnlyKernel(at, kernel));
+        return;
+    };
+    let before = stream.taken[stream.told..found].iter();
+    outcomes.extend(before.map(|&taken| Outcome::OnlyOurs(taken)));
+    outcomes.push(match stream.taken[found].reason == kernel.reason {
+        true => Outcome::Both(at, stream.taken[found]),
+        false => Outcome::OnlyKernel(at, kernel),
+    });
+    stream.told = found + 1;
+}
