@@ -85,6 +85,9 @@ impl RequestQueue {
         self.cost_counts.ends += 1;
         self.end_bios(id, status);
         self.account_done(now, id, status);
+        if let Some(qos) = &mut self.rq_qos {
+            qos.count(now, &self.rqs[id]);
+        }
         self.notify_completed(now, id);
         self.free_request(now, id);
     }
@@ -175,6 +178,9 @@ impl RequestQueue {
             self.call_scheduler(now, id, |elevator, ctx, id| {
                 elevator.finish_request(ctx, id);
             });
+        }
+        if let Some(qos) = &mut self.rq_qos {
+            qos.done(now, &self.rqs[id], &mut self.woken);
         }
         let rq = &mut self.rqs[id];
         let hctx = rq.hctx as usize;

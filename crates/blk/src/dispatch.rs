@@ -162,6 +162,10 @@ impl RequestQueue {
                 .min()
                 .unwrap_or(Nanos::MAX)
                 .min(self.requeue_work.at());
+            self.run_qos_timer(now);
+            if self.throttle.is_some() {
+                self.run_throttle(now, driver);
+            }
         }
         self.run_timer(now);
     }
@@ -188,8 +192,23 @@ impl RequestQueue {
         self.hctxs[hctx].run_work.at().min(self.requeue_work.at())
     }
 
+    /// Does what is due in the layers beside the scheduler.
+    fn run_qos_timer(&mut self, now: Nanos) {
+        if let Some(qos) = &mut self.rq_qos {
+            qos.timer(now, &mut self.woken);
+            self.work_hint = self.work_hint.min(qos.next_timer());
+        }
+    }
+
+    /// Calls the scheduler, and the layers beside it, where their timers have run
+    /// out.
+    pub fn run_timers(&mut self, now: Nanos) {
+        self.run_qos_timer(now);
+        self.run_timer(now);
+    }
+
     /// Calls the scheduler when its timer has run out.
-    pub fn run_timer(&mut self, now: Nanos) {
+    fn run_timer(&mut self, now: Nanos) {
         if let Some((elevator, mut ctx)) = self.sched(now)
             && elevator.next_timer().is_some_and(|at| at <= now)
             && elevator.timer(&mut ctx)
@@ -900,6 +919,9 @@ impl RequestQueue {
         let status = driver.queue_rq(now, rq.hctx as usize, id, rq, last);
         if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
             rq.rq_flags.set(RqFlags::IN_FLIGHT);
+            if let Some(qos) = &mut self.rq_qos {
+                qos.issue(now, rq);
+            }
             let further_pages = rq.sectors.saturating_sub(1) / SECTORS_PER_PAGE;
             self.cost_counts.issues += 1;
             self.cost_counts.multi_page_issues += u64::from(further_pages > 0);
@@ -918,6 +940,9 @@ impl RequestQueue {
     ) {
         self.put_driver_tag(id);
         self.put_budget(id, driver);
+        if let Some(qos) = &mut self.rq_qos {
+            qos.requeue(&self.rqs[id]);
+        }
         self.counters.requeues += 1;
         self.trace.request(now, TraceKind::RqRequeue, &self.rqs, id);
     }

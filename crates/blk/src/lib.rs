@@ -20,6 +20,7 @@ mod list;
 mod merge;
 mod queue;
 mod request;
+mod rq_qos;
 mod slab;
 mod sort_list;
 mod submit;
@@ -43,6 +44,7 @@ pub use queue::{
     QueueCounters, RequestQueue, RunPoint, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
+pub use rq_qos::{IoMax, Throttle, Wbt, WbtState, WbtStatus, WbtTimer};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
 pub use submit::Plug;

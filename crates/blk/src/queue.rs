@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::bio::{Bio, Op, SubmitterId};
+use crate::bio::{Bio, CgroupId, Op, SubmitterId};
 use crate::dispatch::{Paused, Suspended};
 use crate::elevator::{Elevator, QueueInfo, SchedCtx};
 use crate::hctx::{DelayedWork, Hctx, HctxStats};
@@ -19,6 +19,7 @@ use crate::limits::QueueLimits;
 use crate::list::RqList;
 use crate::merge::MergeState;
 use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
+use crate::rq_qos::{IoMax, RqQos, Throttled, Wbt};
 use crate::tags::Tags;
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
@@ -178,6 +179,8 @@ pub struct Waiter {
 pub(crate) enum WaitFor {
     /// The queue to be unfrozen.
     Unfreeze(Bio),
+    /// A layer beside the scheduler to let `part` go on.
+    Qos { part: BioId, rest: Option<Rest> },
     /// A tag for `part`, of so many as it was told when it first asked; `rest`
     /// comes after it.
     Tag {
@@ -290,6 +293,10 @@ pub struct RequestQueue {
     pub(crate) entering: VecDeque<u64>,
     pub(crate) woken: Vec<u64>,
     pub(crate) next_ticket: u64,
+    /// Layers beside the scheduler, where there are any.
+    pub(crate) rq_qos: Option<Box<RqQos>>,
+    /// `io.max`, where a group has limits.
+    pub(crate) throttle: Option<Box<Throttled>>,
     pub(crate) suspended: Vec<Suspended>,
     pub(crate) paused: Vec<Paused>,
     pub(crate) counters: QueueCounters,
@@ -345,6 +352,8 @@ impl RequestQueue {
             entering: VecDeque::new(),
             woken: Vec::new(),
             next_ticket: 0,
+            rq_qos: None,
+            throttle: None,
             suspended: Vec::new(),
             paused: Vec::new(),
             counters: QueueCounters::default(),
@@ -459,6 +468,48 @@ impl RequestQueue {
         }
     }
 
+    /// Writes `queue/wbt_lat_usec`: the latency of reads, in microseconds, above
+    /// which buffered writes are held back; 0 turns that off.
+    pub fn set_wbt_latency(&mut self, now: Nanos, latency_us: u64) {
+        match &mut self.rq_qos {
+            Some(qos) => {
+                qos.wbt.set_latency(now, latency_us, &mut self.woken);
+            }
+            None => {
+                let cache = self.merge.limits.write_cache;
+                let wbt = Wbt::new(latency_us, self.queue_depth, cache);
+                self.rq_qos = Some(Box::new(RqQos { wbt }));
+            }
+        }
+    }
+
+    /// Says which control group a group is in; in the root if not said.
+    pub fn set_cgroup_parent(&mut self, group: CgroupId, parent: CgroupId) {
+        if let Some(elevator) = self.elevator_mut() {
+            elevator.set_cgroup_parent(group, parent);
+        }
+        if let Some(throttled) = &mut self.throttle {
+            throttled.limits.set_parent(group, parent);
+        }
+    }
+
+    /// Writes a control group's `io.max`. Its place in the tree is said before.
+    pub fn set_io_max(&mut self, now: Nanos, group: CgroupId, max: IoMax) {
+        let throttled = self.throttle.get_or_insert_default();
+        throttled.limits.set_max(now, group, max);
+        self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+    }
+
+    /// Bios that `io.max` held back.
+    pub fn io_max_held(&self) -> u64 {
+        self.throttle.as_ref().map_or(0, |t| t.limits.held())
+    }
+
+    /// Writeback throttling, where it was turned on.
+    pub fn wbt(&self) -> Option<&Wbt> {
+        self.rq_qos.as_deref().map(|qos| &qos.wbt)
+    }
+
     /// Limits of the queue.
     pub fn limits(&self) -> &QueueLimits {
         &self.merge.limits
@@ -555,6 +606,9 @@ impl RequestQueue {
     /// Appends the tickets of waiters that may go on to `out`.
     #[inline]
     pub fn take_woken(&mut self, out: &mut Vec<u64>) {
+        if self.throttle.is_some() {
+            self.wake_throttle_worker();
+        }
         hand_over(&mut self.woken, out);
     }
 

@@ -38,11 +38,22 @@ impl RqFlags {
     pub const FLUSH_RQ: RqFlags = RqFlags(1 << 8);
     /// A scheduler's sort list holds it.
     pub const SORTED: RqFlags = RqFlags(1 << 9);
+    /// Writeback throttling counts it (`WBT_TRACKED`).
+    pub const WBT_TRACKED: RqFlags = RqFlags(1 << 10);
+    /// Writeback throttling looks at its latency (`WBT_READ`).
+    pub const WBT_READ: RqFlags = RqFlags(1 << 11);
+    /// Writeback throttling counts it among discards (`WBT_DISCARD`).
+    pub const WBT_DISCARD: RqFlags = RqFlags(1 << 12);
 
     /// Whether `flag` is set.
     #[inline]
     pub const fn has(self, flag: RqFlags) -> bool {
         self.0 & flag.0 != 0
+    }
+
+    /// Both sets of flags.
+    pub const fn with(self, other: RqFlags) -> RqFlags {
+        RqFlags(self.0 | other.0)
     }
 
     /// Sets `flag`.

@@ -11,6 +11,7 @@ use crate::list::RqList;
 use crate::merge::{BioMergeStatus, MERGE_SEARCH_DEPTH, attempt_bio_merge};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
+use crate::rq_qos::Worker;
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTOR_SIZE};
 
@@ -60,6 +61,25 @@ impl RequestQueue {
             self.push_end(&Bio { op, ..bio }, status);
             return Submit::Done;
         }
+        if let Some(throttled) = &mut self.throttle
+            && !throttled.limits.submit(now, &bio)
+        {
+            self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+            return Submit::Done;
+        }
+        self.submit_within_limits(now, cpu, plug, bio, driver)
+    }
+
+    /// Takes a bio that is past the limits of its control groups.
+    #[inline(always)]
+    fn submit_within_limits<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        bio: Bio,
+        driver: &mut D,
+    ) -> Submit {
         self.trace.bio(now, TraceKind::BioQueue, &bio);
         if bio.sectors <= self.merge.limits.max_request_sectors(bio.op) {
             let whole = self.rqs.insert_bio(&bio, None);
@@ -87,6 +107,28 @@ impl RequestQueue {
     ) -> Submit {
         match waiter.state {
             WaitFor::Unfreeze(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
+            WaitFor::Qos { part, rest } => {
+                let bio = self.rqs.bios[part].bio;
+                if let Some(qos) = &mut self.rq_qos {
+                    if qos.is_held(waiter.ticket) {
+                        return Submit::Blocked(Waiter {
+                            state: WaitFor::Qos { part, rest },
+                            ..waiter
+                        });
+                    }
+                    qos.let_in(now);
+                    self.work_hint = self.work_hint.min(qos.next_timer());
+                }
+                let (cpu, mut plug) = (waiter.cpu, plug);
+                let held = plug.as_deref_mut();
+                match (
+                    self.make_request(now, cpu, held, (part, &bio), rest, driver),
+                    rest,
+                ) {
+                    (Submit::Done, Some(rest)) => self.submit_rest(now, cpu, plug, rest, driver),
+                    (submit, _) => submit,
+                }
+            }
             WaitFor::Tag {
                 part,
                 shallow,
@@ -214,6 +256,29 @@ impl RequestQueue {
         if self.try_merge(now, cpu, plug.as_deref_mut(), part, bio) {
             return Submit::Done;
         }
+        if self.rq_qos.is_some()
+            && let Some(waiter) = self.throttle(now, cpu, part, bio, rest)
+        {
+            // Whoever sleeps lets its plug go first (io_schedule).
+            if let Some(plug) = plug {
+                self.flush_plug_list(now, plug, true, driver);
+            }
+            return Submit::Blocked(waiter);
+        }
+        self.make_request(now, cpu, plug, (part, bio), rest, driver)
+    }
+
+    /// Makes a request of a bio that was merged with nothing.
+    #[inline(always)]
+    fn make_request<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        (part, bio): (BioId, &Bio),
+        rest: Option<Rest>,
+        driver: &mut D,
+    ) -> Submit {
         let shallow = self.limit_depth(bio);
         match self.alloc_or_run(now, cpu, (part, bio), shallow, driver) {
             Some(id) => {
@@ -221,6 +286,9 @@ impl RequestQueue {
                 Submit::Done
             }
             None if bio.flags.has(BioFlags::NOWAIT) => {
+                if let Some(qos) = &mut self.rq_qos {
+                    qos.cleanup(now, bio, &mut self.woken);
+                }
                 self.end_bio(part, IoStatus::WouldBlock);
                 Submit::Done
             }
@@ -232,6 +300,25 @@ impl RequestQueue {
                 self.wait_for_tag(cpu, part, shallow, rest)
             }
         }
+    }
+
+    /// Has the layers beside the scheduler look at a bio that needs a request; the
+    /// submitter sleeps where one holds it back.
+    #[cold]
+    fn throttle(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        part: BioId,
+        bio: &Bio,
+        rest: Option<Rest>,
+    ) -> Option<Waiter> {
+        let ticket = self.new_ticket();
+        let qos = self.rq_qos.as_mut()?;
+        let goes = qos.throttle(now, bio, ticket);
+        self.work_hint = self.work_hint.min(qos.next_timer());
+        let state = WaitFor::Qos { part, rest };
+        (!goes).then_some(Waiter { ticket, cpu, state })
     }
 
     /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
@@ -402,6 +489,9 @@ impl RequestQueue {
         rq.ctx = cpu as u16;
         rq.hctx = hctx;
         rq.bios = Some((part, part));
+        if let Some(qos) = &self.rq_qos {
+            rq.rq_flags.set(qos.track(bio));
+        }
         if has_sched {
             rq.internal_tag = Some(tag);
             rq.rq_flags.set(RqFlags::SCHED_TAGS);
@@ -705,6 +795,90 @@ impl RequestQueue {
             _ => {}
         }
         Issue::Issued
+    }
+
+    /// The worker of `io.max` sleeps under a ticket of its own, which nobody else
+    /// is to see.
+    pub(crate) fn wake_throttle_worker(&mut self) {
+        let throttled = self.throttle.as_mut();
+        let Some(worker) = throttled.and_then(|t| t.worker.as_mut()) else {
+            return;
+        };
+        let ticket = worker.waiter.ticket;
+        let before = self.woken.len();
+        self.woken.retain(|&woken| woken != ticket);
+        if self.woken.len() < before {
+            worker.woken = true;
+            self.work_hint = Nanos::ZERO;
+        }
+    }
+
+    /// Does what is due of `io.max`: its timers, and its worker, which submits what
+    /// they let go (`blk_throtl_dispatch_work_fn`).
+    #[cold]
+    pub(crate) fn run_throttle<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
+        self.wake_throttle_worker();
+        let Some(mut throttled) = self.throttle.take() else {
+            return;
+        };
+        throttled.limits.timer(now);
+        let mut plug = core::mem::take(&mut throttled.plug);
+        let mut blocked = None;
+        if let Some(worker) = throttled.worker.take() {
+            blocked = match (worker.woken, worker.waiter) {
+                (false, waiter) => Some(waiter),
+                (true, waiter) => self.worker_goes_on(now, &mut plug, waiter, driver),
+            };
+        }
+        while blocked.is_none() {
+            let Some(bio) = throttled.limits.take_released() else {
+                break;
+            };
+            blocked = self.worker_submits(now, &mut plug, bio, driver);
+        }
+        self.flush_plug_list(now, &mut plug, false, driver);
+        throttled.plug = plug;
+        throttled.worker = blocked.map(|waiter| Worker {
+            waiter,
+            woken: false,
+        });
+        self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+        self.throttle = Some(throttled);
+        // The worker may have been woken by what it submitted itself.
+        self.wake_throttle_worker();
+    }
+
+    fn worker_submits<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        bio: Bio,
+        driver: &mut D,
+    ) -> Option<Waiter> {
+        let submit = match self.frozen {
+            true => self.wait_for_unfreeze(0, bio),
+            false => self.submit_within_limits(now, 0, Some(plug), bio, driver),
+        };
+        match submit {
+            Submit::Done => None,
+            Submit::Blocked(waiter) => Some(waiter),
+        }
+    }
+
+    fn worker_goes_on<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        plug: &mut Plug,
+        waiter: Waiter,
+        driver: &mut D,
+    ) -> Option<Waiter> {
+        if let WaitFor::Unfreeze(bio) = waiter.state {
+            return self.worker_submits(now, plug, bio, driver);
+        }
+        match self.resume(now, Some(plug), waiter, driver) {
+            Submit::Done => None,
+            Submit::Blocked(waiter) => Some(waiter),
+        }
     }
 
     fn wait_for_unfreeze(&mut self, cpu: usize, bio: Bio) -> Submit {

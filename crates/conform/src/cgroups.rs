@@ -51,7 +51,7 @@ impl Cgroups {
     }
 
     /// The group at a path; the root for any other.
-    fn find(&self, path: &str) -> CgroupId {
+    pub(crate) fn find(&self, path: &str) -> CgroupId {
         let at = self
             .paths
             .binary_search_by(|p| p.as_str().cmp(path.trim_matches('/')));

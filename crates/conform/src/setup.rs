@@ -29,7 +29,10 @@ pub(crate) struct Setup {
     hctxs: Vec<u64>,
     /// The driver may sleep, as null_blk with memory behind it.
     pub(crate) blocking: bool,
-    /// Operations that the kernel's writeback throttling may have held back.
+    /// The target of writeback throttling, where that is on and the trace shows its
+    /// calls: only they tell which writes are background.
+    pub(crate) wbt_latency_us: Option<u64>,
+    /// Where it does not: operations that the throttling may have held back.
     pub(crate) throttled: Vec<Op>,
     /// Tunables, by the scheduler's names.
     pub(crate) tunables: Vec<(String, String)>,
@@ -57,6 +60,7 @@ impl Setup {
             nr_hw_queues: 1,
             hctxs: hctxs(events),
             blocking: false,
+            wbt_latency_us: None,
             throttled: Vec::new(),
             tunables: Vec::new(),
         }
@@ -67,6 +71,8 @@ impl Setup {
         let depth = info.driver_tags().map(|tags| tags.nr_tags);
         let parameter = |name: &str| info.null_blk_parameters.get(name)?.parse::<u32>().ok();
         let depth = depth.or_else(|| parameter("hw_queue_depth"));
+        let wbt = |r: &Recorded<'_>| matches!(r.event.kind, EventKind::WbtWait(_));
+        let (wbt_latency_us, shows_wbt) = (wbt_latency_us(info), events.iter().any(wbt));
         let (nr_cpus, submit_queues) = (info.smp.clamp(1, MAX_CPUS), parameter("submit_queues"));
         Setup {
             limits: limits(info),
@@ -79,7 +85,11 @@ impl Setup {
                 let value = info.null_blk_parameters.get(*name);
                 value.is_some_and(|value| value == "Y")
             }),
-            throttled: throttled(info),
+            wbt_latency_us: wbt_latency_us.filter(|_| shows_wbt),
+            throttled: match wbt_latency_us {
+                Some(_) if !shows_wbt => throttled(info),
+                _ => Vec::new(),
+            },
             tunables: queue
                 .iosched
                 .iter()
@@ -165,20 +175,24 @@ fn hctxs(events: &[Recorded<'_>]) -> Vec<u64> {
 /// `wbt_should_throttle`: discards, and writes that are not direct. Whether a
 /// write is direct is in no trace, but in the job.
 fn throttled(info: &RunInfo) -> Vec<Op> {
-    let on = info.queue.all.get("wbt_lat_usec");
-    if on.is_none_or(|usec| usec.trim() == "0") {
-        return Vec::new();
-    }
     let sections = info.fio_job.split('[');
     let global = sections
         .map(str::trim)
         .find_map(|section| section.strip_prefix("global]"));
     let direct = global.is_some_and(|options| options.lines().any(|o| o.trim() == "direct=1"));
-    if direct {
-        vec![Op::Discard]
-    } else {
-        vec![Op::Discard, Op::Write]
+    match direct {
+        true => vec![Op::Discard],
+        false => vec![Op::Discard, Op::Write],
     }
+}
+
+/// `wbt_lat_usec`, where throttling is on.
+fn wbt_latency_us(info: &RunInfo) -> Option<u64> {
+    let text = info.queue.all.get("wbt_lat_usec")?;
+    text.trim()
+        .parse()
+        .ok()
+        .filter(|&latency_us| latency_us > 0)
 }
 
 fn limits(info: &RunInfo) -> QueueLimits {

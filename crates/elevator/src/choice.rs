@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use blklab_blk::{NoMerges, RequestQueue, TunableError};
+use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
 use blklab_description::hint;
 
 use crate::registry::{ElevatorType, all, find};
@@ -64,6 +64,8 @@ pub struct SchedulerChoice {
     pub nr_requests: Option<u32>,
     /// `queue/nomerges`; the queue's own if not given.
     pub nomerges: Option<NoMerges>,
+    /// `queue/wbt_lat_usec`; throttling of writeback stays as it is if not given.
+    pub wbt_lat_us: Option<u64>,
 }
 
 impl SchedulerChoice {
@@ -81,6 +83,7 @@ impl SchedulerChoice {
             attributes: Vec::new(),
             nr_requests: None,
             nomerges: None,
+            wbt_lat_us: None,
         })
     }
 
@@ -133,6 +136,9 @@ impl SchedulerChoice {
         }
         if let Some(nomerges) = self.nomerges {
             queue.limits_mut().nomerges = nomerges;
+        }
+        if let Some(latency_us) = self.wbt_lat_us {
+            queue.set_wbt_latency(Nanos::ZERO, latency_us);
         }
         if let Some(elevator) = queue.elevator_mut() {
             for (name, value) in &self.tunables {

@@ -109,6 +109,16 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "wbt_lat_usec",
+        help: "the queue's wbt_lat_usec: the latency of reads above which writeback is throttled, 0 for never",
+        worlds: MODELLED,
+        takes: Some(|key| key == "wbt_lat_usec"),
+        set: |setting, key, value| {
+            setting.wbt_lat_us = Some(number(key, value, 0, u32::MAX)?);
+            Ok(())
+        },
+    },
+    Axis {
         name: "FIO-OPTION",
         help: "any option of the job's, such as iodepth or bs, in place of its own",
         worlds: ALL_WORLDS,

@@ -23,6 +23,8 @@ pub struct Setting {
     pub nomerges: Option<u8>,
     /// The queue's `read_ahead_kb`; as it is if not given.
     pub read_ahead_kb: Option<u32>,
+    /// The queue's `wbt_lat_usec`; as it is if not given.
+    pub wbt_lat_us: Option<u32>,
     /// The drive's model: a name or a file.
     pub drive: String,
     /// The machine's model: a name or a file.
@@ -69,6 +71,7 @@ impl Setting {
     pub(crate) fn choice(&self) -> Result<SchedulerChoice, Error> {
         let mut choice = self.scheduler.choice()?;
         choice.nr_requests = self.nr_requests;
+        choice.wbt_lat_us = self.wbt_lat_us.map(u64::from);
         choice.nomerges = self.nomerges.map(|level| match level {
             0 => NoMerges::All,
             1 => NoMerges::OneHit,

@@ -55,12 +55,20 @@ impl Disk {
         })
     }
 
-    /// Gives the control groups their weights; the first is number one.
-    pub(crate) fn set_cgroup_weights(&mut self, groups: &[(String, Option<u32>)]) {
+    /// Gives the control groups their places in the tree and their weights; the
+    /// first is number one.
+    pub(crate) fn set_cgroups(&mut self, groups: &[(String, Option<u32>)]) {
         let Some(elevator) = self.queue.elevator_mut() else {
             return;
         };
-        for ((_, weight), id) in groups.iter().zip(1..) {
+        for ((name, weight), id) in groups.iter().zip(1..) {
+            let above = name.rsplit_once('/').map(|(above, _)| above);
+            let above = groups
+                .iter()
+                .position(|(known, _)| Some(known.as_str()) == above);
+            if let Some(above) = above {
+                elevator.set_cgroup_parent(CgroupId(id), CgroupId(above as u16 + 1));
+            }
             if let Some(weight) = *weight {
                 elevator.set_cgroup_weight(CgroupId(id), weight);
             }

@@ -5,5 +5,6 @@ mod dispatch;
 mod fixture;
 mod flush;
 mod merging;
+mod qos;
 mod random;
 mod tags;

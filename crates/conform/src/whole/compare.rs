@@ -1,5 +1,7 @@
 //! Each tracepoint of the kernel's is compared with ours and counted.
 
+use blklab_workload::trace::tracefs::WbtCall;
+
 use super::Whole;
 use super::tracepoint::Tracepoint;
 use super::unmatched::{Match, OurTracepoint};
@@ -50,13 +52,58 @@ impl Whole<'_> {
         }
     }
 
+    /// The state of writeback throttling as a bio goes on.
+    pub(super) fn compare_wbt(&mut self, call: &WbtCall) {
+        let Some(ours) = self.queue.wbt().map(|wbt| wbt.state()) else {
+            return;
+        };
+        let limits = (ours.limits, ours.step) == (call.limits, call.step);
+        let text = |limits: [u32; 3], step: i32| format!("limits {limits:?} at step {step}");
+        let kernel = text(call.limits, call.step);
+        self.count(
+            "wbt limits",
+            limits,
+            || kernel,
+            || text(ours.limits, ours.step),
+        );
+        let kernel = i64::from(call.in_flight[0]);
+        let in_flight = i64::from(ours.in_flight);
+        let text = |writes: i64| format!("{writes} writes under way");
+        self.count(
+            "wbt in flight",
+            kernel == in_flight,
+            || text(kernel),
+            || text(in_flight),
+        );
+    }
+
+    /// The end of a window of writeback throttling: status, step, writes under way.
+    pub(super) fn compare_wbt_timer(&mut self, kernel: [i64; 3]) {
+        let Some(wbt) = self.queue.wbt() else {
+            return;
+        };
+        let ours = wbt.last_timer().map(|timer| {
+            let status = timer.status as i64;
+            [status, timer.step.into(), timer.in_flight.into()]
+        });
+        let text = |[status, step, writes]: [i64; 3]| {
+            format!("status {status} at step {step} with {writes} under way")
+        };
+        self.count(
+            "wbt window",
+            ours == Some(kernel),
+            || text(kernel),
+            || ours.map_or_else(nothing, text),
+        );
+    }
+
     /// We did something that the kernel did not.
     pub(super) fn extra(&mut self, ours: &OurTracepoint) {
         let tracepoint = ours.tracepoint;
         self.count(tracepoint.kind(), false, nothing, || tracepoint.to_string());
     }
 
-    fn count(
+    pub(super) fn count(
         &mut self,
         kind: &'static str,
         agrees: bool,

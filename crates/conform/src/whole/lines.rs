@@ -1,6 +1,6 @@
 //! Searching a trace for what a task does next.
 
-use blklab_blk::IoPrio;
+use blklab_blk::{BioFlags, IoPrio};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::tracepoint::Extent;
@@ -107,6 +107,19 @@ impl<'r> Lines<'r> {
             }
         }
         BioOutcome::default()
+    }
+
+    /// Modifiers that a bio's line does not show, but that of throttling does.
+    pub(super) fn unshown_flags(&self, pid: u32, from: usize) -> BioFlags {
+        let call = self.own(pid, from).find_map(|(_, event)| match event.kind {
+            EventKind::WbtWait(call) => Some(call.opf),
+            EventKind::BioQueue(_) | EventKind::GetRq(_) => Some(None),
+            _ => None,
+        });
+        let opf = call.flatten().unwrap_or(0);
+        let bits = [(15, BioFlags::IDLE), (20, BioFlags::BACKGROUND)];
+        let set = bits.iter().filter(|(bit, _)| opf >> bit & 1 == 1);
+        set.fold(BioFlags::NONE, |all, &(_, flag)| all.with(flag))
     }
 
     /// Whether the task's first request from `from` on opens a plug.

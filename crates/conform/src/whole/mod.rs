@@ -12,13 +12,15 @@ mod drive;
 mod lines;
 mod run;
 mod submit;
+mod throttle;
 mod tracepoint;
 mod unmatched;
 
 use std::collections::BTreeMap;
 
 use blklab_blk::{
-    IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, SubmitterId, TraceEvent, Waiter,
+    IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, SubmitterId, Throttle, TraceEvent,
+    Waiter,
 };
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
@@ -35,6 +37,7 @@ use drive::{Drive, Pause};
 use lines::Lines;
 use run::is_kblockd;
 use submit::Task;
+use throttle::{is_throttled, throttle_of};
 use tracepoint::{Extent, Tracepoint};
 use unmatched::{OurTracepoint, Unmatched};
 
@@ -78,6 +81,8 @@ struct Whole<'r> {
     tasks: BTreeMap<u32, Task>,
     cgroups: Cgroups,
     exits: Exits,
+    /// `io.max`, where the run shows what that does.
+    throttle: Option<Throttle>,
     /// Several CPUs share a scheduler: what one does to it comes in the order of
     /// the lines.
     shared: bool,
@@ -90,7 +95,8 @@ struct Whole<'r> {
     serials: BTreeMap<u64, u64>,
     /// Serial number of the request inserted last.
     inserted: Option<u64>,
-    /// What writeback throttling holds back, and bios that it did.
+    /// What writeback throttling holds back, where the trace does not show its
+    /// calls, and bios that it did.
     throttles: Vec<Op>,
     throttled: u64,
     /// Sleepers that our block layer woke.
@@ -116,6 +122,10 @@ impl<'r> Whole<'r> {
             cgroups.set_up(elevator);
         }
         start_tags(&mut queue, events);
+        let throttle = match is_throttled(events) {
+            true => throttle_of(recording.info.as_ref(), &cgroups, &recording.file)?,
+            false => None,
+        };
         let probes = probes_of(scheduler).ok();
         let workers = events.iter().map(|r| &r.event).rev();
         let kblockd = workers.filter(|e| is_kblockd(e)).map(|e| (e.cpu, e.pid));
@@ -128,6 +138,7 @@ impl<'r> Whole<'r> {
             drive: Drive::new(events, clock, hint.clone(), setup.blocking, probes),
             cgroups,
             exits: Exits::of(recording.info.as_ref(), events),
+            throttle,
             shared: scheduled && setup.nr_cpus > 1,
             hint,
             tasks: BTreeMap::new(),
@@ -166,11 +177,32 @@ impl<'r> Whole<'r> {
             }
             self.back_on_cpu();
             match &event.kind {
-                EventKind::BioQueue(bio) => self.bio_queue(bio),
+                EventKind::BioQueue(bio) => {
+                    self.released(bio);
+                    self.bio_queue(bio);
+                }
                 EventKind::RqComplete(rq) => self.completion(Extent::of_end(rq)),
                 EventKind::Unplug { .. } if self.shared => {
                     self.task(event.pid).unplugs = Some(at);
                 }
+                EventKind::ThrRet {
+                    sector,
+                    bytes,
+                    held,
+                    ..
+                } => self.throttle(*sector, *bytes, *held),
+                EventKind::WbtWait(call) => self.next_part(call.sector),
+                EventKind::WbtWaitRet(call) => self.compare_wbt(call),
+                EventKind::WbtTimer {
+                    status,
+                    step,
+                    in_flight,
+                    ..
+                } => self.compare_wbt_timer([
+                    i64::from(*status),
+                    i64::from(*step),
+                    i64::from(*in_flight),
+                ]),
                 EventKind::TracingMark { text } => {
                     if let Some((group, weight)) = self.cgroups.written(text)
                         && let Some(elevator) = self.queue.elevator_mut()
@@ -195,7 +227,7 @@ impl<'r> Whole<'r> {
         }
         if self.throttled > 0 {
             let note = format!(
-                "{} bios were held back though there were tags (writeback throttling, which our block layer does not have); submitted when the trace let them in",
+                "{} bios were held back though there were tags (writeback throttling, whose calls are not in the trace); submitted when the trace let them in",
                 self.throttled
             );
             self.report.notes.push(note);
@@ -261,8 +293,12 @@ impl<'r> Whole<'r> {
 
     fn run_timer(&mut self) {
         let next = |queue: &RequestQueue| queue.elevator()?.next_timer();
+        if let Some(throttle) = &mut self.throttle {
+            throttle.timer(self.now);
+        }
+        self.queue.run_timers(self.now);
         while let Some(at) = next(&self.queue).filter(|&at| at <= self.now) {
-            self.queue.run_timer(at);
+            self.queue.run_timers(at);
         }
     }
 
@@ -358,6 +394,9 @@ fn queue_of(
     // Writing nr_requests sets async_depth anew; what was recorded stays.
     if let Some(elevator) = queue.elevator_mut() {
         setup.tune(elevator, file, notes)?;
+    }
+    if let Some(latency_us) = setup.wbt_latency_us {
+        queue.set_wbt_latency(Nanos::ZERO, latency_us);
     }
     queue.enable_trace(true);
     Ok(queue)

@@ -1,6 +1,6 @@
 //! Tasks and what they submit.
 
-use blklab_blk::{Bio, BioFlags, Op, Plug, Submit, SubmitterId, Waiter};
+use blklab_blk::{Bio, BioFlags, Op, Plug, Sector, Submit, SubmitterId, Waiter};
 use blklab_workload::trace::tracefs::{BioEvent, EventKind};
 
 use super::Whole;
@@ -14,10 +14,10 @@ pub(super) struct Task {
     /// Asleep in our block layer, and on what.
     pub(super) waiter: Option<Waiter>,
     waits_for: Option<Bio>,
-    /// Not submitted yet: what the kernel's writeback throttling holds back, or
-    /// what is left of a bio of which an earlier part waits for a tag.
+    /// Not submitted yet: what is left of a bio of which an earlier part waits, or
+    /// what throttling holds back that the trace does not show.
     pub(super) left: Option<Bio>,
-    /// Throttling is why.
+    /// Such throttling is why.
     pub(super) throttled: bool,
     /// The line at which it let its plug go, which it does as it inserts.
     pub(super) unplugs: Option<usize>,
@@ -30,12 +30,12 @@ impl Whole<'_> {
     pub(super) fn bio_queue(&mut self, bio: &BioEvent<'_>) {
         let pid = self.event().pid;
         self.give_up_waiting(pid);
-        self.completions_before_request(pid);
         let mut flags = bio.rwbs.flags;
         if self.lines.outcome(pid, self.at + 1).refused {
             flags = flags.with(BioFlags::NOWAIT);
         }
         let op = bio.rwbs.op.unwrap_or(Op::WriteZeroes);
+        flags = flags.with(self.lines.unshown_flags(pid, self.at + 1));
         let bio = Bio {
             flags,
             prio: self.lines.prio_of(self.at, Extent::of_bio(bio)),
@@ -43,12 +43,14 @@ impl Whole<'_> {
             cgroup: self.cgroups.of_task(pid),
             ..Bio::new(op, bio.sector, bio.sectors)
         };
+        self.completions_before(pid, &bio);
         self.submit(pid, self.at + 1, bio);
     }
 
     /// Submits a bio, a large one part by part as our queue would cut it: between
-    /// two parts the kernel's writeback throttling may hold the task back. What
-    /// becomes of the first is in the trace from `next` on.
+    /// two parts the task may have to wait. What becomes of the first is in the
+    /// trace from `next` on. Where the trace shows calls of writeback throttling,
+    /// the others go with theirs.
     fn submit(&mut self, pid: u32, mut next: usize, bio: Bio) {
         let mut left = bio;
         loop {
@@ -72,7 +74,7 @@ impl Whole<'_> {
                 return;
             }
             match outcome.at {
-                Some(at) if !blocked => next = at + 1,
+                Some(at) if !blocked && self.queue.wbt().is_none() => next = at + 1,
                 _ => {
                     self.task(pid).left = Some(left);
                     return;
@@ -117,17 +119,35 @@ impl Whole<'_> {
         }
     }
 
-    /// Completions that interrupt the task right here, where it goes on and has its
-    /// bio in a request next: they may have brought the tag.
-    fn completions_before_request(&mut self, pid: u32) {
-        let Some((end, event)) = self.lines.own(pid, self.at + 1).next() else {
+    /// Completions that interrupt the task right here, where it goes on: before
+    /// throttling let its bio go they may have brought it a place, and before that
+    /// is in a request a tag, where there is none.
+    fn completions_before(&mut self, pid: u32, bio: &Bio) {
+        self.completions_up_to(pid, |kind| match kind {
+            EventKind::WbtWait(_) => None,
+            kind => Some(matches!(kind, EventKind::WbtWaitRet(_))),
+        });
+        if self.queue.has_free_tag(self.cpu(), bio) {
+            return;
+        }
+        self.completions_up_to(pid, |kind| match kind {
+            EventKind::WbtWait(_) | EventKind::WbtWaitRet(_) => None,
+            EventKind::GetRq(_) | EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_) => {
+                Some(true)
+            }
+            _ => Some(false),
+        });
+    }
+
+    /// Completions between this line and the task's next one for which `ends` tells
+    /// whether it is one that they come before; `None` where it is passed over.
+    fn completions_up_to(&mut self, pid: u32, ends: impl Fn(&EventKind<'_>) -> Option<bool>) {
+        let mut own = self.lines.own(pid, self.at + 1);
+        let found = own.find_map(|(at, event)| Some((at, event, ends(&event.kind)?)));
+        let Some((end, event, true)) = found else {
             return;
         };
-        let had = matches!(
-            event.kind,
-            EventKind::GetRq(_) | EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_)
-        );
-        if !had || self.lines.others_in(event, self.at + 1..end) {
+        if self.lines.others_in(event, self.at + 1..end) {
             return;
         }
         let at = self.at;
@@ -143,7 +163,7 @@ impl Whole<'_> {
         self.at = at;
     }
 
-    /// Has the task go on that has got a request now: it wakes, or is let through.
+    /// Has the task go on that has got a request now: it wakes.
     pub(super) fn go_on(&mut self, pid: u32) {
         let throttled = std::mem::take(&mut self.task(pid).throttled);
         if !throttled {
@@ -152,10 +172,26 @@ impl Whole<'_> {
         if self.task(pid).waiter.is_some() {
             return;
         }
+        if self.queue.wbt().is_some() {
+            return;
+        }
         // The line at hand is of the part that had to wait.
         let next = if throttled { self.at } else { self.at + 1 };
         if let Some(left) = self.task(pid).left.take() {
             self.submit(pid, next, left);
+        }
+    }
+
+    /// Throttling looks at a task's bio that starts here: if that is a further part,
+    /// it goes now.
+    pub(super) fn next_part(&mut self, sector: Sector) {
+        let pid = self.event().pid;
+        let task = self.task(pid);
+        let awake = task.waiter.is_none();
+        let left = task.left.take_if(|left| awake && left.sector == sector);
+        if let Some(left) = left {
+            self.completions_before(pid, &left);
+            self.submit(pid, self.at + 1, left);
         }
     }
 

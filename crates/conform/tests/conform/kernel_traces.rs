@@ -124,6 +124,18 @@ fn the_whole_layer_agrees_with_several_hardware_queues() {
     }
 }
 
+/// Which bios `io.max` holds back, and when and in which order those go on.
+#[test]
+fn the_whole_layer_agrees_with_io_max() {
+    let report = whole("none", &traces(&ours(), "io.max")).unwrap();
+    assert!(report.all_agree(), "{report}");
+    let of = |report: &Report, kind: &str| {
+        let found = report.totals().into_iter().find(|t| t.kind == kind);
+        found.map_or(0, |tally| tally.compared)
+    };
+    assert!(of(&report, "throttle") == 600 && of(&report, "release") > 150);
+}
+
 #[test]
 fn every_trace_there_is_agrees() {
     let Some(directory) = std::env::var_os("BLKLAB_KERNEL_TRACES").map(PathBuf::from) else {

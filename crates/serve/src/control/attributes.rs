@@ -15,6 +15,7 @@ pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
         "queue/scheduler",
         "queue/nr_requests",
         "queue/nomerges",
+        "queue/wbt_lat_usec",
         "queue/logical_block_size",
         "queue/max_sectors_kb",
         "queue/max_segments",
@@ -59,6 +60,7 @@ pub(crate) fn read(view: &ExportView<'_>, name: &str) -> Result<String, String> 
         "queue/scheduler" => schedulers(queue.elevator().map_or("none", |e| e.name())),
         "queue/nr_requests" => queue.nr_requests().to_string(),
         "queue/nomerges" => (limits.nomerges as u8).to_string(),
+        "queue/wbt_lat_usec" => queue.wbt().map_or(0, |wbt| wbt.latency_us()).to_string(),
         "queue/logical_block_size" => (limits.logical_block_sectors * 512).to_string(),
         "queue/max_sectors_kb" => (limits.max_sectors / 2).to_string(),
         "ro" => u8::from(view.disk.is_read_only()).to_string(),
@@ -128,7 +130,12 @@ fn of_scheduler(name: &str) -> Option<&'static Attribute> {
 
 /// Whether an attribute can be set.
 pub(crate) fn is_writable(name: &str) -> bool {
-    let settable = ["queue/scheduler", "queue/nr_requests", "queue/nomerges"];
+    let settable = [
+        "queue/scheduler",
+        "queue/nr_requests",
+        "queue/nomerges",
+        "queue/wbt_lat_usec",
+    ];
     let takes_any = || of_scheduler(name).is_none_or(|a| !a.takes.is_empty());
     settable.contains(&name) || (name.starts_with("iosched/") && takes_any())
 }
@@ -158,6 +165,12 @@ pub(crate) fn write(export: &ExportHandle, name: &str, value: &str) -> Result<()
                 other => return Err(format!("nomerges is 0, 1 or 2, not {other}")),
             };
             export.call(move |view| view.disk.set_nomerges(nomerges))
+        }
+        "queue/wbt_lat_usec" => {
+            let latency_us = u64::try_from(number(value)?);
+            let latency_us =
+                latency_us.map_err(|_| format!("wbt_lat_usec takes 0 or more, not {value}"))?;
+            export.call(move |view| view.disk.set_wbt_latency(view.now, latency_us))
         }
         _ => match name.strip_prefix("iosched/") {
             Some(tunable) => {

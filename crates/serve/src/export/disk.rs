@@ -422,6 +422,11 @@ impl Disk {
         self.queue.limits_mut().nomerges = nomerges;
     }
 
+    /// Sets `queue/wbt_lat_usec`.
+    pub(crate) fn set_wbt_latency(&mut self, now: Nanos, latency_us: u64) {
+        self.queue.set_wbt_latency(now, latency_us);
+    }
+
     /// Whether writes are refused.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only

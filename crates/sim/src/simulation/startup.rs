@@ -216,7 +216,7 @@ impl Started {
         started.add_workers();
         let groups = cgroups(job);
         let disks = started.system.disks.iter_mut();
-        disks.for_each(|disk| disk.set_cgroup_weights(&groups));
+        disks.for_each(|disk| disk.set_cgroups(&groups));
         let notes = &mut started.notes;
         notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(loop_note(setup.drive, machine));

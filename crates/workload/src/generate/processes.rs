@@ -58,20 +58,37 @@ const GROUP_WEIGHT: u32 = 100;
 /// The level of a process that never set a priority (`IOPRIO_BE_NORM`).
 const NORMAL_LEVEL: u8 = 4;
 
-/// The control groups of a job file beside the root, with their weights, in the
-/// order they are named. Where several jobs set a group's weight the last has its way, as with fio.
+/// The control groups of a job file below the root, with their weights, in the
+/// order they are named; a group inside another has that one's name and a slash
+/// before its own, and comes behind it. Where several jobs set a group's weight the last has its way, as with fio.
 pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
     let mut groups: Vec<(String, Option<u32>)> = Vec::new();
     for spec in &file.jobs {
         let Some(name) = &spec.cgroup else { continue };
-        let at = groups.iter().position(|(known, _)| known == name);
-        let at = at.unwrap_or_else(|| {
-            groups.push((name.clone(), None));
-            groups.len() - 1
-        });
-        groups[at].1 = spec.cgroup_weight.or(groups[at].1);
+        for path in with_above(name) {
+            let is_new = groups.iter().all(|(known, _)| known != path);
+            if is_new {
+                groups.push((path.to_owned(), None));
+            }
+            if path == name
+                && let Some(group) = groups.iter_mut().find(|(known, _)| known == path)
+            {
+                group.1 = spec.cgroup_weight.or(group.1);
+            }
+        }
     }
     groups
+}
+
+/// The group that a group is in; `None` where that is the root.
+fn above(name: &str) -> Option<&str> {
+    name.rsplit_once('/').map(|(above, _)| above)
+}
+
+/// The names of the groups that a group is in, and its own.
+fn with_above(name: &str) -> impl Iterator<Item = &str> {
+    let slashes = name.match_indices('/').map(|(at, _)| at);
+    slashes.chain([name.len()]).map(|end| &name[..end])
 }
 
 /// The weight of a process within its group; `None` where its class has no
@@ -93,19 +110,32 @@ pub fn due_weights(file: &JobFile, processes: &[Process]) -> Vec<Option<f64>> {
         .iter()
         .map(|p| weight_in_group(file.jobs[p.job].priority))
         .collect();
-    let of_group = |name: &str| -> f64 {
-        let same = |p: &Process| file.jobs[p.job].cgroup.as_deref() == Some(name);
-        let members = processes.iter().zip(&own).filter(|(p, _)| same(p));
-        members.filter_map(|(_, own)| *own).sum()
+    let group_of = |p: &Process| file.jobs[p.job].cgroup.as_deref();
+    let weight_of = |name: &str| {
+        let group = groups.iter().find(|(known, _)| known == name);
+        f64::from(
+            group
+                .and_then(|(_, weight)| *weight)
+                .unwrap_or(GROUP_WEIGHT),
+        )
+    };
+    // What is directly in a group shares what the group gets.
+    let inside = |name: &str| -> f64 {
+        let members = processes.iter().zip(&own);
+        let members = members.filter(|(p, _)| group_of(p) == Some(name));
+        let below = groups.iter().map(|(path, _)| path.as_str());
+        let below = below.filter(|path| above(path) == Some(name));
+        let processes: f64 = members.filter_map(|(_, own)| *own).sum();
+        processes + below.map(weight_of).sum::<f64>()
     };
     let due = |(p, own): (&Process, &Option<f64>)| {
-        let own = (*own)?;
-        let Some(name) = &file.jobs[p.job].cgroup else {
-            return Some(own);
-        };
-        let group = groups.iter().find(|(known, _)| known == name);
-        let weight = group.and_then(|(_, w)| *w).unwrap_or(GROUP_WEIGHT);
-        Some(f64::from(weight) * own / of_group(name))
+        let mut due = (*own)?;
+        let mut group = group_of(p);
+        while let Some(name) = group {
+            due *= weight_of(name) / inside(name);
+            group = above(name);
+        }
+        Some(due)
     };
     processes.iter().zip(&own).map(due).collect()
 }
@@ -132,6 +162,19 @@ mod tests {
     fn weights(text: &str) -> Vec<Option<f64>> {
         let file = parse_str("t", text, &|_| None, &|_, _| Err(String::new())).unwrap();
         due_weights(&file, &processes(&file))
+    }
+
+    /// `a` gets two thirds of what `b` beside it gets; inside, `a/x` three times
+    /// what `a/y` gets.
+    #[test]
+    fn groups_inside_groups_share_what_those_get() {
+        let text = "[x]\ncgroup=a/x\ncgroup_weight=300\n[y]\ncgroup=a/y\ncgroup_weight=100\n\
+                    [b]\ncgroup=b\ncgroup_weight=150\n";
+        let file = parse_str("t", text, &|_| None, &|_, _| Err(String::new())).unwrap();
+        let groups = cgroups(&file);
+        let names: Vec<_> = groups.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a", "a/x", "a/y", "b"]);
+        assert_eq!(weights(text), [Some(75.0), Some(25.0), Some(150.0)]);
     }
 
     #[test]

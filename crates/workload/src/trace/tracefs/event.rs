@@ -27,6 +27,26 @@ pub struct Event<'a> {
     pub kind: EventKind<'a>,
 }
 
+/// A call of writeback throttling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WbtCall {
+    /// The bio's address.
+    pub bio: u64,
+    /// Its first sector.
+    pub sector: Sector,
+    /// Its operation and `REQ_*` bits, which only the entry shows.
+    pub opf: Option<u32>,
+    /// In flight: writes, swap, discards.
+    pub in_flight: [i32; 3],
+    /// Limits: of background writeback, of other writeback, of writes that
+    /// somebody waits for.
+    pub limits: [u32; 3],
+    /// The step of its depth.
+    pub step: i32,
+    /// `jiffies_64`.
+    pub jif: u64,
+}
+
 /// What happened. Names are the trace events'; those of the schedulers
 /// (`dd_` mq-deadline, `ky_` kyber, `bfq_`) are probes on a scheduler's own
 /// functions.
@@ -146,6 +166,41 @@ pub enum EventKind<'a> {
     BfqExit {
         /// The address of what BFQ keeps of the task.
         icq: u64,
+    },
+    /// `wbt_wait`: writeback throttling looks at a bio.
+    WbtWait(WbtCall),
+    /// `wbt_wait_ret`: the bio may go on.
+    WbtWaitRet(WbtCall),
+    /// `wbt_timer`: a window of writeback throttling ends.
+    WbtTimer {
+        /// The drive.
+        dev: Dev,
+        /// 1 fast enough, 2 unknown, 3 only writes, 4 too slow.
+        status: u8,
+        /// The step of its depth.
+        step: i32,
+        /// Writes in flight.
+        in_flight: u32,
+    },
+    /// `thr_ret`: `io.max` let a bio through, or holds it back.
+    ThrRet {
+        /// The bio's address.
+        bio: u64,
+        /// Its first sector.
+        sector: Sector,
+        /// Its size, in bytes.
+        bytes: u32,
+        /// It is held back.
+        held: bool,
+        /// `jiffies_64`.
+        jif: u64,
+    },
+    /// `thr_work`: the worker of `io.max` submits what was let go.
+    ThrWork {
+        /// The address of its work.
+        work: u64,
+        /// `jiffies_64`.
+        jif: u64,
     },
     /// `tracing_mark_write`: somebody wrote a line into the trace.
     TracingMark {

@@ -230,6 +230,25 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
         "bfq_exit" => BfqExit {
             icq: args.hex("icq")?,
         },
+        "wbt_timer" => WbtTimer {
+            dev: args.colon_dev()?,
+            status: args.decimal("status")?,
+            step: args.decimal("step")?,
+            in_flight: args.decimal("inflight")?,
+        },
+        "wbt_wait" => WbtWait(args.wbt_call(true)?),
+        "wbt_wait_ret" => WbtWaitRet(args.wbt_call(false)?),
+        "thr_ret" => ThrRet {
+            bio: args.hex("bio")?,
+            sector: args.sector("sector")?,
+            bytes: args.decimal("size")?,
+            held: args.decimal::<u8>("held")? != 0,
+            jif: args.decimal("jif")?,
+        },
+        "thr_work" => ThrWork {
+            work: args.hex("work")?,
+            jif: args.decimal("jif")?,
+        },
         "tracing_mark_write" => TracingMark {
             text: args.at.rest().trim(),
         },
@@ -730,6 +749,36 @@ impl<'a> Values<'a> {
             "1" => Ok(true),
             _ => Err(start.fault(name, "0 (reads) or 1 (writes)")),
         }
+    }
+
+    /// A drive as its `bdi` is called.
+    fn colon_dev(&mut self) -> Result<Dev, Fault> {
+        let major = self.at.number("device", "major:minor")?;
+        self.at.expect(":", "device")?;
+        let minor = self.at.number("device", "major:minor")?;
+        Ok(Dev { major, minor })
+    }
+
+    fn wbt_call(&mut self, entry: bool) -> Result<WbtCall, Fault> {
+        let bio = self.hex("bio")?;
+        let sector = self.sector("sector")?;
+        let opf = entry.then(|| self.hex("opf")).transpose()?;
+        let in_flight = [
+            self.decimal("inf0")?,
+            self.decimal("inf1")?,
+            self.decimal("inf2")?,
+        ];
+        let (background, normal) = (self.decimal("bg")?, self.decimal("normal")?);
+        let step = self.decimal("step")?;
+        Ok(WbtCall {
+            bio,
+            sector,
+            opf: opf.map(|opf| opf as u32),
+            in_flight,
+            limits: [background, normal, self.decimal("max_depth")?],
+            step,
+            jif: self.decimal("jif")?,
+        })
     }
 
     fn merge_side(&mut self) -> Result<MergeSide, Fault> {

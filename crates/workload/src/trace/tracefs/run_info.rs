@@ -46,6 +46,10 @@ pub struct RunInfo {
     pub fio_job: String,
     /// The control groups below the root, by their paths, with the weights that
     /// bfq gives them, where those were set.
+    /// What was written to files of control groups: path and text, in order.
+    #[serde(default)]
+    pub cgroup_files: Vec<(String, String)>,
+    /// The control groups, with `io.bfq.weight` where that was written.
     #[serde(default, deserialize_with = "cgroups")]
     pub cgroups: BTreeMap<String, Option<u32>>,
     /// The probes that were set, as tracefs' `dynamic_events` reads.

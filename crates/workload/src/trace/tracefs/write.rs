@@ -67,6 +67,11 @@ impl EventKind<'_> {
             KyFin { .. } => "ky_fin",
             BfqFin { .. } => "bfq_fin",
             BfqExit { .. } => "bfq_exit",
+            WbtWait(_) => "wbt_wait",
+            WbtWaitRet(_) => "wbt_wait_ret",
+            WbtTimer { .. } => "wbt_timer",
+            ThrRet { .. } => "thr_ret",
+            ThrWork { .. } => "thr_work",
             TracingMark { .. } => "tracing_mark_write",
             KyDone { .. } => "ky_done",
             DdBmerged { .. } => "dd_bmerged",
@@ -151,6 +156,29 @@ impl EventKind<'_> {
             KyFin { rq, sector, token } => write!(f, " rq={rq:#x} sector={sector} token={token}"),
             BfqFin { rq, sector } => write!(f, " rq={rq:#x} sector={sector}"),
             BfqExit { icq } => write!(f, " icq={icq:#x}"),
+            WbtWait(call) | WbtWaitRet(call) => write!(f, " {call}"),
+            WbtTimer {
+                dev,
+                status,
+                step,
+                in_flight,
+            } => write!(
+                f,
+                " {}:{}: status={status}, step={step}, inflight={in_flight}",
+                dev.major, dev.minor
+            ),
+            ThrRet {
+                bio,
+                sector,
+                bytes,
+                held,
+                jif,
+            } => write!(
+                f,
+                " bio={bio:#x} sector={sector} size={bytes} held={} jif={jif}",
+                u8::from(*held)
+            ),
+            ThrWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
             TracingMark { text } => write!(f, " {text}"),
             KyDone {
                 rq,
@@ -416,6 +444,20 @@ impl Display for BfqQueue {
         write!(
             f,
             " par={entity:#x} gw={weight} gserv={service} gbud={budget}"
+        )
+    }
+}
+impl Display for WbtCall {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ([writes, swap, discards], [background, normal, max]) = (self.in_flight, self.limits);
+        write!(f, "bio={:#x} sector={}", self.bio, self.sector)?;
+        if let Some(opf) = self.opf {
+            write!(f, " opf={opf:#x}")?;
+        }
+        write!(
+            f,
+            " inf0={writes} inf1={swap} inf2={discards} bg={background} normal={normal} step={} max_depth={max} jif={}",
+            self.step, self.jif
         )
     }
 }

@@ -1,0 +1,668 @@
+//! Limits of control groups in bytes and in I/Os a second, `io.max`
+//! (`block/blk-throttle.c`).
+//!
+//! A group may do in a slice of 100 ms what its limits allow in that time. A bio
+//! within the limits of its group and of all groups above it goes on at once.
+//! Where one is over its limit the bio is queued there, and each group keeps
+//! the time at which its first bio may go. A timer then moves bios one level
+//! up, from group to group, and from the root to a worker that submits them.
+//! Bytes and I/Os of slices that are over are trimmed off, so that what was
+//! left unused is not saved for later.
+//!
+//! All times are ticks.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::bio::{Bio, BioFlags, CgroupId};
+use crate::queue::Waiter;
+use crate::submit::Plug;
+use crate::units::{HZ, Nanos, SECTOR_SIZE, jiffies, jiffy_start};
+
+/// A slice (`DFL_THROTL_SLICE`).
+const SLICE: i64 = HZ / 10;
+/// A group's turn ends after so many reads and writes (three quarters and one of
+/// `THROTL_GRP_QUANTUM`), and the timer's after so many bios (`THROTL_QUANTUM`).
+const GROUP_QUANTUM: [usize; 2] = [6, 2];
+const QUANTUM: usize = 32;
+/// A timer runs after so many slices at the latest: limits may have changed.
+const LATEST_SLICES: i64 = 8;
+
+/// What a group may do in a second, reads first; `None` is `max`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoMax {
+    /// Bytes (`rbps`, `wbps`).
+    pub bytes: [Option<u64>; 2],
+    /// I/Os (`riops`, `wiops`).
+    pub ios: [Option<u32>; 2],
+}
+
+impl IoMax {
+    /// Takes what is written to `io.max` behind the drive's number, as
+    /// `rbps=1048576 wiops=max`; what is not named stays.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it; the message says why.
+    pub fn write(&mut self, text: &str) -> Result<(), String> {
+        let mut written = *self;
+        for word in text.split_whitespace() {
+            let (name, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("{word:?} is not NAME=VALUE (EINVAL)"))?;
+            let limit = match value {
+                "max" => None,
+                "0" => {
+                    return Err(format!(
+                        "{name} may not be 0, which nothing could pass (ERANGE)"
+                    ));
+                }
+                _ => Some(value.parse::<u64>().map_err(|_| {
+                    format!("{name} takes a number of up to 64 bits or max, not {value:?} (EINVAL)")
+                })?),
+            };
+            if limit == Some(1) {
+                return Err(format!("{name} has to be more than 1 (EINVAL)"));
+            }
+            let few = limit.map(|limit| limit.min(u32::MAX as u64) as u32);
+            match name {
+                "rbps" => written.bytes[0] = limit,
+                "wbps" => written.bytes[1] = limit,
+                "riops" => written.ios[0] = few,
+                "wiops" => written.ios[1] = few,
+                _ => {
+                    return Err(format!(
+                        "{name:?} is no limit; those are rbps, wbps, riops, wiops (EINVAL)"
+                    ));
+                }
+            }
+        }
+        *self = written;
+        Ok(())
+    }
+}
+
+/// One direction's present slice of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slice {
+    start: i64,
+    end: i64,
+    bytes: u64,
+    ios: u64,
+}
+
+impl Slice {
+    fn is_over(&self, now: i64) -> bool {
+        !(self.start..=self.end).contains(&now)
+    }
+
+    fn restart(&mut self, now: i64) {
+        *self = Slice {
+            start: now,
+            end: now + SLICE,
+            bytes: 0,
+            ios: 0,
+        };
+    }
+
+    fn extend(&mut self, to: i64) {
+        if self.end < to {
+            self.set_end(to);
+        }
+    }
+
+    fn set_end(&mut self, to: i64) {
+        self.end = round_up(to);
+    }
+
+    /// What is due from before the present slice is forgotten, but for one slice
+    /// that makes up for timers that are late (`throtl_trim_slice`).
+    fn trim(&mut self, now: i64, bytes: Option<u64>, ios: Option<u32>) {
+        if self.is_over(now) {
+            return;
+        }
+        self.set_end(now + SLICE);
+        let elapsed = (now - self.start) / SLICE * SLICE;
+        if elapsed < 2 * SLICE {
+            return;
+        }
+        let elapsed = elapsed - SLICE;
+        let bytes = bytes.map_or(u64::MAX, |limit| allowed(limit, elapsed));
+        let ios = ios.map_or(u64::MAX, |limit| allowed(limit.into(), elapsed));
+        if bytes == 0 && ios == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.ios = self.ios.saturating_sub(ios);
+        self.start += elapsed;
+    }
+}
+
+/// What a limit allows in so many ticks.
+fn allowed(limit: u64, ticks: i64) -> u64 {
+    let allowed = limit as u128 * ticks.max(0) as u128 / HZ as u128;
+    allowed.min(u64::MAX as u128) as u64
+}
+
+fn round_up(ticks: i64) -> i64 {
+    (ticks + SLICE - 1).div_euclid(SLICE) * SLICE
+}
+
+/// A bio that is held back, and whether its bytes are paid for already.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    bio: Bio,
+    paid: bool,
+}
+
+/// Bios of one direction, by where they came from, which take turns
+/// (`throtl_qnode`).
+#[derive(Debug, Default)]
+struct Turns {
+    sources: VecDeque<(CgroupId, VecDeque<Held>)>,
+    len: usize,
+}
+
+impl Turns {
+    fn push(&mut self, from: CgroupId, held: Held) {
+        self.len += 1;
+        match self.sources.iter_mut().find(|(source, _)| *source == from) {
+            Some((_, bios)) => bios.push_back(held),
+            None => self.sources.push_back((from, VecDeque::from([held]))),
+        }
+    }
+
+    fn first(&self) -> Option<Held> {
+        self.sources.front()?.1.front().copied()
+    }
+
+    fn pop(&mut self) -> Option<Held> {
+        let (from, mut bios) = self.sources.pop_front()?;
+        let held = bios.pop_front();
+        if !bios.is_empty() {
+            self.sources.push_back((from, bios));
+        }
+        self.len -= held.is_some() as usize;
+        held
+    }
+}
+
+/// A group (`struct throtl_grp`), or the root, which limits nothing.
+#[derive(Debug, Default)]
+struct Group {
+    parent: CgroupId,
+    max: IoMax,
+    slices: [Slice; 2],
+    queued: [Turns; 2],
+    /// A bio was queued where there was none in its direction.
+    was_empty: bool,
+    /// When its first bio may go.
+    dispatch_at: i64,
+    /// Groups below that have bios, and when their timer runs.
+    pending: Vec<CgroupId>,
+    timer: Option<i64>,
+}
+
+impl Group {
+    fn has_bios(&self) -> bool {
+        self.queued.iter().any(|turns| turns.len > 0)
+    }
+}
+
+/// The limits of a queue's groups, and the worker that submits what they let go.
+#[derive(Debug, Default)]
+pub(crate) struct Throttled {
+    pub(crate) limits: Throttle,
+    pub(crate) plug: Plug,
+    pub(crate) worker: Option<Worker>,
+}
+
+/// A worker that sleeps, and whether it was woken.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) waiter: Waiter,
+    pub(crate) woken: bool,
+}
+
+/// The limits of all groups on one queue (`struct throtl_data`).
+#[derive(Debug)]
+pub struct Throttle {
+    /// By number; the root is first.
+    groups: Vec<Group>,
+    /// What the worker is to submit.
+    released: VecDeque<Bio>,
+    /// Bios that were held back.
+    held: u64,
+}
+
+impl Default for Throttle {
+    fn default() -> Throttle {
+        Throttle {
+            groups: vec![Group::default()],
+            released: VecDeque::new(),
+            held: 0,
+        }
+    }
+}
+
+impl Throttle {
+    /// Makes a group known; one that was not named is below the root.
+    pub fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
+        let at = self.make(group);
+        self.make(parent);
+        self.groups[at].parent = parent;
+    }
+
+    /// Writes a group's `io.max`; its slices start anew (`tg_conf_updated`).
+    pub fn set_max(&mut self, now: Nanos, group: CgroupId, max: IoMax) {
+        let at = self.make(group);
+        self.groups[at].max = max;
+        let now = jiffies(now);
+        self.groups[at]
+            .slices
+            .iter_mut()
+            .for_each(|s| s.restart(now));
+        if self.groups[at].has_bios() {
+            self.update_dispatch_time(now, group);
+            self.schedule_next(now, self.groups[at].parent, true);
+        }
+    }
+
+    fn make(&mut self, group: CgroupId) -> usize {
+        let at = group.0 as usize;
+        if self.groups.len() <= at {
+            self.groups.resize_with(at + 1, Group::default);
+        }
+        at
+    }
+
+    /// Bios that were held back so far.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Takes the next bio that may go on; it is past all limits.
+    pub fn take_released(&mut self) -> Option<Bio> {
+        self.released.pop_front()
+    }
+
+    /// When [`Throttle::timer`] is to be called.
+    pub fn next_timer(&self) -> Nanos {
+        let timers = self.groups.iter().filter_map(|group| group.timer);
+        timers.min().map_or(Nanos::MAX, jiffy_start)
+    }
+
+    fn at(&mut self, group: CgroupId) -> &mut Group {
+        &mut self.groups[group.0 as usize]
+    }
+
+    /// Whether a bio may go on. One that may not is kept, and comes out of
+    /// [`Throttle::take_released`] (`__blk_throtl_bio`).
+    pub fn submit(&mut self, now: Nanos, bio: &Bio) -> bool {
+        let now = jiffies(now);
+        let direction = bio.op.is_write() as usize;
+        let held = Held {
+            bio: *bio,
+            paid: false,
+        };
+        let mut group = bio.cgroup;
+        if self.groups.len() <= group.0 as usize {
+            return true;
+        }
+        let mut from = group;
+        while group != CgroupId::ROOT {
+            let waits = self.at(group).queued[direction].len > 0;
+            let goes = !waits && self.wait(now, group, direction, &held) == 0;
+            // Others may wait for metadata and swap, whoever writes them.
+            if !goes && !bio.flags.has(BioFlags::META) {
+                self.held += 1;
+                self.add(group, from, direction, held);
+                if self.at(group).was_empty {
+                    self.update_dispatch_time(now, group);
+                    let parent = self.at(group).parent;
+                    self.schedule_next(now, parent, true);
+                }
+                return false;
+            }
+            self.charge(group, direction, &held);
+            self.trim(now, group, direction);
+            from = group;
+            group = self.at(group).parent;
+        }
+        true
+    }
+
+    fn charge(&mut self, group: CgroupId, direction: usize, held: &Held) {
+        let slice = &mut self.at(group).slices[direction];
+        slice.bytes += if held.paid { 0 } else { bytes_of(&held.bio) };
+        slice.ios += 1;
+    }
+
+    fn trim(&mut self, now: i64, group: CgroupId, direction: usize) {
+        let group = self.at(group);
+        let (bytes, ios) = (group.max.bytes[direction], group.max.ios[direction]);
+        group.slices[direction].trim(now, bytes, ios);
+    }
+
+    /// For how many ticks a bio has to wait in a group (`tg_may_dispatch`).
+    fn wait(&mut self, now: i64, group: CgroupId, direction: usize, held: &Held) -> i64 {
+        let group = self.at(group);
+        let (bytes, ios) = (group.max.bytes[direction], group.max.ios[direction]);
+        if bytes.is_none() && ios.is_none() {
+            return 0;
+        }
+        let empty = group.queued[direction].len == 0;
+        let slice = &mut group.slices[direction];
+        match slice.is_over(now) && empty {
+            true => slice.restart(now),
+            false => slice.extend(now + SLICE),
+        }
+        let elapsed = now - slice.start;
+        let bytes_wait = match bytes {
+            Some(limit) if !held.paid => wait_for_bytes(slice, elapsed, limit, &held.bio),
+            _ => 0,
+        };
+        let ios_wait = ios.map_or(0, |limit| wait_for_ios(slice, elapsed, limit.into()));
+        let wait = bytes_wait.max(ios_wait);
+        if wait > 0 {
+            slice.extend(now + wait);
+        }
+        wait
+    }
+
+    /// Queues a bio in a group, that comes from one below or from itself.
+    fn add(&mut self, group: CgroupId, from: CgroupId, direction: usize, held: Held) {
+        let this = self.at(group);
+        this.was_empty |= this.queued[direction].len == 0;
+        this.queued[direction].push(from, held);
+        let parent = this.parent;
+        let pending = &mut self.at(parent).pending;
+        if !pending.contains(&group) {
+            pending.push(group);
+        }
+    }
+
+    /// When a group's first bio may go (`tg_update_disptime`). Groups of one time
+    /// go in the order in which they got it.
+    fn update_dispatch_time(&mut self, now: i64, group: CgroupId) {
+        let mut wait = i64::MAX;
+        for direction in 0..2 {
+            if let Some(first) = self.at(group).queued[direction].first() {
+                wait = wait.min(self.wait(now, group, direction, &first));
+            }
+        }
+        let this = self.at(group);
+        this.dispatch_at = now.saturating_add(wait);
+        this.was_empty = false;
+        let parent = this.parent;
+        let pending = &mut self.at(parent).pending;
+        if let Some(at) = pending.iter().position(|&other| other == group) {
+            pending.remove(at);
+            pending.push(group);
+        }
+    }
+
+    /// Sets a group's timer for the first of those below it; `false` where that
+    /// may go now and nobody `force`s the timer (`throtl_schedule_next_dispatch`).
+    fn schedule_next(&mut self, now: i64, parent: CgroupId, force: bool) -> bool {
+        let Some(first) = self.first_below(parent) else {
+            return true;
+        };
+        let at = self.at(first).dispatch_at;
+        if !force && at <= now {
+            return false;
+        }
+        let at = at.min(now + LATEST_SLICES * SLICE);
+        // A timer of the kernel's never runs early, so it runs one tick later.
+        self.at(parent).timer = Some(at.max(now) + 1);
+        true
+    }
+
+    fn first_below(&self, parent: CgroupId) -> Option<CgroupId> {
+        let pending = self.groups[parent.0 as usize].pending.iter().copied();
+        pending.min_by_key(|group| self.groups[group.0 as usize].dispatch_at)
+    }
+
+    /// Runs the timers that are due (`throtl_pending_timer_fn`).
+    pub fn timer(&mut self, now: Nanos) {
+        let now = jiffies(now);
+        for at in (0..self.groups.len()).rev() {
+            let group = CgroupId(at as u16);
+            if self.at(group).timer.take_if(|due| *due <= now).is_some() {
+                self.dispatch_below(now, group);
+            }
+        }
+    }
+
+    /// Moves what may go from the groups below one to it, and on upwards.
+    fn dispatch_below(&mut self, now: i64, mut group: CgroupId) {
+        loop {
+            let mut dispatched = 0;
+            loop {
+                dispatched += self.select(now, group);
+                if self.schedule_next(now, group, false) {
+                    break;
+                }
+            }
+            if dispatched == 0 {
+                return;
+            }
+            if group == CgroupId::ROOT {
+                return self.release();
+            }
+            if !self.at(group).was_empty {
+                return;
+            }
+            self.update_dispatch_time(now, group);
+            let parent = self.at(group).parent;
+            if self.schedule_next(now, parent, false) {
+                return;
+            }
+            group = parent;
+        }
+    }
+
+    /// Everything that reached the root goes to the worker, reads first.
+    fn release(&mut self) {
+        for direction in 0..2 {
+            while let Some(held) = self.at(CgroupId::ROOT).queued[direction].pop() {
+                self.released.push_back(held.bio);
+            }
+        }
+    }
+
+    /// Dispatches from the groups below one whose time has come
+    /// (`throtl_select_dispatch`).
+    fn select(&mut self, now: i64, parent: CgroupId) -> usize {
+        let mut dispatched = 0;
+        while dispatched < QUANTUM {
+            let Some(group) = self.first_below(parent) else {
+                break;
+            };
+            if now < self.at(group).dispatch_at {
+                break;
+            }
+            dispatched += self.dispatch(now, group);
+            if self.at(group).has_bios() {
+                self.update_dispatch_time(now, group);
+            } else {
+                self.at(parent).pending.retain(|&other| other != group);
+            }
+        }
+        dispatched
+    }
+
+    /// A group's turn: up to six reads, then up to two writes
+    /// (`throtl_dispatch_tg`).
+    fn dispatch(&mut self, now: i64, group: CgroupId) -> usize {
+        let mut dispatched = 0;
+        for (direction, quantum) in GROUP_QUANTUM.into_iter().enumerate() {
+            for _ in 0..quantum {
+                let Some(first) = self.at(group).queued[direction].first() else {
+                    break;
+                };
+                if self.wait(now, group, direction, &first) > 0 {
+                    break;
+                }
+                self.dispatch_one(now, group, direction);
+                dispatched += 1;
+            }
+        }
+        dispatched
+    }
+
+    fn dispatch_one(&mut self, now: i64, group: CgroupId, direction: usize) {
+        let Some(mut held) = self.at(group).queued[direction].pop() else {
+            return;
+        };
+        self.charge(group, direction, &held);
+        let parent = self.at(group).parent;
+        if parent == CgroupId::ROOT {
+            held.paid = true;
+            self.at(parent).queued[direction].push(group, held);
+        } else {
+            self.add(parent, group, direction, held);
+            let start = self.at(group).slices[direction].start;
+            let slice = &mut self.at(parent).slices[direction];
+            if slice.is_over(now) {
+                // The time that it did not use so far counts.
+                let start = start.max(slice.start);
+                slice.restart(now);
+                slice.start = start;
+            }
+        }
+        self.trim(now, group, direction);
+    }
+}
+
+/// What a discard moves counts as a sector.
+fn bytes_of(bio: &Bio) -> u64 {
+    match bio.op {
+        crate::bio::Op::Discard => SECTOR_SIZE,
+        _ => bio.sectors as u64 * SECTOR_SIZE,
+    }
+}
+
+/// `tg_within_bps_limit`.
+fn wait_for_bytes(slice: &Slice, elapsed: i64, limit: u64, bio: &Bio) -> i64 {
+    let rounded = round_up(elapsed.max(1));
+    let after = slice.bytes + bytes_of(bio);
+    let allowed = allowed(limit, rounded);
+    if allowed > 0 && after <= allowed {
+        return 0;
+    }
+    let ticks = (after - allowed.min(after)) as u128 * HZ as u128 / limit.max(1) as u128;
+    (ticks.min(i64::MAX as u128 / 4) as i64).max(1) + (rounded - elapsed)
+}
+
+/// `tg_within_iops_limit`.
+fn wait_for_ios(slice: &Slice, elapsed: i64, limit: u64) -> i64 {
+    let rounded = round_up(elapsed + 1);
+    let allowed = allowed(limit, rounded);
+    if allowed > 0 && slice.ios < allowed {
+        return 0;
+    }
+    (rounded - elapsed).max(HZ / limit.max(1) as i64 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bio::Op;
+    use crate::units::{JIFFY_NS, Sector};
+
+    fn bio(group: u16, sectors: u32) -> Bio {
+        Bio {
+            cgroup: CgroupId(group),
+            ..Bio::new(Op::Read, Sector(0), sectors)
+        }
+    }
+
+    fn reads(bytes: u64) -> IoMax {
+        IoMax {
+            bytes: [Some(bytes), None],
+            ..IoMax::default()
+        }
+    }
+
+    fn at(tick: i64) -> Nanos {
+        Nanos(tick as u64 * JIFFY_NS)
+    }
+
+    /// How many bios of 64 KiB go through in so many ticks, while there is always
+    /// another one.
+    fn passed(throttle: &mut Throttle, group: u16, ticks: i64) -> usize {
+        let mut passed = 0;
+        let mut waiting = 0;
+        for tick in 1000..1000 + ticks {
+            throttle.timer(at(tick));
+            while throttle.take_released().is_some() {
+                waiting -= 1;
+                passed += 1;
+            }
+            while waiting < 4 {
+                match throttle.submit(at(tick), &bio(group, 128)) {
+                    true => passed += 1,
+                    false => waiting += 1,
+                }
+            }
+        }
+        passed
+    }
+
+    #[test]
+    fn a_group_gets_what_its_limit_says() {
+        let mut throttle = Throttle::default();
+        throttle.set_max(at(1000), CgroupId(1), reads(6_553_600));
+        let passed = passed(&mut throttle, 1, 10 * HZ);
+        assert!((980..=1020).contains(&passed), "{passed} of 1000");
+        assert!(throttle.held() > 0);
+        assert!(
+            throttle.submit(at(2000), &bio(2, 8)),
+            "another has no limit"
+        );
+    }
+
+    #[test]
+    fn the_tightest_group_above_decides() {
+        let mut throttle = Throttle::default();
+        throttle.set_parent(CgroupId(2), CgroupId(1));
+        throttle.set_max(at(1000), CgroupId(1), reads(3_276_800));
+        throttle.set_max(at(1000), CgroupId(2), reads(6_553_600));
+        let passed = passed(&mut throttle, 2, 10 * HZ);
+        assert!((480..=530).contains(&passed), "{passed} of 500");
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_refused() {
+        let mut max = IoMax::default();
+        assert_eq!(max.write("rbps=4096 wiops=7"), Ok(()));
+        assert_eq!((max.bytes, max.ios), ([Some(4096), None], [None, Some(7)]));
+        for (text, why) in [
+            ("rbps", "NAME=VALUE"),
+            ("rbps=0", "ERANGE"),
+            ("wbps=x", "64 bits or max"),
+            ("riops=1", "more than 1"),
+            ("bps=5", "no limit"),
+        ] {
+            let message = max.write(text).unwrap_err();
+            assert!(message.contains(why), "{text}: {message}");
+        }
+        assert_eq!(max.write("rbps=max"), Ok(()));
+        assert_eq!(max.bytes[0], None);
+    }
+
+    #[test]
+    fn ios_are_counted_too() {
+        let mut throttle = Throttle::default();
+        let max = IoMax {
+            ios: [Some(100), None],
+            ..IoMax::default()
+        };
+        throttle.set_max(at(1000), CgroupId(1), max);
+        let passed = passed(&mut throttle, 1, 10 * HZ);
+        assert!((980..=1020).contains(&passed), "{passed} of 1000");
+    }
+}

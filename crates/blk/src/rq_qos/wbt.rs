@@ -1,0 +1,481 @@
+//! Buffered writeback throttling (`block/blk-wbt.c`).
+//!
+//! Things like a large writeback can fill a drive's queue so that a read waits
+//! behind hundreds of writes. So writes that nobody waits for are held back
+//! once too many are under way. How many that is follows from the latency of
+//! reads: a window of 100 ms whose fastest read took longer than the target
+//! halves the depth, one whose reads were fast enough, or in which there were
+//! only writes, lets it grow. While the depth is small the window is shorter,
+//! by the square root of the step, as CoDel does it (Nichols and Jacobson,
+//! "Controlling Queue Delay", 2012).
+
+use alloc::vec::Vec;
+
+use super::stat::{Samples, Window};
+use super::{RqDepth, RqWait};
+use crate::bio::{Bio, BioFlags, Op};
+use crate::request::{Request, RqFlags};
+use crate::units::{HZ, Nanos, jiffies};
+
+const TRACKED: RqFlags = RqFlags::WBT_TRACKED;
+const READ: RqFlags = RqFlags::WBT_READ;
+const DISCARD: RqFlags = RqFlags::WBT_DISCARD;
+
+/// Depth at step 0 where the queue is not shallower (`RWB_DEF_DEPTH`).
+const DEFAULT_DEPTH: u32 = 16;
+/// The window of step 0 (`RWB_WINDOW_NSEC`).
+const WINDOW_NS: u64 = 100_000_000;
+/// A window with fewer writes than this tells nothing (`RWB_MIN_WRITE_SAMPLES`).
+const MIN_WRITE_SAMPLES: u64 = 3;
+/// So many windows that tell nothing bring it one step nearer to step 0
+/// (`RWB_UNKNOWN_BUMP`).
+const UNKNOWN_BUMP: u32 = 5;
+/// I/O of others counts as recent for so many ticks: 100 ms.
+const RECENT_TICKS: i64 = HZ / 10;
+
+/// Somebody waits for these writes (`REQ_HIPRIO`).
+const HIGH_PRIORITY: BioFlags = BioFlags::SYNC.with(BioFlags::META);
+
+/// What a window's latencies say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WbtStatus {
+    /// Reads were fast enough.
+    Ok = 1,
+    /// There were too few to tell.
+    Unknown = 2,
+    /// There were only writes.
+    UnknownWrites = 3,
+    /// The fastest read took too long.
+    Exceeded = 4,
+}
+
+/// What its timer saw (`wbt_timer`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WbtTimer {
+    /// What the window's latencies said.
+    pub status: WbtStatus,
+    /// The step before it acted on that.
+    pub step: i32,
+    /// Writes under way.
+    pub in_flight: u32,
+}
+
+/// Its state, as traces show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WbtState {
+    /// Writes under way, without discards.
+    pub in_flight: u32,
+    /// Limits: of background writeback, of other writeback, of writes that
+    /// somebody waits for.
+    pub limits: [u32; 3],
+    /// Above 0 less is allowed, below 0 more.
+    pub step: i32,
+}
+
+/// Writeback throttling of one queue (`struct rq_wb`).
+#[derive(Debug)]
+pub struct Wbt {
+    /// The target (`wbt_lat_usec`); 0: it is off.
+    min_lat_ns: u64,
+    depth: RqDepth,
+    background: u32,
+    normal: u32,
+    unknown_windows: u32,
+    window: Window,
+    window_ns: u64,
+    /// Writes, and discards.
+    writes: RqWait<BioFlags>,
+    discards: RqWait<BioFlags>,
+    write_cache: bool,
+    /// The read that is looked at, by its serial number, and when it was issued.
+    sync_issue: Option<(u64, Nanos)>,
+    /// When reads were last submitted and last ended, in ticks.
+    last_issue: i64,
+    last_comp: i64,
+    /// What its timer last saw.
+    last_timer: Option<WbtTimer>,
+    /// Times that somebody was held back.
+    held: u64,
+}
+
+impl Wbt {
+    /// The target where nobody sets one, in microseconds
+    /// (`wbt_default_latency_nsec`).
+    pub fn default_latency_us(rotational: bool) -> u64 {
+        if rotational { 75_000 } else { 2_000 }
+    }
+
+    /// Throttling of a queue of this depth, with this target.
+    pub fn new(latency_us: u64, queue_depth: u32, write_cache: bool) -> Wbt {
+        let mut wbt = Wbt {
+            min_lat_ns: latency_us.saturating_mul(1000),
+            depth: RqDepth::new(DEFAULT_DEPTH, queue_depth),
+            background: 0,
+            normal: 0,
+            unknown_windows: 0,
+            window: Window::default(),
+            window_ns: WINDOW_NS,
+            writes: RqWait::default(),
+            discards: RqWait::default(),
+            write_cache,
+            sync_issue: None,
+            last_issue: i64::MIN / 2,
+            last_comp: i64::MIN / 2,
+            last_timer: None,
+            held: 0,
+        };
+        wbt.calc_limits();
+        wbt
+    }
+
+    /// The target, in microseconds.
+    pub fn latency_us(&self) -> u64 {
+        self.min_lat_ns / 1000
+    }
+
+    /// Writes `wbt_lat_usec`; 0 turns it off, and who waits may go.
+    pub fn set_latency(&mut self, now: Nanos, latency_us: u64, woken: &mut Vec<u64>) {
+        self.min_lat_ns = latency_us.saturating_mul(1000);
+        self.depth.reset();
+        self.calc_limits();
+        self.wake_all(now, woken);
+    }
+
+    /// Its present state.
+    pub fn state(&self) -> WbtState {
+        WbtState {
+            in_flight: self.writes.in_flight,
+            limits: [self.background, self.normal, self.depth.max_depth],
+            step: self.depth.scale_step,
+        }
+    }
+
+    /// What its timer last saw.
+    pub fn last_timer(&self) -> Option<WbtTimer> {
+        self.last_timer
+    }
+
+    /// Times that somebody was held back.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.min_lat_ns > 0
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.writes.in_flight + self.discards.in_flight
+    }
+
+    /// Writeback gets half the depth, and a quarter while others do I/O
+    /// (`calc_wb_limits`).
+    fn calc_limits(&mut self) {
+        (self.normal, self.background) = match (self.min_lat_ns, self.depth.max_depth) {
+            (0, _) => (0, 0),
+            (_, depth @ ..=2) => (depth, 1),
+            (_, depth) => (depth.div_ceil(2), depth.div_ceil(4)),
+        };
+    }
+
+    /// How many may be under way before such a write is held back (`get_limit`).
+    fn limit(&self, now: Nanos, op: Op, flags: BioFlags) -> u32 {
+        if !self.is_enabled() {
+            return u32::MAX;
+        }
+        if op == Op::Discard {
+            return self.background;
+        }
+        if flags.has(HIGH_PRIORITY) {
+            self.depth.max_depth
+        } else if flags.has(BioFlags::BACKGROUND) || self.close_io(now) {
+            self.background
+        } else {
+            self.normal
+        }
+    }
+
+    /// Whether others did I/O within 100 ms.
+    fn close_io(&self, now: Nanos) -> bool {
+        let ticks = jiffies(now);
+        ticks < self.last_issue + RECENT_TICKS || ticks < self.last_comp + RECENT_TICKS
+    }
+
+    /// What is noted of a request made of this bio (`bio_to_wbt_flags`). Direct
+    /// writes are not throttled: their submitter waits for them by itself.
+    pub(super) fn track(&self, bio: &Bio) -> RqFlags {
+        let direct = bio.flags.has(BioFlags::SYNC) && bio.flags.has(BioFlags::IDLE);
+        match bio.op {
+            _ if !self.is_enabled() => RqFlags::default(),
+            Op::Read => READ,
+            Op::Write if !direct => TRACKED,
+            Op::Discard => TRACKED.with(DISCARD),
+            _ => RqFlags::default(),
+        }
+    }
+
+    /// Whether a bio may go on (`wbt_wait`). A write takes its place here.
+    pub(super) fn wait(&mut self, now: Nanos, bio: &Bio, ticket: u64) -> bool {
+        let flags = self.track(bio);
+        if !flags.has(TRACKED) {
+            if flags.has(READ) {
+                self.last_issue = jiffies(now);
+            }
+            return true;
+        }
+        let limit = self.limit(now, bio.op, bio.flags);
+        let places = self.places(flags);
+        let goes = places.wait(limit, ticket, bio.flags);
+        self.held += !goes as u64;
+        if goes {
+            self.let_in(now);
+        }
+        goes
+    }
+
+    pub(super) fn is_held(&self, ticket: u64) -> bool {
+        let mut waiting = self.writes.waiting.iter().chain(&self.discards.waiting);
+        waiting.any(|&(held, _)| held == ticket)
+    }
+
+    /// Somebody was let in, so there is something to look at.
+    pub(super) fn let_in(&mut self, now: Nanos) {
+        if !self.window.is_open() && self.is_enabled() {
+            self.arm_timer(now);
+        }
+    }
+
+    pub(super) fn cleanup(&mut self, now: Nanos, bio: &Bio, woken: &mut Vec<u64>) {
+        let flags = self.track(bio);
+        if flags.has(TRACKED) {
+            self.place_free(now, flags, woken);
+        }
+    }
+
+    fn places(&mut self, flags: RqFlags) -> &mut RqWait<BioFlags> {
+        match flags.has(DISCARD) {
+            false => &mut self.writes,
+            true => &mut self.discards,
+        }
+    }
+
+    /// Remembers a read, in case it takes very long (`wbt_issue`).
+    pub(super) fn issue(&mut self, now: Nanos, rq: &Request) {
+        if self.is_enabled() && rq.rq_flags.has(READ) && self.sync_issue.is_none() {
+            self.sync_issue = Some((rq.serial, now));
+        }
+    }
+
+    pub(super) fn requeue(&mut self, rq: &Request) {
+        self.sync_issue.take_if(|(serial, _)| *serial == rq.serial);
+    }
+
+    pub(super) fn count(&mut self, now: Nanos, rq: &Request) {
+        let latency_ns = now.saturating_sub(rq.io_start).0;
+        match rq.op {
+            Op::Flush => {}
+            _ => self.window.add(rq.is_write(), latency_ns),
+        }
+    }
+
+    /// A request is gone (`wbt_done`).
+    pub(super) fn done(&mut self, now: Nanos, rq: &Request, woken: &mut Vec<u64>) {
+        if rq.rq_flags.has(TRACKED) {
+            self.place_free(now, rq.rq_flags, woken);
+        } else if rq.rq_flags.has(READ) {
+            self.sync_issue.take_if(|(serial, _)| *serial == rq.serial);
+            if self.is_enabled() {
+                self.last_comp = jiffies(now);
+            }
+        }
+    }
+
+    /// A write's place is free. Waiters are woken once several can go
+    /// (`wbt_rqw_done`); a drive with a cache is first let run dry.
+    fn place_free(&mut self, now: Nanos, flags: RqFlags, woken: &mut Vec<u64>) {
+        let limit = match flags.has(DISCARD) {
+            true => self.background,
+            false if self.write_cache => 0,
+            false => self.normal,
+        };
+        let batch = (self.background / 2) as i64;
+        let places = self.places(flags);
+        // It may have been let in when throttling was off.
+        places.in_flight = places.in_flight.saturating_sub(1);
+        let in_flight = places.in_flight;
+        if in_flight > 0 && in_flight >= limit {
+            return;
+        }
+        if in_flight == 0 || limit as i64 - in_flight as i64 >= batch {
+            self.wake(now, flags, woken);
+        }
+    }
+
+    fn wake(&mut self, now: Nanos, flags: RqFlags, woken: &mut Vec<u64>) {
+        let op = match flags.has(DISCARD) {
+            false => Op::Write,
+            true => Op::Discard,
+        };
+        let mut places = core::mem::take(self.places(flags));
+        places.wake_all(|flags| self.limit(now, op, flags), woken);
+        *self.places(flags) = places;
+    }
+
+    fn wake_all(&mut self, now: Nanos, woken: &mut Vec<u64>) {
+        for flags in [TRACKED, TRACKED.with(DISCARD)] {
+            self.wake(now, flags, woken);
+        }
+    }
+
+    pub(super) fn next_timer(&self) -> Nanos {
+        self.window.ends()
+    }
+
+    /// A window ends: its latencies decide on the next step (`wb_timer_fn`).
+    pub(super) fn timer(&mut self, now: Nanos, woken: &mut Vec<u64>) {
+        let Some(samples) = self.window.take_ended(now) else {
+            return;
+        };
+        let in_flight = self.in_flight();
+        let (status, step) = (self.latency_exceeded(now, samples), self.depth.scale_step);
+        self.last_timer = Some(WbtTimer {
+            status,
+            step,
+            in_flight,
+        });
+        match status {
+            WbtStatus::Exceeded => self.scale_down(true),
+            // With writes alone the depth may even be larger than at the start.
+            WbtStatus::Ok | WbtStatus::UnknownWrites => self.scale_up(now, woken),
+            WbtStatus::Unknown => {
+                self.unknown_windows += 1;
+                match step {
+                    _ if self.unknown_windows < UNKNOWN_BUMP => {}
+                    1.. => self.scale_up(now, woken),
+                    0 => {}
+                    _ => self.scale_down(false),
+                }
+            }
+        }
+        if self.depth.scale_step != 0 || in_flight > 0 {
+            self.arm_timer(now);
+        }
+    }
+
+    fn latency_exceeded(&self, now: Nanos, [reads, writes]: [Samples; 2]) -> WbtStatus {
+        let under_way_ns = match self.sync_issue {
+            Some((_, issued)) => now.saturating_sub(issued).0,
+            None => 0,
+        };
+        let late = under_way_ns > self.min_lat_ns && reads.count == 0;
+        if under_way_ns > self.window_ns || late {
+            return WbtStatus::Exceeded;
+        }
+        if reads.count == 0 || writes.count < MIN_WRITE_SAMPLES {
+            return match writes.count > 0 || self.in_flight() > 0 {
+                true => WbtStatus::UnknownWrites,
+                false => WbtStatus::Unknown,
+            };
+        }
+        match reads.min_ns > self.min_lat_ns {
+            true => WbtStatus::Exceeded,
+            false => WbtStatus::Ok,
+        }
+    }
+
+    fn scale_up(&mut self, now: Nanos, woken: &mut Vec<u64>) {
+        if self.depth.scale_up() {
+            self.calc_limits();
+            self.unknown_windows = 0;
+            self.wake_all(now, woken);
+        }
+    }
+
+    fn scale_down(&mut self, hard: bool) {
+        if self.depth.scale_down(hard) {
+            self.calc_limits();
+            self.unknown_windows = 0;
+        }
+    }
+
+    /// Opens the next window (`rwb_arm_timer`).
+    fn arm_timer(&mut self, now: Nanos) {
+        self.window_ns = match self.depth.scale_step {
+            step @ 1.. => (WINDOW_NS << 4) / ((step as u64 + 1) << 8).isqrt(),
+            _ => WINDOW_NS,
+        };
+        self.window.open(now, self.window_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::request_of;
+    use crate::units::Sector;
+
+    const MS: u64 = 1_000_000;
+
+    fn write(flags: BioFlags) -> Bio {
+        Bio {
+            flags,
+            ..Bio::new(Op::Write, Sector(0), 8)
+        }
+    }
+
+    fn ended(wbt: &Wbt, bio: &Bio, issued_ns: u64) -> Request {
+        let mut rq = request_of(bio, 1, Nanos(issued_ns));
+        rq.rq_flags = wbt.track(bio);
+        rq.io_start = Nanos(issued_ns);
+        rq
+    }
+
+    /// Runs a window with one read of this latency and three writes.
+    fn window(wbt: &mut Wbt, now_ns: &mut u64, read_ms: u64) -> WbtStatus {
+        let mut woken = Vec::new();
+        let bio = write(BioFlags::SYNC);
+        for _ in 0..3 {
+            assert!(wbt.wait(Nanos(*now_ns), &bio, 1));
+            let rq = ended(wbt, &bio, *now_ns);
+            wbt.count(Nanos(*now_ns + MS), &rq);
+            wbt.done(Nanos(*now_ns + MS), &rq, &mut woken);
+        }
+        let read = ended(wbt, &Bio::new(Op::Read, Sector(0), 8), *now_ns);
+        wbt.count(Nanos(*now_ns + read_ms * MS), &read);
+        *now_ns = wbt.next_timer().0;
+        wbt.timer(Nanos(*now_ns), &mut woken);
+        wbt.last_timer().unwrap().status
+    }
+
+    #[test]
+    fn slow_reads_halve_the_depth_and_fast_ones_give_it_back() {
+        let mut wbt = Wbt::new(2_000, 64, false);
+        let mut now_ns = 0;
+        assert_eq!(wbt.state().limits, [4, 8, 16]);
+        assert_eq!(window(&mut wbt, &mut now_ns, 3), WbtStatus::Exceeded);
+        assert_eq!(wbt.state().limits, [2, 4, 8]);
+        // 100 ms by the square root of two, in whole ticks, and one more.
+        assert_eq!(wbt.next_timer().0 - now_ns, 76 * MS);
+        assert_eq!(window(&mut wbt, &mut now_ns, 1), WbtStatus::Ok);
+        assert_eq!(wbt.state().limits, [4, 8, 16]);
+    }
+
+    #[test]
+    fn writeback_is_held_back_and_direct_writes_are_not() {
+        let mut wbt = Wbt::new(2_000, 4, false);
+        let direct = write(BioFlags::SYNC.with(BioFlags::IDLE));
+        let (plain, now) = (write(BioFlags::NONE), Nanos(MS));
+        assert!(wbt.wait(now, &plain, 1) && wbt.wait(now, &plain, 2));
+        assert!(!wbt.wait(now, &plain, 3), "two are the normal limit");
+        assert!(wbt.wait(now, &direct, 4));
+        let mut woken = Vec::new();
+        wbt.done(now, &ended(&wbt, &plain, 0), &mut woken);
+        assert_eq!(woken, [3]);
+        // With a read about, writeback has to be content with less.
+        assert!(wbt.wait(now, &Bio::new(Op::Read, Sector(0), 8), 5));
+        wbt.done(now, &ended(&wbt, &plain, 0), &mut woken);
+        assert!(!wbt.wait(now, &plain, 6), "one is the background limit");
+        wbt.set_latency(now, 0, &mut woken);
+        assert_eq!(woken, [3, 6]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What holds bios back beside the scheduler.
+
+use blklab_blk::{Bio, BioFlags, CgroupId, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector};
+
+use crate::fixture::{Fixture, config};
+
+fn at_ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn in_group(group: u16, sector: u64) -> Bio {
+    Bio {
+        cgroup: CgroupId(group),
+        ..Bio::new(Op::Read, Sector(sector), 128)
+    }
+}
+
+/// Goes from one event of the queue to the next, up to this time.
+fn run_to(q: &mut Fixture, ms: u64) {
+    while q.queue.next_event() <= at_ms(ms) {
+        q.now = q.now.max(q.queue.next_event());
+        q.process();
+    }
+    q.now = at_ms(ms);
+}
+
+/// Ten reads of 64 KiB against 1 MiB a second, of which two fit a slice; the
+/// drive takes two commands, so the worker has to wait for tags.
+#[test]
+fn io_max_holds_bios_back_and_its_worker_submits_them() {
+    let mut q = Fixture::new(&QueueConfig {
+        queue_depth: 2,
+        ..config()
+    });
+    q.now = at_ms(100);
+    let max = IoMax {
+        bytes: [Some(2 * 1024 * 1024), None],
+        ..IoMax::default()
+    };
+    q.queue.set_io_max(q.now, CgroupId(1), max);
+    for n in 0..10 {
+        q.submit_bio(0, in_group(1, 1000 * n));
+        if q.driver.in_flight.len() == 2 {
+            q.drain();
+        }
+    }
+    assert!(q.waiters.is_empty(), "its submitter is not held");
+    let at_once = q.sectors_taken().len();
+    assert!(at_once < 5, "{at_once} of ten");
+    assert_eq!(q.queue.io_max_held() as usize, 10 - at_once);
+    let mut ended = 0;
+    for ms in (100..1000).step_by(4) {
+        run_to(&mut q, ms);
+        q.drain();
+        assert!(q.woken().is_empty(), "the worker's ticket is its own");
+        ended += q.ended().len();
+    }
+    assert_eq!(ended, 10);
+    let sectors: Vec<u64> = (0..10).map(|n| 1000 * n).collect();
+    assert_eq!(q.sectors_taken(), sectors);
+    assert!(q.queue.is_idle());
+    q.submit_bio(0, in_group(2, 77));
+    q.complete(IoStatus::Ok);
+    assert_eq!(q.ended().len(), 1, "another group has no limit");
+}
+
+#[test]
+fn writeback_waits_until_there_is_room_for_it() {
+    let mut q = Fixture::new(&QueueConfig {
+        queue_depth: 4,
+        ..config()
+    });
+    q.queue.set_wbt_latency(q.now, 2_000);
+    for n in 0..3 {
+        q.submit(Op::Write, 1000 * n, 8);
+    }
+    assert_eq!((q.waiters.len(), q.driver.in_flight.len()), (1, 2));
+    q.complete(IoStatus::Ok);
+    let waiter = q.waiters.pop().unwrap();
+    assert_eq!(q.woken(), [waiter.ticket]);
+    let done = q.queue.resume(q.now, None, waiter, &mut q.driver);
+    assert_eq!(done, blklab_blk::Submit::Done);
+    assert_eq!(q.sectors_taken(), [0, 1000, 2000]);
+    let direct = Bio {
+        flags: BioFlags::SYNC.with(BioFlags::IDLE),
+        ..Bio::new(Op::Write, Sector(9000), 8)
+    };
+    q.submit_bio(0, direct);
+    assert!(q.waiters.is_empty(), "direct writes are not throttled");
+    q.drain();
+    assert!(q.queue.is_idle());
+}

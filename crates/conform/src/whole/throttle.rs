@@ -1,0 +1,98 @@
+//! `io.max`: which bios of a group are held back, and when and in which order
+//! they are let go.
+
+use blklab_blk::{Bio, Nanos, Op, Sector, Throttle};
+use blklab_workload::trace::tracefs::{BioEvent, EventKind, RunInfo};
+
+use super::Whole;
+use crate::ConformError;
+use crate::cgroups::Cgroups;
+use crate::recording::Recorded;
+
+/// The file of a group that holds its limits.
+const IO_MAX: &str = "io.max";
+
+/// The limits that were written in the recorded run, where any were.
+pub(super) fn throttle_of(
+    info: Option<&RunInfo>,
+    cgroups: &Cgroups,
+    file: &str,
+) -> Result<Option<Throttle>, ConformError> {
+    let mut throttle = None;
+    for (path, text) in info.iter().flat_map(|info| &info.cgroup_files) {
+        let Some(group) = path.strip_suffix(IO_MAX) else {
+            continue;
+        };
+        // The first word is the drive.
+        let limits = text.split_once(' ').map_or("", |(_, limits)| limits);
+        let mut max = blklab_blk::IoMax::default();
+        max.write(limits).map_err(|message| ConformError::Setup {
+            file: file.to_owned(),
+            name: path.clone(),
+            message,
+        })?;
+        throttle.get_or_insert_with(Throttle::default).set_max(
+            Nanos::ZERO,
+            cgroups.find(group),
+            max,
+        );
+    }
+    Ok(throttle)
+}
+
+impl Whole<'_> {
+    /// A task's bio of this place comes to its group's limits, which hold it back
+    /// or do not. It is queued after that, at once or by a worker.
+    pub(super) fn throttle(&mut self, sector: Sector, bytes: u32, held: bool) {
+        let sectors = bytes / 512;
+        let queued = self.lines.ahead(self.at + 1).find_map(|(_, event)| {
+            let EventKind::BioQueue(bio) = &event.kind else {
+                return None;
+            };
+            (bio.sector == sector && bio.sectors == sectors).then_some(bio.rwbs)
+        });
+        let group = self.cgroups.of_task(self.event().pid);
+        let (Some(throttle), Some(rwbs)) = (&mut self.throttle, queued) else {
+            return;
+        };
+        let bio = Bio {
+            flags: rwbs.flags,
+            cgroup: group,
+            ..Bio::new(rwbs.op.unwrap_or(Op::WriteZeroes), sector, sectors)
+        };
+        let holds = !throttle.submit(self.now, &bio);
+        let text = |held: bool| if held { "held back" } else { "let through" };
+        self.count(
+            "throttle",
+            held == holds,
+            || text(held).to_owned(),
+            || text(holds).to_owned(),
+        );
+    }
+
+    /// A worker of the throttle queues a bio that was held back.
+    pub(super) fn released(&mut self, bio: &BioEvent<'_>) {
+        let event = self.event();
+        let by_worker = event.task.starts_with("kworker/") && !event.task.ends_with('H');
+        let Some(throttle) = self.throttle.as_mut().filter(|_| by_worker) else {
+            return;
+        };
+        let ours = throttle.take_released().map(|bio| bio.sector);
+        let text = |sector: Option<Sector>| match sector {
+            Some(sector) => format!("lets that at {sector} go"),
+            None => "lets nothing go".to_owned(),
+        };
+        self.count(
+            "release",
+            ours == Some(bio.sector),
+            || text(Some(bio.sector)),
+            || text(ours),
+        );
+    }
+}
+
+/// Whether a run shows what `io.max` does.
+pub(super) fn is_throttled(events: &[Recorded<'_>]) -> bool {
+    let mut kinds = events.iter().map(|recorded| &recorded.event.kind);
+    kinds.any(|kind| matches!(kind, EventKind::ThrRet { .. }))
+}
