@@ -63,7 +63,7 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 enum Order {
     ActiveInactive(ActiveInactive),
-    Generations(Generations),
+    Generations(Box<Generations>),
 }
 
 /// Folios on their way into a list, to the end of one, or to the active one.
@@ -99,7 +99,7 @@ impl Lru {
             lists: Lists::default(),
             order: match policy {
                 Policy::ActiveInactive => Order::ActiveInactive(ActiveInactive::default()),
-                Policy::Generations => Order::Generations(Generations::default()),
+                Policy::Generations => Order::Generations(Box::default()),
             },
             batches: Batches::default(),
             charge: kswapd::Charge::new(memory),

@@ -825,7 +825,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         caller: &Caller,
     ) -> Result<OpenFile, FsError> {
         self.now.set(caller.now);
-        let follow = !flags.no_follow && !(flags.create.is_some() && flags.exclusive);
+        let must_be_new = flags.create.is_some() && flags.exclusive;
+        let follow = !(flags.no_follow || must_be_new);
         let last = if follow { Last::Follow } else { Last::NoFollow };
         let dentry = match (self.walk(path, last).await, flags.create) {
             (Err(FsError::NoEntry), Some(permissions)) => {
