@@ -315,10 +315,9 @@ static __always_inline void do_finish(const struct blklab_hooks *h, struct reque
 	unsigned long flags;
 
 	if (likely(id)) {
-		bool done = blk_mq_rq_state(rq) != MQ_RQ_IDLE;
-
 		spin_lock_irqsave(&d->lock, flags);
-		h->finish(d->sched, ktime_get_ns(), id, done ? rq->io_start_time_ns : 0);
+		h->finish(d->sched, ktime_get_ns(), id,
+			  blk_mq_rq_state(rq) != MQ_RQ_IDLE);
 		d->rqs[id - 1] = (void *)LIST_POISON1;
 		unlock(d, flags);
 		rq->elv.priv[0] = NULL;

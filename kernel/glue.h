@@ -98,7 +98,7 @@ struct blklab_hooks {
 	u32 (*former)(void *q, u64 now, u32 id);
 	u32 (*next)(void *q, u64 now, u32 id);
 	void (*requeue)(void *q, u64 now, u32 id);
-	void (*finish)(void *q, u64 now, u32 id, u64 io_start_ns);
+	void (*finish)(void *q, u64 now, u32 id, bool is_done);
 	void (*exit_submitter)(void *q, u64 now, u32 submitter);
 	bool (*timer)(void *q, u64 now);
 	u32 (*next_run)(void *q);
@@ -124,7 +124,7 @@ struct blklab_hooks {
 	u32 blklab_##n##_former(void *, u64, u32);					\
 	u32 blklab_##n##_next(void *, u64, u32);					\
 	void blklab_##n##_requeue(void *, u64, u32);					\
-	void blklab_##n##_finish(void *, u64, u32, u64);				\
+	void blklab_##n##_finish(void *, u64, u32, bool);				\
 	void blklab_##n##_exit_submitter(void *, u64, u32);				\
 	bool blklab_##n##_timer(void *, u64);						\
 	u32 blklab_##n##_next_run(void *);						\

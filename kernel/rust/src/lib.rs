@@ -59,8 +59,8 @@ macro_rules! hooks {
                     unsafe { &mut *q }.next(now_ns, id);
                 fn requeue(q: Q, now_ns: u64, id: u32) =
                     unsafe { &mut *q }.requeue(now_ns, id);
-                fn finish(q: Q, now_ns: u64, id: u32, io_start_ns: u64) =
-                    unsafe { &mut *q }.finish(now_ns, id, io_start_ns);
+                fn finish(q: Q, now_ns: u64, id: u32, is_done: bool) =
+                    unsafe { &mut *q }.finish(now_ns, id, is_done);
                 fn exit_submitter(q: Q, now_ns: u64, submitter: u32) =
                     unsafe { &mut *q }.exit_submitter(now_ns, submitter);
                 fn timer(q: Q, now_ns: u64) -> bool = unsafe { &mut *q }.timer(now_ns);

@@ -277,7 +277,12 @@ impl<E: Elevator> Queue<E> {
     /// The next request for the drive.
     pub fn dispatch(&mut self, now_ns: u64, hctx: u32) -> u32 {
         let hctx = hctx as usize;
-        number(self.with(now_ns, |e, ctx| e.dispatch_request(ctx, hctx)))
+        let id = self.with(now_ns, |e, ctx| e.dispatch_request(ctx, hctx));
+        if let Some(id) = id {
+            // The driver starts it next; the kernel notes when only for its statistics.
+            self.requests[id].io_start = Nanos(now_ns);
+        }
+        number(id)
     }
 
     /// A bio looks for a request to join. Most schedulers only note who comes; one
@@ -334,12 +339,12 @@ impl<E: Elevator> Queue<E> {
         self.with(now_ns, |e, ctx| e.requeue_request(ctx, id(request)));
     }
 
-    /// A request is freed; where the drive finished it, this is when it was started.
-    pub fn finish(&mut self, now_ns: u64, request: u32, io_start_ns: u64) {
+    /// A request is freed, because the drive finished it or because another
+    /// swallowed it.
+    pub fn finish(&mut self, now_ns: u64, request: u32, is_done: bool) {
         let id = id(request);
-        self.requests[id].io_start = Nanos(io_start_ns);
         self.with(now_ns, |e, ctx| {
-            if io_start_ns != 0 {
+            if is_done {
                 e.completed_request(ctx, id);
             }
             e.finish_request(ctx, id);
