@@ -423,6 +423,7 @@ fn a_real_machine_is_given_nothing_of_a_simulation() {
     place.file("ok.fio", MIXED);
     for (option, value) in [
         ("--drive", "nvme"),
+        ("--state", "aged"),
         ("--seed", "1"),
         ("--machine", "generic-8"),
         ("--depth", "32"),
@@ -439,7 +440,7 @@ fn a_real_machine_is_given_nothing_of_a_simulation() {
             refused(&place, &args)
         };
         says(&world("host"), &[option]);
-        if !["--drive", "--seed"].contains(&option) {
+        if !["--drive", "--state", "--seed"].contains(&option) {
             says(&world("serve"), &[option]);
         }
     }

@@ -247,6 +247,12 @@ fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
     if models.drive.is_some() {
         return refuse("--drive", "--world host has --device");
     }
+    if models.state.is_some() {
+        return refuse(
+            "--state",
+            "write to the device before, as the state needs it",
+        );
+    }
     if models.seed.is_some() {
         let instead = "fio draws for itself: put randseed=N into the job";
         return refuse("--seed", instead);

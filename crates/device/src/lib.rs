@@ -6,6 +6,7 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
+mod published;
 pub mod registry;
 mod spec;
 
@@ -16,7 +17,8 @@ mod ssd;
 /// The kinds of drives.
 const MODELS: [&spec::ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
 
-pub use spec::{DriveSpec, Identity, Interface, reference};
+pub use published::Published;
+pub use spec::{DriveSpec, Identity, Interface, State, reference};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

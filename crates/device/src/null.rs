@@ -25,6 +25,7 @@ pub(crate) const MODEL: ModelType = ModelType {
         concat!(
             include_str!("../complete/null.toml"),
             include_str!("../complete/host.toml"),
+            include_str!("../complete/published.toml"),
         ),
     )],
 };

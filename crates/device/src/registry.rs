@@ -13,11 +13,13 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "mqsim-default",
     "mqsim-ideal",
     "sd-card",
+    "sd-card-a1",
     "hdd-7200",
     "nvme",
     "enterprise-tlc",
     "qlc-1tb",
     "980pro-1tb",
+    "rocket4plus-2tb",
 );
 
 /// Their names, in the order they should be listed.

@@ -7,9 +7,9 @@ use blklab_description::{
     Assumed, ReadError, Reference, SpecError, Table, flag, keys, one_of, read_with_reference, text,
     whole, word,
 };
-use strum::{Display, EnumMessage, VariantArray};
+use strum::{Display, EnumMessage, EnumString, VariantArray};
 
-use crate::{Device, MODELS};
+use crate::{Device, MODELS, Published};
 
 /// Reads the tables of a kind of drive.
 pub(crate) type ReadModel = fn(&Table<'_>, Interface) -> Result<Arc<dyn Model>, ReadError>;
@@ -37,8 +37,26 @@ pub(crate) trait Model: fmt::Debug + Send + Sync {
         true
     }
 
+    /// The same in another state; `None` where what was written to it before makes
+    /// no difference.
+    fn in_state(&self, _state: State) -> Option<Arc<dyn Model>> {
+        None
+    }
+
     /// A drive as described; `seed` decides whatever is left to chance inside.
     fn build(&self, seed: u64) -> Box<dyn Device>;
+}
+
+/// What was written to a drive before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, EnumString, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum State {
+    /// Nothing was ever written.
+    Fresh,
+    /// Written once from end to end.
+    Filled,
+    /// Written to, then overwritten until the flash is steady.
+    Aged,
 }
 
 /// How a drive is attached, for the choice of its driver.
@@ -163,6 +181,8 @@ pub struct DriveSpec {
     pub interface: Interface,
     /// Values that nobody measured, the one that matters most first.
     pub assumed: Vec<Assumed>,
+    /// What is said of it, if anything.
+    pub published: Option<Published>,
     model: Arc<dyn Model>,
 }
 
@@ -197,6 +217,7 @@ impl DriveSpec {
         let kind = root.key("model", "What it is made of.", one_of(kinds))?;
         let model = (kind.read)(root, interface)?;
         let assumed = root.assumed()?;
+        let published = root.read_if_any("published", Published::read)?;
         root.finish()?;
         interface.check(model.identity(), root)?;
         Ok(DriveSpec {
@@ -204,6 +225,7 @@ impl DriveSpec {
             description,
             interface,
             assumed,
+            published,
             model,
         })
     }
@@ -222,6 +244,22 @@ impl DriveSpec {
     /// Whether what it does depends on what it did before.
     pub fn has_state(&self) -> bool {
         self.model.has_state()
+    }
+
+    /// The drive in a state that its description does not have.
+    ///
+    /// # Errors
+    /// Where what was written to it before makes no difference.
+    pub fn in_state(mut self, state: State) -> Result<DriveSpec, String> {
+        let Some(model) = self.model.in_state(state) else {
+            return Err(format!(
+                "{}: no SSD, so what was written to it before makes no difference: leave out \
+                 the state {state}",
+                self.name
+            ));
+        };
+        self.model = model;
+        Ok(self)
     }
 
     /// A drive as described; `seed` decides whatever is left to chance inside.

@@ -69,6 +69,21 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "state",
+        help: "what was written to the drive before, as in --state",
+        worlds: MODELLED,
+        takes: |key| key == "state",
+        set: |setting, key, value| {
+            let state = value.parse().map_err(|_| {
+                Error::Mistake(format!(
+                    "--vary {key}: found {value}, right is fresh, filled or aged"
+                ))
+            })?;
+            setting.state = Some(state);
+            Ok(())
+        },
+    },
+    Axis {
         name: "machine",
         help: "the model of a machine, as in --machine",
         worlds: &[World::Sim],

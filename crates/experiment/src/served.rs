@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use blklab_blk::SECTOR_SIZE;
-use blklab_device::{DriveSpec, registry};
+use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_host::{
     CpuWatch, Fio, HostError, Interrupts, Load, System, is_replaced_by_server, on_server, totals,
@@ -62,7 +62,7 @@ impl Served {
             check_options(&setting.options, is_replaced_by_server, "--world serve")?;
             let job = jobs.read(source, own_cpus(), &setting.options)?;
             let scheduler = setting.choice()?;
-            let (drive, text) = registry::load(&setting.drive).map_err(Error::Mistake)?;
+            let (drive, text) = setting.drive().map_err(Error::Mistake)?;
             check_queue(&scheduler, &drive)?;
             if !texts.contains(&text) {
                 texts.push(text);

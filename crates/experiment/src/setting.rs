@@ -2,7 +2,7 @@
 
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
-use blklab_device::DriveSpec;
+use blklab_device::{DriveSpec, State, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_workload::fio::{self, Override};
@@ -27,6 +27,8 @@ pub struct Setting {
     pub wbt_lat_us: Option<u32>,
     /// The drive's model: a name or a file.
     pub drive: String,
+    /// What was written to the drive before, where its description is not to say.
+    pub state: Option<State>,
     /// The machine's model: a name or a file.
     pub machine: String,
     /// Options that every job gets in place of its own.
@@ -65,6 +67,15 @@ impl Setting {
             self.label.push(' ');
         }
         self.label.push_str(varied);
+    }
+
+    /// The drive's model and its text.
+    pub(crate) fn drive(&self) -> Result<(DriveSpec, String), String> {
+        let (drive, text) = registry::load(&self.drive)?;
+        match self.state {
+            None => Ok((drive, text)),
+            Some(state) => Ok((drive.in_state(state)?, text)),
+        }
     }
 
     /// The scheduler of our own that the setting names, with the queue's settings.

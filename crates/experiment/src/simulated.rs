@@ -1,7 +1,7 @@
 //! The simulated world: models in virtual time.
 
 use blklab_blk::Nanos;
-use blklab_device::{DriveSpec, registry};
+use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Machine, ReplayMode, Setup, Workload, check_job};
 use blklab_stats::{JobResults, Results, Slowest, Window};
@@ -197,7 +197,11 @@ impl<'a> Simulated<'a> {
 
     fn simulation(&mut self, setting: &Setting) -> Result<Simulation<'a>, Error> {
         let machine = self.machines.place_of(&setting.machine, Machine::load)?;
-        let drive = self.drives.place_of(&setting.drive, registry::load)?;
+        let in_state = match setting.state {
+            Some(state) => format!("{} {state}", setting.drive),
+            None => setting.drive.clone(),
+        };
+        let drive = self.drives.place_of(&in_state, |_| setting.drive())?;
         let scheduler = setting.choice()?;
         check_queue(&scheduler, &self.drives.0[drive].1)?;
         let cpus = self.machines.0[machine].1.cpus;
@@ -348,6 +352,7 @@ fn around(window: Window, slowest: Option<&Slowest>, start_ns: Option<u64>) -> W
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blklab_device::registry;
 
     #[test]
     fn a_page_shows_more_of_a_disk() {

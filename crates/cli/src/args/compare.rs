@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use blklab_device::State;
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Recording, Setting, Tail};
 use blklab_report::{Goal, Limit};
@@ -54,6 +55,11 @@ pub(crate) struct ModelArgs {
     /// drives`, or a file [default: nvme]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) drive: Option<String>,
+
+    /// What was written to the drive before: fresh, filled or aged; as its
+    /// description says if not given
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub(crate) state: Option<State>,
 
     /// The host: a name from `blklab list machines`, or a file [default:
     /// generic-8]
@@ -117,6 +123,7 @@ impl ModelArgs {
             nr_requests: self.nr_requests,
             nomerges: self.nomerges,
             drive: self.drive().to_string(),
+            state: self.state,
             machine: self.machine().to_string(),
             ..Setting::default()
         };
@@ -140,6 +147,12 @@ impl ModelArgs {
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
     }
+}
+
+/// Reads the state of a drive.
+fn state(text: &str) -> Result<State, String> {
+    let wrong = |_| "right is fresh, filled or aged".to_string();
+    text.parse().map_err(wrong)
 }
 
 /// When a trace's I/Os arrive.

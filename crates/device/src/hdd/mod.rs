@@ -42,6 +42,7 @@ pub(crate) const MODEL: ModelType = ModelType {
         concat!(
             include_str!("../../complete/disk.toml"),
             include_str!("../../complete/host.toml"),
+            include_str!("../../complete/published.toml"),
         ),
     )],
 };

@@ -28,7 +28,7 @@ use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline};
 
 use crate::spec::{Model, ModelType};
-use crate::{Command, CommandStatus, Completion, Device, Identity};
+use crate::{Command, CommandStatus, Completion, Device, Identity, State};
 use events::{EventKind, EventQueue};
 use flash::Flash;
 use flash::transaction::{Operation, Source, Transaction};
@@ -52,6 +52,7 @@ pub(crate) const MODEL: ModelType = ModelType {
                 include_str!("../../complete/ssd.toml"),
                 include_str!("../../complete/ssd-pages.toml"),
                 include_str!("../../complete/host.toml"),
+                include_str!("../../complete/published.toml"),
             ),
         ),
         (
@@ -68,6 +69,10 @@ pub(crate) const MODEL: ModelType = ModelType {
 impl Model for SsdSpec {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn in_state(&self, state: State) -> Option<Arc<dyn Model>> {
+        Some(Arc::new(SsdSpec::in_state(self, state)))
     }
 
     fn build(&self, seed: u64) -> Box<dyn Device> {

@@ -16,6 +16,7 @@ mod keys;
 mod mistakes;
 mod mqsim;
 mod mutations;
+mod published;
 mod recording;
 mod reset;
 mod sources;

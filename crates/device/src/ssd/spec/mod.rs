@@ -14,8 +14,8 @@ mod state;
 
 use blklab_description::{ReadError, Table};
 
-use crate::Identity;
 use crate::spec::Interface;
+use crate::{Identity, State};
 
 pub use caches::{ReadCachePolicy, ReadCacheSpec, SlcCacheSpec, WhenFull, WriteCacheSpec};
 pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling};
@@ -131,6 +131,19 @@ impl SsdSpec {
             return Err(root.wrong("nvme", problem));
         }
         Ok(spec)
+    }
+
+    /// The same drive in another state. One that is in that state already stays as
+    /// its description has it.
+    pub(crate) fn in_state(&self, state: State) -> SsdSpec {
+        let mut spec = self.clone();
+        if spec.state.name() != state {
+            spec.state = InitialState::of(state);
+        }
+        if let (State::Fresh, Some(cache)) = (state, &mut spec.slc_cache) {
+            cache.filled = 0.0;
+        }
+        spec
     }
 
     /// What the flash does has to go with the order in which it is served.

@@ -1,7 +1,8 @@
 //! `state` and `[aged]`: what is on the drive at the start.
 
 use blklab_description::{ReadError, Table, flag, keys, number, word};
-use strum::{Display, EnumMessage, VariantArray};
+
+use crate::State;
 
 /// What is on the drive at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,31 +63,43 @@ impl AgedSpec {
     }
 }
 
-/// What `state` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-enum StateName {
-    /// Nothing was ever written.
-    Fresh,
-    /// Written once from end to end.
-    Filled,
-    /// Written to, then overwritten until the flash is steady.
-    Aged,
-}
-
 impl InitialState {
+    /// It where only the state is told: an aged drive is full, and was overwritten
+    /// alike everywhere.
+    pub(super) fn of(state: State) -> InitialState {
+        match state {
+            State::Fresh => InitialState::Fresh,
+            State::Filled => InitialState::Filled,
+            State::Aged => InitialState::Aged(AgedSpec {
+                occupancy: 1.0,
+                hot_share: 0.0,
+                hot_writes: 0.0,
+                simulate: false,
+            }),
+        }
+    }
+
+    /// What `state` calls it.
+    pub(super) fn name(&self) -> State {
+        match self {
+            InitialState::Fresh => State::Fresh,
+            InitialState::Filled => State::Filled,
+            InitialState::Aged(_) => State::Aged,
+        }
+    }
+
     /// Reads `state` and `[aged]`.
     pub(super) fn read(root: &Table<'_>) -> Result<InitialState, ReadError> {
-        let name: StateName = root.key("state", "What is on the drive at the start.", word())?;
+        let name: State = root.key("state", "What is on the drive at the start.", word())?;
         match (name, root.table_if_any("aged")?) {
-            (StateName::Fresh, None) => Ok(InitialState::Fresh),
-            (StateName::Filled, None) => Ok(InitialState::Filled),
-            (StateName::Aged, None) => Err(root.wrong(
+            (State::Fresh, None) => Ok(InitialState::Fresh),
+            (State::Filled, None) => Ok(InitialState::Filled),
+            (State::Aged, None) => Err(root.wrong(
                 "state",
                 "legal is \"fresh\" or \"filled\" where there is no table [aged]",
             )),
-            (StateName::Aged, Some(table)) => AgedSpec::read(&table).map(InitialState::Aged),
-            (StateName::Fresh | StateName::Filled, Some(_)) => Err(root.wrong(
+            (State::Aged, Some(table)) => AgedSpec::read(&table).map(InitialState::Aged),
+            (State::Fresh | State::Filled, Some(_)) => Err(root.wrong(
                 "aged",
                 "legal is to leave this table out where state is not \"aged\"",
             )),

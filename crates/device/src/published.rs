@@ -1,0 +1,67 @@
+//! `[published]`: what a drive's maker, or a test of it, says that it does.
+
+use blklab_description::{Entry, array, keys, number, text, whole};
+
+/// Largest figure of any kind.
+const MOST: f64 = 1e9;
+
+const UNMET: &str = "an array of \"KEY: why\", each KEY one of the figures of this table";
+
+keys! {
+    /// What the drive's maker, or a test of it, says that it does. Nothing in a
+    /// simulation depends on it: tests hold the model against it.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Published(table) {
+        /// Reads of 128 KiB in order, 32 at once.
+        pub sequential_read_mb_s: Option<f64> = figure();
+        /// Writes of 128 KiB in order, 32 at once.
+        pub sequential_write_mb_s: Option<f64> = figure();
+        /// The same on an empty drive.
+        pub burst_write_mb_s: Option<f64> = figure();
+        /// Reads of 4 KiB at random.
+        pub random_read_iops: Option<f64> = figure();
+        /// Writes of 4 KiB at random.
+        pub random_write_iops: Option<f64> = figure();
+        /// How many of these at once.
+        pub random_depth: u32 = whole(1..=65535).or(32);
+        /// A read of 4 KiB at random, one at a time.
+        pub read_us: Option<f64> = figure();
+        /// A write of 4 KiB at random, one at a time.
+        pub write_us: Option<f64> = figure();
+        /// A flush after each of these writes.
+        pub flush_us: Option<f64> = figure();
+        /// Figures that the model does not meet, and why.
+        pub unmet: Vec<String> = array(text().such_that(|entry| entry.contains(':'), UNMET), UNMET)
+            .such_that(|entries| !entries.is_empty(), UNMET)
+            .or_derived(Vec::new(), "");
+    }
+}
+
+fn figure() -> Entry<'static, Option<f64>> {
+    number(0.001..=MOST).optional()
+}
+
+impl Published {
+    /// Why the model does not meet a figure; `None` where it should.
+    pub fn why_unmet(&self, key: &str) -> Option<&str> {
+        let reasons = self.unmet.iter().filter_map(|entry| entry.split_once(':'));
+        let mut reasons = reasons.filter(|(name, _)| name.trim() == key);
+        reasons.next().map(|(_, why)| why.trim())
+    }
+
+    /// Its figures, by key.
+    pub fn figures(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
+            ("sequential_read_mb_s", self.sequential_read_mb_s),
+            ("sequential_write_mb_s", self.sequential_write_mb_s),
+            ("burst_write_mb_s", self.burst_write_mb_s),
+            ("random_read_iops", self.random_read_iops),
+            ("random_write_iops", self.random_write_iops),
+            ("read_us", self.read_us),
+            ("write_us", self.write_us),
+            ("flush_us", self.flush_us),
+        ];
+        all.into_iter()
+            .filter_map(|(key, figure)| Some((key, figure?)))
+    }
+}
