@@ -374,5 +374,6 @@ fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
     // One that waits for each of its own lets others through.
     let shallow = read_beside(disk(&[]).as_mut(), &[stream(1), random()], 10);
     assert!(shallow[1].1 < 60_000_000, "{} ns", shallow[1].1);
-    assert!(shallow[0].0 * 512e-6 > 30.0);
+    // 640 KiB each time, after two ways of 12.7 ms at most on average.
+    assert!(shallow[0].0 * 512e-6 > 20.0);
 }
