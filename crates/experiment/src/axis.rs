@@ -72,7 +72,7 @@ pub const AXES: &[Axis] = &[
         name: "state",
         help: "what was written to the drive before, as in --state",
         worlds: MODELLED,
-        takes: |key| key == "state",
+        takes: None,
         set: |setting, key, value| {
             let state = value.parse().map_err(|_| {
                 Error::Mistake(format!(
