@@ -99,6 +99,11 @@ impl TieBreaker {
 // would be the block layer's default, not the scheduler's.
 #[deny(clippy::missing_trait_methods)]
 impl Elevator for TieBreaker {
+    /// It wraps any scheduler; only a kernel asks, and of the schedulers themselves.
+    fn has_submitters() -> bool {
+        false
+    }
+
     /// Merges by [`TieBreaker::request_merge`], which the scheduler's own would
     /// not ask.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {

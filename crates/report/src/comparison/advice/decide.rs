@@ -141,15 +141,13 @@ impl<'c> Decision<'c> {
             let gain: f64 = steps.iter().map(|step| step.gain.max(0.0)).sum();
             let price: f64 = steps.iter().map(|step| (-step.gain).max(0.0)).sum();
             let net = gain - price;
-            match gain > 0.0 {
-                true if gain >= GAIN_OVER_PRICE * price => {
-                    if best.is_none_or(|(most, _)| net > most) {
-                        best = Some((net, at));
-                    }
+            if gain > 0.0 && gain >= GAIN_OVER_PRICE * price {
+                if best.is_none_or(|(most, _)| net > most) {
+                    best = Some((net, at));
                 }
+            } else if gain > 0.0 && price < GAIN_OVER_PRICE * gain {
                 // What costs so many times more than it brings is no question.
-                true if price < GAIN_OVER_PRICE * gain => both_ways.push((net, at)),
-                _ => {}
+                both_ways.push((net, at));
             }
         }
         both_ways.sort_by(|a, b| b.0.total_cmp(&a.0));
