@@ -2,11 +2,10 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::time::Duration;
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings};
-use blklab_report::{Comparison, Goals, Origin, SchedulerRuns, html, json, text};
+use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_stats::World;
 use blklab_workload::fio::JobSource;
 
@@ -20,10 +19,9 @@ use crate::{advice, output, progress};
 const REPEATS_SIMULATED: usize = 5;
 const REPEATS_REAL: usize = 3;
 
-/// Runs of each row, a job's longest runtime, and the longest time of all, in a hurry.
+/// Runs of each row and a job's longest runtime, in a hurry.
 const REPEATS_QUICK: usize = 2;
 const RUNTIME_QUICK_US: u64 = 1_000_000;
-const MAX_TIME_QUICK: Duration = Duration::from_secs(10);
 
 /// Assumed values that are tried where their number is not given.
 const ASSUMED_TRIED: usize = 3;
@@ -412,40 +410,6 @@ pub(crate) fn judged(
         comparison.judgement = Some(judgement);
     }
     Ok(comparison)
-}
-
-impl SweepArgs {
-    /// What to judge by.
-    fn goals(&self) -> Goals {
-        Goals {
-            goals: self.goals.clone(),
-            limits: self.limits.clone(),
-        }
-    }
-
-    /// Refuses goals of jobs that there are not, before anything runs.
-    fn check_goals(&self, work: &Work) -> Result<(), Failure> {
-        match work {
-            Work::Trace(_) => Ok(()),
-            Work::Job(_) => {
-                let goals = self.goals();
-                goals
-                    .check_jobs(&work.job_names()?)
-                    .map_err(Failure::mistake)
-            }
-        }
-    }
-
-    /// When no run begins any more.
-    fn max_time(&self) -> Option<Duration> {
-        let given = self.max_time.map(Duration::from_nanos);
-        given.or(self.quick.then_some(MAX_TIME_QUICK))
-    }
-
-    /// The kernel that the answer is for.
-    fn kernel(&self) -> KernelVersion {
-        self.kernel.unwrap_or(KernelVersion::DEFAULT)
-    }
 }
 
 /// A comparison's page and its text need a file each.

@@ -2,11 +2,12 @@
 //! `report`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use blklab_device::State;
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{NamedScheduler, Recording, Setting, Tail};
-use blklab_report::{Goal, Limit};
+use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, Work};
+use blklab_report::{Goal, Goals, Limit};
 use blklab_sim::ReplayMode;
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
@@ -327,6 +328,41 @@ pub(crate) struct SweepArgs {
 
     #[command(flatten)]
     pub(crate) timeline: TimelineArgs,
+}
+
+impl SweepArgs {
+    /// What to judge by.
+    pub(crate) fn goals(&self) -> Goals {
+        Goals {
+            goals: self.goals.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+
+    /// Refuses goals of jobs that there are not, before anything runs.
+    pub(crate) fn check_goals(&self, work: &Work) -> Result<(), Failure> {
+        match work {
+            Work::Trace(_) => Ok(()),
+            Work::Job(_) => {
+                let goals = self.goals();
+                goals
+                    .check_jobs(&work.job_names()?)
+                    .map_err(Failure::mistake)
+            }
+        }
+    }
+
+    /// When no run begins any more.
+    pub(crate) fn max_time(&self) -> Option<Duration> {
+        const QUICK: Duration = Duration::from_secs(10);
+        let given = self.max_time.map(Duration::from_nanos);
+        given.or(self.quick.then_some(QUICK))
+    }
+
+    /// The kernel that the answer is for.
+    pub(crate) fn kernel(&self) -> KernelVersion {
+        self.kernel.unwrap_or(KernelVersion::DEFAULT)
+    }
 }
 
 fn trace_help() -> String {

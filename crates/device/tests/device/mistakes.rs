@@ -44,7 +44,7 @@ fn every_mistake_in_every_key_is_told_in_full() {
 fn a_key_of_no_meaning_is_told_with_those_that_have_one() {
     for (name, text) in descriptions() {
         for (number, header) in text.lines().enumerate() {
-            let Some(table) = header.strip_prefix('[') else {
+            let Some(table) = header.strip_prefix('[').filter(|t| *t != "assumed]") else {
                 continue;
             };
             let changed = with_line(&text, number + 1, &format!("{header}\nno_such_key = 1"));

@@ -42,7 +42,8 @@ pub struct Setting<'a> {
     pub value: &'a str,
 }
 
-/// Keys that a text sets in one line each.
+/// Keys that a text sets in one line each, less those of the table `assumed`, which
+/// are keys of other tables with other values that they take.
 pub fn settings(text: &str) -> Vec<Setting<'_>> {
     let mut table = String::new();
     let mut found = Vec::new();
@@ -61,6 +62,7 @@ pub fn settings(text: &str) -> Vec<Setting<'_>> {
             });
         }
     }
+    found.retain(|set: &Setting<'_>| !set.path.starts_with("assumed."));
     found
 }
 
@@ -74,6 +76,7 @@ pub fn with_line(text: &str, number: usize, line: &str) -> String {
 /// Keys that the program knows, as it tells them where it finds another.
 pub fn known_keys(text: &str, error_of: impl Fn(&str) -> Option<SpecError>) -> BTreeSet<String> {
     let tables = text.lines().filter(|line| line.starts_with('['));
+    let tables = tables.filter(|line| *line != "[assumed]");
     let headers: Vec<&str> = std::iter::once("").chain(tables).collect();
     let mut known = BTreeSet::new();
     for header in headers {
