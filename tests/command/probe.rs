@@ -95,7 +95,11 @@ fn slow_drive(place: &Place) {
             "capacity_bytes = 2147483648",
         )
         .replace("blocks_per_plane = 1048", "blocks_per_plane = 24")
-        .replace("start_blocks = 12", "start_blocks = 5");
+        .replace("start_blocks = 12", "start_blocks = 5")
+        .replace(
+            "\"gc.start_blocks\" = [6, 48]",
+            "\"gc.start_blocks\" = [4, 6]",
+        );
     place.file("slow.toml", &text);
 }
 

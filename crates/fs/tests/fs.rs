@@ -131,7 +131,9 @@ fn a_page_written_in_part_is_read_first() {
     let bios = vfs.host().bios.borrow();
     let written = bios.iter().filter(|bio| bio.op == Op::Write);
     // The two pages are neighbours on the device, so they share a bio.
-    let written: Vec<_> = written.map(|bio| (bio.sector.0, bio.sectors)).collect();
+    let written: Vec<_> = written
+        .map(|bio| (bio.sector.0, bio.size_sectors))
+        .collect();
     assert_eq!(written, [(0, 16)]);
 }
 
