@@ -202,6 +202,25 @@ pub struct Usage {
     pub inodes_free: u64,
 }
 
+/// Symbolic links on the way of one path at most (`MAXSYMLINKS`).
+pub(crate) const SYMLINKS_MAX: u32 = 40;
+
+/// The names of a path, but those that stand for the directory itself.
+pub(crate) fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let names = path.split(|&byte| byte == b'/');
+    names.filter(|name| !name.is_empty() && *name != b".")
+}
+
+/// Refuses that a directory takes the name of something else, or something else that
+/// of a directory (`may_delete`).
+pub(crate) fn may_replace(is_dir: bool, replaced_is_dir: bool) -> Result<(), FsError> {
+    match (is_dir, replaced_is_dir) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        _ => Ok(()),
+    }
+}
+
 /// A file system on a block device.
 ///
 /// It keeps the inodes that it was asked for in memory until [`FileSystem::evict`],

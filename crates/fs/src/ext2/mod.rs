@@ -20,6 +20,7 @@ use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{
     Attributes, BlockMap, Caller, Change, DirEntry, FileSystem, Ino, NewInode, Timestamp, Usage,
+    may_replace,
 };
 
 use balloc::Windows;
@@ -449,13 +450,9 @@ impl<D: Buffers> FileSystem for Ext2<D> {
             Ok(new) => {
                 let target = new.ino();
                 let target_is_dir = self.with(target, |inode| inode.is(mode::DIRECTORY));
-                match (is_dir, target_is_dir) {
-                    (true, false) => return Err(FsError::NotDirectory),
-                    (false, true) => return Err(FsError::IsDirectory),
-                    (true, true) if !self.is_empty_dir(target).await? => {
-                        return Err(FsError::NotEmpty);
-                    }
-                    _ => {}
+                may_replace(is_dir, target_is_dir)?;
+                if is_dir && !self.is_empty_dir(target).await? {
+                    return Err(FsError::NotEmpty);
                 }
                 self.set_link(to_dir, &new, ino, caller);
                 self.drop_link(target, caller);

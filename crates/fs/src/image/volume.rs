@@ -5,14 +5,13 @@ use std::io::{self, Read, Write};
 
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Usage,
+    Attributes, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, SYMLINKS_MAX, Usage,
+    names_of,
 };
 use crate::mounted::{MountOptions, Mounted};
 
 use super::{Image, Storage, at_once};
 
-/// Symbolic links that a path may lead through (`MAXSYMLINKS`).
-const SYMLINKS_MAX: u32 = 40;
 /// What is copied at once.
 const COPY_BYTES: usize = 1 << 20;
 /// The name under which a file is written that will replace another one.
@@ -36,12 +35,6 @@ pub struct Volume<S> {
     fs: Mounted<Image<S>>,
     /// Who changes it, and when.
     pub caller: Caller,
-}
-
-/// Path components without empty ones and `.`.
-fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    let parts = path.split(|&byte| byte == b'/');
-    parts.filter(|part| !part.is_empty() && *part != b".")
 }
 
 impl<S: Storage> Volume<S> {
@@ -97,7 +90,7 @@ impl<S: Storage> Volume<S> {
         if path.first() == Some(&b'/') {
             trail = vec![self.fs.root()];
         }
-        let mut parts = components(path).peekable();
+        let mut parts = names_of(path).peekable();
         while let Some(part) = parts.next() {
             let here = *trail.last().unwrap_or(&start);
             if part == b".." && trail.len() > 1 {
@@ -132,7 +125,7 @@ impl<S: Storage> Volume<S> {
     /// # Errors
     /// Those of [`Volume::find`]; [`FsError::BadCall`] for the root.
     pub fn find_parent<'a>(&self, path: &'a [u8]) -> Result<(Ino, &'a [u8]), FsError> {
-        let name = components(path).next_back().ok_or(FsError::BadCall)?;
+        let name = names_of(path).next_back().ok_or(FsError::BadCall)?;
         if name == b".." {
             return Err(FsError::BadCall);
         }
@@ -384,7 +377,7 @@ impl<S: Storage> Volume<S> {
     /// Those of [`FileSystem::create`]; [`FsError::NotDirectory`].
     pub fn make_dirs(&self, path: &[u8]) -> Result<(), FsError> {
         let mut at = self.fs.root();
-        for name in components(path) {
+        for name in names_of(path) {
             at = match at_once(self.fs.lookup(at, name))? {
                 Some(found) => found,
                 None => self.create(at, name, NewInode::Directory(0o755))?,

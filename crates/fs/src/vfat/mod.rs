@@ -17,7 +17,7 @@ use crate::buffer::Buffers;
 use crate::error::FsError;
 use crate::file_system::{
     Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
-    Usage,
+    Usage, may_replace,
 };
 
 pub use boot::FatWidth;
@@ -351,13 +351,9 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             // Another spelling of the same name: the kernel leaves it as it is.
             Ok((_, new)) if new == ino => return Ok(None),
             Ok((record, new)) => {
-                match (is_dir, self.with(new, Inode::is_dir)) {
-                    (true, false) => return Err(FsError::NotDirectory),
-                    (false, true) => return Err(FsError::IsDirectory),
-                    (true, true) if !self.is_empty_dir(new).await? => {
-                        return Err(FsError::NotEmpty);
-                    }
-                    _ => {}
+                may_replace(is_dir, self.with(new, Inode::is_dir))?;
+                if is_dir && !self.is_empty_dir(new).await? {
+                    return Err(FsError::NotEmpty);
                 }
                 self.drop_inode(new, caller);
                 self.attach(ino, record.position);

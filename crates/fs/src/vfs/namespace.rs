@@ -10,13 +10,12 @@ use std::task::{Poll, Waker};
 use super::dentry::{DentryCache, DentryCounts, DentryId};
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, Caller, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
+    Attributes, Caller, DirEntry, FileKind, FileSystem, Ino, NewInode, SYMLINKS_MAX, Timestamp,
+    may_replace, names_of,
 };
 use crate::inode::{BackingDevice, File, Inode, InodeId, ReadPath};
 use crate::vfs::{Host, Vfs};
 
-/// Symbolic links on the way of one path at most (`MAXSYMLINKS`).
-const LINKS_MAX: u32 = 40;
 /// Bytes of a name at most (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a path at most, with the zero behind it (`PATH_MAX`).
@@ -413,7 +412,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let root = self.mounts.borrow()[0].root;
         self.dentries.borrow_mut().get(root);
         let mut here = self.cross(root).await?;
-        let names = names_of(path);
+        let names: Vec<&[u8]> = names_of(path).collect();
         let Some((last, before)) = names.split_last() else {
             return Ok((here, None));
         };
@@ -480,7 +479,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         links: &mut u32,
     ) -> Result<DentryId, FsError> {
         *links += 1;
-        if *links > LINKS_MAX {
+        if *links > SYMLINKS_MAX {
             return Err(FsError::LinkLoop);
         }
         let place = self.positive(link)?;
@@ -788,11 +787,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Err(FsError::NotEmpty);
         }
         if over.is_some() {
-            match (is_dir, self.kind_of(new).await? == FileKind::Directory) {
-                (true, false) => return Err(FsError::NotDirectory),
-                (false, true) => return Err(FsError::IsDirectory),
-                _ => {}
-            }
+            may_replace(is_dir, self.kind_of(new).await? == FileKind::Directory)?;
         }
         if self.is_mounted_on(old) || self.is_mounted_on(new) {
             return Err(FsError::Busy);
@@ -1112,12 +1107,4 @@ struct Name<'a, F> {
     name: &'a [u8],
     dentry: DentryId,
     must_be_dir: bool,
-}
-
-/// The names of a path, but those that stand for the directory itself.
-fn names_of(path: &[u8]) -> Vec<&[u8]> {
-    let names = path.split(|&byte| byte == b'/');
-    { names }
-        .filter(|name| !name.is_empty() && *name != b".")
-        .collect()
 }
