@@ -2,35 +2,13 @@
 //! without end.
 #![no_main]
 
-#[path = "../../crates/fs/tests/image/exercise.rs"]
-mod exercise;
+mod image;
 
-use std::cell::RefCell;
-
-use blklab_fs::{VfatLayout, FileSystem, Image, MountOptions, NewInode, Timestamp, Volume, at_once};
+use blklab_fs::{Timestamp, VfatLayout, at_once};
 use libfuzzer_sys::fuzz_target;
 
-const IMAGE_BYTES: usize = 512 << 10;
-
 fuzz_target!(|changes: &[u8]| {
-    let image = Image::new(RefCell::new(vec![0; IMAGE_BYTES])).expect("memory");
-    let layout = VfatLayout::default();
-    at_once(layout.make(&image, Timestamp::default())).expect("large enough");
-    image.commit().expect("memory");
-    let volume = Volume::open(image, &MountOptions::default(), Default::default());
-    let volume = volume.expect("just made");
-    let root = volume.file_system().root();
-    let dir = volume.create(root, b"dir", NewInode::Directory(0o755)).expect("room");
-    for name in [&b"short"[..], b"a longer name"] {
-        let file = volume.create(dir, name, NewInode::Regular(0o644)).expect("room");
-        volume.write(file, 0, &[7; 40_000]).expect("room");
-    }
-    volume.commit().expect("memory");
-    let mut bytes = volume.image().storage().borrow().clone();
-    // A place in three bytes and its new value.
-    for change in changes.chunks_exact(4) {
-        let at = u32::from_le_bytes([change[0], change[1], change[2], 0]) as usize;
-        bytes[at % IMAGE_BYTES] = change[3];
-    }
-    exercise::exercise(bytes);
+    image::change_and_exercise(changes, |image| {
+        at_once(VfatLayout::default().make(image, Timestamp::default()))
+    });
 });

@@ -1,8 +1,7 @@
 //! Holds our block layer and schedulers against traces of the real kernel.
 //!
-//! A recorded run is a trace of the kernel's block layer while known work went
-//! through it, and a description of the queue it went through. There are two
-//! comparisons:
+//! A recorded run is a trace of the kernel while known work went through it, and a
+//! description of the queue or the machine it ran on. What is compared:
 //!
 //! - [`scheduler_alone`]: our scheduler gets the recorded inserts, merges and
 //!   completions through the hooks of [`blklab_blk::Elevator`], and is asked
@@ -13,6 +12,12 @@
 //!   completions. Compared: merges, requests, plugs, inserts, calls of the
 //!   scheduler with the busy average and their answers, and issues, as one
 //!   sequence.
+//! - [`page_cache`]: our page cache gets the recorded system calls. Compared:
+//!   each decision about readahead, page added and bio.
+//! - [`write_back`]: the same calls. Compared: how long a writer pauses, which
+//!   page is written why and in which bio, and the flusher's steps.
+//! - [`eviction`]: the same calls on a machine short of memory. Compared: hits,
+//!   and which pages go in which order.
 //!
 //! Every compared event counts, and so does everything we do and the kernel
 //! did not. What is given and what is compared is in

@@ -2,4 +2,5 @@
 
 mod kernel_traces;
 mod page_cache;
+mod recorded;
 mod write_back;

@@ -1,0 +1,40 @@
+//! A small image with a directory and two files, of which some bytes are changed.
+
+#[path = "../../../crates/fs/tests/image/exercise.rs"]
+mod exercise;
+
+use std::cell::RefCell;
+
+use blklab_fs::{FileSystem, FsError, Image, MountOptions, NewInode, Volume};
+
+const IMAGE_BYTES: usize = 512 << 10;
+
+/// Goes through all of the image that `make` lays out, after `changes`: each is a
+/// place in three bytes and its new value.
+pub fn change_and_exercise(
+    changes: &[u8],
+    make: impl FnOnce(&Image<RefCell<Vec<u8>>>) -> Result<(), FsError>,
+) {
+    let image = Image::new(RefCell::new(vec![0; IMAGE_BYTES])).expect("memory");
+    make(&image).expect("large enough");
+    image.commit().expect("memory");
+    let volume = Volume::open(image, &MountOptions::default(), Default::default());
+    let volume = volume.expect("just made");
+    let root = volume.file_system().root();
+    let dir = volume
+        .create(root, b"dir", NewInode::Directory(0o755))
+        .expect("room");
+    for name in [&b"short"[..], b"a longer name"] {
+        let file = volume
+            .create(dir, name, NewInode::Regular(0o644))
+            .expect("room");
+        volume.write(file, 0, &[7; 40_000]).expect("room");
+    }
+    volume.commit().expect("memory");
+    let mut bytes = volume.image().storage().borrow().clone();
+    for change in changes.chunks_exact(4) {
+        let at = u32::from_le_bytes([change[0], change[1], change[2], 0]) as usize;
+        bytes[at % IMAGE_BYTES] = change[3];
+    }
+    exercise::exercise(bytes);
+}
