@@ -104,7 +104,8 @@ fn fio_options() -> String {
 
 fn traces() -> String {
     format!(
-        "# Traces that can be replayed\n\nThe format is told from how a file begins, gzipped or not. \
+        "# Traces that can be replayed\n\nThe format is told from how a file begins, plain or packed by gzip or \
+         zstd. \
          `--replay dependencies` needs one that tells when I/Os ended.\n\n{}",
         blklab_workload::trace::format_table()
     )

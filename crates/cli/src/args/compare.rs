@@ -368,7 +368,7 @@ impl SweepArgs {
 fn trace_help() -> String {
     let formats = FORMATS.iter().map(|format| format.help);
     let formats = formats.collect::<Vec<_>>().join(", ");
-    format!("The trace, of `blklab record` or another, gzipped or not: {formats}")
+    format!("The trace, of `blklab record` or another, plain or packed by gzip or zstd: {formats}")
 }
 
 #[derive(Args)]

@@ -9,7 +9,7 @@ const EXCERPT_CHARS: usize = 48;
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file could not be opened or read, or its gzip stream is damaged.
+    /// The file could not be opened or read, or what it is packed in is damaged.
     #[error("{file}: {}{source}", if *line == 0 { String::new() } else { format!("after line {line}: ") })]
     Io {
         /// The trace's file.

@@ -1,19 +1,15 @@
-//! A trace's lines, one at a time, from a plain or a gzipped file.
+//! A trace's lines, one at a time, from a plain or a packed file.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
-
 use super::error::{Fault, TraceError};
+use super::packed::unpacked;
 
 /// No trace has lines this long; a file that does is something else, and is
 /// not read into memory.
 const LINE_BYTES_MAX: usize = 64 << 10;
-
-/// The first two bytes of a gzip stream.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Walks over lines and remembers where they came from.
 pub(crate) struct Lines {
@@ -38,13 +34,13 @@ impl Lines {
         }
     }
 
-    /// Reads from `source`, which messages call `file`; unpacks what starts
-    /// like a gzip stream.
+    /// Reads from `source`, which messages call `file`; unpacks what is
+    /// packed.
     pub(crate) fn new(
         source: impl Read + Send + 'static,
         file: String,
     ) -> Result<Lines, TraceError> {
-        match plain_text(source) {
+        match unpacked(source) {
             Ok(source) => Ok(Lines {
                 file,
                 source,
@@ -128,25 +124,6 @@ impl Lines {
             line: self.number,
             fault,
         }
-    }
-}
-
-/// `source` with its gzip coat taken off, where it wears one.
-fn plain_text(source: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
-    let mut magic = Vec::new();
-    let mut source = BufReader::with_capacity(64 << 10, source);
-    (&mut source)
-        .take(GZIP_MAGIC.len() as u64)
-        .read_to_end(&mut magic)?;
-    let gzipped = magic == GZIP_MAGIC;
-    let whole = io::Cursor::new(magic).chain(source);
-    if gzipped {
-        Ok(Box::new(BufReader::with_capacity(
-            64 << 10,
-            MultiGzDecoder::new(whole),
-        )))
-    } else {
-        Ok(Box::new(whole))
     }
 }
 

@@ -1,23 +1,30 @@
 //! Recorded I/O: traces of blocks to replay, and the kernel's own trace of
 //! its block layer.
 //!
-//! [`open`] reads a trace to replay, in any of [`FORMATS`], gzipped or not.
+//! [`open`] reads a trace to replay, in any of [`FORMATS`], plain or packed
+//! by gzip or zstd.
 //! [`tracefs`] reads every event of the kernel's block layer, to compare
 //! ours with; its events can be written as they are read, or by
 //! [`BlktraceWriter`] in blktrace's binary form.
 
+pub mod alibaba;
 pub mod blkparse;
 pub mod blktrace;
+mod cells;
 mod cursor;
 pub mod disksim;
 mod error;
+pub mod fiu;
 mod format;
 pub mod iolog;
 mod lines;
 pub mod msr;
+mod packed;
 mod reader;
 mod record;
 mod rwbs;
+pub mod systor17;
+pub mod tencent;
 pub mod tracefs;
 
 use std::path::Path;
@@ -37,6 +44,10 @@ use lines::Lines;
 pub static FORMATS: &[&Format] = &[
     &disksim::FORMAT,
     &msr::FORMAT,
+    &alibaba::FORMAT,
+    &tencent::FORMAT,
+    &systor17::FORMAT,
+    &fiu::FORMAT,
     &blkparse::FORMAT,
     &tracefs::FORMAT,
     &iolog::FORMAT,
@@ -62,7 +73,7 @@ pub fn format_table() -> String {
     text
 }
 
-/// The whole text of the file at `path`, unpacked if it is gzipped. Line ends
+/// The whole text of the file at `path`, unpacked if it is packed. Line ends
 /// become `\n`.
 pub fn read_text(path: &Path) -> Result<String, TraceError> {
     let mut lines = Lines::open(path)?;

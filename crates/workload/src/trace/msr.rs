@@ -6,11 +6,11 @@
 //! with the columns' names is passed over.
 //! Disks are told apart by their number alone, so a file may hold one host's.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
 
+use super::cells::{cell_fault, number, operation, whole_sectors};
 use super::cursor::Cursor;
 use super::error::Fault;
 use super::format::{Format, Input, one_file};
@@ -20,7 +20,7 @@ use super::record::{Parsed, TraceRecord, checked_extent};
 const TICK_NS: u64 = 100;
 
 /// The columns, as a header names them.
-const HEADER: &str = "Timestamp,";
+const HEADER: &str = "Timestamp,Hostname,";
 
 /// Whether `line` could be of this format.
 fn looks_like(line: &str) -> bool {
@@ -47,11 +47,8 @@ impl Parser {
         }
         let mut at = Cursor::new(line);
         let start = at;
-        let ticks: u64 = number(
-            &mut at,
-            "Timestamp",
-            "a Windows file time in units of 100 ns",
-        )?;
+        let expected = "a Windows file time in units of 100 ns";
+        let ticks: u64 = number(&mut at, "Timestamp", expected)?;
         let at_ns = ticks.checked_mul(TICK_NS).ok_or_else(|| {
             cell_fault(
                 start,
@@ -61,7 +58,7 @@ impl Parser {
         })?;
         self.check_host(&mut at)?;
         let device = number(&mut at, "DiskNumber", "a disk's number")?;
-        let op = operation(&mut at)?;
+        let op = operation(&mut at, "Type", ["Read", "Write"])?;
         let sector = whole_sectors(&mut at, "Offset")?;
         let size = at;
         let sectors = whole_sectors(&mut at, "Size")?;
@@ -97,55 +94,6 @@ impl Parser {
             }
         }
     }
-}
-
-/// The fault that the cell at `at` is wrong.
-fn cell_fault(
-    at: Cursor<'_>,
-    field: &'static str,
-    expected: impl Into<Cow<'static, str>>,
-) -> Fault {
-    let cell = at.rest().split(',').next().unwrap_or_default();
-    Fault::new(at.column(), field, cell, expected)
-}
-
-/// A number up to the next comma, or the line's end.
-fn number<T: std::str::FromStr>(
-    at: &mut Cursor<'_>,
-    field: &'static str,
-    expected: &'static str,
-) -> Result<T, Fault> {
-    let start = *at;
-    let value = at
-        .number(field, expected)
-        .map_err(|_| cell_fault(start, field, expected))?;
-    at.skip_blanks();
-    if at.eat(",") || at.rest().is_empty() {
-        Ok(value)
-    } else {
-        Err(cell_fault(start, field, expected))
-    }
-}
-
-fn operation(at: &mut Cursor<'_>) -> Result<Op, Fault> {
-    let start = *at;
-    let kind = at.until(',', "Type")?.trim();
-    if kind.eq_ignore_ascii_case("read") {
-        Ok(Op::Read)
-    } else if kind.eq_ignore_ascii_case("write") {
-        Ok(Op::Write)
-    } else {
-        Err(cell_fault(start, "Type", "Read or Write"))
-    }
-}
-
-fn whole_sectors(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault> {
-    let start = *at;
-    let bytes: u64 = number(at, field, "a number of bytes")?;
-    if !bytes.is_multiple_of(SECTOR_SIZE) {
-        return Err(cell_fault(start, field, "bytes that are a multiple of 512"));
-    }
-    Ok(bytes / SECTOR_SIZE)
 }
 
 /// What the host is called in lines that are written.

@@ -41,7 +41,7 @@ fn detect(start: &[u8], file: &str) -> Result<&'static Format, TraceError> {
     })
 }
 
-/// Opens the trace at `path`, plain or gzipped. Without a format the trace's name
+/// Opens the trace at `path`, plain or packed. Without a format the trace's name
 /// or its start tells it. Of a set of files one stands for all.
 pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, TraceError> {
     let set = FORMATS

@@ -42,6 +42,19 @@ const MSR: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n
     128166372016382155,hm,1,Write,2822144,4096,\n\
     128166372026382155,hm,0,write,512,512\n";
 
+const ALIBABA: &str = "0,R,126703661056,4096,1577808000000046\n\
+    1,W,19496058880,77824,1577808000000426\n";
+
+const TENCENT: &str = "1538323200,12910952,128,1,1063\n1538323201,6264,8,0,1063\n";
+
+const SYSTOR17: &str = "Timestamp,Response,IOType,LUN,Offset,Size\n\
+    1456095145.133076000,0.000806000,R,0,899056122368,131072\n\
+    1456095145.133080000,0.000100000,,0,0,0\n\
+    1456095145.133090000,0.001000000,W,4,4096,512\n";
+
+const FIU: &str = "1000 4892 syslogd 904265560 8 W 6 0 531e779dce5eedb3c5cd6c4af1d5c0d5\n\
+    51000 77 my 8 proc 12 16 R 8 1 0a 0b\n";
+
 /// What blkparse 1.3 printed of a binary trace made for this test.
 const BLKPARSE: &str = "Input file t.blktrace.0 added
   0,0    0        3     0.000000000    77  A   W 5000 + 8 <- (8,17) 2952
@@ -379,6 +392,98 @@ fn errors_name_file_line_column_field_and_what_is_right() {
 }
 
 #[test]
+fn the_clouds_traces_are_read() {
+    let first = record(0, 0, Op::Read, 126703661056 / 512, 8);
+    let second = record(380_000, 1, Op::Write, 19496058880 / 512, 152);
+    assert_eq!(read(ALIBABA, None).unwrap(), [first, second]);
+    let header = "device_id,opcode,offset,length,timestamp\n";
+    assert_eq!(
+        read(&format!("{header}{ALIBABA}"), None).unwrap(),
+        [first, second]
+    );
+    let first = record(0, 1063, Op::Write, 12910952, 128);
+    let second = record(1_000_000_000, 1063, Op::Read, 6264, 8);
+    assert_eq!(read(TENCENT, None).unwrap(), [first, second]);
+}
+
+#[test]
+fn a_desktops_trace_tells_ends_and_what_it_leaves_out() {
+    let bytes = Cursor::new(SYSTOR17.as_bytes());
+    let mut reader = Reader::new(bytes, "lun", None).unwrap().with_ends();
+    assert_eq!(reader.format(), &systor17::FORMAT);
+    assert!(reader.has_ends().unwrap());
+    let items: Vec<Item> = std::iter::from_fn(|| reader.next_item().unwrap()).collect();
+    let first = record(0, 0, Op::Read, 899056122368 / 512, 256);
+    let second = record(14_000, 4, Op::Write, 8, 1);
+    assert_eq!(items[0], Item::Arrival(first));
+    assert_eq!(items[1], Item::Arrival(second));
+    let ended = |item: &Item| match item {
+        Item::Ended(end) => end.device,
+        Item::Arrival(_) => panic!("{item:?}"),
+    };
+    assert_eq!(items[2..].iter().map(ended).collect::<Vec<_>>(), [0, 4]);
+    assert_eq!(reader.notes(), ["lun: skipped 1 I/Os without a type"]);
+}
+
+#[test]
+fn fius_processes_may_have_blanks_in_their_names() {
+    let device = |major, minor| device_number(major, minor).unwrap();
+    let first = record(0, device(6, 0), Op::Write, 904265560, 8);
+    let second = record(50_000, device(8, 1), Op::Read, 12, 16);
+    let expected = [
+        TraceRecord { pid: 4892, ..first },
+        TraceRecord { pid: 77, ..second },
+    ];
+    assert_eq!(read(FIU, None).unwrap(), expected);
+}
+
+#[test]
+fn a_wrong_cell_of_a_published_trace_is_named() {
+    let mistakes: [(&'static Format, &str, &str); 8] = [
+        (
+            &alibaba::FORMAT,
+            "0,X,0,512,0",
+            "column 3: opcode: found \"X\", expected R or W",
+        ),
+        (
+            &alibaba::FORMAT,
+            "0,R,100,512,0",
+            "column 5: offset: found \"100\", expected bytes that",
+        ),
+        (
+            &alibaba::FORMAT,
+            "0,R,0,512",
+            "column 10: timestamp: found nothing",
+        ),
+        (&tencent::FORMAT, "1,2,0,1,3", "column 5: size: found"),
+        (
+            &tencent::FORMAT,
+            "99999999999999,2,1,1,3",
+            "column 1: Timestamp: found",
+        ),
+        (
+            &systor17::FORMAT,
+            "1.5x,0.1,R,0,0,512",
+            "column 1: Timestamp: found \"1.5x\"",
+        ),
+        (
+            &fiu::FORMAT,
+            "0 1 sh 5 8 Q 6 0 00",
+            "column 12: operation: found \"Q\", expected R or W",
+        ),
+        (
+            &fiu::FORMAT,
+            "0 1 sh 5 8 R 5000 0 00",
+            "column 14: major: found \"5000\"",
+        ),
+    ];
+    for (format, line, expected) in mistakes {
+        let found = message(line, Some(format));
+        assert!(found.contains(expected), "{line}: {found}");
+    }
+}
+
+#[test]
 fn an_unknown_format_lists_the_known_ones() {
     let found = message("\nhello there\n", None);
     assert!(
@@ -438,11 +543,11 @@ fn records() -> impl Strategy<Value = Vec<TraceRecord>> {
         let steps = parts
             .into_iter()
             .map(|(step, device, is_read, sector, sectors)| {
-                // MSR's clock ticks every 100 ns.
+                // Alibaba's clock ticks every 1000 ns, MSR's every 100.
                 at_ns += if std::mem::take(&mut first) {
                     0
                 } else {
-                    step / 100 * 100
+                    step / 1000 * 1000
                 };
                 let op = if is_read { Op::Read } else { Op::Write };
                 record(at_ns, device, op, sector, sectors)
@@ -466,10 +571,10 @@ proptest! {
 
     #[test]
     fn damaged_traces_are_read_without_panic(
-        which in 0..3_usize, at in any::<prop::sample::Index>(), new in any::<char>(),
+        which in 0..7_usize, at in any::<prop::sample::Index>(), new in any::<char>(),
         drop in 0..3_usize,
     ) {
-        let mut chars: Vec<char> = [DISKSIM, MSR, BLKPARSE][which].chars().collect();
+        let mut chars: Vec<char> = [DISKSIM, MSR, BLKPARSE, ALIBABA, TENCENT, SYSTOR17, FIU][which].chars().collect();
         let at = at.index(chars.len());
         chars[at] = new;
         chars.drain(at..(at + drop).min(chars.len()));

@@ -31,7 +31,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the trace at `path`, plain or gzipped.
+    /// Opens the trace at `path`, plain or packed.
     pub fn open(path: &Path) -> Result<Reader, TraceError> {
         Ok(Reader {
             lines: Lines::open(path)?,

@@ -1,0 +1,144 @@
+//! Unpacks what is packed: gzip (RFC 1952) and Zstandard (RFC 8878), told by the
+//! first bytes.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// `source`, unpacked if it is packed.
+pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut source = BufReader::with_capacity(BUFFER_BYTES, source);
+    let mut magic = Vec::new();
+    (&mut source)
+        .take(ZSTD_MAGIC.len() as u64)
+        .read_to_end(&mut magic)?;
+    let is_gzip = magic.starts_with(GZIP_MAGIC);
+    let is_zstd = magic.starts_with(ZSTD_MAGIC);
+    let whole = io::Cursor::new(magic).chain(source);
+    Ok(if is_gzip {
+        let decoder = MultiGzDecoder::new(whole);
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+    } else if is_zstd {
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, Zstd::new(whole)))
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// The frames of a Zstandard stream, one after the other.
+struct Zstd<R> {
+    source: R,
+    decoder: FrameDecoder,
+}
+
+impl<R: BufRead> Zstd<R> {
+    fn new(source: R) -> Self {
+        Self {
+            source,
+            decoder: FrameDecoder::new(),
+        }
+    }
+
+    /// Begins the next frame; `false` at the stream's end.
+    fn next_frame(&mut self) -> io::Result<bool> {
+        while !self.source.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.source) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => self.skip(u64::from(length))?,
+                Err(error) => return Err(damaged(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut (&mut self.source).take(bytes), &mut io::sink())?;
+        if skipped == bytes {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let stored = self.decoder.get_checksum_from_data();
+        if stored.is_none() || stored == self.decoder.get_calculated_checksum() {
+            return Ok(());
+        }
+        Err(damaged("the checksum does not fit the content"))
+    }
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !buffer.is_empty() && self.decoder.can_collect() == 0 {
+            if !self.decoder.is_finished() {
+                let one = BlockDecodingStrategy::UptoBlocks(1);
+                let decoded = self.decoder.decode_blocks(&mut self.source, one);
+                decoded.map_err(damaged)?;
+                continue;
+            }
+            self.check()?;
+            if !self.next_frame()? {
+                return Ok(0);
+            }
+        }
+        self.decoder.read(buffer)
+    }
+}
+
+fn damaged(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "read 4096\n" 200 times, packed by zstd 1.5 with a checksum.
+    const FRAME: &[u8] = &[
+        0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x8d, 0x00, 0x00, 0x50, 0x72, 0x65, 0x61, 0x64, 0x20,
+        0x34, 0x30, 0x39, 0x36, 0x0a, 0x01, 0x00, 0xc3, 0xf7, 0x2f, 0x48, 0xd1, 0xe6, 0xfd, 0x8a,
+    ];
+
+    fn unpack(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        unpacked(io::Cursor::new(bytes))?.read_to_end(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn frames_follow_each_other() {
+        let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], &[7; 3]].concat();
+        let stream = [FRAME, &skippable, FRAME].concat();
+        let expected = "read 4096\n".repeat(400).into_bytes();
+        assert_eq!(unpack(stream).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_damaged_or_cut_frame_is_an_error() {
+        for end in 4..FRAME.len() {
+            assert!(unpack(FRAME[..end].to_vec()).is_err(), "cut to {end} bytes");
+        }
+        let mut other = FRAME.to_vec();
+        *other.last_mut().unwrap() ^= 1;
+        let error = unpack(other).unwrap_err().to_string();
+        assert!(error.contains("checksum"), "{error}");
+    }
+
+    #[test]
+    fn plain_text_stays() {
+        assert_eq!(unpack(b"(".to_vec()).unwrap(), b"(");
+        assert_eq!(unpack(Vec::new()).unwrap(), b"");
+    }
+}
