@@ -120,11 +120,12 @@ fn check(job: &JobFile) -> Result<(), HostError> {
                 return refuse(format!("{name} cannot be used with --device: {why}"));
             }
         }
-        if let Engine::IoUringCmd | Engine::Sg | Engine::Null | Engine::Other(_) = &spec.engine {
+        if !spec.engine.is_scheduled() {
+            let scheduled: Vec<&str> = Engine::scheduled().collect();
             return refuse(format!(
-                "ioengine={} does not go through the block layer's scheduler; sync, psync, vsync, \
-                 pvsync, pvsync2, libaio, posixaio, io_uring, mmap and splice do",
-                spec.engine.name()
+                "ioengine={} does not go through the block layer's scheduler; {} do",
+                spec.engine.name(),
+                scheduled.join(", ")
             ));
         }
     }

@@ -5,6 +5,7 @@ use blklab_blk::SECTOR_SIZE;
 use blklab_stats::DEFAULT_PERCENTILES;
 
 use super::direction::{ByDirection, Direction};
+use super::engine::Engine;
 use super::error::{Fault, JobError};
 use super::lists;
 use super::section::SectionOptions;

@@ -12,6 +12,7 @@
 mod args;
 mod direction;
 mod distribution;
+mod engine;
 mod error;
 mod fixup;
 mod job_file;
@@ -25,6 +26,7 @@ mod units;
 
 pub use args::parse_args;
 pub use direction::{ByDirection, Direction};
+pub use engine::Engine;
 pub use error::{JobError, Note, Position};
 pub use job_file::{Environment, Includes};
 pub use loader::Override;

@@ -4,6 +4,7 @@
 use blklab_stats::LatencyPercentiles;
 
 use super::direction::{ByDirection, Direction};
+use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
 
 /// A whole job: the files and command line options read, in order.
@@ -239,113 +240,6 @@ pub enum FileService {
         /// Where the most popular file lies, as a share of the files.
         center: Option<f64>,
     },
-}
-
-/// `ioengine=`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// `read(2)`, `write(2)` after `lseek(2)`.
-    Sync,
-    /// `pread(2)`, `pwrite(2)`: fio's default.
-    #[default]
-    Psync,
-    /// `readv(2)`, `writev(2)`, coalescing what is adjacent.
-    Vsync,
-    /// `preadv(2)`, `pwritev(2)`.
-    Pvsync,
-    /// `preadv2(2)`, `pwritev2(2)`.
-    Pvsync2,
-    /// `io_submit(2)`.
-    Libaio,
-    /// glibc's `aio_read(3)`: threads.
-    Posixaio,
-    /// `io_uring_enter(2)`.
-    IoUring,
-    /// `io_uring` passing NVMe commands through.
-    IoUringCmd,
-    /// Memory mapped files.
-    Mmap,
-    /// `splice(2)`.
-    Splice,
-    /// SCSI generic.
-    Sg,
-    /// No I/O at all.
-    Null,
-    /// Another engine that fio knows, by its name.
-    Other(String),
-}
-
-/// What is known of an engine.
-struct EngineRow {
-    engine: Engine,
-    name: &'static str,
-    /// Each I/O is over when the call returns.
-    synchronous: bool,
-    simulated: bool,
-}
-
-const fn row(engine: Engine, name: &'static str, synchronous: bool, simulated: bool) -> EngineRow {
-    EngineRow {
-        engine,
-        name,
-        synchronous,
-        simulated,
-    }
-}
-
-static ENGINES: [EngineRow; 13] = [
-    row(Engine::Sync, "sync", true, true),
-    row(Engine::Psync, "psync", true, true),
-    row(Engine::Vsync, "vsync", true, true),
-    row(Engine::Pvsync, "pvsync", true, true),
-    row(Engine::Pvsync2, "pvsync2", true, true),
-    row(Engine::Libaio, "libaio", false, true),
-    row(Engine::Posixaio, "posixaio", false, true),
-    row(Engine::IoUring, "io_uring", false, true),
-    row(Engine::IoUringCmd, "io_uring_cmd", false, false),
-    row(Engine::Mmap, "mmap", true, false),
-    row(Engine::Splice, "splice", true, false),
-    row(Engine::Sg, "sg", false, false),
-    row(Engine::Null, "null", false, false),
-];
-
-impl Engine {
-    fn row(&self) -> Option<&'static EngineRow> {
-        ENGINES.iter().find(|row| row.engine == *self)
-    }
-
-    /// fio's name for it.
-    pub fn name(&self) -> &str {
-        match self {
-            Engine::Other(name) => name,
-            _ => self.row().map_or("", |row| row.name),
-        }
-    }
-
-    /// The engine that fio calls so.
-    pub(crate) fn named(name: &str) -> Engine {
-        let found = ENGINES.iter().find(|row| row.name == name);
-        found.map_or_else(|| Engine::Other(name.to_string()), |row| row.engine.clone())
-    }
-
-    /// Each I/O is over when the call returns, so `iodepth` is 1 whatever
-    /// the job says.
-    pub fn is_synchronous(&self) -> bool {
-        self.row().is_some_and(|row| row.synchronous)
-    }
-
-    /// Whether jobs with it can be simulated.
-    pub fn is_simulated(&self) -> bool {
-        self.row().is_some_and(|row| row.simulated)
-    }
-
-    /// The names of those that are simulated.
-    pub fn simulated() -> impl Iterator<Item = &'static str> {
-        ENGINES
-            .iter()
-            .filter(|row| row.simulated)
-            .map(|row| row.name)
-    }
 }
 
 /// `sync=`: how writes are opened.

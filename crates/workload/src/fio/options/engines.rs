@@ -1,68 +1,13 @@
-//! I/O engines, and the options that only some of them have.
+//! The options that only some I/O engines have.
 
 use super::declaration::Effect::*;
 use super::declaration::Values::*;
 use super::declaration::{ANY, FioOption, Order, PERCENT, Unmodelled, merge, options};
 use super::parse::unknown_word;
+use crate::fio::engine::Engine;
 use crate::fio::error::Fault;
 use crate::fio::section::{EngineOptions, SectionOptions};
-use crate::fio::spec::Engine;
 use crate::fio::units::TimeUnit::Seconds;
-
-/// The engines fio 3.33 has, on any platform and in any build.
-pub(crate) const ENGINES: &[&str] = &[
-    "sync",
-    "psync",
-    "vsync",
-    "pvsync",
-    "pvsync2",
-    "libaio",
-    "io_uring",
-    "io_uring_cmd",
-    "posixaio",
-    "solarisaio",
-    "windowsaio",
-    "mmap",
-    "splice",
-    "netsplice",
-    "sg",
-    "null",
-    "net",
-    "cpuio",
-    "rdma",
-    "librpma_apm_client",
-    "librpma_apm_server",
-    "librpma_gpspm_client",
-    "librpma_gpspm_server",
-    "e4defrag",
-    "falloc",
-    "ftruncate",
-    "filecreate",
-    "filestat",
-    "filedelete",
-    "exec",
-    "gfapi",
-    "gfapi_async",
-    "libhdfs",
-    "http",
-    "rados",
-    "rbd",
-    "nbd",
-    "nfs",
-    "dfs",
-    "ime_psync",
-    "ime_psyncv",
-    "ime_aio",
-    "mtd",
-    "pmemblk",
-    "dev-dax",
-    "libpmem",
-    "libcufile",
-    "libiscsi",
-    "libzbc",
-    "xnvme",
-    "external",
-];
 
 const LIBAIO: &[&str] = &["libaio"];
 const URING: &[&str] = &["io_uring", "io_uring_cmd"];
@@ -113,8 +58,9 @@ pub(super) fn choose(job: &mut SectionOptions, name: &str) -> Result<(), Fault> 
         Some((word, path)) => (word, Some(path)),
         None => (name, None),
     };
-    if !ENGINES.contains(&word) {
-        return Err(unknown_word(word, ENGINES));
+    let names = Engine::names();
+    if !names.contains(&word) {
+        return Err(unknown_word(word, &names));
     }
     if (word == "external") != path.is_some() {
         return Err(Fault::new("only external takes a path, and needs one")

@@ -15,9 +15,10 @@ use blklab_description::nearest;
 
 use declaration::Unmodelled;
 
+use super::engine::Engine;
 use super::error::{Fault, JobError};
 use super::section::SectionOptions;
-use super::spec::{Engine, JobSpec, WrittenOption};
+use super::spec::{JobSpec, WrittenOption};
 
 /// Those that fio lists, in its order.
 pub(crate) fn listed() -> impl Iterator<Item = &'static FioOption> {

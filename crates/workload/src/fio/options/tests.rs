@@ -123,7 +123,7 @@ fn check_values(option: &FioOption, help: &str) {
 }
 
 fn check_engine(engine: &str, help: &str) {
-    assert!(engines::ENGINES.contains(&engine), "{engine}");
+    assert!(Engine::names().contains(&engine), "{engine}");
     for name in names_in(help) {
         let option = find(&name).unwrap_or_else(|| panic!("{engine}: {name}"));
         assert!(option.engines.contains(&engine), "{engine}: {name}");
