@@ -1,8 +1,8 @@
 //! The client's side: the handshake up to an export in use, and replies.
 
-use crate::export::{BlockSizes, Session};
 use crate::reply::{Extent, ReplyHead};
 use crate::wire::*;
+use crate::{BlockSizes, Session};
 
 /// The longest reply to an option that is taken.
 const MAX_REPLY_BYTES: u32 = 64 * 1024;

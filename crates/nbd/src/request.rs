@@ -1,8 +1,8 @@
 //! Requests: their 28 bytes, and whether an export takes them.
 
-use crate::export::{Export, Session};
 use crate::wire::Reader;
 use crate::wire::{Command, CommandFlags, ErrorCode, ExportFlags, REQUEST_MAGIC};
+use crate::{Export, Session};
 
 /// Length of a request without its data.
 pub const REQUEST_BYTES: usize = 28;
@@ -191,7 +191,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::BlockSizes;
+    use crate::BlockSizes;
     use proptest::prelude::*;
 
     fn export() -> Export {

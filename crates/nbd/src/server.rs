@@ -1,7 +1,7 @@
 //! The server's side of the handshake, up to the choice of an export.
 
-use crate::export::{Export, Session};
 use crate::wire::*;
+use crate::{Export, Session};
 
 /// Longer options are skipped and refused: the longest useful one is a name and
 /// a few queries.

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use crate::client::{ClientHandshake, ClientOptions, ClientStep, Negotiated};
-use crate::export::{BlockSizes, Export};
 use crate::server::{Chosen, HandshakeError, ServerHandshake, ServerStep, Tls};
 use crate::wire::*;
+use crate::{BlockSizes, Export};
 use crate::{Extent, Replies, Reply, ReplyBody, ReplyError, reply};
 
 fn export(name: &str, size_bytes: u64) -> Export {

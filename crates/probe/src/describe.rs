@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::Probed;
 use crate::finding::{Finding, Mapping};
-use crate::probed::Probed;
 
 /// What a description takes for granted where nothing was found.
 const PAGES_PER_BLOCK: u64 = 512;

@@ -11,15 +11,13 @@ mod quantity;
 mod render;
 #[cfg(test)]
 mod sample_run;
-mod too_full;
 
 pub use comparison::{
     Advice, Answer, Cell, Change, Channels, Choices, Command, Comparison, Contest, CpuTimeline,
     CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal, GoalRow, Goals,
     Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures, QueueSetting, Row,
     SchedulerRuns, SchedulerTimeline, Section, SlowestRow, SlowestTable, SlowestValue, Verdict,
-    compare, failed_units, merge,
+    compare, failed_units, merge, too_full,
 };
 pub use fio::{json as fio_json, text as fio_text};
 pub use render::{html, json, text};
-pub use too_full::too_full;

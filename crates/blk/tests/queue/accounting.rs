@@ -3,7 +3,7 @@
 
 use blklab_blk::{Bio, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
 
-use crate::fixture::{FifoState, Fixture, config, with_limits};
+use crate::{FifoState, Fixture, config, with_limits};
 
 #[test]
 fn requests_sectors_and_time_are_counted_by_kind() {

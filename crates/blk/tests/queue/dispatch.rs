@@ -4,7 +4,7 @@ use blklab_blk::{
     Bio, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector, TraceKind,
 };
 
-use crate::fixture::{FifoState, Fixture, config, with_limits};
+use crate::{FifoState, Fixture, config, with_limits};
 
 /// `BLK_MQ_RESOURCE_DELAY`.
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector};
 
-use crate::fixture::{FifoState, Fixture, with_limits};
+use crate::{FifoState, Fixture, with_limits};
 
 const FUA: BioFlags = BioFlags::FUA;
 const PREFLUSH: BioFlags = BioFlags::PREFLUSH;
@@ -34,7 +34,7 @@ fn commands(mut f: Fixture, flags: BioFlags) -> String {
     }
     assert_eq!(f.ended(), [(0, IoStatus::Ok)]);
     assert!(f.queue.is_idle());
-    let command = |c: &crate::fixture::Command| match c.op {
+    let command = |c: &crate::Command| match c.op {
         Op::Flush => 'F',
         _ if c.flags.has(PREFLUSH) => 'P',
         _ if c.flags.has(FUA) => 'U',

@@ -5,7 +5,7 @@ use blklab_blk::{
     QueueLimits, Sector,
 };
 
-use crate::fixture::{FifoState, Fixture, config, with_limits};
+use crate::{FifoState, Fixture, config, with_limits};
 
 fn read(sector: u64, sectors: u32) -> Bio {
     Bio::new(Op::Read, Sector(sector), sectors)

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Bio, BioFlags, CgroupId, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector};
 
-use crate::fixture::{Fixture, config};
+use crate::{Fixture, config};
 
 fn at_ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)

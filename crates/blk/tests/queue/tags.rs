@@ -2,7 +2,7 @@
 
 use blklab_blk::{Bio, BioFlags, IoStatus, Op, QueueConfig, Sector, Submit};
 
-use crate::fixture::{FifoState, Fixture, config};
+use crate::{FifoState, Fixture, config};
 
 /// A queue with `depth` tags that are all taken.
 fn full(depth: u32) -> Fixture {

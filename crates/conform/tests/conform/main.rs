@@ -1,6 +1,339 @@
-//! The crate's outside tests, one file a subject.
+//! Our scheduler and block layer against the kernel's: the traces in this
+//! repository, and all that are below the directory that
+//! `BLKLAB_KERNEL_TRACES` names.
 
-mod kernel_traces;
 mod page_cache;
 mod recorded;
 mod write_back;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use blklab_conform::{ConformError, Mode, Report, run, scheduler_alone, whole};
+
+/// What the whole layer has to reach, in percent.
+const WHOLE_PERCENT: f64 = 99.0;
+
+fn ours() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kernel-traces")
+}
+
+/// The traces of a scheduler below `directory`, in order.
+fn traces(directory: &Path, scheduler: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory.join(scheduler)) else {
+        return Vec::new();
+    };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = paths
+        .filter(|path| path.to_string_lossy().ends_with(".trace.gz"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn assert_whole(report: &Report) {
+    for trace in &report.traces {
+        let percent = trace.agreed() as f64 * 100.0 / trace.compared() as f64;
+        assert!(percent >= WHOLE_PERCENT, "{trace}");
+    }
+    assert!(report.percent() >= WHOLE_PERCENT, "{report}");
+}
+
+#[test]
+fn mq_deadline_agrees_on_everything() {
+    let report = scheduler_alone("mq-deadline", &traces(&ours(), "mq-deadline")).unwrap();
+    assert!(report.all_agree(), "{report}");
+    assert!(report.traces.len() >= 5 && report.compared() > 40_000);
+    let last = report.to_string().lines().last().unwrap().to_owned();
+    let n = report.compared();
+    assert_eq!(last, format!("agree {n} of {n}"));
+}
+
+#[test]
+fn kyber_agrees_on_everything() {
+    let report = scheduler_alone("kyber", &traces(&ours(), "kyber")).unwrap();
+    assert!(report.all_agree(), "{report}");
+    let depths = report.totals().into_iter().find(|t| t.kind == "depth");
+    assert!(depths.is_some_and(|t| t.compared > 0) && report.compared() > 10_000);
+}
+
+/// bfq does, but for what hangs on a jiffy that is not recorded.
+fn assert_bfq(report: &Report) {
+    assert!(report.percent() >= 99.9, "{report}");
+    for tally in report.totals() {
+        let raising = tally.kind == "raising";
+        assert!(tally.agreed == tally.compared || raising, "{report}");
+    }
+}
+
+#[test]
+fn bfq_agrees_on_queues_requests_and_budgets() {
+    let report = scheduler_alone("bfq", &traces(&ours(), "bfq")).unwrap();
+    assert_bfq(&report);
+    let kinds: Vec<_> = report.totals().iter().map(|t| t.kind).collect();
+    for kind in ["choice", "none", "queue", "budget", "service", "raising"] {
+        assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
+    }
+    assert!(report.compared() > 40_000);
+}
+
+#[test]
+fn the_whole_layer_agrees_without_a_scheduler() {
+    let report = whole("none", &traces(&ours(), "none")).unwrap();
+    assert_whole(&report);
+    assert!(report.traces.len() >= 4 && report.compared() > 30_000);
+}
+
+#[test]
+fn the_whole_layer_agrees_with_mq_deadline() {
+    let report = whole("mq-deadline", &traces(&ours(), "mq-deadline")).unwrap();
+    assert_whole(&report);
+    assert!(report.compared() > 60_000);
+}
+
+#[test]
+fn the_whole_layer_agrees_with_kyber() {
+    let report = whole("kyber", &traces(&ours(), "kyber")).unwrap();
+    assert_whole(&report);
+    assert!(report.compared() > 20_000);
+}
+
+/// Groups, many processes that start, and a disk: everything is the same, what
+/// waits for a tag included.
+#[test]
+fn the_whole_layer_agrees_with_bfq() {
+    let named = ["g_nested", "r_burst14", "r_seq2"];
+    let mut found = traces(&ours(), "bfq");
+    found.retain(|path| {
+        named
+            .iter()
+            .any(|name| path.to_string_lossy().contains(name))
+    });
+    let report = whole("bfq", &found).unwrap();
+    assert!(report.all_agree(), "{report}");
+    assert!(report.compared() > 25_000);
+}
+
+/// Two CPUs, each with a hardware queue of its own: calls of the scheduler overlap.
+#[test]
+fn the_whole_layer_agrees_with_several_hardware_queues() {
+    for scheduler in ["none", "mq-deadline"] {
+        let mut found = traces(&ours(), "multi-queue");
+        let of_it = format!("/{scheduler}_");
+        found.retain(|path| path.to_string_lossy().contains(&of_it));
+        let report = whole(scheduler, &found).unwrap();
+        assert_whole(&report);
+        assert!(report.percent() >= 99.9, "{report}");
+        assert!(report.compared() > 4_000);
+    }
+}
+
+/// Which bios `io.max` holds back, and when and in which order those go on.
+#[test]
+fn the_whole_layer_agrees_with_io_max() {
+    let report = whole("none", &traces(&ours(), "io.max")).unwrap();
+    assert!(report.all_agree(), "{report}");
+    let of = |report: &Report, kind: &str| {
+        let found = report.totals().into_iter().find(|t| t.kind == kind);
+        found.map_or(0, |tally| tally.compared)
+    };
+    assert!(of(&report, "throttle") == 600 && of(&report, "release") > 150);
+}
+
+#[test]
+fn every_trace_there_is_agrees() {
+    let Some(directory) = std::env::var_os("BLKLAB_KERNEL_TRACES").map(PathBuf::from) else {
+        blklab_judges::not_possible("BLKLAB_KERNEL_TRACES names no directory of kernel traces");
+        return;
+    };
+    let none = traces(&directory, "none");
+    let deadline = traces(&directory, "mq-deadline");
+    assert!(!none.is_empty() && !deadline.is_empty(), "no traces there");
+    let report = scheduler_alone("mq-deadline", &deadline).unwrap();
+    assert!(report.all_agree(), "{report}");
+    assert_whole(&whole("mq-deadline", &deadline).unwrap());
+    assert_whole(&whole("none", &none).unwrap());
+    let kyber = traces(&directory, "kyber");
+    if !kyber.is_empty() {
+        let report = scheduler_alone("kyber", &kyber).unwrap();
+        assert!(report.all_agree(), "{report}");
+    }
+    let bfq = traces(&directory, "bfq");
+    if !bfq.is_empty() {
+        assert_bfq(&scheduler_alone("bfq", &bfq).unwrap());
+    }
+}
+
+/// A private directory with one trace, its description changed.
+struct Changed {
+    directory: PathBuf,
+    trace: PathBuf,
+}
+
+impl Changed {
+    fn new(name: &str, run: &str, from: &str, to: &str) -> Changed {
+        let directory =
+            std::env::temp_dir().join(format!("blklab-conform-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let source = ours().join(format!("{run}.trace.gz"));
+        let trace = directory.join(source.file_name().unwrap());
+        fs::copy(&source, &trace).unwrap();
+        let json = fs::read_to_string(ours().join(format!("{run}.json"))).unwrap();
+        assert!(json.contains(from), "{run} has no {from}");
+        let described = trace.to_string_lossy().replace(".trace.gz", ".json");
+        fs::write(described, json.replace(from, to)).unwrap();
+        Changed { directory, trace }
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn a_wrong_scheduler_is_found_out() {
+    for (name, from, to) in [
+        (
+            "batch",
+            "\"iosched/fifo_batch\": \"16\"",
+            "\"iosched/fifo_batch\": \"15\"",
+        ),
+        (
+            "starved",
+            "\"iosched/writes_starved\": \"2\"",
+            "\"iosched/writes_starved\": \"3\"",
+        ),
+        (
+            "aging",
+            "\"iosched/prio_aging_expire\": \"100\"",
+            "\"iosched/prio_aging_expire\": \"10000\"",
+        ),
+    ] {
+        let changed = Changed::new(name, "mq-deadline/v_prio_flat_aging100_d4", from, to);
+        let traces = [&changed.trace];
+        let alone = scheduler_alone("mq-deadline", &traces).unwrap();
+        assert!(!alone.all_agree(), "{name}: {alone}");
+        assert!(!alone.traces[0].differences.is_empty());
+        let whole = whole("mq-deadline", &traces).unwrap();
+        assert!(whole.percent() < WHOLE_PERCENT, "{name}: {whole}");
+    }
+}
+
+#[test]
+fn a_wrong_kyber_or_bfq_is_found_out() {
+    for (scheduler, name, from, to) in [
+        ("kyber", "read_lat_nsec", "2000000", "50000000"),
+        ("bfq", "low_latency", "1", "0"),
+        ("bfq", "slice_idle_us", "8000", "0"),
+        ("bfq", "back_seek_penalty", "2", "9"),
+    ] {
+        let setting = |value: &str| format!("\"iosched/{name}\": \"{value}\"");
+        let run = format!("{scheduler}/w9_ext4_d4");
+        let changed = Changed::new(name, &run, &setting(from), &setting(to));
+        let report = scheduler_alone(scheduler, &[&changed.trace]).unwrap();
+        assert!(!report.all_agree(), "{name}: {report}");
+    }
+}
+
+#[test]
+fn a_wrong_queue_is_found_out() {
+    // The trace's drive takes four commands at once.
+    let changed = Changed::new(
+        "depth",
+        "none/w5_seqread_randwrite_d4",
+        "\"nr_tags=4\"",
+        "\"nr_tags=5\"",
+    );
+    let json = changed
+        .trace
+        .to_string_lossy()
+        .replace(".trace.gz", ".json");
+    let text = fs::read_to_string(&json).unwrap();
+    fs::write(
+        &json,
+        text.replace("\"nr_requests\": \"4\"", "\"nr_requests\": \"5\""),
+    )
+    .unwrap();
+    let report = whole("none", &[&changed.trace]).unwrap();
+    assert!(report.percent() < WHOLE_PERCENT, "{report}");
+}
+
+#[test]
+fn no_merging_is_found_out() {
+    let changed = Changed::new(
+        "nomerges",
+        "none/w6_seqwrite_merge_d4",
+        "\"nomerges\": \"0\"",
+        "\"nomerges\": \"2\"",
+    );
+    let report = whole("none", &[&changed.trace]).unwrap();
+    assert!(report.percent() < WHOLE_PERCENT, "{report}");
+}
+
+#[test]
+fn a_trace_without_description_says_what_was_assumed() {
+    let changed = Changed::new(
+        "bare",
+        "mq-deadline/v_trim_d4",
+        "mq-deadline",
+        "mq-deadline",
+    );
+    fs::remove_file(
+        changed
+            .trace
+            .to_string_lossy()
+            .replace(".trace.gz", ".json"),
+    )
+    .unwrap();
+    let report = scheduler_alone("mq-deadline", &[&changed.trace]).unwrap();
+    assert!(
+        report.traces[0].notes[0].contains("no description"),
+        "{report}"
+    );
+}
+
+#[test]
+fn mistakes_are_messages() {
+    let message = |mode, scheduler: &str, path: &str| {
+        let error = run(mode, scheduler, &[ours().join(path)]).unwrap_err();
+        error.to_string()
+    };
+    let trim = "mq-deadline/v_trim_d4.trace.gz";
+    let unknown = message(Mode::SchedulerAlone, "cfq", trim);
+    assert!(
+        unknown.contains("found \"cfq\", expected mq-deadline"),
+        "{unknown}"
+    );
+    let unknown = message(Mode::Whole, "cfq", trim);
+    assert!(
+        unknown.contains("expected none, mq-deadline, kyber, bfq"),
+        "{unknown}"
+    );
+    let other = message(Mode::Whole, "none", trim);
+    assert!(
+        other.contains("recorded with scheduler \"mq-deadline\", expected \"none\""),
+        "{other}"
+    );
+    let missing = message(Mode::Whole, "none", "none/missing.trace.gz");
+    assert!(missing.contains("missing.trace.gz"), "{missing}");
+    let no_traces: [PathBuf; 0] = [];
+    assert!(matches!(
+        run(Mode::Whole, "none", &no_traces),
+        Err(ConformError::NoTraces)
+    ));
+    // `none` is never asked.
+    let changed = Changed::new(
+        "nothing",
+        "none/w3_randrw50_d4",
+        "\"scheduler\": \"none\"",
+        "\"scheduler\": \"mq-deadline\"",
+    );
+    let nothing = run(
+        Mode::SchedulerAlone,
+        "mq-deadline",
+        std::slice::from_ref(&changed.trace),
+    );
+    assert!(matches!(nothing, Err(ConformError::Nothing { .. })));
+}

@@ -29,6 +29,7 @@ pub(crate) use cpu_time::PARTS as CPU_PARTS;
 pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
 pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
+pub use notes::too_full;
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use runs::SchedulerRuns;
 pub use section::Section;

@@ -14,7 +14,7 @@ use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, batch_shares, cpu_percent, depth_shares,
     disk_util_percent, msec, percent_of_group, percentile_list,
 };
-use crate::too_full::too_full;
+use crate::comparison::too_full;
 
 /// The version whose format this is; scripts look at it.
 const FIO_VERSION: &str = "fio-3.33";

@@ -16,7 +16,7 @@ use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares, cpu_percent,
     depth_shares, disk_util_percent, msec, percent_of_group, percentile_list,
 };
-use crate::too_full::too_full;
+use crate::comparison::too_full;
 
 /// The run as text. `timestamp_ms` is the time printed with each job, in
 /// milliseconds since 1970 (UTC); a run in virtual time has none.

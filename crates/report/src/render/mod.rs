@@ -1,6 +1,185 @@
-//! A comparison as text, JSON and a page.
+//! A comparison as text, JSON and a page; here is what these have in common: the line
+//! under the title, the heads of columns and their units.
 
-mod columns;
 pub mod html;
 pub mod json;
 pub mod text;
+
+use blklab_stats::Estimate;
+
+use crate::comparison::{
+    Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow, SlowestTable,
+    SlowestValue,
+};
+use crate::quantity::{Scale, and_list};
+
+/// What ran where and how often, in one line.
+pub(crate) fn subtitle(comparison: &Comparison) -> String {
+    let Comparison {
+        job,
+        drive,
+        machine,
+        world,
+        repeats,
+        ..
+    } = comparison;
+    let times = match repeats {
+        1 => "one run each".to_string(),
+        n => format!("{n} runs each"),
+    };
+    let seeds = match world.as_str() {
+        // fio draws for itself; what makes runs alike is when they ran.
+        "host" => "one repeat after the other".to_string(),
+        several if several.contains(',') => "each with seeds of its own".to_string(),
+        _ => seed_list(&comparison.seeds),
+    };
+    let baseline = comparison.schedulers.first().map_or("", String::as_str);
+    let against = match comparison.schedulers.len() {
+        0 | 1 => String::new(),
+        _ => format!("; changes are against {baseline}"),
+    };
+    let interval = match (*repeats > 1, against.is_empty()) {
+        (false, _) => "",
+        (true, true) => "; ± is the 95 % interval",
+        (true, false) => ", ± their 95 % interval",
+    };
+    format!("{job} on {drive}, machine {machine} ({world}): {times}, {seeds}{against}{interval}")
+}
+
+/// Seeds in words, a run of consecutive ones by its ends.
+fn seed_list(seeds: &[u64]) -> String {
+    let consecutive = seeds.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(1));
+    match seeds {
+        [] => "no seed".to_string(),
+        [only] => format!("seed {only}"),
+        [first, .., last] if consecutive => format!("seeds {first} to {last}"),
+        all => {
+            let all: Vec<String> = all.iter().map(u64::to_string).collect();
+            format!("seeds {}", and_list(&all))
+        }
+    }
+}
+
+/// The head of a column on processes.
+pub(crate) fn process_head(figures: &ProcessFigures) -> String {
+    let unit = process_scale(figures).unit;
+    let metric = figures.column.metric;
+    match (&figures.column.job, metric) {
+        (Some(job), Metric::Bandwidth) => format!("{job} {unit} each"),
+        (Some(job), _) => format!("{job} {} {unit}", metric.name()),
+        (None, Metric::Jain) => format!("{} (1: even)", metric.name()),
+        (None, _) => metric.name().to_string(),
+    }
+}
+
+/// The unit of a column on processes.
+pub(crate) fn process_scale(figures: &ProcessFigures) -> Scale {
+    scale_for(figures.column.metric, figures.cells.iter().flatten())
+}
+
+/// The unit of a column: the one that suits its smallest figure.
+pub(crate) fn scale_of(table: &DirectionTable, metric: Metric) -> Scale {
+    let cells = table.rows.iter().filter_map(|row| row.cells.get(&metric));
+    scale_for(metric, cells)
+}
+
+fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale {
+    let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
+    let smallest = means.fold(f64::INFINITY, f64::min);
+    let smallest = if smallest.is_finite() { smallest } else { 0.0 };
+    metric.scale(smallest)
+}
+
+/// What a table of processes has in place of a figure.
+pub(crate) fn no_figure(figures: &ProcessFigures, scheduler: usize) -> String {
+    match (
+        figures.unfinished(scheduler),
+        figures.repeats.get(scheduler),
+    ) {
+        (0, _) => "-".to_string(),
+        (_, Some(finished)) if !finished.is_empty() => {
+            let unfinished = figures.unfinished(scheduler);
+            format!(
+                "unfinished in {unfinished} of {}",
+                unfinished + finished.len()
+            )
+        }
+        _ => "unfinished".to_string(),
+    }
+}
+
+/// What the marks in the tables mean, as far as there are any.
+pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
+    let tables = || comparison.sections.iter().flat_map(|s| &s.directions);
+    let processes = || comparison.sections.iter().flat_map(|s| &s.processes);
+    let idle = tables().flat_map(|t| &t.rows).any(|row| row.ios == 0);
+    let unknown = comparison
+        .why
+        .iter()
+        .flat_map(|f| &f.values)
+        .any(Option::is_none)
+        || processes().flat_map(|f| &f.cells).any(Option::is_none);
+    let cells = tables()
+        .flat_map(|t| &t.rows)
+        .flat_map(|row| row.cells.values());
+    let is_equal = |cell: &Cell| match &cell.change {
+        Some(change) => change.relative.half_width == Some(0.0),
+        None => cell.value.half_width == Some(0.0) && cell.value.mean != 0.0,
+    };
+    let mut legend = Vec::new();
+    if idle || unknown {
+        legend.push("-: nothing of the kind was done or counted");
+    }
+    if cells.into_iter().any(is_equal) {
+        legend.push("no ±: the repeats did not differ");
+    }
+    if processes().any(|f| !f.unfinished.is_empty()) {
+        legend.push("unfinished: stopped before the end of its work, and not compared");
+    }
+    legend
+}
+
+/// What a table of slowest requests is of.
+pub(crate) fn slowest_title(table: &SlowestTable) -> String {
+    // A share of 100 - 99.9 is no round number.
+    let share = ((100.0 - table.percent) * 1e4).round() / 1e4;
+    let operation = &table.operation;
+    match table.job.as_str() {
+        "" => format!("slowest {share} % of the {operation}"),
+        job => format!("slowest {share} % of {job}'s {operation}"),
+    }
+}
+
+/// A row's values, all in one unit: of the slowest, and of the median ones.
+pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<String> {
+    let whole = table
+        .rows
+        .first()
+        .map_or(&row.values, |first| &first.values);
+    let medians = whole.iter().flatten().map(|value| value.median_ns);
+    let scale = Scale::for_latency(medians.fold(f64::INFINITY, f64::min));
+    let show = |value: &Option<SlowestValue>| match value {
+        None => "-".to_string(),
+        Some(value) => {
+            let [slowest, median] = [value.slowest_ns, value.median_ns].map(|ns| scale.show(ns));
+            format!("{slowest} {} ({median})", scale.unit)
+        }
+    };
+    row.values.iter().map(show).collect()
+}
+
+/// A goal's values, all in one unit.
+pub(crate) fn goal_values(row: &GoalRow) -> Vec<String> {
+    let known = row.values.iter().flatten().map(|value| value.mean);
+    let least = known
+        .filter(|mean| *mean > 0.0)
+        .fold(f64::INFINITY, f64::min);
+    let scale = row
+        .metric
+        .scale(if least.is_finite() { least } else { 0.0 });
+    let show = |value: &Option<Estimate>| match value {
+        Some(value) => format!("{} {}", scale.show(value.mean), scale.unit),
+        None => "-".to_string(),
+    };
+    row.values.iter().map(show).collect()
+}

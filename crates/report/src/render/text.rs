@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
-use super::columns::{
+use super::{
     goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
     slowest_values, subtitle,
 };

@@ -10,8 +10,8 @@ use blklab_nbd::{Export, ServerHandshake, ServerStep, Session, Tls};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use super::Listener;
 use super::channel::Channel;
-use super::listener::Listener;
 use super::tls::ServerTls;
 
 /// A client that has chosen an export.

@@ -1,7 +1,6 @@
-//! Whole runs in virtual time.
+//! Whole runs in virtual time, and the descriptions of machines.
 
 mod job;
-mod machine_mistakes;
 mod timeline;
 mod trace;
 
@@ -9,6 +8,8 @@ mod trace;
 mod one_mistake;
 #[path = "../../../device/tests/harness/texts.rs"]
 mod texts;
+
+use std::collections::BTreeSet;
 
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
@@ -41,4 +42,29 @@ impl On<'_> {
 fn job_file(text: &str) -> JobFile {
     fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()))
         .unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Machine descriptions with one mistake each: whatever the key, the error names
+/// the file, the line, the key, what was found and what would be right.
+#[test]
+fn every_mistake_in_every_key_is_told_in_full() {
+    let parse = |name: &str, text: &str| Machine::parse(name, text).map(|_| ());
+    let shipped = Machine::names().map(|name| (name, Machine::text(name).expect("listed")));
+    for (name, text) in shipped.chain([("every", Machine::complete())]) {
+        let (name, parse) = (&format!("{name}.toml"), &parse);
+        one_mistake::Description { name, text, parse }.check();
+    }
+}
+
+#[test]
+fn no_key_is_forgotten_here() {
+    let text = Machine::complete();
+    let set = texts::settings(text).into_iter().map(|set| set.path);
+    let set: BTreeSet<String> = set.collect();
+    let known = texts::known_keys(text, |text| Machine::parse("m.toml", text).err());
+    let is_table = |key: &str| text.contains(&format!("[{key}"));
+    let forgotten = known
+        .difference(&set)
+        .filter(|key| !is_table(key) && *key != "assumed" && !key.starts_with("costs.like."));
+    assert_eq!(forgotten.collect::<Vec<_>>(), Vec::<&String>::new());
 }

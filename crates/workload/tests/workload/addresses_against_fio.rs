@@ -9,7 +9,7 @@ use blklab_workload::fio::{Direction, Extent};
 use blklab_workload::generate::{Layout, OffsetGenerator, Seeds};
 
 use super::parse;
-use super::scratch::{Scratch, have_fio, text};
+use super::{Scratch, have_fio, text};
 
 /// Direction, offset and length.
 type Access = (Direction, u64, u64);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use proptest::prelude::*;
 
-use super::scratch::Scratch;
+use super::Scratch;
 use blklab_blk::{BioFlags, IoClass, Op, Sector};
 use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent, RqPrio};
 use blklab_workload::trace::{

@@ -3,7 +3,7 @@
 use blklab_workload::fio::parse_args;
 
 use super::parse;
-use super::scratch::{Scratch, have_fio, text};
+use super::{Scratch, have_fio, text};
 
 /// Jobs that both take.
 const TAKEN: &[&str] = &[

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use blklab_workload::trace::*;
 
-use super::scratch::{Scratch, have_fio, text};
+use super::{Scratch, have_fio, text};
 
 fn read(text: &str, format: Option<&'static Format>) -> Result<Vec<TraceRecord>, TraceError> {
     let bytes = Cursor::new(text.to_owned().into_bytes());

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use super::{escape, mark};
 use crate::comparison::{Cell, DirectionTable, Metric, Row};
 use crate::quantity::{self, Scale, short};
-use crate::render::columns::scale_of;
+use crate::render::scale_of;
 
 /// Colours the style sheet has; further schedulers start over, and lines
 /// differ by their dashes.

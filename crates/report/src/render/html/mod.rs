@@ -7,7 +7,7 @@ mod timeline;
 
 use std::fmt::{self, Write};
 
-use super::columns::{
+use super::{
     goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
     slowest_values, subtitle,
 };

@@ -1,22 +1,28 @@
-//! A small image with a directory and two files, of which some bytes are changed.
+//! ext2 and FAT images of which some bytes are changed: errors, never a panic or a call
+//! without end.
+#![no_main]
 
-#[path = "../../../crates/fs/tests/image/exercise.rs"]
+#[path = "../../crates/fs/tests/image/exercise.rs"]
 mod exercise;
 
 use std::cell::RefCell;
 
-use blklab_fs::{FileSystem, FsError, Image, MountOptions, NewInode, Volume};
+use blklab_fs::{
+    Ext2Layout, FileSystem, Image, MountOptions, NewInode, Timestamp, VfatLayout, Volume, at_once,
+};
+use libfuzzer_sys::fuzz_target;
 
 const IMAGE_BYTES: usize = 512 << 10;
 
-/// Goes through all of the image that `make` lays out, after `changes`: each is a
-/// place in three bytes and its new value.
-pub fn change_and_exercise(
-    changes: &[u8],
-    make: impl FnOnce(&Image<RefCell<Vec<u8>>>) -> Result<(), FsError>,
-) {
+// The file system, and changes: each is a place in three bytes and its new value.
+fuzz_target!(|input: (bool, &[u8])| {
+    let (is_ext2, changes) = input;
     let image = Image::new(RefCell::new(vec![0; IMAGE_BYTES])).expect("memory");
-    make(&image).expect("large enough");
+    let made = match is_ext2 {
+        true => at_once(Ext2Layout::default().make(&image, Timestamp::default())),
+        false => at_once(VfatLayout::default().make(&image, Timestamp::default())),
+    };
+    made.expect("large enough");
     image.commit().expect("memory");
     let volume = Volume::open(image, &MountOptions::default(), Default::default());
     let volume = volume.expect("just made");
@@ -37,4 +43,4 @@ pub fn change_and_exercise(
         bytes[at % IMAGE_BYTES] = change[3];
     }
     exercise::exercise(bytes);
-}
+});

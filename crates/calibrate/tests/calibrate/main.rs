@@ -1,4 +1,0 @@
-//! The crate's outside tests, one file a subject.
-
-mod recover;
-mod study;
