@@ -83,7 +83,7 @@ impl RequestQueue {
     #[inline]
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         self.cost_counts.ends += 1;
-        self.end_bios(id, status);
+        self.end_bios(now, id, status);
         self.account_done(now, id, status);
         if let Some(qos) = &mut self.rq_qos {
             qos.count(now, &self.rqs[id]);
@@ -116,17 +116,20 @@ impl RequestQueue {
     }
 
     #[inline]
-    fn end_bios(&mut self, id: RequestId, status: IoStatus) {
+    fn end_bios(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let mut at = self.rqs[id].bios.take().map(|(first, _)| first);
         while let Some(bio) = at {
             at = self.rqs.bios[bio].next;
-            self.end_bio(bio, status);
+            self.end_bio(now, bio, status);
         }
     }
 
     /// One part of a bio ended; the last one ends the whole.
     #[inline]
-    pub(crate) fn end_bio(&mut self, id: BioId, status: IoStatus) {
+    pub(crate) fn end_bio(&mut self, now: Nanos, id: BioId, status: IoStatus) {
+        if let Some(qos) = &mut self.rq_qos {
+            qos.done_bio(now, id, status, &mut self.woken);
+        }
         let node = &mut self.rqs.bios[id];
         node.pending -= 1;
         if node.status == IoStatus::Ok {
@@ -138,7 +141,7 @@ impl RequestQueue {
         let (bio, parent, status) = (node.bio, node.parent, node.status);
         self.rqs.bios.remove(id);
         match parent {
-            Some(parent) => self.end_bio(parent, status),
+            Some(parent) => self.end_bio(now, parent, status),
             None => self.push_end(&bio, status),
         }
     }
@@ -180,7 +183,7 @@ impl RequestQueue {
             });
         }
         if let Some(qos) = &mut self.rq_qos {
-            qos.done(now, &self.rqs[id], &mut self.woken);
+            qos.done(now, id, &self.rqs[id], &mut self.woken);
         }
         let rq = &mut self.rqs[id];
         let hctx = rq.hctx as usize;

@@ -40,11 +40,14 @@ pub use merge::{
     sched_try_merge,
 };
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, CostCounts, Interruption, KblockdDelay, QueueConfig,
+    BioEnd, BlkDriver, BlkStatus, CgroupStats, CostCounts, Interruption, KblockdDelay, QueueConfig,
     QueueCounters, RequestQueue, RunPoint, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
-pub use rq_qos::{IoMax, Throttle, Wbt, WbtState, WbtStatus, WbtTimer};
+pub use rq_qos::{
+    CostModel, CostQos, CostStat, HeldBios, IoCost, IoLatency, IoMax, PrioPolicy, RateChange,
+    Speed, Throttle, Wbt, WbtState, WbtStatus, WbtTimer, parse_io_latency,
+};
 pub use slab::{Id, Slab};
 pub use sort_list::SortList;
 pub use submit::Plug;

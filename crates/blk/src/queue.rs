@@ -19,7 +19,10 @@ use crate::limits::QueueLimits;
 use crate::list::RqList;
 use crate::merge::MergeState;
 use crate::request::{BioId, IoStatus, Request, RequestId, Requests};
-use crate::rq_qos::{IoMax, RqQos, Throttled, Wbt};
+use crate::rq_qos::{
+    CostModel, CostQos, CostStat, HeldAt, HeldBios, IoCost, IoLatency, IoMax, PrioPolicy, RqQos,
+    Throttled, Wbt,
+};
 use crate::tags::Tags;
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
@@ -180,7 +183,11 @@ pub(crate) enum WaitFor {
     /// The queue to be unfrozen.
     Unfreeze(Bio),
     /// A layer beside the scheduler to let `part` go on.
-    Qos { part: BioId, rest: Option<Rest> },
+    Qos {
+        part: BioId,
+        rest: Option<Rest>,
+        at: HeldAt,
+    },
     /// A tag for `part`, of so many as it was told when it first asked; `rest`
     /// comes after it.
     Tag {
@@ -214,6 +221,23 @@ pub struct QueueCounters {
     pub errors: u64,
     /// Requests that the driver put back.
     pub requeues: u64,
+}
+
+/// What throttling did to a control group's bios, each layer for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupStats {
+    /// Held back by `io.max`.
+    pub io_max: HeldBios,
+    /// Held back by writeback throttling.
+    pub wbt: HeldBios,
+    /// Held back by `io.latency`.
+    pub io_latency: HeldBios,
+    /// Held back by `io.cost`.
+    pub io_cost: HeldBios,
+    /// What the cost model counted, where it is on.
+    pub cost: Option<CostStat>,
+    /// How many bios `io.latency` lets it have under way; `None`: any number.
+    pub max_depth: Option<u32>,
 }
 
 /// How often the queue did what costs CPU time, since it was made: a model of
@@ -468,17 +492,19 @@ impl RequestQueue {
         }
     }
 
+    fn rq_qos_mut(&mut self) -> &mut RqQos {
+        self.rq_qos.get_or_insert_default()
+    }
+
     /// Writes `queue/wbt_lat_usec`: the latency of reads, in microseconds, above
     /// which buffered writes are held back; 0 turns that off.
     pub fn set_wbt_latency(&mut self, now: Nanos, latency_us: u64) {
-        match &mut self.rq_qos {
-            Some(qos) => {
-                qos.wbt.set_latency(now, latency_us, &mut self.woken);
-            }
+        let qos = self.rq_qos.get_or_insert_default();
+        match qos.wbt_mut() {
+            Some(wbt) => wbt.set_latency(now, latency_us, &mut self.woken),
             None => {
                 let cache = self.merge.limits.write_cache;
-                let wbt = Wbt::new(latency_us, self.queue_depth, cache);
-                self.rq_qos = Some(Box::new(RqQos { wbt }));
+                qos.add_wbt(Wbt::new(latency_us, self.queue_depth, cache));
             }
         }
     }
@@ -488,8 +514,10 @@ impl RequestQueue {
         if let Some(elevator) = self.elevator_mut() {
             elevator.set_cgroup_parent(group, parent);
         }
-        if let Some(throttled) = &mut self.throttle {
-            throttled.limits.set_parent(group, parent);
+        let throttled = self.throttle.get_or_insert_default();
+        throttled.limits.set_parent(group, parent);
+        if let Some(qos) = &mut self.rq_qos {
+            qos.set_parent(group, parent);
         }
     }
 
@@ -500,14 +528,91 @@ impl RequestQueue {
         self.work_hint = self.work_hint.min(throttled.limits.next_timer());
     }
 
-    /// Bios that `io.max` held back.
-    pub fn io_max_held(&self) -> u64 {
-        self.throttle.as_ref().map_or(0, |t| t.limits.held())
+    /// Writes a control group's `io.prio.class`.
+    pub fn set_io_prio_class(&mut self, group: CgroupId, policy: PrioPolicy) {
+        let policies = &mut self.throttle.get_or_insert_default().policies;
+        let at = group.0 as usize;
+        if policies.len() <= at {
+            policies.resize(at + 1, PrioPolicy::default());
+        }
+        policies[at] = policy;
+    }
+
+    /// Writes a control group's `io.latency`, in microseconds; 0 for no target. Its
+    /// place in the tree is said before.
+    pub fn set_io_latency(&mut self, group: CgroupId, target_us: u64) {
+        if self.rq_qos_mut().latency().is_none() {
+            let rotational = self.merge.limits.rotational;
+            let latency = IoLatency::new(rotational, self.nr_requests);
+            self.rq_qos_mut().add_latency(latency);
+            self.tell_parents();
+        }
+        if let Some(latency) = self.rq_qos_mut().latency_mut() {
+            latency.set_target(group, target_us);
+        }
+    }
+
+    /// Writes `io.cost.qos` of the root.
+    pub fn set_io_cost_qos(&mut self, now: Nanos, qos: CostQos) {
+        self.io_cost_mut(now).set_qos(qos);
+    }
+
+    /// Writes `io.cost.model` of the root.
+    pub fn set_io_cost_model(&mut self, now: Nanos, model: CostModel) {
+        self.io_cost_mut(now).set_model(model);
+    }
+
+    /// Writes a control group's `io.weight`, 1 to 10000. Its place in the tree is said
+    /// before.
+    pub fn set_io_weight(&mut self, now: Nanos, group: CgroupId, weight: u32) {
+        self.io_cost_mut(now).set_weight(now, group, weight);
+    }
+
+    /// The cost model's layer, made where there is none (`blk_iocost_init`).
+    pub fn io_cost_mut(&mut self, now: Nanos) -> &mut IoCost {
+        if self.rq_qos_mut().cost().is_none() {
+            let rotational = self.merge.limits.rotational;
+            let cost = IoCost::new(now, rotational, self.queue_depth);
+            self.rq_qos_mut().add_cost(cost);
+            self.tell_parents();
+        }
+        self.rq_qos_mut().cost_mut().expect("it was made")
+    }
+
+    /// Tells the layers which groups there are.
+    fn tell_parents(&mut self) {
+        if let (Some(throttled), Some(qos)) = (&self.throttle, &mut self.rq_qos) {
+            for (group, parent) in throttled.limits.parents() {
+                qos.set_parent(group, parent);
+            }
+        }
+    }
+
+    /// What throttling did to a control group's bios.
+    pub fn cgroup_stats(&self, group: CgroupId) -> CgroupStats {
+        let qos = self.rq_qos.as_deref();
+        let held = qos.map_or_else(Default::default, |qos| qos.held(group));
+        let limits = self.throttle.as_deref().map(|throttled| &throttled.limits);
+        CgroupStats {
+            io_max: limits.map_or(HeldBios::default(), |limits| limits.held(group)),
+            wbt: held[0],
+            io_latency: held[1],
+            io_cost: held[2],
+            cost: qos.and_then(RqQos::cost).map(|cost| cost.stat(group)),
+            max_depth: qos
+                .and_then(RqQos::latency)
+                .and_then(|l| l.max_depth(group)),
+        }
+    }
+
+    /// The cost model, where it was set.
+    pub fn io_cost(&self) -> Option<&IoCost> {
+        self.rq_qos.as_deref().and_then(RqQos::cost)
     }
 
     /// Writeback throttling, where it was turned on.
     pub fn wbt(&self) -> Option<&Wbt> {
-        self.rq_qos.as_deref().map(|qos| &qos.wbt)
+        self.rq_qos.as_deref().and_then(RqQos::wbt)
     }
 
     /// Limits of the queue.
@@ -683,6 +788,12 @@ impl RequestQueue {
         self.counters = QueueCounters::default();
         self.merge.merges = [0; 4];
         self.in_flight_since = now;
+        if let Some(throttled) = &mut self.throttle {
+            throttled.limits.reset_counters();
+        }
+        if let Some(qos) = &mut self.rq_qos {
+            qos.reset_counters();
+        }
         self.hctxs
             .iter_mut()
             .for_each(|h| h.stats = HctxStats::default());

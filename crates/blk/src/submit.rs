@@ -11,7 +11,7 @@ use crate::list::RqList;
 use crate::merge::{BioMergeStatus, MERGE_SEARCH_DEPTH, attempt_bio_merge};
 use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
-use crate::rq_qos::Worker;
+use crate::rq_qos::{HeldAt, Worker};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTOR_SIZE};
 
@@ -61,13 +61,25 @@ impl RequestQueue {
             self.push_end(&Bio { op, ..bio }, status);
             return Submit::Done;
         }
-        if let Some(throttled) = &mut self.throttle
-            && !throttled.limits.submit(now, &bio)
-        {
-            self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+        if self.throttle.is_some() && !self.enter_cgroup(now, &mut bio) {
             return Submit::Done;
         }
         self.submit_within_limits(now, cpu, plug, bio, driver)
+    }
+
+    /// Gives a bio the priority that its control group says, and has it pass the
+    /// limits of that; `false` where those hold it back.
+    #[cold]
+    fn enter_cgroup(&mut self, now: Nanos, bio: &mut Bio) -> bool {
+        let Some(throttled) = &mut self.throttle else {
+            return true;
+        };
+        if let Some(policy) = throttled.policies.get(bio.cgroup.0 as usize) {
+            bio.prio = policy.apply(bio.prio);
+        }
+        let passes = throttled.limits.submit(now, bio);
+        self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+        passes
     }
 
     /// Takes a bio that is past the limits of its control groups.
@@ -107,17 +119,13 @@ impl RequestQueue {
     ) -> Submit {
         match waiter.state {
             WaitFor::Unfreeze(bio) => self.submit_bio(now, waiter.cpu, plug, bio, driver),
-            WaitFor::Qos { part, rest } => {
+            WaitFor::Qos { part, rest, at } => {
                 let bio = self.rqs.bios[part].bio;
-                if let Some(qos) = &mut self.rq_qos {
-                    if qos.is_held(waiter.ticket) {
-                        return Submit::Blocked(Waiter {
-                            state: WaitFor::Qos { part, rest },
-                            ..waiter
-                        });
-                    }
-                    qos.let_in(now);
-                    self.work_hint = self.work_hint.min(qos.next_timer());
+                if let Some(at) = self.still_held(now, (&bio, part), waiter.ticket, at) {
+                    return Submit::Blocked(Waiter {
+                        state: WaitFor::Qos { part, rest, at },
+                        ..waiter
+                    });
                 }
                 let (cpu, mut plug) = (waiter.cpu, plug);
                 let held = plug.as_deref_mut();
@@ -237,7 +245,7 @@ impl RequestQueue {
             }
         }
         // The submission itself held the parent open.
-        self.end_bio(parent, IoStatus::Ok);
+        self.end_bio(now, parent, IoStatus::Ok);
         Submit::Done
     }
 
@@ -289,7 +297,7 @@ impl RequestQueue {
                 if let Some(qos) = &mut self.rq_qos {
                     qos.cleanup(now, bio, &mut self.woken);
                 }
-                self.end_bio(part, IoStatus::WouldBlock);
+                self.end_bio(now, part, IoStatus::WouldBlock);
                 Submit::Done
             }
             None => {
@@ -315,10 +323,32 @@ impl RequestQueue {
     ) -> Option<Waiter> {
         let ticket = self.new_ticket();
         let qos = self.rq_qos.as_mut()?;
-        let goes = qos.throttle(now, bio, ticket);
+        let held = qos.throttle(now, (bio, part), ticket, &mut self.woken);
         self.work_hint = self.work_hint.min(qos.next_timer());
-        let state = WaitFor::Qos { part, rest };
-        (!goes).then_some(Waiter { ticket, cpu, state })
+        let state = WaitFor::Qos {
+            part,
+            rest,
+            at: held?,
+        };
+        Some(Waiter { ticket, cpu, state })
+    }
+
+    /// A submitter that a layer held back goes on; where it still waits, or again,
+    /// where that is.
+    fn still_held(
+        &mut self,
+        now: Nanos,
+        bio: (&Bio, BioId),
+        ticket: u64,
+        at: HeldAt,
+    ) -> Option<HeldAt> {
+        let qos = self.rq_qos.as_mut()?;
+        if qos.is_held(ticket) {
+            return Some(at);
+        }
+        let held = qos.go_on(now, bio, ticket, at, &mut self.woken);
+        self.work_hint = self.work_hint.min(qos.next_timer());
+        held
     }
 
     /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
@@ -357,6 +387,9 @@ impl RequestQueue {
         let Some(id) = merged else {
             return false;
         };
+        if let (Some(qos), Some((first, _))) = (&mut self.rq_qos, self.rqs[id].bios) {
+            qos.merge(now, (bio, part), first, &self.rqs[id]);
+        }
         self.append_bio(id, part);
         self.free_swallowed(now);
         true
@@ -489,9 +522,6 @@ impl RequestQueue {
         rq.ctx = cpu as u16;
         rq.hctx = hctx;
         rq.bios = Some((part, part));
-        if let Some(qos) = &self.rq_qos {
-            rq.rq_flags.set(qos.track(bio));
-        }
         if has_sched {
             rq.internal_tag = Some(tag);
             rq.rq_flags.set(RqFlags::SCHED_TAGS);
@@ -500,6 +530,10 @@ impl RequestQueue {
             rq.tag = Some(tag);
         }
         let id = self.rqs.insert(rq);
+        if let Some(qos) = &mut self.rq_qos {
+            let flags = qos.track(id, (bio, part));
+            self.rqs[id].rq_flags.set(flags);
+        }
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.prepare_request(&mut ctx, id);
         }

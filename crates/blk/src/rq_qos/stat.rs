@@ -2,6 +2,19 @@
 
 use crate::units::{JIFFY_NS, Nanos, jiffies, jiffy_start};
 
+/// When a timer of the kernel's runs that is set to so many ticks from now. It counts
+/// whole ticks and never ends early, so it is one tick late; where it is far off it
+/// ends with a multiple of 8 ticks, of 64 where it is farther (`calc_wheel_index`).
+pub(super) fn wheel_timer(now: Nanos, ticks: i64) -> Nanos {
+    let shift = match ticks {
+        ..63 => 0,
+        63..504 => 3,
+        _ => 6,
+    };
+    let expires = jiffies(now) + ticks;
+    jiffy_start(((expires >> shift) + 1) << shift)
+}
+
 /// The latencies of one direction in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples {
@@ -38,11 +51,9 @@ impl Window {
         self.ends.unwrap_or(Nanos::MAX)
     }
 
-    /// Opens it for so long (`blk_stat_activate_nsecs`). A timer of the kernel's
-    /// counts whole ticks and never ends early, so it ends one tick later.
+    /// Opens it for so long (`blk_stat_activate_nsecs`).
     pub(super) fn open(&mut self, now: Nanos, span_ns: u64) {
-        let ticks = (span_ns / JIFFY_NS) as i64;
-        self.ends = Some(jiffy_start(jiffies(now) + ticks + 1));
+        self.ends = Some(wheel_timer(now, (span_ns / JIFFY_NS) as i64));
     }
 
     /// Counts a latency, if it is open.

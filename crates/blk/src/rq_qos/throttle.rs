@@ -17,6 +17,8 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::HeldBios;
+use super::prio::PrioPolicy;
 use crate::bio::{Bio, BioFlags, CgroupId};
 use crate::queue::Waiter;
 use crate::submit::Plug;
@@ -155,6 +157,7 @@ fn round_up(ticks: i64) -> i64 {
 struct Held {
     bio: Bio,
     paid: bool,
+    since: Nanos,
 }
 
 /// Bios of one direction, by where they came from, which take turns
@@ -203,6 +206,8 @@ struct Group {
     /// Groups below that have bios, and when their timer runs.
     pending: Vec<CgroupId>,
     timer: Option<i64>,
+    /// Its own bios that were held back, wherever.
+    held: HeldBios,
 }
 
 impl Group {
@@ -211,10 +216,12 @@ impl Group {
     }
 }
 
-/// The limits of a queue's groups, and the worker that submits what they let go.
+/// The limits of a queue's groups, the worker that submits what they let go, and what
+/// groups make of priorities.
 #[derive(Debug, Default)]
 pub(crate) struct Throttled {
     pub(crate) limits: Throttle,
+    pub(crate) policies: Vec<PrioPolicy>,
     pub(crate) plug: Plug,
     pub(crate) worker: Option<Worker>,
 }
@@ -233,8 +240,6 @@ pub struct Throttle {
     groups: Vec<Group>,
     /// What the worker is to submit.
     released: VecDeque<Bio>,
-    /// Bios that were held back.
-    held: u64,
 }
 
 impl Default for Throttle {
@@ -242,7 +247,6 @@ impl Default for Throttle {
         Throttle {
             groups: vec![Group::default()],
             released: VecDeque::new(),
-            held: 0,
         }
     }
 }
@@ -278,9 +282,23 @@ impl Throttle {
         at
     }
 
-    /// Bios that were held back so far.
-    pub fn held(&self) -> u64 {
-        self.held
+    /// The groups that are known, without the root, and the one that each is in.
+    pub fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
+        let groups = self.groups.iter().enumerate().skip(1);
+        groups.map(|(at, group)| (CgroupId(at as u16), group.parent))
+    }
+
+    /// Bios of a group that were held back so far, and went on again.
+    pub fn held(&self, group: CgroupId) -> HeldBios {
+        let group = self.groups.get(group.0 as usize);
+        group.map_or(HeldBios::default(), |group| group.held)
+    }
+
+    /// Counts from zero.
+    pub(crate) fn reset_counters(&mut self) {
+        self.groups
+            .iter_mut()
+            .for_each(|group| group.held = HeldBios::default());
     }
 
     /// Takes the next bio that may go on; it is past all limits.
@@ -301,12 +319,13 @@ impl Throttle {
     /// Whether a bio may go on. One that may not is kept, and comes out of
     /// [`Throttle::take_released`] (`__blk_throtl_bio`).
     pub fn submit(&mut self, now: Nanos, bio: &Bio) -> bool {
-        let now = jiffies(now);
         let direction = bio.op.is_write() as usize;
         let held = Held {
             bio: *bio,
             paid: false,
+            since: now,
         };
+        let now = jiffies(now);
         let mut group = bio.cgroup;
         if self.groups.len() <= group.0 as usize {
             return true;
@@ -317,7 +336,7 @@ impl Throttle {
             let goes = !waits && self.wait(now, group, direction, &held) == 0;
             // Others may wait for metadata and swap, whoever writes them.
             if !goes && !bio.flags.has(BioFlags::META) {
-                self.held += 1;
+                self.at(bio.cgroup).held.bios += 1;
                 self.add(group, from, direction, held);
                 if self.at(group).was_empty {
                     self.update_dispatch_time(now, group);
@@ -450,7 +469,7 @@ impl Throttle {
                 return;
             }
             if group == CgroupId::ROOT {
-                return self.release();
+                return self.release(now);
             }
             if !self.at(group).was_empty {
                 return;
@@ -465,9 +484,11 @@ impl Throttle {
     }
 
     /// Everything that reached the root goes to the worker, reads first.
-    fn release(&mut self) {
+    fn release(&mut self, now: i64) {
         for direction in 0..2 {
             while let Some(held) = self.at(CgroupId::ROOT).queued[direction].pop() {
+                let waited = jiffy_start(now).saturating_sub(held.since);
+                self.at(held.bio.cgroup).held.ns += waited.0;
                 self.released.push_back(held.bio);
             }
         }
@@ -618,7 +639,7 @@ mod tests {
         throttle.set_max(at(1000), CgroupId(1), reads(6_553_600));
         let passed = passed(&mut throttle, 1, 10 * HZ);
         assert!((980..=1020).contains(&passed), "{passed} of 1000");
-        assert!(throttle.held() > 0);
+        assert!(throttle.held(CgroupId(1)).bios > 0);
         assert!(
             throttle.submit(at(2000), &bio(2, 8)),
             "another has no limit"

@@ -47,7 +47,10 @@ fn io_max_holds_bios_back_and_its_worker_submits_them() {
     assert!(q.waiters.is_empty(), "its submitter is not held");
     let at_once = q.sectors_taken().len();
     assert!(at_once < 5, "{at_once} of ten");
-    assert_eq!(q.queue.io_max_held() as usize, 10 - at_once);
+    assert_eq!(
+        q.queue.cgroup_stats(CgroupId(1)).io_max.bios as usize,
+        10 - at_once
+    );
     let mut ended = 0;
     for ms in (100..1000).step_by(4) {
         run_to(&mut q, ms);

@@ -1,0 +1,557 @@
+//! The drive's virtual time and its periods: at the end of each the rate of that
+//! time and the weights in use are looked at.
+
+use alloc::vec::Vec;
+
+use super::params::DriveKind;
+use super::{
+    CostQos, IoCost, Now, VTIME_PER_USEC, WEIGHT_ONE, abs_cost_of, ahead, div_up, mul_div_up,
+};
+use crate::rq_qos::stat::wheel_timer;
+use crate::units::{JIFFY_NS, Nanos};
+
+/// A group's time is to be half a period behind the drive's, which is what it can
+/// spend at once; one that is nearer than a fifth takes back what it lends, and one
+/// nearer than a tenth lends nothing.
+const MARGIN_MIN_PERCENT: u64 = 10;
+const MARGIN_LOW_PERCENT: u64 = 20;
+pub(super) const MARGIN_TARGET_PERCENT: u64 = 50;
+/// Timers may be late by so much of a period.
+const SLACK_PERCENT: u64 = 1;
+/// A period, in microseconds.
+const PERIOD_US: [u64; 2] = [1_000, 1_000_000];
+/// The drive is busy where requests wait for tags for more than so much of a period.
+const WAIT_BUSY_PERCENT: u64 = 5;
+/// It is not where all is below three quarters of what makes it busy.
+const UNBUSY_PERCENT: u64 = 75;
+/// A rate out of bounds comes back by so much a period.
+const CLAMP_PERCENT: u64 = 4;
+/// I/Os of more periods ago are not waited for any longer.
+const LAGGING_PERIODS: u64 = 10;
+/// Debts are halved each 100 ms where the drive is used for less than half of them.
+const FORGIVE_US: u64 = 100_000;
+const FORGIVE_USAGE_PERCENT: u64 = 50;
+/// The kind of drive is changed after so long at a rate that is too fast or slow.
+const KIND_CYCLE_NS: u64 = 10_000_000_000;
+
+/// By how many percent the rate is changed after so many periods in a row.
+fn rate_step_percent(periods: u32) -> u64 {
+    match periods {
+        0..=3 => 0,
+        4..=19 => 1,
+        20..=35 => 2,
+        36..=43 => 4,
+        44..=51 => 8,
+        _ => 16,
+    }
+}
+
+/// What the end of a period found (`iocost_ioc_vrate_adj`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateChange {
+    /// The rate of virtual time, in 2^-37 s a microsecond.
+    pub rate: u64,
+    /// Above 0: periods in which the drive had too much; below 0: in which it had
+    /// too little.
+    pub busy_level: i32,
+    /// Reads and writes beyond their targets, in parts per million.
+    pub missed_ppm: [u32; 2],
+    /// Waits for tags, in percent of the period.
+    pub wait_percent: u64,
+    /// Groups with I/Os of past periods in the drive, and groups that want more.
+    pub lagging: u32,
+    /// Groups that had too little.
+    pub shortages: u32,
+}
+
+/// Requests within and beyond their target.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    met: u64,
+    missed: u64,
+}
+
+impl Met {
+    fn missed_ppm(&self) -> u32 {
+        match self.met + self.missed {
+            0 => 0,
+            all => mul_div_up(self.missed, 1_000_000, all) as u32,
+        }
+    }
+}
+
+/// The period that runs, and virtual time in it.
+#[derive(Debug)]
+pub(super) struct Period {
+    length_us: u64,
+    /// Bounds of the rate.
+    rates: [u64; 2],
+    /// The rate, and that which makes up for lost time as well.
+    base_rate: u64,
+    rate: u64,
+    /// Virtual time that was lost and is to be made up for; below 0.
+    error: i64,
+    began_at_us: u64,
+    began_at_vtime: u64,
+    number: u64,
+    busy_level: i32,
+    timer: Option<Nanos>,
+    requests: [Met; 2],
+    tag_wait_ns: u64,
+    /// Forgiveness: since when, what was left over, use since then.
+    forgiving_since_us: u64,
+    forgiving_left_us: u64,
+    forgiving_usage_us: u64,
+    /// Since when the rate is beyond what the kind of drive should have.
+    too_fast_since_ns: Option<u64>,
+    too_slow_since_ns: Option<u64>,
+    last_change: Option<RateChange>,
+    /// The slowest and the fastest rate so far.
+    extremes: [u64; 2],
+}
+
+impl Period {
+    pub(super) fn new(now: Nanos) -> Period {
+        Period {
+            length_us: PERIOD_US[1],
+            rates: [VTIME_PER_USEC; 2],
+            base_rate: VTIME_PER_USEC,
+            rate: VTIME_PER_USEC,
+            error: 0,
+            began_at_us: now.0 / 1000,
+            began_at_vtime: 0,
+            number: 0,
+            busy_level: 0,
+            timer: None,
+            requests: [Met::default(); 2],
+            tag_wait_ns: 0,
+            forgiving_since_us: 0,
+            forgiving_left_us: 0,
+            forgiving_usage_us: 0,
+            too_fast_since_ns: None,
+            too_slow_since_ns: None,
+            last_change: None,
+            extremes: [VTIME_PER_USEC; 2],
+        }
+    }
+
+    /// Twice the larger target, or more where the target is of fewer I/Os
+    /// (`ioc_refresh_period_us`).
+    pub(super) fn set_targets(&mut self, qos: &CostQos) {
+        let larger = (qos.latency_us[1] > qos.latency_us[0]) as usize;
+        let times = match u64::from(qos.within_ppm[larger]) {
+            0 => 2,
+            ppm => ((1_000_000 - ppm.min(1_000_000)) / 50_000).max(2),
+        };
+        let length_us = times * u64::from(qos.latency_us[larger]);
+        self.length_us = length_us.clamp(PERIOD_US[0], PERIOD_US[1]);
+        self.rates = qos
+            .rate_ppm
+            .map(|ppm| mul_div_up(ppm.into(), VTIME_PER_USEC, 1_000_000));
+    }
+
+    pub(super) fn reset_counters(&mut self) {
+        self.extremes = [self.base_rate; 2];
+    }
+
+    pub(super) fn vtime_at(&self, now_us: u64) -> u64 {
+        let passed_us = now_us.wrapping_sub(self.began_at_us);
+        let passed = passed_us.wrapping_mul(self.rate);
+        self.began_at_vtime.wrapping_add(passed)
+    }
+
+    pub(super) fn began_at_vtime(&self) -> u64 {
+        self.began_at_vtime
+    }
+
+    /// Virtual time of a whole period.
+    pub(super) fn vtime(&self) -> u64 {
+        self.length_us * self.base_rate
+    }
+
+    fn margin(&self, percent: u64) -> u64 {
+        self.length_us * percent / 100 * self.base_rate
+    }
+
+    pub(super) fn margin_min(&self) -> u64 {
+        self.margin(MARGIN_MIN_PERCENT)
+    }
+
+    pub(super) fn margin_low(&self) -> i64 {
+        self.margin(MARGIN_LOW_PERCENT) as i64
+    }
+
+    pub(super) fn margin_target(&self) -> u64 {
+        self.margin(MARGIN_TARGET_PERCENT)
+    }
+
+    pub(super) fn slack_ns(&self) -> u64 {
+        self.length_us * 1000 * SLACK_PERCENT / 100
+    }
+
+    pub(super) fn base_rate(&self) -> u64 {
+        self.base_rate
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A group with this share lost so much of its budget.
+    pub(super) fn lose(&mut self, excess: u64, share: u32) {
+        let lost = u128::from(excess) * u128::from(share) / u128::from(WEIGHT_ONE);
+        self.error = self.error.saturating_sub_unsigned(lost as u64);
+    }
+
+    /// Starts the timer, if it does not run.
+    pub(super) fn run(&mut self, now: Now) {
+        if self.timer.is_none() {
+            self.forgiving_since_us = now.us;
+            self.forgiving_left_us = 0;
+            self.start(now);
+        }
+    }
+
+    fn start(&mut self, now: Now) {
+        self.began_at_us = now.us;
+        self.began_at_vtime = now.vtime;
+        let ticks = (self.length_us * 1000).div_ceil(JIFFY_NS);
+        self.timer = Some(wheel_timer(Nanos(now.ns), ticks as i64));
+    }
+
+    pub(super) fn next_timer(&self) -> Nanos {
+        self.timer.unwrap_or(Nanos::MAX)
+    }
+
+    /// A request is done.
+    pub(super) fn count(&mut self, direction: usize, met: bool, waited_ns: u64) {
+        let requests = &mut self.requests[direction];
+        match met {
+            true => requests.met += 1,
+            false => requests.missed += 1,
+        }
+        self.tag_wait_ns += waited_ns;
+    }
+
+    /// Whether the drive had too much (`busy_level`).
+    fn judge(&mut self, qos: &CostQos, change: &RateChange) {
+        let may_miss = qos.within_ppm.map(|ppm| 1_000_000 - ppm.min(1_000_000));
+        let within = |percent: u64| {
+            let misses = change.missed_ppm.iter().zip(may_miss);
+            let mut misses = misses.map(|(missed, may)| (u64::from(*missed), u64::from(may)));
+            change.wait_percent <= WAIT_BUSY_PERCENT * percent / 100
+                && misses.all(|(missed, may)| missed <= may * percent / 100)
+        };
+        self.busy_level = match () {
+            () if !within(100) => self.busy_level.max(0) + 1,
+            // Nobody wants more: nothing is known of what the drive could do.
+            () if !within(UNBUSY_PERCENT) || change.shortages == 0 => 0,
+            // What is in the drive for periods is waited for.
+            () => self.busy_level.min(0) - (change.lagging == 0) as i32,
+        }
+        .clamp(-1000, 1000);
+    }
+
+    /// Changes the rate by how long the drive had too much or too little
+    /// (`ioc_adjust_base_vrate`).
+    fn adjust_rate(&mut self, busy_before: i32, mut change: RateChange) {
+        change.busy_level = self.busy_level;
+        change.rate = self.base_rate;
+        if self.busy_level == 0 || self.busy_level < 0 && change.lagging > 0 {
+            if self.busy_level != busy_before || change.lagging > 0 {
+                self.last_change = Some(change);
+            }
+            return;
+        }
+        let [min, max] = self.rates;
+        let rate = self.base_rate;
+        self.base_rate = match () {
+            () if rate < min => (rate * (100 + CLAMP_PERCENT) / 100).min(min),
+            () if rate > max => (rate * (100 - CLAMP_PERCENT) / 100).max(max),
+            () => {
+                let step = rate_step_percent(self.busy_level.unsigned_abs());
+                let percent = match self.busy_level > 0 {
+                    true => 100 - step,
+                    false => 100 + step,
+                };
+                div_up(rate * percent, 100).clamp(min, max)
+            }
+        };
+        change.rate = self.base_rate;
+        self.last_change = Some(change);
+        self.extremes[0] = self.extremes[0].min(self.base_rate);
+        self.extremes[1] = self.extremes[1].max(self.base_rate);
+    }
+
+    /// Budget that was lost is made up for by a faster rate within this period, by
+    /// half as slow and twice as fast at most (`ioc_refresh_vrate`).
+    fn refresh_rate(&mut self, now: Now) {
+        let ends_us = self.began_at_us + self.length_us;
+        let vtime = self.vtime() as i64;
+        if let Some(left_us) = ends_us.checked_sub(now.us).filter(|left| *left > 0) {
+            let base = self.base_rate as i64;
+            let by = (-(self.error / left_us as i64)).clamp(-(base >> 1), base);
+            self.error += by * left_us as i64;
+            self.rate = (base + by) as u64;
+        }
+        self.error = self.error.clamp(-vtime, vtime);
+    }
+
+    /// Whether debts are forgiven, and by how many halvings (`ioc_forgive_debts`).
+    fn forgives(&mut self, usage_us: u64, debtors: usize, now: Now) -> Option<u64> {
+        if debtors == 0 {
+            self.forgiving_since_us = now.us;
+            self.forgiving_left_us = 0;
+            self.forgiving_usage_us = 0;
+            return None;
+        }
+        let usage_us = match self.busy_level > 0 {
+            true => usage_us.max(self.length_us),
+            false => usage_us,
+        };
+        self.forgiving_usage_us += usage_us;
+        let passed_us = now.us.saturating_sub(self.forgiving_since_us);
+        if passed_us < FORGIVE_US {
+            return None;
+        }
+        let usage_percent = 100 * self.forgiving_usage_us / passed_us;
+        self.forgiving_since_us = now.us;
+        self.forgiving_usage_us = 0;
+        if usage_percent > FORGIVE_USAGE_PERCENT {
+            self.forgiving_left_us = 0;
+            return None;
+        }
+        let due_us = passed_us + self.forgiving_left_us;
+        self.forgiving_left_us = due_us % FORGIVE_US;
+        Some(due_us / FORGIVE_US)
+    }
+}
+
+/// What the look at the active groups found.
+#[derive(Default)]
+struct Found {
+    lenders: Vec<usize>,
+    lagging: u32,
+    shortages: u32,
+    usage_us: u64,
+}
+
+impl IoCost {
+    /// What the last period that changed anything found.
+    pub fn last_change(&self) -> Option<RateChange> {
+        self.period.last_change
+    }
+
+    /// The rate of virtual time, in percent of the clock's: now, and the slowest and
+    /// the fastest so far (`cost.vrate`).
+    pub fn rates_percent(&self) -> [f64; 3] {
+        let percent = |rate: u64| rate as f64 * 100.0 / VTIME_PER_USEC as f64;
+        let [slowest, fastest] = self.period.extremes.map(percent);
+        [percent(self.period.base_rate), slowest, fastest]
+    }
+
+    /// The end of a period (`ioc_timer_fn`).
+    pub(super) fn end_period(&mut self, now: Nanos, woken: &mut Vec<u64>) {
+        let requests = core::mem::take(&mut self.period.requests);
+        let waited_ns = core::mem::take(&mut self.period.tag_wait_ns);
+        let now = self.now(now);
+        self.period.timer = None;
+        let debtors = self.check_groups(now, woken);
+        self.commit_weights();
+        let found = self.look_at_active(now);
+        if !found.lenders.is_empty() && found.shortages > 0 {
+            self.transfer_surpluses(&found.lenders, now);
+        }
+        self.commit_weights();
+        let change = RateChange {
+            missed_ppm: requests.map(|met| met.missed_ppm()),
+            wait_percent: waited_ns * 100 / (self.period.length_us * 1000),
+            lagging: found.lagging,
+            shortages: found.shortages,
+            ..RateChange::default()
+        };
+        let busy_before = self.period.busy_level;
+        self.period.judge(&self.qos, &change);
+        self.period.adjust_rate(busy_before, change);
+        self.choose_kind(now);
+        if let Some(halvings) = self.period.forgives(found.usage_us, debtors, now) {
+            self.forgive(halvings, now, woken);
+        }
+        self.period.number += 1;
+        if self.active.is_empty() {
+            self.period.busy_level = 0;
+            self.period.error = 0;
+        } else {
+            self.period.start(now);
+        }
+        self.period.refresh_rate(now);
+    }
+
+    /// Lets those go on that slept too long, and drops groups that were idle for a
+    /// whole period. Returns the number of debtors (`ioc_check_iocgs`).
+    fn check_groups(&mut self, now: Now, woken: &mut Vec<u64>) -> usize {
+        let mut debtors = 0;
+        for at in self.active.clone().into_iter().rev() {
+            let current = self.period.number;
+            let this = &mut self.groups[at];
+            let owes = |this: &super::Group| this.abs_debt > 0 || this.delay_us > 0;
+            let is_idle = this.active_period != current && this.done_vtime == this.vtime;
+            let waits = this.is_waited_for() || owes(this);
+            if !waits && !is_idle {
+                continue;
+            }
+            flush(&mut this.wait_since_us, &mut this.stat.wait_us, now.us);
+            flush(&mut this.debt_since_us, &mut this.stat.debt_us, now.us);
+            flush(&mut this.delay_since_us, &mut this.stat.delay_us, now.us);
+            if waits {
+                self.kick(at, true, now, woken);
+                debtors += owes(&self.groups[at]) as usize;
+            } else {
+                let vtime = self.groups[at].vtime;
+                let excess = ahead(now.vtime, vtime) - self.period.margin_target() as i64;
+                if excess > 0 {
+                    let (_, share) = self.shares(at);
+                    self.period.lose(excess as u64, share);
+                }
+                self.propagate(at, 0, 0, None);
+                self.flush_usage(at);
+                self.groups[at].is_active = false;
+                self.active.retain(|&active| active != at);
+            }
+        }
+        debtors
+    }
+
+    /// Adds what a group used since the last time to its account.
+    fn flush_usage(&mut self, at: usize) {
+        let this = &mut self.groups[at];
+        let used = this.abs_usage - this.flushed_usage;
+        this.flushed_usage = this.abs_usage;
+        this.usage_in_period_us = used / self.period.base_rate.max(1);
+        this.stat.usage_us += this.usage_in_period_us;
+    }
+
+    /// Who wants more, and who can lend.
+    fn look_at_active(&mut self, now: Now) -> Found {
+        let mut found = Found::default();
+        for at in 0..self.active.len() {
+            self.flush_usage(self.active[at]);
+        }
+        let period_vtime = now.vtime.wrapping_sub(self.period.began_at_vtime);
+        for at in self.active.clone().into_iter().rev() {
+            let (share_active, share_inuse) = self.shares(at);
+            let this = &self.groups[at];
+            found.lagging += self.is_lagging(at, period_vtime, now) as u32;
+            found.usage_us += this.usage_in_period_us;
+            let low = self.period.margin_low();
+            let has_left = !this.is_waited_for() && ahead(now.vtime, this.vtime) > low;
+            if share_inuse >= share_active && !has_left {
+                found.shortages += 1;
+                continue;
+            }
+            let usage = self.usage_share(at, share_inuse, now);
+            let most = self.largest_share(at);
+            let needed = self.share_after_donation(at, (share_inuse, most), usage, now);
+            let this = &mut self.groups[at];
+            if needed < most && share_active >= 2 {
+                this.share_donating = share_active;
+                this.share_after_donation = needed;
+                found.lenders.push(at);
+            } else if this.abs_debt == 0 {
+                let active = this.active;
+                self.propagate(at, active, active, Some(now));
+                found.shortages += 1;
+            }
+        }
+        found.lenders.reverse();
+        found
+    }
+
+    /// Whether I/Os of past periods are still in the drive.
+    fn is_lagging(&self, at: usize, period_vtime: u64, now: Now) -> bool {
+        let this = &self.groups[at];
+        let has_target = self.qos.within_ppm != [0; 2];
+        let long_ago = now.vtime.wrapping_sub(LAGGING_PERIODS * period_vtime);
+        has_target
+            && this.delay_since_us.is_none()
+            && ahead(this.vtime, this.done_vtime) > 0
+            && ahead(this.vtime, long_ago) > 0
+            && ahead(this.done_vtime, now.vtime.wrapping_sub(period_vtime)) < 0
+    }
+
+    /// The share of the drive that a group used in this period, what is still in the
+    /// drive included.
+    fn usage_share(&self, at: usize, share_inuse: u32, now: Now) -> u32 {
+        let this = &self.groups[at];
+        let in_flight = this.vtime.wrapping_sub(this.done_vtime);
+        let in_flight_us = match in_flight {
+            0 => 0,
+            vtime => div_up(abs_cost_of(vtime, share_inuse), self.period.base_rate),
+        };
+        let usage_us = this.usage_in_period_us.max(in_flight_us);
+        let since_us = this.activated_at_us.max(self.period.began_at_us);
+        let passed_us = now.us.saturating_sub(since_us).max(1);
+        let usage = mul_div_up(usage_us, WEIGHT_ONE.into(), passed_us);
+        usage.clamp(1, WEIGHT_ONE.into()) as u32
+    }
+
+    /// Halves debts and delays so many times.
+    fn forgive(&mut self, halvings: u64, now: Now, woken: &mut Vec<u64>) {
+        let shift = halvings.min(63);
+        for at in self.active.clone().into_iter().rev() {
+            let this = &mut self.groups[at];
+            if this.abs_debt == 0 && this.delay_us == 0 {
+                continue;
+            }
+            if this.abs_debt > 0 {
+                this.abs_debt = (this.abs_debt >> shift).max(1);
+            }
+            if this.delay_us > 0 {
+                this.delay_us = (this.delay_us >> shift).max(1);
+            }
+            self.kick(at, true, now, woken);
+        }
+    }
+
+    /// A drive whose rate stays five times as fast as was assumed is a fast one, and
+    /// a fast one at a tenth is not (`ioc_autop_idx`). The user's word stands.
+    fn choose_kind(&mut self, now: Now) {
+        let is_plain = !self.rotational && self.queue_depth > 1;
+        if !is_plain || self.qos.is_users || self.model.is_users {
+            return;
+        }
+        let percent = self.period.base_rate * 100 / VTIME_PER_USEC;
+        let (too_fast, too_slow) = match self.kind {
+            DriveKind::Ssd => (percent >= 500, false),
+            _ => (false, percent <= 10),
+        };
+        let lasts = |since: &mut Option<u64>, is_so: bool| match is_so {
+            true => now.ns - *since.get_or_insert(now.ns) >= KIND_CYCLE_NS,
+            false => {
+                *since = None;
+                false
+            }
+        };
+        let kind = match () {
+            () if lasts(&mut self.period.too_fast_since_ns, too_fast) => DriveKind::FastSsd,
+            () if lasts(&mut self.period.too_slow_since_ns, too_slow) => DriveKind::Ssd,
+            () => return,
+        };
+        self.kind = kind;
+        self.qos = kind.qos(self.qos.enabled);
+        self.model = kind.model();
+        self.period.base_rate = VTIME_PER_USEC;
+        self.period.rate = VTIME_PER_USEC;
+        self.period.too_fast_since_ns = None;
+        self.period.too_slow_since_ns = None;
+        self.refresh();
+    }
+}
+
+/// Adds the time since then to an account.
+fn flush(since_us: &mut Option<u64>, account_us: &mut u64, now_us: u64) {
+    if let Some(since_us) = since_us {
+        *account_us += now_us.saturating_sub(*since_us);
+        *since_us = now_us;
+    }
+}

@@ -1,0 +1,319 @@
+//! Groups that read at random from a drive that does what it is told.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::request::Request;
+use crate::units::Sector;
+
+const STEP_US: u64 = 100;
+
+/// A process that has one read under way, or waits, or pauses after each one.
+struct Reader {
+    group: CgroupId,
+    flags: BioFlags,
+    pause_us: u64,
+    /// Since when the bio waits, or when it ends, or when the next one comes.
+    state: State,
+    done: u64,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Comes(u64),
+    Waits,
+    Runs(u64),
+}
+
+struct Rig {
+    cost: IoCost,
+    now_us: u64,
+    latency_us: u64,
+    readers: Vec<Reader>,
+    random: u64,
+}
+
+impl Rig {
+    /// A drive of 1000 random reads a second, at a rate within these bounds.
+    fn new(rates: &str) -> Rig {
+        let mut cost = IoCost::new(Nanos::ZERO, false, 64);
+        let mut model = CostModel::default();
+        model
+            .write("rbps=400000000 rseqiops=1000 rrandiops=1000")
+            .unwrap();
+        cost.set_model(model);
+        let mut qos = cost.qos();
+        let text = alloc::format!("enable=1 rpct=90 rlat=10000 {rates}");
+        qos.write(&text).unwrap();
+        cost.set_qos(qos);
+        Rig {
+            cost,
+            now_us: 1000,
+            latency_us: 500,
+            readers: Vec::new(),
+            random: 1,
+        }
+    }
+
+    fn add(&mut self, group: u16, processes: usize, pause_us: u64) {
+        self.cost.make(CgroupId(group));
+        for _ in 0..processes {
+            self.readers.push(Reader {
+                group: CgroupId(group),
+                flags: BioFlags::NONE,
+                pause_us,
+                state: State::Comes(self.now_us),
+                done: 0,
+            });
+        }
+    }
+
+    fn run(&mut self, ms: u64) {
+        let end_us = self.now_us + ms * 1000;
+        while self.now_us < end_us {
+            self.now_us += STEP_US;
+            let (now, mut woken) = (Nanos(self.now_us * 1000), Vec::new());
+            if self.cost.next_timer() <= now {
+                self.cost.timer(now, &mut woken);
+            }
+            for at in 0..self.readers.len() {
+                self.step(at, now, &mut woken);
+            }
+            for ticket in woken {
+                self.issue(ticket as usize, now);
+            }
+        }
+    }
+
+    fn step(&mut self, at: usize, now: Nanos, woken: &mut Vec<u64>) {
+        let part = BioId::from_index(at);
+        match self.readers[at].state {
+            State::Runs(ends_us) if ends_us <= self.now_us => {
+                self.cost.done_bio(part);
+                let issued = Nanos(ends_us.saturating_sub(self.latency_us) * 1000);
+                let rq = Request::for_bio(&self.bio(at), issued);
+                self.cost.done(now, RequestId::from_index(at), &rq);
+                let reader = &mut self.readers[at];
+                reader.done += 1;
+                reader.state = State::Comes(self.now_us + reader.pause_us);
+            }
+            State::Comes(at_us) if at_us <= self.now_us => {
+                let bio = self.bio(at);
+                match self.cost.throttle(now, (&bio, part), at as u64, woken) {
+                    true => self.issue(at, now),
+                    false => self.readers[at].state = State::Waits,
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn issue(&mut self, at: usize, now: Nanos) {
+        let part = BioId::from_index(at);
+        self.cost.asks_for_tag(now, part);
+        self.cost.track(RequestId::from_index(at), part);
+        self.readers[at].state = State::Runs(self.now_us + self.latency_us);
+    }
+
+    fn bio(&mut self, at: usize) -> Bio {
+        self.random = self
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1);
+        let sector = Sector((self.random >> 33) / 8 * 8);
+        let reader = &self.readers[at];
+        Bio {
+            cgroup: reader.group,
+            flags: reader.flags,
+            ..Bio::new(Op::Read, sector, 8)
+        }
+    }
+
+    /// Reads done by each group since the last call.
+    fn take_done(&mut self, groups: usize) -> Vec<u64> {
+        let mut done = vec![0; groups + 1];
+        for reader in &mut self.readers {
+            done[reader.group.0 as usize] += core::mem::take(&mut reader.done);
+        }
+        done.split_off(1)
+    }
+}
+
+#[test]
+fn weights_divide_the_drive() {
+    let mut rig = Rig::new("min=100 max=100");
+    rig.cost.set_weight(Nanos::ZERO, CgroupId(1), 100);
+    rig.cost.set_weight(Nanos::ZERO, CgroupId(2), 300);
+    rig.add(1, 8, 0);
+    rig.add(2, 8, 0);
+    rig.run(500);
+    rig.take_done(2);
+    rig.run(4000);
+    let done = rig.take_done(2);
+    assert!((970..=1030).contains(&done[0]), "{done:?}");
+    assert!((2920..=3080).contains(&done[1]), "{done:?}");
+    let stat = rig.cost.stat(CgroupId(2));
+    assert!(stat.wait_us > 4_000_000, "{stat:?}");
+    let used = rig.cost.stat(CgroupId::ROOT).usage_us;
+    assert!((4_300_000..=4_600_000).contains(&used), "{used}");
+}
+
+/// The tree of the kernel's comment: an eighth each, and three quarters.
+#[test]
+fn groups_inside_a_group_share_what_that_has() {
+    let mut rig = Rig::new("min=100 max=100");
+    for (group, parent, weight) in [(1, 0, 100), (2, 0, 300), (3, 1, 100), (4, 1, 100)] {
+        rig.cost.set_parent(CgroupId(group), CgroupId(parent));
+        rig.cost.set_weight(Nanos::ZERO, CgroupId(group), weight);
+    }
+    for group in [2, 3, 4] {
+        rig.add(group, 8, 0);
+    }
+    rig.run(500);
+    rig.take_done(4);
+    rig.run(4000);
+    let done = rig.take_done(4);
+    assert_eq!(done[0], 0);
+    assert!((2900..=3100).contains(&done[1]), "{done:?}");
+    assert!((470..=530).contains(&done[2]), "{done:?}");
+    assert!((470..=530).contains(&done[3]), "{done:?}");
+}
+
+/// One of two equal groups needs a tenth of the drive: the other gets what is left.
+#[test]
+fn what_a_group_does_not_need_is_lent() {
+    let mut rig = Rig::new("min=100 max=100");
+    rig.add(1, 1, 9_500);
+    rig.add(2, 8, 0);
+    rig.run(1000);
+    rig.take_done(2);
+    rig.run(4000);
+    let done = rig.take_done(2);
+    assert!(
+        (380..=402).contains(&done[0]),
+        "the lender is held up: {done:?}"
+    );
+    assert!(done[1] > 3300, "{done:?}");
+}
+
+/// The lender wants its half: it has that within two periods.
+#[test]
+fn what_was_lent_is_taken_back() {
+    let mut rig = Rig::new("min=100 max=100");
+    rig.add(1, 1, 9_500);
+    rig.add(2, 8, 0);
+    rig.run(2000);
+    rig.add(1, 8, 0);
+    rig.run(100);
+    rig.take_done(2);
+    rig.run(2000);
+    let done = rig.take_done(2);
+    assert!((930..=1070).contains(&done[0]), "{done:?}");
+}
+
+#[test]
+fn the_rate_follows_the_drive() {
+    let mut rig = Rig::new("min=25 max=400");
+    rig.add(1, 16, 0);
+    rig.run(4000);
+    let [rate, ..] = rig.cost.rates_percent();
+    assert!(rate > 150.0, "groups wait, the drive is fast: {rate}");
+    rig.latency_us = 20_000;
+    rig.run(20_000);
+    let [rate, slowest, fastest] = rig.cost.rates_percent();
+    assert!(rate < 100.0, "it misses its target of 10 ms: {rate}");
+    assert!(slowest <= rate && fastest > 150.0, "{slowest} {fastest}");
+    let change = rig.cost.last_change().unwrap();
+    assert!(
+        change.missed_ppm[0] > 900_000 && change.busy_level > 0,
+        "{change:?}"
+    );
+}
+
+/// Metadata is written at once; the group's other I/O then pays for it.
+#[test]
+fn what_others_wait_for_becomes_a_debt() {
+    let mut rig = Rig::new("min=100 max=100");
+    rig.add(1, 4, 0);
+    rig.add(2, 4, 0);
+    rig.run(1000);
+    rig.take_done(2);
+    rig.add(1, 2, 2_000);
+    for reader in &mut rig.readers[8..] {
+        reader.flags = BioFlags::META;
+    }
+    rig.run(1000);
+    let meta: u64 = rig.readers[8..].iter().map(|reader| reader.done).sum();
+    assert!(meta >= 760, "not one of them waits: {meta}");
+    let done = rig.take_done(2);
+    assert!(done[0] - meta < 50, "the others pay: {done:?}, {meta}");
+    assert!(rig.cost.stat(CgroupId(1)).debt_us > 800_000);
+    rig.readers.truncate(8);
+    rig.run(3000);
+    rig.take_done(2);
+    rig.run(2000);
+    let done = rig.take_done(2);
+    assert!((900..=1100).contains(&done[0]), "it is paid: {done:?}");
+}
+
+#[test]
+fn the_root_and_a_drive_without_costs_are_left_alone() {
+    let mut rig = Rig::new("min=100 max=100");
+    rig.add(0, 16, 0);
+    rig.run(1000);
+    let done: u64 = rig.readers.iter().map(|reader| reader.done).sum();
+    assert!(done > 20_000, "{done}");
+    let mut qos = rig.cost.qos();
+    qos.write("enable=0").unwrap();
+    rig.cost.set_qos(qos);
+    rig.readers.clear();
+    rig.add(1, 16, 0);
+    rig.run(1000);
+    assert!(rig.take_done(1)[0] > 20_000);
+    assert_eq!(rig.cost.stat(CgroupId(1)), CostStat::default());
+}
+
+/// Whatever groups do, shares of active ones add up to a whole, and nobody's
+/// weight in use is above its own.
+mod random {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn shares_stay_a_whole(
+            parents in proptest::collection::vec(0u16..4, 4),
+            weights in proptest::collection::vec(1u32..10_000, 4),
+            loads in proptest::collection::vec((0usize..5, 0u64..20_000), 4),
+            latency_us in 100u64..30_000,
+        ) {
+            let mut rig = Rig::new("min=1 max=10000");
+            for at in 0..4u16 {
+                // A group is in one that was named before it.
+                let parent = parents[at as usize].min(at);
+                rig.cost.set_parent(CgroupId(at + 1), CgroupId(parent));
+                let weight = weights[at as usize];
+                rig.cost.set_weight(Nanos::ZERO, CgroupId(at + 1), weight);
+                let (processes, pause_us) = loads[at as usize];
+                rig.add(at + 1, processes, pause_us);
+            }
+            rig.latency_us = latency_us;
+            for _ in 0..20 {
+                rig.run(50);
+                let active = rig.cost.active.clone();
+                let mut sums = [0u64; 2];
+                for at in active {
+                    let group = &rig.cost.groups[at];
+                    prop_assert!(group.inuse <= group.active && group.active == group.weight);
+                    prop_assert!(group.inuse > 0);
+                    let (active, inuse) = rig.cost.shares(at);
+                    sums[0] += u64::from(active);
+                    sums[1] += u64::from(inuse);
+                }
+                prop_assert!(sums.iter().all(|sum| *sum <= u64::from(WEIGHT_ONE) + 4), "{:?}", sums);
+            }
+        }
+    }
+}

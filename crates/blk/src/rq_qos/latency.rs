@@ -1,0 +1,594 @@
+//! Protection of groups by a target for their latency, `io.latency`
+//! (`block/blk-iolatency.c`).
+//!
+//! Each group counts how long its bios take. One that misses its target has its
+//! neighbours, the groups beside it with a larger target or none, slowed down: how
+//! many bios they may have under way is halved at each miss. Once the target is met
+//! again they get back a sixteenth of the queue at a time. How often to slow down is
+//! told by a cookie of the group above: each group below remembers the one that it
+//! saw last, and follows when it submits.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::RqWait;
+use super::stat::wheel_timer;
+use crate::bio::{Bio, BioFlags, CgroupId};
+use crate::request::{BioId, IoStatus};
+use crate::units::{HZ, Nanos};
+
+/// The cookie at which nobody is slowed down (`DEFAULT_SCALE_COOKIE`).
+const DEFAULT_COOKIE: u64 = 1_000_000;
+/// A window is sixteen targets long, in these bounds.
+const WINDOW_NS: [u64; 2] = [100_000_000, 1_000_000_000];
+/// A change is looked at for so long before the next one.
+const ADJUST_NS: u64 = 500_000_000;
+/// So few bios do not show that all is well.
+const GOOD_SAMPLES: u64 = 5;
+/// A group that asked for others to be slowed down and does nothing is forgotten.
+const FORGET_NS: u64 = 5_000_000_000;
+/// A group with no more of all bios than this percentage is not slowed down.
+const SMALL_PERCENT: u64 = 5;
+/// A group that asked for more may miss its target with one bio in so many, on a
+/// drive that does not turn.
+const MISSES_OF: u64 = 10;
+
+/// Takes what is written to `io.latency` behind the drive's number. Returns the
+/// target in microseconds; 0 is none.
+///
+/// # Errors
+/// Where the kernel refuses it; the message says why.
+pub fn parse_io_latency(text: &str) -> Result<u64, alloc::string::String> {
+    let mut target_us = 0;
+    for word in text.split_whitespace() {
+        target_us = match word.split_once('=') {
+            Some(("target", "max")) => 0,
+            Some(("target", value)) => value.parse().map_err(|_| {
+                alloc::format!("target takes microseconds or max, not {value:?} (EINVAL)")
+            })?,
+            _ => {
+                return Err(alloc::format!(
+                    "{word:?} is not target=MICROSECONDS or target=max (EINVAL)"
+                ));
+            }
+        };
+    }
+    Ok(target_us)
+}
+
+/// Latencies of a window (`struct latency_stat`): on a disk their mean decides, on
+/// other drives how many missed the target.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latencies {
+    count: u64,
+    missed: u64,
+    sum_ns: u64,
+}
+
+impl Latencies {
+    fn add(&mut self, other: &Latencies) {
+        self.count += other.count;
+        self.missed += other.missed;
+        self.sum_ns += other.sum_ns;
+    }
+
+    fn are_ok(&self, target_ns: u64, rotational: bool) -> bool {
+        match rotational {
+            true => self.sum_ns / self.count.max(1) <= target_ns,
+            false => self.missed < (self.count / MISSES_OF).max(1),
+        }
+    }
+}
+
+/// What the groups inside one go by (`struct child_latency_info`).
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    cookie: u64,
+    changed_at: Nanos,
+    /// The target that was missed, and whose it is.
+    missed_ns: u64,
+    asked_by: Option<CgroupId>,
+    /// Bios of all of them in the last window.
+    samples: u64,
+}
+
+impl Default for Inside {
+    fn default() -> Inside {
+        Inside {
+            cookie: DEFAULT_COOKIE,
+            changed_at: Nanos::ZERO,
+            missed_ns: 0,
+            asked_by: None,
+            samples: 0,
+        }
+    }
+}
+
+/// A group (`struct iolatency_grp`).
+#[derive(Debug)]
+struct Group {
+    parent: CgroupId,
+    /// 0 for none.
+    target_ns: u64,
+    window_ns: u64,
+    window_start: Nanos,
+    places: RqWait<()>,
+    max_depth: u32,
+    /// Times that it was to be slowed down and could not.
+    delays: u32,
+    cookie: u64,
+    inside: Inside,
+    samples: u64,
+    latencies: Latencies,
+    /// Since the last change.
+    since_change: Latencies,
+}
+
+impl Group {
+    fn new() -> Group {
+        Group {
+            parent: CgroupId::ROOT,
+            target_ns: 0,
+            window_ns: WINDOW_NS[0],
+            window_start: Nanos::ZERO,
+            places: RqWait::default(),
+            max_depth: u32::MAX,
+            delays: 0,
+            cookie: DEFAULT_COOKIE,
+            inside: Inside::default(),
+            samples: 0,
+            latencies: Latencies::default(),
+            since_change: Latencies::default(),
+        }
+    }
+}
+
+/// What a bio's submission noted of it.
+#[derive(Clone, Copy, Debug)]
+struct Submitted {
+    at: Nanos,
+    group: CgroupId,
+    /// It is not held back, as others may wait for it.
+    as_root: bool,
+}
+
+/// Targets for latencies of one drive's groups (`struct blk_iolatency`).
+#[derive(Debug)]
+pub struct IoLatency {
+    groups: Vec<Group>,
+    rotational: bool,
+    nr_requests: u32,
+    timer: Option<Nanos>,
+    bios: Vec<Option<Submitted>>,
+}
+
+impl IoLatency {
+    /// Targets of a drive's groups; nobody has one.
+    pub fn new(rotational: bool, nr_requests: u32) -> IoLatency {
+        IoLatency {
+            groups: vec![Group::new()],
+            rotational,
+            nr_requests,
+            timer: None,
+            bios: Vec::new(),
+        }
+    }
+
+    /// Makes a group known; one that was not named is below the root.
+    pub fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
+        self.make(parent);
+        self.make(group).parent = parent;
+    }
+
+    /// Writes a group's `io.latency`, in microseconds; 0 is none.
+    pub fn set_target(&mut self, group: CgroupId, target_us: u64) {
+        let this = self.make(group);
+        let target_ns = target_us.saturating_mul(1000);
+        let is_new = target_ns != this.target_ns;
+        this.target_ns = target_ns;
+        this.window_ns = target_ns
+            .saturating_mul(16)
+            .clamp(WINDOW_NS[0], WINDOW_NS[1]);
+        let parent = this.parent;
+        if is_new {
+            let inside = &mut self.make(parent).inside;
+            *inside = Inside {
+                samples: inside.samples,
+                ..Inside::default()
+            };
+        }
+    }
+
+    fn make(&mut self, group: CgroupId) -> &mut Group {
+        let at = group.0 as usize;
+        if self.groups.len() <= at {
+            self.groups.resize_with(at + 1, Group::new);
+        }
+        &mut self.groups[at]
+    }
+
+    fn at(&mut self, group: CgroupId) -> &mut Group {
+        &mut self.groups[group.0 as usize]
+    }
+
+    /// How many bios a group may have under way; `None`: any number.
+    pub fn max_depth(&self, group: CgroupId) -> Option<u32> {
+        let depth = self.groups.get(group.0 as usize)?.max_depth;
+        (depth != u32::MAX).then_some(depth)
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.groups.iter().any(|group| group.target_ns > 0)
+    }
+
+    /// Takes a place for a bio in its group and in each one above
+    /// (`blkcg_iolatency_throttle`). Returns the group that has none, in which its
+    /// submitter waits under this ticket, to ask for the rest with
+    /// [`IoLatency::go_on`].
+    pub(super) fn throttle(
+        &mut self,
+        now: Nanos,
+        (bio, part): (&Bio, BioId),
+        ticket: u64,
+        woken: &mut Vec<u64>,
+    ) -> Option<CgroupId> {
+        let at = part.index();
+        if self.bios.len() <= at {
+            self.bios.resize(at + 1, None);
+        }
+        self.bios[at] = None;
+        if !self.is_enabled() || bio.cgroup.0 as usize >= self.groups.len() {
+            return None;
+        }
+        let as_root = bio.flags.has(BioFlags::META);
+        self.bios[at] = Some(Submitted {
+            at: now,
+            group: bio.cgroup,
+            as_root,
+        });
+        self.take_places(now, bio.cgroup, as_root, ticket, woken)
+    }
+
+    /// A bio that got the place it waited for goes on with the groups above that.
+    /// Returns the one in which it waits again.
+    pub(super) fn go_on(
+        &mut self,
+        now: Nanos,
+        part: BioId,
+        waited_in: CgroupId,
+        ticket: u64,
+        woken: &mut Vec<u64>,
+    ) -> Option<CgroupId> {
+        let submitted = self.bios.get(part.index()).copied().flatten();
+        let as_root = submitted.is_some_and(|submitted| submitted.as_root);
+        let above = self.at(waited_in).parent;
+        self.take_places(now, above, as_root, ticket, woken)
+    }
+
+    fn take_places(
+        &mut self,
+        now: Nanos,
+        mut group: CgroupId,
+        as_root: bool,
+        ticket: u64,
+        woken: &mut Vec<u64>,
+    ) -> Option<CgroupId> {
+        while group != CgroupId::ROOT {
+            self.follow_cookie(group, woken);
+            let this = self.at(group);
+            if as_root {
+                this.places.in_flight += 1;
+            } else if !this.places.wait(this.max_depth, ticket, ()) {
+                return Some(group);
+            }
+            group = this.parent;
+        }
+        if self.timer.is_none() {
+            self.timer = Some(wheel_timer(now, HZ));
+        }
+        None
+    }
+
+    pub(super) fn is_held(&self, ticket: u64) -> bool {
+        let mut waiting = self.groups.iter().flat_map(|group| &group.places.waiting);
+        waiting.any(|held| held.0 == ticket)
+    }
+
+    /// Whether others are to be slowed down more or less than when this group last
+    /// looked (`check_scale_change`).
+    fn follow_cookie(&mut self, group: CgroupId, woken: &mut Vec<u64>) {
+        let parent = self.at(group).parent;
+        let inside = self.at(parent).inside;
+        let nr_requests = self.nr_requests;
+        let this = self.at(group);
+        let before = core::mem::replace(&mut this.cookie, inside.cookie);
+        if inside.cookie == before {
+            return;
+        }
+        let is_down = inside.cookie < before;
+        if is_down && this.target_ns > 0 {
+            if inside.missed_ns == 0 || this.target_ns <= inside.missed_ns {
+                return;
+            }
+            // It is the one that misses its target that does most.
+            let few = (inside.samples * SMALL_PERCENT / 100).max(1);
+            if this.samples <= few {
+                return;
+            }
+        }
+        if this.max_depth == 1 && is_down {
+            this.delays += 1;
+            return;
+        }
+        if inside.cookie == DEFAULT_COOKIE {
+            this.delays = 0;
+            this.max_depth = u32::MAX;
+            this.places.wake_all(|()| u32::MAX, woken);
+            return;
+        }
+        let depth = this.max_depth.min(nr_requests);
+        if is_down {
+            this.max_depth = (depth >> 1).max(1);
+        } else if depth == 1 && this.delays > 0 {
+            this.delays -= 1;
+        } else if depth < nr_requests {
+            let depth = (depth + step(nr_requests.into(), true) as u32).min(nr_requests);
+            this.max_depth = depth;
+            this.places.wake_all(|()| depth, woken);
+        }
+    }
+
+    /// A bio is done, or was given up (`blkcg_iolatency_done_bio`).
+    pub(super) fn done_bio(
+        &mut self,
+        now: Nanos,
+        part: BioId,
+        status: IoStatus,
+        woken: &mut Vec<u64>,
+    ) {
+        let submitted = self.bios.get_mut(part.index()).and_then(Option::take);
+        let Some(submitted) = submitted else {
+            return;
+        };
+        let mut group = submitted.group;
+        while group != CgroupId::ROOT {
+            let this = self.at(group);
+            this.places.in_flight = this.places.in_flight.saturating_sub(1);
+            if this.target_ns > 0 && status != IoStatus::WouldBlock {
+                this.record(now, &submitted);
+                let window_ns = now.saturating_sub(this.window_start).0;
+                if window_ns >= this.window_ns {
+                    this.window_start = now;
+                    self.check(now, group);
+                }
+            }
+            let this = self.at(group);
+            let depth = this.max_depth;
+            this.places.wake_all(|()| depth, woken);
+            group = this.parent;
+        }
+    }
+
+    /// The end of a group's window (`iolatency_check_latencies`).
+    fn check(&mut self, now: Nanos, group: CgroupId) {
+        let rotational = self.rotational;
+        let nr_requests = self.nr_requests.into();
+        let parent = self.at(group).parent;
+        let mut inside = self.at(parent).inside;
+        let this = self.at(group);
+        let window = core::mem::take(&mut this.latencies);
+        let is_ok = |latencies: &Latencies| latencies.are_ok(this.target_ns, rotational);
+        if is_ok(&window) && inside.cookie == DEFAULT_COOKIE {
+            return;
+        }
+        this.since_change.add(&window);
+        let samples = this.since_change.count;
+        inside.samples = inside.samples.saturating_sub(this.samples) + samples;
+        this.samples = samples;
+        let waited_ns = now.saturating_sub(inside.changed_at).0;
+        let is_soon = inside.changed_at > Nanos::ZERO && waited_ns < ADJUST_NS;
+        let all_ok = is_ok(&this.since_change) && is_ok(&window);
+        if is_soon || all_ok && samples < GOOD_SAMPLES {
+            self.at(parent).inside = inside;
+            return;
+        }
+        this.since_change = Latencies::default();
+        let target_ns = this.target_ns;
+        if all_ok {
+            if inside.asked_by == Some(group) {
+                inside.changed_at = now;
+                inside.cookie = cookie_after(inside.cookie, nr_requests, true);
+            }
+        } else if inside.missed_ns == 0 || inside.missed_ns >= target_ns {
+            inside.changed_at = now;
+            if inside.asked_by.is_none() || inside.missed_ns > target_ns {
+                inside.missed_ns = target_ns;
+                inside.asked_by = Some(group);
+            }
+            inside.cookie = cookie_after(inside.cookie, nr_requests, false);
+        }
+        self.at(parent).inside = inside;
+    }
+
+    pub(super) fn next_timer(&self) -> Nanos {
+        self.timer.unwrap_or(Nanos::MAX)
+    }
+
+    /// Once a second: nobody stays slowed down for one that is gone
+    /// (`blkiolatency_timer_fn`).
+    pub(super) fn timer(&mut self, now: Nanos) {
+        if self.timer.take_if(|due| *due <= now).is_none() {
+            return;
+        }
+        let nr_requests = self.nr_requests.into();
+        for group in &mut self.groups {
+            let inside = &mut group.inside;
+            if inside.cookie >= DEFAULT_COOKIE {
+                continue;
+            }
+            if inside.asked_by.is_none() {
+                inside.cookie = cookie_after(inside.cookie, nr_requests, true);
+            } else if now.saturating_sub(inside.changed_at).0 >= FORGET_NS {
+                inside.asked_by = None;
+            }
+        }
+    }
+}
+
+impl Group {
+    /// A bio took so long. One that others waited for is no measure of a group that
+    /// is slowed down.
+    fn record(&mut self, now: Nanos, submitted: &Submitted) {
+        let latency_ns = now.saturating_sub(submitted.at).0;
+        if latency_ns == 0 || submitted.as_root && self.max_depth != u32::MAX {
+            return;
+        }
+        self.latencies.add(&Latencies {
+            count: 1,
+            missed: (latency_ns >= self.target_ns) as u64,
+            sum_ns: latency_ns,
+        });
+    }
+}
+
+/// A step of a queue with so many requests: a sixteenth up, a quarter down.
+fn step(nr_requests: u64, is_up: bool) -> u64 {
+    (nr_requests >> if is_up { 4 } else { 2 }).max(1)
+}
+
+/// The cookie after a change. Steps up are smaller than steps down; a hole is never
+/// deeper than twice the queue (`scale_cookie_change`).
+fn cookie_after(cookie: u64, nr_requests: u64, is_up: bool) -> u64 {
+    let step = step(nr_requests, is_up);
+    let below = DEFAULT_COOKIE.saturating_sub(cookie);
+    match is_up {
+        true if cookie + step > DEFAULT_COOKIE => DEFAULT_COOKIE,
+        true if below > nr_requests => cookie + 1,
+        true => cookie + step,
+        false if below <= nr_requests => cookie.saturating_sub(step),
+        false if below < 2 * nr_requests => cookie - 1,
+        false => cookie,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bio::Op;
+    use crate::units::Sector;
+
+    const MS: u64 = 1_000_000;
+    const FAST: CgroupId = CgroupId(1);
+    const SLOW: CgroupId = CgroupId(2);
+
+    fn bio(cgroup: CgroupId) -> Bio {
+        Bio {
+            cgroup,
+            ..Bio::new(Op::Read, Sector(0), 8)
+        }
+    }
+
+    fn part(n: usize) -> BioId {
+        BioId::from_index(n)
+    }
+
+    /// One bio of this group that takes so long.
+    fn runs(latency: &mut IoLatency, group: CgroupId, now_ms: u64, took_ms: u64) {
+        let (mut woken, now) = (Vec::new(), Nanos(now_ms * MS));
+        let held = latency.throttle(now, (&bio(group), part(0)), 1, &mut woken);
+        assert_eq!(held, None);
+        let ended = Nanos((now_ms + took_ms) * MS);
+        latency.done_bio(ended, part(0), IoStatus::Ok, &mut woken);
+    }
+
+    #[test]
+    fn a_missed_target_halves_what_others_may_have() {
+        let mut latency = IoLatency::new(false, 64);
+        latency.set_target(FAST, 2_000);
+        latency.set_parent(SLOW, CgroupId::ROOT);
+        assert_eq!(latency.max_depth(SLOW), None);
+        let mut depths = Vec::new();
+        for n in 0..6 {
+            runs(&mut latency, FAST, 1000 + 600 * n, 10);
+            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
+            depths.push(latency.max_depth(SLOW).unwrap());
+        }
+        assert_eq!(depths, [32, 16, 8, 4, 2, 1]);
+        assert_eq!(latency.max_depth(FAST), None, "it protects itself not");
+    }
+
+    #[test]
+    fn who_has_no_place_waits_for_one() {
+        let (mut latency, mut woken) = (IoLatency::new(false, 4), Vec::new());
+        latency.set_target(FAST, 2_000);
+        latency.set_parent(SLOW, CgroupId::ROOT);
+        for n in 0..2 {
+            runs(&mut latency, FAST, 1000 + 600 * n, 10);
+            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
+        }
+        assert_eq!(latency.max_depth(SLOW), Some(1));
+        let now = Nanos(2000 * MS);
+        let first = latency.throttle(now, (&bio(SLOW), part(1)), 7, &mut woken);
+        let second = latency.throttle(now, (&bio(SLOW), part(2)), 8, &mut woken);
+        assert_eq!((first, second), (None, Some(SLOW)));
+        assert!(latency.is_held(8));
+        latency.done_bio(now, part(1), IoStatus::Ok, &mut woken);
+        assert!(!latency.is_held(8) && woken == [8]);
+        assert_eq!(latency.go_on(now, part(2), SLOW, 8, &mut woken), None);
+    }
+
+    /// Sixteen requests: four down with a miss, one up with each window in which
+    /// all is well.
+    #[test]
+    fn what_was_taken_comes_back_in_small_steps() {
+        let mut latency = IoLatency::new(false, 16);
+        latency.set_target(FAST, 2_000);
+        latency.set_parent(SLOW, CgroupId::ROOT);
+        for (n, took_ms) in [(0, 10), (1, 10)] {
+            runs(&mut latency, FAST, 1000 + 600 * n, took_ms);
+            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
+        }
+        assert_eq!(latency.max_depth(SLOW), Some(4));
+        let mut depths = Vec::new();
+        for n in 2..14 {
+            for bio in 0..6 {
+                runs(&mut latency, FAST, 1000 + 600 * n + bio, 1);
+            }
+            runs(&mut latency, FAST, 1500 + 600 * n, 1);
+            runs(&mut latency, SLOW, 1511 + 600 * n, 1);
+            depths.push(latency.max_depth(SLOW));
+        }
+        let up = depths
+            .windows(2)
+            .all(|pair| pair[1].is_none() || pair[0] <= pair[1]);
+        assert!(up && depths[0] < Some(8), "{depths:?}");
+        assert_eq!(depths.last(), Some(&None), "{depths:?}");
+    }
+
+    #[test]
+    fn others_are_let_go_when_the_protected_one_is_gone() {
+        let mut latency = IoLatency::new(false, 4);
+        latency.set_target(FAST, 2_000);
+        latency.set_parent(SLOW, CgroupId::ROOT);
+        runs(&mut latency, FAST, 1000, 10);
+        runs(&mut latency, SLOW, 1011, 1);
+        assert!(latency.max_depth(SLOW).is_some());
+        for second in 2..12 {
+            latency.timer(Nanos(second * 1000 * MS));
+            runs(&mut latency, SLOW, second * 1000 + 10, 1);
+        }
+        assert_eq!(latency.max_depth(SLOW), None);
+    }
+
+    #[test]
+    fn targets_are_read_as_the_kernel_does() {
+        assert_eq!(parse_io_latency("target=2000"), Ok(2000));
+        assert_eq!(parse_io_latency("target=max"), Ok(0));
+        for text in ["target=x", "lat=5", "2000"] {
+            assert!(
+                parse_io_latency(text).unwrap_err().contains("EINVAL"),
+                "{text}"
+            );
+        }
+    }
+}
