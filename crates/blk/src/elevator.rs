@@ -216,9 +216,9 @@ pub trait Elevator: Send {
     /// A request was made that will be inserted later.
     fn prepare_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// Takes requests of one software queue, in order. A queued request may swallow
-    /// one on its way, and those that are inserted at the head go before all that the
-    /// scheduler chooses from.
+    /// Inserts requests of one software queue, in order. A request may be merged into a
+    /// queued one while it is inserted; those inserted at the head go before all that
+    /// the scheduler chooses from.
     fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,

@@ -86,7 +86,7 @@ pub struct MergeState {
     hash: EndHash,
     last_merge: Option<RequestId>,
     /// Requests that became part of another; the queue frees them.
-    pub(crate) swallowed: Vec<RequestId>,
+    pub(crate) merged_away: Vec<RequestId>,
     /// Merges by kind of operation, as `stat` counts them.
     pub(crate) merges: [u64; 4],
 }
@@ -100,7 +100,7 @@ impl MergeState {
                 heads: Box::new([None; HASH_BUCKETS]),
             },
             last_merge: None,
-            swallowed: Vec::with_capacity(64),
+            merged_away: Vec::with_capacity(64),
             merges: [0; 4],
         }
     }
@@ -143,10 +143,10 @@ impl MergeState {
         self.last_merge
     }
 
-    /// Requests swallowed since the last call, for whoever frees them where
-    /// there is no queue (checkers of a scheduler alone).
-    pub fn take_swallowed(&mut self, out: &mut Vec<RequestId>) {
-        out.append(&mut self.swallowed);
+    /// Requests merged into others since the last call, to be freed by a caller without
+    /// a queue (a check of a scheduler alone).
+    pub fn take_merged_away(&mut self, out: &mut Vec<RequestId>) {
+        out.append(&mut self.merged_away);
     }
 
     /// Discards of several ranges share a command where the drive takes more
@@ -394,7 +394,7 @@ fn merge_with_neighbour<E: Elevator + ?Sized>(
     if let Some((first, second)) = pair
         && attempt_merge(elevator, ctx, first, second)
     {
-        ctx.merge.swallowed.push(second);
+        ctx.merge.merged_away.push(second);
         return first;
     }
     elevator.request_merged(ctx, id, kind);
@@ -430,11 +430,12 @@ fn attempt_merge<E: Elevator + ?Sized>(
         }
         return false;
     }
-    swallow(elevator, ctx, id, next, discard);
+    merge_requests(elevator, ctx, id, next, discard);
     true
 }
 
-fn swallow<E: Elevator + ?Sized>(
+/// Makes `next` part of `id` (the second half of `attempt_merge`).
+fn merge_requests<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
     id: RequestId,
@@ -485,7 +486,7 @@ pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
     if let Some(last) = ctx.merge.last_merge
         && attempt_merge(elevator, ctx, last, id)
     {
-        ctx.merge.swallowed.push(id);
+        ctx.merge.merged_away.push(id);
         return true;
     }
     if ctx.merge.limits.nomerges == NoMerges::OneHit {
@@ -497,7 +498,7 @@ pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
         if found == id || !attempt_merge(elevator, ctx, found, id) {
             break;
         }
-        ctx.merge.swallowed.push(id);
+        ctx.merge.merged_away.push(id);
         merged = true;
         id = found;
     }

@@ -391,7 +391,7 @@ impl RequestQueue {
             qos.merge(now, (bio, part), first, &self.rqs[id]);
         }
         self.append_bio(id, part);
-        self.free_swallowed(now);
+        self.free_merged_away(now);
         true
     }
 
@@ -438,12 +438,12 @@ impl RequestQueue {
     }
 
     /// Frees requests that became part of others.
-    pub(crate) fn free_swallowed(&mut self, now: Nanos) {
-        if self.merge.swallowed.is_empty() {
+    pub(crate) fn free_merged_away(&mut self, now: Nanos) {
+        if self.merge.merged_away.is_empty() {
             return;
         }
         let mut gone = core::mem::take(&mut self.scratch);
-        gone.append(&mut self.merge.swallowed);
+        gone.append(&mut self.merge.merged_away);
         for &id in &gone {
             let is_write = self.rqs[id].is_write();
             self.count_in_flight(now, is_write, -1);
@@ -635,7 +635,7 @@ impl RequestQueue {
         self.cost_counts.inserts += list.len() as u64;
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
-            self.free_swallowed(now);
+            self.free_merged_away(now);
         } else {
             self.insert_into_ctx(now, hctx, cpu as usize, list, from_schedule, driver);
         }
@@ -686,7 +686,7 @@ impl RequestQueue {
             list.push_back(ctx.rqs, id);
             elevator.insert_requests(&mut ctx, hctx, &mut list, at);
             self.cost_counts.inserts += 1;
-            return self.free_swallowed(now);
+            return self.free_merged_away(now);
         }
         self.rqs[id].inserted = now;
         self.trace.request(now, TraceKind::RqInsert, &self.rqs, id);

@@ -23,7 +23,7 @@ pub enum TraceKind {
     Unplug(u32),
     /// `block_rq_insert`.
     RqInsert,
-    /// `block_rq_merge`: the request swallowed.
+    /// `block_rq_merge`: the request that was merged into another.
     RqMerge,
     /// The scheduler is asked, at this busy average.
     Ask(u32),

@@ -20,7 +20,7 @@ pub const CROWD: u64 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     Read,
-    /// Somebody waits for it (`O_DIRECT`, `fsync`).
+    /// A synchronous write (`O_DIRECT`, `fsync`).
     SyncWrite,
     /// Write-back.
     AsyncWrite,
@@ -36,7 +36,7 @@ impl Victim {
             Read | IdleRead => Op::Read,
             SyncWrite | AsyncWrite => Op::Write,
         };
-        // The far end of the drive, where nobody else is.
+        // The far end of the drive, away from all others.
         let mut bio = Bio::new(op, Sector(queue_info().capacity_sectors - 4096), 8);
         bio.submitter = SubmitterId(1);
         if self == SyncWrite {
@@ -57,7 +57,7 @@ impl Victim {
 pub enum Adversary {
     /// Reads, each a little further up.
     Reads,
-    /// Writes that somebody waits for, in one erase block.
+    /// Synchronous writes, in one erase block.
     SyncWrites,
 }
 
@@ -87,7 +87,7 @@ fn waited(
     let mut sent = 0;
     let send = |queue: &mut TestQueue, sent: &mut u64| {
         let mut bio = adversary.bio(*sent);
-        // Two processes, so that slices and turns have somebody to go to.
+        // Two processes, so that slices and turns alternate.
         bio.submitter = SubmitterId(2 + (*sent % 2) as u32);
         *sent += 1;
         queue.insert(&bio);

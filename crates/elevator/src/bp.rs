@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // The batch under way and writes_starved others.
         assert_wait(&BP, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
         // The deadline and a batch.

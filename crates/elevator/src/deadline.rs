@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // The batch under way and writes_starved others.
         assert_wait(&DEADLINE, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
         // The deadline and a batch, among others that lie nearer.
@@ -393,7 +393,7 @@ mod tests {
         let survivor = add(&mut queue, Op::Read, 100);
         let merged = queue.fill_hole(survivor, next, MergeKind::Back);
         assert_eq!(merged, Some(survivor));
-        assert_eq!(queue.swallowed(), [next]);
+        assert_eq!(queue.merged_away(), [next]);
         queue.pass_ms(450);
         assert_eq!(queue.drain(), [survivor, other]);
         assert_eq!(queue.count("expired deadlines"), 1);

@@ -1,33 +1,31 @@
 //! FIOS, a fair, efficient flash I/O scheduler: S. Park and K. Shen, FAST 2012;
 //! document 002, section 3.1.5.
 //!
-//! Every task gets the same time on the drive in each epoch. Unlike cfq's, its
-//! slice need not be used in one piece: all tasks that have time left may have
-//! requests in the drive at once, so that the drive's parallelism is used. What
-//! a request costs is the time it took divided by how many were in the drive,
-//! itself included, when it was sent. An epoch ends when requests are waiting
-//! but none of a task that has time left.
+//! Every task gets the same time on the drive in each epoch. Unlike cfq's slice it need
+//! not be used in one piece: all tasks with time left may have requests in the drive at
+//! once, so that its parallelism is used. A request costs the time it took divided by
+//! the requests in the drive when it was sent, itself included. An epoch ends when
+//! requests wait but none is of a task with time left.
 //!
-//! Reads are preferred: a write waits while a read is queued or in the drive,
-//! for a read beside writes takes far longer on flash. Time slices keep that
-//! from starving writers.
+//! Reads are preferred: a write waits while a read is queued or in the drive, because
+//! reads take far longer beside writes on flash. Time slices keep that from starving
+//! writers.
 //!
-//! A task that reads one request after the other is briefly without one. It is
-//! waited for, both before a write is let through and before an epoch is ended
-//! that the task has time left in. The cost of waiting is bound by a part
-//! alpha: for the former, the wait may last `alpha / (1 - alpha)` of the task's
-//! mean read.
+//! A task that reads one request after the other is without one for a moment. The
+//! scheduler waits for it, both before it sends a write and before it ends an epoch in
+//! which the task has time left. The cost of waiting is bounded by a part alpha: before
+//! a write it may last `alpha / (1 - alpha)` of the task's mean read.
 //!
-//! Where this goes beyond what I know of the paper:
+//! What the paper, as far as it is known here, does not say:
 //! - The slice's length: 20 ms.
-//! - The wait before an epoch's end may take, over the whole epoch,
-//!   `alpha / (1 - alpha)` of a slice. Bound by the wait alone, a task that thinks
-//!   long would hold all others up again after each of its reads.
+//! - Waiting before an epoch's end may take, over the whole epoch,
+//!   `alpha / (1 - alpha)` of a slice. With a bound on each wait alone, a task with
+//!   a long think time would delay all others after each of its reads.
 //! - Tasks take turns, a request each, and a task's own requests go by arrival.
 //! - Costs are known at completion only. What a task overdraws is taken from its
-//!   next slices; epochs in which nobody has any time left pass at once.
-//! - A task is who submitted; requests merge only inside a task, behind each
-//!   other and with the neighbour, so that each is charged to whom it serves.
+//!   next slices; epochs in which no task has time left end at once.
+//! - A task is a submitter; requests merge only within a task, so that each is
+//!   charged to the task that it serves.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -79,18 +77,18 @@ const WRITE: usize = 1;
 
 type TaskId = usize;
 
-/// Who submits, and what time it has left.
+/// A submitter and the time it has left.
 #[derive(Debug, Default)]
 struct Task {
     epoch: u64,
     left_ns: i64,
     fifo: [RqList; 2],
-    /// It has a place among those whose turn comes, or among the exhausted.
+    /// Whether it is in the list of ready or of exhausted tasks, by direction.
     listed: [bool; 2],
     in_flight: u32,
-    /// Its next request is waited for until then, at an epoch's end.
+    /// Until then its next request is waited for at an epoch's end.
     expected_until: Nanos,
-    /// Mean of what its reads took.
+    /// Mean time of its reads.
     read_ns: u64,
 }
 
@@ -99,7 +97,8 @@ impl Task {
         self.in_flight == 0 && self.fifo.iter().all(RqList::is_empty)
     }
 
-    /// It may have another request in this epoch once one of its requests ends.
+    /// Whether it may send another request in this epoch when one of its requests
+    /// completes.
     fn may_come_back(&self) -> bool {
         self.in_flight > 0 && self.left_ns > 0
     }
@@ -107,7 +106,7 @@ impl Task {
 
 /// `elv[0]`: the request's task plus one; zero for none.
 const ELV_TASK: usize = 0;
-/// `elv[1]`: zero, or [`QUEUED`], or how many were in the drive when it was sent.
+/// `elv[1]`: zero, [`QUEUED`], or the requests in the drive when it was sent.
 const ELV_STATE: usize = 1;
 const QUEUED: u32 = u32::MAX;
 
@@ -123,19 +122,20 @@ pub struct Fios {
     exhausted: [VecDeque<TaskId>; 2],
     queued: u32,
     in_flight: [u32; 2],
-    /// No write is dispatched before then: a read is about to come.
+    /// No write is dispatched before then: a read is expected.
     read_expected_until: Nanos,
     /// Tasks that have time left and a request in the drive.
     may_come_back: u32,
-    /// Tasks that have time left and are about to come.
+    /// Tasks that have time left and whose next request is expected.
     expected: Vec<TaskId>,
-    /// When waiting for it began, and what that may still cost in this epoch.
+    /// When the wait at the epoch's end began, and how long such waits may still take
+    /// in this epoch.
     epoch_wait_since: Option<Nanos>,
     epoch_wait_left_ns: u64,
     /// When a wait is over.
     wake: Option<Nanos>,
-    /// The hardware queues are to be run.
-    kick: Option<Nanos>,
+    /// When the hardware queues are to be run.
+    run_at: Option<Nanos>,
     epochs: u64,
     writes_held: u64,
     waits: u64,
@@ -159,7 +159,7 @@ impl Fios {
             epoch_wait_since: None,
             epoch_wait_left_ns: 0,
             wake: None,
-            kick: None,
+            run_at: None,
             epochs: 0,
             writes_held: 0,
             waits: 0,
@@ -172,7 +172,7 @@ impl Fios {
         self.queue.tunables.at(TIMESLICE) * 1_000_000
     }
 
-    /// How long a wait may be so that it is the part alpha of it and `ns`.
+    /// The longest wait that is the part alpha of itself and `ns` together.
     fn worth_waiting(&self, ns: u64) -> u64 {
         let percent = self.queue.tunables.at(ANTICIPATION) as u64;
         ns.saturating_mul(percent) / (100 - percent)
@@ -188,7 +188,7 @@ impl Fios {
         id
     }
 
-    /// Changes a task and keeps count of those that will be back.
+    /// Changes a task and updates the count of those that may come back.
     fn change(&mut self, id: TaskId, f: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[id];
         self.may_come_back -= task.may_come_back() as u32;
@@ -196,8 +196,8 @@ impl Fios {
         self.may_come_back += task.may_come_back() as u32;
     }
 
-    /// Gives a task its slice of this epoch, less what it overdrew. Those of
-    /// epochs that it was not there for go into what it overdrew, too.
+    /// Gives a task its slice of this epoch, less what it overdrew. Slices of epochs
+    /// that it missed make up for what it overdrew, too.
     fn refresh(&mut self, id: TaskId) {
         let (epoch, slice) = (self.epoch + 1, self.slice_ns());
         if self.tasks[id].epoch != epoch {
@@ -210,7 +210,7 @@ impl Fios {
         }
     }
 
-    /// Puts a task that has requests of a direction where its turn comes.
+    /// Appends a task with requests of a direction to the ready or the exhausted ones.
     fn list(&mut self, id: TaskId, dir: usize) {
         let task = &mut self.tasks[id];
         if task.fifo[dir].is_empty() || core::mem::replace(&mut task.listed[dir], true) {
@@ -223,8 +223,8 @@ impl Fios {
         }
     }
 
-    /// The task whose turn it is in a direction, at the front of those ready.
-    /// A task that has used its slice up or has nothing more leaves.
+    /// The next ready task of a direction; tasks without time left or requests leave
+    /// the list.
     fn next_ready(&mut self, dir: usize) -> Option<TaskId> {
         while let Some(&id) = self.ready[dir].front() {
             let task = &self.tasks[id];
@@ -250,7 +250,7 @@ impl Fios {
         self.in_flight[READ] > 0 || expected
     }
 
-    /// Whether a task that has time left in this epoch is to be waited for.
+    /// Whether to wait for a task that has time left in this epoch.
     fn holds_epoch(&mut self, now: Nanos) -> bool {
         if self.may_come_back > 0 {
             return true;
@@ -272,7 +272,7 @@ impl Fios {
         true
     }
 
-    /// Whose turn it is, and for what; `None` where all must wait.
+    /// The task and the direction to serve; `None` if all must wait.
     fn turn(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
         if let Some(task) = self.next_ready(READ) {
             return Some((task, READ));
@@ -291,7 +291,7 @@ impl Fios {
             .or_else(|| Some((self.next_ready(WRITE)?, WRITE)))
     }
 
-    /// The wait is over; what it took is gone.
+    /// Ends the wait at the epoch's end and deducts its time.
     fn end_epoch_wait(&mut self, now: Nanos) {
         if let Some(since) = self.epoch_wait_since.take() {
             let waited = now.saturating_sub(since).0;
@@ -299,8 +299,8 @@ impl Fios {
         }
     }
 
-    /// How many slices it takes until the task that overdrew least has time again.
-    fn epochs_until_somebody_has_time(&self) -> u64 {
+    /// Epochs until the task that overdrew least has time left again.
+    fn epochs_until_time_left(&self) -> u64 {
         let waits = |id: &TaskId| self.tasks[*id].fifo.iter().any(|fifo| !fifo.is_empty());
         let waiting = self.exhausted.iter().flatten().filter(|id| waits(id));
         let least = waiting.map(|&id| -self.tasks[id].left_ns).min();
@@ -310,7 +310,7 @@ impl Fios {
 
     fn start_epoch(&mut self, now: Nanos) {
         self.end_epoch_wait(now);
-        let epochs = self.epochs_until_somebody_has_time();
+        let epochs = self.epochs_until_time_left();
         self.epoch += epochs;
         self.epochs += epochs;
         self.epoch_wait_left_ns = self.worth_waiting(self.slice_ns() as u64);
@@ -326,7 +326,7 @@ impl Fios {
         }
     }
 
-    /// A request left the drive: its cost goes to its task.
+    /// A request left the drive: its task is charged.
     fn charge(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<TaskId> {
         let rq = &ctx.rqs[id];
         let (task, beside) = (rq.elv[ELV_TASK].checked_sub(1)?, rq.elv[ELV_STATE]);
@@ -350,7 +350,7 @@ impl Fios {
         Some(task)
     }
 
-    /// A task that read and has nothing more is expected to read again.
+    /// A task whose last read completed is expected to read again.
     fn expect_read(&mut self, now: Nanos, task: TaskId) {
         let id = task;
         let task = &self.tasks[id];
@@ -365,8 +365,8 @@ impl Fios {
         }
     }
 
-    /// Takes a queued request out; one that merges while it is being inserted
-    /// is in nothing yet.
+    /// Removes a queued request; one that merges while it is inserted is in no list
+    /// yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if ctx.rqs[id].elv[ELV_STATE] != QUEUED {
             return;
@@ -378,7 +378,7 @@ impl Fios {
         self.queued -= 1;
     }
 
-    /// A request that was taken out goes to the drive.
+    /// A request is sent to the drive.
     fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let task = ctx.rqs[id].elv[ELV_TASK] as TaskId - 1;
@@ -402,7 +402,7 @@ impl Elevator for Fios {
         &mut self.queue
     }
 
-    /// Only inside a task, so that each pays for what serves it.
+    /// Only within a task, so that each pays for its own requests.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         ctx.rqs[id].submitter == bio.submitter
     }
@@ -457,29 +457,29 @@ impl Elevator for Fios {
             }
         }
         if self.queued > 0 {
-            self.kick = Some(ctx.now);
+            self.run_at = Some(ctx.now);
         }
     }
 
-    /// It was in the drive for nothing; what that cost is charged all the same.
+    /// A requeued request is charged for the time that it was in the drive.
     fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if self.charge(ctx, id).is_some() {
             ctx.rqs[id].elv[ELV_STATE] = 0;
         }
-        self.kick = Some(ctx.now);
+        self.run_at = Some(ctx.now);
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        match (self.kick, self.wake) {
-            (Some(kick), Some(wake)) => Some(kick.min(wake)),
-            (kick, wake) => kick.or(wake),
+        match (self.run_at, self.wake) {
+            (Some(run), Some(wake)) => Some(run.min(wake)),
+            (run, wake) => run.or(wake),
         }
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
+        let run = self.run_at.take_if(|at| *at <= ctx.now).is_some();
         let woken = self.wake.take_if(|at| *at <= ctx.now).is_some();
-        kicked || woken
+        run || woken
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // The two others' time of an epoch, and what they overdraw.
         assert_wait(&FIOS, &[], Victim::AsyncWrite, Adversary::Reads, 2 * 20 + 2);
     }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // Those that came before.
         assert_wait(
             &IRBW,

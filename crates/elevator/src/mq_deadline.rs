@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // The batch under way and writes_starved others.
         assert_wait(
             &MQ_DEADLINE,
@@ -551,7 +551,7 @@ mod tests {
         let survivor = queue.insert(&bio(Op::Read, 10_000)).unwrap();
         let merged = queue.fill_hole(survivor, next, MergeKind::Back);
         assert_eq!(merged, Some(survivor));
-        assert_eq!(queue.swallowed(), [next]);
+        assert_eq!(queue.merged_away(), [next]);
         queue.pass_ms(450);
         // Its own deadline has not passed, nor has that of the request ahead.
         assert_eq!(queue.dispatch(), Some(survivor));

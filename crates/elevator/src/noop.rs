@@ -136,7 +136,7 @@ mod tests {
         let first = queue.insert(&read(0)).unwrap();
         let hole_end = queue.insert(&read(16)).unwrap();
         assert_eq!(queue.merge(&read(8)), Some(first));
-        assert_eq!(queue.swallowed(), vec![hole_end]);
+        assert_eq!(queue.merged_away(), vec![hole_end]);
         assert_eq!(queue.drain(), vec![first]);
         assert_eq!(queue.rq(first).sectors, 24);
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // Those that came before.
         assert_wait(&NOOP, &[], Victim::AsyncWrite, Adversary::Reads, CROWD);
         assert_wait(&NOOP, &[], Victim::Read, Adversary::SyncWrites, CROWD);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // The deadline and the dispatches until deadlines are looked at.
         assert_wait(
             &SIO,
@@ -282,7 +282,7 @@ mod tests {
         let next = add(&mut queue, Op::Write, BioFlags::NONE, 9016);
         let merged = queue.fill_hole(write, next, MergeKind::Back);
         assert_eq!(merged, Some(write));
-        assert_eq!(queue.swallowed(), [next]);
+        assert_eq!(queue.merged_away(), [next]);
         queue.pass_ms(108);
         (0..20).for_each(|i| {
             add(&mut queue, Op::Read, BioFlags::NONE, i * 100);

@@ -8,9 +8,9 @@
 //! each in its own way (the document). The paper has two pages and no public
 //! text beyond that. What is chosen here:
 //!
-//! - The two groups are the synchronous and the asynchronous requests. Somebody
-//!   waits for a synchronous one, so that group goes first; in a group reads go
-//!   before writes.
+//! - The two groups are the synchronous and the asynchronous requests. A
+//!   process waits for a synchronous one, so that group goes first; in a group
+//!   reads go before writes.
 //! - Bundling is selective: only asynchronous writes are bundled. A synchronous
 //!   write gains nothing from waiting for its block's others.
 //! - A request that has timed out goes before everything else, the one whose
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_promised() {
+    fn waits_are_bounded() {
         // Nothing but the deadline.
         assert_wait(
             &STB,

@@ -90,7 +90,7 @@ impl TestQueue {
     pub fn insert(&mut self, bio: &Bio) -> Option<RequestId> {
         let id = self.make(bio);
         self.insert_request(id, InsertAt::Tail);
-        let gone = self.swallowed().contains(&id);
+        let gone = self.merged_away().contains(&id);
         (!gone).then_some(id)
     }
 
@@ -122,10 +122,10 @@ impl TestQueue {
         self.merge(&hole)
     }
 
-    /// Requests swallowed since the last call; they are freed.
-    pub fn swallowed(&mut self) -> Vec<RequestId> {
+    /// Requests merged into others since the last call; they are freed.
+    pub fn merged_away(&mut self) -> Vec<RequestId> {
         let mut gone = Vec::new();
-        self.merge.take_swallowed(&mut gone);
+        self.merge.take_merged_away(&mut gone);
         for &id in &gone {
             self.with(|e, ctx| e.finish_request(ctx, id));
             self.rqs.remove(id);

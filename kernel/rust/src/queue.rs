@@ -339,8 +339,7 @@ impl<E: Elevator> Queue<E> {
         self.with(now_ns, |e, ctx| e.requeue_request(ctx, id(request)));
     }
 
-    /// A request is freed, because the drive finished it or because another
-    /// swallowed it.
+    /// A request is freed, because it completed or was merged into another.
     pub fn finish(&mut self, now_ns: u64, request: u32, is_done: bool) {
         let id = id(request);
         self.with(now_ns, |e, ctx| {

@@ -151,8 +151,8 @@ struct Alone<'r> {
     sequences: BTreeSet<u64>,
     /// The bio that each task merges, until the scheduler hears of it.
     merging: BTreeMap<u32, BioEvent<'r>>,
-    /// What the last insert or merge of ours swallowed, in order.
-    swallowed: Vec<RequestId>,
+    /// Requests that our last insert or merge merged into others, in order.
+    merged_away: Vec<RequestId>,
     /// Inserts that the tick came before, by their events; found out and given.
     behind_tick: BTreeSet<usize>,
     given_behind_tick: BTreeSet<usize>,
@@ -219,7 +219,7 @@ impl<'r> Alone<'r> {
             cpus: BTreeMap::new(),
             sequences: BTreeSet::new(),
             merging: BTreeMap::new(),
-            swallowed: Vec::new(),
+            merged_away: Vec::new(),
             behind_tick: BTreeSet::new(),
             given_behind_tick,
             tasks: follows_tasks.then(|| Tasks::of(events)),
@@ -253,7 +253,7 @@ impl<'r> Alone<'r> {
             self.answer_questions();
             self.compare_read_state();
         }
-        self.nothing_swallowed();
+        self.report_own_merges();
         let ties = self.hint.taken();
         if ties > 0 {
             let note = format!("{ties} times a bio fitted several requests; took the recorded one");
@@ -361,8 +361,8 @@ impl<'r> Alone<'r> {
         };
         let (elevator, mut ctx) = self.ctx();
         let merged = elevator.bio_merge(&mut ctx, cpu, &bio);
-        self.merge.take_swallowed(&mut self.swallowed);
-        for id in std::mem::take(&mut self.swallowed) {
+        self.merge.take_merged_away(&mut self.merged_away);
+        for id in std::mem::take(&mut self.merged_away) {
             self.held.remove(&id.index());
         }
         if !merges && merged.is_none() {
@@ -384,12 +384,12 @@ impl<'r> Alone<'r> {
         }
         self.now = self.task_now(self.clock.jiffies(self.events[self.at].event.at_ns));
         let id = self.insert(None, event);
-        let same = self.swallowed.contains(&id);
+        let same = self.merged_away.contains(&id);
         self.count("request merge", same, || {
             ("a request joins another".to_owned(), "no merge".to_owned())
         });
         if same {
-            self.swallowed.retain(|&gone| gone != id);
+            self.merged_away.retain(|&gone| gone != id);
             self.free(id);
         }
     }
@@ -545,18 +545,18 @@ impl<'r> Alone<'r> {
         let late = self.given_behind_tick.contains(&self.at);
         self.now = self.task_now(jiffies.saturating_add(late.into()));
         let id = self.insert(Some(pointer), &event);
-        let alone = !self.swallowed.contains(&id);
+        let alone = !self.merged_away.contains(&id);
         self.count("insert", alone, || {
             (
                 format!("queued {}", extent(event.sector.0, event.sectors)),
                 "merged it with another request".to_owned(),
             )
         });
-        self.swallowed.clear();
+        self.merged_away.clear();
     }
 
     fn insert(&mut self, pointer: Option<u64>, event: &RqEvent<'_>) -> RequestId {
-        self.nothing_swallowed();
+        self.report_own_merges();
         let pid = self.events[self.at].event.pid;
         let maker = self.tasks.as_mut().and_then(|t| t.takes(pid, event));
         let maker = maker.unwrap_or(pid);
@@ -599,12 +599,12 @@ impl<'r> Alone<'r> {
         let mut list = RqList::new();
         list.push_back(ctx.rqs, id);
         elevator.insert_requests(&mut ctx, hctx, &mut list, at);
-        self.take_swallowed();
+        self.take_merged_away();
         id
     }
 
     fn ask(&mut self, question: Question) {
-        self.nothing_swallowed();
+        self.report_own_merges();
         self.now = self.task_now_since(question.entry, question.jiffies);
         let (elevator, mut ctx) = self.ctx();
         let answer = elevator.dispatch_request(&mut ctx, question.hctx);
@@ -623,7 +623,7 @@ impl<'r> Alone<'r> {
         };
         let size = ours.map(|id| (self.rqs[id].sector.0, self.rqs[id].sectors));
         let same =
-            ours == wanted && size == Some((sector, bytes / 512)) && self.swallowed.is_empty();
+            ours == wanted && size == Some((sector, bytes / 512)) && self.merged_away.is_empty();
         let text = self.describe(ours);
         self.count("bio merge", same, || {
             let kernel = extent(sector, bytes / 512);
@@ -646,7 +646,7 @@ impl<'r> Alone<'r> {
             self.merge_bio(pointer, self.by_pointer.get(&next).copied());
         }
         let wanted = self.by_pointer.get(&next).copied();
-        let ours = (!self.swallowed.is_empty()).then(|| self.swallowed.remove(0));
+        let ours = (!self.merged_away.is_empty()).then(|| self.merged_away.remove(0));
         let survivor = self.by_pointer.get(&pointer).copied();
         let at = survivor.map(|id| self.rqs[id].sector.0);
         let same = wanted.is_some() && ours == wanted && at == Some(sector);
@@ -670,7 +670,7 @@ impl<'r> Alone<'r> {
     /// Has our scheduler merge the bio that this task merges. `None` where the
     /// trace does not tell of one. It goes in front of `found` at best.
     fn merge_bio(&mut self, pointer: u64, found: Option<RequestId>) -> Option<Option<RequestId>> {
-        self.nothing_swallowed();
+        self.report_own_merges();
         let pid = self.events[self.at].event.pid;
         let event = self.merging.remove(&pid)?;
         // A bio's line has no priority; it merges only with its own.
@@ -686,13 +686,13 @@ impl<'r> Alone<'r> {
         self.hint.merges_into(serial);
         let (elevator, mut ctx) = self.ctx();
         let merged = elevator.bio_merge(&mut ctx, 0, &bio);
-        self.take_swallowed();
+        self.take_merged_away();
         Some(merged)
     }
 
     /// Requests of ours that merged where the kernel's did not.
-    fn nothing_swallowed(&mut self) {
-        for id in std::mem::take(&mut self.swallowed) {
+    fn report_own_merges(&mut self) {
+        for id in std::mem::take(&mut self.merged_away) {
             let text = self.describe(Some(id));
             self.count("request merge", false, || ("no merge".to_owned(), text));
         }
@@ -719,9 +719,9 @@ impl<'r> Alone<'r> {
     }
 
     /// Notes which requests our scheduler has just made part of others.
-    fn take_swallowed(&mut self) {
-        self.merge.take_swallowed(&mut self.swallowed);
-        for id in &self.swallowed {
+    fn take_merged_away(&mut self) {
+        self.merge.take_merged_away(&mut self.merged_away);
+        for id in &self.merged_away {
             self.held.remove(&id.index());
         }
     }

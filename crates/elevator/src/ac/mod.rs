@@ -40,7 +40,7 @@
 //!   request goes a batch. A write ends a run of reads (4.7.2); section 4.1
 //!   would switch for longer, which `write_run` allows.
 //! - *A late request taken from the middle* changes the matrices as any other.
-//! - *A request swallowed by a merge* is taken out of them; the flag stays
+//! - *A request merged into another* is taken out of them; the flag stays
 //!   unless the sub-group is empty. The survivor takes over an earlier deadline
 //!   and its place where both are of one kind.
 //! - *Merging*: behind a request through the block layer's hash, and joining

@@ -194,13 +194,13 @@ fn merges_behind_and_with_the_neighbour() {
         queue.merge(&Bio::new(Op::Read, Sector(108), 8)),
         Some(first)
     );
-    assert_eq!(queue.swallowed(), [second]);
+    assert_eq!(queue.merged_away(), [second]);
     assert_eq!(queue.drain(), [other, first]);
     assert_eq!(queue.rq(first).sectors, 24);
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // The deadline and batch_limit dispatches.
     assert_wait(
         &AC,
@@ -222,7 +222,7 @@ fn a_survivor_takes_over_an_earlier_deadline() {
     let next = queue.insert(&Bio::new(Op::Write, Sector(7016), 8)).unwrap();
     let merged = queue.fill_hole(write, next, MergeKind::Back);
     assert_eq!(merged, Some(write));
-    assert_eq!(queue.swallowed(), [next]);
+    assert_eq!(queue.merged_away(), [next]);
     queue.pass_ms(100);
     (0..20).for_each(|place| {
         add(&mut queue, Op::Read, place % 7, place);

@@ -1,10 +1,10 @@
 //! ac2: our own scheduler, going on from the thesis's AC (see `ac`).
 //!
 //! AC's idea is kept: know the drive's parallel parts, spread reads over them,
-//! gather writes, and bound what anybody waits. Its weaknesses are that it takes
-//! a channel to be one contiguous range and to be all there is, that it knows one
-//! bit of its load, that it spends itself on sequential streams, which are spread
-//! already, and that a reader with one request waits behind one with a hundred.
+//! gather writes, and bound every wait. Its weaknesses are that it takes channels
+//! for contiguous ranges and for the only parallel parts, that it knows one bit of
+//! their load, that it spreads sequential streams, which drives spread already, and
+//! that a reader with one request waits behind one with a hundred.
 //!
 //! - *Striping.* A request's die follows from `stripe_kb`, page by page, as
 //!   drives stripe. Where channels hold contiguous ranges, as AC takes them to,
@@ -78,21 +78,21 @@ const KINDS: usize = 2;
 /// Requests in a row where the last one ended, after which the next is of a
 /// stream.
 const STREAM_RUN: u32 = 2;
-/// After a request with more than `light_depth` outstanding, so many with no more
-/// make its submitter light again. One that gets few tags has little outstanding
-/// at times without being light.
+/// A request that finds more than `light_depth` outstanding makes its submitter deep;
+/// this many requests in a row that find fewer make it light again. A submitter that
+/// gets few tags has little outstanding at times without being light.
 const DEEP_RUN: u32 = 16;
-/// How long reads count as seen of late.
+/// How long a read counts as recent.
 const READS_RECENT: Nanos = Nanos::from_millis(10);
-/// How long light submitters do: they think between their reads.
+/// How long a light submitter's read does: they think between their reads.
 const LIGHT_RECENT: Nanos = Nanos::from_millis(100);
 
 /// `elv[1]` of a read of a deep submitter: how many of those came before it. A
 /// write's is its bundle's.
 const ELV_CAME: usize = 1;
 
-/// Who submits: how much it has outstanding, for how many more requests it counts
-/// as deep, and where its last request of each direction ended.
+/// A submitter: how much it has outstanding, for how many more requests it counts as
+/// deep, and where its last request of each direction ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Submitter {
     outstanding: u32,
@@ -158,17 +158,17 @@ impl ElvWord {
         (self.0 >> 8 & 0xff) as usize
     }
 
-    /// What it counts for in its die's load: the tunable may change while
-    /// the drive has it.
+    /// Its weight in its die's load, kept because the tunable may change while the
+    /// drive has it.
     fn weight(self) -> u32 {
         self.0 >> 16
     }
 }
 
-/// Levels of load that are told apart.
+/// Levels of load that are distinguished.
 const LEVELS: usize = 32;
 
-/// How much each die has in the drive, and the dies of each level.
+/// The load of each die, and the dies of each level.
 struct Loads {
     load: [u32; MAX_DIES],
     levels: [u64; LEVELS],
@@ -267,8 +267,8 @@ pub struct Ac2 {
     /// Reads and writes in a row.
     run: [i64; 2],
     batched: i64,
-    /// The hardware queues are to be run.
-    kick: Option<Nanos>,
+    /// When the hardware queues are to be run.
+    run_at: Option<Nanos>,
     light: u64,
     streamed: u64,
     bundles: u64,
@@ -303,7 +303,7 @@ impl Ac2 {
             last_light: None,
             run: [0; 2],
             batched: 0,
-            kick: None,
+            run_at: None,
             light: 0,
             streamed: 0,
             bundles: 0,
@@ -327,7 +327,7 @@ impl Ac2 {
         is_recent(self.last_light, now, LIGHT_RECENT)
     }
 
-    /// Notes a submitter's request; its class.
+    /// Records a submitter's request and classifies it.
     fn classify(&mut self, rq: &Request) -> Class {
         let dir = rq.is_write() as usize;
         let submitter = self.submitters.entry(rq.submitter).or_default();
@@ -380,7 +380,7 @@ impl Ac2 {
             self.last_read = Some(ctx.now);
         }
         if self.has_reads() || self.has_writes() {
-            self.kick = Some(ctx.now);
+            self.run_at = Some(ctx.now);
         }
     }
 
@@ -395,8 +395,7 @@ impl Ac2 {
         late.or_else(|| self.next_in_turn(ctx))
     }
 
-    /// Takes a request out; one that merges while it is being inserted is in
-    /// nothing yet.
+    /// Removes a request; one that merges while it is inserted is in no list yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let word = ElvWord::of(&ctx.rqs[id]);
         if !word.has(ElvWord::QUEUED) {
@@ -705,11 +704,11 @@ impl Elevator for Ac2 {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.kick
+        self.run_at
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        self.kick.take_if(|at| *at <= ctx.now).is_some()
+        self.run_at.take_if(|at| *at <= ctx.now).is_some()
     }
 
     /// Requests stay on the die that they were put on.

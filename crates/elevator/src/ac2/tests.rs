@@ -162,8 +162,8 @@ fn a_stream_goes_in_order() {
             id
         })
         .collect();
-    let swallowed = queue.swallowed();
-    assert!(swallowed.len() < 6);
+    let merged_away = queue.merged_away();
+    assert!(merged_away.len() < 6);
     let order = queue.drain();
     assert!(
         order.is_sorted_by_key(|id| id.index()),
@@ -279,7 +279,7 @@ fn ranges_have_dies_of_their_own() {
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // The deadline and batch_limit dispatches.
     assert_wait(
         &AC2,

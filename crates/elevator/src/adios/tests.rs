@@ -236,7 +236,7 @@ fn only_a_drive_with_moving_parts_has_its_batches_sorted() {
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // What is batched before it, in two pages.
     assert_wait(
         &ADIOS,

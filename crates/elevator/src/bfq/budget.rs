@@ -1,6 +1,6 @@
-//! Budgets: how much a queue may have done in one go, and what it is charged.
-//! A queue that uses its budget up gets more the next time, as it would gain by
-//! it; one that stops early gets less.
+//! Budgets: how much service a queue may get in a row, and what it is charged. A queue
+//! that exhausts its budget gets a larger one the next time, one that stops early a
+//! smaller one.
 
 use blklab_blk::{RequestId, SchedCtx};
 
@@ -8,38 +8,38 @@ use super::Bfq;
 use super::queue::{MIN_THINK_TIME_NS, QueueId};
 use super::weight_raising::REFERENCE_RATE;
 
-/// Until so many budgets were given out (they fade by an eighth, and count 256)
-/// the estimate of the drive's rate is not trusted.
+/// The estimate of the drive's rate is not used until the count of assigned budgets
+/// reaches this; each budget moves the count an eighth of the way to 256.
 const ENOUGH_BUDGETS: u32 = 194;
 /// The largest budget until then, in sectors.
 pub(super) const DEFAULT_MAX_BUDGET: i64 = 16 * 1024;
-/// The smallest is this part of the largest.
+/// The smallest budget is the largest divided by this.
 const MIN_BUDGET_PART: i64 = 32;
-/// Requests that nobody waits for are charged so many times what they are, to
-/// keep writes from pushing reads aside.
+/// An asynchronous request is charged this many times its sectors, so that writes do
+/// not take the drive from reads.
 const ASYNC_FACTOR: u64 = 3;
 /// A jiffy in ms.
 const JIFFY_MS: i64 = 4;
-/// What a slot is measured by that a queue is charged time for.
+/// The slot that a charge for time is relative to (`bfq_bfqq_charge_time`).
 const CHARGE_TIMEOUT_MS: i64 = 124;
 
 /// Why a queue leaves service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiration {
-    /// Its next request did not come in time.
+    /// Its next request did not come within the idle slice.
     TooIdle,
     /// It took too long.
     BudgetTimeout,
     BudgetExhausted,
     NoMoreRequests,
-    /// Another has to be served at once.
+    /// Another queue has to be served at once.
     Preempted,
 }
 
 impl Bfq {
-    /// What the drive does in `timeout_sync` at its best.
+    /// Sectors that the drive serves in `timeout_sync` at its peak rate.
     pub(super) fn budget_of_peak_rate(&self) -> i64 {
-        let timeout_us = (self.set.timeout * JIFFY_MS) as u64 * 1_000;
+        let timeout_us = (self.settings.timeout * JIFFY_MS) as u64 * 1_000;
         (self.rate.peak.saturating_mul(timeout_us) >> RATE_SHIFT) as i64
     }
 
@@ -77,14 +77,14 @@ impl Bfq {
         next.is_some_and(|id| self.charge_of(ctx, q, id) <= self.queues[q].budget_left())
     }
 
-    /// Enough for the next request, whatever the budget is.
+    /// The queue's largest budget, or the charge of its next request if that is more.
     fn budget_for_next(&self, ctx: &SchedCtx<'_>, q: QueueId) -> i64 {
         let charge = self.queues[q].next_rq.map(|id| self.charge_of(ctx, q, id));
         self.queues[q].max_budget.max(charge.unwrap_or(0))
     }
 
-    /// The next request is another: the budget, and with it the queue's place
-    /// among the others, may no longer be right.
+    /// The next request changed, so the budget, and with it the finish time, may have
+    /// to (`bfq_updated_next_req`).
     pub(super) fn next_request_changed(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
         // Budgets are not changed while they are being used.
         if self.queues[q].next_rq.is_none() || self.in_service == Some(q) {
@@ -99,9 +99,9 @@ impl Bfq {
         }
     }
 
-    /// The budget of a queue that becomes busy. One whose request came in time
-    /// goes on with what it had left; then it may also take the drive from who
-    /// has it now, and the answer is true.
+    /// Sets the budget of a queue that becomes busy. If its request came within the
+    /// idle slice it continues with the rest of its budget and may preempt the queue in
+    /// service: then this is true.
     pub(super) fn budget_for_activation(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -122,8 +122,8 @@ impl Bfq {
         false
     }
 
-    /// Sets until when the queue has to be through with its budget; a raised
-    /// queue has as much more time as its weight is raised.
+    /// Sets when the budget times out; a raised queue has longer, by as much as its
+    /// weight is raised.
     pub(super) fn start_budget(&mut self, q: QueueId) {
         let soft_rt = self.is_soft_rt(q);
         let queue = &mut self.queues[q];
@@ -131,7 +131,7 @@ impl Bfq {
             true => 1,
             false => (queue.entity.weight / queue.entity.orig_weight.max(1)) as i64,
         };
-        queue.budget_timeout = self.jiffies + self.set.timeout * factor;
+        queue.budget_timeout = self.jiffies + self.settings.timeout * factor;
         self.last_budget_start_ns = self.now_ns;
     }
 
@@ -139,8 +139,8 @@ impl Bfq {
         self.queues[q].budget_timeout <= self.jiffies
     }
 
-    /// A queue that is waited for may keep a small rest of its budget even when
-    /// its time is over.
+    /// Whether a timeout expires the queue now. One that the drive is idled for may use
+    /// up a small rest of its budget.
     pub(super) fn may_expire_for_timeout(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         (!queue.wait_request || self.has_much_left(q)) && self.is_past_timeout(q)
@@ -161,12 +161,12 @@ impl Bfq {
             true => self.last_idling_start_ns,
             false => self.now_ns,
         };
-        // The kernel's clock stands still in a plug, so the end may seem to be
-        // before the start; then the time is very long, there as here.
+        // The kernel's clock stands still in a plug, so the end may lie before the
+        // start, and the difference wraps, in the kernel as here.
         let time_ns = end_ns.wrapping_sub(self.last_budget_start_ns) as i64;
         let time_us = (time_ns / 1_000) as u32 as u64;
         if time_us < 1_000 {
-            // Too short to tell. Assume the shortest that is useful.
+            // Too short to measure: the shortest useful time is assumed.
             let least_ms = if self.nonrot {
                 MIN_THINK_TIME_NS
             } else {
@@ -181,7 +181,7 @@ impl Bfq {
         (slow, (time_us / 1_000) as i64)
     }
 
-    /// Charges a queue at least what the drive could have done in its time.
+    /// Charges a queue at least what the drive could have served in its time.
     fn charge_time(&mut self, q: QueueId, time_ms: i64) {
         let bounded_ms = time_ms.min(CHARGE_TIMEOUT_MS);
         let for_time = self.max_budget * bounded_ms / CHARGE_TIMEOUT_MS;
@@ -189,7 +189,7 @@ impl Bfq {
         let total = for_time.max(entity.service);
         entity.budget = entity.budget.max(total);
         let more = (total - entity.service) as u64;
-        self.book_service(q, more);
+        self.charge_service(q, more);
     }
 
     /// The next budget, from how this one was used.
@@ -204,19 +204,19 @@ impl Bfq {
             2 * min
         } else {
             match reason {
-                // It waits for requests in the drive; a larger budget would
-                // have let it make more of them.
+                // It waited for its own requests in the drive, so a larger budget would
+                // have let it send more of them.
                 Expiration::TooIdle if queue.dispatched > 0 => (old * 2).min(max),
                 Expiration::TooIdle if old > 5 * min => old - 4 * min,
                 Expiration::TooIdle => min,
                 Expiration::BudgetTimeout => (old * 2).min(max),
                 Expiration::BudgetExhausted => (old * 4).min(max),
                 Expiration::NoMoreRequests => service.max(min),
-                // Its own behaviour had nothing to do with it.
+                // Preemption says nothing about the queue.
                 Expiration::Preempted => return,
             }
         };
-        let bounded = match self.knows_rate() && self.set.user_max_budget == 0 {
+        let bounded = match self.knows_rate() && self.settings.user_max_budget == 0 {
             true => budget.min(max),
             false => budget,
         };
@@ -226,8 +226,8 @@ impl Bfq {
         }
     }
 
-    /// The queue in service leaves it (`bfq_bfqq_expire`). `until_idling` says
-    /// that the time it was waited for in vain does not count.
+    /// Expires the queue in service (`bfq_bfqq_expire`). With `until_idling` the time
+    /// of the idle slice does not count.
     pub(super) fn expire(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -240,7 +240,7 @@ impl Bfq {
         if !self.queues[q].is_raised() && (slow || timed_out) {
             self.charge_time(q, time_ms);
         }
-        if self.set.low_latency {
+        if self.settings.low_latency {
             let next_start = self.soft_rt_next_start(q);
             let queue = &mut self.queues[q];
             if !queue.is_raised() {
@@ -271,12 +271,13 @@ impl Bfq {
         } else {
             queue.entity.service = 0;
         }
-        // Groups' budgets are taken anew from their next queues.
+        // A group takes its budget from its next queue, so its service starts from
+        // zero.
         let group = queue.group;
         self.each_group_from(group, |entity| entity.service = 0);
     }
 
-    /// Takes the queue out of service; true where it is gone for good.
+    /// Takes the queue out of service; true if that freed it.
     pub(super) fn leave_service(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -285,7 +286,7 @@ impl Bfq {
     ) -> bool {
         let queue = &mut self.queues[q];
         if queue.coop && queue.is_seeky() {
-            // Processes that cooperate read in sequence; these no longer do.
+            // Cooperating processes read in sequence; these no longer do.
             queue.split_coop = true;
         }
         let keep = reason == Expiration::Preempted && self.needs_idling(q);
@@ -294,7 +295,7 @@ impl Bfq {
             if queue.dispatched == 0 {
                 queue.budget_timeout = self.jiffies;
             }
-            self.no_longer_busy(q, true);
+            self.del_busy(q, true);
         } else {
             self.requeue(q, true);
             if !self.queues[q].sorted.is_empty() {
@@ -304,7 +305,7 @@ impl Bfq {
         self.queues[q].wait_request = false;
         self.slice_timer = None;
         self.in_service = None;
-        self.nobody_in_service(q);
+        self.clear_in_service(q);
         self.release(q)
     }
 }
@@ -318,9 +319,9 @@ pub(super) const RATE_SHIFT: u32 = 16;
 const MIN_SAMPLES: u32 = 32;
 const MIN_INTERVAL_NS: u64 = 300_000_000;
 const REFERENCE_INTERVAL_NS: u64 = 1_000_000_000;
-/// The drive was without work for so long: what follows is another interval.
+/// After this long without requests the next one starts a new interval.
 const IDLE_NS: u64 = 100_000_000;
-/// No drive moves more than this, in sectors a microsecond.
+/// A higher rate is a measurement error, in sectors a microsecond.
 const MAX_RATE: u64 = 20 << RATE_SHIFT;
 
 /// The estimate and the present interval.
@@ -350,7 +351,8 @@ impl PeakRate {
         }
     }
 
-    /// Starts an interval with a request of so many sectors, or with the next.
+    /// Starts an interval with a request of this many sectors, or with the next
+    /// request.
     fn restart(&mut self, now_ns: u64, sectors: Option<u64>) {
         let Some(sectors) = sectors else {
             self.samples = 0;
@@ -364,8 +366,8 @@ impl PeakRate {
         self.max_rq_sectors = sectors;
     }
 
-    /// What the interval tells, if it is long enough and the drive was not held
-    /// up by seeks. Returns whether the estimate changed.
+    /// Updates the estimate if the interval was long enough and the drive was not
+    /// slowed down by seeks. Returns whether it changed.
     fn update(&mut self, last_completion_ns: u64) -> bool {
         if self.samples < MIN_SAMPLES || self.delta_from_first_ns < MIN_INTERVAL_NS {
             return false;
@@ -380,8 +382,8 @@ impl PeakRate {
         }
         // The more sequential and the longer, the more it counts.
         let weight = (9 * self.sequential_samples / self.samples) as u64;
-        // Where nothing was done since the first dispatch, the length above went
-        // round below zero; the kernel's product wraps then, and so does this one.
+        // If nothing completed since the first dispatch the length above wrapped below
+        // zero; the kernel's product wraps then, and so does this one.
         let weight = weight.wrapping_mul(self.delta_from_first_ns) / REFERENCE_INTERVAL_NS;
         let weight = weight.min(8);
         let divisor = 10 - weight;
@@ -391,9 +393,9 @@ impl PeakRate {
 }
 
 impl Bfq {
-    /// Ends the interval; the next starts with a request of so many sectors.
+    /// Ends the interval; the next starts with a request of this many sectors.
     fn end_rate_interval(&mut self, sectors: Option<u64>) {
-        if self.rate.update(self.last_completion_ns) && self.set.user_max_budget == 0 {
+        if self.rate.update(self.last_completion_ns) && self.settings.user_max_budget == 0 {
             self.max_budget = self.budget_of_peak_rate();
         }
         self.rate.restart(self.now_ns, sectors);
@@ -431,8 +433,8 @@ impl Bfq {
         self.rate.last_dispatch_ns = now_ns;
     }
 
-    /// A request is done. When the drive takes very long for little, the
-    /// interval tells nothing of its peak.
+    /// A request completed. If the drive took very long for little, the interval says
+    /// nothing about its peak rate.
     pub(super) fn rate_on_completion(&mut self) {
         let since_last = self.now_ns.wrapping_sub(self.last_completion_ns);
         let since_last_us = since_last / 1_000;
@@ -470,7 +472,7 @@ mod tests {
         let mut bfq = Bfq::new(&crate::test_queue::queue_info());
         // A sector a microsecond.
         bfq.rate.peak = 1 << RATE_SHIFT;
-        assert_eq!(bfq.set.timeout * JIFFY_MS, 124);
+        assert_eq!(bfq.settings.timeout * JIFFY_MS, 124);
         assert_eq!(bfq.budget_of_peak_rate(), 124_000);
     }
 }

@@ -11,13 +11,14 @@ use blklab_blk::{Sector, msecs_to_jiffies};
 use super::Bfq;
 use super::groups::GroupId;
 use super::queue::{LONG_AGO, QueueId};
-use super::red_black::{Content, Place, RedBlackTree};
+use super::red_black::{Augmented, NodeId, RedBlackTree};
 use super::submitter::Saved;
 use super::weight_raising::burst_interval;
 
 /// Requests no further apart than this are next to each other, in sectors.
 const CLOSE_SECTORS: u64 = 8 * 1024;
-/// After so long, processes that were to cooperate would do so already.
+/// Cooperating processes show within this time; a queue that has been served for longer
+/// is not merged.
 const TOO_LATE_MS: i64 = 100;
 /// Queues created no further apart than this may be of one program.
 const STABLE_CREATION_MS: i64 = 600;
@@ -31,13 +32,13 @@ pub(super) struct NextRequest {
     queue: QueueId,
 }
 
-impl Content for NextRequest {
-    fn summarize(&mut self, _below: [Option<&NextRequest>; 2]) {}
+impl Augmented for NextRequest {
+    fn update_subtree(&mut self, _children: [Option<&NextRequest>; 2]) {}
 }
 
-/// The last node that the search for a sector passes; if one is there, that.
-fn last_passed(positions: &RedBlackTree<NextRequest>, sector: u64) -> Option<Place> {
-    let step = |&place: &Place| match positions[place].sector.cmp(&sector) {
+/// The node with this sector, or the last one that the search for it visits.
+fn last_passed(positions: &RedBlackTree<NextRequest>, sector: u64) -> Option<NodeId> {
+    let step = |&place: &NodeId| match positions[place].sector.cmp(&sector) {
         Ordering::Greater => positions.left(place),
         Ordering::Less => positions.right(place),
         Ordering::Equal => None,
@@ -89,7 +90,7 @@ impl Bfq {
     fn find_close(&self, group: GroupId, sector: u64) -> Option<QueueId> {
         let positions = &self.groups[group].positions;
         let last = last_passed(positions, sector)?;
-        let close = |&place: &Place| are_close(positions[place].sector, sector);
+        let close = |&place: &NodeId| are_close(positions[place].sector, sector);
         let other = || match positions[last].sector < sector {
             true => positions.next(last),
             false => positions.previous(last),
@@ -146,7 +147,7 @@ impl Bfq {
             }
             return Some(into);
         }
-        // On a drive that is as fast with random requests nothing is gained.
+        // A drive that is as fast with random requests gains nothing by merging queues.
         if self.queueing_flash {
             return None;
         }
@@ -268,11 +269,11 @@ impl Bfq {
             self.queues[into].tentative_waker = None;
             self.set_waker(into, waker);
         }
-        self.hand_raising_over(q, into);
+        self.inherit_raising(q, into);
         self.set_queue(context, Some(into), true);
         let target = &mut self.queues[into];
         target.coop = true;
-        // It is nobody's alone any more.
+        // It is shared now.
         target.context = None;
         target.owner = None;
         self.queues[q].context = None;
@@ -284,8 +285,8 @@ impl Bfq {
         into
     }
 
-    /// The raising of one goes over to both.
-    fn hand_raising_over(&mut self, q: QueueId, into: QueueId) {
+    /// The target takes over the raising, and the merged queue loses it.
+    fn inherit_raising(&mut self, q: QueueId, into: QueueId) {
         let raising = self.queues[q].raising;
         if raising.coeff == 1 {
             return;
@@ -311,8 +312,9 @@ impl Bfq {
         let raising_time = self.raising_time();
         let queue = &self.queues[q];
         let mut raising = queue.raising;
-        if queue.just_created && !queue.in_large_burst && self.set.low_latency {
-            // It would have been raised, had it not been merged before that.
+        if queue.just_created && !queue.in_large_burst && self.settings.low_latency {
+            // It would have been raised if it had not been merged before its first
+            // request.
             raising.coeff = self.interactive_coeff();
             raising.max_time = raising_time;
             raising.start_finish = self.jiffies;
@@ -334,7 +336,7 @@ impl Bfq {
         });
     }
 
-    /// Gives a queue back what it was like before it was merged.
+    /// Restores what a queue was like before it was merged.
     fn resume_state(&mut self, q: QueueId, context: usize, existing: bool) {
         let Some(saved) = self.contexts[context].saved.clone() else {
             return;
@@ -351,7 +353,7 @@ impl Bfq {
         let was_raised = queue.is_raised();
         let coeff = queue.raising.coeff;
         queue.raising = saved.raising;
-        if !self.set.low_latency {
+        if !self.settings.low_latency {
             queue.raising.coeff = coeff;
         }
         self.resume_raising(q);

@@ -1,7 +1,6 @@
-//! Control groups (`block/bfq-cgroup.c`): a group is served like one queue,
-//! by its weight, among the queues and groups of the group above; whose turn it
-//! is within it, its own service trees say. Groups stay when their last process
-//! is gone.
+//! Control groups (`block/bfq-cgroup.c`): a group is served like one queue, by its
+//! weight, among the members of its parent; its own service trees choose among its
+//! members. Groups stay when their last process has exited.
 
 use blklab_blk::{CgroupId, SchedCtx};
 
@@ -21,7 +20,7 @@ pub(super) const GROUP_CLASS: usize = 1;
 /// The weight of a group that was given none (`CGROUP_WEIGHT_DFL`).
 const DEFAULT_GROUP_WEIGHT: u32 = 100;
 
-/// Who is served in a group: a queue, or a group below it.
+/// A member of a group: a queue, or a group below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Queue(QueueId),
@@ -32,10 +31,9 @@ pub(super) enum Member {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) cgroup: CgroupId,
-    /// The group that this one is in; the root is in itself.
-    above: GroupId,
-    /// What the service trees of the group above know of it. The root itself is
-    /// nobody's member.
+    /// Its parent; the root is its own.
+    parent: GroupId,
+    /// Its place in the service trees of its parent; unused for the root.
     pub(super) entity: Entity,
     pub(super) sched: SchedData,
     pub(super) async_queues: [Option<QueueId>; ASYNC_QUEUES],
@@ -50,7 +48,7 @@ impl Group {
     pub(super) fn new(cgroup: CgroupId) -> Group {
         Group {
             cgroup,
-            above: ROOT,
+            parent: ROOT,
             entity: Entity::new(DEFAULT_GROUP_WEIGHT),
             sched: SchedData::new(),
             async_queues: [None; ASYNC_QUEUES],
@@ -80,26 +78,27 @@ impl Bfq {
         }
     }
 
-    /// A group that nobody does I/O in yet is made part of another.
-    pub(super) fn set_group_above(&mut self, cgroup: CgroupId, above: CgroupId) {
-        let (group, above) = (self.group(cgroup), self.group(above));
-        let mut up = above;
-        while up != ROOT && up != group {
-            up = self.groups[up].above;
+    /// Sets the parent of a group that has done no I/O yet.
+    pub(super) fn set_group_parent(&mut self, cgroup: CgroupId, parent: CgroupId) {
+        let (group, parent) = (self.group(cgroup), self.group(parent));
+        let mut ancestor = parent;
+        while ancestor != ROOT && ancestor != group {
+            ancestor = self.groups[ancestor].parent;
         }
-        debug_assert!(up == ROOT && group != ROOT, "groups in a circle");
-        self.groups[group].above = above;
+        debug_assert!(ancestor == ROOT && group != ROOT, "groups in a circle");
+        self.groups[group].parent = parent;
     }
 
     /// The group that something is a member of.
     pub(super) fn group_of(&self, member: Member) -> GroupId {
         match member {
             Member::Queue(q) => self.queues[q].group,
-            Member::Group(group) => self.groups[group].above,
+            Member::Group(group) => self.groups[group].parent,
         }
     }
 
-    /// The same as a member of the group above; `None` for the root.
+    /// The group that contains it, as a member of that group's parent; `None` in the
+    /// root.
     pub(super) fn parent(&self, member: Member) -> Option<Member> {
         match self.group_of(member) {
             ROOT => None,
@@ -128,33 +127,32 @@ impl Bfq {
         }
     }
 
-    /// The weight by which a queue, or the group it is in, stands against
-    /// others that are not of that group.
-    pub(super) fn outer_weight(&self, q: QueueId) -> u32 {
+    /// The weight of a queue, or of its group, against what is outside its group.
+    pub(super) fn weight_outside_group(&self, q: QueueId) -> u32 {
         match self.queues[q].group {
             ROOT => self.queues[q].entity.weight,
             group => self.groups[group].entity.weight,
         }
     }
 
-    /// A group and those above it, without the root.
+    /// A group and its ancestors, without the root.
     pub(super) fn groups_from(&self, group: GroupId) -> impl Iterator<Item = GroupId> + '_ {
         let below_root = |&group: &GroupId| group != ROOT;
-        let above = move |&group: &GroupId| Some(self.groups[group].above).filter(below_root);
-        core::iter::successors(Some(group).filter(below_root), above)
+        let parent = move |&group: &GroupId| Some(self.groups[group].parent).filter(below_root);
+        core::iter::successors(Some(group).filter(below_root), parent)
     }
 
-    /// Does something to a group and to those above it, without the root.
+    /// Changes a group and its ancestors, without the root.
     pub(super) fn each_group_from(&mut self, group: GroupId, mut change: impl FnMut(&mut Entity)) {
         let mut at = group;
         while at != ROOT {
             let group = &mut self.groups[at];
             change(&mut group.entity);
-            at = group.above;
+            at = group.parent;
         }
     }
 
-    /// A request more belongs to a queue, and to its groups.
+    /// Counts a request for its queue and the groups that contain it.
     pub(super) fn request_allocated(&mut self, q: QueueId) {
         self.queues[q].entity.allocated += 1;
         self.each_group_from(self.queues[q].group, |entity| entity.allocated += 1);
@@ -184,8 +182,8 @@ impl Bfq {
         }
     }
 
-    /// A submitter's next bio is of this group (`bfq_bic_update_cgroup`): its
-    /// queues go with it.
+    /// A submitter's next bio is of another group (`bfq_bic_update_cgroup`): its queues
+    /// move there.
     pub(super) fn check_cgroup(&mut self, ctx: &SchedCtx<'_>, context: usize, cgroup: CgroupId) {
         if self.groups[self.contexts[context].group].cgroup == cgroup {
             return;
@@ -215,8 +213,8 @@ impl Bfq {
         core::iter::successors(Some(q), merges).any(|q| self.queues[q].group != group)
     }
 
-    /// Moves a queue that is one process's alone to another group. The kernel
-    /// leaves the count of its requests with the old one.
+    /// Moves a queue of one process to another group. The kernel leaves the count of
+    /// its requests with the old one.
     fn move_queue(&mut self, ctx: &SchedCtx<'_>, q: QueueId, group: GroupId) {
         let old = self.queues[q].group;
         if old == group {

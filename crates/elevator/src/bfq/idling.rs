@@ -1,7 +1,7 @@
-//! Idling: leaving the drive without work for a moment, because the queue in
-//! service is worth waiting for. That costs throughput, so it is done only
-//! where it brings more (a sequential reader on a drive that seeks) or where
-//! shares or delays could not be kept otherwise.
+//! Idling: keeping the drive free for a moment, because the queue in service is about
+//! to send its next request. That costs throughput, so it is done only where it gains
+//! more (a sequential reader on a drive that seeks) or where shares or latencies could
+//! not be kept otherwise.
 
 use alloc::vec::Vec;
 
@@ -11,14 +11,14 @@ use super::Bfq;
 use super::budget::Expiration;
 use super::queue::{MIN_THINK_TIME_NS, QueueId};
 
-/// A raised queue is waited for at least this long.
+/// The drive is idled for a raised queue for at least this long.
 const RAISED_IDLE_NS: u64 = 20_000_000;
 
-/// A drive with more requests in it than this has a queue of its own.
+/// A drive that holds more requests than this queues commands.
 const QUEUEING_THRESHOLD: u32 = 3;
 const QUEUEING_SAMPLES: u32 = 32;
 
-/// Whether the drive has a queue of its own, as far as is known.
+/// Whether the drive queues commands, as far as is known.
 #[derive(Debug, Default)]
 pub(super) struct DriveQueue {
     known: Option<bool>,
@@ -38,13 +38,14 @@ impl Bfq {
         self.busy.iter().sum()
     }
 
-    /// Looks, on a completion, at how many requests the drive had.
+    /// Learns on each completion whether the drive queues commands
+    /// (`bfq_update_hw_tag`).
     pub(super) fn observe_drive_queue(&mut self) {
         self.drive.max_in_driver = self.drive.max_in_driver.max(self.in_driver);
         if self.drive.known == Some(true) {
             return;
         }
-        // With little to do a drive shows nothing.
+        // Under low load the depth says nothing about the drive.
         if self.in_driver + self.queued <= QUEUEING_THRESHOLD {
             return;
         }
@@ -66,7 +67,7 @@ impl Bfq {
         self.queueing_flash = self.nonrot && self.drive.is_queueing();
     }
 
-    /// Whether waiting makes the drive do more.
+    /// Whether idling raises throughput (`idling_boosts_thr_without_issues`).
     pub(super) fn idling_boosts_throughput(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         if queue.process_refs == 0 {
@@ -75,12 +76,12 @@ impl Bfq {
         let plain_disk = !self.nonrot && !self.drive.is_queueing();
         let sequential = !queue.is_seeky() && queue.io_bound && queue.short_ttime;
         let boosts = plain_disk || (!(self.nonrot && self.drive.is_queueing()) && sequential);
-        // Raised queues are to wait no longer than they must.
+        // Idling for a queue that is not raised would delay the raised ones.
         boosts && self.wr_busy == 0
     }
 
-    /// Whether the queue would not get its due without waiting: others would
-    /// fill the drive, and a drive does not know of shares.
+    /// Whether the queue needs idling to get its share: other queues would fill the
+    /// drive, which serves commands without regard to weights.
     pub(super) fn needs_idling(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         if queue.process_refs == 0 {
@@ -91,16 +92,16 @@ impl Bfq {
         (queue.is_raised() && others_lower) || self.is_asymmetric(Some(q)) || busy == 1
     }
 
-    /// Whether to wait for the queue's next request (`bfq_better_to_idle`).
+    /// Whether to idle for the queue's next request (`bfq_better_to_idle`).
     pub(super) fn better_to_idle(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         if queue.process_refs == 0 {
             return false;
         }
-        if self.set.strict_guarantees {
+        if self.settings.strict_guarantees {
             return true;
         }
-        if self.set.slice_idle_ns == 0 || !queue.sync || queue.is_idle_class() {
+        if self.settings.slice_idle_ns == 0 || !queue.sync || queue.is_idle_class() {
             return false;
         }
         self.idling_boosts_throughput(q) || self.needs_idling(q)
@@ -110,15 +111,15 @@ impl Bfq {
         self.queues[q].sorted.is_empty() && self.better_to_idle(q)
     }
 
-    /// Starts to wait for the queue in service.
+    /// Starts idling for the queue in service.
     pub(super) fn arm_slice_timer(&mut self, q: QueueId) {
         self.queues[q].wait_request = true;
-        let slice = self.set.slice_idle_ns;
+        let slice = self.settings.slice_idle_ns;
         let queue = &self.queues[q];
         let slice = if queue.is_raised() {
             slice.max(RAISED_IDLE_NS)
         } else if queue.is_seeky() && !self.is_asymmetric(Some(q)) {
-            // It gains little, so it is not given much.
+            // A seeky queue gains little by idling, so its slice is short.
             slice.min(MIN_THINK_TIME_NS)
         } else {
             slice
@@ -133,7 +134,7 @@ impl Bfq {
         self.slice_timer = None;
     }
 
-    /// The wait is over.
+    /// The idle slice is over.
     pub(super) fn slice_timer_fired(&mut self, ctx: &SchedCtx<'_>) {
         let Some(q) = self.in_service else {
             return;
@@ -144,7 +145,7 @@ impl Bfq {
         } else if self.queues[q].queued == [0, 0] {
             self.expire(ctx, q, true, Expiration::TooIdle);
         }
-        // Else a small request came that was to gather more.
+        // Otherwise a small request came and was held back to merge with others.
         self.run_queues();
     }
 
@@ -156,11 +157,11 @@ impl Bfq {
     }
 }
 
-// How many queues there are of each weight: with all alike, nobody needs the
-// drive kept free to get a fair share.
+// The number of queues of each weight: if all weights are equal no queue needs idling
+// to get a fair share.
 
-/// Busy queues, or such with requests in the drive, by weight, in its order.
-/// Raised ones do not count.
+/// Queues that are busy or have requests in the drive, counted by weight, in order of
+/// weights. Raised ones do not count.
 #[derive(Debug, Default)]
 pub(super) struct WeightCounts(Vec<(u32, u32)>);
 
@@ -198,8 +199,8 @@ impl Bfq {
         }
     }
 
-    /// Whether queues are to get different shares of the drive, or of the same
-    /// share `q` needs more than the least (`bfq_asymmetric_scenario`).
+    /// Whether busy queues differ in weight or class, so that `q`, unless its weight is
+    /// the lowest, needs idling to get its share (`bfq_asymmetric_scenario`).
     pub(super) fn is_asymmetric(&self, q: Option<QueueId>) -> bool {
         let counts = &self.weights.0;
         let weight = q.and_then(|q| self.queues[q].counted_weight);

@@ -1,7 +1,7 @@
-//! Injection: while the queue in service is waited for, requests of others may
-//! go to the drive, as many as do not slow its own down. And wakers: a queue
-//! whose requests always follow another's completions is best helped by serving
-//! that other one.
+//! Injection: while the drive is idled for the queue in service, requests of other
+//! queues may be dispatched, as many as do not slow down its own. Also wakers: a queue
+//! whose requests always follow another's completions is best helped by serving that
+//! other queue.
 
 use blklab_blk::{SchedCtx, msecs_to_jiffies};
 
@@ -9,17 +9,16 @@ use super::Bfq;
 use super::queue::QueueId;
 use super::queue::SMALL_SECTORS;
 
-/// A request that follows a completion within this time may be brought about
-/// by it.
+/// A request this soon after another queue's completion may have waited for it.
 const WAKE_NS: u64 = 4_000_000;
-/// So many times in a row make a waker.
+/// This many such requests in a row make the other queue a waker.
 const WAKE_DETECTIONS: u32 = 3;
-/// Within so many idle slices.
+/// They must come within this many idle slices.
 const WAKE_SLICES: u64 = 128;
 
 impl Bfq {
-    /// Nothing is known: one request may be injected where the process thinks
-    /// long anyway, else none.
+    /// Forgets what was learned. A long think time allows one injected request, a short
+    /// one none.
     pub(super) fn reset_injection(&mut self, q: QueueId) {
         let jiffies = self.jiffies;
         let queue = &mut self.queues[q];
@@ -29,8 +28,8 @@ impl Bfq {
         self.waited_rq = None;
     }
 
-    /// A request comes to a synchronous queue whose process had none: how long
-    /// it will take tells what injection costs.
+    /// Starts timing a request that comes to a synchronous queue without others: its
+    /// service time shows what injection costs.
     pub(super) fn prepare_injection_sample(&mut self, q: QueueId) {
         self.detect_waker(q);
         let jiffies = self.jiffies;
@@ -52,8 +51,8 @@ impl Bfq {
         }
     }
 
-    /// The request that was waited for is done: the limit goes up while it
-    /// took less than half as long again as without injection, else down.
+    /// The timed request is done. The limit rises while it took less than one and a
+    /// half times as long as without injection, else it falls.
     pub(super) fn update_injection(&mut self, q: QueueId) {
         let total_ns = self.now_ns.wrapping_sub(self.last_empty_occupied_ns);
         let (jiffies, in_driver) = (self.jiffies, self.in_driver);
@@ -84,7 +83,7 @@ impl Bfq {
         self.rqs_injected = false;
     }
 
-    /// A queue from which to inject a request while `in_service` is waited for.
+    /// A queue to inject a request from while the drive is idled for `in_service`.
     ///
     /// The kernel also means to allow one request when the wait has lasted a
     /// slice; as it compares jiffies with nanoseconds that never happens.
@@ -101,23 +100,23 @@ impl Bfq {
         let chosen = self.last_activated(|q| {
             (from_any || self.queues[q].is_raised())
                 && self.can_afford_next(ctx, q)
-                && !self.would_hold_up(ctx, q)
+                && !self.is_too_large_to_inject(ctx, q)
         })?;
         self.rqs_injected = true;
         Some(chosen)
     }
 
-    /// A large request holds a fast drive up for longer than is known of.
-    fn would_hold_up(&self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
+    /// On a drive without moving parts a large request may delay the queue in service
+    /// for longer than was measured.
+    fn is_too_large_to_inject(&self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
         let next = self.queues[q].next_rq;
         let large = next.is_some_and(|id| ctx.rqs[id].sectors as u64 >= SMALL_SECTORS);
         self.nonrot && large && self.in_driver >= 1
     }
 
-    /// A queue that has something to do with the one in service and may be
-    /// served while that is waited for: its process's writes, its waker, or one
-    /// that it wakes.
-    pub(super) fn related_to_serve(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
+    /// A queue to serve while the one in service is empty: the asynchronous queue of
+    /// its process, its waker, or a queue that it wakes.
+    pub(super) fn async_waker_or_woken(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
         let can_serve = |q: QueueId| self.queues[q].busy && self.can_afford_next(ctx, q);
         let own_async = self.own_async(ctx, q);
         let related = [
@@ -136,13 +135,14 @@ impl Bfq {
         (Bfq::context_of(&ctx.rqs[next]) == Some(context)).then_some(asynchronous)
     }
 
-    /// Whether the last completion, of another queue, brought this request about.
+    /// Counts requests that follow another queue's completion, until that queue is
+    /// known as the waker (`bfq_check_waker`).
     fn detect_waker(&mut self, q: QueueId) {
         let Some(last) = self.last_completed else {
             return;
         };
         let now_ns = self.now_ns;
-        let slices_ns = WAKE_SLICES * self.set.slice_idle_ns;
+        let slices_ns = WAKE_SLICES * self.settings.slice_idle_ns;
         let queue = &mut self.queues[q];
         let late = now_ns.wrapping_sub(self.last_completion_ns) >= WAKE_NS;
         if last == q || queue.short_ttime || late {
@@ -176,8 +176,8 @@ impl Bfq {
         }
     }
 
-    /// A queue became busy: of those that its waker wakes it is the first.
-    pub(super) fn first_of_woken(&mut self, q: QueueId) {
+    /// A queue that became busy goes to the front of its waker's list.
+    pub(super) fn move_to_front_of_woken(&mut self, q: QueueId) {
         if let Some(waker) = self.queues[q].waker {
             let woken = &mut self.queues[waker].woken;
             if let Some(at) = woken.iter().position(|&w| w == q) {

@@ -8,9 +8,9 @@
 //! that are the heuristics for low latency and throughput, each in a file of
 //! its own.
 //!
-//! What the kernel has and this has not: drives with several actuators, and the
-//! queue for when there is no memory for another (memory never runs out here). A queue's priority is that of its requests, where the
-//! kernel takes the process's own.
+//! Not here: drives with several actuators, and `oom_bfqq`, the queue for when the
+//! kernel has no memory for another. A queue takes its priority from its requests; the
+//! kernel takes the process's.
 
 mod budget;
 mod cooperators;
@@ -55,13 +55,13 @@ const EXPIRATIONS: usize = 5;
 /// The scheduler's state.
 pub struct Bfq {
     queue: ElevatorQueue,
-    set: Settings,
-    /// The present, as the hook that runs was given it.
+    settings: Settings,
+    /// The time that the running hook was given.
     now_ns: u64,
     jiffies: i64,
     nonrot: bool,
     nr_requests: u32,
-    /// What limits of depth are shares of.
+    /// Depth limits are fractions of this.
     old_nr_requests: u32,
 
     queues: Slab<BfqQueue>,
@@ -73,7 +73,7 @@ pub struct Bfq {
     groups: Vec<Group>,
     /// Groups that have queues with requests, queued or in the drive.
     pending_groups: u32,
-    /// How often somebody was put into an active tree.
+    /// Insertions into active trees so far, which order queues by activation.
     activations: u64,
     in_service: Option<QueueId>,
     /// Queues with requests, the one in service included, by class.
@@ -89,7 +89,7 @@ pub struct Bfq {
     last_budget_start_ns: u64,
     rate: PeakRate,
     drive: DriveQueue,
-    /// The drive has no moving parts and a queue of its own.
+    /// The drive has no moving parts and queues commands.
     queueing_flash: bool,
     /// Where the last request ended that was dispatched; and of the queue in
     /// service, zero for none.
@@ -104,8 +104,8 @@ pub struct Bfq {
     /// When the hardware queues are to be run.
     run_at: Option<Nanos>,
 
-    /// A request came whose service time is to be sampled, and is not
-    /// dispatched yet; or is.
+    /// The next request of the queue in service is to be timed; `waited_rq` once it is
+    /// dispatched.
     wait_dispatch: bool,
     waited_rq: Option<RequestId>,
     last_empty_occupied_ns: u64,
@@ -127,7 +127,7 @@ impl Bfq {
         let queue = BFQ.queue();
         let nonrot = !info.rotational;
         let mut new = Bfq {
-            set: Settings::of(&queue.tunables),
+            settings: Settings::of(&queue.tunables),
             queue,
             now_ns: 0,
             jiffies: 0,
@@ -175,25 +175,24 @@ impl Bfq {
         new
     }
 
-    fn enter(&mut self, now: Nanos) {
+    fn set_now(&mut self, now: Nanos) {
         self.now_ns = now.0;
         self.jiffies = jiffies(now);
     }
 
-    /// The drive finished a request or gave it back, or it merged on its way in.
-    fn finish(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// A request completed, was requeued, or was merged while it was inserted.
+    fn finish_or_requeue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let Some(q) = Bfq::queue_of(&ctx.rqs[id]) else {
             return;
         };
         if ctx.rqs[id].rq_flags.has(RqFlags::STARTED) {
-            self.request_left_drive(ctx, q, id);
+            self.request_completed(ctx, q, id);
         }
-        self.unassign_queue(ctx, id);
+        self.release_request(ctx, id);
     }
 
-    /// How many tags asynchronous requests and synchronous writes
-    /// may have, so that they leave some to reads; less while raised queues are
-    /// busy.
+    /// Tags that asynchronous requests and synchronous writes may hold, so that reads
+    /// find some; fewer while raised queues are busy (`bfq_limit_depth`).
     fn write_depth(&self, sync: bool) -> u32 {
         let nr = self.old_nr_requests;
         let depth = match (self.wr_busy > 0, sync) {
@@ -278,7 +277,7 @@ impl Elevator for Bfq {
     }
 
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
-        self.enter(ctx.now);
+        self.set_now(ctx.now);
         self.merging = self.contexts.find(bio.submitter).and_then(|context| {
             self.check_cgroup(ctx, context, bio.cgroup);
             let q = self.contexts[context].queues[bio.is_sync() as usize]?;
@@ -297,10 +296,10 @@ impl Elevator for Bfq {
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
     }
 
-    /// A bio joins only requests of its own queue; and as where it is may bring
-    /// its process together with another, its queue may change here.
+    /// A bio merges only with requests of its own queue. Its sector may show that its
+    /// process cooperates with another, so its queue may change here.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
-        // Nobody waits for that request, but somebody does for this bio.
+        // A synchronous bio must not wait behind an asynchronous request.
         if bio.is_sync() && !ctx.rqs[id].is_sync() {
             return false;
         }
@@ -321,14 +320,14 @@ impl Elevator for Bfq {
             && ctx.rqs[id].is_sorted()
             && let Some(q) = Bfq::queue_of(&ctx.rqs[id])
         {
-            self.enter(ctx.now);
-            self.moved_to_front(ctx, q, id);
+            self.set_now(ctx.now);
+            self.front_merged(ctx, q, id);
         }
     }
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        self.enter(ctx.now);
-        self.swallow(ctx, id, next);
+        self.set_now(ctx.now);
+        self.merge_requests(ctx, id, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
@@ -352,7 +351,7 @@ impl Elevator for Bfq {
         list: &mut RqList,
         at: InsertAt,
     ) {
-        self.enter(ctx.now);
+        self.set_now(ctx.now);
         while let Some(id) = list.pop_front(ctx.rqs) {
             self.assign_queue(ctx, id);
             if sched_try_insert_merge(self, ctx, id) {
@@ -373,7 +372,7 @@ impl Elevator for Bfq {
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        self.enter(ctx.now);
+        self.set_now(ctx.now);
         self.dispatch_one(ctx)
     }
 
@@ -382,13 +381,13 @@ impl Elevator for Bfq {
     }
 
     fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.enter(ctx.now);
-        self.finish(ctx, id);
+        self.set_now(ctx.now);
+        self.finish_or_requeue(ctx, id);
     }
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.enter(ctx.now);
-        self.finish(ctx, id);
+        self.set_now(ctx.now);
+        self.finish_or_requeue(ctx, id);
     }
 
     fn has_submitters() -> bool {
@@ -396,8 +395,8 @@ impl Elevator for Bfq {
     }
 
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
-        self.enter(ctx.now);
-        self.forget_submitter(ctx, submitter);
+        self.set_now(ctx.now);
+        self.exit_context(ctx, submitter);
     }
 
     fn has_cgroups(&self) -> bool {
@@ -409,7 +408,7 @@ impl Elevator for Bfq {
     }
 
     fn set_cgroup_parent(&mut self, cgroup: CgroupId, parent: CgroupId) {
-        self.set_group_above(cgroup, parent);
+        self.set_group_parent(cgroup, parent);
     }
 
     fn next_timer(&self) -> Option<Nanos> {
@@ -417,7 +416,7 @@ impl Elevator for Bfq {
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
-        self.enter(ctx.now);
+        self.set_now(ctx.now);
         if self.slice_timer.is_some_and(|at| at <= ctx.now) {
             self.slice_timer = None;
             self.slice_timer_fired(ctx);
@@ -491,7 +490,7 @@ impl Elevator for Bfq {
 /// Its entry in the registry.
 pub const BFQ: ElevatorType = ElevatorType {
     name: "bfq",
-    help: "a budget of service a process in turn, shares by weight, low latency for who just started",
+    help: "a budget of service for each process in turn, shares by weight, low latency for programs that just started",
     source: "Linux 6.12, block/bfq-iosched.c and bfq-wf2q.c; Valente and Andreolini, SYSTOR 2012",
     tunables: TUNABLES,
     attributes: &[],

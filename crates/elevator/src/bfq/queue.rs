@@ -1,5 +1,5 @@
-//! `BfqQueue`: the requests of one process, or of several that cooperate, or of
-//! nobody in particular at one priority; and how long it lives.
+//! `BfqQueue`: the synchronous requests of a process or of several that cooperate, or
+//! the asynchronous ones of a priority; and how long it lives.
 
 use alloc::vec::Vec;
 
@@ -9,14 +9,14 @@ use blklab_blk::{
 
 use super::Bfq;
 use super::groups::GroupId;
-use super::red_black::Place;
+use super::red_black::NodeId;
 use super::weight_raising::min_idle_time;
 use super::wf2q::Entity;
 
 /// The index of a queue.
 pub(super) type QueueId = Id<BfqQueue>;
 
-/// A time, in jiffies, before anything that happens.
+/// A time, in jiffies, before the start of any run.
 pub(super) const LONG_AGO: i64 = i64::MIN / 4;
 
 /// Service classes, highest first: real time, best effort, idle.
@@ -25,7 +25,8 @@ pub(super) const IDLE_CLASS: usize = 2;
 /// Priority levels of a class.
 pub(super) const LEVELS: u8 = 8;
 
-/// Class and level of an I/O priority; who set none has the middle one.
+/// Class and level of an I/O priority; without one it is the middle level of best
+/// effort.
 pub(super) fn class_and_level(prio: IoPrio) -> (usize, u8) {
     let level = prio.level.min(LEVELS - 1);
     match prio.class {
@@ -41,10 +42,10 @@ pub(super) fn weight_of_level(level: u8) -> u32 {
     (LEVELS - level) as u32 * 10
 }
 
-/// The weight of who set no priority; only such queues are ever raised.
+/// The weight of a process without a priority; only queues of this weight are raised.
 pub(super) const DEFAULT_WEIGHT: u32 = 40;
 
-/// How long a process thinks between a completion and its next request.
+/// Mean time of a process from a completion to its next request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThinkTime {
     pub(super) last_end_ns: u64,
@@ -80,9 +81,9 @@ pub(super) struct Injection {
 /// One queue.
 #[derive(Debug)]
 pub(super) struct BfqQueue {
-    /// Nothing refers to it and its place may be used for another.
+    /// It was freed; its slot may be reused.
     freed: bool,
-    /// Submitters that have this queue or are about to.
+    /// Contexts that have this queue or are about to.
     pub(super) process_refs: u32,
     /// Delayed stable merges that aim at it.
     pub(super) stable_refs: u32,
@@ -91,9 +92,9 @@ pub(super) struct BfqQueue {
     pub(super) new_class: usize,
     pub(super) level: u8,
     pub(super) entity: Entity,
-    /// The weight it is counted under in the tree of weights.
+    /// The weight that it is counted under among busy queues.
     pub(super) counted_weight: Option<u32>,
-    /// It is counted as one of its group that has requests.
+    /// It is counted among the pending queues of its group.
     pub(super) counted_pending: bool,
 
     pub(super) sorted: SortList,
@@ -109,9 +110,9 @@ pub(super) struct BfqQueue {
 
     pub(super) just_created: bool,
     pub(super) busy: bool,
-    /// It is in service, empty, and its next request is waited for.
+    /// It is in service and empty, and the drive idles for its next request.
     pub(super) wait_request: bool,
-    /// It expired for having no requests, but may still come in time.
+    /// It expired without requests, and its next one may come within the idle slice.
     pub(super) non_blocking_wait: bool,
     /// The oldest request was looked at in this service slot.
     pub(super) fifo_checked: bool,
@@ -126,7 +127,7 @@ pub(super) struct BfqQueue {
     pub(super) ttime: ThinkTime,
     pub(super) io_start_ns: u64,
     pub(super) idle_total_ns: u64,
-    /// A bit a request, the last lowest: whether it was far from the one before.
+    /// One bit a request, the latest lowest: whether it was a seek.
     pub(super) seek_history: u32,
     /// Where the last request that came in ended.
     pub(super) last_request_pos: u64,
@@ -143,14 +144,14 @@ pub(super) struct BfqQueue {
     /// The queue it is to be merged into.
     pub(super) merge_into: Option<QueueId>,
     /// Where it stands in the order of next requests.
-    pub(super) position: Option<Place>,
+    pub(super) position: Option<NodeId>,
     /// The submitter's context, while it belongs to one alone.
     pub(super) context: Option<usize>,
     /// For display; `None` where it is shared.
     pub(super) owner: Option<SubmitterId>,
 
     pub(super) in_burst_list: bool,
-    /// The queue whose completions bring requests of this one about.
+    /// The queue whose completions lead to requests of this one.
     pub(super) waker: Option<QueueId>,
     pub(super) tentative_waker: Option<QueueId>,
     pub(super) waker_detections: u32,
@@ -220,8 +221,8 @@ impl Bfq {
             wait_request: false,
             non_blocking_wait: false,
             fifo_checked: false,
-            // The kernel means to except the idle class, but asks for the class
-            // before it has set it.
+            // The kernel means to exclude the idle class, but checks the class before
+            // it is set.
             short_ttime: sync,
             sync,
             io_bound: true,
@@ -235,7 +236,7 @@ impl Bfq {
             },
             io_start_ns: self.now_ns,
             idle_total_ns: 0,
-            // The first request is almost always far from nowhere.
+            // The first request counts as a seek.
             seek_history: 1,
             last_request_pos: 0,
             first_io: 0,
@@ -268,8 +269,8 @@ impl Bfq {
         })
     }
 
-    /// Frees a queue that nothing refers to any more (`bfq_put_queue`), and says
-    /// whether it did. The one in service is kept until it leaves it.
+    /// Frees a queue without references (`bfq_put_queue`), and says whether it did. The
+    /// queue in service is kept until it expires.
     pub(super) fn release(&mut self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         if queue.freed || queue.is_referenced() || self.in_service == Some(q) {
@@ -289,12 +290,13 @@ impl Bfq {
     }
 }
 
-// What a queue's process is like: how long it thinks between requests, whether
-// it does little but I/O, and whether its requests lie far apart.
+// How a queue's process behaves: its think time, whether it is I/O-bound, and whether
+// its requests are seeks.
 
 /// A shorter think time counts as none.
 pub(super) const MIN_THINK_TIME_NS: u64 = 2_000_000;
-/// Fewer samples say nothing; samples count 256 and fade by an eighth.
+/// The mean is used from this many samples on; a sample counts 256, and the count fades
+/// by an eighth.
 const ENOUGH_SAMPLES: u64 = 80;
 
 /// A request further away than this from the last is a seek, in sectors.
@@ -310,11 +312,11 @@ impl Bfq {
             && (!self.nonrot || sectors < SMALL_SECTORS)
     }
 
-    /// A request came: how long did its process think?
+    /// Updates the think time when a request comes.
     ///
-    /// In a plug the kernel's clock stands still, so a request may seem to come
-    /// before the completion that it follows. That counts as the longest time,
-    /// there as here.
+    /// In a plug the kernel's clock stands still, so a request may come before the
+    /// completion that it follows, and counts as the longest time, in the kernel as
+    /// here.
     pub(super) fn update_think_time(&mut self, q: QueueId) {
         let queue = &mut self.queues[q];
         if queue.dispatched > 0 || queue.busy {
@@ -322,25 +324,25 @@ impl Bfq {
         }
         let ttime = &mut queue.ttime;
         let elapsed = self.now_ns.wrapping_sub(ttime.last_end_ns);
-        let elapsed = elapsed.min(2 * self.set.slice_idle_ns);
+        let elapsed = elapsed.min(2 * self.settings.slice_idle_ns);
         ttime.samples = (7 * ttime.samples + 256) / 8;
         ttime.total_ns = (7 * ttime.total_ns + 256 * elapsed) / 8;
         ttime.mean_ns = (ttime.total_ns + 128) / ttime.samples;
     }
 
-    /// Whether its next request is worth waiting for.
+    /// Whether the think time is short enough to idle for the next request.
     pub(super) fn update_short_ttime(&mut self, q: QueueId, context: usize) {
         let queue = &self.queues[q];
         if !queue.sync
             || queue.is_idle_class()
-            || self.set.slice_idle_ns == 0
+            || self.settings.slice_idle_ns == 0
             || queue.split + min_idle_time() >= self.jiffies
         {
             return;
         }
         let ttime = &queue.ttime;
         let thinks_long =
-            ttime.samples > ENOUGH_SAMPLES && ttime.mean_ns > self.set.slice_idle_ns / 2;
+            ttime.samples > ENOUGH_SAMPLES && ttime.mean_ns > self.settings.slice_idle_ns / 2;
         let short = !thinks_long && !self.contexts[context].exited;
         let changed = short != queue.short_ttime;
         let lately = queue.injection.lowered + msecs_to_jiffies(100) > self.jiffies;
@@ -351,7 +353,7 @@ impl Bfq {
         }
     }
 
-    /// Remembers whether the request is a seek.
+    /// Records whether the request is a seek.
     pub(super) fn update_seeks(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (sector, sectors) = (rq.sector.0, rq.sectors as u64);
@@ -381,7 +383,7 @@ impl Bfq {
             return;
         }
         queue.io_bound = queue.idle_total_ns.wrapping_mul(5) <= total_ns;
-        // An observation window, so that old habits fade.
+        // The window of observation moves on, so that old behaviour fades.
         if total_ns > 200_000_000 {
             queue.io_start_ns = now_ns.wrapping_sub(total_ns / 2);
             queue.idle_total_ns /= 2;

@@ -8,8 +8,8 @@
 
 use alloc::vec::Vec;
 
-/// A node's place; it stays the node's until that is removed.
-pub(super) type Place = usize;
+/// The index of a node, valid until the node is removed.
+pub(super) type NodeId = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -28,11 +28,10 @@ impl Side {
     }
 }
 
-/// What a node holds.
-pub(super) trait Content {
-    /// Works out what the node knows of its whole subtree; those below it on
-    /// the left and on the right know theirs.
-    fn summarize(&mut self, below: [Option<&Self>; 2])
+/// The contents of a node, with what it holds of its subtree.
+pub(super) trait Augmented {
+    /// Updates what the node holds of its subtree from its children, left and right.
+    fn update_subtree(&mut self, children: [Option<&Self>; 2])
     where
         Self: Sized;
 }
@@ -40,9 +39,9 @@ pub(super) trait Content {
 #[derive(Debug)]
 struct Node<T> {
     content: T,
-    parent: Option<Place>,
+    parent: Option<NodeId>,
     /// Left, right.
-    below: [Option<Place>; 2],
+    children: [Option<NodeId>; 2],
     red: bool,
 }
 
@@ -51,8 +50,8 @@ struct Node<T> {
 pub(super) struct RedBlackTree<T> {
     /// `None` where a node was removed.
     nodes: Vec<Option<Node<T>>>,
-    free: Vec<Place>,
-    root: Option<Place>,
+    free: Vec<NodeId>,
+    root: Option<NodeId>,
 }
 
 impl<T> Default for RedBlackTree<T> {
@@ -65,9 +64,9 @@ impl<T> Default for RedBlackTree<T> {
     }
 }
 
-impl<T> core::ops::Index<Place> for RedBlackTree<T> {
+impl<T> core::ops::Index<NodeId> for RedBlackTree<T> {
     type Output = T;
-    fn index(&self, place: Place) -> &T {
+    fn index(&self, place: NodeId) -> &T {
         &self.node(place).content
     }
 }
@@ -81,74 +80,74 @@ impl<T> RedBlackTree<T> {
         self.nodes.len() - self.free.len()
     }
 
-    pub(super) fn root(&self) -> Option<Place> {
+    pub(super) fn root(&self) -> Option<NodeId> {
         self.root
     }
 
-    pub(super) fn left(&self, place: Place) -> Option<Place> {
-        self.below(place, Left)
+    pub(super) fn left(&self, place: NodeId) -> Option<NodeId> {
+        self.child(place, Left)
     }
 
-    pub(super) fn right(&self, place: Place) -> Option<Place> {
-        self.below(place, Right)
+    pub(super) fn right(&self, place: NodeId) -> Option<NodeId> {
+        self.child(place, Right)
     }
 
     /// The next in order.
-    pub(super) fn next(&self, place: Place) -> Option<Place> {
+    pub(super) fn next(&self, place: NodeId) -> Option<NodeId> {
         self.neighbour(place, Right)
     }
 
     /// The one before in order.
-    pub(super) fn previous(&self, place: Place) -> Option<Place> {
+    pub(super) fn previous(&self, place: NodeId) -> Option<NodeId> {
         self.neighbour(place, Left)
     }
 
-    /// All contents, in no order.
+    /// All contents, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.nodes.iter().flatten().map(|node| &node.content)
     }
 
-    fn node(&self, place: Place) -> &Node<T> {
+    fn node(&self, place: NodeId) -> &Node<T> {
         self.nodes[place]
             .as_ref()
             .expect("a node that is in the tree")
     }
 
-    fn node_mut(&mut self, place: Place) -> &mut Node<T> {
+    fn node_mut(&mut self, place: NodeId) -> &mut Node<T> {
         self.nodes[place]
             .as_mut()
             .expect("a node that is in the tree")
     }
 
-    fn below(&self, place: Place, side: Side) -> Option<Place> {
-        self.node(place).below[side as usize]
+    fn child(&self, place: NodeId, side: Side) -> Option<NodeId> {
+        self.node(place).children[side as usize]
     }
 
-    fn is_red(&self, place: Option<Place>) -> bool {
+    fn is_red(&self, place: Option<NodeId>) -> bool {
         place.is_some_and(|place| self.node(place).red)
     }
 
-    fn side_of(&self, parent: Place, place: Option<Place>) -> Side {
-        match self.below(parent, Left) == place {
+    fn side_of(&self, parent: NodeId, place: Option<NodeId>) -> Side {
+        match self.child(parent, Left) == place {
             true => Left,
             false => Right,
         }
     }
 
-    fn outermost(&self, from: Place, side: Side) -> Place {
-        let step = |&place: &Place| self.below(place, side);
+    fn outermost(&self, from: NodeId, side: Side) -> NodeId {
+        let step = |&place: &NodeId| self.child(place, side);
         core::iter::successors(Some(from), step)
             .last()
             .unwrap_or(from)
     }
 
-    fn neighbour(&self, place: Place, side: Side) -> Option<Place> {
-        if let Some(below) = self.below(place, side) {
+    fn neighbour(&self, place: NodeId, side: Side) -> Option<NodeId> {
+        if let Some(below) = self.child(place, side) {
             return Some(self.outermost(below, side.other()));
         }
         let mut at = place;
         while let Some(parent) = self.node(at).parent {
-            if self.below(parent, side.other()) == Some(at) {
+            if self.child(parent, side.other()) == Some(at) {
                 return Some(parent);
             }
             at = parent;
@@ -156,13 +155,13 @@ impl<T> RedBlackTree<T> {
         None
     }
 
-    /// Hangs `new` where `old` is below `parent`.
-    fn replace_below(&mut self, parent: Option<Place>, old: Place, new: Option<Place>) {
+    /// Makes `new` the child of `parent` in place of `old`.
+    fn replace_child(&mut self, parent: Option<NodeId>, old: NodeId, new: Option<NodeId>) {
         match parent {
             None => self.root = new,
             Some(parent) => {
                 let side = self.side_of(parent, Some(old));
-                self.node_mut(parent).below[side as usize] = new;
+                self.node_mut(parent).children[side as usize] = new;
             }
         }
         if let Some(new) = new {
@@ -171,10 +170,10 @@ impl<T> RedBlackTree<T> {
     }
 }
 
-impl<T: Content> RedBlackTree<T> {
-    /// Puts `content` in, by a descent from the root that turns left where
-    /// `goes_before` says so of a node.
-    pub(super) fn insert(&mut self, content: T, goes_before: impl Fn(&T) -> bool) -> Place {
+impl<T: Augmented> RedBlackTree<T> {
+    /// Inserts `content` by a descent from the root that turns left at nodes where
+    /// `goes_before` is true.
+    pub(super) fn insert(&mut self, content: T, goes_before: impl Fn(&T) -> bool) -> NodeId {
         let mut leaf = None;
         let mut at = self.root;
         while let Some(place) = at {
@@ -184,12 +183,12 @@ impl<T: Content> RedBlackTree<T> {
                 Right
             };
             leaf = Some((place, side));
-            at = self.below(place, side);
+            at = self.child(place, side);
         }
         let node = Node {
             content,
             parent: leaf.map(|(parent, _)| parent),
-            below: [None; 2],
+            children: [None; 2],
             red: true,
         };
         let new = match self.free.pop() {
@@ -202,26 +201,26 @@ impl<T: Content> RedBlackTree<T> {
         self.nodes[new] = Some(node);
         match leaf {
             None => self.root = Some(new),
-            Some((parent, side)) => self.node_mut(parent).below[side as usize] = Some(new),
+            Some((parent, side)) => self.node_mut(parent).children[side as usize] = Some(new),
         }
-        self.summarize_from(Some(new));
+        self.update_to_root(Some(new));
         self.balance_inserted(new);
         new
     }
 
-    /// Takes a node out.
-    pub(super) fn remove(&mut self, place: Place) {
+    /// Removes a node.
+    pub(super) fn remove(&mut self, place: NodeId) {
         let node = self.node(place);
         let (parent, red) = (node.parent, node.red);
-        let (gap_parent, gap_was_black) = match node.below {
+        let (gap_parent, gap_was_black) = match node.children {
             [Some(left), Some(right)] => {
                 let successor = self.outermost(right, Left);
                 let gap = self.put_successor(place, successor, left);
                 (Some(gap.0), gap.1)
             }
             [only, None] | [None, only] => {
-                self.replace_below(parent, place, only);
-                // The only one below is red, and takes the colour over.
+                self.replace_child(parent, place, only);
+                // An only child is red, and takes over the colour.
                 if let Some(only) = only {
                     self.node_mut(only).red = red;
                 }
@@ -230,22 +229,21 @@ impl<T: Content> RedBlackTree<T> {
         };
         self.nodes[place] = None;
         self.free.push(place);
-        self.summarize_from(gap_parent);
+        self.update_to_root(gap_parent);
         if gap_was_black && let Some(parent) = gap_parent {
             self.balance_removed(parent);
         }
     }
 
-    /// Puts the successor of a node with two below in that one's place. Returns
-    /// above which node there is one less now, and whether that was black and
-    /// nothing took its place.
-    fn put_successor(&mut self, place: Place, successor: Place, left: Place) -> (Place, bool) {
-        let (was_red, rest) = (self.node(successor).red, self.below(successor, Right));
+    /// Replaces a node with two children by its successor. Returns the node that lost a
+    /// child, and whether that child was black without a replacement.
+    fn put_successor(&mut self, place: NodeId, successor: NodeId, left: NodeId) -> (NodeId, bool) {
+        let (was_red, rest) = (self.node(successor).red, self.child(successor, Right));
         let gap_parent = match self.node(successor).parent {
             Some(parent) if parent != place => {
-                self.replace_below(Some(parent), successor, rest);
-                let right = self.below(place, Right);
-                self.node_mut(successor).below[Right as usize] = right;
+                self.replace_child(Some(parent), successor, rest);
+                let right = self.child(place, Right);
+                self.node_mut(successor).children[Right as usize] = right;
                 if let Some(right) = right {
                     self.node_mut(right).parent = Some(successor);
                 }
@@ -254,9 +252,9 @@ impl<T: Content> RedBlackTree<T> {
             _ => successor,
         };
         let (parent, red) = (self.node(place).parent, self.node(place).red);
-        self.node_mut(successor).below[Left as usize] = Some(left);
+        self.node_mut(successor).children[Left as usize] = Some(left);
         self.node_mut(left).parent = Some(successor);
-        self.replace_below(parent, place, Some(successor));
+        self.replace_child(parent, place, Some(successor));
         self.node_mut(successor).red = red;
         if let Some(rest) = rest {
             self.node_mut(rest).red = false;
@@ -264,50 +262,50 @@ impl<T: Content> RedBlackTree<T> {
         (gap_parent, !was_red && rest.is_none())
     }
 
-    /// Works the summaries out again from a node up to the root.
-    fn summarize_from(&mut self, from: Option<Place>) {
+    /// Updates the nodes from one up to the root.
+    fn update_to_root(&mut self, from: Option<NodeId>) {
         let mut at = from;
         while let Some(place) = at {
-            self.summarize(place);
+            self.update_subtree(place);
             at = self.node(place).parent;
         }
     }
 
-    fn summarize(&mut self, place: Place) {
+    fn update_subtree(&mut self, place: NodeId) {
         let Some(mut node) = self.nodes[place].take() else {
             return;
         };
-        let below = node.below.map(|below| below.map(|below| &self[below]));
-        node.content.summarize(below);
+        let below = node.children.map(|below| below.map(|below| &self[below]));
+        node.content.update_subtree(below);
         self.nodes[place] = Some(node);
     }
 
-    /// Turns a node down to `side`; the one below on the other side comes up.
-    fn rotate(&mut self, place: Place, side: Side) -> Option<Place> {
-        let up = self.below(place, side.other())?;
-        let between = self.below(up, side);
-        self.node_mut(place).below[side.other() as usize] = between;
+    /// Rotates a node down to `side`; its child on the other side takes its place.
+    fn rotate(&mut self, place: NodeId, side: Side) -> Option<NodeId> {
+        let up = self.child(place, side.other())?;
+        let between = self.child(up, side);
+        self.node_mut(place).children[side.other() as usize] = between;
         if let Some(between) = between {
             self.node_mut(between).parent = Some(place);
         }
         let parent = self.node(place).parent;
-        self.replace_below(parent, place, Some(up));
-        self.node_mut(up).below[side as usize] = Some(place);
+        self.replace_child(parent, place, Some(up));
+        self.node_mut(up).children[side as usize] = Some(place);
         self.node_mut(place).parent = Some(up);
-        self.summarize(place);
-        self.summarize(up);
+        self.update_subtree(place);
+        self.update_subtree(up);
         Some(up)
     }
 
-    /// No red node is below a red one.
-    fn balance_inserted(&mut self, new: Place) {
+    /// Restores that no red node has a red child.
+    fn balance_inserted(&mut self, new: NodeId) {
         let mut at = new;
         while let Some(parent) = self.node(at).parent.filter(|&p| self.node(p).red) {
             let Some(grandparent) = self.node(parent).parent else {
                 break;
             };
             let side = self.side_of(grandparent, Some(parent));
-            let uncle = self.below(grandparent, side.other());
+            let uncle = self.child(grandparent, side.other());
             if let Some(uncle) = uncle.filter(|&uncle| self.node(uncle).red) {
                 self.node_mut(parent).red = false;
                 self.node_mut(uncle).red = false;
@@ -331,28 +329,28 @@ impl<T: Content> RedBlackTree<T> {
 
     /// Each way down has as many black nodes; below `parent` there is one less
     /// where a leaf was taken away.
-    fn balance_removed(&mut self, parent: Place) {
+    fn balance_removed(&mut self, parent: NodeId) {
         let mut parent = parent;
         let mut short = None;
         loop {
             let side = match short {
-                None if self.below(parent, Left).is_some() => Right,
+                None if self.child(parent, Left).is_some() => Right,
                 None => Left,
                 short => self.side_of(parent, short),
             };
-            let Some(mut sibling) = self.below(parent, side.other()) else {
+            let Some(mut sibling) = self.child(parent, side.other()) else {
                 return;
             };
             if self.node(sibling).red {
                 self.node_mut(sibling).red = false;
                 self.node_mut(parent).red = true;
                 self.rotate(parent, side);
-                let Some(nearer) = self.below(parent, side.other()) else {
+                let Some(nearer) = self.child(parent, side.other()) else {
                     return;
                 };
                 sibling = nearer;
             }
-            let (inner, outer) = (self.below(sibling, side), self.below(sibling, side.other()));
+            let (inner, outer) = (self.child(sibling, side), self.child(sibling, side.other()));
             if !self.is_red(outer) {
                 if !self.is_red(inner) {
                     self.node_mut(sibling).red = true;
@@ -372,7 +370,7 @@ impl<T: Content> RedBlackTree<T> {
                     sibling = up;
                 }
             }
-            if let Some(outer) = self.below(sibling, side.other()) {
+            if let Some(outer) = self.child(sibling, side.other()) {
                 self.node_mut(outer).red = false;
             }
             let red = core::mem::take(&mut self.node_mut(parent).red);
@@ -394,18 +392,18 @@ mod tests {
     #[derive(Debug)]
     struct Number(u32, u32);
 
-    impl Content for Number {
-        fn summarize(&mut self, below: [Option<&Number>; 2]) {
+    impl Augmented for Number {
+        fn update_subtree(&mut self, below: [Option<&Number>; 2]) {
             let least = below.into_iter().flatten().map(|n| n.1).min();
             self.1 = least.map_or(self.0, |least| least.min(self.0));
         }
     }
 
     /// Checks the subtree and returns its black height.
-    fn check(tree: &RedBlackTree<Number>, at: Option<Place>) -> usize {
+    fn check(tree: &RedBlackTree<Number>, at: Option<NodeId>) -> usize {
         let Some(place) = at else { return 1 };
         let node = tree.node(place);
-        let [left, right] = node.below;
+        let [left, right] = node.children;
         for below in [left, right].into_iter().flatten() {
             assert_eq!(tree.node(below).parent, Some(place));
             assert!(!(node.red && tree.node(below).red), "red below red");
@@ -427,7 +425,7 @@ mod tests {
         #[test]
         fn it_stays_a_red_black_tree(steps in prop::collection::vec((any::<bool>(), 0..50u32), 0..300)) {
             let mut tree = RedBlackTree::default();
-            let mut places: Vec<(u32, Place)> = Vec::new();
+            let mut places: Vec<(u32, NodeId)> = Vec::new();
             for (removes, number) in steps {
                 if removes && !places.is_empty() {
                     let (_, place) = places.swap_remove(number as usize % places.len());
@@ -453,7 +451,7 @@ mod tests {
         for number in 0..16 {
             tree.insert(Number(number, number), |other| other.0 > number);
         }
-        let right = |place: Place| tree.right(place);
+        let right = |place: NodeId| tree.right(place);
         let spine = core::iter::successors(tree.root(), |&place| right(place));
         let spine: Vec<u32> = spine.map(|place| tree[place].0).collect();
         assert_eq!(spine, [3, 7, 11, 13, 14, 15]);

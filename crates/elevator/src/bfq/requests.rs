@@ -1,5 +1,5 @@
-//! A queue's requests: in by position and by age, out one at a time; and what
-//! happens when a queue gets its first or loses its last.
+//! A queue's requests: they are inserted by position and by age and dispatched one at a
+//! time; and what happens when a queue gets its first request or loses its last.
 
 use blklab_blk::{BioFlags, Nanos, RequestId, RqFlags, SchedCtx, msecs_to_jiffies};
 
@@ -7,17 +7,18 @@ use super::Bfq;
 use super::budget::Expiration;
 use super::queue::QueueId;
 
-/// A request of fewer sectors may gain by waiting for what it can merge with.
+/// A request of fewer sectors may be held back to merge with others.
 const SMALL_REQUEST_SECTORS: u32 = 32;
-/// A queue that was idle for so long is in no burst any more.
+/// After this long without requests a queue no longer belongs to its burst.
 const BURST_OVER_MS: i64 = 10_000;
 
 /// How far a request is from where the last one ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
-    /// Ahead, or back within bounds, which is dearer.
+    /// Ahead, or behind by up to `back_seek_max`, which counts `back_seek_penalty`
+    /// times.
     Near(u64),
-    /// Further back: only after everything ahead.
+    /// Further behind, so everything ahead comes first.
     Wraps,
 }
 
@@ -25,15 +26,15 @@ impl Bfq {
     fn distance(&self, sector: u64, last: u64) -> Distance {
         if sector >= last {
             Distance::Near(sector - last)
-        } else if sector.saturating_add(self.set.back_max_sectors) >= last {
-            Distance::Near((last - sector).saturating_mul(self.set.back_penalty))
+        } else if sector.saturating_add(self.settings.back_max_sectors) >= last {
+            Distance::Near((last - sector).saturating_mul(self.settings.back_penalty))
         } else {
             Distance::Wraps
         }
     }
 
-    /// Which of two requests is better served first (`bfq_choose_req`):
-    /// somebody waits for it, it is metadata, it is closer to `last`.
+    /// Which of two requests to serve first (`bfq_choose_req`): a synchronous one, then
+    /// metadata, then the one closer to `last`.
     fn choose(
         &self,
         ctx: &SchedCtx<'_>,
@@ -58,7 +59,7 @@ impl Bfq {
         let (sa, sb) = (ra.sector.0, rb.sector.0);
         let (da, db) = (self.distance(sa, last), self.distance(sb, last));
         let a_first = match (da, db) {
-            // One long way back to the lower, then on.
+            // Both are far behind: one seek back to the lower one serves both.
             (Distance::Wraps, Distance::Wraps) => sa <= sb,
             _ if da == db => sa >= sb,
             _ => da < db,
@@ -66,7 +67,8 @@ impl Bfq {
         Some(if a_first { a } else { b })
     }
 
-    /// The oldest request, if it has waited too long; asked once a service slot.
+    /// The oldest request if its deadline has passed; checked once in a service slot
+    /// (`bfq_check_fifo`).
     fn check_fifo(&mut self, ctx: &SchedCtx<'_>, q: QueueId, last: RequestId) -> Option<RequestId> {
         let queue = &mut self.queues[q];
         if core::mem::replace(&mut queue.fifo_checked, true) {
@@ -92,7 +94,7 @@ impl Bfq {
         self.choose(ctx, ahead, behind, ctx.rqs[last].sector.0)
     }
 
-    /// The queue's place in the order of next requests changed.
+    /// Updates the queue's position in the order of next requests.
     pub(super) fn move_position(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
         if !self.queueing_flash {
             let next = self.queues[q].next_rq.map(|id| ctx.rqs[id].sector);
@@ -100,7 +102,7 @@ impl Bfq {
         }
     }
 
-    /// Takes a request in.
+    /// Inserts a request into its queue.
     pub(super) fn insert_into_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let q = self.follow_cooperator(ctx, id);
         let context = Bfq::context_of(&ctx.rqs[id]).expect("a request that is inserted has one");
@@ -110,7 +112,7 @@ impl Bfq {
         self.add_request(ctx, q, id, context);
         let sync = ctx.rqs[id].is_sync() as usize;
         ctx.rqs[id].fifo_time =
-            Nanos(self.now_ns).saturating_add(Nanos(self.set.fifo_expire_ns[sync]));
+            Nanos(self.now_ns).saturating_add(Nanos(self.settings.fifo_expire_ns[sync]));
         self.queues[q].fifo.push_back(ctx.rqs, id);
         self.request_enqueued(ctx, q, id);
     }
@@ -158,24 +160,25 @@ impl Bfq {
         }
         let mut interactive = false;
         if !self.queues[q].busy {
-            interactive = self.becomes_busy(ctx, q, old_coeff, context);
+            interactive = self.idle_to_busy(ctx, q, old_coeff, context);
         } else {
-            if self.set.low_latency && old_coeff == 1 && !sync {
+            if self.settings.low_latency && old_coeff == 1 && !sync {
                 self.raise_busy_async(q);
             }
             if before != next {
                 self.next_request_changed(ctx, q);
             }
         }
-        // While a queue is not raised, and when raising begins, this is now.
+        // For a queue that is not raised, and when raising begins, this is now.
         let queue = &mut self.queues[q];
-        if self.set.low_latency && (old_coeff == 1 || !queue.is_raised() || interactive) {
+        if self.settings.low_latency && (old_coeff == 1 || !queue.is_raised() || interactive) {
             queue.raising.start_finish = self.jiffies;
         }
     }
 
-    /// A queue without requests got one. Returns whether it seems interactive.
-    fn becomes_busy(
+    /// A queue got its first request (`bfq_bfqq_handle_idle_busy_switch`). Returns
+    /// whether it seems interactive.
+    fn idle_to_busy(
         &mut self,
         ctx: &mut SchedCtx<'_>,
         q: QueueId,
@@ -183,10 +186,10 @@ impl Bfq {
         context: usize,
     ) -> bool {
         let idle_for_long = self.idle_for_long(q);
-        let deadline = self.queues[q].ttime.last_end_ns + 3 * self.set.slice_idle_ns;
+        let deadline = self.queues[q].ttime.last_end_ns + 3 * self.settings.slice_idle_ns;
         let arrived_in_time = self.now_ns <= deadline;
         let single = self.queues[q].context.is_some() || self.contexts[context].stably_merged;
-        let arrival = self.judge_arrival(q, old_coeff, single);
+        let arrival = self.classify_arrival(q, old_coeff, single);
         let wants_drive = self.budget_for_activation(ctx, q, arrived_in_time);
         let queue = &self.queues[q];
         let over = queue.budget_timeout + msecs_to_jiffies(BURST_OVER_MS) < self.jiffies;
@@ -196,7 +199,7 @@ impl Bfq {
         }
         self.queues[q].just_created = false;
         let since_split = super::weight_raising::min_idle_time() + self.queues[q].split;
-        if self.set.low_latency && since_split < self.jiffies {
+        if self.settings.low_latency && since_split < self.jiffies {
             self.raise_on_arrival(q, &arrival);
             if self.queues[q].raising.coeff != old_coeff {
                 self.queues[q].entity.prio_changed = true;
@@ -206,7 +209,7 @@ impl Bfq {
         queue.last_idle_to_busy = self.jiffies;
         queue.service_since_idle = 0;
         queue.soft_rt_update = false;
-        self.now_busy(q);
+        self.add_busy(q);
         if let Some(now) = self.in_service
             && self.may_preempt(q, now, wants_drive)
             && self.next_may_preempt()
@@ -216,13 +219,14 @@ impl Bfq {
         arrival.interactive
     }
 
-    /// Whether a queue that became busy may take the drive from another: it had
-    /// it a moment ago, it stands higher, or the other need not be waited for.
+    /// Whether a queue that became busy may preempt the one in service: its budget
+    /// continues, its class or weight is higher, or the drive need not be idled for the
+    /// other.
     fn may_preempt(&self, q: QueueId, now: QueueId, wants_drive: bool) -> bool {
         let (new, old) = (&self.queues[q], &self.queues[now]);
         let outweighs = match new.group == old.group {
             true => new.entity.weight > old.entity.weight,
-            false => self.outer_weight(q) > self.outer_weight(now),
+            false => self.weight_outside_group(q) > self.weight_outside_group(now),
         };
         (wants_drive && new.raising.coeff >= old.raising.coeff)
             || new.class < old.class
@@ -230,7 +234,7 @@ impl Bfq {
             || !self.better_to_idle(now)
     }
 
-    fn now_busy(&mut self, q: QueueId) {
+    fn add_busy(&mut self, q: QueueId) {
         self.activate(q);
         let queue = &mut self.queues[q];
         queue.busy = true;
@@ -243,10 +247,10 @@ impl Bfq {
             }
         }
         self.wr_busy += raised as u32;
-        self.first_of_woken(q);
+        self.move_to_front_of_woken(q);
     }
 
-    pub(super) fn no_longer_busy(&mut self, q: QueueId, expiration: bool) {
+    pub(super) fn del_busy(&mut self, q: QueueId, expiration: bool) {
         let queue = &mut self.queues[q];
         queue.busy = false;
         self.busy[queue.class] -= 1;
@@ -259,8 +263,8 @@ impl Bfq {
         }
     }
 
-    /// What was waited for came. A small request may be left to gather others
-    /// for the rest of the wait.
+    /// The queue in service got the request that the drive idled for. A small request
+    /// may be held back for the rest of the idle slice to merge with others.
     fn request_enqueued(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (end, sync) = (rq.end().0, rq.is_sync() as usize);
@@ -297,7 +301,7 @@ impl Bfq {
         }
         self.queues[q].next_rq = None;
         if self.queues[q].busy && self.in_service != Some(q) {
-            self.no_longer_busy(q, false);
+            self.del_busy(q, false);
             let entity = &mut self.queues[q].entity;
             entity.budget = 0;
             entity.service = 0;
@@ -305,8 +309,8 @@ impl Bfq {
         self.remove_position_of(q);
     }
 
-    /// A request now starts where a bio that was put in front of it starts.
-    pub(super) fn moved_to_front(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
+    /// A bio was merged in front of a request.
+    pub(super) fn front_merged(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
         let behind = self.queues[q].sorted.prev(ctx.rqs, id);
         let overtook = behind.is_some_and(|b| ctx.rqs[id].sector < ctx.rqs[b].sector);
         let sorted = &mut self.queues[q].sorted;
@@ -324,9 +328,14 @@ impl Bfq {
         }
     }
 
-    /// `next` became part of `id`; the survivor takes over the earlier deadline
-    /// with its place, and the turn.
-    pub(super) fn swallow(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+    /// `next` was merged into `id`, which takes over the earlier deadline with its
+    /// place in the fifo, and `next_rq`.
+    pub(super) fn merge_requests(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        id: RequestId,
+        next: RequestId,
+    ) {
         let queues = (Bfq::queue_of(&ctx.rqs[id]), Bfq::queue_of(&ctx.rqs[next]));
         let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
         if let (Some(q), Some(other)) = queues {
@@ -349,12 +358,11 @@ impl Bfq {
     }
 }
 
-// Serving: which queue a request is taken from, and what its completion says.
+// Serving: which queue a request is dispatched from, and what its completion changes.
 
 impl Bfq {
-    /// The queue to take a request from (`bfq_select_queue`): the one in
-    /// service, as long as it has requests and budget; another only for as long
-    /// as that is waited for; else the next in service.
+    /// The queue to dispatch from (`bfq_select_queue`): the one in service while it has
+    /// requests and budget, another while the drive idles for it, else the next.
     fn select_queue(&mut self, ctx: &SchedCtx<'_>) -> Option<QueueId> {
         if let Some(q) = self.in_service {
             let reason = if self.may_expire_for_timeout(q) && !self.must_idle(q) {
@@ -376,7 +384,7 @@ impl Bfq {
         }
     }
 
-    /// What to serve while `q` is in service, or why it has to leave.
+    /// What to serve while `q` is in service, or why it expires.
     fn serve_or_wait(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -395,7 +403,7 @@ impl Bfq {
         if !queue.wait_request && (queue.dispatched == 0 || !self.better_to_idle(q)) {
             return Err(Expiration::NoMoreRequests);
         }
-        if let Some(related) = self.related_to_serve(ctx, q) {
+        if let Some(related) = self.async_waker_or_woken(ctx, q) {
             return Ok(Some(related));
         }
         let queue = &self.queues[q];
@@ -424,7 +432,7 @@ impl Bfq {
     fn dispatch_from(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId) -> Option<RequestId> {
         let id = self.queues[q].next_rq?;
         let charge = self.charge_of(ctx, q, id);
-        self.book_service(q, charge as u64);
+        self.charge_service(q, charge as u64);
         let in_service = self.in_service == Some(q);
         if in_service && self.wait_dispatch {
             self.wait_dispatch = false;
@@ -441,7 +449,7 @@ impl Bfq {
             return Some(id);
         }
         self.update_raising(q);
-        // The idle class gets one request at a time when others wait.
+        // An idle-class queue gets one request at a time while others are busy.
         if self.busy_total() > 1 && self.queues[q].is_idle_class() {
             self.expire(ctx, q, false, Expiration::BudgetExhausted);
         }
@@ -456,7 +464,7 @@ impl Bfq {
             }
             return Some(self.start(ctx, id));
         }
-        if self.busy_total() == 0 || (self.set.strict_guarantees && self.in_driver > 0) {
+        if self.busy_total() == 0 || (self.settings.strict_guarantees && self.in_driver > 0) {
             return None;
         }
         let q = self.select_queue(ctx)?;
@@ -471,8 +479,8 @@ impl Bfq {
         id
     }
 
-    /// The drive is done with a request, or gave it back.
-    pub(super) fn request_left_drive(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
+    /// A request completed or was requeued (`bfq_completed_request`).
+    pub(super) fn request_completed(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
         if self.waited_rq == Some(id) {
             self.update_injection(q);
         }
@@ -482,14 +490,14 @@ impl Bfq {
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         if queue.dispatched == 0 && !queue.busy {
-            // From now on it is idle.
+            // Its idle time starts now.
             queue.budget_timeout = jiffies;
             self.uncount_pending(q);
             self.uncount_weight(q);
         }
         self.queues[q].ttime.last_end_ns = self.now_ns;
         self.rate_on_completion();
-        // Which of several processes woke it is not known.
+        // Of a shared queue it is not known which process woke another.
         self.last_completed = (!self.queues[q].coop).then_some(q);
         let queue = &self.queues[q];
         if queue.soft_rt_update
@@ -499,7 +507,7 @@ impl Bfq {
         {
             self.queues[q].soft_rt_next_start = self.soft_rt_next_start(q);
         }
-        if self.in_service == Some(q) && self.waits_or_expires(ctx, q) {
+        if self.in_service == Some(q) && self.idle_or_expire(ctx, q) {
             return;
         }
         if self.in_driver == 0 {
@@ -507,9 +515,9 @@ impl Bfq {
         }
     }
 
-    /// The queue in service may now have to be waited for, or leave. Returns
-    /// whether it is waited for.
-    fn waits_or_expires(&mut self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
+    /// Whether to idle for the queue in service, or to expire it. Returns whether the
+    /// drive idles.
+    fn idle_or_expire(&mut self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
         if self.must_idle(q) {
             if self.queues[q].dispatched == 0 {
                 self.arm_slice_timer(q);

@@ -1,5 +1,5 @@
-//! Submitters: which queue a request goes to. A process has a queue of its own
-//! for what it waits for; what nobody waits for shares one queue a priority.
+//! Submitters: which queue a request goes to. Each process has a queue of its own for
+//! synchronous requests; asynchronous ones share a queue of each priority.
 
 use alloc::vec::Vec;
 
@@ -10,12 +10,12 @@ use super::budget::Expiration;
 use super::groups::{GroupId, ROOT};
 use super::queue::{Injection, QueueId, Raising, ThinkTime, class_and_level, weight_of_level};
 
-/// The two words of a request: its context and its queue, and one more each,
-/// so that zero is none.
+/// The scheduler's words of a request: its context and its queue, each plus one; zero
+/// is none.
 pub(super) const ELV_CONTEXT: usize = 0;
 pub(super) const ELV_QUEUE: usize = 1;
 
-/// A queue's state from before it was merged with another, for when they part.
+/// A queue's state from before it was merged, to be restored when it is split.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
     pub(super) short_ttime: bool,
@@ -41,15 +41,15 @@ pub(super) struct Context {
     prio: IoPrio,
     /// Its requests, queued or in the drive.
     pub(super) requests: u32,
-    /// It is gone; its last requests are not.
+    /// Its process has exited; requests of it remain.
     pub(super) exited: bool,
     pub(super) saved: Option<Saved>,
-    /// The queue that its own is to be merged into when it has proved stable.
+    /// The target of a delayed stable merge.
     pub(super) stable_merge: Option<QueueId>,
     pub(super) stably_merged: bool,
 }
 
-/// Contexts, and the way from submitters to them.
+/// Contexts, found by submitter.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
     all: Vec<Context>,
@@ -117,7 +117,7 @@ impl Contexts {
         Some(index)
     }
 
-    /// Reuses the place of one that is gone with all its requests.
+    /// Frees a context that has exited and has no requests left.
     fn free_if_done(&mut self, index: usize) {
         if self.all[index].exited && self.all[index].requests == 0 {
             self.free.push(index);
@@ -164,8 +164,8 @@ impl Bfq {
         q
     }
 
-    /// A request leaves its queue for good.
-    pub(super) fn unassign_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// A request completed, or goes back to be inserted again: it leaves its queue.
+    pub(super) fn release_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let (Some(q), Some(context)) = (Bfq::queue_of(rq), Bfq::context_of(rq)) else {
             return;
@@ -232,7 +232,7 @@ impl Bfq {
                 None => {
                     let q = self.create_queue(group, prio, submitter, false);
                     self.groups[group].async_queues[slot] = Some(q);
-                    // Kept for whoever comes next.
+                    // The group keeps the queue for later processes.
                     self.queues[q].process_refs += 1;
                     q
                 }
@@ -248,8 +248,8 @@ impl Bfq {
         }
     }
 
-    /// The context's queue. Where it shares one with processes that it no
-    /// longer cooperates with, it gets its own again.
+    /// The context's queue. If it shares one with processes that it no longer
+    /// cooperates with, it gets its own back.
     fn queue_or_split(&mut self, context: usize, sync: bool) -> QueueId {
         let Some(q) = self.contexts[context].queues[sync as usize] else {
             let q = self.get_queue(context, sync, false);
@@ -267,7 +267,7 @@ impl Bfq {
     pub(super) fn drop_process_ref(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.busy && queue.sorted.is_empty() && self.in_service != Some(q) {
-            self.no_longer_busy(q, false);
+            self.del_busy(q, false);
         }
         let last_created = &mut self.groups[self.queues[q].group].last_created;
         last_created.take_if(|last| *last == q);
@@ -275,8 +275,8 @@ impl Bfq {
         self.release(q);
     }
 
-    /// A submitter is gone.
-    pub(super) fn forget_submitter(&mut self, ctx: &SchedCtx<'_>, submitter: SubmitterId) {
+    /// A submitter exited (`bfq_exit_icq`).
+    pub(super) fn exit_context(&mut self, ctx: &SchedCtx<'_>, submitter: SubmitterId) {
         let Some(context) = self.contexts.remove(submitter) else {
             return;
         };

@@ -27,7 +27,7 @@ fn bio(op: Op, sector: u64, submitter: u32) -> Bio {
     bio
 }
 
-/// A reader that nobody else comes near.
+/// A reader far from all others.
 fn far(process: u32) -> Bio {
     bio(Op::Read, process as u64 * 1_000_000_000, process)
 }
@@ -307,7 +307,10 @@ fn who_starts_gets_most_of_the_drive_for_a_while() {
     assert!(at_once > 0.6, "{at_once}");
     assert!((later - 0.2).abs() < 0.05, "raising ends: {later}");
     let (plain, _) = newcomer(0);
-    assert!(plain < 0.3, "without low_latency nobody is raised: {plain}");
+    assert!(
+        plain < 0.3,
+        "without low_latency no queue is raised: {plain}"
+    );
 }
 
 #[test]
@@ -458,7 +461,7 @@ fn next(queue: &mut TestQueue) -> Option<RequestId> {
 }
 
 #[test]
-fn asynchronous_writes_leave_tags_and_less_while_somebody_is_raised() {
+fn asynchronous_writes_leave_tags_and_less_while_a_queue_is_raised() {
     let mut bfq = Bfq::new(&queue_info());
     let write = BioFlags::NONE;
     assert_eq!(bfq.limit_depth(Op::Write, write), Some(128));
@@ -579,7 +582,7 @@ fn run(queue: &mut TestQueue, step: Step, in_drive: &mut Vec<RequestId>) {
         }
         Step::Merge(bio) => {
             queue.merge(&bio);
-            queue.swallowed();
+            queue.merged_away();
         }
         Step::Dispatch => in_drive.extend(queue.dispatch()),
         Step::Complete(which) if !in_drive.is_empty() => {
@@ -662,7 +665,7 @@ fn a_sequential_reader_that_does_not_think_at_all_is_waited_for() {
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // A budget of each other queue.
     assert_wait(
         &BFQ,

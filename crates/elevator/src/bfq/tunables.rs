@@ -1,4 +1,4 @@
-//! The tunables, and what follows from it.
+//! The tunables, and what changes with them.
 
 use blklab_blk::{Tunable, TunableError, Unit, msecs_to_jiffies};
 
@@ -13,7 +13,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 1,
         max: i32::MAX as i64,
         default: 125,
-        help: "how long a request that somebody waits for is served by position, not by age",
+        help: "a synchronous request's deadline",
     },
     Tunable {
         name: "fifo_expire_async",
@@ -21,7 +21,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 1,
         max: i32::MAX as i64,
         default: 250,
-        help: "the same for one that nobody waits for",
+        help: "an asynchronous request's deadline",
     },
     Tunable {
         name: "back_seek_max",
@@ -29,7 +29,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 0,
         max: i32::MAX as i64,
         default: 16 * 1024,
-        help: "how far back a request may lie to be served next",
+        help: "how far back from the head a request may lie to be next",
     },
     Tunable {
         name: "back_seek_penalty",
@@ -37,7 +37,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 1,
         max: i32::MAX as i64,
         default: 2,
-        help: "how many times dearer a way back is than one ahead",
+        help: "cost of a distance back against one ahead",
     },
     Tunable {
         name: "slice_idle",
@@ -61,7 +61,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 0,
         max: i32::MAX as i64,
         default: 0,
-        help: "most service of a queue in a row; 0: what the drive does in timeout_sync",
+        help: "most service of a queue in a row; 0: what the drive serves in timeout_sync",
     },
     Tunable {
         name: "timeout_sync",
@@ -69,7 +69,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 1,
         max: i32::MAX as i64,
         default: 124,
-        help: "how long a queue may take to use its budget up",
+        help: "how long a queue may take for its budget",
     },
     Tunable {
         name: "strict_guarantees",
@@ -89,7 +89,7 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// The tunables in the units that decisions are made in.
+/// The tunables in the units that decisions use.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// Asynchronous, synchronous.
@@ -132,24 +132,24 @@ impl Bfq {
             // Guarantees rest on waiting long enough.
             "strict_guarantees"
                 if value != 0
-                    && !self.set.strict_guarantees
-                    && self.set.slice_idle_ns < 8_000_000 =>
+                    && !self.settings.strict_guarantees
+                    && self.settings.slice_idle_ns < 8_000_000 =>
             {
                 self.queue.tunables.set("slice_idle", 8)?;
                 self.queue.tunables.set("slice_idle_us", 8_000)?;
             }
             _ => {}
         }
-        let raised = self.set.low_latency;
-        self.set = Settings::of(&self.queue.tunables);
-        if raised && !self.set.low_latency {
+        let raised = self.settings.low_latency;
+        self.settings = Settings::of(&self.queue.tunables);
+        if raised && !self.settings.low_latency {
             self.end_all_raising();
         }
         match name {
-            "max_budget" | "timeout_sync" if self.set.user_max_budget == 0 => {
+            "max_budget" | "timeout_sync" if self.settings.user_max_budget == 0 => {
                 self.max_budget = self.budget_of_peak_rate();
             }
-            "max_budget" => self.max_budget = self.set.user_max_budget,
+            "max_budget" => self.max_budget = self.settings.user_max_budget,
             _ => {}
         }
         Ok(())

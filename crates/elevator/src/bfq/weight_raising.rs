@@ -1,11 +1,10 @@
 //! Weight raising: for some time a queue that seems to belong to an
 //! interactive or a soft real-time program gets many times its share.
 //!
-//! Interactive is a queue that has had nothing to do for long; it is raised for
-//! as long as starting a large program takes on this drive. Soft real-time is
-//! one whose requests come at a low rate and never before the last are done, as
-//! a video player's; it is raised for a short time, again and again, and much
-//! higher.
+//! A queue is interactive if it had no requests for long; it is raised for as long as
+//! starting a large program takes on this drive. It is soft real-time if its requests
+//! come at a low rate and never before the last ones completed, as a video player's do;
+//! it is raised for a short time, again and again, and much higher.
 
 use alloc::vec::Vec;
 
@@ -17,18 +16,18 @@ use super::queue::{DEFAULT_WEIGHT, LONG_AGO, QueueId};
 
 /// What an interactive queue's weight is multiplied with.
 const COEFF: u32 = 30;
-/// And a soft real-time queue's again.
+/// A soft real-time queue's weight is multiplied by this as well.
 const SOFT_RT_FACTOR: u32 = 100;
 const SOFT_RT_MS: i64 = 300;
-/// A queue must have been idle for so long to be raised again.
+/// A queue must have had no requests for this long to be raised again.
 const MIN_IDLE_MS: i64 = 2_000;
 /// Between requests of an asynchronous queue that is busy all the time.
 const MIN_INTER_ARRIVAL_ASYNC_MS: i64 = 500;
 /// Soft real-time programs want less than this, in sectors a second.
 const MAX_SOFT_RT_RATE: i64 = 7_000;
 const JIFFIES_A_SECOND: i64 = 250;
-/// A raised queue that got so much service is no program that starts up: it
-/// copies files. In sectors.
+/// A raised queue that got this much service, in sectors, is no starting program: it
+/// copies files.
 const MAX_SERVICE: u64 = 120_000;
 
 /// Starting a large program takes this long on a drive of the reference rate,
@@ -47,7 +46,7 @@ fn soft_rt_time() -> i64 {
     msecs_to_jiffies(SOFT_RT_MS)
 }
 
-/// What a queue that became busy looks like.
+/// How a queue that became busy is classified.
 pub(super) struct Arrival {
     pub(super) old_coeff: u32,
     pub(super) raise: bool,
@@ -77,8 +76,8 @@ impl Bfq {
         self.queues[q].raising.max_time == soft_rt_time()
     }
 
-    /// What a queue looks like that becomes busy.
-    pub(super) fn judge_arrival(&self, q: QueueId, old_coeff: u32, single: bool) -> Arrival {
+    /// Classifies a queue that becomes busy (`bfq_bfqq_handle_idle_busy_switch`).
+    pub(super) fn classify_arrival(&self, q: QueueId, old_coeff: u32, single: bool) -> Arrival {
         let queue = &self.queues[q];
         let in_burst = queue.in_large_burst;
         let default = queue.entity.new_weight == DEFAULT_WEIGHT;
@@ -92,7 +91,7 @@ impl Bfq {
         let deserving = queue.sync && single && (interactive || soft_rt);
         Arrival {
             old_coeff,
-            raise: self.set.low_latency && (queue.is_raised() || deserving),
+            raise: self.settings.low_latency && (queue.is_raised() || deserving),
             interactive,
             soft_rt,
             in_burst,
@@ -104,7 +103,7 @@ impl Bfq {
         queue.dispatched == 0 && queue.budget_timeout + min_idle_time() < self.jiffies
     }
 
-    /// Raises a queue, raises it longer, or stops raising it.
+    /// Starts, extends or ends the raising of a queue that becomes busy.
     pub(super) fn raise_on_arrival(&mut self, q: QueueId, arrival: &Arrival) {
         let raising_time = self.raising_time();
         let least_budget = 2 * self.min_budget();
@@ -158,7 +157,7 @@ impl Bfq {
         let soft_rt = self.is_soft_rt(q);
         let queue = &mut self.queues[q];
         if !soft_rt {
-            // It may have been soft real-time all the while.
+            // It may have been soft real-time while it was interactive.
             queue.soft_rt_next_start = self.jiffies;
         }
         if queue.busy {
@@ -199,8 +198,7 @@ impl Bfq {
         }
     }
 
-    /// A queue whose every request is far from the one before only looks soft
-    /// real-time.
+    /// A queue whose requests are all seeks only looks like soft real-time.
     pub(super) fn end_soft_rt_of_seeky(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.is_raised() && queue.seek_history == u32::MAX && self.is_soft_rt(q) {
@@ -208,7 +206,7 @@ impl Bfq {
         }
     }
 
-    /// Ends the raising of a queue that has had its time or its service.
+    /// Ends the raising of a queue whose time or service is used up.
     pub(super) fn update_raising(&mut self, q: QueueId) {
         if self.queues[q].is_raised() {
             let queue = &self.queues[q];
@@ -229,7 +227,7 @@ impl Bfq {
         }
     }
 
-    /// Raising as it was before queues were merged, if it still lasts.
+    /// Restores the raising from before queues were merged, if it has not ended since.
     pub(super) fn resume_raising(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         let over = queue.raising.start_finish + queue.raising.max_time < self.jiffies;
@@ -245,21 +243,21 @@ impl Bfq {
         }
     }
 
-    /// From when on a queue may be soft real-time: not before a program of
-    /// that kind would have used up what it got, and after a pause that a
-    /// greedy one would not make.
+    /// The earliest time at which a queue may become soft real-time: a program of that
+    /// kind would have used up the service it got, and pauses for longer than a greedy
+    /// one would (`bfq_bfqq_softrt_next_start`).
     pub(super) fn soft_rt_next_start(&self, q: QueueId) -> i64 {
         let queue = &self.queues[q];
         let used = JIFFIES_A_SECOND * queue.service_since_idle as i64 / MAX_SOFT_RT_RATE;
-        let idle = (self.set.slice_idle_ns / (1_000_000_000 / JIFFIES_A_SECOND as u64)) as i64;
+        let idle = (self.settings.slice_idle_ns / (1_000_000_000 / JIFFIES_A_SECOND as u64)) as i64;
         queue
             .soft_rt_next_start
             .max(queue.last_idle_to_busy + used)
             .max(self.jiffies + idle + 4)
     }
 
-    /// A soft real-time queue that had to wait for its turn is not robbed of
-    /// that time.
+    /// Extends the raising of a soft real-time queue by the time that it waited for
+    /// service.
     pub(super) fn prolong_soft_rt(&mut self, q: QueueId) {
         let soft_rt = self.is_soft_rt(q);
         let (jiffies, queue) = (self.jiffies, &mut self.queues[q]);
@@ -278,15 +276,14 @@ impl Bfq {
     }
 }
 
-// Bursts: many queues that appear shortly after each other belong to a
-// service that starts up, or to a build; none of them is interactive, and none
-// gains by being waited for.
+// Bursts: many queues created shortly after each other belong to a service that starts,
+// or to a build; they are not interactive, and idling for them gains nothing.
 
 /// Queues of one burst follow each other in less than this.
 const BURST_INTERVAL_MS: i64 = 180;
-/// A burst of so many is large.
+/// A burst of this many queues is large.
 const LARGE_BURST: u32 = 8;
-/// A queue that was just split off is none that appears.
+/// A queue that was split off less than this ago is not new.
 const AFTER_SPLIT_MS: i64 = 10;
 
 #[derive(Debug)]
@@ -317,7 +314,7 @@ pub(super) fn burst_interval() -> i64 {
 }
 
 impl Bfq {
-    /// A queue got its first request while others were appearing.
+    /// A new queue got its first request, perhaps in a burst (`bfq_handle_burst`).
     pub(super) fn handle_burst(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.in_burst_list
@@ -377,14 +374,13 @@ impl Bfq {
             return;
         }
         self.forget_burst(q);
-        // A shared queue leaves without the burst getting smaller: its
-        // processes are still there.
+        // Freeing a shared queue leaves the size as it is: its processes remain.
         if self.queues[q].context.is_some() {
             self.burst.size = self.burst.size.saturating_sub(1);
         }
     }
 
-    /// A queue was idle for so long that it has nothing to do with its burst.
+    /// A queue that had no requests for long no longer belongs to its burst.
     pub(super) fn forget_burst(&mut self, q: QueueId) {
         self.queues[q].in_burst_list = false;
         self.burst.list.retain(|&member| member != q);

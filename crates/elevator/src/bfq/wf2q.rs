@@ -1,22 +1,21 @@
 //! B-WF2Q+: which queue is served next.
 //!
-//! Each class has its own service tree. Virtual time moves by service divided
-//! by the weights of all; a queue that becomes busy gets a start time, and with
-//! its budget divided by its weight a finish time. Served next is, of those
-//! whose start time has come (which are eligible), the one with the earliest
-//! finish time. A queue without requests whose finish time is still ahead stays
-//! in the idle tree: when it comes back it goes on from there, so that nobody
-//! gains by a pause.
+//! Each class has its own service tree. Virtual time advances by service divided by the
+//! sum of weights. A queue that becomes busy gets a start time and, with its budget
+//! divided by its weight, a finish time. Of the queues whose start time has come (the
+//! eligible ones) the one with the earliest finish time is served next. A queue without
+//! requests whose finish time lies ahead stays in the idle tree and continues from
+//! there, so a pause gains nothing.
 //!
-//! A control group is served like a queue: it is an [`Entity`] among the queues
-//! of the root and has a [`SchedData`] of its own for those below it. Its budget
-//! is that of the one that is served next in it.
+//! A control group is served like a queue: it is an [`Entity`] among the queues of its
+//! parent and has a [`SchedData`] of its own for its members. Its budget is that of its
+//! next member.
 //!
 //! Source: P. Valente, "BFQ: B-WF2Q+ with budgets", and Linux 6.12's
-//! `block/bfq-wf2q.c`. Who is active stands in a red-black tree in which each
-//! node knows the least start time of its subtree. The walk down it may pass
-//! over somebody eligible with a slightly earlier finish time, depending on the
-//! tree's shape, which is the kernel's.
+//! `block/bfq-wf2q.c`. The active tree is a red-black tree in which each node holds the
+//! least start time of its subtree. The walk down it may pass over an eligible entity
+//! with a slightly earlier finish time, depending on the shape of the tree, which is
+//! the kernel's.
 
 use alloc::vec::Vec;
 
@@ -25,7 +24,7 @@ use blklab_blk::msecs_to_jiffies;
 use super::Bfq;
 use super::groups::{GroupId, Member, ROOT};
 use super::queue::{CLASSES, IDLE_CLASS, LEVELS, QueueId};
-use super::red_black::{Content, Place, RedBlackTree};
+use super::red_black::{Augmented, NodeId, RedBlackTree};
 
 /// Fraction bits of virtual time.
 const SERVICE_SHIFT: u32 = 22;
@@ -40,7 +39,7 @@ fn later(a: u64, b: u64) -> bool {
     a.wrapping_sub(b) as i64 > 0
 }
 
-/// Service in virtual time.
+/// Service converted to virtual time.
 fn virtual_span(service: u64, weight: u64) -> u64 {
     (service << SERVICE_SHIFT) / weight.max(1)
 }
@@ -50,11 +49,11 @@ fn virtual_span(service: u64, weight: u64) -> u64 {
 pub(super) enum Tree {
     /// In none; perhaps in service.
     None,
-    Active(Place),
+    Active(NodeId),
     Idle,
 }
 
-/// What the service tree knows of a queue or a group.
+/// The state of a queue or a group in a service tree.
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     pub(super) on_tree_or_in_service: bool,
@@ -67,7 +66,7 @@ pub(super) struct Entity {
     /// Requests that belong to it, queued or in the drive.
     pub(super) allocated: u32,
     pub(super) weight: u32,
-    /// The weight it shall have from its next activation on.
+    /// The weight from its next activation on.
     pub(super) new_weight: u32,
     /// The weight before raising.
     pub(super) orig_weight: u32,
@@ -91,7 +90,7 @@ impl Entity {
         }
     }
 
-    /// Takes a changed weight over, within bounds. Returns whether there was one.
+    /// Makes a changed weight effective, within bounds. Returns whether it changed.
     fn take_new_weight(&mut self) -> bool {
         let changed = self.new_weight != self.orig_weight;
         self.new_weight = self.new_weight.clamp(MIN_WEIGHT, MAX_WEIGHT);
@@ -113,16 +112,16 @@ struct Active {
     /// The least start time of its subtree.
     min_start: u64,
     member: Member,
-    /// How many were put in before it.
+    /// Insertions into active trees before it.
     serial: u64,
 }
 
-impl Content for Active {
-    fn summarize(&mut self, below: [Option<&Active>; 2]) {
+impl Augmented for Active {
+    fn update_subtree(&mut self, children: [Option<&Active>; 2]) {
         self.min_start = self.start;
-        for below in below.into_iter().flatten() {
-            if later(self.min_start, below.min_start) {
-                self.min_start = below.min_start;
+        for child in children.into_iter().flatten() {
+            if later(self.min_start, child.min_start) {
+                self.min_start = child.min_start;
             }
         }
     }
@@ -135,19 +134,19 @@ struct Idle {
     member: Member,
 }
 
-/// The scheduler of one class.
+/// The service tree of one class.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTree {
-    /// In order of finish times, both.
+    /// Both are in order of finish times.
     active: RedBlackTree<Active>,
     idle: Vec<Idle>,
     vtime: u64,
-    /// Weights of who is active or idle.
+    /// Sum of the weights of active and idle entities.
     pub(super) weight_sum: u64,
 }
 
 impl ServiceTree {
-    /// The earliest virtual time at which somebody is eligible.
+    /// The earliest virtual time at which an entity is eligible.
     fn eligible_vtime(&self) -> u64 {
         let first = self.active.root().map(|root| self.active[root].min_start);
         match first {
@@ -156,9 +155,9 @@ impl ServiceTree {
         }
     }
 
-    /// Somebody whose start time has come (`bfq_first_active_entity`): down to
-    /// the left for as long as there is one in that subtree; of those passed on
-    /// the way the last. To the right only while none was passed.
+    /// The eligible entity that the walk down finds (`bfq_first_active_entity`): to the
+    /// left while that subtree has an eligible one, to the right only while none was
+    /// found; the last one found counts.
     fn first_eligible(&self, vtime: u64) -> Option<Member> {
         let tree = &self.active;
         let mut found = None;
@@ -178,7 +177,7 @@ impl ServiceTree {
     }
 }
 
-/// The service trees of a group, and who is served now and next.
+/// The service trees of a group, its member in service and its next one.
 #[derive(Debug)]
 pub(super) struct SchedData {
     pub(super) in_service: Option<Member>,
@@ -209,7 +208,7 @@ impl Bfq {
         self.groups.iter().flat_map(|group| &group.sched.trees)
     }
 
-    /// Queues in the active trees, the one put in last first.
+    /// Of the queues in active trees that are `wanted`, the one activated last.
     pub(super) fn last_activated(&self, wanted: impl Fn(QueueId) -> bool) -> Option<QueueId> {
         let queue = |n: &Active| match n.member {
             Member::Queue(q) if wanted(q) => Some((n.serial, q)),
@@ -279,27 +278,27 @@ impl Bfq {
             .retain(|idle| idle.member != member);
     }
 
-    /// Somebody no longer takes part; its weight no longer counts.
+    /// An entity leaves its service tree; its weight no longer counts.
     fn forget_entity(&mut self, member: Member) {
         let entity = self.entity_mut(member);
         entity.on_tree_or_in_service = false;
         let weight = entity.weight as u64;
         let tree = self.tree_of(member);
         tree.weight_sum = tree.weight_sum.saturating_sub(weight);
-        // One that is in service is let go when it leaves service.
+        // The queue in service is freed when it leaves service.
         if let Member::Queue(q) = member {
             self.release(q);
         }
     }
 
-    /// Takes somebody out of the idle tree for good.
+    /// Removes an entity from the idle tree for good.
     pub(super) fn forget_idle_member(&mut self, member: Member) {
         self.idle_extract(member);
         self.forget_entity(member);
     }
 
-    /// Drops who is idle and whose finish time has passed. With nobody active,
-    /// virtual time first goes on to the last idle one's finish time.
+    /// Forgets the first idle entity if its finish time has passed. Without active
+    /// entities virtual time first advances to the last idle one's finish time.
     fn forget_idle(&mut self, group: GroupId, class: usize) {
         let tree = &mut self.groups[group].sched.trees[class];
         if tree.active.is_empty()
@@ -318,8 +317,8 @@ impl Bfq {
 
 /// One entity and its times.
 impl Bfq {
-    /// Makes a changed weight or class effective; the class only where
-    /// `class_too`, as it moves the queue to another tree.
+    /// Makes a changed weight effective, and with `class_too` a changed class, which
+    /// moves the queue to another tree.
     pub(super) fn update_weight(&mut self, q: QueueId, class_too: bool) {
         if !self.queues[q].entity.prio_changed {
             return;
@@ -371,8 +370,9 @@ impl Bfq {
         tree.weight_sum = tree.weight_sum.saturating_sub(old) + new;
     }
 
-    /// Books service: the queue's own, its group's, and virtual time.
-    pub(super) fn book_service(&mut self, q: QueueId, service: u64) {
+    /// Charges service to the queue and its groups, and advances virtual time
+    /// (`bfq_bfqq_served`).
+    pub(super) fn charge_service(&mut self, q: QueueId, service: u64) {
         let jiffies = self.jiffies;
         let queue = &mut self.queues[q];
         if queue.service_since_idle == 0 {
@@ -395,9 +395,9 @@ impl Bfq {
 
     /// Gives an entity its finish time and puts it into the active tree.
     ///
-    /// A queue that was back in time (`backshifted`) and whose finish time is
-    /// past even so is moved forward, the less the more its weight is raised:
-    /// else it would hold the drive for as long as it was behind.
+    /// An entity that continues from its old finish time (`backshifted`) and would
+    /// still finish in the past is moved forward, the less the more its weight is
+    /// raised; otherwise it would hold the drive for as long as it is behind.
     fn enqueue(&mut self, member: Member, backshifted: bool) {
         let coeff = match member {
             Member::Queue(q) => {
@@ -420,8 +420,8 @@ impl Bfq {
         self.active_insert(member);
     }
 
-    /// Somebody becomes active. One whose request came within its idle window
-    /// (`in_time`) keeps its place, as if it had never been without.
+    /// Activates an entity. One whose request came within the idle slice (`in_time`)
+    /// keeps its place, as if it had never been empty.
     fn activate_entity(&mut self, member: Member, in_time: bool) {
         let vtime = self.tree_of(member).vtime;
         let finish = self.entity(member).finish;
@@ -449,7 +449,7 @@ impl Bfq {
         self.groups[self.group_of(member)].sched.in_service == Some(member)
     }
 
-    /// Who is active or in service gets new times.
+    /// An entity that is active or in service gets new times.
     fn requeue_entity(&mut self, member: Member) {
         if self.is_in_service(member) {
             let entity = self.entity_mut(member);
@@ -460,7 +460,7 @@ impl Bfq {
         self.enqueue(member, false);
     }
 
-    /// Somebody has nothing to be served any more. Returns whether it had.
+    /// Deactivates an entity without requests. Returns whether it was active.
     fn deactivate_entity(&mut self, member: Member, into_idle: bool) -> bool {
         let in_service = self.is_in_service(member);
         let group = self.group_of(member);
@@ -491,9 +491,9 @@ impl Bfq {
     }
 }
 
-/// Queues come and go: what that means for them and the groups above.
+/// Activation and deactivation of queues, with the groups that contain them.
 impl Bfq {
-    /// `all` says that the queue leaves service, and so do all above it.
+    /// With `all` the queue leaves service, and so do the groups that contain it.
     fn activate_or_requeue(&mut self, q: QueueId, in_time: bool, all: bool, expiration: bool) {
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {
@@ -522,7 +522,7 @@ impl Bfq {
         self.activate_or_requeue(q, false, self.in_service == Some(q), expiration);
     }
 
-    /// A queue has no requests left; nor has its group, if it was the last.
+    /// A queue has no requests left; its group has none either if it was the last.
     pub(super) fn deactivate(&mut self, q: QueueId, into_idle: bool, expiration: bool) {
         let mut into_idle = into_idle;
         let mut at = Some(Member::Queue(q));
@@ -552,9 +552,9 @@ impl Bfq {
         }
     }
 
-    /// Whom to serve next in a group, if nothing changes. `changed` has new
-    /// times: then it is enough to compare it with the one chosen before.
-    /// Returns whether the group itself may now be served sooner or later.
+    /// Updates the next member of a group to serve. If only `changed` has new times,
+    /// comparing it with the old choice is enough. Returns whether the times of the
+    /// group itself may change.
     fn update_next_in_service(
         &mut self,
         group: GroupId,
@@ -574,12 +574,11 @@ impl Bfq {
         let Some(next) = next else {
             return false;
         };
-        before.is_none() | self.take_budget_of(group, next)
+        before.is_none() | self.take_budget_of_next(group, next)
     }
 
-    /// A group's budget is that of the one it serves next. Returns whether it
-    /// got smaller.
-    fn take_budget_of(&mut self, group: GroupId, next: Member) -> bool {
+    /// A group's budget is that of its next member. Returns whether it got smaller.
+    fn take_budget_of_next(&mut self, group: GroupId, next: Member) -> bool {
         if group == ROOT {
             return false;
         }
@@ -594,8 +593,8 @@ impl Bfq {
         class == self.class_of(next) && !later(c.start, tree.vtime) && later(n.finish, c.finish)
     }
 
-    /// Who is eligible with the earliest finish time, of the highest class that
-    /// has one; the idle class first when it has waited too long.
+    /// The eligible member with the earliest finish time of the highest class that has
+    /// one; the idle class first if it has waited too long.
     fn lookup_next(&mut self, group: GroupId, expiration: bool) -> Option<Member> {
         let jiffies = self.jiffies;
         let sched = &mut self.groups[group].sched;
@@ -621,8 +620,8 @@ impl Bfq {
             return None;
         }
         let vtime = tree.eligible_vtime();
-        // The one in service is eligible, though in no tree; with nobody in
-        // service virtual time jumps to where somebody is.
+        // While an entity is in service it is eligible, though in no tree; otherwise
+        // virtual time jumps to where an entity is eligible.
         if !in_service && vtime > tree.vtime {
             tree.vtime = vtime;
             self.forget_idle(group, class);
@@ -630,14 +629,14 @@ impl Bfq {
         self.groups[group].sched.trees[class].first_eligible(vtime)
     }
 
-    /// Whether somebody else would be served if the one in service left now.
+    /// Whether another queue would be served if the one in service expired now.
     pub(super) fn next_may_preempt(&self) -> bool {
         let sched = &self.groups[ROOT].sched;
         sched.next_in_service != sched.in_service
     }
 
-    /// Takes the next queue into service, and the group it is in. A group of
-    /// several may still be the next to be served, so it stays in its tree.
+    /// Puts the next queue into service, with the groups that contain it. A group with
+    /// several active members may be next again, so it stays in its tree.
     pub(super) fn take_next_queue(&mut self) -> Option<QueueId> {
         if self.busy_total() == 0 {
             return None;
@@ -668,8 +667,8 @@ impl Bfq {
         Some(q)
     }
 
-    /// A queue is out of service, and so are the groups it was served in.
-    pub(super) fn nobody_in_service(&mut self, q: QueueId) {
+    /// A queue leaves service, and so do the groups that contain it.
+    pub(super) fn clear_in_service(&mut self, q: QueueId) {
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {
             let group = self.group_of(member);

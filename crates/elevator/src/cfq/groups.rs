@@ -1,15 +1,14 @@
-//! Control groups: whose turn it is among them, and what they are charged.
+//! Control groups: which is served, and what it is charged.
 //!
-//! Groups stand in one tree in order of virtual disk time. What a queue used of
-//! its slice is charged to its group, divided by the share of the drive that is
-//! the group's by its weight; next is the group with the least. The root's own
-//! processes count as one group more, with the root's weight. A group's share
-//! also scales its queues' slices.
+//! Groups are in one tree, in order of virtual disk time. The slice that a queue used
+//! is charged to its group, divided by the group's share of the drive by weight; the
+//! group with the least is next. The root's own processes count as one more group, with
+//! the root's weight. A group's share also scales its queues' slices.
 //!
 //! Within a group its queues wait in service trees, by class and workload.
 //!
 //! Groups are one level below the root, as fio makes them. Weights are those of
-//! `blkio.weight`: 10 to 1000, and 500 for a group that was given none.
+//! `blkio.weight`: 10 to 1000, and 500 by default.
 
 use super::*;
 
@@ -17,12 +16,12 @@ use super::*;
 pub(super) type GroupId = usize;
 pub(super) const ROOT: GroupId = 0;
 
-/// The weight of a group that was given none; the root's is twice that.
+/// The default weight; the root's is twice that.
 const DEFAULT_WEIGHT: u32 = 500;
 /// Fraction bits of a share of the drive, and of virtual disk time.
 const SERVICE_SHIFT: u32 = 12;
 
-/// A workload that was under way when its group's turn ended.
+/// The workload that was being served when its group was left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SavedWorkload {
     left: i64,
@@ -30,12 +29,12 @@ pub(super) struct SavedWorkload {
     workload: Workload,
 }
 
-/// One group, its queues, and what is known of it.
+/// One group and its queues.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) cgroup: CgroupId,
     weight: u32,
-    /// It has this weight from the next time on that it enters the tree.
+    /// The weight from its next insertion into the tree on.
     new_weight: u32,
     /// Its share of the drive among the groups in the tree; 1 is `1 << 12`.
     fraction: u64,
@@ -57,7 +56,7 @@ pub(super) struct Group {
 #[derive(Debug, Default)]
 pub(super) struct GroupTree {
     groups: Vec<(u64, GroupId)>,
-    /// Of all in the tree.
+    /// Sum of the weights of the groups in the tree.
     weight_sum: u32,
     least_time: u64,
 }
@@ -92,7 +91,7 @@ impl Cfq {
         self.groups[self.queues[id].group].busy
     }
 
-    fn enter_group_tree(&mut self, group: GroupId) {
+    fn group_tree_add(&mut self, group: GroupId) {
         let tree = &mut self.group_tree;
         let g = &mut self.groups[group];
         let at = tree
@@ -104,14 +103,14 @@ impl Cfq {
         g.fraction = (((g.weight as u64) << SERVICE_SHIFT) / tree.weight_sum as u64).max(1);
     }
 
-    fn leave_group_tree(&mut self, group: GroupId) {
+    fn group_tree_remove(&mut self, group: GroupId) {
         let tree = &mut self.group_tree;
         tree.groups.retain(|&(_, g)| g != group);
         tree.weight_sum -= self.groups[group].weight;
     }
 
-    /// A queue of the group became busy. A group that had none goes last.
-    pub(super) fn group_gains_queue(&mut self, group: GroupId) {
+    /// A queue of the group became busy. A group without busy queues goes to the end.
+    pub(super) fn group_add_queue(&mut self, group: GroupId) {
         self.groups[group].busy += 1;
         if self.groups[group].busy > 1 {
             return;
@@ -119,19 +118,19 @@ impl Cfq {
         let last = self.group_tree.groups.last();
         let time = last.map(|&(time, _)| time + IDLE_DELAY as u64);
         self.groups[group].disk_time = time.unwrap_or(self.group_tree.least_time);
-        self.enter_group_tree(group);
+        self.group_tree_add(group);
     }
 
-    pub(super) fn group_loses_queue(&mut self, group: GroupId) {
+    pub(super) fn group_del_queue(&mut self, group: GroupId) {
         self.groups[group].busy -= 1;
         if self.groups[group].busy == 0 {
-            self.leave_group_tree(group);
+            self.group_tree_remove(group);
             self.groups[group].saved = None;
         }
     }
 
-    /// What a queue used of its slice, in jiffies. One that is expired before
-    /// its first request was complete is charged the way there.
+    /// The part of its slice that a queue used, in jiffies. One that expires before its
+    /// first completion is charged the time since it became active.
     fn slice_usage(&self, id: QueueId, now: i64) -> i64 {
         let q = &self.queues[id];
         if q.slice_start == 0 || q.slice_start == now {
@@ -140,8 +139,8 @@ impl Cfq {
         (now - q.slice_start).min(q.allocated_slice)
     }
 
-    /// Charges a group what its queue had, by time; by requests on a drive that
-    /// takes many at once and is not kept idle, where time says nothing.
+    /// Charges a group for its queue's service: by time, or by requests on a drive that
+    /// queues commands and is not idled, where time says nothing.
     pub(super) fn charge_group(&mut self, id: QueueId, now: i64) {
         let q = &self.queues[id];
         let group = q.group;
@@ -160,11 +159,11 @@ impl Cfq {
         let fraction = self.groups[group].fraction.max(1);
         let in_tree = self.groups[group].busy > 0;
         if in_tree {
-            self.leave_group_tree(group);
+            self.group_tree_remove(group);
         }
         self.groups[group].disk_time += ((charge.max(0) as u64) << (2 * SERVICE_SHIFT)) / fraction;
         if in_tree {
-            self.enter_group_tree(group);
+            self.group_tree_add(group);
         }
         self.groups[group].saved = (self.workload_end > now).then_some(SavedWorkload {
             left: self.workload_end - now,
@@ -173,7 +172,7 @@ impl Cfq {
         });
     }
 
-    /// The group to serve next: its workload goes on where it was.
+    /// Chooses the group to serve; its workload continues where it was.
     pub(super) fn choose_group(&mut self, now: i64) {
         let Some(&(time, group)) = self.group_tree.groups.first() else {
             return;
@@ -197,8 +196,8 @@ impl Cfq {
         (share >> SERVICE_SHIFT) as i64
     }
 
-    /// A process's next request is of another group (`check_blkcg_changed`):
-    /// it gets new queues there.
+    /// A process's next request is of another group (`check_blkcg_changed`): it gets
+    /// new queues there.
     pub(super) fn check_group(&mut self, process: usize, cgroup: CgroupId) {
         if self.groups[self.processes[process].group].cgroup == cgroup {
             return;
@@ -206,12 +205,12 @@ impl Cfq {
         self.processes[process].group = self.group(cgroup);
         for sync in [0, 1] {
             if let Some(id) = self.processes[process].queues[sync].take() {
-                self.leave_queue(id);
+                self.put_queue(id);
             }
         }
     }
 
-    pub(super) fn leave_tree(&mut self, id: QueueId) {
+    pub(super) fn service_tree_remove(&mut self, id: QueueId) {
         if let Some((tree, _)) = self.queues[id].tree.take() {
             self.groups[self.queues[id].group].trees[tree]
                 .queues
@@ -219,8 +218,8 @@ impl Cfq {
         }
     }
 
-    /// The key by which a queue waits: earlier for a higher priority and for
-    /// what it did not use of its last slice.
+    /// The key of a queue in its service tree: earlier for a higher priority and for an
+    /// unused rest of its last slice.
     pub(super) fn service_key(&mut self, id: QueueId, tree: usize, now: i64, first: bool) -> i64 {
         let others = |q: &&(i64, QueueId)| q.1 != id;
         let waiting = &self.trees_of(id)[tree].queues;
@@ -237,36 +236,36 @@ impl Cfq {
         now + offset - core::mem::take(&mut self.queues[id].slice_residue)
     }
 
-    pub(super) fn enter_tree(&mut self, id: QueueId, now: i64, first: bool) {
+    pub(super) fn service_tree_add(&mut self, id: QueueId, now: i64, first: bool) {
         let tree = self.queues[id].tree_index();
         let key = self.service_key(id, tree, now, first);
         if self.queues[id].tree == Some((tree, key)) {
             return;
         }
-        self.leave_tree(id);
+        self.service_tree_remove(id);
         let queues = &mut self.groups[self.queues[id].group].trees[tree].queues;
         let at = queues.partition_point(|&(k, _)| k <= key);
         queues.insert(at, (key, id));
         self.queues[id].tree = Some((tree, key));
     }
 
-    pub(super) fn enter_service(&mut self, id: QueueId, now: i64) {
+    pub(super) fn add_queue_rr(&mut self, id: QueueId, now: i64) {
         self.queues[id].on_rr = true;
         self.busy += 1;
         self.busy_sync += self.queues[id].sync as u32;
-        self.group_gains_queue(self.queues[id].group);
-        self.enter_tree(id, now, false);
+        self.group_add_queue(self.queues[id].group);
+        self.service_tree_add(id, now, false);
     }
 
-    pub(super) fn leave_service(&mut self, id: QueueId) {
+    pub(super) fn del_queue_rr(&mut self, id: QueueId) {
         self.queues[id].on_rr = false;
-        self.leave_tree(id);
+        self.service_tree_remove(id);
         self.busy -= 1;
         self.busy_sync -= self.queues[id].sync as u32;
-        self.group_loses_queue(self.queues[id].group);
+        self.group_del_queue(self.queues[id].group);
     }
 
-    /// Which class and workload of the group is served now, and until when.
+    /// Chooses the class and the workload of the group to serve, and until when.
     pub(super) fn choose_workload(&mut self, now: i64) {
         let (before, group) = (self.class, self.serving);
         let busy = [Class::RealTime, Class::BestEffort]

@@ -1,25 +1,23 @@
 //! cfq, completely fair queueing, as Linux 4.2 has it (`block/cfq-iosched.c`).
 //!
-//! Every process has a queue for its synchronous requests; asynchronous ones
-//! share a queue a priority. Queues wait in service trees, by class (real time,
-//! best effort, idle) and by workload: asynchronous, synchronous without
-//! idling, synchronous with idling. One queue is active for a slice of time.
-//! When it runs dry the drive is kept idle for a moment, if the process is
-//! known to come back soon and not to seek: what is lost by waiting is less
-//! than a seek away and back. Inside a queue requests go in sector order from
-//! the last position, short ways back allowed, and once a slice the oldest goes
-//! first where its deadline has passed.
+//! Every process has a queue for its synchronous requests; asynchronous ones share a
+//! queue of each priority. Queues wait in service trees, by class (real time, best
+//! effort, idle) and by workload: asynchronous, synchronous without idling, synchronous
+//! with idling. One queue is active for a slice of time. When it is empty the drive is
+//! idled for a moment, if the process is known to come back soon and not to seek:
+//! idling costs less than seeking away and back. Inside a queue requests go in sector
+//! order from the last position, short distances back allowed, and once in a slice the
+//! oldest goes first if its deadline has passed.
 //!
-//! On a drive without moving parts `slice_idle` starts at zero, which the
-//! document calls IOPS mode; there, also, a queue counts as seeky by the size of
-//! its requests.
+//! On a drive without moving parts `slice_idle` starts at zero, which the kernel's
+//! document calls IOPS mode, and a queue counts as seeky by the size of its requests.
 //!
 //! What differs here from the kernel:
 //! - Control groups are one level deep.
-//! - Of two queues that are close to the head on either side the closer one is
-//!   taken as cooperator; the kernel takes the one its tree leads it to first.
-//! - The kernel's driver asks again after every completion; here that is said
-//!   through the timer.
+//! - Of two queues that are close to the head on either side the closer one
+//!   cooperates; the kernel takes the one that its tree finds first.
+//! - The kernel's driver asks again after every completion; here the timer makes
+//!   the queue ask again.
 
 mod groups;
 mod queues;
@@ -45,26 +43,27 @@ use crate::ElevatorType;
 use groups::{Group, GroupId, GroupTree};
 use tunables::*;
 
-/// Distance of two requests that are no longer close, in sectors.
+/// Requests further apart than this are a seek, in sectors (`CFQQ_SEEK_THR`).
 const SEEK_THRESHOLD: u64 = 8 * 100;
-/// The largest request of the kernels that it was written for
-/// (`BLK_DEF_MAX_SECTORS` before it grew to 1280 KiB).
+/// The largest request in the kernels that cfq was written for (`BLK_DEF_MAX_SECTORS`
+/// before it grew to 1280 KiB).
 const MAX_SECTORS: u32 = 1024;
+/// Requests no further apart than this are close, in sectors (`CFQQ_CLOSE_THR`).
 const CLOSE_THRESHOLD: u64 = 8 * 1024;
 /// On a drive without moving parts a smaller request counts as a seek.
 const SMALL_SECTORS: u32 = 2 * 32;
-/// How much later an idle queue is served than the one before it.
+/// How much later an idle-class queue is served than the one before it, in jiffies.
 const IDLE_DELAY: i64 = HZ / 5;
-/// Shortest slice of a workload.
+/// The shortest slice of a workload, in jiffies.
 const MIN_THINK_TIME: i64 = 2;
-/// Requests in the drive that show that it queues.
+/// A drive that holds this many requests queues commands.
 const HW_QUEUE_MIN: u32 = 5;
 const PRIO_LEVELS: i64 = 8;
 const NORMAL_PRIO: u8 = 4;
 
 type QueueId = usize;
 
-/// Classes in the order of the service trees; idle ones have one tree.
+/// Classes in the order of the service trees; the idle class has one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Class {
     #[default]
@@ -92,7 +91,7 @@ fn tree_index(class: Class, workload: Workload) -> usize {
     }
 }
 
-/// How long a process takes from a request's end to its next one.
+/// Mean time from a completion to the next request, in jiffies.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThinkTime {
     last_end: i64,
@@ -125,7 +124,7 @@ struct ServiceTree {
     think_time: ThinkTime,
 }
 
-/// Requests of one process, or the asynchronous ones of a priority.
+/// The synchronous requests of a process, or the asynchronous ones of a priority.
 #[derive(Debug, Default)]
 struct Queue {
     group: GroupId,
@@ -133,9 +132,9 @@ struct Queue {
     class: Class,
     ioprio: i64,
     prio_changed: bool,
-    /// Processes whose queue this is; one more for a shared asynchronous one.
+    /// Processes that use this queue; a shared asynchronous one counts one more.
     processes: u32,
-    /// Requests that exist, queued or not.
+    /// Requests that belong to it, queued or not.
     allocated: u32,
     /// Where it waits for service, and its key there.
     tree: Option<(usize, i64)>,
@@ -147,7 +146,7 @@ struct Queue {
     /// Requests in the drive.
     dispatched: u32,
     slice_new: bool,
-    /// When its turn began; its slice starts with the first completion.
+    /// When it became active; its slice starts with the first completion.
     dispatch_start: i64,
     allocated_slice: i64,
     slice_start: i64,
@@ -162,7 +161,7 @@ struct Queue {
     deep: bool,
     seek_history: u32,
     last_request_end: u64,
-    /// The queue it is going to be one with.
+    /// The queue that it will be merged into.
     merges_into: Option<QueueId>,
     shared: bool,
     split: bool,
@@ -198,17 +197,17 @@ struct Process {
     queues: [Option<QueueId>; 2],
     think_time: ThinkTime,
     prio: IoPrio,
-    /// Its requests, queued or in the drive.
+    /// Requests that belong to it, queued or in the drive.
     requests: u32,
-    /// It is gone; its last requests may not be.
+    /// It has exited; requests of it may remain.
     exited: bool,
 }
 
 /// `elv[0]`: the request's queue plus one; zero for none.
 const ELV_QUEUE: usize = 0;
-/// `elv[1]`: four times its process, and two flags.
+/// `elv[1]`: four times its process's index, and two flags.
 const ELV_PROCESS: usize = 1;
-/// It was dispatched by its queue and is not complete.
+/// Its queue dispatched it and it has not completed.
 const SERVED: u32 = 1;
 /// The drive has it.
 const IN_DRIVER: u32 = 2;
@@ -225,7 +224,7 @@ fn is_prio(rq: &Request) -> bool {
     rq.flags.has(BioFlags::META)
 }
 
-/// A synchronous write whose writer says nothing of more to come.
+/// A synchronous write without `REQ_IDLE`: no more writes are announced (`rq_noidle`).
 fn is_no_idle(rq: &Request) -> bool {
     rq.is_write() && rq.flags.has(BioFlags::SYNC) && !rq.flags.has(BioFlags::IDLE)
 }
@@ -242,7 +241,7 @@ pub struct Cfq {
     /// The root first.
     groups: Vec<Group>,
     group_tree: GroupTree,
-    /// The group whose turn it is.
+    /// The group that is served.
     serving: GroupId,
     /// Queues in the service trees, and the synchronous ones of them.
     busy: u32,
@@ -256,15 +255,15 @@ pub struct Cfq {
     in_driver: u32,
     /// Dispatched requests of asynchronous and synchronous queues.
     in_flight: [u32; 2],
-    /// Whether the drive queues requests; `None` until that is known.
+    /// Whether the drive queues commands; `None` until that is known.
     queues_in_drive: Option<bool>,
     depth_seen: u32,
     depth_samples: u32,
     last_position: u64,
     last_delayed_sync: i64,
     idle_until: Option<i64>,
-    /// The hardware queues are to be run.
-    kick: Option<Nanos>,
+    /// When the hardware queues are to be run.
+    run_at: Option<Nanos>,
     slices: u64,
     idles: u64,
     preemptions: u64,
@@ -306,10 +305,10 @@ impl Cfq {
             depth_seen: 0,
             depth_samples: 0,
             last_position: 0,
-            // As if synchronous requests had not been late for a second.
+            // Far enough back that synchronous requests do not count as delayed.
             last_delayed_sync: -HZ,
             idle_until: None,
-            kick: None,
+            run_at: None,
             slices: 0,
             idles: 0,
             preemptions: 0,
@@ -339,10 +338,10 @@ impl Elevator for Cfq {
         &mut self.queue
     }
 
-    /// Where a queue's last request ended is noted as the next one comes, and
-    /// what merges with it later does not move that. So a reader whose requests
-    /// of 128 KiB grow to more than 528 KiB while they wait seeks by
-    /// [`SEEK_THRESHOLD`], and nobody waits for it.
+    /// The seek history compares a request with the end of the last one as it was
+    /// inserted; what merges with that later does not move its end. So a reader whose
+    /// 128 KiB requests grow beyond 528 KiB while they wait seeks by
+    /// [`SEEK_THRESHOLD`], and the drive does not idle for it.
     fn max_sectors(&self) -> Option<u32> {
         Some(MAX_SECTORS)
     }
@@ -358,7 +357,8 @@ impl Elevator for Cfq {
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
     }
 
-    /// Only within a process's queue, and nothing synchronous into what is not.
+    /// Only within a process's queue, and no synchronous bio into an asynchronous
+    /// request.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         if bio.is_sync() && !ctx.rqs[id].is_sync() {
             return false;
@@ -380,7 +380,7 @@ impl Elevator for Cfq {
         }
     }
 
-    /// The survivor takes over the earlier deadline together with its place.
+    /// The request that remains takes over the earlier deadline and its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
         let (queue, gone) = (queue_of(&ctx.rqs[id]), queue_of(&ctx.rqs[next]));
@@ -398,7 +398,7 @@ impl Elevator for Cfq {
             && self.queues[gone].is_empty()
             && self.active != Some(gone)
         {
-            self.leave_service(gone);
+            self.del_queue_rr(gone);
         }
     }
 
@@ -415,7 +415,7 @@ impl Elevator for Cfq {
     fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let process = self.process(rq.submitter, jiffies(ctx.now));
-        self.note_prio(process, rq.prio);
+        self.check_ioprio(process, rq.prio);
         self.check_group(process, rq.cgroup);
         let queue = self.queue_for(process, rq.is_sync());
         self.queues[queue].allocated += 1;
@@ -431,12 +431,12 @@ impl Elevator for Cfq {
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
         if let Some(id) = self.queue.head.pop_front(ctx.rqs) {
-            self.give_to_driver(ctx, id);
+            self.dispatch_insert(ctx, id);
             return Some(id);
         }
         let queue = self.select_queue(ctx)?;
         let id = self.dispatch_from(ctx, queue)?;
-        self.give_to_driver(ctx, id);
+        self.dispatch_insert(ctx, id);
         Some(id)
     }
 
@@ -450,18 +450,18 @@ impl Elevator for Cfq {
         let (true, Some(queue)) = (state & SERVED != 0, queue_of(rq)) else {
             return;
         };
-        self.learn_depth();
+        self.update_hw_tag();
         self.in_driver -= (state & IN_DRIVER != 0) as u32;
         self.queues[queue].dispatched -= 1;
         self.groups[self.queues[queue].group].dispatched -= 1;
         self.in_flight[self.queues[queue].sync as usize] -= 1;
-        self.note_end(queue, rq, jiffies(ctx.now));
+        self.record_completion(queue, rq, jiffies(ctx.now));
         ctx.rqs[id].elv[ELV_PROCESS] &= !(SERVED | IN_DRIVER);
         if self.active == Some(queue) {
-            self.active_completed(ctx, queue, sync);
+            self.active_queue_completed(ctx, queue, sync);
         }
         if self.queued > 0 {
-            self.kick = Some(ctx.now);
+            self.run_at = Some(ctx.now);
         }
     }
 
@@ -476,7 +476,7 @@ impl Elevator for Cfq {
             ctx.rqs[id].elv[ELV_QUEUE] = 0;
             self.queues[queue].allocated -= 1;
             self.free_if_unused(queue);
-            self.process_loses_request(process_of(&ctx.rqs[id]));
+            self.process_request_freed(process_of(&ctx.rqs[id]));
         }
     }
 
@@ -485,7 +485,7 @@ impl Elevator for Cfq {
     }
 
     fn exit_submitter(&mut self, ctx: &mut SchedCtx<'_>, submitter: SubmitterId) {
-        self.forget_process(ctx.now, submitter);
+        self.exit_process(ctx.now, submitter);
     }
 
     fn has_cgroups(&self) -> bool {
@@ -498,20 +498,20 @@ impl Elevator for Cfq {
 
     fn next_timer(&self) -> Option<Nanos> {
         let idle = self.idle_until.map(jiffy_start);
-        match (self.kick, idle) {
-            (Some(kick), Some(idle)) => Some(kick.min(idle)),
-            (kick, idle) => kick.or(idle),
+        match (self.run_at, idle) {
+            (Some(run), Some(idle)) => Some(run.min(idle)),
+            (run, idle) => run.or(idle),
         }
     }
 
     fn timer(&mut self, ctx: &mut SchedCtx<'_>) -> bool {
         let now = jiffies(ctx.now);
-        let kicked = self.kick.take_if(|at| *at <= ctx.now).is_some();
+        let run = self.run_at.take_if(|at| *at <= ctx.now).is_some();
         let ended = self.idle_until.take_if(|at| *at <= now).is_some();
-        (ended && self.idle_timer_ended(now)) || kicked
+        (ended && self.idle_timer_ended(now)) || run
     }
 
-    /// `STORE_FUNCTION`; `simple_strtoul` makes nothing of a minus.
+    /// `STORE_FUNCTION` clamps what `simple_strtoul` reads, which ignores a minus sign.
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i64::MIN..=i64::MAX)
     }
@@ -545,7 +545,7 @@ impl Elevator for Cfq {
 /// Its entry in the registry.
 pub const CFQ: ElevatorType = ElevatorType {
     name: "cfq",
-    help: "a queue and slices of time a process, by priority; waits for sequential readers",
+    help: "time slices for each process, by priority; idles for sequential readers",
     source: "Linux 4.2, block/cfq-iosched.c",
     tunables: TUNABLES,
     attributes: &[],

@@ -1,4 +1,4 @@
-//! Processes, their queues, and in what order a queue's requests go.
+//! Processes, their queues, and the order of requests in a queue.
 
 use super::*;
 
@@ -23,9 +23,9 @@ impl Cfq {
         process
     }
 
-    /// A process is gone (`cfq_exit_icq`): its queues lose their turn, and
-    /// nobody waits for it.
-    pub(super) fn forget_process(&mut self, now: Nanos, submitter: SubmitterId) {
+    /// A process exited (`cfq_exit_icq`): its queues expire, and the drive does not
+    /// idle for them.
+    pub(super) fn exit_process(&mut self, now: Nanos, submitter: SubmitterId) {
         let Some(process) = self.process_ids.remove(&submitter) else {
             return;
         };
@@ -36,20 +36,20 @@ impl Cfq {
             };
             if self.active == Some(id) {
                 self.expire_slice(jiffies(now), false);
-                self.kick = (self.busy > 0).then_some(now);
+                self.run_at = (self.busy > 0).then_some(now);
             }
-            self.leave_queue(id);
+            self.put_queue(id);
         }
         self.active_process.take_if(|active| *active == process);
-        self.free_process_if_done(process);
+        self.free_process_if_unused(process);
     }
 
-    pub(super) fn process_loses_request(&mut self, process: usize) {
+    pub(super) fn process_request_freed(&mut self, process: usize) {
         self.processes[process].requests -= 1;
-        self.free_process_if_done(process);
+        self.free_process_if_unused(process);
     }
 
-    fn free_process_if_done(&mut self, process: usize) {
+    fn free_process_if_unused(&mut self, process: usize) {
         let p = &self.processes[process];
         if p.exited && p.requests == 0 {
             self.active_process.take_if(|active| *active == process);
@@ -63,7 +63,7 @@ impl Cfq {
             self.queues.len() - 1
         });
         let q = &mut self.queues[id];
-        // The sort list keeps its memory.
+        // The sort list keeps its allocation.
         let sorted = core::mem::take(&mut q.sorted);
         *q = Queue {
             group,
@@ -76,7 +76,8 @@ impl Cfq {
         id
     }
 
-    /// Gives a process a queue: a new one, or the shared one of its priority.
+    /// Assigns a process a queue: a new one, or the shared asynchronous one of its
+    /// priority.
     pub(super) fn assign_queue(&mut self, process: usize, sync: bool) -> QueueId {
         let Process { prio, group, .. } = self.processes[process];
         let id = if sync {
@@ -121,20 +122,20 @@ impl Cfq {
         }
     }
 
-    pub(super) fn note_prio(&mut self, process: usize, prio: IoPrio) {
+    pub(super) fn check_ioprio(&mut self, process: usize, prio: IoPrio) {
         if self.processes[process].prio == prio {
             return;
         }
         self.processes[process].prio = prio;
         if let Some(id) = self.processes[process].queues[0].take() {
-            self.leave_queue(id);
+            self.put_queue(id);
         }
         if let Some(id) = self.processes[process].queues[1] {
             self.queues[id].prio_changed = true;
         }
     }
 
-    pub(super) fn leave_queue(&mut self, id: QueueId) {
+    pub(super) fn put_queue(&mut self, id: QueueId) {
         self.queues[id].processes -= 1;
         self.free_if_unused(id);
     }
@@ -151,8 +152,8 @@ impl Cfq {
         }
     }
 
-    /// The queue that a process's next request goes to: its own, after a split
-    /// or a merge that is due.
+    /// The queue of a process's next request: its own, after a split or a merge that is
+    /// due.
     pub(super) fn queue_for(&mut self, process: usize, sync: bool) -> QueueId {
         let Some(id) = self.processes[process].queues[sync as usize] else {
             return self.assign_queue(process, sync);
@@ -160,7 +161,7 @@ impl Cfq {
         if self.queues[id].shared && self.queues[id].split {
             if self.queues[id].processes > 1 {
                 self.processes[process].queues[sync as usize] = None;
-                self.leave_queue(id);
+                self.put_queue(id);
                 return self.assign_queue(process, sync);
             }
             self.queues[id].shared = false;
@@ -172,12 +173,12 @@ impl Cfq {
         self.processes[process].queues[sync as usize] = Some(into);
         self.queues[into].processes += 1;
         self.queues[into].shared = true;
-        self.leave_queue(id);
+        self.put_queue(id);
         into
     }
 
-    /// Plans to make two queues one, towards the one of more processes.
-    pub(super) fn plan_merge(&mut self, id: QueueId, other: QueueId) {
+    /// Plans to merge two queues, into the one with more processes.
+    pub(super) fn setup_merge(&mut self, id: QueueId, other: QueueId) {
         let mut into = other;
         while let Some(next) = self.queues[into].merges_into {
             if next == id {
@@ -220,21 +221,21 @@ impl Cfq {
         let (now, rq) = (jiffies(ctx.now), &ctx.rqs[id]);
         self.queued += 1;
         self.queues[queue].prio_pending += is_prio(rq) as u32;
-        self.note_think_time(queue, process_of(rq), now);
-        self.note_seek(queue, rq);
+        self.update_think_time(queue, process_of(rq), now);
+        self.update_seek_history(queue, rq);
         let next = self.queues[queue].next_rq;
         let no_idle = next.is_some_and(|id| is_no_idle(&ctx.rqs[id]));
         self.update_idle_window(queue, process_of(rq), no_idle);
         if self.active == Some(queue) {
             if self.queues[queue].wait_request {
-                self.answer_wait(queue, rq);
+                self.wait_request_ended(queue, rq);
             }
         } else if self.should_preempt(queue, rq, now) {
             self.preempt(queue, now);
         }
     }
 
-    pub(super) fn note_think_time(&mut self, queue: QueueId, process: usize, now: i64) {
+    pub(super) fn update_think_time(&mut self, queue: QueueId, process: usize, now: i64) {
         let (idle, group_idle) = (self.ticks(SLICE_IDLE), self.ticks(GROUP_IDLE));
         if self.queues[queue].sync {
             self.processes[process].think_time.update(now, idle);
@@ -247,9 +248,9 @@ impl Cfq {
         group.think_time.update(now, group_idle);
     }
 
-    /// What the drive was kept idle for has come. A small request waits on, if
-    /// nobody else does, for more to merge with.
-    pub(super) fn answer_wait(&mut self, queue: QueueId, rq: &Request) {
+    /// The request that the drive idled for came. A small one waits on to merge with
+    /// more, if no other queue is busy.
+    pub(super) fn wait_request_ended(&mut self, queue: QueueId, rq: &Request) {
         if rq.sectors > 8 || self.busy > 1 {
             self.idle_until = None;
             self.queues[queue].wait_request = false;
@@ -258,9 +259,9 @@ impl Cfq {
         }
     }
 
-    /// What it costs to get to a request from `from`; `None` where it lies too
-    /// far behind to go back to.
-    pub(super) fn way_to(&self, sector: u64, from: u64) -> Option<u64> {
+    /// The distance to a request from `from`, more if it lies behind; `None` if it lies
+    /// further behind than `back_seek_max`.
+    pub(super) fn seek_cost(&self, sector: u64, from: u64) -> Option<u64> {
         let back_max = self.queue.tunables.at(BACK_SEEK_MAX) as u64 * 2;
         if sector >= from {
             Some(sector - from)
@@ -272,9 +273,9 @@ impl Cfq {
         }
     }
 
-    /// The better of two requests from `from`: synchronous before not, metadata
-    /// before data, then the shorter way.
-    pub(super) fn better(
+    /// Which of two requests to serve first (`cfq_choose_req`): a synchronous one, then
+    /// metadata, then the closer one.
+    pub(super) fn choose_request(
         &self,
         ctx: &SchedCtx<'_>,
         one: Option<RequestId>,
@@ -292,19 +293,19 @@ impl Cfq {
             return Some(if is_prio(rq_a) { a } else { b });
         }
         let (at_a, at_b) = (rq_a.sector.0, rq_b.sector.0);
-        let take_a = match (self.way_to(at_a, from), self.way_to(at_b, from)) {
+        let take_a = match (self.seek_cost(at_a, from), self.seek_cost(at_b, from)) {
             (Some(x), Some(y)) if x == y => at_a >= at_b,
             (Some(x), Some(y)) => x < y,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            // Both far behind: from the furthest only one way back is needed.
+            // Both are far behind: one seek back to the lower one serves both.
             (None, None) => at_a <= at_b,
         };
         Some(if take_a { a } else { b })
     }
 
-    /// The best request of a queue after `id`, which is queued.
-    pub(super) fn after(
+    /// The request of a queue to follow `id`, which is queued (`cfq_find_next_rq`).
+    pub(super) fn find_next_request(
         &self,
         ctx: &SchedCtx<'_>,
         queue: QueueId,
@@ -314,7 +315,7 @@ impl Cfq {
         let prev = sorted.prev(ctx.rqs, id);
         let wrapped = || sorted.first().filter(|&first| first != id);
         let next = sorted.next(ctx.rqs, id).or_else(wrapped);
-        self.better(ctx, next, prev, ctx.rqs[id].sector.0)
+        self.choose_request(ctx, next, prev, ctx.rqs[id].sector.0)
     }
 
     pub(super) fn add_sorted(
@@ -326,21 +327,21 @@ impl Cfq {
     ) {
         self.queues[queue].sorted.insert(ctx.rqs, id);
         if !self.queues[queue].on_rr {
-            self.enter_service(queue, now);
+            self.add_queue_rr(queue, now);
         }
         let next = self.queues[queue].next_rq;
-        self.queues[queue].next_rq = self.better(ctx, next, Some(id), self.last_position);
+        self.queues[queue].next_rq = self.choose_request(ctx, next, Some(id), self.last_position);
     }
 
-    /// Takes a queued request out of everything it is in.
+    /// Removes a queued request from its queue.
     pub(super) fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.merge.remove(ctx.rqs, id);
-        // One that merges while it is being inserted is in no list yet.
+        // A request that merges while it is inserted is in no list yet.
         let (true, Some(queue)) = (ctx.rqs[id].is_sorted(), queue_of(&ctx.rqs[id])) else {
             return;
         };
         if self.queues[queue].next_rq == Some(id) {
-            self.queues[queue].next_rq = self.after(ctx, queue, id);
+            self.queues[queue].next_rq = self.find_next_request(ctx, queue, id);
         }
         let q = &mut self.queues[queue];
         q.fifo.remove(ctx.rqs, id);
@@ -349,8 +350,9 @@ impl Cfq {
         self.queued -= 1;
     }
 
-    /// The oldest request, once a slice, where its deadline has passed.
-    pub(super) fn late_request(&mut self, ctx: &SchedCtx<'_>, queue: QueueId) -> Option<RequestId> {
+    /// The oldest request if its deadline has passed; checked once in a slice
+    /// (`cfq_check_fifo`).
+    pub(super) fn check_fifo(&mut self, ctx: &SchedCtx<'_>, queue: QueueId) -> Option<RequestId> {
         let q = &mut self.queues[queue];
         if core::mem::replace(&mut q.fifo_checked, true) {
             return None;

@@ -1,5 +1,5 @@
-//! Slices: how long a queue is served, when its turn ends, when the drive is kept
-//! idle for it, and who may preempt it.
+//! Slices: how long a queue is served, when its slice ends, when the drive is idled for
+//! it, and which queue may preempt it.
 
 use super::*;
 
@@ -22,8 +22,8 @@ impl Cfq {
         next
     }
 
-    /// With one queue left, and requests of it in the drive, nothing is gained
-    /// by ending its turn.
+    /// The group's only busy queue stays active while it has requests in the drive:
+    /// expiring it would gain nothing.
     pub(super) fn group_should_wait(&self, id: QueueId) -> bool {
         let group = &self.groups[self.queues[id].group];
         let group_idle = self.ticks(GROUP_IDLE);
@@ -33,7 +33,7 @@ impl Cfq {
             && !group.think_time.is_longer_than(group_idle)
     }
 
-    /// The queue to serve; `None` to keep the drive waiting.
+    /// The queue to serve (`cfq_select_queue`); `None` while the drive idles.
     pub(super) fn select_queue(&mut self, ctx: &SchedCtx<'_>) -> Option<QueueId> {
         let now = jiffies(ctx.now);
         let Some(id) = self.active else {
@@ -59,7 +59,7 @@ impl Cfq {
         }
         if let Some(close) = self.close_cooperator(ctx, id) {
             if self.queues[id].merges_into.is_none() {
-                self.plan_merge(id, close);
+                self.setup_merge(id, close);
             }
             return self.expire_and_choose(now, Some(close));
         }
@@ -73,8 +73,7 @@ impl Cfq {
         self.expire_and_choose(now, None)
     }
 
-    /// A queue that seeks with many requests at once, on a drive that is faster
-    /// than it, is not waited for.
+    /// The drive does not idle for a seeky queue that uses little of its slice.
     pub(super) fn stop_idling_if_deep(&mut self, id: QueueId, now: i64) {
         let q = &mut self.queues[id];
         let early = q.slice_new || q.slice_end - now > now - q.slice_start;
@@ -89,7 +88,7 @@ impl Cfq {
         q.slice_new || now + self.ticks(SLICE_IDLE) * q.dispatched as i64 > q.slice_end
     }
 
-    /// How many requests the queue may have in the drive; `None` for none now.
+    /// How many requests the queue may have in the drive; `None` for no more now.
     pub(super) fn depth_allowed(&self, id: QueueId, now: i64) -> Option<i64> {
         let q = &self.queues[id];
         let quantum = self.queue.tunables.at(QUANTUM);
@@ -108,8 +107,8 @@ impl Cfq {
 
     pub(super) fn may_dispatch(&self, id: QueueId, now: i64) -> bool {
         let q = &self.queues[id];
-        // Asynchronous requests drain before synchronous ones that idle, and
-        // wait for synchronous ones to drain.
+        // Asynchronous requests drain before a queue that is idled for is served, and
+        // wait until synchronous ones have drained.
         if (self.should_idle(id) && self.in_flight[0] > 0) || (!q.sync && self.in_flight[1] > 0) {
             return false;
         }
@@ -137,9 +136,9 @@ impl Cfq {
         if self.queues[queue].is_empty() || !self.may_dispatch(queue, now) {
             return None;
         }
-        let late = self.late_request(ctx, queue);
+        let late = self.check_fifo(ctx, queue);
         let id = late.or(self.queues[queue].next_rq)?;
-        self.queues[queue].next_rq = self.after(ctx, queue, id);
+        self.queues[queue].next_rq = self.find_next_request(ctx, queue, id);
         self.remove(ctx, id);
         let process = process_of(&ctx.rqs[id]);
         self.active_process.get_or_insert(process);
@@ -154,8 +153,7 @@ impl Cfq {
         Some(id)
     }
 
-    /// An asynchronous queue's turn ends after a few requests, an idle one's
-    /// after one.
+    /// An asynchronous queue expires after a few requests, an idle-class one after one.
     pub(super) fn end_short_turn(&mut self, queue: QueueId, now: i64) {
         let q = &self.queues[queue];
         let most = 2 * self.queue.tunables.at(SLICE_ASYNC_RQ) * (PRIO_LEVELS - q.ioprio);
@@ -166,7 +164,7 @@ impl Cfq {
         }
     }
 
-    pub(super) fn give_to_driver(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    pub(super) fn dispatch_insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         rq.rq_flags.set(RqFlags::STARTED);
         self.dispatched += 1;
@@ -177,7 +175,7 @@ impl Cfq {
         }
     }
 
-    /// The slice of a priority: a fifth more or less for each level from 4.
+    /// The slice of a priority: a fifth more or less for each level away from 4.
     pub(super) fn prio_slice(&self, sync: bool, ioprio: i64) -> i64 {
         let base = self.ticks(if sync { SLICE_SYNC } else { SLICE_ASYNC });
         base + base / 5 * (NORMAL_PRIO as i64 - ioprio)
@@ -191,7 +189,8 @@ impl Cfq {
         }
     }
 
-    /// Busy queues of a class, which grows fast and shrinks slowly.
+    /// The average of a class's busy queues, which rises fast and falls slowly
+    /// (`cfq_group_get_avg_queues`).
     pub(super) fn average_busy(&mut self, group: GroupId, class: Class) -> i64 {
         let busy = self.busy_of_class(group, class);
         let average = &mut self.groups[group].busy_average[class as usize];
@@ -200,8 +199,8 @@ impl Cfq {
         *average
     }
 
-    /// The slice of a queue, shortened where all queues' slices together would
-    /// take longer than `target_latency`.
+    /// The slice of a queue, shortened if all queues' slices together would exceed
+    /// `target_latency`.
     pub(super) fn scaled_slice(&mut self, id: QueueId) -> i64 {
         let q = &self.queues[id];
         let (group, class) = (q.group, q.class);
@@ -242,8 +241,8 @@ impl Cfq {
         self.active = id;
     }
 
-    /// The active queue's slice ends. What is left of it is kept where the
-    /// queue lost it through no fault of its own.
+    /// Expires the active queue (`cfq_slice_expired`). With `keep_rest` the rest of its
+    /// slice counts for its next one: it was preempted or timed out.
     pub(super) fn expire_slice(&mut self, now: i64, keep_rest: bool) {
         let Some(id) = self.active.take() else {
             return;
@@ -265,9 +264,9 @@ impl Cfq {
         let q = &self.queues[id];
         let (on_rr, empty) = (q.on_rr, q.is_empty());
         if on_rr && empty {
-            self.leave_service(id);
+            self.del_queue_rr(id);
         } else if on_rr {
-            self.enter_tree(id, now, false);
+            self.service_tree_add(id, now, false);
         }
         self.active_process = None;
         self.free_if_unused(id);
@@ -288,7 +287,7 @@ impl Cfq {
         tree.queues.len() == 1 && q.sync && !tree.think_time.is_longer_than(idle)
     }
 
-    pub(super) fn slice_is_shorter_than_thought(&self, id: QueueId, now: i64) -> bool {
+    pub(super) fn slice_ends_before_next_request(&self, id: QueueId, now: i64) -> bool {
         let Some(process) = self.active_process else {
             return false;
         };
@@ -296,7 +295,7 @@ impl Cfq {
         think_time.is_known() && self.queues[id].slice_end - now < think_time.mean
     }
 
-    /// The active queue ran dry: waits for its next request if that is worth it.
+    /// The active queue is empty: idles for its next request if that is worth it.
     pub(super) fn arm_idle_timer(&mut self, id: QueueId, now: i64) {
         if self.is_queueing_ssd() || self.active_process.is_none() {
             return;
@@ -306,7 +305,7 @@ impl Cfq {
         if !for_queue && (!for_group || self.busy_in_group(id) > 1) {
             return;
         }
-        if self.queues[id].dispatched > 0 || self.slice_is_shorter_than_thought(id, now) {
+        if self.queues[id].dispatched > 0 || self.slice_ends_before_next_request(id, now) {
             return;
         }
         self.queues[id].wait_request = true;
@@ -315,7 +314,7 @@ impl Cfq {
         self.idle_until = Some(now + self.ticks(idle));
     }
 
-    /// Whether the only queue should keep its turn until it has more requests.
+    /// Whether the group's only queue stays active until it has more requests.
     pub(super) fn should_wait_busy(&self, id: QueueId, now: i64) -> bool {
         let q = &self.queues[id];
         let group = &self.groups[q.group];
@@ -324,7 +323,7 @@ impl Cfq {
             return false;
         }
         self.slice_used(id, now)
-            || self.slice_is_shorter_than_thought(id, now)
+            || self.slice_ends_before_next_request(id, now)
             || q.slice_end - now == 1
     }
 
@@ -332,7 +331,7 @@ impl Cfq {
         sector.0.abs_diff(self.last_position) <= CLOSE_THRESHOLD
     }
 
-    /// A queue of the same priority that works right where the head is.
+    /// A queue of the same priority with a request close to the head.
     pub(super) fn close_cooperator(&self, ctx: &SchedCtx<'_>, id: QueueId) -> Option<QueueId> {
         let q = &self.queues[id];
         if q.class == Class::Idle || !q.sync || q.is_seeky() || self.busy_in_group(id) == 1 {
@@ -355,7 +354,7 @@ impl Cfq {
             .filter(|&other| self.queues[other].sync && !self.queues[other].is_seeky())
     }
 
-    /// Whether a queue's new request takes the drive from the active queue.
+    /// Whether a queue's new request preempts the active queue (`cfq_should_preempt`).
     pub(super) fn should_preempt(&self, new: QueueId, rq: &Request, now: i64) -> bool {
         let Some(active) = self.active else {
             return false;
@@ -394,7 +393,7 @@ impl Cfq {
         if before != Some(self.queues[by].workload()) {
             self.groups[self.queues[by].group].saved = None;
         }
-        self.enter_tree(by, now, true);
+        self.service_tree_add(by, now, true);
         self.queues[by].slice_end = 0;
         self.queues[by].slice_new = true;
     }
@@ -414,7 +413,7 @@ impl Cfq {
         }
     }
 
-    pub(super) fn note_seek(&mut self, id: QueueId, rq: &Request) {
+    pub(super) fn update_seek_history(&mut self, id: QueueId, rq: &Request) {
         let rotational = self.rotational;
         let q = &mut self.queues[id];
         let distance = match q.last_request_end {
@@ -430,9 +429,9 @@ impl Cfq {
         q.last_request_end = rq.end().0;
     }
 
-    /// Whether the drive queues: by the most it had at once over 50 samples
+    /// Learns whether the drive queues commands: from the largest depth in 50 samples
     /// under load.
-    pub(super) fn learn_depth(&mut self) {
+    pub(super) fn update_hw_tag(&mut self) {
         self.depth_seen = self.depth_seen.max(self.in_driver);
         let loaded = self.queued > HW_QUEUE_MIN || self.in_driver > HW_QUEUE_MIN;
         if self.queues_in_drive == Some(true) || !loaded {
@@ -452,7 +451,7 @@ impl Cfq {
         }
     }
 
-    pub(super) fn note_end(&mut self, queue: QueueId, rq: &Request, now: i64) {
+    pub(super) fn record_completion(&mut self, queue: QueueId, rq: &Request, now: i64) {
         self.groups[self.queues[queue].group].think_time.last_end = now;
         if !rq.is_sync() {
             return;
@@ -468,9 +467,9 @@ impl Cfq {
         }
     }
 
-    /// The active queue had a request completed: its slice may begin, end, or
-    /// be waited in.
-    pub(super) fn active_completed(&mut self, ctx: &SchedCtx<'_>, id: QueueId, sync: bool) {
+    /// A request of the active queue completed: its slice may begin or end, or the
+    /// drive may idle.
+    pub(super) fn active_queue_completed(&mut self, ctx: &SchedCtx<'_>, id: QueueId, sync: bool) {
         let now = jiffies(ctx.now);
         if core::mem::take(&mut self.queues[id].slice_new) {
             let slice = self.scaled_slice(id);
@@ -493,7 +492,7 @@ impl Cfq {
         }
     }
 
-    /// The idle timer ran out. Returns whether requests may go now.
+    /// The idle timer expired. Returns whether requests may be dispatched.
     pub(super) fn idle_timer_ended(&mut self, now: i64) -> bool {
         let Some(id) = self.active else {
             self.expire_slice(now, true);

@@ -228,7 +228,7 @@ fn does_not_merge_across_processes() {
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // Its place in the order of service trees and the slices under way: a second,
     // as a queue that takes over where a slice was used up goes that much ahead of
     // its tree; two busy queues' slices of level 0 less their own; two slices.
@@ -246,7 +246,7 @@ fn a_survivor_takes_over_the_earlier_deadline_and_its_place() {
     let survivor = queue.insert(&read(0, 10_000)).unwrap();
     let merged = queue.fill_hole(survivor, next, MergeKind::Back);
     assert_eq!(merged, Some(survivor));
-    assert_eq!(queue.swallowed(), [next]);
+    assert_eq!(queue.merged_away(), [next]);
     queue.pass_ms(40);
     // Its own deadline has not passed, and the other request is nearer.
     assert_eq!(queue.dispatch(), Some(survivor));

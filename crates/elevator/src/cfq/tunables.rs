@@ -52,7 +52,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         (1, U32),
         2,
-        "what a way back costs against one ahead",
+        "cost of a distance back against one ahead",
     ),
     Tunable::new(
         "slice_sync",
@@ -80,7 +80,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Milliseconds,
         (0, U32),
         8,
-        "how long an empty queue's next request is waited for; 0 on a drive without moving parts",
+        "how long the drive idles for an empty queue's next request; 0 on a drive without moving parts",
     ),
     Tunable::new(
         "group_idle",
@@ -94,13 +94,13 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Bool,
         (0, 1),
         1,
-        "scale slices to target_latency, let asynchronous requests in gradually",
+        "scale slices to target_latency, send asynchronous requests gradually",
     ),
     Tunable::new(
         "target_latency",
         Unit::Milliseconds,
         (1, U32),
         300,
-        "in how much time each queue should have had a slice",
+        "time in which each queue gets a slice",
     ),
 ];

@@ -52,10 +52,10 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// The target of discards, which nobody can set.
+/// The latency target of discards, which is not tunable.
 const DISCARD_LAT_NS: u64 = 5_000_000_000;
 
-/// Domains: how requests are told apart.
+/// Domains: the classes of requests.
 const READ: usize = 0;
 const WRITE: usize = 1;
 const DISCARD: usize = 2;
@@ -68,12 +68,12 @@ const TIMED: usize = 3;
 const MAX_DEPTH: [u32; DOMAINS] = [256, 128, 64, 16];
 /// Requests of a domain in a row.
 const BATCH: [u32; DOMAINS] = [16, 8, 1, 1];
-/// Share of the scheduler tags that writes nobody waits for may take, so that
-/// a flood of them leaves some for the rest.
+/// Share of the scheduler tags that asynchronous writes may take, so that reads find
+/// some.
 const ASYNC_PERCENT: u32 = 75;
 
-/// Between a completion and the next look at the histograms. The timer wheel
-/// adds a jiffy, so as never to be early.
+/// Time from a completion to the next look at the histograms. The timer wheel adds a
+/// jiffy, so as never to be early.
 const PERIOD_MS: i64 = 100;
 
 fn domain_of(op: Op) -> usize {

@@ -230,7 +230,7 @@ fn requeue_gives_the_token_back_once() {
 }
 
 #[test]
-fn nobody_waits_longer_than_promised() {
+fn waits_are_bounded() {
     // A batch of each other domain: 16 reads, 8 writes.
     assert_wait(&KYBER, &[], Victim::AsyncWrite, Adversary::Reads, 16);
     assert_wait(&KYBER, &[], Victim::Read, Adversary::SyncWrites, 8);

@@ -112,11 +112,11 @@ impl Run {
         self.sectors_in += self.queue.rq(id).sectors as u64;
         self.queued.insert(id.index(), (id, at == InsertAt::Head));
         self.queue.insert_request(id, at);
-        self.forget_swallowed();
+        self.forget_merged_away();
     }
 
-    fn forget_swallowed(&mut self) {
-        for gone in self.queue.swallowed() {
+    fn forget_merged_away(&mut self) {
+        for gone in self.queue.merged_away() {
             let known = self.queued.remove(&gone.index());
             assert!(known.is_some(), "{gone:?} was merged but not queued");
         }
@@ -186,7 +186,7 @@ impl Run {
             Call::Merge(bio) => {
                 if let Some(into) = self.queue.merge(bio) {
                     self.sectors_in += bio.sectors as u64;
-                    self.forget_swallowed();
+                    self.forget_merged_away();
                     assert!(self.queued.contains_key(&into.index()));
                 }
             }
@@ -310,7 +310,7 @@ fn a_bio_that_fills_a_hole_joins_the_requests_on_both_sides() {
             let [other, first, second] = [900_000, 1000, 1016].map(|s| insert(s).expect("alone"));
             let merged = queue.fill_hole(first, second, merge);
             assert_eq!(merged, Some(first), "{}: {merge:?}", kind.name);
-            assert_eq!(queue.swallowed(), [second], "{}: {merge:?}", kind.name);
+            assert_eq!(queue.merged_away(), [second], "{}: {merge:?}", kind.name);
             let counters = queue.elevator.counters();
             let merged = counters.iter().find(|(name, _)| *name == "requests merged");
             assert!(merged.is_none_or(|(_, n)| *n == 1), "{}", kind.name);

@@ -16,7 +16,7 @@ pub enum Kind {
     Issue,
     /// `block_rq_requeue`: the driver gave it back.
     Requeue,
-    /// `block_rq_merge`: another request swallowed it.
+    /// `block_rq_merge`: merged into another request.
     Merge,
     /// `block_getrq`: a request was taken for a bio.
     GetRequest,

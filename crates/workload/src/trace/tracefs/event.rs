@@ -100,7 +100,7 @@ pub enum EventKind<'a> {
     RqInsert(RqEvent<'a>),
     /// `block_rq_issue`: a request was given to the driver.
     RqIssue(RqEvent<'a>),
-    /// `block_rq_merge`: a request was swallowed by another.
+    /// `block_rq_merge`: a request was merged into another.
     RqMerge(RqEvent<'a>),
     /// `block_rq_requeue`: the driver gave a request back.
     RqRequeue(RqEnd),
@@ -231,7 +231,7 @@ pub enum EventKind<'a> {
         /// At which end.
         side: MergeSide,
     },
-    /// `dd_rqmerged`: of two requests that mq-deadline holds one swallowed the other.
+    /// `dd_rqmerged`: mq-deadline merged one of its requests into another.
     DdRqmerged {
         /// The address of the one that stays.
         rq: u64,
