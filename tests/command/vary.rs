@@ -71,6 +71,29 @@ fn schedulers_are_one_axis_beside_others() {
 }
 
 #[test]
+fn a_key_of_the_drive_is_varied_or_left_out() {
+    let json = compared(&[
+        "--drive",
+        "nvme",
+        "--vary",
+        "drive.controller.read_us=5,500",
+    ]);
+    let rows = json!(["drive.controller.read_us=5", "drive.controller.read_us=500"]);
+    assert_eq!(json["schedulers"], rows);
+    let p50_ns = cells(&json, "latency_p50_ns");
+    assert!(p50_ns[1] > p50_ns[0] + 100_000.0, "{p50_ns:?}");
+    let drive = [
+        "--drive",
+        "hdd-7200",
+        "--vary",
+        "drive.controller.scheduling=fcfs",
+    ];
+    let unset = ["--vary", "drive.controller.patience_us=unset"];
+    let json = compared(&[&drive[..], &unset].concat());
+    assert_eq!(cells(&json, "iops").len(), 1);
+}
+
+#[test]
 fn a_queue_setting_is_varied() {
     let json = compared(&["--schedulers", "mq-deadline", "--vary", "nr_requests=4,256"]);
     let rows = json!(["mq-deadline nr_requests=4", "mq-deadline nr_requests=256"]);
@@ -119,6 +142,14 @@ fn what_cannot_be_varied_is_refused_before_anything_runs() {
         (
             &["--vary", "drive=floppy"],
             &["no drive of that name", "nvme"],
+        ),
+        (
+            &["--vary", "drive.gc.policy=greedy,lfu"],
+            &["nvme:", "`gc.policy`", "lfu", "cost_benefit"],
+        ),
+        (
+            &["--vary", "drive.gc.polcy=greedy"],
+            &["gc.polcy", "policy"],
         ),
         (&["--vary", "read_ahead_kb=128"], &["--world host"]),
         (&["--vary", "iodepth"], &["KEY=VALUE"]),

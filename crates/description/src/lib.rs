@@ -7,6 +7,7 @@
 //! [`Reference`] are made from that.
 
 mod assumed;
+mod change;
 mod entry;
 mod keys;
 mod reference;
@@ -25,6 +26,7 @@ use source::{Source, Syntax};
 use table::Whole;
 
 pub use assumed::Assumed;
+pub use change::{UNSET, with_value};
 pub use entry::{
     Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
     whole, word,

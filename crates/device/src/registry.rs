@@ -1,6 +1,6 @@
 //! The drives that come with the program, by name.
 
-use blklab_description::{Shipped, SpecError, shipped};
+use blklab_description::{Shipped, SpecError, shipped, with_value};
 
 use crate::spec::DriveSpec;
 
@@ -43,7 +43,18 @@ pub fn find(name: &str) -> Option<Result<DriveSpec, SpecError>> {
 /// Where there is none, or its description has a mistake; the message names the
 /// drives that there are, or file and line.
 pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
-    let text = DRIVES.text_or_file(name)?;
+    load_with(name, &[])
+}
+
+/// The same with other values of keys, each as [`with_value`] takes it.
+///
+/// # Errors
+/// As [`load`], and where a key cannot be set.
+pub fn load_with(name: &str, values: &[(String, String)]) -> Result<(DriveSpec, String), String> {
+    let mut text = DRIVES.text_or_file(name)?;
+    for (key, value) in values {
+        text = with_value(&text, key, value).map_err(|problem| format!("{name}: {problem}"))?;
+    }
     let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
     Ok((spec, text))
 }

@@ -18,6 +18,9 @@ pub struct Block {
     /// What the rows are called; the jobs' names if left out.
     #[serde(default)]
     labels: Vec<String>,
+    /// What the columns are called; the comparison's own names if left out.
+    #[serde(default)]
+    columns: Vec<String>,
     /// One table each.
     tables: Vec<Metric>,
 }
@@ -28,7 +31,12 @@ pub struct Block {
 struct Metric {
     title: String,
     /// As in the comparison's JSON, such as `bandwidth_bytes_per_s`.
+    #[serde(default)]
     cell: String,
+    /// A fact of the layers below in place of a cell, by its key.
+    fact: Option<String>,
+    /// Of this job; of all together if not given.
+    job: Option<String>,
     /// What to divide by.
     #[serde(default = "one")]
     unit: f64,
@@ -76,14 +84,17 @@ impl Block {
             let names = run["schedulers"].as_array().into_iter().flatten();
             names.filter_map(Value::as_str).map(String::from).collect()
         };
-        let columns = runs.first().map(schedulers).unwrap_or_default();
+        let columns = match self.columns.is_empty() {
+            true => runs.first().map(schedulers).unwrap_or_default(),
+            false => self.columns.clone(),
+        };
         let mut head = vec!["job".to_string()];
         head.extend(columns.iter().cloned());
         let mut table = Table::new(head);
         for (n, (job, run)) in self.rows.iter().zip(runs).enumerate() {
             let cells = (0..columns.len()).map(|n| metric.value(run, n));
             let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
-                return Err(format!("{job}: the comparison has no {}", metric.cell));
+                return Err(format!("{job}: the comparison has no {}", metric.key()));
             };
             let name = job.rsplit('/').next().unwrap_or(job);
             let mut row = vec![self.labels.get(n).map_or(name, String::as_str).to_string()];
@@ -102,10 +113,24 @@ impl Block {
 }
 
 impl Metric {
+    /// What it is called in the comparison's JSON.
+    fn key(&self) -> &str {
+        self.fact.as_deref().unwrap_or(&self.cell)
+    }
+
     /// The value of the n-th scheduler, of the run's first section.
     fn value(&self, run: &Value, n: usize) -> Option<f64> {
+        if let Some(fact) = &self.fact {
+            let facts = run["why"].as_array()?;
+            return facts.iter().find(|of| of["key"] == **fact)?["values"][n].as_f64();
+        }
         let directions = run["sections"][0]["directions"].as_array()?;
-        let values: Vec<f64> = (directions.iter())
+        let has_all = directions.iter().any(|d| d["several_jobs"] == true);
+        let is_wanted = |d: &&Value| match &self.job {
+            Some(job) => d["job"] == **job,
+            None => !has_all || d["several_jobs"] == true,
+        };
+        let values: Vec<f64> = (directions.iter().filter(is_wanted))
             .filter(|d| (self.direction.as_deref()).is_none_or(|wanted| d["direction"] == wanted))
             .filter_map(|d| d["rows"][n]["cells"][&self.cell]["value"]["mean"].as_f64())
             .collect();
@@ -117,22 +142,47 @@ impl Metric {
 mod tests {
     use super::Metric;
 
+    fn metric(direction: Option<&str>, job: Option<&str>, fact: Option<&str>) -> Metric {
+        Metric {
+            title: String::new(),
+            cell: "iops".into(),
+            fact: fact.map(String::from),
+            job: job.map(String::from),
+            unit: 1.0,
+            decimals: 0,
+            direction: direction.map(String::from),
+            change: false,
+        }
+    }
+
     #[test]
     fn both_directions_add_up() {
         let run = serde_json::json!({"sections": [{"directions": [
             {"direction": "read", "rows": [{"cells": {"iops": {"value": {"mean": 3.0}}}}]},
             {"direction": "write", "rows": [{"cells": {"iops": {"value": {"mean": 4.0}}}}]},
         ]}]});
-        let metric = |direction: Option<&str>| Metric {
-            title: String::new(),
-            cell: "iops".into(),
-            unit: 1.0,
-            decimals: 0,
-            direction: direction.map(String::from),
-            change: false,
+        let value = |direction| metric(direction, None, None).value(&run, 0);
+        assert_eq!(value(None), Some(7.0));
+        assert_eq!(value(Some("write")), Some(4.0));
+        assert_eq!(value(Some("trim")), None);
+    }
+
+    #[test]
+    fn jobs_and_all_of_them_are_told_apart() {
+        let of = |job: serde_json::Value, iops: f64| {
+            serde_json::json!({"several_jobs": job.is_null(), "job": job, "direction": "read",
+                "rows": [{"cells": {"iops": {"value": {"mean": iops}}}}]})
         };
-        assert_eq!(metric(None).value(&run, 0), Some(7.0));
-        assert_eq!(metric(Some("write")).value(&run, 0), Some(4.0));
-        assert_eq!(metric(Some("trim")).value(&run, 0), None);
+        let run = serde_json::json!({
+            "sections": [{"directions": [of(().into(), 7.0), of("a".into(), 3.0), of("b".into(), 4.0)]}],
+            "why": [{"key": "flash_reads", "values": [9.0]}],
+        });
+        assert_eq!(metric(None, None, None).value(&run, 0), Some(7.0));
+        assert_eq!(metric(None, Some("b"), None).value(&run, 0), Some(4.0));
+        assert_eq!(
+            metric(None, None, Some("flash_reads")).value(&run, 0),
+            Some(9.0)
+        );
+        assert_eq!(metric(None, None, Some("none")).value(&run, 0), None);
     }
 }

@@ -11,7 +11,7 @@ pub struct Page {
     pub name: &'static str,
     /// The folder of measured data that it needs, if any.
     pub set: Option<&'static str>,
-    template: &'static str,
+    pub(crate) template: &'static str,
 }
 
 macro_rules! page {
@@ -28,6 +28,7 @@ macro_rules! page {
 pub const ALL: &[Page] = &[
     page!("thesis", None),
     page!("studies", None),
+    page!("drive-choices", None),
     page!("ac2", None),
     page!("kernel-traces", Some("kernel-traces")),
     page!("page-cache", Some("page-cache-traces")),

@@ -1,8 +1,13 @@
 //! What can be kept in order by a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use blklab_description::Kind;
+use blklab_device::{DriveSpec, registry};
+
+use crate::page;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -141,4 +146,61 @@ fn inherent(line: &str) -> Option<String> {
     };
     let rest = rest.strip_prefix(' ')?;
     (!rest.contains(" for ")).then(|| identifier(rest))
+}
+
+/// What the keys of a table are set to, with the table's name before each.
+fn settings(path: &str, table: &toml::Table) -> Vec<(String, String)> {
+    let of_key = |(name, value): (&String, &toml::Value)| match value {
+        toml::Value::Table(inner) => settings(&format!("{path}{name}."), inner),
+        toml::Value::String(word) => vec![(format!("{path}{name}"), word.clone())],
+        other => vec![(format!("{path}{name}"), other.to_string())],
+    };
+    table.iter().flat_map(of_key).collect()
+}
+
+/// What drives that come with the program, and tables of the evidence pages, set keys
+/// of a drive to.
+fn used_in_drives() -> BTreeSet<(String, String)> {
+    let mut used = BTreeSet::new();
+    for name in registry::names() {
+        let text = registry::text(name).expect("listed");
+        used.extend(settings("", &text.parse().expect(name)));
+    }
+    for page in page::ALL {
+        for varied in page.template.split("--vary drive.").skip(1) {
+            let varied = varied.split([' ', '"']).next().unwrap_or_default();
+            let (key, values) = varied.split_once('=').expect("KEY=VALUE");
+            used.extend(values.split(',').map(|value| (key.into(), value.into())));
+        }
+    }
+    used
+}
+
+/// What a key of a drive can be is there for a drive, or a table shows what it does.
+#[test]
+fn every_choice_of_a_drive_is_used() {
+    let used = used_in_drives();
+    for (name, text) in DriveSpec::complete() {
+        let (_, reference) = DriveSpec::parse_with_reference(name, text).expect(name);
+        for table in reference.tables() {
+            for key in &table.keys {
+                let path = match table.path.as_str() {
+                    "" => key.name.clone(),
+                    table => format!("{table}.{}", key.name),
+                };
+                let choices: Vec<String> = match &key.kind {
+                    Kind::Word(words) => words.iter().map(|(word, _)| word.clone()).collect(),
+                    Kind::Flag => vec!["false".into(), "true".into()],
+                    _ => Vec::new(),
+                };
+                for choice in choices {
+                    let is_used = used.contains(&(path.clone(), choice.clone()));
+                    assert!(
+                        is_used || key.default.as_ref() == Some(&choice),
+                        "{path} = {choice}: no drive has it, and no evidence page shows what it does"
+                    );
+                }
+            }
+        }
+    }
 }

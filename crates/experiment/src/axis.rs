@@ -45,6 +45,20 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "drive.KEY",
+        help: "a key of the drive's description, such as drive.gc.policy; unset leaves it out",
+        worlds: MODELLED,
+        takes: Some(|key| drive_key_of(key).is_some()),
+        set: |setting, key, value| {
+            if let Some(key) = drive_key_of(key) {
+                setting
+                    .drive_values
+                    .push((key.to_string(), value.to_string()));
+            }
+            Ok(())
+        },
+    },
+    Axis {
         name: "SCHEDULER.TUNABLE",
         help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
         worlds: ALL_WORLDS,
@@ -158,9 +172,17 @@ pub(crate) const SCHEDULER: &str = "scheduler";
 /// More than any kernel reads ahead: 1 GiB.
 const READ_AHEAD_KB_MAX: u32 = 1 << 20;
 
+/// The key of a drive's description that a key of an axis names.
+fn drive_key_of(key: &str) -> Option<&str> {
+    key.strip_prefix("drive.").filter(|key| !key.is_empty())
+}
+
 /// The scheduler of a tunable's key.
 pub(crate) fn scheduler_of(key: &str) -> Option<&str> {
     let (scheduler, tunable) = key.split_once('.')?;
+    if drive_key_of(key).is_some() {
+        return None;
+    }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_name = !tunable.is_empty() && tunable.chars().all(plain);
     (is_name && !scheduler.is_empty()).then_some(scheduler)

@@ -27,6 +27,8 @@ pub struct Setting {
     pub wbt_lat_us: Option<u32>,
     /// The drive's model: a name or a file.
     pub drive: String,
+    /// Keys of its description with the values that they get in place of their own.
+    pub drive_values: Vec<(String, String)>,
     /// What was written to the drive before, where its description is not to say.
     pub state: Option<State>,
     /// The machine's model: a name or a file.
@@ -69,9 +71,22 @@ impl Setting {
         self.label.push_str(varied);
     }
 
+    /// What the drive is called, with all that it is not by its description.
+    pub(crate) fn drive_name(&self) -> String {
+        let values = self
+            .drive_values
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        let state = self.state.map(|state| state.to_string());
+        let words = std::iter::once(self.drive.clone())
+            .chain(values)
+            .chain(state);
+        words.collect::<Vec<String>>().join(" ")
+    }
+
     /// The drive's model and its text.
     pub(crate) fn drive(&self) -> Result<(DriveSpec, String), String> {
-        let (drive, text) = registry::load(&self.drive)?;
+        let (drive, text) = registry::load_with(&self.drive, &self.drive_values)?;
         match self.state {
             None => Ok((drive, text)),
             Some(state) => Ok((drive.in_state(state)?, text)),

@@ -197,11 +197,7 @@ impl<'a> Simulated<'a> {
 
     fn simulation(&mut self, setting: &Setting) -> Result<Simulation<'a>, Error> {
         let machine = self.machines.place_of(&setting.machine, Machine::load)?;
-        let in_state = match setting.state {
-            Some(state) => format!("{} {state}", setting.drive),
-            None => setting.drive.clone(),
-        };
-        let drive = self.drives.place_of(&in_state, |_| setting.drive())?;
+        let drive = (self.drives).place_of(&setting.drive_name(), |_| setting.drive())?;
         let scheduler = setting.choice()?;
         check_queue(&scheduler, &self.drives.0[drive].1)?;
         let cpus = self.machines.0[machine].1.cpus;

@@ -8,7 +8,7 @@ use blklab_device::{Command, Completion, Device, DriveSpec, registry};
 use proptest::prelude::*;
 
 /// Words that some key takes.
-const WORDS: [&str; 28] = [
+const WORDS: [&str; 27] = [
     "slc",
     "mlc",
     "tlc",
@@ -20,7 +20,6 @@ const WORDS: [&str; 28] = [
     "same_page",
     "any",
     "same_plane",
-    "same_parity",
     "fcfs",
     "out_of_order",
     "read_priority",

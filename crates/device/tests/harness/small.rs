@@ -358,7 +358,7 @@ pub fn small() -> impl Strategy<Value = Small> {
             "dynamic = false\nstatic_spread = 3",
         ]),
     );
-    let copyback = prop::sample::select(vec!["none", "same_plane", "same_parity"]);
+    let copyback = prop::sample::select(vec!["none", "same_plane"]);
     let logs = prop_oneof![
         2 => Just(None),
         2 => (1u32..4, 1u32..4, prop::option::of(1u32..4)).prop_map(Some),

@@ -5,6 +5,7 @@ use super::{Collector, Job, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Priority, Source, Transaction};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{PageRecord, Stream, Victim};
+use crate::ssd::spec::Copyback;
 
 /// Most pages that a collection which steps aside has under way: what is queued
 /// for its programs, the host's programs wait for.
@@ -161,14 +162,13 @@ impl Collector {
         }
         let priority = self.collection_priority(ctx, plane);
         let ahead = (PREFETCH_SLOTS / ctx.ftl.slots_per_page()).max(1);
-        while self.may_read_on(ctx, &job, priority)
-            && let Some(page) = self.page_to_move(ctx, plane, &mut job)
-        {
+        while job.has_pages_left() && self.may_read_on(ctx, &job, priority) {
+            let page = job.next_page;
             let on_chip = self.copies_on_chip(ctx, plane, &job, page);
             if on_chip && job.reads + job.programs > 0 {
                 break;
             }
-            job.takes(page);
+            job.next_page += 1;
             if page + ahead < job.pages {
                 ctx.ftl.owners(job.victim, page + ahead).for_each(drop);
             }
@@ -255,21 +255,6 @@ impl Collector {
         priority: Priority,
     ) {
         let mut op = ctx.ftl.transaction(kind, Source::Gc, at.plane, at, bytes);
-        op.priority = priority;
-        ctx.flash.enqueue(now_ns, op);
-    }
-
-    /// A page is read into its plane's page register, no data on the channel.
-    fn enqueue_copyback(
-        &mut self,
-        ctx: &mut Media,
-        now_ns: u64,
-        at: FlashPage,
-        priority: Priority,
-    ) {
-        let mut op = ctx
-            .ftl
-            .transaction(Operation::Read, Source::Copyback, at.plane, at, 0);
         op.priority = priority;
         ctx.flash.enqueue(now_ns, op);
     }
@@ -449,5 +434,51 @@ impl Collector {
             let is_off_chip = !ctx.spec.geometry.same_package(plane, job.to);
             counts.sectors_off_chip += sectors * is_off_chip as u64;
         }
+    }
+}
+
+/// Copyback: collection moves whole pages within their plane, without the channel.
+impl Collector {
+    /// Whether a page can be copied within its plane as it is: all of it is
+    /// wanted, and it becomes a page of its own there. The array reads it into the
+    /// plane's page register, in its turn like all that collection reads, and
+    /// programs it from there. (Until the copy is programmed, its slots are read as
+    /// if they were in DRAM.)
+    fn copies_on_chip(&self, ctx: &Media, plane: u32, job: &Job, page: u32) -> bool {
+        if ctx.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
+            return false;
+        }
+        let first = ctx.ftl.page_start(job.victim, page);
+        let mut slots = first..first + ctx.ftl.slots_per_page();
+        ctx.ftl.next_page(plane, job.stream).is_some()
+            && slots.all(|at| ctx.ftl.holds(at) != Holds::Nothing)
+    }
+
+    /// A page is read into its plane's page register, no data on the channel.
+    fn enqueue_copyback(
+        &mut self,
+        ctx: &mut Media,
+        now_ns: u64,
+        at: FlashPage,
+        priority: Priority,
+    ) {
+        let mut op = ctx
+            .ftl
+            .transaction(Operation::Read, Source::Copyback, at.plane, at, 0);
+        op.priority = priority;
+        ctx.flash.enqueue(now_ns, op);
+    }
+
+    /// A page that was to be copied on the chip is not whole any more, or its
+    /// place has been taken: what is left of it goes over the channel.
+    fn read_instead_of_copying(&mut self, ctx: &mut Media, now_ns: u64, op: &Transaction) {
+        let bytes = self.bytes_to_move(ctx, op.block, op.page);
+        let job = &mut self.jobs[op.plane as usize];
+        job.copies = false;
+        if bytes == 0 {
+            job.reads -= 1;
+            return self.continue_collection(ctx, now_ns, op.plane);
+        }
+        self.enqueue_collection(ctx, now_ns, Operation::Read, op.at(), bytes, op.priority);
     }
 }

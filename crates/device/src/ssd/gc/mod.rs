@@ -10,7 +10,6 @@
 //! has the collector do that.
 
 mod collect;
-mod copyback;
 mod fold;
 mod merging;
 mod superpage;
@@ -70,8 +69,8 @@ pub(crate) struct Job {
     pub(crate) moves: bool,
     /// Slots that it has moved.
     pub(crate) moved: u32,
-    /// The next page of the victim to look at, of the even ones and of the odd.
-    pub(crate) next_of_parity: [u32; 2],
+    /// The first page of the victim that it has not looked at.
+    pub(crate) next_page: u32,
     pub(crate) reads: u32,
     pub(crate) programs: u32,
     /// The plane's page register holds a page that will be copied, or soon will.
@@ -97,7 +96,7 @@ impl Job {
         stream: Stream::Collection,
         moves: false,
         moved: 0,
-        next_of_parity: [0, 1],
+        next_page: 0,
         reads: 0,
         programs: 0,
         copies: false,
@@ -112,19 +111,9 @@ impl Job {
         self.victim != NO_BLOCK
     }
 
-    /// The first page of the victim that it has not looked at.
-    pub(crate) fn next_page(&self) -> u32 {
-        self.next_of_parity[0].min(self.next_of_parity[1])
-    }
-
-    /// Whether there is one.
+    /// Whether it has not looked at all pages of the victim.
     pub(crate) fn has_pages_left(&self) -> bool {
-        self.next_page() < self.pages
-    }
-
-    /// It looks at a page, the next of its parity.
-    pub(crate) fn takes(&mut self, page: u32) {
-        self.next_of_parity[page as usize % 2] = page + 2;
+        self.next_page < self.pages
     }
 
     /// Something of it is under way, so that it can be waited for.

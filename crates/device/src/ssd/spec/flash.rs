@@ -51,17 +51,15 @@ pub enum MultiPlane {
     Any,
 }
 
-/// Which pages ONFI's copyback commands may move: from the array to the page
-/// register and back, always within a plane.
+/// What ONFI's copyback commands may move: a page from the array to the page
+/// register and back, within a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Copyback {
-    /// None.
+    /// Nothing.
     None,
-    /// Any.
+    /// Any page to any other of its plane.
     SamePlane,
-    /// From odd pages to odd ones and from even to even.
-    SameParity,
 }
 
 const MULTI_PLANE: &str = "several planes a die, flash.multi_plane = \"same_page\" or \"any\" and \
