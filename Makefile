@@ -50,7 +50,7 @@ check:
 	$(CARGO) check --manifest-path kernel/rust/Cargo.toml --target-dir target/kernel --locked
 
 # The kernel module in a real kernel, in a guest that is fetched from Debian's packages.
-module-test:
+module-test: build
 	./kernel/test.sh
 
 # One in a hundred of the changes that cargo-mutants (`cargo install cargo-mutants`)

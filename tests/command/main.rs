@@ -7,6 +7,7 @@ mod determinism;
 mod fairness;
 mod fio_examples;
 mod fs_images;
+mod guest;
 mod host_calibrate;
 mod host_compare;
 mod host_mkfs;

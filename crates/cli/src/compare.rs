@@ -4,7 +4,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings};
+use blklab_experiment::{
+    Guest, Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings,
+};
+use blklab_guest::Packages;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_stats::World;
 use blklab_workload::fio::JobSource;
@@ -31,6 +34,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let mut inputs = args.work.models.files();
     inputs.extend(args.work.job.iter().map(Path::new));
     check_outputs(sweep.html.as_deref(), output, &inputs)?;
+    if args.host.world != WorldArg::Guest {
+        args.guest.refuse()?;
+    }
     let comparison = match args.host.world {
         WorldArg::Sim => {
             args.host.refuse()?;
@@ -40,6 +46,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         WorldArg::Serve => {
             args.host.refuse()?;
             served(args)?
+        }
+        WorldArg::Guest => {
+            args.host.refuse()?;
+            in_guest(args)?
         }
         WorldArg::Host if args.host.dry_run => {
             let (host, _, plan) = host(args)?;
@@ -205,23 +215,53 @@ fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
         Ok(Work::Job(source.clone()).scheduler()?)
     })?;
     let world = Served::new(&source, &settings)?;
+    real_time(args, &world, world.drive_text(), &source, &settings)
+}
+
+/// Compares drives' models in real time in one of the worlds that have them.
+fn real_time<W: blklab_experiment::World>(
+    args: &CompareArgs,
+    world: &W,
+    drive_text: &str,
+    source: &JobSource,
+    settings: &[Setting],
+) -> Result<Comparison, Failure> {
+    let sweep = &args.sweep;
     sweep.check_goals(&Work::Job(source.clone()))?;
     let plan = Plan {
-        repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
-        seed: models.seed(),
+        repeats: sweep.repeats.unwrap_or(REPEATS_REAL),
+        seed: args.work.models.seed(),
         ..Plan::default()
     };
-    let rows = progress::run(&world, &plan)?;
+    let rows = progress::run(world, &plan)?;
     let origin = Origin {
         command: output::command_line(),
         job_text: source.text(),
-        drive_text: world.drive_text().to_string(),
+        drive_text: drive_text.to_string(),
         ..Origin::default()
     };
     let mut comparison = judged(sweep, rows, origin)?;
-    let choices = advice::choices_of_models(&settings, sweep.kernel())?;
+    let choices = advice::choices_of_models(settings, sweep.kernel())?;
     comparison.advice = choices.and_then(|choices| choices.advise(&comparison));
     Ok(comparison)
+}
+
+/// Compares under a real kernel in a virtual machine.
+fn in_guest(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let source = real_job(args, "guest")?;
+    let (models, sweep) = (&args.work.models, &args.sweep);
+    let mut schedulers = Schedulers::of_kernel(sweep.kernel());
+    schedulers.all.clone_from(&schedulers.default);
+    let settings = rows(World::Guest, (models, &[]), sweep, schedulers, || {
+        Ok(Work::Job(source.clone()).scheduler()?)
+    })?;
+    let packages = Packages::find(&args.guest.folder()).map_err(blklab_experiment::Error::from)?;
+    let mut world = Guest::new(packages, &source, &settings)?;
+    world.module.clone_from(&args.guest.module);
+    world.accelerator = args.guest.accelerator();
+    world.cpus = args.guest.guest_cpus.unwrap_or(1);
+    world.trace = !args.host.no_trace;
+    real_time(args, &world, world.drive_text(), &source, &settings)
 }
 
 /// Compares on a real drive.

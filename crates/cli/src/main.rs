@@ -7,6 +7,7 @@ mod compare;
 mod conform;
 mod failure;
 mod fs;
+mod guest;
 mod load;
 mod output;
 mod probe;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => record::trace(&args),
         Command::Load(args) => load::load(&args),
         Command::Fs(args) => fs::fs(&args),
+        Command::Guest(args) => guest::guest(args),
         Command::List(args) => show::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => show::completions(&args),

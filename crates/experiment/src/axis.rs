@@ -28,7 +28,7 @@ impl Axis {
     }
 }
 
-const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host];
+const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host, World::Guest];
 const MODELLED: &[World] = &[World::Sim, World::Serve];
 
 /// Every kind of thing that a comparison can vary. A key is of the first kind
@@ -130,7 +130,7 @@ pub const AXES: &[Axis] = &[
     Axis {
         name: "read_ahead_kb",
         help: "the queue's read_ahead_kb",
-        worlds: &[World::Host],
+        worlds: &[World::Host, World::Guest],
         takes: None,
         set: |setting, key, value| {
             setting.read_ahead_kb = Some(number(key, value, 0, READ_AHEAD_KB_MAX)?);

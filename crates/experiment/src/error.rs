@@ -16,6 +16,9 @@ pub enum Error {
     /// From this machine, its kernel or fio.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// A guest does not run.
+    #[error(transparent)]
+    Guest(#[from] blklab_guest::Error),
     /// The server of a served drive failed.
     #[error("{0}")]
     Server(String),
@@ -36,6 +39,7 @@ impl Error {
             Error::Mistake(_) => true,
             Error::Simulation(error) => error.is_users(),
             Error::Host(error) => error.is_mistake(),
+            Error::Guest(error) => error.is_mistake(),
             Error::Server(_) | Error::Threads(_) => false,
         }
     }

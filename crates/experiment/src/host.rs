@@ -102,13 +102,7 @@ impl Host {
             let job = self.jobs.read(source, own_cpus(), &setting.options)?;
             self.rows.push(Measured {
                 label: setting.label.clone(),
-                queue: QueueSettings {
-                    scheduler: setting.scheduler.name.clone(),
-                    tunables: setting.scheduler.tunables.clone(),
-                    nr_requests: setting.nr_requests,
-                    nomerges: setting.nomerges,
-                    read_ahead_kb: setting.read_ahead_kb,
-                },
+                queue: setting.of_kernel(),
                 job,
             });
         }

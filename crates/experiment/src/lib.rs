@@ -8,6 +8,7 @@
 mod assumptions;
 mod axis;
 mod error;
+mod guest;
 mod host;
 mod rows;
 mod run;
@@ -23,6 +24,7 @@ mod world;
 pub use assumptions::Assumption;
 pub use axis::{AXES, Axis};
 pub use error::Error;
+pub use guest::Guest;
 pub use host::Host;
 pub use rows::{Request, settings};
 pub use run::{run, run_until};

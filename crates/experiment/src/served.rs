@@ -11,7 +11,7 @@ use blklab_host::{
     CpuWatch, Fio, HostError, Interrupts, Load, System, is_replaced_by_server, on_server, totals,
 };
 use blklab_serve::{ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings, memory, null};
-use blklab_stats::{Results, World as WorldKind};
+use blklab_stats::{Histogram, Results, World as WorldKind};
 use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
@@ -88,35 +88,52 @@ impl Served {
     pub fn drive_text(&self) -> &str {
         &self.drive_text
     }
+}
 
-    fn server(&self, row: &Service, socket: &Path, seed: u64) -> ServerConfig {
-        let size_bytes = row.drive.identity().capacity_sectors * SECTOR_SIZE;
-        ServerConfig {
-            listen: vec![Listen::Unix(socket.to_path_buf())],
-            activated: false,
-            exports: vec![ExportConfig {
-                name: String::new(),
-                description: row.drive_name.clone(),
-                // What is read back matters to jobs that verify it, and to
-                // nobody else; a large drive's would not fit in memory.
-                backend: match verifies(self.jobs.get(row.job)) {
-                    true => memory(size_bytes),
-                    false => null(size_bytes),
-                },
-                read_only: false,
-                scheduler: row.scheduler.clone(),
-                depth: 1,
-                drive: Some((row.drive_name.clone(), row.drive.clone())),
-                seed,
-            }],
-            tls: TlsSettings::default(),
-            limits: Limits::default(),
-            busy_poll_us: 0,
-            control: None,
-            sysfs: None,
-            metrics: None,
-        }
+/// A server of a drive's model in real time.
+pub(crate) fn paced(
+    (name, drive): (&str, &DriveSpec),
+    scheduler: SchedulerChoice,
+    job: &JobFile,
+    socket: &Path,
+    seed: u64,
+) -> ServerConfig {
+    let size_bytes = drive.identity().capacity_sectors * SECTOR_SIZE;
+    ServerConfig {
+        listen: vec![Listen::Unix(socket.to_path_buf())],
+        activated: false,
+        exports: vec![ExportConfig {
+            name: String::new(),
+            description: name.to_string(),
+            // What is read back matters to jobs that verify it, and to
+            // nobody else; a large drive's would not fit in memory.
+            backend: match verifies(job) {
+                true => memory(size_bytes),
+                false => null(size_bytes),
+            },
+            read_only: false,
+            scheduler,
+            depth: 1,
+            drive: Some((name.to_string(), drive.clone())),
+            seed,
+        }],
+        tls: TlsSettings::default(),
+        limits: Limits::default(),
+        busy_poll_us: 0,
+        control: None,
+        sysfs: None,
+        metrics: None,
     }
+}
+
+/// How far a server was from being as slow as the model, and no slower.
+pub(crate) fn note_on_pacing(lateness_ns: &Histogram) -> String {
+    let late = |percent| lateness_ns.percentile(percent) as f64 / 1e3;
+    format!(
+        "pacing: requests ended {:.1} us (median) and {:.1} us (99 %) later than the model said",
+        late(50.0),
+        late(99.0)
+    )
 }
 
 fn verifies(job: &JobFile) -> bool {
@@ -160,7 +177,13 @@ impl World for Served {
     fn run(&self, ready: &Ready<'_>, turn: Turn) -> Result<Results, Error> {
         ready.interrupts.check()?;
         let row = &self.rows[turn.row];
-        let config = self.server(row, &ready.socket, turn.seed);
+        let config = paced(
+            (&row.drive_name, &row.drive),
+            row.scheduler.clone(),
+            self.jobs.get(row.job),
+            &ready.socket,
+            turn.seed,
+        );
         let server = Server::start(&config).map_err(Error::Server)?;
         let watch = CpuWatch::start(&self.system.proc("stat"))?;
         let start = Instant::now();
@@ -171,12 +194,7 @@ impl World for Served {
         server.shut_down().map_err(Error::Server)?;
         let (disk, lateness) = stats.map_err(Error::Server)?;
         let mut results = done?;
-        let late = |percent| lateness.percentile(percent) as f64 / 1e3;
-        results.notes.push(format!(
-            "pacing: requests ended {:.1} us (median) and {:.1} us (99 %) later than the model said",
-            late(50.0),
-            late(99.0)
-        ));
+        results.notes.push(note_on_pacing(&lateness));
         results.notes.extend(ready.warning.iter().cloned());
         Ok(Results {
             world: WorldKind::Serve,

@@ -5,6 +5,7 @@ use blklab_description::hint;
 use blklab_device::{DriveSpec, State, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
+use blklab_host::QueueSettings;
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
@@ -90,6 +91,17 @@ impl Setting {
         match self.state {
             None => Ok((drive, text)),
             Some(state) => Ok((drive.in_state(state)?, text)),
+        }
+    }
+
+    /// What a real kernel's queue is set to.
+    pub(crate) fn of_kernel(&self) -> QueueSettings {
+        QueueSettings {
+            scheduler: self.scheduler.name.clone(),
+            tunables: self.scheduler.tunables.clone(),
+            nr_requests: self.nr_requests,
+            nomerges: self.nomerges,
+            read_ahead_kb: self.read_ahead_kb,
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use blklab_stats::QueueStats;
+use serde::{Deserialize, Serialize};
 
 use crate::error::HostError;
 use crate::system::{System, names, read};
@@ -131,7 +132,7 @@ impl Disk {
 }
 
 /// The counters at one moment, since boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters([u64; 17]);
 
 impl Counters {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use blklab_stats::Results;
 use blklab_workload::fio::JobFile;
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
 
 use crate::error::HostError;
 use crate::fio_json;
@@ -33,6 +34,34 @@ pub struct Fio<'a> {
     text: String,
     read_only: bool,
     folder: tempfile::TempDir,
+}
+
+/// What a run of fio printed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Printed {
+    /// On standard output: its JSON.
+    json: String,
+    /// On standard error.
+    said: String,
+}
+
+impl Printed {
+    /// The results that it tells of a job.
+    pub fn results(&self, job: &JobFile) -> Result<Results, HostError> {
+        let results = fio_json::parse(&self.json, job);
+        let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
+        let failed = results.jobs.iter().find(|job| job.error != 0);
+        if let Some(job) = failed {
+            let error = io::Error::from_raw_os_error(job.error);
+            return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
+        }
+        let remarks = self.said.lines().map(str::trim);
+        let remarks = remarks.filter(|line| !line.is_empty());
+        results
+            .notes
+            .extend(remarks.map(|line| format!("fio: {line}")));
+        Ok(results)
+    }
 }
 
 impl<'a> Fio<'a> {
@@ -114,23 +143,17 @@ impl<'a> Fio<'a> {
 
     /// Runs it. A signal ends fio, and the run with an error.
     pub fn run(&self, interrupts: &Interrupts) -> Result<Results, HostError> {
+        self.run_printed(interrupts)?.results(self.job)
+    }
+
+    /// The same, and keeps what fio printed as it is.
+    pub fn run_printed(&self, interrupts: &Interrupts) -> Result<Printed, HostError> {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (output, said) = self.start(&arguments, interrupts)?;
-        let text = std::fs::read_to_string(&output)
+        let json = std::fs::read_to_string(&output)
             .map_err(|e| HostError::io("read fio's output", &output, e))?;
-        let results = fio_json::parse(&text, self.job);
-        let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
-        let failed = results.jobs.iter().find(|job| job.error != 0);
-        if let Some(job) = failed {
-            let error = io::Error::from_raw_os_error(job.error);
-            return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
-        }
-        let remarks = said.lines().map(str::trim).filter(|line| !line.is_empty());
-        results
-            .notes
-            .extend(remarks.map(|line| format!("fio: {line}")));
-        Ok(results)
+        Ok(Printed { json, said })
     }
 
     /// Starts fio and waits for its end: where its output is, and what it

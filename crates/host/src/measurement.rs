@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use blklab_stats::{DiskStats, JobResults, Results};
+use blklab_stats::{CpuSlice, DiskStats, JobResults, RequestStats, Results};
 use blklab_workload::fio::JobFile;
+use serde::{Deserialize, Serialize};
 
 use crate::cpu_load::Load;
 use crate::cpu_load::{CpuWatch, totals};
@@ -12,7 +13,7 @@ use crate::disk::Counters;
 use crate::disk::Disk;
 use crate::error::HostError;
 use crate::file_system::{FileSystem, Mounted};
-use crate::fio::Fio;
+use crate::fio::{Fio, Printed};
 use crate::fio_job::on_device;
 use crate::interrupt::Interrupts;
 use crate::queue::{Files, Queue, QueueSettings};
@@ -33,6 +34,76 @@ pub struct Measurement {
     pub trace: bool,
     /// A file system to be made for each run.
     pub file_system: Option<FileSystem>,
+}
+
+/// What was seen of one run: it can be taken to another machine, where
+/// [`Observed::results`] makes the results of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Observed {
+    /// What fio printed.
+    fio: Printed,
+    elapsed_ns: u64,
+    slices: Vec<CpuSlice>,
+    before: Counters,
+    after: Counters,
+    /// Requests on their way, where they were traced.
+    requests: Option<RequestStats>,
+    /// The drive as the user named it, and its size.
+    device: String,
+    size_bytes: u64,
+    /// The kernel's name of the drive.
+    disk: String,
+    /// That, and the drive's model.
+    drive: String,
+    kernel: String,
+}
+
+impl Observed {
+    /// The results of the job that ran.
+    ///
+    /// # Errors
+    /// Where fio's output cannot be read, or it failed.
+    pub fn results(self, job: &JobFile) -> Result<Results, HostError> {
+        let mut results = self.fio.results(job)?;
+        self.check_work(job, &results)?;
+        results.elapsed_ns = self.elapsed_ns;
+        results.cpus = totals(&self.slices);
+        results.cpu_timeline = self.slices;
+        let mut disk = DiskStats {
+            name: self.disk,
+            queue: self.after.since(&self.before),
+            ..DiskStats::default()
+        };
+        if let Some(requests) = &self.requests {
+            disk.queue.requeues = requests.requeues;
+            disk.queue.errors = requests.errors;
+            if requests.lost_events > 0 {
+                results.notes.push(format!(
+                    "the trace lost {} events; requests under way then are not in the latencies \
+                     of scheduler and drive",
+                    requests.lost_events
+                ));
+            }
+        }
+        results.requests = self.requests;
+        results.disks = vec![disk];
+        results.drive = self.drive;
+        results.machine = self.kernel;
+        Ok(results)
+    }
+
+    /// fio ends well when a job's range lies beyond the device, having done
+    /// nothing; figures of nothing are none.
+    fn check_work(&self, job: &JobFile, results: &Results) -> Result<(), HostError> {
+        let ios = |job: &JobResults| job.read.ios + job.write.ios + job.trim.ios;
+        let Some(idle) = results.jobs.iter().find(|job| ios(job) == 0) else {
+            return Ok(());
+        };
+        Err(HostError::Fio(format!(
+            "{}: fio did no I/O for [{}]: does its offset or size lie beyond the {} bytes of {}?",
+            job.name, idle.name, self.size_bytes, self.device
+        )))
+    }
 }
 
 /// What a run is made of.
@@ -160,8 +231,25 @@ impl Measurement {
         fio: &Fio<'_>,
         interrupts: &Interrupts,
     ) -> Result<Results, HostError> {
+        let observed = self.observe(queue, settings, fio, interrupts)?;
+        observed
+            .results(fio.job())
+            .map_err(|error| self.explained(error))
+    }
+
+    /// The same, and says what was seen of it.
+    ///
+    /// # Errors
+    /// As [`Measurement::run`].
+    pub fn observe<F: Files>(
+        &self,
+        queue: &Queue<F>,
+        settings: &QueueSettings,
+        fio: &Fio<'_>,
+        interrupts: &Interrupts,
+    ) -> Result<Observed, HostError> {
         let mut mounted: Option<Mounted> = None;
-        let mut results = Results::default();
+        let mut observed = None;
         for stage in self.stages(fio.job()) {
             interrupts.check()?;
             match stage {
@@ -173,11 +261,11 @@ impl Measurement {
                     }
                 }
                 Stage::DropCaches => self.drop_caches()?,
-                Stage::Fio => results = self.run_fio(fio, interrupts)?,
+                Stage::Fio => observed = Some(self.run_fio(fio, interrupts)?),
                 Stage::Unmount => mounted.take().map_or(Ok(()), Mounted::unmount)?,
             }
         }
-        Ok(results)
+        observed.ok_or_else(|| HostError::Fio(format!("{}: fio did not run", fio.job().name)))
     }
 
     /// Looks at the machine's other work, for half a second: what results should
@@ -232,7 +320,7 @@ impl Measurement {
         std::fs::write(&path, "3").map_err(|e| HostError::io("drop the page cache", &path, e))
     }
 
-    fn run_fio(&self, fio: &Fio<'_>, interrupts: &Interrupts) -> Result<Results, HostError> {
+    fn run_fio(&self, fio: &Fio<'_>, interrupts: &Interrupts) -> Result<Observed, HostError> {
         let before = Counters::of(&self.system, &self.disk)?;
         let watch = CpuWatch::start(&self.system.proc("stat"))?;
         let session = match self.trace {
@@ -240,60 +328,37 @@ impl Measurement {
             false => None,
         };
         let start = Instant::now();
-        let done = fio.run(interrupts);
+        let done = fio.run_printed(interrupts);
         let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let slices = watch.finish();
-        let mut results = done.map_err(|error| self.explained(error))?;
-        self.check_work(fio.job(), &results)?;
+        let printed = done.map_err(|error| self.explained(error))?;
         let after = Counters::of(&self.system, &self.disk)?;
-        results.elapsed_ns = elapsed_ns;
-        results.cpus = totals(&slices);
-        results.cpu_timeline = slices;
-        let mut disk = DiskStats {
-            name: self.disk.name.clone(),
-            queue: after.since(&before),
-            ..DiskStats::default()
-        };
-        if let Some(session) = session {
-            let recording = session.finish()?;
-            let mut requests = recording.sink.finish();
-            requests.lost_events = requests.lost_events.max(recording.lost);
-            disk.queue.requeues = requests.requeues;
-            disk.queue.errors = requests.errors;
-            if requests.lost_events > 0 {
-                results.notes.push(format!(
-                    "the trace lost {} events; requests under way then are not in the latencies \
-                     of scheduler and drive",
-                    requests.lost_events
-                ));
+        let requests = match session {
+            None => None,
+            Some(session) => {
+                let recording = session.finish()?;
+                let mut requests = recording.sink.finish();
+                requests.lost_events = requests.lost_events.max(recording.lost);
+                Some(requests)
             }
-            results.requests = Some(requests);
-        }
-        results.disks = vec![disk];
-        results.drive = drive_name(&self.system, &self.disk);
-        results.machine = self.system.kernel();
-        Ok(results)
+        };
+        Ok(Observed {
+            fio: printed,
+            elapsed_ns,
+            slices,
+            before,
+            after,
+            requests,
+            device: self.disk.path.display().to_string(),
+            size_bytes: self.disk.size_bytes(&self.system)?,
+            disk: self.disk.name.clone(),
+            drive: drive_name(&self.system, &self.disk),
+            kernel: self.system.kernel(),
+        })
     }
 
     fn start_trace(&self) -> Result<Session<Splitter>, HostError> {
         Session::start(&self.system, &self.disk, &Kind::EVENTS, Splitter::default())
-    }
-
-    /// fio ends well when a job's range lies beyond the device, having done
-    /// nothing; figures of nothing are none.
-    fn check_work(&self, job: &JobFile, results: &Results) -> Result<(), HostError> {
-        let ios = |job: &JobResults| job.read.ios + job.write.ios + job.trim.ios;
-        let Some(idle) = results.jobs.iter().find(|job| ios(job) == 0) else {
-            return Ok(());
-        };
-        let size = self.disk.size_bytes(&self.system)?;
-        Err(HostError::Fio(format!(
-            "{}: fio did no I/O for [{}]: does its offset or size lie beyond the {size} bytes of \
-             {}?",
-            job.name,
-            idle.name,
-            self.disk.path.display()
-        )))
     }
 
     /// fio cannot know that the device went away under it.

@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::HostError;
 
 /// How long requests in flight may take to end before a scheduler is changed.
@@ -87,7 +89,7 @@ pub struct QueueState {
 }
 
 /// What a run wants of a queue; the kernel's defaults where it says nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
     /// The scheduler.
     pub scheduler: String,

@@ -1,6 +1,9 @@
 //! fio's histograms of depths and batches.
+
+use serde::{Deserialize, Serialize};
+
 /// fio's depth histogram: shares over powers of two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepthBuckets {
     /// Counts at 0, 1, 2, 4, 8, 16, 32, 64 and more.
     pub counts: [u64; 8],

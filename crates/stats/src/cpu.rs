@@ -1,12 +1,12 @@
 //! What CPUs' time went to.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::results::Results;
 
 /// What all CPUs did in a span of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSlice {
     /// When it ended, from the run's start on.
     pub end_ns: u64,
@@ -18,7 +18,7 @@ macro_rules! cpu_times {
     ($($(#[doc = $doc:literal])+ $field:ident $key:literal $label:literal,)+) => {
         /// What a CPU's time went to, in nanoseconds, as `/proc/stat` divides it and
         /// mpstat shows it.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct CpuTimes {
             $($(#[doc = $doc])+ pub $field: u64,)+
         }

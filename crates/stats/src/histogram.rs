@@ -1,5 +1,7 @@
 //! Latency histograms: exact to three digits, and able to speak fio's bins.
 
+use serde::{Deserialize, Serialize};
+
 /// Longest latency told apart, in nanoseconds (about 18 minutes); longer ones
 /// are counted there.
 const MAX_NS: u64 = 1 << 40;
@@ -21,7 +23,7 @@ const FIO_LAST_BIN_NS: u64 = 17_112_760_320;
 /// Its counts are allocated when the first value comes and grow with the
 /// longest value: a job has ten histograms and most stay empty. The layout is
 /// HdrHistogram's; the crate of that name costs twice as much a value here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Histogram {
     /// Counts by [`slot_of`].
     counts: Vec<u64>,

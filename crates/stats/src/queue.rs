@@ -1,7 +1,7 @@
 //! What the block layer and its scheduler count.
 
-use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::buckets::DepthBuckets;
 use crate::fact::{Fact, Place, Unit, Value, ratio};
@@ -17,7 +17,7 @@ const FLUSH: usize = 3;
 
 /// Requests on their way through the block layer, as trace events tell it:
 /// the split that biosnoop and btt show.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RequestStats {
     /// Requests by operation, size and process, in that order.
     pub kinds: Vec<RequestKind>,
@@ -36,7 +36,7 @@ pub struct RequestStats {
 }
 
 /// Requests of one operation, size and process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RequestKind {
     /// Index into the block layer's counters: read, write, discard, flush.
     pub op: usize,

@@ -18,8 +18,10 @@ pub enum World {
     Sim,
     /// Real time, served block device.
     Serve,
-    /// A real kernel.
+    /// This machine's own kernel and a drive of it.
     Host,
+    /// A real kernel in a virtual machine, on a drive's model in real time.
+    Guest,
 }
 
 impl World {
@@ -29,6 +31,7 @@ impl World {
             World::Sim => "sim",
             World::Serve => "serve",
             World::Host => "host",
+            World::Guest => "guest",
         }
     }
 }

@@ -13,6 +13,7 @@ use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
+use super::guest::GuestArgs;
 use super::seed;
 use crate::failure::Failure;
 
@@ -254,6 +255,9 @@ pub(crate) struct CompareArgs {
 
     #[command(flatten)]
     pub(crate) host: HostArgs,
+
+    #[command(flatten)]
+    pub(crate) guest: GuestArgs,
 }
 
 /// All repeats are kept for the comparison.
@@ -449,6 +453,8 @@ pub(crate) enum WorldArg {
     Serve,
     /// On a real drive under this machine's kernel
     Host,
+    /// On a drive's model in real time, under a real kernel in a virtual machine
+    Guest,
 }
 
 #[derive(Args)]
@@ -489,7 +495,7 @@ impl HostArgs {
     /// Refuses what only a real drive has.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
         let HostArgs {
-            world: _,
+            world,
             device,
             destroy_data,
             dry_run,
@@ -501,7 +507,7 @@ impl HostArgs {
             (device.is_some(), "--device"),
             (destroy_data.is_some(), "--destroy-data"),
             (*dry_run, "--dry-run"),
-            (*no_trace, "--no-trace"),
+            (*no_trace && *world != WorldArg::Guest, "--no-trace"),
             (*no_warm_up, "--no-warm-up"),
             (mkfs.is_some(), "--mkfs"),
         ];

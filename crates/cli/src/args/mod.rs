@@ -2,6 +2,7 @@
 
 mod compare;
 mod fs;
+mod guest;
 mod measure;
 mod serve;
 
@@ -12,6 +13,7 @@ pub(crate) use compare::{
     RunArgs, RunFormat, SweepArgs, WorldArg,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
+pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
 pub(crate) use measure::{CalibrateArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Look into images of file systems and change them
     Fs(FsArgs),
+    /// Boot a real kernel in a virtual machine, and run jobs under it
+    Guest(GuestCommandArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists

@@ -1,14 +1,5 @@
-#!/bin/busybox sh
-# The guest's first and only process: see test.sh.
-/bin/busybox --install -s /bin
-export PATH=/bin:/sbin
-mount -t proc none /proc
-mount -t sysfs none /sys
-mount -t devtmpfs none /dev
-mkdir -p /dev/shm
-mount -t tmpfs none /dev/shm
-ln -s /bin/busybox /sbin/modprobe
-
+#!/bin/sh
+# What the guest runs: see test.sh.
 failed=0
 say() {
     echo "blklab test: $*"
@@ -18,13 +9,7 @@ fail() {
     failed=1
 }
 
-for module in configfs crc32c_generic bfq kyber-iosched; do
-    insmod /modules/$module.ko
-done
-insmod /modules/null_blk.ko nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=2 \
-    completion_nsec=20000 submit_queues=2 hw_queue_depth=64
-insmod /modules/virtio_blk.ko
-insmod /modules/blklab-iosched.ko || fail "the module does not load"
+[ -d /sys/module/blklab_iosched ] || fail "the module does not load"
 dmesg -c >/dev/null
 
 ours() {
@@ -48,8 +33,8 @@ if grep -q TEST=cost /proc/cmdline; then
         [ "$scheduler" != none ] || none_ms=$ms
         say "cost $scheduler: $(((ms - none_ms) * 50)) instructions a request above none"
     done
-    say passed
-    poweroff -f
+    [ "$failed" = 1 ] || echo passed
+    exit
 fi
 
 # fio DEVICE DEPTH: mixed sizes, jobs beside each other, every block verified.
@@ -106,5 +91,4 @@ echo none >/sys/block/vda/queue/scheduler
 rmmod blklab-iosched || fail "the module does not unload"
 dmesg | grep -E 'WARNING|BUG|Oops|Call Trace|blklab:|I/O error' | head -20 >/tmp/bad
 [ ! -s /tmp/bad ] || { cat /tmp/bad; dmesg | tail -60; fail "the kernel's log has warnings"; }
-[ "$failed" = 1 ] || say passed
-poweroff -f
+[ "$failed" = 1 ] || echo passed

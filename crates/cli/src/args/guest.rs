@@ -1,0 +1,160 @@
+//! The options of `blklab guest`, and of `compare --world guest`.
+
+use std::path::PathBuf;
+
+use blklab_guest::{Accelerator, default_folder};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::compare::CompareArgs;
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  blklab guest setup
+      fetch a kernel
+  blklab guest run my.fio --schedulers none,mq-deadline,bfq --drive mx100-256
+      the job under a real kernel, on a drive as slow as the model
+  blklab guest run thesis/randrw-90-10 --drive mx100-256-ranges \\
+      --module kernel/blklab-iosched.ko --schedulers noop,blklab-deadline,cfq,ac
+      the same under schedulers of our own, as a module of that kernel
+  blklab guest script test.sh --load null_blk
+      a script of your own as all that the guest runs";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GuestCommandArgs {
+    #[command(subcommand)]
+    pub(crate) command: GuestCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum GuestCommand {
+    /// Fetch a kernel by the machine's package manager, without installing it, and print
+    /// what the kernel module is built with
+    Setup(GuestSetupArgs),
+    /// Run a job under a real kernel: `compare --world guest`
+    Run(Box<CompareArgs>),
+    /// Boot a guest that runs a shell script
+    Script(GuestScriptArgs),
+    /// In a guest: run a job as ordered
+    #[command(hide = true)]
+    Answer(GuestAnswerArgs),
+}
+
+/// A virtual machine.
+#[derive(Args)]
+#[command(next_help_heading = "In a virtual machine (--world guest)")]
+pub(crate) struct GuestArgs {
+    /// The folder of the kernel that `blklab guest setup` fetched [default: blklab/guest
+    /// in the user's cache]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) guest: Option<PathBuf>,
+
+    /// A module that the guest's kernel loads, such as our schedulers'
+    #[arg(long, value_name = "FILE")]
+    pub(crate) module: Option<PathBuf>,
+
+    /// The guest's processors [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) guest_cpus: Option<u32>,
+
+    /// What carries out the guest's instructions [default: auto]
+    #[arg(long, value_enum)]
+    pub(crate) accelerator: Option<AcceleratorArg>,
+}
+
+impl GuestArgs {
+    /// Refuses what only a guest has.
+    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            (self.guest.is_some(), "--guest"),
+            (self.module.is_some(), "--module"),
+            (self.guest_cpus.is_some(), "--guest-cpus"),
+            (self.accelerator.is_some(), "--accelerator"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            None => Ok(()),
+            Some((_, option)) => Err(Failure::mistake(format!("{option} is for --world guest"))),
+        }
+    }
+
+    /// Where the kernel is.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.guest.clone().unwrap_or_else(default_folder)
+    }
+
+    /// What carries out its instructions.
+    pub(crate) fn accelerator(&self) -> Accelerator {
+        match self.accelerator {
+            None | Some(AcceleratorArg::Auto) => Accelerator::Auto,
+            Some(AcceleratorArg::Kvm) => Accelerator::Kvm,
+            Some(AcceleratorArg::Tcg) => Accelerator::Tcg,
+        }
+    }
+}
+
+/// What carries out a guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AcceleratorArg {
+    /// The host's processor where that works, else software
+    Auto,
+    /// The host's processor
+    Kvm,
+    /// Software
+    Tcg,
+}
+
+#[derive(Args)]
+pub(crate) struct GuestSetupArgs {
+    /// Where to unpack it [default: blklab/guest in the user's cache]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) guest: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct GuestScriptArgs {
+    /// The script; what it prints is printed, and it has failed where it does not end
+    /// with a line `passed`
+    pub(crate) script: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) guest: GuestArgs,
+
+    /// A module of the kernel's own to load, with its parameters; repeat for more
+    #[arg(long, value_name = "NAME PARAMETER=VALUE...")]
+    pub(crate) load: Vec<String>,
+
+    /// A program to take along; repeat for more
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Vec<PathBuf>,
+
+    /// QEMU's options for further devices, such as "-device nvme,..."; repeat for more
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) qemu: Vec<String>,
+
+    /// More for the kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) append: String,
+
+    /// Memory in MiB
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    pub(crate) memory: u32,
+
+    /// Have the guest's clock count instructions, a nanosecond each
+    #[arg(long)]
+    pub(crate) count_instructions: bool,
+
+    /// End it after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
+    pub(crate) limit: u64,
+
+    /// Put what the script writes to the file that $PORT names into a file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct GuestAnswerArgs {
+    /// The order
+    pub(crate) order: PathBuf,
+}

@@ -1,0 +1,237 @@
+//! Boots a guest under QEMU and waits for its end.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::packages::Packages;
+
+/// Where the guest finds the file that it was given as its order.
+pub const ORDER: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/blklab/order/raw";
+
+/// The variable of the guest's script that names what it writes its answer to.
+pub const PORT: &str = "$PORT";
+
+/// How often a running guest is looked after.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How long a guest may be silent on the host's processor: one that works says
+/// something within a second.
+const SILENCE_LIMIT: Duration = Duration::from_secs(8);
+
+/// How much of the end of what a guest said a message shows.
+const SAID_BYTES: u64 = 2000;
+
+/// What the guest's instructions are carried out by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The host's processor where that boots a guest, else software.
+    #[default]
+    Auto,
+    /// The host's processor.
+    Kvm,
+    /// Software.
+    Tcg,
+}
+
+/// What a guest is given.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What carries out its instructions.
+    pub accelerator: Accelerator,
+    /// Its processors.
+    pub cpus: u32,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// Whether its clock counts instructions, a nanosecond each, on one processor
+    /// in software.
+    pub counts_instructions: bool,
+    /// How long it may run.
+    pub limit: Duration,
+}
+
+/// What is booted.
+#[derive(Clone, Copy)]
+pub struct Boot<'a> {
+    /// The kernel.
+    pub packages: &'a Packages,
+    /// What it starts with.
+    pub initramfs: &'a Path,
+    /// QEMU's options for its devices.
+    pub devices: &'a [String],
+    /// What its script may read at [`ORDER`].
+    pub order: Option<&'a Path>,
+    /// Where what its script wrote to [`PORT`] is put.
+    pub answer: &'a Path,
+    /// Where what it says is put.
+    pub console: &'a Path,
+    /// More for the kernel's command line.
+    pub append: &'a str,
+    /// Whether it is to be ended at once.
+    pub is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Machine {
+    /// Boots a guest and waits until it has ended.
+    ///
+    /// # Errors
+    /// Where it does not run to its end.
+    pub fn run(&self, boot: &Boot<'_>) -> Result<(), Error> {
+        if self.counts_instructions {
+            return self.run_on(Accelerator::Tcg, boot);
+        }
+        // What the first guest of this process found out.
+        static FOUND: OnceLock<Accelerator> = OnceLock::new();
+        match (self.accelerator, FOUND.get()) {
+            (Accelerator::Auto, Some(found)) => self.run_on(*found, boot),
+            (Accelerator::Auto, None) => {
+                let mut found = Accelerator::Kvm;
+                let mut done = match File::options().read(true).write(true).open("/dev/kvm") {
+                    Ok(_) => self.run_on(found, boot),
+                    Err(_) => Err(Error::Failed(String::new())),
+                };
+                if done.is_err() && !has_spoken(boot.console) && !(boot.is_stopped)() {
+                    found = Accelerator::Tcg;
+                    done = self.run_on(found, boot);
+                }
+                let _ = FOUND.set(found);
+                done
+            }
+            (given, _) => self.run_on(given, boot),
+        }
+    }
+
+    fn run_on(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
+        let console = File::create(boot.console).map_err(|e| Error::file(boot.console, e))?;
+        let errors = console
+            .try_clone()
+            .map_err(|e| Error::file(boot.console, e))?;
+        let child = self
+            .command(accelerator, boot)
+            .stdin(Stdio::null())
+            .stdout(console)
+            .stderr(errors)
+            .spawn()
+            .map_err(|e| Error::Missing(format!("qemu-system-x86_64 cannot be run: {e}")))?;
+        let status = Running { child }.wait(self.limit, accelerator, boot)?;
+        match status.success() && has_spoken(boot.console) {
+            true => Ok(()),
+            false => Err(failed(&format!("QEMU ended ({status})"), boot.console)),
+        }
+    }
+
+    fn command(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Command {
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-accel"]);
+        qemu.arg(match (accelerator, self.counts_instructions) {
+            (Accelerator::Kvm, _) => "kvm",
+            (_, true) => "tcg",
+            (_, false) => "tcg,thread=multi",
+        });
+        qemu.args([
+            "-machine",
+            "q35",
+            "-cpu",
+            "max",
+            "-no-reboot",
+            "-nodefaults",
+        ]);
+        qemu.args(["-no-user-config", "-display", "none", "-serial", "stdio"]);
+        qemu.args(["-smp", &self.cpus.to_string()]);
+        if self.counts_instructions {
+            qemu.args(["-icount", "shift=0"]);
+        }
+        qemu.args(["-m", &format!("{}M", self.memory_mib)]);
+        qemu.arg("-kernel").arg(boot.packages.kernel());
+        qemu.arg("-initrd").arg(boot.initramfs);
+        let append = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr clocksource=tsc \
+                      tsc=reliable";
+        qemu.args(["-append", &format!("{append} {}", boot.append)]);
+        qemu.args(["-device", "virtio-serial-pci"]);
+        qemu.args([
+            "-chardev",
+            &format!("file,id=answer,path={}", boot.answer.display()),
+        ]);
+        qemu.args(["-device", "virtserialport,chardev=answer,name=answer"]);
+        if let Some(order) = boot.order {
+            let order = format!("name=opt/blklab/order,file={}", order.display());
+            qemu.args(["-fw_cfg", &order]);
+        }
+        qemu.args(boot.devices);
+        qemu
+    }
+}
+
+/// Whether the guest's first process has begun.
+fn has_spoken(console: &Path) -> bool {
+    let mut text = Vec::new();
+    let read = File::open(console).and_then(|mut file| file.read_to_end(&mut text));
+    read.is_ok() && String::from_utf8_lossy(&text).contains("blklab guest: up")
+}
+
+fn failed(how: &str, console: &Path) -> Error {
+    let mut end = Vec::new();
+    if let Ok(mut file) = File::open(console) {
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        // What cannot be read is shown as far as it can.
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES)));
+        let _ = file.read_to_end(&mut end);
+    }
+    let said = String::from_utf8_lossy(&end).trim().replace('\r', "");
+    Error::Failed(format!("the guest failed: {how}; it said last:\n{said}"))
+}
+
+/// A running QEMU. It is ended when this goes.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn wait(
+        mut self,
+        limit: Duration,
+        accelerator: Accelerator,
+        boot: &Boot<'_>,
+    ) -> Result<ExitStatus, Error> {
+        let start = Instant::now();
+        let mut is_up = accelerator == Accelerator::Tcg;
+        loop {
+            let status = self.child.try_wait();
+            let status = status.map_err(|e| Error::Failed(format!("QEMU: {e}")))?;
+            if let Some(status) = status {
+                return Ok(status);
+            }
+            if (boot.is_stopped)() {
+                return Err(Error::Stopped);
+            }
+            let elapsed = start.elapsed();
+            if !is_up && elapsed > SILENCE_LIMIT {
+                is_up = has_spoken(boot.console);
+                if !is_up {
+                    let how = format!("nothing runs in it after {SILENCE_LIMIT:?} under KVM");
+                    return Err(failed(&how, boot.console));
+                }
+            }
+            if elapsed > limit {
+                return Err(failed(
+                    &format!("it did not end within {limit:?}"),
+                    boot.console,
+                ));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

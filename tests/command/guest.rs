@@ -1,0 +1,80 @@
+//! `blklab guest`: a real kernel in a virtual machine, where its packages are unpacked.
+
+use std::path::{Path, PathBuf};
+
+use blklab_guest::{Packages, default_folder};
+
+use crate::support::Place;
+
+const READS: &str =
+    "[reads]\nfilename=/dev/x\nrw=randread\nbs=4k\nsize=64m\ndirect=1\nnumber_ios=100\n";
+
+#[test]
+fn a_missing_kernel_names_what_fetches_it() {
+    let place = Place::new();
+    place.file("reads.fio", READS);
+    let done = place.blklab(&["guest", "run", "reads.fio", "--guest", "none"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    let is_named = ["blklab guest setup", "apt-get install"];
+    assert!(
+        is_named.iter().any(|name| done.err.contains(name)),
+        "{}",
+        done.err
+    );
+    let done = place.blklab(&["compare", "reads.fio", "--guest-cpus", "2"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("--world guest"), "{}", done.err);
+}
+
+/// Where `make module-test` or `blklab guest setup` unpacked a kernel, on a machine
+/// that can boot it.
+fn kernel() -> Option<PathBuf> {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
+    let all = [ours, default_folder()];
+    let find = |folder: PathBuf| Packages::find(&folder).map(|_| folder);
+    match all.map(find) {
+        [Ok(folder), _] | [_, Ok(folder)] => Some(folder),
+        [_, Err(reason)] => {
+            blklab_judges::not_possible(&reason.to_string());
+            None
+        }
+    }
+}
+
+#[test]
+fn a_job_runs_under_a_real_kernel() {
+    let Some(kernel) = kernel() else {
+        return;
+    };
+    let place = Place::new();
+    place.file("reads.fio", READS);
+    let guest = kernel.display().to_string();
+    let done = place.json(&[
+        "guest",
+        "run",
+        "reads.fio",
+        "--guest",
+        &guest,
+        "--accelerator",
+        "tcg",
+        "--drive",
+        "mx100-256",
+        "--schedulers",
+        "mq-deadline",
+        "--repeats",
+        "1",
+    ]);
+    assert_eq!(done["world"], "guest");
+    let machine = done["machine"].as_str().expect("a machine");
+    assert!(machine.starts_with("Linux 6."), "{machine}");
+    let row = &done["sections"][0]["directions"][0]["rows"][0];
+    assert_eq!(row["ios"], 100, "{row}");
+    // Its own requests, and what the drive that was served counted.
+    let facts = done["why"].as_array().expect("facts");
+    let value = |key: &str| {
+        let fact = facts.iter().find(|fact| fact["name"] == key);
+        fact.unwrap_or_else(|| panic!("no {key} in {facts:?}"))["values"][0].as_f64()
+    };
+    assert!(value("requests to the drive") >= Some(100.0));
+    assert!(value("pages read") >= Some(100.0), "{facts:?}");
+}
