@@ -26,6 +26,9 @@
 
 #include "glue.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 /* One scheduler on one queue. */
 struct blklab_data {
 	spinlock_t lock;		/* serialises all calls of the scheduler */
@@ -34,7 +37,8 @@ struct blklab_data {
 	struct request_queue *queue;
 	struct request **rqs;		/* by number, from 1 */
 	u32 max_requests;
-	u32 submitter;			/* who asks for a merge right now */
+	u64 now;			/* of the insert or merge that goes on */
+	const struct blklab_view *bio;	/* what is to be merged in that */
 	struct list_head unnumbered;	/* requests beyond max_requests, in order */
 	u32 queued;
 	u32 *queued_on;			/* by hardware context */
@@ -226,7 +230,7 @@ static u32 current_submitter(struct request_queue *q)
 	struct blklab_icq *icq;
 
 	if (!q->elevator->type->icq_size)
-		return task_pid_nr(current);
+		return current->pid;
 	icq = lookup_icq(q);
 	return icq ? icq->id : 0;
 }
@@ -313,11 +317,20 @@ static __always_inline void do_finish(const struct blklab_hooks *h, struct reque
 	struct blklab_data *d = data_of(rq->q);
 	u32 id = id_of(rq);
 	unsigned long flags;
+	bool is_done;
+	u64 now;
 
+	if (h->events == BLKLAB_DD)
+		trace_dd_fin(rq, id);
 	if (likely(id)) {
+		is_done = blk_mq_rq_state(rq) != MQ_RQ_IDLE;
 		spin_lock_irqsave(&d->lock, flags);
-		h->finish(d->sched, ktime_get_ns(), id,
-			  blk_mq_rq_state(rq) != MQ_RQ_IDLE);
+		now = ktime_get_ns();
+		if (h->events == BLKLAB_KY && is_done)
+			trace_ky_done(rq, now);
+		h->finish(d->sched, now, id, is_done);
+		if (h->events == BLKLAB_KY)
+			trace_ky_fin(rq);
 		d->rqs[id - 1] = (void *)LIST_POISON1;
 		unlock(d, flags);
 		rq->elv.priv[0] = NULL;
@@ -337,11 +350,13 @@ static __always_inline void insert_one(const struct blklab_hooks *h, struct blkl
 	struct blklab_view view;
 
 	trace_block_rq_insert(rq);
+	if (h->events)
+		trace_rq_ins(rq, d->now);
 	d->queued_on[rq->mq_hctx->queue_num]++;
 	WRITE_ONCE(d->queued, d->queued + 1);
 	view_request(&view, rq);
 	if (likely(!reserve_is_low()))
-		in = h->insert(d->sched, blk_time_get_ns(), id_of(rq), &view, at_head);
+		in = h->insert(d->sched, d->now, id_of(rq), &view, at_head);
 	if (unlikely(!in.id)) {
 		list_add_tail(&rq->queuelist, &d->unnumbered);
 		return;
@@ -376,6 +391,11 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 	LIST_HEAD(free);
 
 	spin_lock_irqsave(&d->lock, flags);
+	d->now = blk_time_get_ns();
+	if (h->events == BLKLAB_DD)
+		trace_dd_ins(hctx, how, d->now);
+	else if (h->events == BLKLAB_KY)
+		trace_ky_ins(hctx, how, d->now);
 	while (!list_empty(list)) {
 		struct request *rq = list_first_entry(list, struct request, queuelist);
 
@@ -387,19 +407,70 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 	blk_mq_free_requests(&free);
 }
 
+/* The scheduler's state in the words of the kernel's debugfs. */
+#define STATE_ROOM 160
+
+static noinline void note_ask(const struct blklab_hooks *h, struct blklab_data *d,
+			      struct blk_mq_hw_ctx *hctx, u64 now)
+{
+	char state[STATE_ROOM];
+
+	state[h->state(d->sched, 0, state, sizeof(state) - 1)] = 0;
+	if (h->events == BLKLAB_DD)
+		trace_dd_disp(hctx, state, now);
+	else
+		trace_ky_disp(hctx, state, now);
+}
+
+static noinline void note_answer(const struct blklab_hooks *h, struct blklab_data *d,
+				 struct request *rq, u64 now)
+{
+	char state[STATE_ROOM];
+
+	state[h->state(d->sched, rq ? id_of(rq) : 0, state, sizeof(state) - 1)] = 0;
+	if (h->events == BLKLAB_DD)
+		trace_dd_disp_ret(rq, state, now);
+	else
+		trace_ky_disp_ret(rq, state, now);
+}
+
+static __always_inline bool is_noted(const struct blklab_hooks *h)
+{
+	return (h->events == BLKLAB_DD && trace_dd_disp_enabled()) ||
+	       (h->events == BLKLAB_KY && trace_ky_disp_enabled());
+}
+
+static __always_inline void trace_ask(const struct blklab_hooks *h, struct blklab_data *d,
+				      struct blk_mq_hw_ctx *hctx, u64 now)
+{
+	if (is_noted(h))
+		note_ask(h, d, hctx, now);
+}
+
+static __always_inline void trace_answer(const struct blklab_hooks *h, struct blklab_data *d,
+					 struct request *rq, u64 now)
+{
+	if (is_noted(h))
+		note_answer(h, d, rq, now);
+}
+
 static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
 						   struct blk_mq_hw_ctx *hctx)
 {
 	struct blklab_data *d = data_of(hctx->queue);
 	struct request *rq;
 	unsigned long flags;
+	u64 now;
 
 	spin_lock_irqsave(&d->lock, flags);
+	now = blk_time_get_ns();
+	trace_ask(h, d, hctx, now);
 	rq = list_first_entry_or_null(&d->unnumbered, struct request, queuelist);
 	if (unlikely(rq))
 		list_del_init(&rq->queuelist);
 	else
-		rq = rq_of(d, h->dispatch(d->sched, blk_time_get_ns(), hctx->queue_num));
+		rq = rq_of(d, h->dispatch(d->sched, now, hctx->queue_num));
+	trace_answer(h, d, rq, now);
 	if (rq) {
 		take_out(d, rq);
 		rq->rq_flags |= RQF_STARTED;
@@ -421,24 +492,25 @@ static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct re
 					 struct bio *bio, unsigned int nr_segs)
 {
 	struct blklab_data *d = data_of(q);
-	struct request *free = NULL, *rq;
-	struct blklab_view view;
+	struct request *free = NULL, *rq = NULL;
+	struct blklab_view of_bio, of_rq;
 	unsigned long flags;
-	u32 submitter = current_submitter(q);
 	bool merged;
 
-	view_bio(&view, bio, submitter);
+	view_bio(&of_bio, bio, current_submitter(q));
 	spin_lock_irqsave(&d->lock, flags);
-	d->submitter = submitter;
-	rq = rq_of(d, h->bio_merge(d->sched, blk_time_get_ns(), &view));
+	d->bio = &of_bio;
+	d->now = blk_time_get_ns();
+	if (d->sched->sees_bios)
+		rq = rq_of(d, h->bio_merge(d->sched, d->now, &of_bio));
 	if (rq) {
 		LIST_HEAD(one);
 
 		list_add(&rq->queuelist, &one);
 		merged = blk_bio_list_merge(q, &one, bio, nr_segs);
 		list_del_init(&rq->queuelist);
-		view_request(&view, rq);
-		h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, false);
+		view_request(&of_rq, rq);
+		h->request_merged(d->sched, d->now, id_of(rq), &of_rq, false);
 	} else {
 		merged = blk_mq_sched_try_merge(q, bio, nr_segs, &free);
 	}
@@ -454,11 +526,8 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 					    struct request **found, struct bio *bio)
 {
 	struct blklab_data *d = data_of(q);
-	struct blklab_view view;
-	struct request *rq;
+	struct request *rq = rq_of(d, h->request_merge(d->sched, d->now, d->bio));
 
-	view_bio(&view, bio, d->submitter);
-	rq = rq_of(d, h->request_merge(d->sched, blk_time_get_ns(), &view));
 	if (!rq || !elv_bio_merge_ok(rq, bio))
 		return ELEVATOR_NO_MERGE;
 	*found = rq;
@@ -466,15 +535,11 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 }
 
 static __always_inline bool do_allow_merge(const struct blklab_hooks *h, struct request_queue *q,
-					   struct request *rq, struct bio *bio)
+					   struct request *rq)
 {
 	struct blklab_data *d = data_of(q);
-	struct blklab_view view;
 
-	if (!id_of(rq))
-		return false;
-	view_bio(&view, bio, d->submitter);
-	return h->allow_merge(d->sched, blk_time_get_ns(), id_of(rq), &view);
+	return id_of(rq) && h->allow_merge(d->sched, d->now, id_of(rq), d->bio);
 }
 
 static __always_inline void do_request_merged(const struct blklab_hooks *h, struct request_queue *q,
@@ -484,7 +549,9 @@ static __always_inline void do_request_merged(const struct blklab_hooks *h, stru
 	struct blklab_view view;
 
 	view_request(&view, rq);
-	h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
+	if (h->events == BLKLAB_DD)
+		trace_dd_bmerged(rq, type);
+	h->request_merged(d->sched, d->now, id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
 }
 
 static __always_inline void do_requests_merged(const struct blklab_hooks *h,
@@ -495,12 +562,14 @@ static __always_inline void do_requests_merged(const struct blklab_hooks *h,
 	struct blklab_view view;
 
 	view_request(&view, rq);
+	if (h->events == BLKLAB_DD)
+		trace_dd_rqmerged(rq, next);
 	if (id_of(next)) {
-		h->requests_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, id_of(next));
+		h->requests_merged(d->sched, d->now, id_of(rq), &view, id_of(next));
 		take_out(d, next);
 	} else {
 		/* It was just coming in. */
-		h->request_merged(d->sched, blk_time_get_ns(), id_of(rq), &view, false);
+		h->request_merged(d->sched, d->now, id_of(rq), &view, false);
 	}
 }
 
@@ -509,7 +578,7 @@ static __always_inline struct request *do_former(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->former(d->sched, blk_time_get_ns(), id_of(rq)));
+	return rq_of(d, h->former(d->sched, d->now, id_of(rq)));
 }
 
 static __always_inline struct request *do_next(const struct blklab_hooks *h,
@@ -517,7 +586,7 @@ static __always_inline struct request *do_next(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->next(d->sched, blk_time_get_ns(), id_of(rq)));
+	return rq_of(d, h->next(d->sched, d->now, id_of(rq)));
 }
 
 static __always_inline void do_limit_depth(const struct blklab_hooks *h, blk_opf_t opf,
@@ -736,12 +805,16 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 
 /* ---- The schedulers: schedulers.h names them, and is made from the library ---- */
 
-#define SCHEDULER(n) BLKLAB_EXTERN(n)
+#define SCHEDULER(n) BLKLAB_FOR_EACH_HOOK(BLKLAB_EXTERN, n)
 #include "schedulers.h"
 #undef SCHEDULER
 
 #define SCHEDULER(n)									\
-	static const struct blklab_hooks hooks_##n = BLKLAB_HOOKS(n);			\
+	static const struct blklab_hooks hooks_##n = {					\
+		BLKLAB_FOR_EACH_HOOK(BLKLAB_ENTRY, n)					\
+		.events = !strcmp(#n, "mq_deadline") ? BLKLAB_DD :			\
+			  !strcmp(#n, "kyber") ? BLKLAB_KY : BLKLAB_NO_EVENTS,		\
+	};										\
 	static int n##_init_sched(struct request_queue *q, struct elevator_type *e)	\
 	{ return init_sched(q, e, &hooks_##n); }					\
 	static void n##_finish(struct request *rq)					\
@@ -758,7 +831,7 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	{ return do_request_merge(&hooks_##n, q, found, bio); }				\
 	static bool n##_allow_merge(struct request_queue *q, struct request *rq,	\
 				    struct bio *bio)					\
-	{ return do_allow_merge(&hooks_##n, q, rq, bio); }				\
+	{ return do_allow_merge(&hooks_##n, q, rq); }				\
 	static void n##_request_merged(struct request_queue *q, struct request *rq,	\
 				       enum elv_merge type)				\
 	{ do_request_merged(&hooks_##n, q, rq, type); }					\

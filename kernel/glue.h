@@ -57,6 +57,7 @@ struct blklab_shared {
 	u64 next_timer_ns;
 	bool has_runs;
 	bool is_single_queue;
+	bool sees_bios;		/* bio_merge() is to be called */
 	u32 min_shallow_depth;
 	u32 depths[4];		/* reads, writes; asynchronous, synchronous */
 };
@@ -80,82 +81,52 @@ struct blklab_file {
 	bool writable;
 };
 
-/* Requests are named by a number from 1; 0 is none. */
-struct blklab_hooks {
-	struct blklab_description (*describe)(void);
-	struct blklab_file (*file)(u32 number);
-	struct blklab_shared *(*create)(const struct blklab_shape *shape);
-	u32 (*limit_depth)(void *q, const struct blklab_view *bio);
-	struct blklab_inserted (*insert)(void *q, u64 now, u32 id, const struct blklab_view *rq,
-					 bool at_head);
-	u32 (*dispatch)(void *q, u64 now, u32 hctx);
-	u32 (*bio_merge)(void *q, u64 now, const struct blklab_view *bio);
-	u32 (*request_merge)(void *q, u64 now, const struct blklab_view *bio);
-	bool (*allow_merge)(void *q, u64 now, u32 id, const struct blklab_view *bio);
-	void (*request_merged)(void *q, u64 now, u32 id, const struct blklab_view *rq, bool front);
-	void (*requests_merged)(void *q, u64 now, u32 id, const struct blklab_view *rq,
-				u32 next);
-	u32 (*former)(void *q, u64 now, u32 id);
-	u32 (*next)(void *q, u64 now, u32 id);
-	void (*requeue)(void *q, u64 now, u32 id);
-	void (*finish)(void *q, u64 now, u32 id, bool is_done);
-	void (*exit_submitter)(void *q, u64 now, u32 submitter);
-	bool (*timer)(void *q, u64 now);
-	u32 (*next_run)(void *q);
-	void (*resize)(void *q, const struct blklab_shape *shape);
-	size_t (*show)(void *q, u32 file, char *out, size_t room);
-	bool (*store)(void *q, u32 file, const char *text, size_t length);
-	void (*destroy)(void *q);
+/*
+ * The functions of a scheduler, H(scheduler, type, function, parameters) for each.
+ * Requests are named by a number from 1; 0 is none.
+ */
+#define BLKLAB_FOR_EACH_HOOK(H, n)								\
+	H(n, struct blklab_description, describe, (void))					\
+	H(n, struct blklab_file, file, (u32 number))						\
+	H(n, struct blklab_shared *, create, (const struct blklab_shape *shape))		\
+	H(n, u32, limit_depth, (void *q, const struct blklab_view *bio))			\
+	H(n, struct blklab_inserted, insert, (void *q, u64 now, u32 id,				\
+					      const struct blklab_view *rq, bool at_head))	\
+	H(n, u32, dispatch, (void *q, u64 now, u32 hctx))					\
+	H(n, u32, bio_merge, (void *q, u64 now, const struct blklab_view *bio))			\
+	H(n, u32, request_merge, (void *q, u64 now, const struct blklab_view *bio))		\
+	H(n, bool, allow_merge, (void *q, u64 now, u32 id, const struct blklab_view *bio))	\
+	H(n, void, request_merged, (void *q, u64 now, u32 id, const struct blklab_view *rq,	\
+				    bool front))						\
+	H(n, void, requests_merged, (void *q, u64 now, u32 id, const struct blklab_view *rq,	\
+				     u32 next))							\
+	H(n, u32, former, (void *q, u64 now, u32 id))						\
+	H(n, u32, next, (void *q, u64 now, u32 id))						\
+	H(n, void, requeue, (void *q, u64 now, u32 id))						\
+	H(n, void, finish, (void *q, u64 now, u32 id, bool is_done))				\
+	H(n, void, exit_submitter, (void *q, u64 now, u32 submitter))				\
+	H(n, bool, timer, (void *q, u64 now))							\
+	H(n, u32, next_run, (void *q))								\
+	H(n, void, resize, (void *q, const struct blklab_shape *shape))				\
+	H(n, size_t, show, (void *q, u32 file, char *out, size_t room))				\
+	H(n, bool, store, (void *q, u32 file, const char *text, size_t length))			\
+	H(n, size_t, state, (void *q, u32 id, char *out, size_t room))				\
+	H(n, void, destroy, (void *q))
+
+/* Whose events the kernel's own scheduler of that name has (trace.h). */
+enum blklab_events {
+	BLKLAB_NO_EVENTS,
+	BLKLAB_DD,
+	BLKLAB_KY,
 };
 
-#define BLKLAB_EXTERN(n)								\
-	struct blklab_description blklab_##n##_describe(void);				\
-	struct blklab_file blklab_##n##_file(u32);					\
-	struct blklab_shared *blklab_##n##_create(const struct blklab_shape *);		\
-	u32 blklab_##n##_limit_depth(void *, const struct blklab_view *);		\
-	struct blklab_inserted blklab_##n##_insert(void *, u64, u32,			\
-						   const struct blklab_view *, bool);	\
-	u32 blklab_##n##_dispatch(void *, u64, u32);					\
-	u32 blklab_##n##_bio_merge(void *, u64, const struct blklab_view *);		\
-	u32 blklab_##n##_request_merge(void *, u64, const struct blklab_view *);	\
-	bool blklab_##n##_allow_merge(void *, u64, u32, const struct blklab_view *);	\
-	void blklab_##n##_request_merged(void *, u64, u32, const struct blklab_view *, bool); \
-	void blklab_##n##_requests_merged(void *, u64, u32, const struct blklab_view *, u32); \
-	u32 blklab_##n##_former(void *, u64, u32);					\
-	u32 blklab_##n##_next(void *, u64, u32);					\
-	void blklab_##n##_requeue(void *, u64, u32);					\
-	void blklab_##n##_finish(void *, u64, u32, bool);				\
-	void blklab_##n##_exit_submitter(void *, u64, u32);				\
-	bool blklab_##n##_timer(void *, u64);						\
-	u32 blklab_##n##_next_run(void *);						\
-	void blklab_##n##_resize(void *, const struct blklab_shape *);			\
-	size_t blklab_##n##_show(void *, u32, char *, size_t);				\
-	bool blklab_##n##_store(void *, u32, const char *, size_t);			\
-	void blklab_##n##_destroy(void *);
+#define BLKLAB_POINTER(n, type, hook, parameters) type (*hook)parameters;
+struct blklab_hooks {
+	BLKLAB_FOR_EACH_HOOK(BLKLAB_POINTER, )
+	enum blklab_events events;
+};
 
-#define BLKLAB_HOOKS(n) {					\
-	.describe = blklab_##n##_describe,			\
-	.file = blklab_##n##_file,				\
-	.create = blklab_##n##_create,				\
-	.limit_depth = blklab_##n##_limit_depth,		\
-	.insert = blklab_##n##_insert,				\
-	.dispatch = blklab_##n##_dispatch,			\
-	.bio_merge = blklab_##n##_bio_merge,			\
-	.request_merge = blklab_##n##_request_merge,		\
-	.allow_merge = blklab_##n##_allow_merge,		\
-	.request_merged = blklab_##n##_request_merged,		\
-	.requests_merged = blklab_##n##_requests_merged,	\
-	.former = blklab_##n##_former,				\
-	.next = blklab_##n##_next,				\
-	.requeue = blklab_##n##_requeue,			\
-	.finish = blklab_##n##_finish,				\
-	.exit_submitter = blklab_##n##_exit_submitter,		\
-	.timer = blklab_##n##_timer,				\
-	.next_run = blklab_##n##_next_run,			\
-	.resize = blklab_##n##_resize,				\
-	.show = blklab_##n##_show,				\
-	.store = blklab_##n##_store,				\
-	.destroy = blklab_##n##_destroy,			\
-}
+#define BLKLAB_EXTERN(n, type, hook, parameters) type blklab_##n##_##hook parameters;
+#define BLKLAB_ENTRY(n, type, hook, parameters) .hook = blklab_##n##_##hook,
 
 #endif

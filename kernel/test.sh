@@ -4,8 +4,11 @@
 # while the scheduler is switched every 100 ms. Passes if no data is wrong, the
 # kernel's log has no warning, and the module leaves nothing behind.
 #
+# Then the module's own decisions are recorded by its tracepoints and held against the
+# same schedulers in user space by `blklab conform`: every one must agree.
+#
 # TEST=cost instead tells what a request costs under each scheduler, the kernel's own
-# ones beside ours, in instructions.
+# ones beside ours, in instructions. TEST=verify and TEST=conform do one part alone.
 #
 # BUILD=DIR keeps what was fetched; BLKLAB is the program that boots the guest.
 set -eu
@@ -20,19 +23,47 @@ command -v make >/dev/null && command -v gcc-12 >/dev/null || {
 }
 [ -x "$BLKLAB" ] || { echo "BLKLAB=$BLKLAB is not there: make build"; exit 2; }
 variables=$("$BLKLAB" guest setup --guest "$BUILD") || { echo "SKIPPED kernel module"; exit 0; }
-[ "$TEST" = cost ] && debug='' || debug=1
+case $TEST in
+cost | conform) debug='' ;;
+*) debug=1 ;;
+esac
 # shellcheck disable=SC2086
 make BLKLAB_DEBUG=$debug $variables >"$BUILD/make.log" 2>&1 || { tail -20 "$BUILD/make.log"; exit 1; }
 
-if [ "$TEST" = cost ]; then
-    set -- --count-instructions
-else
-    set -- --guest-cpus 2
-fi
-truncate -s 256M "$BUILD/disk"
-"$BLKLAB" guest script guest-test.sh --guest "$BUILD" --module blklab-iosched.ko "$@" \
-    --load configfs --load crc32c_generic --load bfq --load kyber-iosched --load virtio_blk \
-    --load "null_blk nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=2 completion_nsec=20000 submit_queues=2 hw_queue_depth=64" \
-    --qemu "-drive file=$BUILD/disk,format=raw,if=none,id=disk,cache=unsafe" \
-    --qemu "-device virtio-blk-pci,drive=disk,num-queues=2" \
-    --append "TEST=$TEST"
+guest() { # SCRIPT APPENDED OPTIONS
+    script=$1 append=$2
+    shift 2
+    "$BLKLAB" guest script "$script" --guest "$BUILD" --module blklab-iosched.ko \
+        --append "$append" "$@"
+}
+
+verify() { # OPTIONS
+    truncate -s 256M "$BUILD/disk"
+    guest guest-test.sh "TEST=$TEST" "$@" \
+        --load configfs --load crc32c_generic --load bfq --load kyber-iosched --load virtio_blk \
+        --load "null_blk nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=2 completion_nsec=20000 submit_queues=2 hw_queue_depth=64" \
+        --qemu "-drive file=$BUILD/disk,format=raw,if=none,id=disk,cache=unsafe" \
+        --qemu "-device virtio-blk-pci,drive=disk,num-queues=2"
+}
+
+conform() { # MODULE'S NAME, OURS
+    guest guest-record.sh "SCHEDULER=$1" --count-instructions --output "$BUILD/recorded" \
+        --load "null_blk nr_devices=1 gb=1 queue_mode=2 irqmode=2 completion_nsec=2000000 submit_queues=1 hw_queue_depth=4"
+    sed "1s/\"scheduler\":\"[^\"]*\"/\"scheduler\":\"$2\"/;q" "$BUILD/recorded" >"$BUILD/$2.json"
+    sed 1d "$BUILD/recorded" >"$BUILD/$2.trace"
+    "$BLKLAB" conform --scheduler "$2" "$BUILD/$2.trace"
+}
+
+case $TEST in
+cost) verify --count-instructions ;;
+verify) verify --guest-cpus 2 ;;
+conform | all)
+    [ "$TEST" = conform ] || verify --guest-cpus 2
+    conform blklab-mq-dl mq-deadline
+    conform blklab-kyber kyber
+    ;;
+*)
+    echo "TEST is all, verify, conform or cost"
+    exit 2
+    ;;
+esac

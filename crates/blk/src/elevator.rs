@@ -178,6 +178,15 @@ pub trait Elevator: Send {
         self.limit_depth(bio.op, bio.flags)
     }
 
+    /// Whether it does more in [`Elevator::bio_merge`] than the default, so that it
+    /// must be called where somebody else merges.
+    fn sees_bios() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
     /// Tries to merge a bio into a queued request; the request it went into.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         crate::merge::sched_try_merge(self, ctx, bio)

@@ -48,7 +48,6 @@ impl EndHash {
             rqs[old].hash.prev = Some(id);
         }
         *head = Some(id);
-        rqs[id].rq_flags.set(RqFlags::HASHED);
     }
 
     /// `hashed_end` is where it ended when it was added.
@@ -62,7 +61,6 @@ impl EndHash {
             rqs[next].hash.prev = prev;
         }
         rqs[id].hash = Link::default();
-        rqs[id].rq_flags.clear(RqFlags::HASHED);
     }
 
     fn find(&self, rqs: &Requests, end: Sector) -> Option<RequestId> {
@@ -83,7 +81,8 @@ impl EndHash {
 pub struct MergeState {
     /// The queue's limits.
     pub limits: QueueLimits,
-    hash: EndHash,
+    /// None where the kernel keeps one itself.
+    hash: Option<EndHash>,
     last_merge: Option<RequestId>,
     /// Requests that became part of another; the queue frees them.
     pub(crate) merged_away: Vec<RequestId>,
@@ -94,11 +93,19 @@ pub struct MergeState {
 impl MergeState {
     /// Nothing merged yet.
     pub fn new(limits: QueueLimits) -> MergeState {
+        let heads = Box::new([None; HASH_BUCKETS]);
+        MergeState {
+            hash: Some(EndHash { heads }),
+            ..MergeState::of_kernel(limits)
+        }
+    }
+
+    /// For a scheduler in a kernel, which does the merging: requests are only marked
+    /// as those that it may find.
+    pub fn of_kernel(limits: QueueLimits) -> MergeState {
         MergeState {
             limits,
-            hash: EndHash {
-                heads: Box::new([None; HASH_BUCKETS]),
-            },
+            hash: None,
             last_merge: None,
             merged_away: Vec::with_capacity(64),
             merges: [0; 4],
@@ -107,7 +114,9 @@ impl MergeState {
 
     /// Forgets all requests, for another scheduler.
     pub(crate) fn forget_requests(&mut self) {
-        self.hash.heads.fill(None);
+        if let Some(hash) = &mut self.hash {
+            hash.heads.fill(None);
+        }
         self.last_merge = None;
     }
 
@@ -116,7 +125,7 @@ impl MergeState {
     #[inline]
     pub fn add(&mut self, rqs: &mut Requests, id: RequestId) {
         if rqs[id].is_mergeable() {
-            self.hash.add(rqs, id);
+            self.enter_hash(rqs, id);
             self.last_merge = self.last_merge.or(Some(id));
         }
     }
@@ -124,18 +133,35 @@ impl MergeState {
     /// Forgets a request that leaves the scheduler.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
-        if rqs[id].rq_flags.has(RqFlags::HASHED) {
-            let end = rqs[id].end();
-            self.hash.remove(rqs, id, end);
-        }
+        let end = rqs[id].end();
+        self.leave_hash(rqs, id, end);
         if self.last_merge == Some(id) {
             self.last_merge = None;
         }
     }
 
+    #[inline]
+    fn enter_hash(&mut self, rqs: &mut Requests, id: RequestId) {
+        rqs[id].rq_flags.set(RqFlags::HASHED);
+        if let Some(hash) = &mut self.hash {
+            hash.add(rqs, id);
+        }
+    }
+
+    /// Takes a request that ended there when it came in out of the hash.
+    #[inline]
+    fn leave_hash(&mut self, rqs: &mut Requests, id: RequestId, end: Sector) {
+        if rqs[id].rq_flags.has(RqFlags::HASHED) {
+            rqs[id].rq_flags.clear(RqFlags::HASHED);
+            if let Some(hash) = &mut self.hash {
+                hash.remove(rqs, id, end);
+            }
+        }
+    }
+
     /// The request that ends where something starts.
     pub fn find_end(&self, rqs: &Requests, end: Sector) -> Option<RequestId> {
-        self.hash.find(rqs, end)
+        self.hash.as_ref()?.find(rqs, end)
     }
 
     /// The request merged last, if it is still queued.
@@ -235,7 +261,7 @@ impl MergeState {
         }
         let hashed = rqs[id].rq_flags.has(RqFlags::HASHED);
         if hashed && kind != MergeKind::Front {
-            self.hash.remove(rqs, id, hashed_end);
+            self.leave_hash(rqs, id, hashed_end);
         }
         let rq = &mut rqs[id];
         rq.sectors += bio.sectors;
@@ -243,7 +269,7 @@ impl MergeState {
             rq.sector = bio.sector;
         }
         if hashed && kind != MergeKind::Front {
-            self.hash.add(rqs, id);
+            self.enter_hash(rqs, id);
         }
         let event = match kind {
             MergeKind::Front => TraceKind::BioFrontMerge,
@@ -445,7 +471,7 @@ fn merge_requests<E: Elevator + ?Sized>(
     let hashed_end = ctx.rqs[id].end();
     let was_hashed = ctx.rqs[id].rq_flags.has(RqFlags::HASHED);
     if was_hashed {
-        ctx.merge.hash.remove(ctx.rqs, id, hashed_end);
+        ctx.merge.leave_hash(ctx.rqs, id, hashed_end);
     }
     let (start, sectors, segments) = {
         let nx = &ctx.rqs[next];
@@ -461,7 +487,7 @@ fn merge_requests<E: Elevator + ?Sized>(
         elevator.requests_merged(ctx, id, next);
     }
     if was_hashed || !discard {
-        ctx.merge.hash.add(ctx.rqs, id);
+        ctx.merge.enter_hash(ctx.rqs, id);
     }
     if !discard {
         ctx.merge.last_merge = Some(id);

@@ -69,6 +69,8 @@ macro_rules! hooks {
                     unsafe { (*q).show(file, core::slice::from_raw_parts_mut(out, room)) };
                 fn store(q: Q, file: u32, text: *const u8, length: usize) -> bool =
                     unsafe { (*q).store(file, core::slice::from_raw_parts(text, length)) };
+                fn state(q: Q, id: u32, out: *mut u8, room: usize) -> usize =
+                    unsafe { (*q).state(id, core::slice::from_raw_parts_mut(out, room)) };
                 fn destroy(q: Q) = unsafe { Queue::destroy(q) };
             }
         }

@@ -96,6 +96,8 @@ struct Shared {
     has_runs: bool,
     /// Whether one state serves all hardware contexts.
     is_single_queue: bool,
+    /// Whether [`Queue::bio_merge`] is to be called: most do nothing there.
+    sees_bios: bool,
     /// The smallest depth that `limit_depth` names, or zero.
     min_shallow_depth: u32,
     /// What `limit_depth` says of reads and writes, asynchronous and synchronous,
@@ -147,13 +149,14 @@ impl<E: Elevator> Queue<E> {
                 next_timer_ns: u64::MAX,
                 has_runs: false,
                 is_single_queue: elevator.is_single_queue(),
+                sees_bios: E::sees_bios(),
                 min_shallow_depth: 0,
                 depths: [0; 4],
             },
             elevator,
             requests: Requests::default(),
             max_requests: 0,
-            merge: MergeState::new(limits),
+            merge: MergeState::of_kernel(limits),
             trace: Trace::default(),
             runs: Vec::with_capacity(shape.nr_hw_queues as usize),
         });
@@ -216,18 +219,9 @@ impl<E: Elevator> Queue<E> {
 
     /// Takes over where a request is and how long.
     fn mirror(&mut self, request: u32, view: &View) {
-        let (rqs, id) = (&mut self.requests, id(request));
-        let moved = (rqs[id].sector.0, rqs[id].sectors) != (view.sector, view.sectors);
-        let hashed = moved && rqs[id].rq_flags.has(RqFlags::HASHED);
-        if hashed {
-            self.merge.remove(rqs, id);
-        }
-        let rq = &mut rqs[id];
+        let rq = &mut self.requests[id(request)];
         rq.sector = Sector(view.sector);
         rq.sectors = view.sectors;
-        if hashed {
-            self.merge.add(rqs, id);
-        }
     }
 
     /// How many tags a request like this bio may use; zero for all.
@@ -361,6 +355,11 @@ impl<E: Elevator> Queue<E> {
     /// The timer ran out. Returns whether the hardware queues should be run.
     pub fn timer(&mut self, now_ns: u64) -> bool {
         self.with(now_ns, |e, ctx| e.timer(ctx))
+    }
+
+    /// A request's time of the scheduler's, mostly a deadline.
+    pub(crate) fn deadline(&self, request: u32) -> u64 {
+        self.requests[id(request)].fifo_time.0
     }
 
     /// A hardware context that is to be run, and one more; zero where none is left.

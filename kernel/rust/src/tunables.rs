@@ -1,5 +1,7 @@
 //! A scheduler's files in sysfs: its tunables, then its attributes.
 
+use alloc::string::String;
+
 use blklab_blk::Elevator;
 use blklab_elevator::ElevatorType;
 
@@ -70,6 +72,24 @@ impl<E: Elevator> Queue<E> {
         };
         let line = text.bytes().chain(*b"\n");
         out.iter_mut().zip(line).map(|(o, byte)| *o = byte).count()
+    }
+
+    /// Writes the scheduler's state to `out` in the words of the kernel's tracepoints,
+    /// with the deadline of a request if one is named; returns how many bytes.
+    pub fn state(&self, request: u32, out: &mut [u8]) -> usize {
+        let mut text = String::new();
+        if request > 0 {
+            text = alloc::format!("fifo={}", self.deadline(request));
+        }
+        for (name, value) in self.elevator.debug_state() {
+            let name = if name == "cur_domain" { "dom" } else { name };
+            let blank = if text.is_empty() { "" } else { " " };
+            text = alloc::format!("{text}{blank}{name}={value}");
+        }
+        out.iter_mut()
+            .zip(text.bytes())
+            .map(|(o, byte)| *o = byte)
+            .count()
     }
 
     /// Takes what was written to a file; false where that is not legal.

@@ -554,6 +554,10 @@ impl Elevator for Adios {
         Some(1)
     }
 
+    fn sees_bios() -> bool {
+        true
+    }
+
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         if !self.behind_barrier.is_empty() {
             return None;

@@ -276,6 +276,10 @@ impl Elevator for Bfq {
         Some(1)
     }
 
+    fn sees_bios() -> bool {
+        true
+    }
+
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         self.set_now(ctx.now);
         self.merging = self.contexts.find(bio.submitter).and_then(|context| {

@@ -415,6 +415,10 @@ impl Elevator for Kyber {
         Some(self.async_depth)
     }
 
+    fn sees_bios() -> bool {
+        true
+    }
+
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {
         bio_list_merge(ctx, &self.cpus[cpu][domain_of(bio.op)], bio)
     }
