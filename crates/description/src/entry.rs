@@ -206,8 +206,7 @@ pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
     })
 }
 
-/// So many values, or one that stands for all of them; `each` says what each is
-/// for.
+/// `count` values, or one that stands for all of them; `each` says what each is for.
 pub fn one_or_each<'a, T: Clone + 'a>(
     count: usize,
     one: Entry<'a, T>,

@@ -165,7 +165,7 @@ keys! {
     }
 }
 
-/// Picoseconds a byte at so many decimal megabytes a second.
+/// Picoseconds a byte at a rate in decimal megabytes a second.
 pub(crate) fn byte_ps(mb_s: f64) -> u64 {
     (1e6 / mb_s).round() as u64
 }

@@ -36,8 +36,8 @@ pub struct Loop {
     current: Option<Command>,
     /// The drive under the file has it.
     in_drive: bool,
-    /// The caller models the worker's CPU time; without that it takes none.
-    lent: bool,
+    /// The caller models the worker's CPU time; otherwise it takes none.
+    worker_is_scheduled: bool,
 }
 
 impl Loop {
@@ -47,14 +47,14 @@ impl Loop {
             list: VecDeque::with_capacity(QUEUE_DEPTH as usize),
             current: None,
             in_drive: false,
-            lent: false,
+            worker_is_scheduled: false,
         }
     }
 
-    /// From now on the worker does nothing by itself: the caller takes its jobs
-    /// with [`Loop::begin`] and says with [`Loop::copied`] when each is done.
-    pub fn lend_cpu(&mut self) {
-        self.lent = true;
+    /// From now on the caller schedules the worker: it takes its jobs with
+    /// [`Loop::begin`] and says with [`Loop::copied`] when each is done.
+    pub fn schedule_worker(&mut self) {
+        self.worker_is_scheduled = true;
     }
 
     /// Whether the worker could begin with a request.
@@ -99,8 +99,8 @@ impl Loop {
     }
 
     /// A worker whose CPU time is not modelled starts the next request.
-    fn begin_alone(&mut self, now: Nanos) {
-        if !self.lent && self.begin().is_some() {
+    fn begin_at_once(&mut self, now: Nanos) {
+        if !self.worker_is_scheduled && self.begin().is_some() {
             self.copied(now);
         }
     }
@@ -129,7 +129,7 @@ impl KernelDriver for Loop {
 
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         self.list.push_back(Port::command(hctx, id, rq));
-        self.begin_alone(now);
+        self.begin_at_once(now);
         BlkStatus::Ok
     }
 
@@ -162,7 +162,7 @@ impl OneAtATime for Loop {
     fn submit_next(&mut self, now: Nanos) {
         self.current = None;
         self.in_drive = false;
-        self.begin_alone(now);
+        self.begin_at_once(now);
     }
 }
 
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_with_lent_time_waits_for_it() {
+    fn a_scheduled_worker_waits_for_its_time() {
         let mut driver = driver(100);
-        driver.lend_cpu();
+        driver.schedule_worker();
         (0..2).for_each(|id| submit(&mut driver, 0, id));
         let mut ends = Vec::new();
         driver.advance(Nanos(1000), &mut ends);

@@ -28,7 +28,7 @@ impl Blocks {
         }
     }
 
-    /// So many sectors, or more to make whole blocks.
+    /// At least `sectors`, in whole blocks.
     pub(super) fn at_least(&self, sectors: u64) -> u64 {
         sectors.next_multiple_of(self.sectors)
     }

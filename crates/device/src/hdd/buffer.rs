@@ -33,7 +33,7 @@ impl Dirty {
         self.runs.is_empty()
     }
 
-    /// The runs next to a sector, at most so many on either side.
+    /// The runs next to a sector, at most `most` on either side.
     pub(crate) fn runs_near(&self, sector: u64, most: usize) -> impl Iterator<Item = Run> + '_ {
         let before = self.runs.range(..sector).rev().take(most);
         let after = self.runs.range(sector..).take(most);
@@ -214,7 +214,7 @@ impl FlushEstimate {
         self.positioning_ns = (self.positioning_ns * (MEMORY - 1) + positioning_ns) / MEMORY;
     }
 
-    /// Whether so many runs, which take `transfer_ns` under the heads, need more
+    /// Whether writing `runs`, which take `transfer_ns` under the heads, needs more
     /// than a share of the longest time: 1 over `parts`.
     pub(super) fn exceeds(&self, runs: u64, transfer_ns: u64, parts: u64) -> bool {
         let needs_ns = runs

@@ -117,7 +117,7 @@ impl Mechanics {
         }
     }
 
-    /// Time to move the arm over so many cylinders.
+    /// Time to move the arm by `distance` cylinders.
     pub(crate) fn seek_ns(&self, distance: u32) -> u64 {
         let third = (self.cylinders / 3).max(1) as f64;
         let distance = distance as f64;

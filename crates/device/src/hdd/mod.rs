@@ -20,7 +20,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use blklab_blk::{Nanos, Op};
-use blklab_stats::{DeviceStats, DriveTimeline, Work as Did};
+use blklab_stats::{DeviceStats, DriveTimeline, Work};
 
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
@@ -77,7 +77,7 @@ enum Event {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Active {
+struct ActiveCommand {
     tag: u32,
     op: Op,
     fua: bool,
@@ -90,7 +90,7 @@ struct Active {
 
 /// What the arm is doing.
 #[derive(Clone, Copy, Debug)]
-enum Work {
+enum ArmTask {
     Read(u32),
     Write(u32),
     Destage(Run),
@@ -116,12 +116,12 @@ pub struct Hdd {
     blocks: Blocks,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
-    commands: Vec<Active>,
+    commands: Vec<ActiveCommand>,
     free: Vec<u32>,
     link_ns: u64,
     /// Commands that need the arm.
     queue: Vec<u32>,
-    work: Option<Work>,
+    work: Option<ArmTask>,
     /// Where the arm will be after it.
     arm_sector: u64,
     ahead: Option<ReadAhead>,
@@ -229,7 +229,7 @@ impl Hdd {
     /// Takes waiting writes into the buffer as long as there is room.
     fn admit(&mut self, now_ns: u64) {
         while let Some(&index) = self.stalled.front() {
-            let Active { run, number, .. } = self.commands[index as usize];
+            let ActiveCommand { run, number, .. } = self.commands[index as usize];
             if self.is_filled(run.end - run.start, 1) && !self.dirty.is_empty() {
                 return;
             }
@@ -242,8 +242,8 @@ impl Hdd {
         }
     }
 
-    /// Whether the buffer with a run of so many more sectors is filled to more
-    /// than 1 over `parts` of what it may hold: half of it is for writes, and
+    /// Whether the buffer with a run of `more` sectors added is filled to more than 1
+    /// over `parts` of what it may hold: half of it is for writes, and
     /// they must be written out in time.
     fn is_filled(&self, more: u64, parts: u64) -> bool {
         let sectors = self.dirty.sectors() + more;
@@ -269,7 +269,7 @@ impl Hdd {
     }
 
     fn end_flushes(&mut self, now_ns: u64) {
-        if self.dirty.is_empty() && !matches!(self.work, Some(Work::Destage(_))) {
+        if self.dirty.is_empty() && !matches!(self.work, Some(ArmTask::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
                 self.counters.done.flushes += 1;
                 self.counters.done.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
@@ -284,7 +284,7 @@ impl Hdd {
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if read > 0 {
             let end = ahead.from + read;
-            // A segment forgets the begin of a long run.
+            // A segment forgets the start of a long run.
             let start = ahead
                 .from
                 .max(end.saturating_sub(self.segments.sectors_each()));
@@ -376,7 +376,7 @@ impl Hdd {
         (sectors > 0 && end_ns > now_ns).then_some(end_ns)
     }
 
-    /// Work that waits for reading ahead to get far enough is told when it is.
+    /// ArmTask that waits for reading ahead to get far enough is told when it is.
     fn await_read_ahead(&mut self, now_ns: u64) {
         if self.queue.is_empty() && self.dirty.is_empty() {
             return;
@@ -400,14 +400,14 @@ impl Hdd {
         };
         self.note_read_ahead(now_ns);
         let (run, write) = match work {
-            Work::Read(index) => (self.commands[index as usize].run, false),
-            Work::Write(index) => (self.commands[index as usize].run, true),
-            Work::Destage(run) => (run, true),
+            ArmTask::Read(index) => (self.commands[index as usize].run, false),
+            ArmTask::Write(index) => (self.commands[index as usize].run, true),
+            ArmTask::Destage(run) => (run, true),
         };
-        if let Work::Read(index) | Work::Write(index) = work {
+        if let ArmTask::Read(index) | ArmTask::Write(index) = work {
             self.queue.retain(|queued| *queued != index);
         }
-        if let Work::Destage(run) = work {
+        if let ArmTask::Destage(run) = work {
             self.dirty.remove(run);
             self.counters.done.destages += 1;
             self.counters.done.sectors_destaged += run.end - run.start;
@@ -418,7 +418,7 @@ impl Hdd {
             false => self.reads_on_at_least_until(now_ns, run),
         };
         let done_ns = self.reach(now_ns, run, write);
-        if let Work::Destage(run) = work {
+        if let ArmTask::Destage(run) = work {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
             self.flush_estimate
@@ -435,17 +435,17 @@ impl Hdd {
     }
 
     /// Tells the recorder what the arm begins with.
-    fn record_work(&mut self, work: Work) {
+    fn record_work(&mut self, work: ArmTask) {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
         match work {
-            Work::Read(index) | Work::Write(index) => {
+            ArmTask::Read(index) | ArmTask::Write(index) => {
                 if let Some(number) = self.commands[index as usize].number {
                     recorder.serves(number);
                 }
             }
-            Work::Destage(run) => recorder.empties(run),
+            ArmTask::Destage(run) => recorder.empties(run),
         }
     }
 
@@ -457,7 +457,7 @@ impl Hdd {
         };
         if !write && let Some(end_ns) = self.streams(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
-                recorder.arm(now_ns, &[(Did::Transfer, end_ns - now_ns)]);
+                recorder.arm(now_ns, &[(Work::Transfer, end_ns - now_ns)]);
             }
             self.counters.stream(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
@@ -481,9 +481,9 @@ impl Hdd {
         self.counters.sectors(run, pass.write);
         if let Some(recorder) = &mut self.recorder {
             let steps = [
-                (Did::Seek, access.seek_ns),
-                (Did::Rotate, access.rotation_ns),
-                (Did::Transfer, access.transfer_ns),
+                (Work::Seek, access.seek_ns),
+                (Work::Rotate, access.rotation_ns),
+                (Work::Transfer, access.transfer_ns),
             ];
             recorder.arm(now_ns, &steps);
         }
@@ -523,10 +523,10 @@ impl Hdd {
     /// soonest, dirty runs only when nothing is queued, the buffer is half full
     /// or somebody waits for them; `None` too while it reads on for a sequential
     /// reader and nothing queued is on its way.
-    fn choose(&self, now_ns: u64) -> Option<Work> {
+    fn choose(&self, now_ns: u64) -> Option<ArmTask> {
         let work_of = |index: u32| match self.commands[index as usize].op {
-            Op::Read => Work::Read(index),
-            _ => Work::Write(index),
+            Op::Read => ArmTask::Read(index),
+            _ => ArmTask::Write(index),
         };
         let oldest = self
             .queue
@@ -547,10 +547,11 @@ impl Hdd {
             let run = self.not_in_buffer(command.run);
             command.op == Op::Read && self.streams(now_ns, run).is_some()
         };
-        let pressed = self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
+        let must_destage =
+            self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
         if let Some(index) = oldest
             && in_order
-            && !pressed
+            && !must_destage
         {
             return (!reads_on || is_on_the_way(index)).then(|| work_of(index));
         }
@@ -566,7 +567,7 @@ impl Hdd {
         let destage = self
             .dirty
             .runs_near(self.arm_sector, NEAR_RUNS)
-            .filter(|_| !reads_on && (pressed || self.queue.is_empty()))
+            .filter(|_| !reads_on && (must_destage || self.queue.is_empty()))
             .map(|run| {
                 // Cut between blocks.
                 let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
@@ -574,7 +575,7 @@ impl Hdd {
                     start: run.start,
                     end: run.end.min(most),
                 };
-                (self.cost_ns(now_ns, part, true), Work::Destage(part))
+                (self.cost_ns(now_ns, part, true), ArmTask::Destage(part))
             });
         queued
             .chain(destage)
@@ -607,7 +608,7 @@ impl Hdd {
     fn arm_done(&mut self, now_ns: u64) {
         self.counters.book(now_ns);
         match self.work.take() {
-            Some(Work::Read(index)) => {
+            Some(ArmTask::Read(index)) => {
                 let run = self.blocks.around(self.commands[index as usize].run);
                 self.segments.keep(run);
                 self.ahead = Some(ReadAhead {
@@ -620,8 +621,8 @@ impl Hdd {
                 self.finish(now_ns, index);
                 self.answer_queued(now_ns);
             }
-            Some(Work::Write(index)) => self.finish(now_ns, index),
-            Some(Work::Destage(_)) => {
+            Some(ArmTask::Write(index)) => self.finish(now_ns, index),
+            Some(ArmTask::Destage(_)) => {
                 self.admit(now_ns);
                 self.end_flushes(now_ns);
             }
@@ -651,7 +652,7 @@ impl Device for Hdd {
         let fits = command.fits(self.spec.identity.capacity_sectors)
             && (command.op != Op::Discard || self.spec.identity.discard);
         let start = command.sector.0;
-        let active = Active {
+        let active = ActiveCommand {
             tag: command.tag,
             op: command.op,
             fua: command.fua,
@@ -723,7 +724,7 @@ impl Device for Hdd {
     /// not known from a description: the disk is ready at once.
     fn power_loss(&mut self, now: Nanos) -> Nanos {
         self.stats.power_losses += 1;
-        if let Some(Work::Destage(run)) = self.work {
+        if let Some(ArmTask::Destage(run)) = self.work {
             self.dirty.add(run);
         }
         self.stats.power_loss_sectors += self.dirty.sectors();

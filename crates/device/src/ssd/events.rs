@@ -6,7 +6,7 @@
 //! kept sorted; the next event is the least of their heads. That is several
 //! times faster than one heap for all.
 
-/// EventQueue there are.
+/// Kinds of events.
 const KINDS: usize = 8;
 const KIND_BITS: u32 = KINDS.trailing_zeros();
 /// No event of a kind.
@@ -22,19 +22,20 @@ impl EventKind {
     /// A read's data has left its channel.
     pub(crate) const DATA_OUT: EventKind = EventKind(0);
     /// A channel is free again that somebody waits for.
-    pub(crate) const BUS: EventKind = EventKind(1);
-    /// A command has passed the controller.
-    pub(crate) const ARRIVING: EventKind = EventKind(2);
+    pub(crate) const CHANNEL_FREE: EventKind = EventKind(1);
+    /// The controller has worked on a command, or a check that waits among commands is
+    /// due.
+    pub(crate) const COMMAND_READY: EventKind = EventKind(2);
     /// A write's data has arrived.
-    pub(crate) const RECEIVING: EventKind = EventKind(3);
+    pub(crate) const WRITE_RECEIVED: EventKind = EventKind(3);
     /// A DRAM transfer is over.
-    pub(crate) const DRAM: EventKind = EventKind(4);
-    /// An end has reached the host.
-    pub(crate) const LEAVING: EventKind = EventKind(5);
+    pub(crate) const DRAM_DONE: EventKind = EventKind(4);
+    /// A command's completion has reached the host.
+    pub(crate) const COMPLETED: EventKind = EventKind(5);
     /// A unit's array has read.
-    pub(crate) const READ: EventKind = EventKind(6);
+    pub(crate) const ARRAY_READ: EventKind = EventKind(6);
     /// A unit's array has programmed or erased.
-    pub(crate) const CHANGE: EventKind = EventKind(7);
+    pub(crate) const ARRAY_CHANGED: EventKind = EventKind(7);
 }
 
 /// The events of a kind in order of time, in a ring whose size is a power of two.

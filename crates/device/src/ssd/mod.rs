@@ -155,15 +155,15 @@ impl Ssd {
             .stats
             .events
             .is_multiple_of(EVENTS_AT_ONE_MOMENT)
-            && self.stands_still(now_ns)
+            && self.is_stuck(now_ns)
         {
             return false;
         }
         match kind {
-            EventKind::LEAVING => self.leave(now_ns, event, done),
-            EventKind::ARRIVING => self.arrive(now_ns, event),
-            EventKind::RECEIVING => self.start_write(now_ns, event),
-            EventKind::DRAM => {
+            EventKind::COMPLETED => self.complete(now_ns, event, done),
+            EventKind::COMMAND_READY => self.arrive(now_ns, event),
+            EventKind::WRITE_RECEIVED => self.start_write(now_ns, event),
+            EventKind::DRAM_DONE => {
                 self.controller
                     .host
                     .dram_done(self.controller.media.flash.events(), now_ns, event)
@@ -172,20 +172,20 @@ impl Ssd {
                 self.controller.media.flash.data_out(now_ns, event);
                 self.transaction_done(now_ns, event);
             }
-            EventKind::BUS => self.controller.media.flash.bus_free(now_ns, event),
-            EventKind::READ => self.controller.media.flash.array_done(now_ns, event),
+            EventKind::CHANNEL_FREE => self.controller.media.flash.bus_free(now_ns, event),
+            EventKind::ARRAY_READ => self.controller.media.flash.array_done(now_ns, event),
             _ => {
                 self.controller.media.flash.array_done(now_ns, event);
-                self.settle(now_ns);
+                self.handle_finished(now_ns);
             }
         }
-        kind == EventKind::LEAVING
+        kind == EventKind::COMPLETED
     }
 
     /// Whether nothing has moved since the last check. Then nothing ever will:
     /// the drive falls silent, which whoever waits for it notices.
     #[cold]
-    fn stands_still(&mut self, now_ns: u64) -> bool {
+    fn is_stuck(&mut self, now_ns: u64) -> bool {
         let still = self.checked_at_ns == Some(now_ns);
         self.checked_at_ns = Some(now_ns);
         if still {
@@ -255,7 +255,7 @@ impl Ssd {
     }
 
     /// Handles what ended in the flash.
-    fn settle(&mut self, now_ns: u64) {
+    fn handle_finished(&mut self, now_ns: u64) {
         // Nothing new ends while these are handled: that takes another step.
         let mut place = 0;
         while let Some(index) = self.controller.media.flash.finished(place) {
@@ -425,7 +425,7 @@ impl Ssd {
     }
 
     #[inline]
-    fn leave(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
+    fn complete(&mut self, at_ns: u64, index: u32, done: &mut Vec<Completion>) {
         self.controller.gc.host_is_active(at_ns);
         if self.controller.host.arbitrates() {
             let (host, mut ctx) = self.fetching();
@@ -433,7 +433,7 @@ impl Ssd {
         }
         self.controller
             .host
-            .leave(&mut self.controller.media.stats, at_ns, index, done);
+            .complete(&mut self.controller.media.stats, at_ns, index, done);
     }
 }
 
@@ -444,7 +444,7 @@ impl Device for Ssd {
 
     fn submit(&mut self, now: Nanos, command: Command) {
         let number = self.controller.media.flash.next_command();
-        let index = self.controller.host.take_in(&command, number);
+        let index = self.controller.host.accept(&command, number);
         self.controller.gc.host_is_active(now.0);
         let (host, mut ctx) = self.fetching();
         let Some(at_ns) = host.submit(&mut ctx, now.0, index, &command) else {

@@ -292,7 +292,7 @@ impl Started {
     fn add_workers(&mut self) {
         for (n, disk) in self.system.disks.iter_mut().enumerate() {
             if let Some(driver) = disk.driver.as_loop() {
-                driver.lend_cpu();
+                driver.schedule_worker();
                 // One number for the worker, one for its ksoftirqd.
                 let pid = self.processes.len() + 2 * self.workers.len();
                 self.workers.push(LoopWorker::new(pid, pid + 1, n));

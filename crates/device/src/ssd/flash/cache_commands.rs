@@ -66,7 +66,7 @@ impl Flash {
             unit.collecting.begin(now_ns);
         }
         self.events
-            .push(EventKind::CHANGE, unit.done_ns, unit_index);
+            .push(EventKind::ARRAY_CHANGED, unit.done_ns, unit_index);
         let unit = &self.units[unit_index as usize];
         if self.will_suspend(now_ns, unit) {
             // Reads could not stop the last one, with data in the register.

@@ -60,8 +60,8 @@ pub(crate) struct PageRead {
 }
 
 impl PageRead {
-    /// The unit at a physical slot is read, too; alone it would be so many
-    /// bytes on the channel.
+    /// The unit at a physical slot is read, too; alone it would be `alone_bytes` on
+    /// the channel.
     #[inline]
     pub(crate) fn add(&mut self, page: &Codewords, at: u32, alone_bytes: u64) {
         if page.codeword_bytes > page.unit_bytes {

@@ -52,11 +52,11 @@ impl Flash {
             unit.writing.begin(now_ns);
         }
         let channel_index = unit.channel;
-        let lane = match kind {
-            Operation::Read => EventKind::READ,
-            _ => EventKind::CHANGE,
+        let event = match kind {
+            Operation::Read => EventKind::ARRAY_READ,
+            _ => EventKind::ARRAY_CHANGED,
         };
-        self.events.push(lane, unit.done_ns, unit_index);
+        self.events.push(event, unit.done_ns, unit_index);
         if self.flash.cache_program {
             self.offer_next_program(now_ns, unit_index);
         }

@@ -20,7 +20,6 @@ mod scheduling;
 mod timing;
 pub(crate) mod transaction;
 mod unit;
-mod urgent;
 
 use std::collections::VecDeque;
 
@@ -169,13 +168,13 @@ impl Flash {
         &self.transactions.waiting[index as usize]
     }
 
-    /// So much of a read goes on over the link.
+    /// How many bytes of a read go on over the link.
     #[inline(always)]
     pub(crate) fn set_host_bytes(&mut self, index: u32, bytes: u32) {
         self.transactions.waiting[index as usize].host_bytes = bytes;
     }
 
-    /// A read that has not begun brings so many bytes more.
+    /// A read that has not begun brings `bytes` more.
     pub(crate) fn lengthen_read(&mut self, index: u32, bytes: u32) {
         self.transactions[index].bytes += bytes;
     }
@@ -413,7 +412,7 @@ impl Flash {
         if !channel.scheduled {
             channel.scheduled = true;
             self.events
-                .push(EventKind::BUS, channel.free_ns, channel_index);
+                .push(EventKind::CHANNEL_FREE, channel.free_ns, channel_index);
         }
     }
 

@@ -69,7 +69,7 @@ fn ends_of_queued<T>(flash: &mut Flash, what: impl Fn(&Transaction) -> T) -> Vec
                 flash.data_out(now_ns, event);
                 flash.finished.push(event);
             }
-            EventKind::BUS => flash.bus_free(now_ns, event),
+            EventKind::CHANNEL_FREE => flash.bus_free(now_ns, event),
             _ => flash.array_done(now_ns, event),
         }
         for index in std::mem::take(&mut flash.finished) {

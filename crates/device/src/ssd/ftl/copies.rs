@@ -174,7 +174,7 @@ impl Ftl {
     /// A page's slots have reached the flash: older copies of them are not
     /// needed any more.
     #[inline]
-    pub(crate) fn settle_copies(&mut self, record: u32) {
+    pub(crate) fn release_older_copies(&mut self, record: u32) {
         let PageRecord {
             block,
             page,

@@ -73,9 +73,9 @@ impl Ftl {
         let state = &mut self.planes[to as usize];
         state.collector = plane;
         // Wear levelling has pages of its own, only in its own plane.
-        state.promised = (to != plane || stream == Stream::Wear) as u32;
+        state.reserved_blocks = (to != plane || stream == Stream::Wear) as u32;
         if stream == Stream::Collection && to == plane {
-            self.owe(plane, block);
+            self.reserve_room(plane, block);
         }
         Victim { plane, block, had }
     }
@@ -97,7 +97,7 @@ impl Ftl {
             Holds::Current(slot) => (self.write(to, slot, stream, 0), Some(slot)),
             Holds::Kept(slot) => (self.write_kept(to, slot, stream, at), None),
         };
-        self.has_moved(plane);
+        self.use_reserved_slot(plane);
         Some(moved)
     }
 
@@ -116,8 +116,8 @@ impl Ftl {
     fn leave_destination(&mut self, plane: u32, to: u32) {
         let state = &mut self.planes[to as usize];
         state.collector = NONE;
-        state.promised = 0;
-        self.owe_nothing(plane);
+        state.reserved_blocks = 0;
+        self.release_room(plane);
     }
 
     /// The block that static wear levelling should empty in a plane now: the

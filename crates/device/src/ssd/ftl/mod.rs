@@ -16,7 +16,6 @@ pub(crate) mod blocks;
 pub(crate) mod cached_map;
 pub(crate) mod copies;
 mod destination;
-mod free_blocks;
 pub(crate) mod hybrid;
 mod page_map;
 pub(crate) mod partial;
@@ -34,9 +33,8 @@ use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{Allocation, GcSpec, SsdSpec, WearSpec};
-use blocks::{Blocks, NO_BLOCK, Use};
+use blocks::{Blocks, FreeBlocks, NO_BLOCK, Use};
 use cached_map::{CachedMap, MapWaiter};
-use free_blocks::FreeBlocks;
 use hybrid::Hybrid;
 pub(crate) use page_map::Located;
 use page_map::Map;
@@ -64,11 +62,11 @@ struct Plane {
     /// The plane whose collection writes to this one, if any.
     collector: u32,
     /// Free blocks that jobs under way may still need beside the reserve.
-    promised: u32,
+    reserved_blocks: u32,
     /// Slots that its collection may still use up.
-    owed: u32,
+    reserved_slots: u32,
     /// Its collection empties a block that does not become free.
-    gives_nothing: bool,
+    frees_no_block: bool,
 }
 
 /// The translation layer.

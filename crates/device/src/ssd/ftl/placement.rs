@@ -3,8 +3,8 @@
 use crate::ssd::spec::{Axis, Geometry, Layout, SsdSpec};
 use strength_reduce::StrengthReducedU32;
 
-/// Where a page of the address space belongs: which plane, and the how-many-th
-/// there.
+/// Where a page of the address space belongs: its plane, and its rank among the pages
+/// of that plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The plane.

@@ -99,7 +99,8 @@ impl Ftl {
             return plane;
         }
         let in_turn = self.in_turn(plane, stream);
-        let has_place = |plane: &u32| self.is_open(*plane, stream) || self.unpromised(*plane) > 0;
+        let has_place =
+            |plane: &u32| self.is_open(*plane, stream) || self.unreserved_blocks(*plane) > 0;
         match has_place(&in_turn) {
             true => in_turn,
             false => self.row_of(plane).find(has_place).unwrap_or(in_turn),
@@ -108,15 +109,15 @@ impl Ftl {
 
     /// Free blocks of a plane that no job under way takes for itself.
     #[inline]
-    fn unpromised(&self, plane: u32) -> u32 {
+    fn unreserved_blocks(&self, plane: u32) -> u32 {
         let state = &self.planes[plane as usize];
-        (state.free.len() as u32).saturating_sub(state.promised)
+        (state.free.len() as u32).saturating_sub(state.reserved_blocks)
     }
 
     /// Whether the plane has a free block beyond the reserve.
     #[inline]
     pub(crate) fn has_spare_block(&self, plane: u32) -> bool {
-        self.unpromised(plane) > self.gc.reserve_blocks
+        self.unreserved_blocks(plane) > self.gc.reserve_blocks
             && (self.slc.is_none() || self.row_has_spare(plane))
     }
 
@@ -126,9 +127,9 @@ impl Ftl {
         let row = self.row_of(plane);
         let taken = row
             .clone()
-            .filter(|plane| self.planes[*plane as usize].gives_nothing);
+            .filter(|plane| self.planes[*plane as usize].frees_no_block);
         let spare = |plane| {
-            self.unpromised(plane)
+            self.unreserved_blocks(plane)
                 .saturating_sub(self.gc.reserve_blocks)
         };
         let taken = taken.count() as u32;
@@ -145,15 +146,15 @@ impl Ftl {
     pub(crate) fn room_in_row(&self, plane: u32) -> u32 {
         let row = self.row_of(plane);
         let of_plane = |plane: u32| {
-            let reserve = self.unpromised(plane).min(self.gc.reserve_blocks);
+            let reserve = self.unreserved_blocks(plane).min(self.gc.reserve_blocks);
             self.left_to_collection(plane) + reserve * self.slots_per_block()
         };
-        let owed: u32 = row
+        let reserved_slots: u32 = row
             .clone()
-            .map(|plane| self.planes[plane as usize].owed)
+            .map(|plane| self.planes[plane as usize].reserved_slots)
             .sum();
         let room: u32 = row.map(of_plane).sum();
-        room.saturating_sub(owed)
+        room.saturating_sub(reserved_slots)
     }
 
     /// Slots of a plane's block for what collection moves that are not handed
@@ -171,29 +172,29 @@ impl Ftl {
     }
 
     /// A plane's collection begins to move a block within its row.
-    pub(super) fn owe(&mut self, plane: u32, block: u32) {
+    pub(super) fn reserve_room(&mut self, plane: u32, block: u32) {
         // Jobs of a row share pages, and one that ends may leave a page partly
         // empty that others have counted on.
         let lost = match self.has_rows() {
             true => self.slots_per_page() - 1,
             false => 0,
         };
-        let gives_nothing = self.is_static_slc(block);
+        let frees_no_block = self.is_static_slc(block);
         let state = &mut self.planes[plane as usize];
-        state.owed = self.blocks.valid[block as usize] as u32 + lost;
-        state.gives_nothing = gives_nothing;
+        state.reserved_slots = self.blocks.valid[block as usize] as u32 + lost;
+        state.frees_no_block = frees_no_block;
     }
 
     /// It has moved one of them.
-    pub(super) fn has_moved(&mut self, plane: u32) {
-        let owed = &mut self.planes[plane as usize].owed;
-        *owed = owed.saturating_sub(1);
+    pub(super) fn use_reserved_slot(&mut self, plane: u32) {
+        let reserved_slots = &mut self.planes[plane as usize].reserved_slots;
+        *reserved_slots = reserved_slots.saturating_sub(1);
     }
 
     /// It is over.
-    pub(super) fn owe_nothing(&mut self, plane: u32) {
+    pub(super) fn release_room(&mut self, plane: u32) {
         let state = &mut self.planes[plane as usize];
-        (state.owed, state.gives_nothing) = (0, false);
+        (state.reserved_slots, state.frees_no_block) = (0, false);
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct BlockShare {
 }
 
 impl BlockShare {
-    /// Leaves so many valid slots, hot and cold ones as there were.
+    /// Leaves `valid` slots, hot and cold ones in the proportion that there was.
     pub(crate) fn keep(&mut self, valid: u32) {
         let all = (self.hot + self.cold).max(1) as u32;
         self.hot = (self.hot as u32 * valid / all) as u16;
@@ -86,7 +86,7 @@ struct Spread {
     /// How many every block holds, and the sums before each.
     valid: Vec<u16>,
     before: Vec<u32>,
-    /// First block whose sum reaches so many parts of them.
+    /// By parts of the slots, the first block whose sum reaches that part.
     guide: Vec<u32>,
 }
 
@@ -282,7 +282,7 @@ impl Spread {
         })
     }
 
-    /// The block of a slot, and the how-many-th there.
+    /// The block of a slot, and its rank among the valid ones there.
     fn place(&self, rank: u32) -> Option<(u32, u32)> {
         let rank = self.shuffle.live_rank(rank)?;
         let part = rank * self.valid.len() as u64 / self.shuffle.live;

@@ -87,7 +87,7 @@ impl Slc {
         within_plane >= self.first_static
     }
 
-    /// Whether a plane with so many free blocks can open one for the cache.
+    /// Whether a plane with `free` blocks can open one for the cache.
     pub(crate) fn has_room(&self, plane: u32, free: usize) -> bool {
         let cache = &self.planes[plane as usize];
         !cache.free.is_empty()

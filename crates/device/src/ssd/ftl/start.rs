@@ -2,8 +2,8 @@
 //! months costs no more memory than a fresh one.
 
 use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::FreeBlocks;
 use crate::ssd::ftl::blocks::Use;
-use crate::ssd::ftl::free_blocks::FreeBlocks;
 use crate::ssd::ftl::placement::{Home, Placement};
 use crate::ssd::ftl::scattered::Scattered;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Plane, STREAMS, Stream, Victim};
@@ -369,9 +369,9 @@ impl Ftl {
             free,
             frontiers: [CLOSED; STREAMS],
             collector: NONE,
-            promised: 0,
-            owed: 0,
-            gives_nothing: false,
+            reserved_blocks: 0,
+            reserved_slots: 0,
+            frees_no_block: false,
         });
         self.go_on(plane);
     }

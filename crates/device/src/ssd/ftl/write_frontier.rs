@@ -295,7 +295,7 @@ impl Ftl {
     /// Its page is on the flash.
     pub(crate) fn programmed(&mut self, record: u32) {
         if self.blocks.keeps_older() {
-            self.settle_copies(record);
+            self.release_older_copies(record);
         }
         let PageRecord { block, page, .. } = self.records[record];
         self.blocks.program(block, page, self.pages_of(block));
@@ -399,7 +399,7 @@ impl Ftl {
         let block = block.expect("a free block is kept in reserve");
         if stream == Stream::Wear {
             // That was the block for what it moves.
-            self.planes[plane as usize].promised = 0;
+            self.planes[plane as usize].reserved_blocks = 0;
         }
         self.blocks.open(block);
         if stream == Stream::Slc {

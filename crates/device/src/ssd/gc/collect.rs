@@ -7,21 +7,21 @@ use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{PageRecord, Stream, Victim};
 use crate::ssd::spec::Copyback;
 
-/// Most pages that a collection which steps aside has under way: what is queued
-/// for its programs, the host's programs wait for.
-const ASIDE_DEPTH: u32 = 4;
-/// So many slots before a collection comes to a page, what the map has of it is
-/// fetched into the processor's cache. Much more would be pushed out again: all
-/// planes may be collected at once.
+/// Most pages that a collection in the background has under way: the host's programs
+/// wait for those that it has queued.
+const BACKGROUND_DEPTH: u32 = 4;
+/// How many slots before a collection comes to a page its entries of the map are
+/// fetched into the processor's cache. Much earlier they would be pushed out again, as
+/// all planes may be collected at once.
 const PREFETCH_SLOTS: u32 = 16;
 
 impl Collector {
     /// Starts to collect a plane; `false` where nothing could be freed there.
     pub(crate) fn collect(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         if self.jobs[plane as usize].is_running() {
-            self.hurry_collection(ctx, now_ns, plane);
-            if self.jobs[plane as usize].at_rest {
-                self.take_up_collections(ctx, now_ns);
+            self.raise_priority(ctx, now_ns, plane);
+            if self.jobs[plane as usize].is_paused {
+                self.resume_collections(ctx, now_ns);
             }
             return true;
         }
@@ -71,10 +71,10 @@ impl Collector {
 
     /// Goes on with what the drive was emptying at the start, in all planes: in
     /// a run without pause all of them are at it.
-    fn take_up_collections(&mut self, ctx: &mut Media, now_ns: u64) {
+    fn resume_collections(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let job = &mut self.jobs[plane as usize];
-            if std::mem::take(&mut job.at_rest) {
+            if std::mem::take(&mut job.is_paused) {
                 job.since_ns = now_ns;
                 self.continue_collection(ctx, now_ns, plane);
             }
@@ -89,13 +89,13 @@ impl Collector {
         victim: u32,
         to: (u32, Stream),
     ) {
-        self.take_up_job(ctx, now_ns, plane, victim, to);
-        self.hurry_collection(ctx, now_ns, plane);
+        self.set_up_job(ctx, now_ns, plane, victim, to);
+        self.raise_priority(ctx, now_ns, plane);
         self.continue_collection(ctx, now_ns, plane);
     }
 
     /// A block is to be emptied; nothing of it is under way yet.
-    pub(crate) fn take_up_job(
+    pub(crate) fn set_up_job(
         &mut self,
         ctx: &mut Media,
         now_ns: u64,
@@ -125,9 +125,9 @@ impl Collector {
     /// Has a collection under way step aside no more where the host has to wait
     /// for it, and go before all else if the host needs its block: what is
     /// queued for it, and what follows until its end.
-    fn hurry_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
-        if self.jobs[plane as usize].steps_aside && self.is_behind(ctx, plane) {
-            self.jobs[plane as usize].steps_aside = false;
+    fn raise_priority(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
+        if self.jobs[plane as usize].in_background && self.is_behind(ctx, plane) {
+            self.jobs[plane as usize].in_background = false;
             ctx.flash.raise_collection(now_ns, plane);
         }
         if !self.jobs[plane as usize].urgent && self.is_at_hard_limit(ctx, plane) {
@@ -142,7 +142,7 @@ impl Collector {
     fn collection_priority(&self, ctx: &Media, plane: u32) -> Priority {
         match self.jobs[plane as usize].urgent {
             true => Priority::Urgent,
-            false if ctx.spec.gc.preemptible && self.may_step_aside(ctx, plane) => {
+            false if ctx.spec.gc.preemptible && self.may_run_in_background(ctx, plane) => {
                 Priority::Background
             }
             false => Priority::Normal,
@@ -150,7 +150,7 @@ impl Collector {
     }
 
     /// Whether the host does not wait for a plane's collection.
-    fn may_step_aside(&self, ctx: &Media, plane: u32) -> bool {
+    fn may_run_in_background(&self, ctx: &Media, plane: u32) -> bool {
         ctx.ftl.stream_with_room(plane).is_some() && !self.is_behind(ctx, plane)
     }
 
@@ -191,7 +191,7 @@ impl Collector {
                     ),
                 }
                 job.reads += 1;
-                job.steps_aside |= priority == Priority::Background;
+                job.in_background |= priority == Priority::Background;
                 job.copies = on_chip;
             }
         }
@@ -211,7 +211,7 @@ impl Collector {
         if self.jobs[plane as usize].programs == 0 {
             let job = &mut self.jobs[plane as usize];
             job.erasing = true;
-            job.steps_aside |= priority == Priority::Background;
+            job.in_background |= priority == Priority::Background;
             let job = *job;
             self.earn_rest(ctx, &job);
             ctx.ftl.rescue_rests(&mut ctx.flash, now_ns, job.victim);
@@ -234,7 +234,7 @@ impl Collector {
             return false;
         }
         let depth = match priority {
-            Priority::Background => ctx.spec.gc.depth.min(ASIDE_DEPTH),
+            Priority::Background => ctx.spec.gc.depth.min(BACKGROUND_DEPTH),
             _ => ctx.spec.gc.depth,
         };
         // A superpage has bounds of its own.
@@ -311,7 +311,7 @@ impl Collector {
     /// Whether others of the row go on to fill a page, so that it is not
     /// programmed half empty. Where the host waits for a job, its own last page
     /// is; a job leaves no more than that one partly empty (see
-    /// [`crate::ssd::ftl::Ftl::owe`]).
+    /// [`crate::ssd::ftl::Ftl::reserve_room`]).
     fn goes_on_filling(&self, ctx: &Media, job: &Job, plane: u32, record: u32) -> bool {
         let mut jobs = self.jobs_of(ctx.ftl.record(record));
         let is_awaited = job.urgent && jobs.any(|other| other == plane);

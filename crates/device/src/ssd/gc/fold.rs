@@ -69,7 +69,7 @@ impl Collector {
             };
             ctx.flash
                 .events()
-                .push(EventKind::ARRIVING, at_ns, IDLE_CHECK);
+                .push(EventKind::COMMAND_READY, at_ns, IDLE_CHECK);
         }
     }
 

@@ -53,13 +53,13 @@ impl Collector {
         for _ in 0..3 {
             match ctx.ftl.log_for(slot) {
                 Ok(found) => return Some(found),
-                Err((plane, want)) => self.make_way(ctx, now_ns, plane, want),
+                Err((plane, want)) => self.make_room_in_log(ctx, now_ns, plane, want),
             }
         }
         ctx.ftl.log_for(slot).ok()
     }
 
-    fn make_way(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, want: Want) {
+    fn make_room_in_log(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, want: Want) {
         match want {
             Want::Sequential(number) => self.close_log(ctx, now_ns, plane, number),
             Want::Random => {
@@ -72,9 +72,9 @@ impl Collector {
                     self.program(ctx, now_ns, record);
                 }
             }
-            Want::Patience => {}
+            Want::Wait => {}
         }
-        self.go_on_merging(ctx, now_ns, plane);
+        self.continue_merge(ctx, now_ns, plane);
     }
 
     fn close_log(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, number: usize) {
@@ -84,7 +84,7 @@ impl Collector {
     }
 
     /// Takes whatever steps of a plane's merges can be taken now.
-    pub(crate) fn go_on_merging(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
+    pub(crate) fn continue_merge(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         loop {
             self.erase_dead(ctx, now_ns, plane);
             if ctx.ftl.merge_of(plane).is_some() {
@@ -229,18 +229,18 @@ impl Collector {
             if let Some(page) = page {
                 page.reads -= 1;
             }
-            self.go_on_merging(ctx, now_ns, op.plane);
+            self.continue_merge(ctx, now_ns, op.plane);
             return Progress::None;
         }
         merging.erasing = false;
-        ctx.ftl.buried(op.plane);
-        self.go_on_merging(ctx, now_ns, op.plane);
+        ctx.ftl.dead_block_erased(op.plane);
+        self.continue_merge(ctx, now_ns, op.plane);
         Progress::Erased
     }
 
     /// A page of a merge is on the flash.
     pub(crate) fn merge_page_done(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         self.merging[plane as usize].programs -= 1;
-        self.go_on_merging(ctx, now_ns, plane);
+        self.continue_merge(ctx, now_ns, plane);
     }
 }

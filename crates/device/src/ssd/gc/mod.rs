@@ -78,9 +78,9 @@ pub(crate) struct Job {
     pub(crate) erasing: bool,
     /// The drive was in the midst of it at the start; it goes on when a plane is
     /// written.
-    pub(crate) at_rest: bool,
+    pub(crate) is_paused: bool,
     /// Something of it may be queued behind all else.
-    pub(crate) steps_aside: bool,
+    pub(crate) in_background: bool,
     /// The host waits for it or soon will: it goes before all else.
     pub(crate) urgent: bool,
     pub(crate) since_ns: u64,
@@ -101,8 +101,8 @@ impl Job {
         programs: 0,
         copies: false,
         erasing: false,
-        at_rest: false,
-        steps_aside: false,
+        is_paused: false,
+        in_background: false,
         urgent: false,
         since_ns: 0,
     };
@@ -118,7 +118,7 @@ impl Job {
 
     /// Something of it is under way, so that it can be waited for.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.is_running() && !self.at_rest
+        self.is_running() && !self.is_paused
     }
 }
 
@@ -177,9 +177,9 @@ impl Collector {
             if valid > ctx.ftl.room_in_row(plane) {
                 continue;
             }
-            self.take_up_job(ctx, 0, plane, block, (plane, Stream::Collection));
+            self.set_up_job(ctx, 0, plane, block, (plane, Stream::Collection));
             let job = &mut self.jobs[plane as usize];
-            (job.valid, job.at_rest) = (had, true);
+            (job.valid, job.is_paused) = (had, true);
         }
         self.slc_written(ctx, 0);
     }
@@ -264,7 +264,7 @@ impl Collector {
     }
 
     /// Ends all collections where they are; returns them with their planes.
-    fn drop_collections(&mut self, ctx: &mut Media) -> Vec<(u32, Job)> {
+    fn abandon_collections(&mut self, ctx: &mut Media) -> Vec<(u32, Job)> {
         let mut running = Vec::new();
         for plane in 0..self.jobs.len() {
             let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
@@ -279,7 +279,7 @@ impl Collector {
     /// A collection that the drive was at goes on when a plane is written, as one
     /// of an aged drive: what it has gained of its block is not lost. Others are
     /// chosen anew.
-    fn find_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, job: &Job) {
+    fn restore_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, job: &Job) {
         let is_usual = job.stream == Stream::Collection && job.to == plane && !job.slc;
         let valid = ctx.ftl.valid(job.victim);
         if is_usual
@@ -288,16 +288,16 @@ impl Collector {
             && ctx.ftl.destination(plane) == Some(plane)
             && valid <= ctx.ftl.most_to_move(plane, plane)
         {
-            self.take_up_job(ctx, now_ns, plane, job.victim, (plane, Stream::Collection));
+            self.set_up_job(ctx, now_ns, plane, job.victim, (plane, Stream::Collection));
             let found = &mut self.jobs[plane as usize];
-            (found.valid, found.at_rest) = (job.valid.max(valid), true);
+            (found.valid, found.is_paused) = (job.valid.max(valid), true);
         }
     }
 
     /// The power is gone: all that was under way is forgotten, and collections are
     /// taken up where they were.
     pub(crate) fn power_off(&mut self, ctx: &mut Media, now_ns: u64) {
-        let jobs = self.drop_collections(ctx);
+        let jobs = self.abandon_collections(ctx);
         if ctx.ftl.has_logs() {
             ctx.ftl.abandon_merges();
             self.merging.iter_mut().for_each(Merging::power_off);
@@ -307,7 +307,7 @@ impl Collector {
             superpage.clear();
         }
         for (plane, job) in jobs {
-            self.find_collection(ctx, now_ns, plane, &job);
+            self.restore_collection(ctx, now_ns, plane, &job);
         }
     }
 

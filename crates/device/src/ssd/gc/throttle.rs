@@ -137,7 +137,7 @@ impl Collector {
     }
 }
 
-/// What a slot that is moved gains of a block with so many slots.
+/// What a slot that is moved gains of its block.
 fn share_of(job: &Job, slots: u32) -> i64 {
     i64::from(slots.saturating_sub(job.valid)) * PARTS / i64::from(job.valid).max(1)
 }

@@ -6,15 +6,15 @@ use crate::ssd::ftl::Ftl;
 use crate::ssd::rng::Rng;
 use crate::ssd::spec::{GcPolicy, GcSpec};
 
-/// So many numbers are drawn for each block that is wanted, before chance is
-/// given up.
+/// Numbers that are drawn for each block that is wanted, before all blocks are looked
+/// at.
 const DRAWS: usize = 16;
 
 /// The blocks of a plane that a policy chooses among.
 pub(crate) trait Candidates {
     /// All blocks of the plane.
     fn blocks(&self) -> Range<u32>;
-    /// So many of them, the first ones, lots are drawn among.
+    /// How many of them, from the first, are drawn among at random.
     fn drawn(&self) -> u32;
     /// Whether a block is full and may be emptied.
     fn is_collectable(&self, block: u32) -> bool;

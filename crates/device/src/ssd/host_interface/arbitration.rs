@@ -182,7 +182,7 @@ impl Arbiter {
     }
 
     /// A command has ended.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn command_ended(&mut self) {
         self.inside -= 1;
     }
 }

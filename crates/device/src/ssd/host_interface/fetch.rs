@@ -92,7 +92,7 @@ impl HostInterface {
             }
             match self.link.is_shared() {
                 // Until then the cable may serve the other direction.
-                true => ctx.events.push(EventKind::ARRIVING, taken_ns, index),
+                true => ctx.events.push(EventKind::COMMAND_READY, taken_ns, index),
                 false => self.receive(ctx.events, taken_ns, index),
             }
             return None;
@@ -108,7 +108,7 @@ impl HostInterface {
             // no longer for this than for a write: it may as well be there.
             return Some(at_ns);
         }
-        ctx.events.push(EventKind::ARRIVING, at_ns, index);
+        ctx.events.push(EventKind::COMMAND_READY, at_ns, index);
         None
     }
 
@@ -127,7 +127,7 @@ impl HostInterface {
     #[inline(never)]
     fn fetch_discard(&self, events: &mut EventQueue, taken_ns: u64, index: u32, command: &Command) {
         let ns = self.controller.discard_ns + self.discard_walk_ns(command);
-        events.push(EventKind::ARRIVING, taken_ns + ns, index);
+        events.push(EventKind::COMMAND_READY, taken_ns + ns, index);
     }
 
     /// A write's data follows its command over the link.
@@ -135,7 +135,7 @@ impl HostInterface {
     pub(crate) fn receive(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
         let received_ns = self.link.receive(now_ns, self.commands[index].bytes);
         events.push(
-            EventKind::RECEIVING,
+            EventKind::WRITE_RECEIVED,
             received_ns + self.controller.write_ns,
             index,
         );
@@ -185,7 +185,7 @@ impl HostInterface {
         };
         let due_ns = visible_ns.max(self.controller_ns).max(now_ns);
         if arbiter.schedule(due_ns) {
-            ctx.events.push(EventKind::ARRIVING, due_ns, FETCH);
+            ctx.events.push(EventKind::COMMAND_READY, due_ns, FETCH);
         }
     }
 
@@ -217,7 +217,7 @@ impl HostInterface {
     #[inline(never)]
     pub(crate) fn fetch_in_its_place(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         if let Some(arbiter) = &mut self.arbiter {
-            arbiter.leave();
+            arbiter.command_ended();
             self.schedule_fetch(ctx, now_ns);
         }
     }

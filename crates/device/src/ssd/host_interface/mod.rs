@@ -176,7 +176,7 @@ impl HostInterface {
     /// [`crate::ssd::flash::transaction::Transaction::replace_with`]). `number` is
     /// its number where what happens is recorded.
     #[inline]
-    pub(crate) fn take_in(&mut self, command: &Command, number: u32) -> u32 {
+    pub(crate) fn accept(&mut self, command: &Command, number: u32) -> u32 {
         let index = self.commands.take(|| ActiveCommand::NONE);
         let active = &mut self.commands[index];
         active.tag = command.tag;
@@ -221,7 +221,7 @@ impl HostInterface {
     ) {
         let ns = self.dram_access_ns + bytes * self.dram_byte_ps / 1000;
         self.dram_ns = self.dram_ns.max(now_ns) + ns;
-        events.push(EventKind::DRAM, self.dram_ns, index);
+        events.push(EventKind::DRAM_DONE, self.dram_ns, index);
     }
 
     /// Data of a command from or to DRAM is through.
@@ -258,12 +258,12 @@ impl HostInterface {
     #[inline]
     fn end(&mut self, events: &mut EventQueue, sent_ns: u64, index: u32) {
         let at_ns = self.link.send_status(sent_ns) + self.complete_ns;
-        events.push(EventKind::LEAVING, at_ns, index);
+        events.push(EventKind::COMPLETED, at_ns, index);
     }
 
     /// A command's end has reached the host.
     #[inline]
-    pub(crate) fn leave(
+    pub(crate) fn complete(
         &mut self,
         stats: &mut DeviceStats,
         at_ns: u64,

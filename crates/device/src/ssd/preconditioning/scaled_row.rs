@@ -8,8 +8,11 @@
 //! each block of moved data mixes what as many victims held as there are planes,
 //! hot and cold, and amplification is higher than that of a plane on its own.
 //!
-//! It collects by itself, since the same write through the translation layer (see
-//! [`crate::ssd::preconditioning::ageing`]) takes 2.4 times the instructions.
+//! It takes the steps of [`crate::ssd::ftl::Ftl::begin_collection`], `move_slot` and
+//! `end_collection` itself, on counts alone: an aged drive needs millions of writes,
+//! and each takes 910 instructions here and 2145 through the translation layer, as
+//! [`crate::ssd::preconditioning::ageing`] has it. Victims and turns of planes are the
+//! layer's own ([`victim::choose`], [`first_place`]).
 
 use std::ops::Range;
 
@@ -162,7 +165,7 @@ impl SmallRow {
         self.slots * self.planes.len() as u32
     }
 
-    /// So many writes, and the collection that they cause.
+    /// Carries out writes, and the collection that they cause.
     pub(crate) fn overwrite(&mut self, writes: u64, aged: &AgedSpec, rng: &mut Rng) {
         for _ in 0..writes {
             self.make_room(rng);
@@ -173,7 +176,7 @@ impl SmallRow {
 
     fn make_room(&mut self, rng: &mut Rng) {
         while let Some(plane) = self.plane_that_lacks_room()
-            && self.move_one(plane, rng)
+            && self.collect(plane, rng)
         {}
     }
 
@@ -253,19 +256,32 @@ impl SmallRow {
 
     /// Moves one slot of a plane, or erases its block that has none left. `false`
     /// where nothing could be gained.
-    fn move_one(&mut self, plane: usize, rng: &mut Rng) -> bool {
+    fn collect(&mut self, plane: usize, rng: &mut Rng) -> bool {
         let victim = match self.planes[plane].victim {
             Some(victim) => victim,
             None => match self.choose(plane, rng) {
-                Some(block) => self.begin(block),
+                Some(block) => self.begin_collection(block),
                 None => return false,
             },
         };
-        if self.valid[victim.block as usize] == 0 {
-            self.planes[plane].free.insert(0, victim.block);
-            self.planes[plane].victim = None;
-            return true;
+        match self.valid[victim.block as usize] {
+            0 => self.end_collection(plane, victim),
+            _ => self.move_slot(plane, victim),
         }
+        true
+    }
+
+    fn begin_collection(&mut self, block: u32) -> Victim {
+        self.full[block as usize] = false;
+        Victim {
+            block,
+            valid: self.valid[block as usize],
+            next: 0,
+        }
+    }
+
+    /// Gives the next slot that is valid a new place.
+    fn move_slot(&mut self, plane: usize, victim: Victim) {
         let first = victim.block * self.slots;
         let mut place = victim.next;
         loop {
@@ -282,16 +298,12 @@ impl SmallRow {
             next: place,
             ..victim
         });
-        true
     }
 
-    fn begin(&mut self, block: u32) -> Victim {
-        self.full[block as usize] = false;
-        Victim {
-            block,
-            valid: self.valid[block as usize],
-            next: 0,
-        }
+    fn end_collection(&mut self, plane: usize, victim: Victim) {
+        let state = &mut self.planes[plane];
+        state.free.insert(0, victim.block);
+        state.victim = None;
     }
 
     fn put(&mut self, slot: u32, stream: usize) {
@@ -329,10 +341,10 @@ impl SmallRow {
         };
         let room: u32 = self.planes.iter().map(room).sum();
         let victims = self.planes.iter().filter_map(|state| state.victim);
-        let owed: u32 = victims
+        let reserved_slots: u32 = victims
             .map(|victim| self.valid[victim.block as usize])
             .sum();
-        room.saturating_sub(owed)
+        room.saturating_sub(reserved_slots)
     }
 
     /// The block to empty next.

@@ -21,9 +21,9 @@ use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 /// How much of a plane collection leaves free, in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Room {
-    /// So many erased blocks: a collection that is begun ends at once.
+    /// Erased blocks: a collection that is begun ends at once.
     Blocks(u32),
-    /// So many blocks' slots, open blocks and what has been gained of the block
+    /// Blocks' worth of slots, open blocks and what has been gained of the block
     /// being emptied included (see the working point of [`crate::ssd::gc::throttle`]).
     Slots(u32),
 }
@@ -74,7 +74,7 @@ pub(crate) struct PlaneShape {
     pub(crate) planes_per_row: u32,
 }
 
-/// The planes of so many rows in the steady state, each row at another moment.
+/// The planes of `count` rows in the steady state, each row at another moment.
 pub(crate) fn planes(
     shape: PlaneShape,
     policy: GcPolicy,
@@ -124,7 +124,7 @@ fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState
         open,
     };
     balance(&mut state, shape, free, small.ahead);
-    settle(&mut state, shape, aged.hot_of(shape.live));
+    correct_sums(&mut state, shape, aged.hot_of(shape.live));
     state
 }
 
@@ -143,7 +143,7 @@ fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
 }
 
 /// Corrects what rounding has done to the sums of hot and cold slots.
-fn settle(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
+fn correct_sums(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
     let (mut hot, mut cold) = (hot, shape.live - hot);
     let victim = state.victim.iter_mut().map(|victim| &mut victim.0);
     for block in state.open.iter_mut().flatten().chain(victim) {
@@ -153,8 +153,8 @@ fn settle(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
         cold -= block.cold as u32;
     }
     let most = shape.slots_per_block;
-    settle_sum(&mut state.full, most, hot, |b| (&mut b.hot, b.cold));
-    settle_sum(&mut state.full, most, cold, |b| (&mut b.cold, b.hot));
+    correct_sum(&mut state.full, most, hot, |b| (&mut b.hot, b.cold));
+    correct_sum(&mut state.full, most, cold, |b| (&mut b.cold, b.hot));
 }
 
 impl PlaneShape {
@@ -197,7 +197,7 @@ impl PlaneShape {
 /// Brings the sum of one kind to `wanted`, a slot a block at a time, where there
 /// is some of that kind if that will do. `kind` gives its count in a block, and
 /// that of the other.
-fn settle_sum(
+fn correct_sum(
     blocks: &mut [BlockShare],
     most: u32,
     wanted: u32,

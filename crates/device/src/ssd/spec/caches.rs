@@ -15,7 +15,7 @@ keys! {
         pub enabled: bool = flag().or(true);
         /// Data that may wait for its program.
         pub size_bytes: u64 as "size_kb" = whole(4..=1 << 24).map(|kb: u64| kb * 1024);
-        /// Once it was full, writes wait until so much of it is free.
+        /// Once it was full, writes wait until this much of it is free.
         pub resume_bytes: u64 as "resume_kb" = whole(1..=1 << 24)
             .or(1)
             .such_that(
@@ -115,14 +115,14 @@ keys! {
     }
 }
 
-/// Blocks of every plane that hold so much at one bit a cell.
+/// Blocks of every plane that hold this much at one bit a cell.
 fn slc_blocks(megabytes: f64, geometry: &Geometry, flash: &FlashSpec) -> u64 {
     let pages = geometry.pages_per_block / flash.read_ns.len() as u32;
     let stripe_bytes = geometry.planes() as u64 * pages as u64 * geometry.page_bytes as u64;
     (megabytes * 1e6 / stripe_bytes as f64).ceil() as u64
 }
 
-/// So many blocks of a plane, if it has them.
+/// A number of blocks, where a plane has more than that.
 fn fitting(
     table: &Table<'_>,
     key: &str,

@@ -75,8 +75,8 @@ keys! {
             .map(|ns| (ns * 1e3).round() as u64);
         /// In which order what waits for the flash is served.
         pub scheduling: Scheduling = word();
-        /// After so many reads of a die in a row a program or an erase that waits
-        /// for it, or was stopped for them, has its turn.
+        /// Reads that a die carries out in a row before a program or an erase has its
+        /// turn, which waits for the die or was stopped for them.
         pub reads_in_a_row: u32 = whole(1..=1 << 20).or_derived(u32::MAX, "no limit").needs(
             scheduling == Scheduling::ReadPriority || flash.suspends(),
             "controller.scheduling = \"read_priority\", flash.program_suspend_us or \

@@ -10,7 +10,7 @@ use super::Geometry;
 pub enum GcPolicy {
     /// The one with the least valid data.
     Greedy,
-    /// The least valid of so many drawn at random.
+    /// The least valid of this many drawn at random.
     Choices(u32),
     /// The one written longest ago.
     Fifo,
@@ -28,7 +28,7 @@ impl GcPolicy {
         ),
         (
             "d_choices",
-            "The one with the least valid data of so many drawn at random.",
+            "The one with the least valid data of `gc.choices` drawn at random.",
             GcPolicy::Choices(8),
         ),
         ("fifo", "The one written longest ago.", GcPolicy::Fifo),
@@ -83,7 +83,7 @@ keys! {
         /// The host may write as much as was freed, and after it had to wait goes on
         /// when that is this much; 0 where it may run ahead.
         pub pace_bytes: u64 as "pace_kb" = whole(0..=1 << 24).or(0).map(|kb: u64| kb * 1024);
-        /// It steps aside for the host until free blocks run out.
+        /// It runs in the background, behind the host, until free blocks run out.
         pub preemptible: bool = flag().or(false);
         /// How far it moves data.
         pub scope: GcScope = word().or(GcScope::Plane);
@@ -156,8 +156,8 @@ keys! {
     pub struct WearSpec(table) {
         /// The least worn free block is written first.
         pub dynamic: bool = flag().or(true);
-        /// Data is moved out of a plane's least worn block into a free one that has
-        /// been erased more than so many times more; without it, it stays.
+        /// By how many erases more a free block must be worn for data of the plane's
+        /// least worn block to be moved there; without it, the data stays.
         pub static_spread: Option<u32> = whole(1..=1 << 20).optional();
     }
 }

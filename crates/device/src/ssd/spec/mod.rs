@@ -32,8 +32,8 @@ const MAX_US: f64 = 10_000_000.0;
 /// Blocks of a plane beside those that the map fills: the one being written, and
 /// the one that collection needs.
 const SPARE_MAP_BLOCKS: u64 = 2;
-/// One more for every so many that the map fills, at least one: then a block with
-/// nothing to gain is never the best one.
+/// Of the blocks that the map fills, how many have one more spare block: then a block
+/// with nothing to gain is never the best one.
 const FILLED_MAP_BLOCKS_A_SPARE: u64 = 8;
 
 /// An SSD, as described.

@@ -32,7 +32,7 @@ keys! {
 }
 
 impl AgedSpec {
-    /// How many of so many slots are hot.
+    /// How many of this number of slots are hot.
     pub(crate) fn hot_of(&self, slots: u32) -> u32 {
         (self.hot_share * slots as f64) as u32
     }

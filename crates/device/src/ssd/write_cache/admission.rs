@@ -39,17 +39,17 @@ pub(super) fn is_cached(spec: &SsdSpec, fua: bool) -> bool {
     cache.enabled && (!fua || cache.power_loss_protection)
 }
 
-/// The planes that a slot can go to, by a number of their own.
-fn line_of(spec: &SsdSpec, ftl: &Ftl, slot: u32) -> u32 {
-    ftl.target(slot) / planes_per_line(spec, ftl)
+/// The number of the plane queue of a slot: one for the planes that it can go to.
+fn plane_queue_of(spec: &SsdSpec, ftl: &Ftl, slot: u32) -> u32 {
+    ftl.target(slot) / planes_per_queue(spec, ftl)
 }
 
-/// How many such numbers there are.
-pub(super) fn lines(spec: &SsdSpec, ftl: &Ftl) -> u32 {
-    ftl.plane_count() / planes_per_line(spec, ftl)
+/// How many plane queues there are.
+pub(super) fn plane_queues(spec: &SsdSpec, ftl: &Ftl) -> u32 {
+    ftl.plane_count() / planes_per_queue(spec, ftl)
 }
 
-fn planes_per_line(spec: &SsdSpec, ftl: &Ftl) -> u32 {
+fn planes_per_queue(spec: &SsdSpec, ftl: &Ftl) -> u32 {
     match spec.ftl.allocation {
         Allocation::Static => ftl.row_of(0).len() as u32,
         _ => ftl.planes_per_range(),
@@ -188,7 +188,7 @@ impl WriteCache {
                 slot = (end_byte / unit) as u32;
                 continue;
             }
-            let outcome = match self.queue.has_parked() && self.waits_in_line(ctx, slot) {
+            let outcome = match self.queue.has_parked() && self.waits_behind_others(ctx, slot) {
                 true => Try::NeedsBlock,
                 false => self.try_slot(ctx, now_ns, index, slot),
             };
@@ -266,14 +266,14 @@ impl WriteCache {
 
     /// Whether others wait for the planes that a slot can go to.
     #[inline(never)]
-    fn waits_in_line(&self, ctx: &Controller, slot: u32) -> bool {
+    fn waits_behind_others(&self, ctx: &Controller, slot: u32) -> bool {
         self.queue
-            .has_line(line_of(&ctx.media.spec, &ctx.media.ftl, slot))
+            .has_waiting(plane_queue_of(&ctx.media.spec, &ctx.media.ftl, slot))
     }
 
     #[inline(never)]
     fn park(&mut self, ctx: &mut Controller, index: u32, slot: u32) {
-        let line = line_of(&ctx.media.spec, &ctx.media.ftl, slot);
+        let queue = plane_queue_of(&ctx.media.spec, &ctx.media.ftl, slot);
         let command = &mut ctx.host.commands[index];
         command.parked += 1;
         command.waits.note(Wait::Collection, true);
@@ -281,7 +281,7 @@ impl WriteCache {
             command: index,
             slot,
         };
-        self.queue.park(line, parked);
+        self.queue.park(queue, parked);
     }
 
     /// Gives parked slots their places as far as there is room; `false` where
@@ -289,8 +289,8 @@ impl WriteCache {
     #[inline(never)]
     fn place_parked(&mut self, ctx: &mut Controller, now_ns: u64) -> bool {
         let mut place = 0;
-        while let Some(line) = self.queue.line(place) {
-            while let Some(Parked { command, slot }) = self.queue.first_in(line) {
+        while let Some(queue) = self.queue.queue_at(place) {
+            while let Some(Parked { command, slot }) = self.queue.first_in(queue) {
                 // A write that failed needs no further places.
                 let outcome = match ctx.host.commands[command].status {
                     CommandStatus::Ok => self.try_slot(ctx, now_ns, command, slot),
@@ -305,12 +305,12 @@ impl WriteCache {
                         return false;
                     }
                 }
-                self.queue.take_first(line);
+                self.queue.take_first(queue);
                 self.unparked(ctx, now_ns, command);
             }
-            match self.queue.has_line(line) {
+            match self.queue.has_waiting(queue) {
                 true => place += 1,
-                false => self.queue.end_line(place),
+                false => self.queue.end_queue(place),
             }
         }
         true
@@ -367,7 +367,7 @@ pub(crate) struct Parked {
     pub(crate) slot: u32,
 }
 
-/// A slot in a line, with the next one.
+/// A slot in a plane queue, with the next one.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     parked: Parked,
@@ -376,13 +376,13 @@ struct Link {
 
 /// Slots that wait for the same planes.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct PlaneQueue {
     first: u32,
     last: u32,
 }
 
-impl Line {
-    const EMPTY: Line = Line {
+impl PlaneQueue {
+    const EMPTY: PlaneQueue = PlaneQueue {
         first: NONE,
         last: NONE,
     };
@@ -394,7 +394,7 @@ impl Line {
 /// for whatever it waits for. So *stops* are numbered, and a write that leaves the
 /// queue has waited for everything that stopped somebody after it came. What
 /// waits for a block of certain planes is not in the queue but in these planes'
-/// *line*, slot by slot.
+/// *queue*, slot by slot.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionQueue {
     commands: VecDeque<u32>,
@@ -406,16 +406,16 @@ pub(crate) struct AdmissionQueue {
     last_for_cache: u64,
     last_for_collection: u64,
     links: Slab<Link>,
-    lines: Vec<Line>,
+    plane_queues: Vec<PlaneQueue>,
     /// Those with somebody in them, the oldest first.
-    used_lines: Vec<u32>,
+    used_queues: Vec<u32>,
     /// Writes that only parked slots keep waiting.
     parked: u32,
 }
 
 impl AdmissionQueue {
-    /// Nobody waits, with so many lines to wait in.
-    pub(crate) fn new(lines: u32) -> AdmissionQueue {
+    /// Nobody waits, with this many plane queues.
+    pub(crate) fn new(queues: u32) -> AdmissionQueue {
         AdmissionQueue {
             commands: VecDeque::with_capacity(64),
             stops: 0,
@@ -423,8 +423,8 @@ impl AdmissionQueue {
             last_for_cache: 0,
             last_for_collection: 0,
             links: Slab::with_capacity(0),
-            lines: vec![Line::EMPTY; lines as usize],
-            used_lines: Vec::with_capacity(lines as usize),
+            plane_queues: vec![PlaneQueue::EMPTY; queues as usize],
+            used_queues: Vec::with_capacity(queues as usize),
             parked: 0,
         }
     }
@@ -484,54 +484,54 @@ impl AdmissionQueue {
     /// Whether any slot is parked.
     #[inline]
     pub(crate) fn has_parked(&self) -> bool {
-        !self.used_lines.is_empty()
+        !self.used_queues.is_empty()
     }
 
-    /// Whether there is somebody in every line.
+    /// Whether slots wait in every plane queue.
     pub(crate) fn all_wait(&self) -> bool {
-        self.used_lines.len() == self.lines.len()
+        self.used_queues.len() == self.plane_queues.len()
     }
 
-    /// Whether there is somebody in a line.
-    pub(crate) fn has_line(&self, line: u32) -> bool {
-        self.lines[line as usize].first != NONE
+    /// Whether slots wait in a plane queue.
+    pub(crate) fn has_waiting(&self, queue: u32) -> bool {
+        self.plane_queues[queue as usize].first != NONE
     }
 
-    /// The line at this place, from 0, of those with somebody in it, oldest first.
-    pub(crate) fn line(&self, place: usize) -> Option<u32> {
-        self.used_lines.get(place).copied()
+    /// The queue at this place, from 0, of those with somebody in it, oldest first.
+    pub(crate) fn queue_at(&self, place: usize) -> Option<u32> {
+        self.used_queues.get(place).copied()
     }
 
-    /// That line is empty.
-    pub(crate) fn end_line(&mut self, place: usize) {
-        self.used_lines.remove(place);
+    /// That plane queue is empty.
+    pub(crate) fn end_queue(&mut self, place: usize) {
+        self.used_queues.remove(place);
     }
 
-    /// A slot joins a line.
-    pub(crate) fn park(&mut self, line: u32, parked: Parked) {
+    /// A slot joins a plane queue.
+    pub(crate) fn park(&mut self, queue: u32, parked: Parked) {
         let link = Link { parked, next: NONE };
         let index = self.links.insert(link);
-        let ends = &mut self.lines[line as usize];
+        let ends = &mut self.plane_queues[queue as usize];
         match std::mem::replace(&mut ends.last, index) {
             NONE => {
                 ends.first = index;
-                self.used_lines.push(line);
+                self.used_queues.push(queue);
             }
             last => self.links[last].next = index,
         }
     }
 
-    /// The first slot of a line.
-    pub(crate) fn first_in(&self, line: u32) -> Option<Parked> {
-        match self.lines[line as usize].first {
+    /// The first slot of a plane queue.
+    pub(crate) fn first_in(&self, queue: u32) -> Option<Parked> {
+        match self.plane_queues[queue as usize].first {
             NONE => None,
             first => Some(self.links[first].parked),
         }
     }
 
     /// It leaves.
-    pub(crate) fn take_first(&mut self, line: u32) {
-        let ends = &mut self.lines[line as usize];
+    pub(crate) fn take_first(&mut self, queue: u32) {
+        let ends = &mut self.plane_queues[queue as usize];
         let first = ends.first;
         ends.first = self.links[first].next;
         self.links.remove(first);
@@ -543,9 +543,9 @@ impl AdmissionQueue {
     /// All parked slots, in no order.
     pub(crate) fn all_parked(&self) -> impl Iterator<Item = Parked> {
         let firsts = self
-            .used_lines
+            .used_queues
             .iter()
-            .map(|line| self.lines[*line as usize].first);
+            .map(|queue| self.plane_queues[*queue as usize].first);
         firsts.flat_map(|first| {
             let next = |link: &u32| Some(self.links[*link].next).filter(|n| *n != NONE);
             std::iter::successors(Some(first).filter(|f| *f != NONE), next)
@@ -555,6 +555,6 @@ impl AdmissionQueue {
 
     /// Nobody waits any more.
     pub(crate) fn clear(&mut self) {
-        *self = AdmissionQueue::new(self.lines.len() as u32);
+        *self = AdmissionQueue::new(self.plane_queues.len() as u32);
     }
 }

@@ -15,15 +15,15 @@ use crate::ssd::spec::Allocation;
 
 /// Where dynamic allocation stands in one range of addresses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Cursor {
     /// The plane whose page is being filled, [`NONE`] before the first.
     plane: u32,
     /// The place in the order that is next.
     next: u32,
 }
 
-impl Turn {
-    pub(crate) const FIRST: Turn = Turn {
+impl Cursor {
+    pub(crate) const FIRST: Cursor = Cursor {
         plane: NONE,
         next: 0,
     };
@@ -133,18 +133,18 @@ impl WriteCache {
             .ftl
             .placement()
             .range_of(ctx.media.ftl.target(slot));
-        let turn = self.turns[range as usize];
-        if turn.plane != NONE
-            && let Some(stream) = ctx.gc.host_stream(&ctx.media, turn.plane)
-            && (ctx.media.ftl.filling(turn.plane, stream))
+        let cursor = self.cursors[range as usize];
+        if cursor.plane != NONE
+            && let Some(stream) = ctx.gc.host_stream(&ctx.media, cursor.plane)
+            && (ctx.media.ftl.filling(cursor.plane, stream))
                 .is_some_and(|record| !ctx.media.ftl.is_full(record))
         {
-            return Some((turn.plane, stream));
+            return Some((cursor.plane, stream));
         }
         let planes = ctx.media.ftl.placement().planes_per_range();
         let mut best: Option<(u64, u32, u32, Stream)> = None;
         for step in 0..planes {
-            let place = (turn.next + step) % planes;
+            let place = (cursor.next + step) % planes;
             let plane = ctx.media.ftl.placement().plane_at(range, place);
             let Some(stream) = ctx.gc.host_stream(&ctx.media, plane) else {
                 continue;
@@ -162,7 +162,7 @@ impl WriteCache {
             }
         }
         let (_, place, plane, stream) = best?;
-        self.turns[range as usize] = Turn {
+        self.cursors[range as usize] = Cursor {
             plane,
             next: (place + 1) % planes,
         };

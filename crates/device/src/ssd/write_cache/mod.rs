@@ -23,7 +23,7 @@ use crate::ssd::read_cache::Reads;
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::SsdSpec;
 use admission::AdmissionQueue;
-use allocation::Turn;
+use allocation::Cursor;
 use flush::{Epochs, Waiter};
 
 /// What is below the write cache.
@@ -50,7 +50,7 @@ pub(crate) struct WriteCache {
     /// Writes that wait for room.
     queue: AdmissionQueue,
     /// Dynamic allocation, range by range.
-    turns: Vec<Turn>,
+    cursors: Vec<Cursor>,
     /// Data of the host's in DRAM that is not on the flash yet.
     dirty_bytes: u64,
     /// It was full and is being emptied.
@@ -65,8 +65,8 @@ pub(crate) struct WriteCache {
 impl WriteCache {
     pub(crate) fn new(spec: &SsdSpec, ftl: &Ftl) -> WriteCache {
         WriteCache {
-            queue: AdmissionQueue::new(admission::lines(spec, ftl)),
-            turns: vec![Turn::FIRST; spec.geometry.channels as usize],
+            queue: AdmissionQueue::new(admission::plane_queues(spec, ftl)),
+            cursors: vec![Cursor::FIRST; spec.geometry.channels as usize],
             dirty_bytes: 0,
             is_full: false,
             epochs: Epochs::new(),
@@ -114,7 +114,7 @@ impl WriteCache {
     /// The power is gone, and with it all that was under way.
     pub(crate) fn power_off(&mut self) {
         self.queue.clear();
-        self.turns.fill(Turn::FIRST);
+        self.cursors.fill(Cursor::FIRST);
         self.dirty_bytes = 0;
         self.epochs = Epochs::new();
         self.waiters.clear();
@@ -241,7 +241,7 @@ impl WriteCache {
         }
         self.pages_durable(ctx, now_ns, record);
         if ctx.media.ftl.has_logs() {
-            ctx.gc.go_on_merging(&mut ctx.media, now_ns, plane);
+            ctx.gc.continue_merge(&mut ctx.media, now_ns, plane);
         }
         self.admit(ctx, now_ns);
     }

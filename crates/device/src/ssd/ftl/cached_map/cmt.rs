@@ -30,7 +30,7 @@ pub(crate) struct Cmt {
 }
 
 impl Cmt {
-    /// Room for so many entries; `line` of them, a power of two that divides a
+    /// Room for `capacity` entries; `line` of them, a power of two that divides a
     /// page of the map, come and go together.
     pub(crate) fn new(capacity: u32, slots: u64, slots_per_map_page: u32, line: u32) -> Cmt {
         let pages = slots.div_ceil(slots_per_map_page as u64) as usize;
@@ -54,7 +54,7 @@ impl Cmt {
 
     /// Takes in a line that is not among `lines`. Where it is not here from
     /// before the start either, one of those goes.
-    fn take_in(&mut self, line: u32) -> u32 {
+    fn add_line(&mut self, line: u32) -> u32 {
         if let Some(warm) = &mut self.warm
             && !warm.holds(line)
         {
@@ -116,7 +116,7 @@ impl Cmt {
             }
             None => {
                 evicted = self.write_next_out();
-                self.take_in(line)
+                self.add_line(line)
             }
         };
         if index as usize == self.next_dirty.len() {

@@ -74,13 +74,13 @@ impl Ftl {
     }
 
     /// That block is erased.
-    pub(crate) fn buried(&mut self, plane: u32) {
+    pub(crate) fn dead_block_erased(&mut self, plane: u32) {
         if let Some(block) = self.logs_mut(plane).dead.pop_front() {
             self.erased(plane, block);
         }
     }
 
-    fn bury(&mut self, plane: u32, block: u32) {
+    fn add_dead_block(&mut self, plane: u32, block: u32) {
         debug_assert_eq!(self.blocks.valid[block as usize], 0);
         self.blocks.uses[block as usize] = Use::Victim;
         self.logs_mut(plane).dead.push_back(block);
@@ -106,7 +106,7 @@ impl Ftl {
         let Some(logical) = self.first_logical_in(oldest) else {
             self.logs_mut(plane).reclaiming = false;
             self.logs_mut(plane).random.pop_front();
-            self.bury(plane, oldest);
+            self.add_dead_block(plane, oldest);
             return Step::Released;
         };
         match self.sequential_of(plane, logical) {
@@ -168,7 +168,7 @@ impl Ftl {
                 return Step::Released;
             }
             if old != NO_BLOCK {
-                self.bury(plane, old);
+                self.add_dead_block(plane, old);
             }
             return Step::Switched;
         }
@@ -315,7 +315,7 @@ impl Ftl {
         }
         for block in done_with {
             if block != NO_BLOCK && block != merge.target {
-                self.bury(plane, block);
+                self.add_dead_block(plane, block);
             }
         }
     }
@@ -332,7 +332,7 @@ impl Ftl {
         let mut sources = Vec::new();
         loop {
             while self.dead_block(plane).is_some() {
-                self.buried(plane);
+                self.dead_block_erased(plane);
             }
             match self.next_merge(plane) {
                 Step::None => return,
@@ -395,7 +395,7 @@ impl Ftl {
             // What was added to a sequential log is of no use to it.
             Some(number) => self.set_frontier(plane, Stream::Sequential(number as u8), frontier),
             None if self.blocks.uses[merge.target as usize] != Use::Free => {
-                self.bury(plane, merge.target);
+                self.add_dead_block(plane, merge.target);
             }
             None => {}
         }

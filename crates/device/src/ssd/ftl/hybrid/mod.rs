@@ -121,7 +121,7 @@ pub(crate) enum Want {
     /// since another log is to be filled.
     Page,
     /// A block has to be erased, or a merge under way has to end.
-    Patience,
+    Wait,
 }
 
 impl Hybrid {
@@ -297,7 +297,7 @@ impl Ftl {
             let oldest = open
                 .filter(|(_, log)| !log.closing)
                 .min_by_key(|(_, log)| log.last_use);
-            return Err(oldest.map_or(Want::Patience, |(number, _)| Want::Sequential(number)));
+            return Err(oldest.map_or(Want::Wait, |(number, _)| Want::Sequential(number)));
         };
         let stream = Stream::Sequential(number as u8);
         let (block, page) = match self.continues_data(place) {
@@ -306,7 +306,7 @@ impl Ftl {
                 self.blocks.uses[block as usize] = Use::Open;
                 (block, self.blocks.programmed[block as usize] as u32)
             }
-            false if !self.has_block_for_log(plane) => return Err(Want::Patience),
+            false if !self.has_block_for_log(plane) => return Err(Want::Wait),
             false => (self.open_block(plane, stream), 0),
         };
         self.begin_at(plane, stream, block, page);
@@ -327,7 +327,7 @@ impl Ftl {
         match self.open_random_log(place, has_room_for_new) {
             Some(number) => self.turn_to(plane, number)?,
             None if !has_room_for_new => return Err(Want::Random),
-            None if !self.has_block_for_log(plane) => return Err(Want::Patience),
+            None if !self.has_block_for_log(plane) => return Err(Want::Wait),
             None => {
                 self.put_aside(plane)?;
                 let block = self.open_block(plane, Stream::Host);
