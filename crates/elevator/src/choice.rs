@@ -5,7 +5,7 @@ use std::fmt;
 use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
 use blklab_description::hint;
 
-use crate::registry::{ElevatorType, all, find};
+use crate::{ElevatorType, all, find};
 
 /// Why a scheduler cannot be had as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
