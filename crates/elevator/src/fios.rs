@@ -617,6 +617,34 @@ mod tests {
         assert_eq!(queue.dispatch(), Some(write));
     }
 
+    /// The paper's bound on anticipation: the wait is the part alpha of itself and the
+    /// task's mean read together, `alpha / (1 - alpha)` of that mean.
+    #[test]
+    fn a_write_waits_for_alpha_of_the_mean_read() {
+        for (percent, factor) in [(50, 1), (80, 4), (0, 0)] {
+            let mut queue = queue();
+            queue.set("anticipation", percent);
+            for took_us in [800, 1600] {
+                let read = queue.insert(&bio(0, Op::Read, took_us)).unwrap();
+                assert_eq!(queue.dispatch(), Some(read));
+                queue.now += Nanos::from_micros(took_us);
+                queue.complete(read);
+                queue.run_timer();
+            }
+            let write = queue.insert(&bio(1, Op::Write, 1_000_000));
+            let waits = queue.dispatch().is_none();
+            assert_eq!(waits, factor > 0, "alpha {percent} %");
+            if waits {
+                // The mean moves an eighth of the way: 800 - 100 + 200 us.
+                let wait = Nanos::from_micros(900 * factor);
+                assert_eq!(queue.elevator.next_timer(), Some(queue.now + wait));
+                queue.now += wait;
+                assert!(queue.run_timer());
+                assert_eq!(queue.dispatch(), write);
+            }
+        }
+    }
+
     #[test]
     fn reads_beside_each_other_cost_a_part_of_their_time_each() {
         let mut queue = queue();

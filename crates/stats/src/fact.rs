@@ -285,4 +285,51 @@ mod tests {
         assert_eq!(value(&run, "arm_transfer_ns_share"), Some(0.25));
         assert_eq!(value(&run, "arm_seeks"), Some(0.0));
     }
+
+    /// Two channels and two dies in a run of 1000 ns.
+    #[test]
+    fn how_busy_parts_were_is_of_the_counted_time() {
+        let mut disk = DiskStats::default();
+        let channel = |die_busy_ns, bus_busy_ns, queue_ns, longest_queue| crate::ChannelStats {
+            die_busy_ns,
+            bus_busy_ns,
+            queue_ns,
+            longest_queue,
+            ..crate::ChannelStats::default()
+        };
+        disk.device.channels = vec![channel(300, 100, 500, 2), channel(50, 100, 100, 4)];
+        let die = |busy_ns, queue_ns, longest_queue| crate::DieStats {
+            busy_ns,
+            queue_ns,
+            longest_queue,
+            plane_busy_ns: vec![busy_ns, busy_ns / 2],
+            ..crate::DieStats::default()
+        };
+        disk.device.dies = vec![die(600, 2_000, 5), die(200, 1_000, 3)];
+        disk.device.fetches.commands = [3, 1, 0, 0];
+        disk.device.fetches.wait_ns = [100, 300, 0, 0];
+        let run = Results {
+            elapsed_ns: 1000,
+            disks: vec![disk],
+            ..Results::default()
+        };
+        for (key, expected) in [
+            // A channel counts as busy for its dies or its bus, whichever was longer.
+            ("channels_busy_share", 0.2),
+            ("buses_busy_share", 0.1),
+            ("busiest_channel_ratio", 1.5),
+            ("channels_variation", 0.5),
+            ("dies_busy_share", 0.4),
+            ("dies_variation", 0.5),
+            ("planes_busy_share", 0.3),
+            ("die_queue", 1.5),
+            ("die_queue_longest", 5.0),
+            ("channel_queue", 0.3),
+            ("channel_queue_longest", 4.0),
+            ("fetch_wait_ns_per_command", 100.0),
+        ] {
+            let found = value(&run, key).expect(key);
+            assert!((found - expected).abs() < 1e-12, "{key}: {found}");
+        }
+    }
 }

@@ -291,3 +291,20 @@ fn waits_are_bounded() {
     // Reads that came before, and read_lead that came later.
     assert_wait(&AC2, &[], Victim::AsyncWrite, Adversary::Reads, CROWD + 32);
 }
+
+/// Light submitters' reads go to the least loaded die as others' do, by the requests
+/// that each die has in the drive.
+#[test]
+fn a_light_read_goes_to_the_least_loaded_die() {
+    let mut queue = queue();
+    for submitter in [1, 2] {
+        queue.insert(&read(submitter, 5, submitter as u64));
+    }
+    assert_eq!(queue.drain().len(), 2);
+    let done = queue.insert(&read(3, 1, 0)).unwrap();
+    assert_eq!(queue.drain(), [done]);
+    queue.complete(done);
+    let loaded = queue.insert(&read(4, 5, 3)).unwrap();
+    let free = queue.insert(&read(5, 1, 1)).unwrap();
+    assert_eq!(queue.drain(), [free, loaded]);
+}

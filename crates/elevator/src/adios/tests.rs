@@ -246,3 +246,27 @@ fn waits_are_bounded() {
         SOON + 2 * 36,
     );
 }
+
+/// `adios_completed_request` takes no sample from a request that completes before the
+/// last one did, as clocks of several CPUs may have it.
+#[test]
+fn a_completion_before_the_last_one_is_no_sample() {
+    let base_after = |completes: bool| {
+        let mut queue = taught();
+        let both = [0, 1000].map(|sector| {
+            let read = bio(Op::Read, BioFlags::NONE, sector, 8);
+            queue.insert(&read).expect("does not merge")
+        });
+        queue.drain();
+        queue.pass_ms(5);
+        queue.complete(both[0]);
+        if completes {
+            queue.now = queue.now.saturating_sub(Nanos::from_millis(1));
+            queue.complete(both[1]);
+        }
+        queue.pass_ms(2000);
+        queue.run_timer();
+        state(&queue, "lat_model_read_base")
+    };
+    assert_eq!(base_after(true), base_after(false));
+}

@@ -683,3 +683,54 @@ fn waits_are_bounded() {
         200 + 128,
     );
 }
+
+/// `bfq_choose_req`: metadata first; then the closer request, where a distance back
+/// counts `back_seek_penalty` times and one of more than `back_seek_max` comes after
+/// everything ahead; of two that far behind the lower.
+#[test]
+fn the_next_request_is_the_closer_one() {
+    // What is dispatched behind a request that ends at sector 100,064.
+    let next_of = |others: [Bio; 2]| {
+        let mut queue = queue(true);
+        let first = queue.insert(&bio(Op::Read, 100_000, 1));
+        assert_eq!(queue.dispatch(), first);
+        for bio in &others {
+            queue.insert(bio);
+        }
+        let id = queue.dispatch().expect("one of them");
+        queue.rq(id).sector.0
+    };
+    let data = |one, other| next_of([bio(Op::Read, one, 1), bio(Op::Read, other, 1)]);
+    assert_eq!(data(100_464, 100_764), 100_464);
+    assert_eq!(data(99_656, 100_764), 100_764);
+    assert_eq!(data(99_656, 100_964), 99_656);
+    // As near back, times the penalty, as ahead.
+    assert_eq!(data(99_664, 100_864), 100_864);
+    // 16 MiB are 32,768 sectors.
+    assert_eq!(data(67_296, 900_000), 67_296);
+    assert_eq!(data(67_295, 900_000), 900_000);
+    assert_eq!(data(20_000, 50_000), 20_000);
+    let metadata = Bio {
+        flags: BioFlags::META,
+        ..bio(Op::Read, 900_000, 1)
+    };
+    let near = bio(Op::Read, 100_464, 1);
+    assert_eq!(next_of([near, metadata]), 900_000);
+    assert_eq!(next_of([metadata, near]), 900_000);
+}
+
+/// `bfq_check_fifo`: the oldest request goes first where its deadline has passed, once
+/// in a service slot.
+#[test]
+fn a_late_request_goes_before_closer_ones_once_in_a_slot() {
+    let mut queue = queue(true);
+    queue.set("fifo_expire_sync", 100);
+    let far = queue.insert(&bio(Op::Read, 900_000, 1));
+    queue.pass_ms(101);
+    let near: Vec<_> = (0..4)
+        .map(|i| queue.insert(&bio(Op::Read, 1_000 * i, 1)))
+        .collect();
+    let order: Vec<_> = (0..3).map(|_| queue.dispatch()).collect();
+    // From there all others are too far back, so the lowest comes next.
+    assert_eq!(order, [near[0], far, near[1]]);
+}

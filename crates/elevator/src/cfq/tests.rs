@@ -3,7 +3,7 @@
 use super::*;
 use crate::bounds::{Adversary, Victim, assert_wait};
 use crate::test_queue::{TestQueue, queue_info};
-use blklab_blk::{Op, SubmitterId};
+use blklab_blk::{BioFlags, Op, SubmitterId};
 
 fn disk() -> TestQueue {
     let info = QueueInfo {
@@ -281,4 +281,143 @@ fn think_time_is_a_mean_that_fades_by_an_eighth() {
         assert_eq!(found, (samples, total, mean));
     }
     assert!(think_time.is_longer_than(8) && !think_time.is_longer_than(9));
+}
+
+/// `cfq_choose_req` and `cfq_find_next_rq`: metadata first; then the closer request,
+/// where a distance back counts `back_seek_penalty` times and one of more than
+/// `back_seek_max` comes after everything ahead; of two that far behind the lower.
+#[test]
+fn the_next_request_is_the_closer_one() {
+    // What is dispatched behind a request that ends at sector 100,008.
+    let next_of = |others: [Bio; 2]| {
+        let mut queue = disk();
+        let first = queue.insert(&read(0, 100_000));
+        assert_eq!(queue.dispatch(), first);
+        for bio in &others {
+            queue.insert(bio);
+        }
+        let id = queue.dispatch().expect("one of them");
+        queue.rq(id).sector.0
+    };
+    let data = |one, other| next_of([read(0, one), read(0, other)]);
+    assert_eq!(data(100_408, 100_708), 100_408);
+    assert_eq!(data(99_600, 100_708), 100_708);
+    assert_eq!(data(99_600, 100_908), 99_600);
+    // As near back, times the penalty, as ahead.
+    assert_eq!(data(99_608, 100_808), 100_808);
+    // 16 MiB are 32,768 sectors.
+    assert_eq!(data(67_240, 900_000), 67_240);
+    assert_eq!(data(67_239, 900_000), 900_000);
+    assert_eq!(data(20_000, 50_000), 20_000);
+    let metadata = Bio {
+        flags: BioFlags::META,
+        ..read(0, 900_000)
+    };
+    assert_eq!(next_of([read(0, 100_408), metadata]), 900_000);
+    assert_eq!(next_of([metadata, read(0, 100_408)]), 900_000);
+}
+
+/// `cfq_group_should_wait_rq`: a group's only queue stays active while it has
+/// requests in the drive, unless `group_idle` is zero.
+#[test]
+fn the_only_queue_of_a_group_is_waited_for_as_group_idle_says() {
+    for group_idle in [8, 0] {
+        let mut queue = disk();
+        queue.set("group_idle", group_idle);
+        let write = |group: u16| Bio {
+            cgroup: CgroupId(group),
+            submitter: SubmitterId(group as u32),
+            ..Bio::new(Op::Write, Sector(group as u64 * 1_000_000), 8)
+        };
+        let first = queue.insert(&write(1)).unwrap();
+        let second = queue.insert(&write(2)).unwrap();
+        assert_eq!(queue.dispatch(), Some(first));
+        let expected = (group_idle == 0).then_some(second);
+        assert_eq!(queue.dispatch(), expected, "group_idle {group_idle}");
+    }
+}
+
+/// `cfq_should_wait_busy`: a group's only queue whose slice ends with its last
+/// request stays active for `slice_idle`, so that its group is not left.
+#[test]
+fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
+    let mut queue = disk();
+    let of_group = |group: u16, sector| Bio {
+        cgroup: CgroupId(group),
+        ..read(group as u32, sector)
+    };
+    let first = queue.insert(&of_group(1, 1000)).unwrap();
+    let other = queue.insert(&of_group(2, 9_000_000)).unwrap();
+    assert_eq!(queue.dispatch(), Some(first));
+    queue.pass_ms(4);
+    queue.complete(first);
+    let second = queue.insert(&of_group(1, 1008)).unwrap();
+    assert_eq!(queue.dispatch(), Some(second));
+    // Its slice of 100 ms began with the first completion.
+    queue.pass_ms(120);
+    queue.complete(second);
+    queue.run_timer();
+    assert_eq!(queue.dispatch(), None);
+    queue.pass_ms(12);
+    assert!(queue.run_timer());
+    assert_eq!(queue.dispatch(), Some(other));
+}
+
+/// `cfq_select_queue` stops idling only for a seeky queue: a sequential reader that
+/// has its only request in the drive keeps the drive.
+#[test]
+fn a_sequential_reader_keeps_its_idle_window_while_it_waits_for_the_drive() {
+    let mut queue = disk();
+    let first = queue.insert(&read(0, 1000)).unwrap();
+    queue.insert(&read(1, 9_000_000)).unwrap();
+    assert_eq!(queue.dispatch(), Some(first));
+    assert_eq!(queue.dispatch(), None, "its request is in the drive");
+    queue.pass_ms(4);
+    queue.complete(first);
+    queue.run_timer();
+    assert_eq!(queue.dispatch(), None, "its next request is waited for");
+}
+
+/// `cfq_update_hw_tag`: a drive that never had five requests at once in fifty samples
+/// under load does not queue commands, and is idled for even without moving parts.
+#[test]
+fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
+    let mut queue = TestQueue::new(Box::new(Cfq::new(&queue_info())));
+    queue.set("slice_idle", 8);
+    let idle_class = IoPrio {
+        class: IoClass::Idle,
+        level: 7,
+    };
+    // They make up the load and are served last.
+    for i in 0..10 {
+        queue.insert(&Bio {
+            prio: idle_class,
+            ..read(1, 9_000_000 + i * 1000)
+        });
+    }
+    // On a drive without moving parts a large request is no seek.
+    let mut sector = 0;
+    let mut add = |queue: &mut TestQueue| {
+        sector += 1000;
+        queue.insert(&Bio {
+            sectors: 128,
+            ..read(0, sector)
+        });
+    };
+    (0..5).for_each(|_| add(&mut queue));
+    let serve = |queue: &mut TestQueue| {
+        let id = queue.dispatch().expect("the first process's");
+        assert_eq!(queue.rq(id).submitter, SubmitterId(0));
+        queue.pass_ms(1);
+        queue.complete(id);
+        queue.run_timer();
+    };
+    for _ in 0..60 {
+        serve(&mut queue);
+        add(&mut queue);
+    }
+    assert_eq!(queue.count("times idled"), 0);
+    (0..5).for_each(|_| serve(&mut queue));
+    assert_eq!(queue.count("times idled"), 1);
+    assert_eq!(queue.dispatch(), None);
 }
