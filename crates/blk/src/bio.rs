@@ -40,7 +40,7 @@ impl Op {
 pub struct BioFlags(pub u16);
 
 impl BioFlags {
-    /// Somebody waits for it (`REQ_SYNC`).
+    /// A process waits for it (`REQ_SYNC`).
     pub const SYNC: BioFlags = BioFlags(1 << 0);
     /// File system metadata (`REQ_META`).
     pub const META: BioFlags = BioFlags(1 << 1);
@@ -94,7 +94,7 @@ pub enum IoClass {
     Rt,
     /// Best effort.
     Be,
-    /// Only when nobody else wants the drive.
+    /// Only when the drive is otherwise idle.
     Idle,
 }
 
@@ -162,7 +162,7 @@ impl Bio {
         self.sector + self.sectors
     }
 
-    /// Whether somebody waits for it: reads always, writes when they say so
+    /// Whether a process waits for it: reads always, writes when they say so
     /// (the kernel's `op_is_sync`; flush and FUA imply it).
     pub fn is_sync(&self) -> bool {
         op_is_sync(self.op, self.flags)

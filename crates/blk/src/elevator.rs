@@ -269,7 +269,7 @@ pub trait Elevator: Send {
     /// A submitter is gone and will not come back (`exit_icq`).
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}
 
-    /// Whether it keeps something for each submitter, and wants to be told when one
+    /// Whether it keeps state for each submitter, and is notified when one
     /// is gone (`icq_size`).
     fn has_submitters() -> bool
     where

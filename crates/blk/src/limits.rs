@@ -47,7 +47,7 @@ pub struct QueueLimits {
     pub nomerges: NoMerges,
 }
 
-/// The kernel's cap on `max_sectors_kb` where nobody sets it (`BLK_DEF_MAX_SECTORS_CAP`).
+/// The kernel's cap on `max_sectors_kb` while it is not set (`BLK_DEF_MAX_SECTORS_CAP`).
 pub const DEFAULT_MAX_SECTORS: u32 = 2560;
 
 impl Default for QueueLimits {

@@ -27,7 +27,7 @@ use crate::tags::Tags;
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 
-/// `BLKDEV_DEFAULT_RQ`: where nobody says otherwise a scheduler gets twice the
+/// `BLKDEV_DEFAULT_RQ`: by default a scheduler gets twice the
 /// drive's depth, or twice this where the drive is deeper.
 const DEFAULT_RQ: u32 = 128;
 
@@ -188,7 +188,7 @@ pub(crate) enum WaitFor {
         rest: Option<Rest>,
         at: HeldAt,
     },
-    /// A tag for `part`, of so many as it was told when it first asked; `rest`
+    /// A tag for `part`, of as many as it was given when it first asked; `rest`
     /// comes after it.
     Tag {
         part: BioId,
@@ -702,7 +702,7 @@ impl RequestQueue {
         hand_over(&mut self.ended, out);
     }
 
-    /// Whether some bio ended that nobody has taken yet.
+    /// Whether bios ended that were not taken yet.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty()

@@ -158,7 +158,7 @@ impl Request {
         self.op.is_write()
     }
 
-    /// Whether somebody waits for it (`rq_is_sync`).
+    /// Whether a process waits for it (`rq_is_sync`).
     #[inline]
     pub fn is_sync(&self) -> bool {
         op_is_sync(self.op, self.flags)
@@ -193,7 +193,7 @@ pub enum IoStatus {
     IoError,
     /// ENOSPC.
     NoSpace,
-    /// EAGAIN: it would have had to wait and was told not to.
+    /// EAGAIN: it would have had to wait and must not (`REQ_NOWAIT`).
     WouldBlock,
     /// EOPNOTSUPP.
     NotSupported,

@@ -15,7 +15,7 @@ use crate::rq_qos::{HeldAt, Worker};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTOR_SIZE};
 
-/// A plug with so many requests is flushed (`BLK_MAX_REQUEST_COUNT`).
+/// A plug with this many requests is flushed (`BLK_MAX_REQUEST_COUNT`).
 const MAX_REQUEST_COUNT: u32 = 32;
 /// A plug whose first request is this large is flushed (`BLK_PLUG_FLUSH_SIZE`).
 const FLUSH_SIZE_BYTES: u64 = 128 * 1024;
@@ -267,7 +267,7 @@ impl RequestQueue {
         if self.rq_qos.is_some()
             && let Some(waiter) = self.throttle(now, cpu, part, bio, rest)
         {
-            // Whoever sleeps lets its plug go first (io_schedule).
+            // A task that sleeps flushes its plug first (io_schedule).
             if let Some(plug) = plug {
                 self.flush_plug_list(now, plug, true, driver);
             }
@@ -301,7 +301,7 @@ impl RequestQueue {
                 Submit::Done
             }
             None => {
-                // Whoever sleeps lets its plug go first (io_schedule).
+                // A task that sleeps flushes its plug first (io_schedule).
                 if let Some(plug) = plug {
                     self.flush_plug_list(now, plug, true, driver);
                 }

@@ -178,7 +178,7 @@ impl Tags {
         self.wake_batch = wake_batch(self.depth, shallow);
     }
 
-    /// Counts a tag freed while somebody waits; how many waiters to wake now
+    /// Counts a tag freed while there are waiters; how many waiters to wake now
     /// (`sbitmap_queue_wake_up`).
     pub fn freed_with_waiters(&mut self) -> u32 {
         self.freed += 1;

@@ -54,7 +54,7 @@ pub struct Tunable {
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
-    /// The value until somebody sets it.
+    /// The value until it is set.
     pub default: i64,
     /// One line of help.
     pub help: &'static str,
@@ -143,7 +143,7 @@ impl Tunables {
     /// The value of the `index`-th.
     ///
     /// # Panics
-    /// Where there are not so many.
+    /// Where there are fewer.
     pub fn at(&self, index: usize) -> i64 {
         self.values[index]
     }

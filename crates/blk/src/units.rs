@@ -5,7 +5,7 @@ use core::ops::{Add, AddAssign, Sub};
 
 /// A point or span of time in nanoseconds.
 ///
-/// Nothing below the simulator or the server owns a clock; whoever calls a
+/// Nothing below the simulator or the server owns a clock; the caller of a
 /// state machine passes the present in as `now`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);

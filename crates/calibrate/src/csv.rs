@@ -175,7 +175,7 @@ impl Record<'_> {
         }
     }
 
-    /// fio mixes half and half where nobody says otherwise.
+    /// fio mixes half and half by default.
     fn read_percent(&self) -> Result<u32, Fault> {
         match self.text("rwmixread") {
             "" => Ok(50),

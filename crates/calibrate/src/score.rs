@@ -66,7 +66,7 @@ fn compare(measured: &Measured, simulated: Option<Measured>) -> Scored {
 /// the model cannot follow must not drag the others along.
 const HUBER: f64 = 0.05;
 /// What IOPS, mean latency and p99 weigh. IOPS and mean latency of a closed
-/// loop are one fact told twice.
+/// loop are the same fact twice.
 const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.4];
 
 /// The loss over all rows that were simulated. IOPS and latencies count by

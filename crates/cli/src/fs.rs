@@ -221,7 +221,7 @@ fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
     if file == Path::new("-") {
         return opened.copy_out(path, &mut io::stdout().lock());
     }
-    // Nobody's file is emptied for one that is not there.
+    // An existing file is not emptied for one that does not exist.
     opened.file(path)?;
     let out = File::create(file);
     let mut out = out
@@ -505,7 +505,7 @@ fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
     let name = args.image.display();
     let made = made.and_then(|()| image.commit());
     if made.is_err() && is_new {
-        // What is told is why there is no file system.
+        // The message says why there is no file system.
         let _ = std::fs::remove_file(&args.image);
     }
     made.map_err(|error| match error {

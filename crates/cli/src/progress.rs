@@ -45,7 +45,7 @@ fn watched(world: &impl World, plan: &Plan, stop: &AtomicBool) -> Result<Finishe
     Ok(finished?)
 }
 
-/// A bar on standard error, where somebody watches that.
+/// A bar on standard error, if that is a terminal.
 fn bar(runs: usize) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -60,7 +60,7 @@ fn bar(runs: usize) -> ProgressBar {
     bar
 }
 
-/// A line on standard error that says what goes on, where somebody watches.
+/// A line on standard error that says what goes on, if that is a terminal.
 pub(crate) fn line() -> ProgressBar {
     let bar = bar(0);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {

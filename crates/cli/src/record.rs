@@ -32,7 +32,7 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     let limit = limit(args.seconds)?;
     let system = System::default();
     let disk = Disk::find(&system, &args.device)?;
-    // Nobody's file is emptied for a recording that cannot be.
+    // An existing file is not emptied for a recording that cannot be made.
     tracefs::check(&system)?;
     let path = &args.output;
     let form = match args.format {
@@ -56,7 +56,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
     let broken = |e: io::Error| Failure::Broken(e.to_string());
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
     let (control, export) = (&args.control.control, &args.control.export);
-    // Nobody's file is emptied for a recording that cannot be.
+    // An existing file is not emptied for a recording that cannot be made.
     let mut events =
         blklab_serve::record(control, export, &args.format).map_err(Failure::mistake)?;
     let path = &args.output;
@@ -97,7 +97,7 @@ fn copy_text(from: &mut BufReader<impl Read>, to: &mut File) -> io::Result<u64> 
         let text = std::str::from_utf8(line.trim_ascii_end());
         lost += text.ok().and_then(lost_events).unwrap_or(0);
         line.clear();
-        // Whoever follows the file sees what has come so far.
+        // A reader that follows the file sees what has come so far.
         if from.buffer().is_empty() {
             to.flush()?;
         }

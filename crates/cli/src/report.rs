@@ -32,7 +32,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     )
 }
 
-/// Two of one world are told apart by their files.
+/// Two of one world are named by their files.
 fn tell_apart(parts: &mut [Part], files: &[impl AsRef<Path>]) {
     let mut labels: Vec<&str> = parts.iter().map(|part| part.label.as_str()).collect();
     labels.sort_unstable();
@@ -72,7 +72,7 @@ fn labels_of(files: &[&Path]) -> Vec<String> {
     labels
 }
 
-/// The last so many names of a path, without the file's extension.
+/// The last names of a path, without the file's extension.
 fn path_end(file: &Path, names: usize) -> String {
     let bare = file.with_extension("");
     let count = bare.components().count();

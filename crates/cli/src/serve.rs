@@ -47,7 +47,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
 fn announce(server: &Server) {
     let mut out = std::io::stdout().lock();
     for address in server.addresses() {
-        // Nobody may be reading; that is no reason to end.
+        // Standard output may be closed; that is no reason to end.
         let _ = match address {
             Listen::Unix(path) => writeln!(out, "nbd+unix:///?socket={}", path.display()),
             Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
@@ -67,7 +67,7 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     };
     spec.socket.extend(args.socket.iter().cloned());
     spec.listen.extend(args.listen.iter().cloned());
-    // systemd tells whom it means by the process id; listenfd checks that.
+    // systemd names the receiver by its process id; listenfd checks that.
     spec.activated = std::env::var_os("LISTEN_FDS").is_some();
     spec.insecure_no_tls |= args.insecure_no_tls;
     spec.tls_certificates = args.tls_certificates.clone().or(spec.tls_certificates);

@@ -298,7 +298,7 @@ pub(crate) fn work_begins(
 
 /// Tasks that exit. Where no probe says so, bfq takes the task's queue out of
 /// service all the same. So each is found by a replay in which ours stays there,
-/// and is told to the next.
+/// and is handed to the next.
 #[derive(Default)]
 pub(crate) struct Exits {
     last_seen: BTreeMap<u32, usize>,

@@ -11,7 +11,7 @@ use crate::setting::Setting;
 use crate::simulated::Simulated;
 use crate::work::Work;
 
-/// A value of a drive or machine that nobody measured.
+/// A value of a drive or machine that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
     /// The drive or machine.

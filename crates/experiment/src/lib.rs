@@ -2,7 +2,7 @@
 //! one of the worlds.
 //!
 //! [`settings`] turns what is asked for into rows: one for each scheduler, or for
-//! each combination of the values that vary. [`run`] does every row so many times
+//! each combination of the values that vary. [`run`] repeats every row
 //! in a [`World`], which knows how to get ready, run one row once and clean up.
 
 mod assumptions;

@@ -1,4 +1,4 @@
-//! The real device that a row stands for, for whoever makes its settings there.
+//! The real device of a row, where its settings are made.
 
 use blklab_device::{Interface, registry};
 

@@ -155,7 +155,7 @@ fn is_trace(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Reads a job for a machine with so many CPUs, with fio's environment: variables,
+/// Reads a job for a machine with a number of CPUs, with fio's environment: variables,
 /// and the keywords that fio answers itself.
 pub(crate) fn parse_job(
     source: &JobSource,
@@ -230,7 +230,7 @@ impl Jobs {
         Jobs { read: Vec::new() }
     }
 
-    /// The place of the job with these options on a machine with so many CPUs.
+    /// The place of the job with these options on a machine with that many CPUs.
     pub(crate) fn read(
         &mut self,
         source: &JobSource,

@@ -28,7 +28,7 @@ pub struct Plan {
     pub warm_up: bool,
     /// Threads for runs in parallel; one a processor if not given.
     pub threads: Option<usize>,
-    /// After so long no run begins any more.
+    /// After this time no run begins any more.
     pub max_time: Option<Duration>,
 }
 

@@ -168,7 +168,7 @@ impl Mounted {
                 }
             }
         }
-        // An empty folder in the temporary one harms nobody.
+        // An empty folder in the temporary directory does no harm.
         let _ = std::fs::remove_dir(&self.folder);
         Ok(())
     }

@@ -165,7 +165,7 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         group_id: u32::try_from(entry.count("groupid")?).unwrap_or(u32::MAX),
         process: index as u32,
         members,
-        // Several processes that fio reports as one cannot be told apart.
+        // Several processes that fio reports as one cannot be separated.
         processes: if members == 1 {
             vec![process]
         } else {

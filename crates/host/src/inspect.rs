@@ -40,7 +40,7 @@ pub enum Finding {
     Partitions(Vec<String>),
     /// A partition table, file system or volume was recognised.
     Holds(Signature),
-    /// Somebody has it open for themselves alone.
+    /// It is open exclusively.
     Busy,
 }
 

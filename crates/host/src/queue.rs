@@ -544,7 +544,7 @@ mod tests {
         }
     }
 
-    /// A kernel with mq-deadline tuned by somebody.
+    /// A kernel with mq-deadline and changed tunables.
     fn kernel() -> Kernel {
         let kernel = Kernel::default();
         {

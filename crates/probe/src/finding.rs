@@ -65,7 +65,7 @@ pub struct BehindWrites {
 /// Where writing becomes slower for good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cliff {
-    /// After so many bytes.
+    /// After this many bytes.
     pub after_bytes: u64,
     /// Before, in bytes a second.
     pub before: f64,

@@ -60,7 +60,7 @@ const TRIALS: usize = 32;
 /// The largest alignment that is tried, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// A read across must take so much longer.
+/// A read across a boundary must take this much longer.
 const STEP: f64 = 1.15;
 
 /// Finds the smallest alignment that costs reads across it: boundaries of pages,

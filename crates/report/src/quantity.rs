@@ -97,7 +97,7 @@ pub(crate) fn latency(ns: f64) -> String {
     format!("{} {}", scale.show(ns), scale.unit)
 }
 
-/// A share from which on nobody thinks in percent any more: ten times as much.
+/// Shares from here on, ten times as much, are shown as factors instead of percent.
 const MANIFOLD: f64 = 9.0;
 
 /// A signed share in percent: `+4.1 %`; from ten times as much on, how many times

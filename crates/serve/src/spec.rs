@@ -14,7 +14,7 @@ use crate::config::{ExportConfig, Limits, ServerConfig};
 use crate::net::{Listen, TlsMode, TlsSettings, tls_needed};
 use crate::parse_size;
 
-/// Requests that a back end gets at once, where nobody says otherwise.
+/// Requests that a back end gets at once by default.
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
 const DEPTH: RangeInclusive<u32> = 1..=4096;

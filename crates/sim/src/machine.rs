@@ -25,7 +25,7 @@ pub struct Machine {
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
     pub dispatch: Dispatch,
-    /// Values that nobody measured, the one that matters most first.
+    /// Values that were not measured, the one that matters most first.
     pub assumed: Vec<Assumed>,
 }
 

@@ -96,10 +96,10 @@ pub enum Workload<'a> {
 pub enum ReplayMode {
     /// At their recorded times, whatever became of earlier ones.
     Open {
-        /// The trace's time passes so many times as fast.
+        /// The trace's time passes this many times as fast.
         speed: f64,
     },
-    /// So many are kept in flight; recorded times are ignored.
+    /// This many are kept in flight; recorded times are ignored.
     Closed {
         /// How many.
         depth: u32,

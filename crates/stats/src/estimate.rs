@@ -17,7 +17,7 @@ pub struct Estimate {
     pub mean: f64,
     #[serde(rename = "half_width_95")]
     /// The true mean lies within `mean ± half_width`; `None` where there are
-    /// fewer than two repeats and so nothing to reckon from.
+    /// fewer than two repeats, which have no variance.
     pub half_width: Option<f64>,
     /// How many repeats.
     pub repeats: u32,
@@ -31,7 +31,7 @@ pub enum Significance {
     Differs,
     /// Zero lies inside: the difference is within the noise.
     WithinNoise,
-    /// Fewer than two repeats: nobody can tell.
+    /// Fewer than two repeats: not known.
     Unknown,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest latency told apart, in nanoseconds (about 18 minutes); longer ones
+/// Longest latency with a bin of its own, in nanoseconds (about 18 minutes); longer ones
 /// are counted there.
 const MAX_NS: u64 = 1 << 40;
 
@@ -108,7 +108,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Counts one value so many times.
+    /// Counts one value `count` times.
     pub fn record_many(&mut self, ns: u64, count: u64) {
         if count == 0 {
             return;
@@ -272,7 +272,7 @@ impl Histogram {
 }
 
 impl Summary {
-    /// The standard deviation as fio reckons it: of a sample, over `n - 1`.
+    /// The standard deviation as fio computes it: of a sample, over `n - 1`.
     pub fn sample_stddev_ns(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -393,22 +393,22 @@ mod tests {
     fn what_fio_tells_comes_back() {
         let mut h = Histogram::new();
         (1..=1000u64).for_each(|us| h.record(us * 1000));
-        let told = Summary {
+        let summary = Summary {
             stddev_ns: h.summary().sample_stddev_ns(),
             ..h.summary()
         };
-        let back = Histogram::of_fio(&h.fio_bins(), told);
+        let back = Histogram::of_fio(&h.fio_bins(), summary);
         assert_eq!(back.fio_bins(), h.fio_bins());
         let percents = [1.0, 50.0, 99.0, 99.9];
         assert_eq!(
             back.fio_percentiles(&percents),
             h.fio_percentiles(&percents)
         );
-        assert!((back.summary().mean_ns - told.mean_ns).abs() < 1.0);
+        assert!((back.summary().mean_ns - summary.mean_ns).abs() < 1.0);
         assert!((back.summary().stddev_ns - h.summary().stddev_ns).abs() < 1.0);
         assert_eq!(back.summary().max_ns, 1_000_000);
         assert!(Histogram::of_fio(&[], Summary::default()).is_empty());
-        let unknown = Histogram::of_fio(&[], told);
+        let unknown = Histogram::of_fio(&[], summary);
         assert_eq!(unknown.percentile(50.0), 1_000_000);
     }
 

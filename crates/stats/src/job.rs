@@ -4,7 +4,7 @@ use crate::buckets::{BatchBuckets, DepthBuckets};
 use crate::histogram::Histogram;
 use crate::sample::Sample;
 
-/// fio's percentiles where nobody lists others, in percent (`percentile_list`).
+/// fio's default percentiles, in percent (`percentile_list`).
 pub const DEFAULT_PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -142,7 +142,7 @@ impl JobResults {
     }
 }
 
-/// One process of a job: what fairness and start-up times are reckoned from.
+/// One process of a job: what fairness and start-up times are computed from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessResults {
     /// The job's `name`.
@@ -212,7 +212,7 @@ pub struct DirResults {
     pub bytes: u64,
     /// Units that ended short or in error.
     pub short_ios: u64,
-    /// Submission latency: from when the engine is told to when the kernel has it.
+    /// Submission latency: from the call of the engine until the kernel has it.
     pub slat_ns: Histogram,
     /// Completion latency: from then to the completion.
     pub clat_ns: Histogram,

@@ -32,7 +32,7 @@ pub use queue::{
 };
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;
-pub use slowest::{Example, Slowest, SlowestOf, Spent, Stay, Stays};
+pub use slowest::{Example, MeanTimes, Slowest, SlowestOf, Stage, StageTimes};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,

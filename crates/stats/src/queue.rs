@@ -139,7 +139,7 @@ impl QueueStats {
         Some(disk.queue.ios.iter().sum())
     }
 
-    /// Runs of hardware queues that took so many requests or more.
+    /// Runs of hardware queues that took at least `requests` requests.
     fn dispatches(&self, requests: usize) -> u64 {
         let batches = self.hctx.iter().flat_map(|h| &h.dispatched[requests..]);
         batches.sum()

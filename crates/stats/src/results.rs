@@ -66,9 +66,9 @@ pub struct Results {
     /// Requests on their way through the block layer; `None` where they were
     /// not traced.
     pub requests: Option<RequestStats>,
-    /// What happened moment by moment; `None` where nobody asked for it.
+    /// What happened moment by moment; `None` unless asked for.
     pub timeline: Option<Timeline>,
-    /// Where its slowest requests spent their time; `None` where nobody asked.
+    /// Where its slowest requests spent their time; `None` unless asked for.
     pub slowest: Option<Slowest>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! A running sample of values, reckoned as fio does.
+//! A running sample of values, computed as fio does.
 /// A running sample: count, mean, deviation, extremes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -65,7 +65,7 @@ impl Sample {
             .sqrt()
     }
 
-    /// The standard deviation as fio reckons it: of a sample, over `n - 1`.
+    /// The standard deviation as fio computes it: of a sample, over `n - 1`.
     pub fn sample_stddev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -76,7 +76,7 @@ impl Sample {
 
     /// Adds a rate sampled over the same time in another process: rates of
     /// processes side by side add up, where [`Sample::merge`] would average
-    /// them. Extremes and deviations are reckoned as fio's `sum_stat` does.
+    /// them. Extremes and deviations are computed as in fio's `sum_stat`.
     pub fn sum_rates(&mut self, other: &Sample) {
         if self.count == 0 || other.count == 0 {
             return self.merge(other);

@@ -6,28 +6,28 @@ use std::collections::BTreeMap;
 use crate::timeline::{Activity, Cause, DiskTimeline, RequestStep, StepKind, Timeline, Work};
 
 macro_rules! stays {
-    ($($(#[doc = $doc:literal])+ $stay:ident $name:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
         /// Where a request may spend time.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Stay {
-            $($(#[doc = $doc])+ $stay,)+
+        pub enum Stage {
+            $($(#[doc = $doc])+ $stage,)+
         }
 
-        impl Stay {
+        impl Stage {
             /// All of them, in the order in which a request comes to them.
-            pub const ALL: [Stay; [$($name),+].len()] = [$(Stay::$stay),+];
+            pub const ALL: [Stage; [$($name),+].len()] = [$(Stage::$stage),+];
 
             /// Its name in tables.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Stay::$stay => $name,)+
+                    $(Stage::$stage => $name,)+
                 }
             }
 
             /// What it means, in a sentence.
             pub fn meaning(self) -> &'static str {
                 match self {
-                    $(Stay::$stay => concat!($($doc),+).trim_ascii(),)+
+                    $(Stage::$stage => concat!($($doc),+).trim_ascii(),)+
                 }
             }
         }
@@ -59,18 +59,18 @@ stays! {
     Rest "link, cache, firmware",
 }
 
-/// Time by [`Stay`], in nanoseconds.
-pub type Stays = [f64; Stay::ALL.len()];
+/// Time by [`Stage`], in nanoseconds.
+pub type StageTimes = [f64; Stage::ALL.len()];
 
 /// Requests of about one latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spent {
+pub struct MeanTimes {
     /// How many there are.
     pub requests: u64,
     /// Their mean latency, in nanoseconds.
     pub whole_ns: f64,
     /// Where it went.
-    pub stays_ns: Stays,
+    pub stages_ns: StageTimes,
 }
 
 /// One request, for who wants to look at it.
@@ -89,14 +89,14 @@ pub struct Example {
 /// The slowest requests of one operation of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowestOf {
-    /// The job; empty where requests are nobody's.
+    /// The job; empty for requests of no job.
     pub job: String,
     /// What they do, as blkparse has it: `R`, `W`, `D` or `F`.
     pub op: char,
     /// The slowest.
-    pub slowest: Spent,
+    pub slowest: MeanTimes,
     /// Those between the 40th and the 60th percentile.
-    pub median: Spent,
+    pub median: MeanTimes,
     /// The fastest of the slowest: a request just at the percentile.
     pub example: Example,
 }
@@ -117,12 +117,12 @@ pub struct Slowest {
 }
 
 /// A request that was seen from its beginning to its end.
-struct Whole {
+struct TracedRequest {
     example: Example,
-    stays_ns: Stays,
+    stages_ns: StageTimes,
 }
 
-impl Whole {
+impl TracedRequest {
     fn latency_ns(&self) -> u64 {
         self.example.to_ns - self.example.from_ns
     }
@@ -132,9 +132,9 @@ impl Timeline {
     /// Where the requests beyond a percentile spent their time; `job_of` names the job
     /// of a submitter.
     pub fn slowest(&self, percent: f64, job_of: impl Fn(u32) -> String) -> Slowest {
-        let mut groups: BTreeMap<(String, char), Vec<Whole>> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, char), Vec<TracedRequest>> = BTreeMap::new();
         for (at, disk) in self.disks.iter().enumerate() {
-            for (first, whole) in wholes(at, disk) {
+            for (first, whole) in traced_requests(at, disk) {
                 let key = (job_of(first.submitter), first.op);
                 groups.entry(key).or_default().push(whole);
             }
@@ -152,7 +152,12 @@ impl Timeline {
     }
 }
 
-fn slowest_of(job: String, op: char, mut all: Vec<Whole>, percent: f64) -> Option<SlowestOf> {
+fn slowest_of(
+    job: String,
+    op: char,
+    mut all: Vec<TracedRequest>,
+    percent: f64,
+) -> Option<SlowestOf> {
     all.sort_by_key(|whole| (whole.latency_ns(), whole.example.from_ns));
     let at = |percent: f64| (all.len() as f64 * percent / 100.0).floor() as usize;
     let first = at(percent).min(all.len().checked_sub(1)?);
@@ -166,15 +171,15 @@ fn slowest_of(job: String, op: char, mut all: Vec<Whole>, percent: f64) -> Optio
     })
 }
 
-fn spent(requests: &[Whole]) -> Spent {
+fn spent(requests: &[TracedRequest]) -> MeanTimes {
     let count = requests.len().max(1) as f64;
-    let mut spent = Spent {
+    let mut spent = MeanTimes {
         requests: requests.len() as u64,
-        ..Spent::default()
+        ..MeanTimes::default()
     };
     for whole in requests {
         spent.whole_ns += whole.latency_ns() as f64 / count;
-        let parts = spent.stays_ns.iter_mut().zip(whole.stays_ns);
+        let parts = spent.stages_ns.iter_mut().zip(whole.stages_ns);
         parts.for_each(|(sum, part)| *sum += part / count);
     }
     spent
@@ -191,10 +196,10 @@ struct Steps {
 }
 
 /// The requests of a drive that were seen from beginning to end.
-fn wholes(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, Whole)> {
+fn traced_requests(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, TracedRequest)> {
     let drive = Drive::new(disk);
     let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
-    let mut wholes = Vec::new();
+    let mut traced_requests = Vec::new();
     for step in &disk.steps {
         if matches!(step.kind, StepKind::Asked | StepKind::NoneDispatched) {
             continue;
@@ -209,8 +214,8 @@ fn wholes(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, Whole)> {
             StepKind::Dispatched => steps.dispatched = now,
             StepKind::Issued => steps.issued = now,
             StepKind::Completed => {
-                let whole = whole(at, first, steps, step.at_ns, &drive);
-                wholes.extend(whole.map(|whole| (*first, whole)));
+                let whole = traced_request(at, first, steps, step.at_ns, &drive);
+                traced_requests.extend(whole.map(|whole| (*first, whole)));
                 open.remove(&step.request);
             }
             StepKind::Merged => {
@@ -219,40 +224,40 @@ fn wholes(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, Whole)> {
             StepKind::Requeued | StepKind::Asked | StepKind::NoneDispatched => {}
         }
     }
-    wholes
+    traced_requests
 }
 
-fn whole(
+fn traced_request(
     disk: usize,
     first: &RequestStep,
     steps: &Steps,
     to_ns: u64,
     drive: &Drive<'_>,
-) -> Option<Whole> {
+) -> Option<TracedRequest> {
     let (made, issued) = (steps.made?, steps.issued?);
     let from_ns = steps.queued.unwrap_or(made);
-    let mut stays_ns = Stays::default();
+    let mut stages_ns = StageTimes::default();
     let dispatched = steps.dispatched.unwrap_or(issued);
     // Without a scheduler a request may go straight to the driver.
     let inserted = steps.inserted.unwrap_or(dispatched);
     let mut reached = from_ns;
-    for (stay, until) in [
-        (Stay::Tag, made),
-        (Stay::Plug, inserted),
-        (Stay::Scheduler, dispatched),
-        (Stay::Driver, issued),
+    for (stage, until) in [
+        (Stage::Tag, made),
+        (Stage::Plug, inserted),
+        (Stage::Scheduler, dispatched),
+        (Stage::Driver, issued),
     ] {
-        stays_ns[stay as usize] = until.saturating_sub(reached) as f64;
+        stages_ns[stage as usize] = until.saturating_sub(reached) as f64;
         reached = reached.max(until);
     }
-    drive.add_stays(first.request, (reached, to_ns), &mut stays_ns);
+    drive.add_stages(first.request, (reached, to_ns), &mut stages_ns);
     let example = Example {
         disk,
         request: first.request,
         from_ns,
         to_ns,
     };
-    Some(Whole { example, stays_ns })
+    Some(TracedRequest { example, stages_ns })
 }
 
 /// What the parts of a drive did, by request and by part.
@@ -286,7 +291,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Adds where a request was while it was in the drive.
-    fn add_stays(&self, request: u64, (from, to): (u64, u64), stays_ns: &mut Stays) {
+    fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
         let mut reached = from;
         let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
         for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
@@ -294,45 +299,45 @@ impl<'a> Drive<'a> {
                 self.add_wait(
                     activity.part as usize,
                     (reached, activity.start_ns),
-                    stays_ns,
+                    stages_ns,
                 );
             }
             let until = activity.end_ns.min(to);
             let since = activity.start_ns.max(reached);
-            stays_ns[stay_of(activity) as usize] += until.saturating_sub(since) as f64;
+            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
             reached = reached.max(until);
         }
-        stays_ns[Stay::Rest as usize] += to.saturating_sub(reached) as f64;
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
     }
 
     /// Adds what a part did in the time in which a request waited for it.
-    fn add_wait(&self, part: usize, (from, to): (u64, u64), stays_ns: &mut Stays) {
+    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
         let all = &self.by_part[part];
         let first = all.partition_point(|activity| activity.end_ns <= from);
         let mut reached = from;
         for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
             let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
-            let stay = match activity.cause {
-                Cause::Collection => Stay::Collection,
-                Cause::Map => Stay::Map,
-                Cause::Host if self.is_channel[part] => Stay::Channel,
-                Cause::Host => Stay::Die,
+            let stage = match activity.cause {
+                Cause::Collection => Stage::Collection,
+                Cause::Map => Stage::Map,
+                Cause::Host if self.is_channel[part] => Stage::Channel,
+                Cause::Host => Stage::Die,
             };
-            stays_ns[stay as usize] += until.saturating_sub(since) as f64;
-            stays_ns[Stay::Rest as usize] += since.saturating_sub(reached) as f64;
+            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
+            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
             reached = reached.max(until);
         }
-        stays_ns[Stay::Rest as usize] += to.saturating_sub(reached) as f64;
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
     }
 }
 
 /// Where a request is while a part works for it.
-fn stay_of(activity: &Activity) -> Stay {
+fn stage_of(activity: &Activity) -> Stage {
     match (activity.cause, activity.work) {
-        (Cause::Map, _) => Stay::Map,
-        (Cause::Collection, _) => Stay::Collection,
-        (Cause::Host, Work::Command | Work::DataIn | Work::DataOut) => Stay::Transfer,
-        (Cause::Host, _) => Stay::Media,
+        (Cause::Map, _) => Stage::Map,
+        (Cause::Collection, _) => Stage::Collection,
+        (Cause::Host, Work::Command | Work::DataIn | Work::DataOut) => Stage::Transfer,
+        (Cause::Host, _) => Stage::Media,
     }
 }
 
@@ -354,7 +359,7 @@ mod tests {
         }
     }
 
-    /// A read of the array for one command, or work for nobody.
+    /// A read of the array for one command, or for none.
     fn sense(cause: Cause, start_ns: u64, end_ns: u64, command: Option<u32>) -> Activity {
         Activity {
             part: 0,
@@ -419,22 +424,25 @@ mod tests {
         };
         assert_eq!((of.job.as_str(), of.op), ("job 3", 'R'));
         assert_eq!((of.slowest.requests, of.slowest.whole_ns), (1, 200.0));
-        let spent = |stay: Stay| of.slowest.stays_ns[stay as usize];
-        assert_eq!(spent(Stay::Tag), 10.0);
-        assert_eq!(spent(Stay::Plug), 5.0);
-        assert_eq!(spent(Stay::Scheduler), 30.0);
-        assert_eq!(spent(Stay::Driver), 5.0);
-        assert_eq!(spent(Stay::Collection), 80.0);
-        assert_eq!(spent(Stay::Media), 50.0);
-        assert_eq!(spent(Stay::Rest), 20.0);
-        assert_eq!(of.slowest.stays_ns.iter().sum::<f64>(), of.slowest.whole_ns);
+        let spent = |stage: Stage| of.slowest.stages_ns[stage as usize];
+        assert_eq!(spent(Stage::Tag), 10.0);
+        assert_eq!(spent(Stage::Plug), 5.0);
+        assert_eq!(spent(Stage::Scheduler), 30.0);
+        assert_eq!(spent(Stage::Driver), 5.0);
+        assert_eq!(spent(Stage::Collection), 80.0);
+        assert_eq!(spent(Stage::Media), 50.0);
+        assert_eq!(spent(Stage::Rest), 20.0);
+        assert_eq!(
+            of.slowest.stages_ns.iter().sum::<f64>(),
+            of.slowest.whole_ns
+        );
         assert_eq!((of.example.request, of.example.from_ns), (2, 100));
     }
 
     #[test]
     fn every_stay_says_what_it_is() {
-        for stay in Stay::ALL {
-            assert!(stay.meaning().ends_with('.'), "{stay:?}");
+        for stage in Stage::ALL {
+            assert!(stage.meaning().ends_with('.'), "{stage:?}");
         }
     }
 }

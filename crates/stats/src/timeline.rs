@@ -36,7 +36,7 @@ pub enum CpuWork {
     Program,
     /// The kernel, submitting I/O or on the process's behalf otherwise.
     Kernel,
-    /// kblockd or whoever runs a queue besides.
+    /// kblockd, or another that runs a queue.
     Dispatch,
     /// The interrupt that ends a request.
     Interrupt,

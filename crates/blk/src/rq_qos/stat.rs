@@ -51,7 +51,7 @@ impl Window {
         self.ends.unwrap_or(Nanos::MAX)
     }
 
-    /// Opens it for so long (`blk_stat_activate_nsecs`).
+    /// Opens it for a time (`blk_stat_activate_nsecs`).
     pub(super) fn open(&mut self, now: Nanos, span_ns: u64) {
         self.ends = Some(wheel_timer(now, (span_ns / JIFFY_NS) as i64));
     }

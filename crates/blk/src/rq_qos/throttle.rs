@@ -26,11 +26,11 @@ use crate::units::{HZ, Nanos, SECTOR_SIZE, jiffies, jiffy_start};
 
 /// A slice (`DFL_THROTL_SLICE`).
 const SLICE: i64 = HZ / 10;
-/// A group's turn ends after so many reads and writes (three quarters and one of
-/// `THROTL_GRP_QUANTUM`), and the timer's after so many bios (`THROTL_QUANTUM`).
+/// A group's turn ends after this many reads and writes (three quarters and one of
+/// `THROTL_GRP_QUANTUM`), and the timer's after this many bios (`THROTL_QUANTUM`).
 const GROUP_QUANTUM: [usize; 2] = [6, 2];
 const QUANTUM: usize = 32;
-/// A timer runs after so many slices at the latest: limits may have changed.
+/// A timer runs after this many slices at the latest: limits may have changed.
 const LATEST_SLICES: i64 = 8;
 
 /// What a group may do in a second, reads first; `None` is `max`.
@@ -142,7 +142,7 @@ impl Slice {
     }
 }
 
-/// What a limit allows in so many ticks.
+/// What a limit allows in a number of ticks.
 fn allowed(limit: u64, ticks: i64) -> u64 {
     let allowed = limit as u128 * ticks.max(0) as u128 / HZ as u128;
     allowed.min(u64::MAX as u128) as u64

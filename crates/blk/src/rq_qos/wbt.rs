@@ -1,7 +1,7 @@
 //! Buffered writeback throttling (`block/blk-wbt.c`).
 //!
 //! Things like a large writeback can fill a drive's queue so that a read waits
-//! behind hundreds of writes. So writes that nobody waits for are held back
+//! behind hundreds of writes. So asynchronous writes are held back
 //! once too many are under way. How many that is follows from the latency of
 //! reads: a window of 100 ms whose fastest read took longer than the target
 //! halves the depth, one whose reads were fast enough, or in which there were
@@ -27,13 +27,13 @@ const DEFAULT_DEPTH: u32 = 16;
 const WINDOW_NS: u64 = 100_000_000;
 /// A window with fewer writes than this tells nothing (`RWB_MIN_WRITE_SAMPLES`).
 const MIN_WRITE_SAMPLES: u64 = 3;
-/// So many windows that tell nothing bring it one step nearer to step 0
+/// This many windows without a verdict bring it one step nearer to step 0
 /// (`RWB_UNKNOWN_BUMP`).
 const UNKNOWN_BUMP: u32 = 5;
-/// I/O of others counts as recent for so many ticks: 100 ms.
+/// Other I/O counts as recent for this many ticks: 100 ms.
 const RECENT_TICKS: i64 = HZ / 10;
 
-/// Somebody waits for these writes (`REQ_HIPRIO`).
+/// Writes that a process waits for (`REQ_HIPRIO`).
 const HIGH_PRIORITY: BioFlags = BioFlags::SYNC.with(BioFlags::META);
 
 /// What a window's latencies say.
@@ -94,12 +94,12 @@ pub struct Wbt {
     last_comp: i64,
     /// What its timer last saw.
     last_timer: Option<WbtTimer>,
-    /// Times that somebody was held back.
+    /// Times that a write was held back.
     held: u64,
 }
 
 impl Wbt {
-    /// The target where nobody sets one, in microseconds
+    /// The default target, in microseconds
     /// (`wbt_default_latency_nsec`).
     pub fn default_latency_us(rotational: bool) -> u64 {
         if rotational { 75_000 } else { 2_000 }
@@ -155,7 +155,7 @@ impl Wbt {
         self.last_timer
     }
 
-    /// Times that somebody was held back.
+    /// Times that a write was held back.
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -238,7 +238,7 @@ impl Wbt {
         waiting.any(|&(held, _)| held == ticket)
     }
 
-    /// Somebody was let in, so there is something to look at.
+    /// A write was let in, so there is something to measure.
     pub(super) fn let_in(&mut self, now: Nanos) {
         if !self.window.is_open() && self.is_enabled() {
             self.arm_timer(now);

@@ -48,8 +48,8 @@ const WINDOW: usize = 64;
 #[derive(Default)]
 struct Stream {
     taken: Vec<Taken>,
-    /// Up to here they are told.
-    told: usize,
+    /// Up to here they are matched.
+    matched: usize,
     reason: Option<Reason>,
 }
 
@@ -162,7 +162,7 @@ impl Host for Machine<'_> {
         let now = self.jiffies.get();
         let before = self.due.replace(Some((due_jiffies, now)));
         if due_jiffies == now && before.is_none_or(|(due, _)| due > now) {
-            // Whoever woke it may be interrupted.
+            // The task that woke it may be interrupted.
             self.has_taken.set(true);
         }
     }
@@ -197,10 +197,10 @@ impl Stream {
         self.taken.push(Taken { event, reason });
     }
 
-    /// The place of a step among those not told yet.
+    /// The place of a step among those not matched yet.
     fn find(&self, event: &Event) -> Option<usize> {
-        let waiting = self.taken[self.told..].iter().take(WINDOW);
-        let found = (waiting.zip(self.told..)).find(|(taken, _)| taken.event == *event);
+        let waiting = self.taken[self.matched..].iter().take(WINDOW);
+        let found = (waiting.zip(self.matched..)).find(|(taken, _)| taken.event == *event);
         found.map(|(_, at)| at)
     }
 }
@@ -320,7 +320,7 @@ pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
         finish(machine, &mut tasks, task);
         let streams = machine.streams.borrow();
         let stream = &streams[task as usize];
-        let left = stream.taken[stream.told..].iter();
+        let left = stream.taken[stream.matched..].iter();
         outcomes.extend(left.map(|&taken| Outcome::OnlyOurs(taken)));
     }
     outcomes
@@ -384,7 +384,7 @@ fn run_until(
         };
         let streams = machine.streams.borrow();
         let stream = &streams[task as usize];
-        if stream.taken.len() - stream.told > WINDOW {
+        if stream.taken.len() - stream.matched > WINDOW {
             return;
         }
     }
@@ -398,11 +398,11 @@ fn tell(machine: &Machine<'_>, task: Task, at: usize, kernel: Taken, outcomes: &
         outcomes.push(Outcome::OnlyKernel(at, kernel));
         return;
     };
-    let before = stream.taken[stream.told..found].iter();
+    let before = stream.taken[stream.matched..found].iter();
     outcomes.extend(before.map(|&taken| Outcome::OnlyOurs(taken)));
     outcomes.push(match stream.taken[found].reason == kernel.reason {
         true => Outcome::Both(at, stream.taken[found]),
         false => Outcome::OnlyKernel(at, kernel),
     });
-    stream.told = found + 1;
+    stream.matched = found + 1;
 }

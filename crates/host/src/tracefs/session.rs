@@ -72,7 +72,7 @@ type Wanted = (Kind, &'static str, bool);
 pub trait Sink: Send + 'static {
     /// The next event.
     fn event(&mut self, event: &RequestEvent) -> Result<(), HostError>;
-    /// So many events are missing here.
+    /// This many events are missing here.
     fn lost(&mut self, events: u64) -> Result<(), HostError>;
 }
 
@@ -416,7 +416,7 @@ impl<S: Sink> Reader<S> {
     }
 }
 
-/// The clock that the trace was told to use.
+/// The clock that the trace was set to.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

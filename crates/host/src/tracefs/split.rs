@@ -11,7 +11,7 @@ use super::decode::{COMM_BYTES, Kind, RequestEvent};
 use super::session::Sink;
 use crate::error::HostError;
 
-/// Processes told apart; those that come later are counted together.
+/// Processes that are counted one by one; later ones are counted together.
 const PROCESSES_MAX: usize = 64;
 
 /// The name under which later processes are counted together.

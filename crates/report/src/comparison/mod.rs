@@ -1,5 +1,5 @@
 //! The comparison of schedulers as plain data: text, HTML and JSON show this
-//! and reckon nothing themselves.
+//! and compute nothing themselves.
 
 mod advice;
 mod cpu_time;
@@ -70,14 +70,14 @@ pub struct Comparison {
     /// What to do; the caller fills it in, who knows the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
-    /// Schedulers under which I/O failed; where there are any, nobody wins.
+    /// Schedulers under which I/O failed; with any of these no scheduler wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedIo>,
     /// One section a reporting group (`stonewall`, `new_group`).
     pub sections: Vec<Section>,
     /// What explains the figures.
     pub why: Vec<FactRow>,
-    /// Where the slowest requests spent their time; empty where nobody asked.
+    /// Where the slowest requests spent their time; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowest: Vec<SlowestTable>,
     /// How the drive's channels were busy; empty for drives without any.
@@ -121,7 +121,7 @@ pub struct Origin {
 }
 
 impl Comparison {
-    /// Whether the figures are such that somebody may win.
+    /// Whether the figures allow a winner.
     fn has_verdict(&self) -> bool {
         self.failed.is_empty() && !self.headline.starts_with(failed::NO_VERDICT)
     }

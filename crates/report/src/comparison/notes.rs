@@ -7,7 +7,7 @@ use super::slowest;
 use super::starved;
 use crate::quantity::{latency, short};
 
-/// How many times as long one scheduler's runs have to take for that to be told.
+/// A note is made if one scheduler's runs take this many times as long as another's.
 const UNLIKE: f64 = 1.2;
 
 /// Each note once.

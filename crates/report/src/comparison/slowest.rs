@@ -1,7 +1,7 @@
 //! Why the tail is long: where the slowest requests of each job spent their time, against
 //! the median ones.
 
-use blklab_stats::{Slowest, SlowestOf, Stay};
+use blklab_stats::{Slowest, SlowestOf, Stage};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
@@ -102,12 +102,12 @@ fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
     let mut rows = vec![row("in all", whole, &|of| {
         (of.slowest.whole_ns, of.median.whole_ns)
     })];
-    for stay in Stay::ALL {
-        let at = stay as usize;
-        let matters = |of: &SlowestOf| of.slowest.stays_ns[at] >= SHOWN * of.slowest.whole_ns;
+    for stage in Stage::ALL {
+        let at = stage as usize;
+        let matters = |of: &SlowestOf| of.slowest.stages_ns[at] >= SHOWN * of.slowest.whole_ns;
         if each.iter().flatten().any(matters) {
-            rows.push(row(stay.name(), stay.meaning(), &|of| {
-                (of.slowest.stays_ns[at], of.median.stays_ns[at])
+            rows.push(row(stage.name(), stage.meaning(), &|of| {
+                (of.slowest.stages_ns[at], of.median.stages_ns[at])
             }));
         }
     }
@@ -128,7 +128,7 @@ pub(crate) fn note(schedulers: &[SchedulerRuns]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use blklab_stats::{Example, Spent};
+    use blklab_stats::{Example, MeanTimes};
 
     use super::*;
     use crate::comparison::compare;
@@ -137,13 +137,13 @@ mod tests {
 
     fn slowest(wait_ns: f64) -> Slowest {
         let spent = |waited: f64| {
-            let mut spent = Spent {
+            let mut spent = MeanTimes {
                 requests: 10,
                 whole_ns: 50_000.0 + waited,
-                ..Spent::default()
+                ..MeanTimes::default()
             };
-            spent.stays_ns[Stay::Scheduler as usize] = waited;
-            spent.stays_ns[Stay::Media as usize] = 50_000.0;
+            spent.stages_ns[Stage::Scheduler as usize] = waited;
+            spent.stages_ns[Stage::Media as usize] = 50_000.0;
             spent
         };
         Slowest {

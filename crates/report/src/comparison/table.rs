@@ -93,7 +93,7 @@ impl DirectionTable {
         }
     }
 
-    /// Reckons all rows' figures from their repeats, each against the first row.
+    /// Computes all rows' figures from their repeats, each against the first row.
     pub(crate) fn fill_cells(&mut self, pairs: &Pairs) {
         for &metric in self.metrics() {
             let up = metric.more_is_better();

@@ -9,10 +9,10 @@ use super::noun;
 use super::runs::Pairs;
 use crate::quantity::{and_list, change};
 
-/// Differences below this share are no difference to anybody, however sure.
+/// Differences below this share do not matter, however significant.
 /// Work that leaves nothing to chance has no noise, so that all are sure.
 const NEGLIGIBLE: f64 = 0.005;
-/// The same for Jain's index, which moves little until somebody is left behind:
+/// The same for Jain's index, which moves little until one process falls behind:
 /// of two processes one has 1.6 times as much where it is 0.95.
 const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 
@@ -41,7 +41,7 @@ pub enum Outcome {
     Shared,
     /// No difference is more than noise, or large enough to name.
     WithinNoise,
-    /// One run each: somebody is ahead, but nobody can tell from noise.
+    /// One run each: one is ahead, which may be noise.
     Untested,
     /// There was only one scheduler.
     Alone,
@@ -102,7 +102,7 @@ impl Contest {
             let is_idle = idle(other) && !idle(best);
             other != best && (is_idle || is_beaten(metric, lead_over(other)))
         };
-        // Nobody leads who is behind somebody that does not.
+        // A scheduler behind one that does not lead does not lead.
         let behind = ranking.iter().position(|&other| beaten(other));
         let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
         let unsure = others.iter().filter(|&&other| !beaten(other));

@@ -153,7 +153,7 @@ const PARTS: [Part; 3] = [
     (Place::Drive, "in the drive", |kind| &kind.drive_ns),
 ];
 
-/// Facts on requests that were traced. Losses are told even where there were
+/// Facts on requests that were traced. Losses are reported even where there were
 /// none: only then can the rest be believed.
 pub(super) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let traced = |s: &SchedulerRuns| s.runs.iter().any(|run| run.requests.is_some());

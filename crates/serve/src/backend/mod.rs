@@ -32,7 +32,7 @@ pub use null::null;
 
 /// The largest back end whose size is given.
 const MAX_SIZE_BYTES: u64 = 1 << 50;
-/// Threads or connections of a back end, where nobody says otherwise.
+/// Threads or connections of a back end by default.
 const DEFAULT_THREADS: usize = 8;
 
 /// All kinds of back ends, in the order in which help lists them.
@@ -272,7 +272,7 @@ impl BackendRequest {
     }
 }
 
-/// Whom a request is for.
+/// Where the reply to a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A request of the block layer.

@@ -33,9 +33,9 @@ pub(super) const TYPE: BackendType = BackendType {
     configure,
 };
 
-/// How long a request waits for another server, where nobody says otherwise.
+/// How long a request waits for another server by default.
 const DEFAULT_RECONNECT_S: u64 = 10;
-/// Longer than anybody waits: a year.
+/// Stands for no limit: a year.
 const MAX_RECONNECT_S: u64 = 365 * 24 * 3600;
 /// The longest range of one request for zeroes or a discard.
 const MAX_RANGE_BYTES: u64 = 1 << 30;
@@ -459,7 +459,7 @@ impl Remote {
             match reply.body {
                 ReplyBody::Empty => {}
                 ReplyBody::Error(error) => refused = Some(error),
-                ReplyBody::Extents(told) => extents.extend(told),
+                ReplyBody::Extents(found) => extents.extend(found),
                 ReplyBody::Hole { offset: at, length } => {
                     let target = place(into, offset, at, length as usize)?;
                     target.fill(0);

@@ -20,7 +20,7 @@ use crate::net::{Channel, connect_tls};
 pub use load::{LoadConfig, LoadReport, load};
 pub use probe::ProbeTarget;
 
-/// A server that says nothing for so long during the handshake is not there.
+/// A server that is silent for this long during the handshake counts as gone.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection with an export in use; its socket blocks.

@@ -14,7 +14,7 @@ use prometheus::proto::{
 use super::Exports;
 use crate::export::{ExportView, KINDS};
 
-/// A client that says nothing for so long is hung up on.
+/// A client that is silent for this long is disconnected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest request.
 const MAX_REQUEST_BYTES: u64 = 16 << 10;

@@ -29,7 +29,7 @@ pub use trace::RecordFormat;
 
 /// Longest request.
 const MAX_LINE_BYTES: u64 = 16 << 10;
-/// A client that says nothing for so long is hung up on.
+/// A client that is silent for this long is disconnected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All exports of a server, for the control socket, sysfs and metrics.
@@ -93,7 +93,7 @@ impl Exports {
     /// Answers one client of the control socket.
     pub(crate) fn serve(&self, socket: OwnedFd) {
         let stream = UnixStream::from(socket);
-        // A client that goes away concerns nobody else.
+        // A client that goes away concerns no other.
         let _ = self.converse(stream);
     }
 

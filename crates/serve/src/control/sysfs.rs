@@ -22,7 +22,7 @@ use super::{Exports, attributes};
 const NOT_KEPT: Duration = Duration::ZERO;
 /// What `ls` shows as an attribute's size, as in the kernel's sysfs.
 const SHOWN_BYTES: u64 = 4096;
-/// Nobody needs to write more (a page, as in the kernel).
+/// The longest write that is taken (a page, as in the kernel).
 const MAX_WRITE_BYTES: usize = 4096;
 /// The folder of exports.
 const BLOCK: &str = "block";

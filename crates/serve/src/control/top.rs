@@ -23,7 +23,7 @@ pub struct Sample {
     pub connections: u64,
     /// By kind: requests and bytes.
     pub totals: BTreeMap<String, (u64, u64)>,
-    /// By kind: how many requests took so many nanoseconds.
+    /// By kind: latencies of requests in nanoseconds.
     pub latency: BTreeMap<String, BTreeMap<u64, u64>>,
 }
 

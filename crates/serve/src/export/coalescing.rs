@@ -2,7 +2,7 @@
 //! requests under way.
 //!
 //! A client that sends each request with a call of its own wakes the server
-//! each time, and pays for it. During a pause nobody is woken, and the next
+//! each time, and pays for it. During a pause no thread is woken, and the next
 //! iteration finds several requests at once. A client that waits for its
 //! answers loses by that, so a pause is kept only where more requests are
 //! answered with it than without. As the number under way is the client's own

@@ -49,7 +49,7 @@ pub(super) enum Phase {
     Open,
     /// No further request is read; those in flight are finished and answered.
     Draining,
-    /// Nobody reads replies any more.
+    /// The client no longer reads replies.
     Broken,
 }
 
@@ -177,7 +177,7 @@ impl Connection {
         self.unsent_bytes() > 0 || self.channel.holds_unsent()
     }
 
-    /// Closes it; a client that still reads is told so.
+    /// Closes it; a client that still reads sees the end.
     pub(super) fn close(mut self) {
         if self.phase == Phase::Draining {
             self.channel.close_notify();

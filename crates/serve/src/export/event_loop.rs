@@ -101,7 +101,7 @@ impl EventLoop {
         })
     }
 
-    /// Serves until it is told to end.
+    /// Serves until the message to end comes.
     ///
     /// # Errors
     /// Where epoll fails, or the back end cannot make its data durable.

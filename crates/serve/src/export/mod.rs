@@ -30,7 +30,7 @@ pub(crate) use trace::{Recorder, TraceBatch};
 /// An export's thread answers within this, or hangs in its back end.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What an export's thread is told.
+/// Messages to an export's thread.
 pub(crate) enum Message {
     /// A client comes.
     Arrive(Box<Arrival>),

@@ -1,4 +1,4 @@
-//! Events of an export's block layer on their way to whoever records them.
+//! Events of an export's block layer on their way to a recorder.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -29,7 +29,7 @@ impl Recorder {
         (Recorder { sender, lost: 0 }, receiver)
     }
 
-    /// Takes events. `false` where nobody receives them any more.
+    /// Takes events. `false` once the receiver is gone.
     pub(super) fn record(&mut self, events: Vec<TraceEvent>) -> bool {
         let batch = TraceBatch {
             events,

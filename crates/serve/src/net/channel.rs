@@ -157,7 +157,7 @@ impl Channel {
                         Err(e) => return Err(errno(&e)),
                     }
                     if tls.process_new_packets().is_err() {
-                        // The other side is told why, if it listens.
+                        // The peer gets the reason, if it still reads.
                         let _ = tls.write_tls(&mut Wire(&self.socket));
                         return Err(Errno::PROTO);
                     }
@@ -218,7 +218,7 @@ impl Channel {
         let done = tls.process_new_packets();
         if let Err(error) = done {
             self.fault = Some(error.to_string());
-            // The other side is told why, if it listens.
+            // The peer gets the reason, if it still reads.
             let _ = self.push();
             return Err(Errno::PROTO);
         }

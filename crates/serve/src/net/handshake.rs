@@ -54,7 +54,7 @@ impl Handshake {
             .name("handshake".to_string())
             .stack_size(512 << 10);
         // Where there is no thread, the client is turned away. One that leaves or
-        // breaks the protocol concerns nobody else.
+        // breaks the protocol concerns no other.
         let _ = builder.spawn(move || handshake.run(Channel::plain(socket), tls, permit));
     }
 

@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket that nobody listens on any more, which would be in the way.
+/// Removes a socket without a listener, which would make binding fail.
 fn remove_stale_socket(path: &Path) -> Result<(), String> {
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(());

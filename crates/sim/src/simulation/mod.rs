@@ -107,7 +107,7 @@ impl Simulation {
         let outside = calls.min(self.power_loss_at);
         let marks = self.system.next_recording_event().min(self.ramp_end);
         match &mut self.system.disks[..] {
-            // A single drive runs ahead to what concerns anybody else.
+            // A single drive runs ahead to its next event that concerns other parts.
             [disk] => disk.run_ahead(outside.min(marks)),
             disks => {
                 let disks = disks.iter().map(Disk::next_event).min();
@@ -188,7 +188,7 @@ impl Simulation {
         }
     }
 
-    /// Lets the drives have the commands whose CPU time is charged to nobody.
+    /// Lets the drives have the commands whose CPU time is charged to no process.
     #[inline(never)]
     fn release_all(&mut self) {
         let now = self.clock.now();

@@ -22,7 +22,7 @@ pub(crate) struct Loader<'a> {
     global: SectionOptions,
     global_options: Vec<(String, String)>,
     jobs: Vec<JobSpec>,
-    /// Jobs with `wait_for`, by their index, and whom they name.
+    /// Jobs with `wait_for`, by their index, and the job that they name.
     waiting: Vec<(usize, String)>,
     files: u32,
     group: u32,

@@ -2,7 +2,7 @@
 //!
 //! fio's manual ("Parameter types") is the rule. Where fio quietly drops what
 //! it does not understand (`runtime=10sec` runs for 10 microseconds,
-//! `size=1.5g` is one byte), this is an error: nobody means that.
+//! `size=1.5g` is one byte), this is an error, as it cannot be meant.
 //!
 //! In place of a number there may be arithmetic in parentheses, `(2 * 4k + 1)`:
 //! addition, subtraction, multiplication, division, modulus and exponentiation

@@ -4,7 +4,7 @@
 //! The time stamp is a Windows file time (100 ns since 1601), offset and size
 //! are bytes, the response time counts as the time stamp does. A first line
 //! with the columns' names is passed over.
-//! Disks are told apart by their number alone, so a file may hold one host's.
+//! Disks are identified by their number alone, so a file may hold one host's.
 
 use std::fmt;
 

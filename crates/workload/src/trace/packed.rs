@@ -1,4 +1,4 @@
-//! Unpacks what is packed: gzip (RFC 1952) and Zstandard (RFC 8878), told by the
+//! Unpacks what is packed: gzip (RFC 1952) and Zstandard (RFC 8878), recognised by the
 //! first bytes.
 
 use std::io::{self, BufRead, BufReader, Read};

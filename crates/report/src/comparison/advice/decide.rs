@@ -10,7 +10,7 @@ use crate::comparison::goal::FigureName;
 use crate::comparison::{Comparison, Judgement, Section};
 use crate::quantity::change;
 
-/// Nobody changes a scheduler for less than this share of a figure.
+/// A change of scheduler is not worth less than this share of a figure.
 const WORTH: f64 = 0.05;
 /// And for less than this where rows ran once, which tells nothing of the noise.
 const WORTH_UNTESTED: f64 = 0.1;

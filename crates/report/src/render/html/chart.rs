@@ -12,7 +12,7 @@ use crate::render::scale_of;
 /// differ by their dashes.
 const COLOURS: usize = 8;
 
-/// Dashes of the lines, so that they can be told apart without colour.
+/// Dashes of the lines, so that they differ without colour, too.
 const DASHES: [&str; 4] = ["none", "8 3", "2 3", "9 3 2 3"];
 
 fn colour(index: usize) -> String {

@@ -367,7 +367,7 @@ mod tests {
                     steps: vec![
                         step(1010, StepKind::Made, 0),
                         step(1010, StepKind::Issued, 0),
-                        // From before the window: nobody knows when it came.
+                        // From before the window: when it came is not known.
                         step(1500, StepKind::Completed, 77),
                         step(2000, StepKind::Completed, 0),
                     ],

@@ -49,7 +49,7 @@ enum TaskState {
     Runnable,
     /// It sleeps in the block layer for a tag.
     AwaitsTag,
-    /// It sleeps until so many I/Os have completed.
+    /// It sleeps until this many I/Os have completed.
     AwaitsCompletions(u32),
     /// It sleeps until its flush has ended.
     AwaitsFlush,

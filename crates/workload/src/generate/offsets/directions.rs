@@ -22,7 +22,7 @@ impl DirectionMix {
             Pattern::Read | Pattern::RandRead => Some(Direction::Read),
             Pattern::Write | Pattern::RandWrite => Some(Direction::Write),
             Pattern::ReadWrite | Pattern::RandReadWrite => None,
-            // Trims that are followed by writes are told apart by the file.
+            // Trims that are followed by writes are counted by file.
             _ => Some(Direction::Trim),
         };
         DirectionMix {

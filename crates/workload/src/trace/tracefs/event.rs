@@ -8,7 +8,7 @@ use crate::trace::rwbs::Rwbs;
 /// One line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event<'a> {
-    /// The task that ran, whoever the I/O is for.
+    /// The task that ran, whatever task the I/O is for.
     pub task: &'a str,
     /// Its process id; 0 is the idle task.
     pub pid: u32,
@@ -136,7 +136,7 @@ pub enum EventKind<'a> {
     KyDispRet(KyDispRet),
     /// `bfq_disp_ret`: BFQ's answer.
     BfqDispRet(BfqDispRet),
-    /// `dd_fin`: mq-deadline is told that a request is gone.
+    /// `dd_fin`: mq-deadline frees a request.
     DdFin {
         /// The request's address.
         rq: u64,
@@ -146,7 +146,7 @@ pub enum EventKind<'a> {
         /// it never was in the scheduler.
         per_prio: Option<u64>,
     },
-    /// `ky_fin`: kyber is told that a request is gone.
+    /// `ky_fin`: kyber frees a request.
     KyFin {
         /// The request's address.
         rq: u64,
@@ -155,7 +155,7 @@ pub enum EventKind<'a> {
         /// The domain token it held; -1 is none.
         token: i64,
     },
-    /// `bfq_fin`: BFQ is told that a request is gone, or goes back.
+    /// `bfq_fin`: BFQ frees a request, or takes it back.
     BfqFin {
         /// The request's address.
         rq: u64,
@@ -202,12 +202,12 @@ pub enum EventKind<'a> {
         /// `jiffies_64`.
         jif: u64,
     },
-    /// `tracing_mark_write`: somebody wrote a line into the trace.
+    /// `tracing_mark_write`: a program wrote a line into the trace.
     TracingMark {
         /// The line.
         text: &'a str,
     },
-    /// `ky_done`: kyber is told that a request completed.
+    /// `ky_done`: kyber handles a completion.
     KyDone {
         /// The request's address.
         rq: u64,
