@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::timeline::{Activity, Cause, DiskTimeline, RequestStep, StepKind, Timeline, Work};
 
-macro_rules! stays {
+macro_rules! stages {
     ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
         /// Where a request may spend time.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ macro_rules! stays {
     };
 }
 
-stays! {
+stages! {
     /// Before it was a request: all of the queue's tags were taken, or a limit held it back.
     Tag "tag or throttle",
     /// In its submitter's plug, where what follows may join it.
