@@ -49,7 +49,7 @@ pub(crate) struct Suspended {
 pub(crate) struct Paused {
     name: u64,
     taking: Taking,
-    step: Step,
+    step: DispatchStage,
 }
 
 /// Requests taken from the scheduler for the driver.
@@ -65,7 +65,7 @@ struct Taking {
 
 /// What comes next in taking a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DispatchStage {
     /// To ask the scheduler, if it has work.
     Ask,
     /// The scheduler's choice.
@@ -546,7 +546,7 @@ impl RequestQueue {
             max: 1,
             multi_hctxs: false,
         };
-        self.take_requests(now, taking, Step::Ask, driver)
+        self.take_requests(now, taking, DispatchStage::Ask, driver)
     }
 
     /// Takes requests, from this step on.
@@ -555,23 +555,23 @@ impl RequestQueue {
         &mut self,
         now: Nanos,
         mut taking: Taking,
-        mut step: Step,
+        mut step: DispatchStage,
         driver: &mut D,
     ) -> Result<Run, Again> {
         let hctx = taking.hctx;
         let (mut busy, mut none_dispatched) = (false, false);
         loop {
             let point = match step {
-                Step::Ask => RunPoint::Ask,
-                Step::Choose => RunPoint::Choose,
-                Step::Tag => RunPoint::Tag,
+                DispatchStage::Ask => RunPoint::Ask,
+                DispatchStage::Choose => RunPoint::Choose,
+                DispatchStage::Tag => RunPoint::Tag,
             };
             if let Some(name) = self.take_interrupts(now, point, driver) {
                 self.paused.push(Paused { name, taking, step });
                 return Ok(Run::Suspended);
             }
             step = match step {
-                Step::Ask => {
+                DispatchStage::Ask => {
                     if !self.elevator.as_deref().is_some_and(|e| e.has_work(hctx)) {
                         break;
                     }
@@ -587,9 +587,9 @@ impl RequestQueue {
                     }
                     let busy = self.hctxs[hctx].dispatch_busy;
                     self.trace.mark(now, TraceKind::Ask(busy));
-                    Step::Choose
+                    DispatchStage::Choose
                 }
-                Step::Choose => {
+                DispatchStage::Choose => {
                     let Some(id) = self.ask_scheduler(now, hctx) else {
                         driver.put_budget();
                         none_dispatched = true;
@@ -598,14 +598,14 @@ impl RequestQueue {
                     self.rqs[id].rq_flags.set(RqFlags::BUDGET);
                     taking.multi_hctxs |= self.rqs[id].hctx as usize != hctx;
                     taking.list.push_back(&mut self.rqs, id);
-                    Step::Tag
+                    DispatchStage::Tag
                 }
-                Step::Tag => {
+                DispatchStage::Tag => {
                     let tagged = taking.list.back().is_some_and(|id| self.get_driver_tag(id));
                     if !tagged || taking.list.len() >= taking.max {
                         break;
                     }
-                    Step::Ask
+                    DispatchStage::Ask
                 }
             };
         }

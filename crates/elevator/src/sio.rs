@@ -250,6 +250,22 @@ mod tests {
         assert_eq!(ids.iter().position(|&id| id == write), Some(2));
     }
 
+    /// `sio_dispatch_requests` counts requests of a batch, and reads that went while a
+    /// write waited.
+    #[test]
+    fn shows_the_batch_and_the_reads_before_a_write() {
+        let mut queue = queue();
+        add(&mut queue, Op::Write, BioFlags::NONE, 9000);
+        add(&mut queue, Op::Read, BioFlags::SYNC, 100);
+        for state in [
+            [("batched", 1), ("starved", 1)],
+            [("batched", 2), ("starved", 0)],
+        ] {
+            queue.dispatch().expect("the read, then the write");
+            assert_eq!(queue.elevator.debug_state(), state);
+        }
+    }
+
     #[test]
     fn does_not_sort() {
         let mut queue = queue();

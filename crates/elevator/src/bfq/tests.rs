@@ -734,3 +734,34 @@ fn a_late_request_goes_before_closer_ones_once_in_a_slot() {
     // From there all others are too far back, so the lowest comes next.
     assert_eq!(order, [near[0], far, near[1]]);
 }
+
+/// `bfq_bfqq_idle_for_long_time`: a queue is raised again only after two seconds
+/// without requests. All its requests are seeks, so it is no soft real-time one.
+#[test]
+fn a_queue_is_raised_again_after_two_seconds_without_requests() {
+    let mut queue = queue(true);
+    let mut sector = 0;
+    let mut serve = |queue: &mut TestQueue| {
+        sector += 1_000_000;
+        let id = queue.insert(&bio(Op::Read, sector, 1));
+        assert_eq!(queue.dispatch(), id);
+        let coeff = state(queue, "wr_coeff");
+        queue.pass_ms(1);
+        queue.complete(id.expect("does not merge"));
+        // The idle slice ends.
+        queue.pass_ms(20);
+        queue.run_timer();
+        coeff
+    };
+    assert_eq!(serve(&mut queue), 30);
+    // On this drive raising lasts ten and a half seconds.
+    for _ in 0..110 {
+        queue.pass_ms(79);
+        serve(&mut queue);
+    }
+    assert_eq!(serve(&mut queue), 1);
+    queue.pass_ms(1_900);
+    assert_eq!(serve(&mut queue), 1);
+    queue.pass_ms(2_100);
+    assert_eq!(serve(&mut queue), 30);
+}

@@ -421,3 +421,33 @@ fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
     assert_eq!(queue.count("times idled"), 1);
     assert_eq!(queue.dispatch(), None);
 }
+
+/// `cfq_prio_to_maxrq`: beside another queue an asynchronous one sends
+/// `2 * slice_async_rq * (8 - level)` requests in a slice.
+#[test]
+fn an_asynchronous_slice_is_bounded_by_requests() {
+    let mut queue = disk();
+    queue.set("low_latency", 0);
+    for (process, level) in [(1, 4), (2, 5)] {
+        for i in 0..40 {
+            let prio = IoPrio {
+                class: IoClass::Be,
+                level,
+            };
+            queue.insert(&Bio {
+                prio,
+                submitter: SubmitterId(process),
+                ..Bio::new(Op::Write, Sector(u64::from(process) << 24 | (i * 1000)), 8)
+            });
+        }
+    }
+    let mut order = Vec::new();
+    while let Some(id) = queue.dispatch() {
+        order.push(queue.rq(id).submitter.0);
+        queue.pass_ms(1);
+        queue.complete(id);
+        queue.run_timer();
+    }
+    let runs: Vec<usize> = order.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+    assert_eq!(runs[..3], [16, 12, 16], "{runs:?}");
+}
