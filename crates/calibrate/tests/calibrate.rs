@@ -2,8 +2,8 @@
 //! study they were fitted to.
 
 use blklab_calibrate::{
-    FitSetup, Measured, Model, Row, Selection, cases, fit, medians, order_of_schedulers, read_csv,
-    score, side_by_side,
+    FitSetup, Measured, Model, Row, Scored, Selection, cases, fit, medians, order_of_schedulers,
+    read_csv, score, side_by_side,
 };
 use blklab_workload::fio::Direction;
 
@@ -66,22 +66,36 @@ fn schedulers_come_in_the_real_order() {
     assert!(m.iops < 0.06 && m.clat_p99 < 0.08, "{m:?}");
 }
 
-/// Rows that no drive parameter alone decides: kyber's tokens, stalls of a full
-/// write cache, and processes that share a core.
-#[test]
-fn reads_and_writes_together() {
-    let rows = rows(&["study=kyber-targets-*"]);
+/// Rows that no drive parameter alone decides: kyber's tokens, stalls
+/// of a full write cache, and processes that share a core.
+fn of_reads_beside_writes(study: &str) -> (Vec<Row>, Vec<Option<Scored>>) {
+    let rows = rows(&[&format!("study={study}")]);
     let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
     println!("{}", side_by_side(&rows, &scored));
+    (rows, scored)
+}
+
+/// One write at a time: kblockd's wake-ups fill the core.
+#[test]
+fn reads_and_writes_of_one_process() {
+    let (rows, scored) = of_reads_beside_writes("kyber-targets-mix");
+    let mix = medians(&rows, &scored, |_| true);
+    // Reads and writes share their waiting by who is a microsecond faster.
+    assert!(
+        mix.iops < 0.15 && mix.lat_mean < 0.4 && mix.clat_p99 < 0.35,
+        "{mix:?}"
+    );
+}
+
+#[test]
+#[ignore = "simulates a minute and a half of writes for each of three jobs"]
+fn reads_and_writes_together() {
+    let (rows, scored) = of_reads_beside_writes("kyber-targets-*");
     let m = medians(&rows, &scored, |_| true);
     assert!(
         m.iops < 0.1 && m.lat_mean < 0.1 && m.clat_p99 < 0.2,
         "{m:?}"
     );
-    // One write at a time: kblockd's wake-ups fill the core.
-    let mix = medians(&rows, &scored, |row| row.study == "kyber-targets-mix");
-    // Reads and writes share their waiting by who is a microsecond faster.
-    assert!(mix.iops < 0.15 && mix.lat_mean < 0.4, "{mix:?}");
 }
 
 fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
