@@ -99,6 +99,7 @@ fuzz_target!(|input: Input| {
         seed: u64::from(seed),
         record: None,
         power_loss_at: None,
+        caching: blklab_sim::Caching::default(),
     };
     if let Ok(results) = run(&setup) {
         assert_eq!(

@@ -165,6 +165,7 @@ impl Case {
             seed,
             record: None,
             power_loss_at: None,
+            caching: blklab_sim::Caching::default(),
         };
         let results = blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
             row: self.job.name.clone(),

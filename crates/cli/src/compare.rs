@@ -347,6 +347,16 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
         let instead = format!("--world {world} does not see each request's way");
         return refuse("--why", &instead);
     }
+    let models = &work.models;
+    for (option, is_given) in [
+        ("--memory", models.memory.is_some()),
+        ("--read-ahead-kb", models.read_ahead_kb.is_some()),
+        ("--sysctl", !models.sysctls.is_empty()),
+    ] {
+        if is_given {
+            return refuse(option, "the machine's own page cache has its own settings");
+        }
+    }
     if work.models.power_loss_at.is_some() {
         let instead = format!("the drive of --world {world} keeps its power");
         return refuse("--power-loss-at", &instead);

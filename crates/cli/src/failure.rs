@@ -113,6 +113,7 @@ mod tests {
             seed: 1,
             record: None,
             power_loss_at: None,
+            caching: blklab_sim::Caching::default(),
         })
     }
 

@@ -59,6 +59,28 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "vm.SETTING",
+        help: "a setting of the kernel's, such as vm.dirty_ratio, as in --sysctl",
+        worlds: &[World::Sim],
+        takes: Some(|key| key.starts_with(SYSCTLS)),
+        set: |setting, key, value| {
+            setting.sysctls.push((key.to_string(), value.to_string()));
+            Ok(())
+        },
+    },
+    Axis {
+        name: "memory",
+        help: "the machine's memory, as in --memory",
+        worlds: &[World::Sim],
+        takes: None,
+        set: |setting, key, value| {
+            let bytes = fio::bytes(value);
+            let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
+            setting.memory_bytes = Some(bytes.map_err(mistake)?);
+            Ok(())
+        },
+    },
+    Axis {
         name: "SCHEDULER.TUNABLE",
         help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
         worlds: ALL_WORLDS,
@@ -130,7 +152,7 @@ pub const AXES: &[Axis] = &[
     Axis {
         name: "read_ahead_kb",
         help: "the queue's read_ahead_kb",
-        worlds: &[World::Host, World::Guest],
+        worlds: &[World::Sim, World::Host, World::Guest],
         takes: None,
         set: |setting, key, value| {
             setting.read_ahead_kb = Some(number(key, value, 0, READ_AHEAD_KB_MAX)?);
@@ -169,6 +191,9 @@ const IOSCHEDULER: &str = "ioscheduler";
 /// The key of the schedulers' axis.
 pub(crate) const SCHEDULER: &str = "scheduler";
 
+/// How the names of the kernel's settings for memory begin.
+const SYSCTLS: &str = "vm.";
+
 /// More than any kernel reads ahead: 1 GiB.
 const READ_AHEAD_KB_MAX: u32 = 1 << 20;
 
@@ -180,7 +205,7 @@ fn drive_key_of(key: &str) -> Option<&str> {
 /// The scheduler of a tunable's key.
 pub(crate) fn scheduler_of(key: &str) -> Option<&str> {
     let (scheduler, tunable) = key.split_once('.')?;
-    if drive_key_of(key).is_some() {
+    if drive_key_of(key).is_some() || key.starts_with(SYSCTLS) {
         return None;
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

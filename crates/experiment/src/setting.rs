@@ -6,6 +6,7 @@ use blklab_device::{DriveSpec, State, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
+use blklab_sim::Caching;
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
@@ -24,6 +25,10 @@ pub struct Setting {
     pub nomerges: Option<u8>,
     /// The queue's `read_ahead_kb`; as it is if not given.
     pub read_ahead_kb: Option<u32>,
+    /// The machine's memory, in bytes; [`Caching`]'s if not given.
+    pub memory_bytes: Option<u64>,
+    /// Settings of the kernel's, such as `vm.dirty_ratio`, and their values.
+    pub sysctls: Vec<(String, String)>,
     /// The queue's `wbt_lat_usec`; as it is if not given.
     pub wbt_lat_us: Option<u32>,
     /// The drive's model: a name or a file.
@@ -116,6 +121,40 @@ impl Setting {
             _ => NoMerges::Never,
         });
         Ok(choice)
+    }
+}
+
+/// The page cache's side of a setting.
+impl Setting {
+    /// Sets one of the kernel's settings, `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// Where it is not of that form.
+    pub fn set_sysctl(&mut self, given_by: &str, text: &str) -> Result<(), Error> {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(Error::mistake(format!(
+                "{given_by} {text}: not of the form NAME=VALUE, such as vm.dirty_ratio=10"
+            )));
+        };
+        let (name, value) = (name.trim().to_string(), value.trim().to_string());
+        self.sysctls.push((name, value));
+        Ok(())
+    }
+
+    /// The memory and settings of the page cache.
+    pub(crate) fn caching(&self) -> Result<Caching, Error> {
+        let mut caching = Caching::default();
+        if let Some(kib) = self.read_ahead_kb {
+            caching.read_ahead_kb = kib;
+        }
+        if let Some(bytes) = self.memory_bytes {
+            let sized = caching.with_memory(bytes);
+            caching = sized.map_err(|problem| Error::Mistake(format!("memory: {problem}")))?;
+        }
+        for (name, value) in &self.sysctls {
+            caching.set(name, value).map_err(Error::Mistake)?;
+        }
+        Ok(caching)
     }
 }
 

@@ -3,7 +3,7 @@
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, ReplayMode, Setup, Workload, check_job};
+use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
 use blklab_stats::{JobResults, Results, Slowest, Window};
 use blklab_workload::fio::{JobFile, Override};
 
@@ -125,6 +125,7 @@ enum Input<'a> {
 struct Simulation<'a> {
     label: String,
     scheduler: SchedulerChoice,
+    caching: Caching,
     drive: usize,
     machine: usize,
     input: Input<'a>,
@@ -214,6 +215,7 @@ impl<'a> Simulated<'a> {
         Ok(Simulation {
             label: setting.label.clone(),
             scheduler,
+            caching: setting.caching()?,
             drive,
             machine,
             input,
@@ -294,6 +296,7 @@ impl World for Simulated<'_> {
                 seed: turn.seed,
                 record,
                 power_loss_at: self.power_loss_at_ns.map(Nanos),
+                caching: row.caching,
             })
         };
         // The first run of each row is enough to look at.

@@ -9,6 +9,7 @@
 
 mod bio;
 mod buffer;
+mod counts;
 mod direct;
 mod error;
 mod event;
@@ -31,6 +32,7 @@ pub mod write_back;
 
 pub use bio::{Bio, BioId};
 pub use buffer::{Buffer, Buffers};
+pub use counts::CacheCounts;
 pub use direct::DirectCall;
 pub use error::FsError;
 pub use event::Event;

@@ -76,6 +76,7 @@ impl<H: Host> Vfs<H> {
                 if copied == 0 {
                     break;
                 }
+                self.count_read(*folio, (at + copied).div_ceil(PAGE_BYTES) - at / PAGE_BYTES);
                 at += copied;
                 left -= copied;
                 last_pos = at.cast_signed();
@@ -88,6 +89,17 @@ impl<H: Host> Vfs<H> {
             file.ra.set(ra);
         }
         at - pos
+    }
+
+    /// A read copies from so many pages of a folio.
+    fn count_read(&self, folio: FolioId, pages: u64) {
+        let mut counts = self.counts.borrow_mut();
+        counts.read += pages;
+        let mut cache = self.cache.borrow_mut();
+        if cache.has(folio, flag::AHEAD) {
+            cache.clear(folio, flag::AHEAD);
+            counts.readahead_used += 1 << cache.order(folio);
+        }
     }
 
     /// Whether two bytes lie in one folio of this folio's size (`pos_same_folio`).
@@ -175,6 +187,7 @@ impl<H: Host> Vfs<H> {
         let Some(folio) = self.add_folio(inode, index, 0, Origin::Read) else {
             return Round::Again;
         };
+        self.counts.borrow_mut().missed += 1;
         self.read_folio(folio).await;
         self.wait_until_clear(folio, flag::LOCKED).await;
         batch.push(folio);
@@ -184,6 +197,7 @@ impl<H: Host> Vfs<H> {
     /// Waits for a folio, or reads it; whether it is this read that did so and may
     /// take it at once.
     async fn filemap_update_page(&self, folio: FolioId) -> bool {
+        self.counts.borrow_mut().missed += 1;
         if self.cache.borrow().has(folio, flag::LOCKED) {
             self.wait_until_clear(folio, flag::LOCKED).await;
             return false;

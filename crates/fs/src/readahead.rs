@@ -303,6 +303,8 @@ impl<H: Host> Vfs<H> {
         if index == mark {
             self.cache.borrow_mut().set(folio, flag::READAHEAD);
         }
+        self.cache.borrow_mut().set(folio, flag::AHEAD);
+        self.counts.borrow_mut().readahead += 1 << order;
         at.run.push(folio);
         at.nr_pages += 1 << order;
         true

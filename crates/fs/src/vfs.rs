@@ -13,10 +13,11 @@ use std::task::{Poll, Waker};
 use blklab_blk::{BioFlags, Op, Sector};
 
 use crate::bio::{Bio, BioId};
+use crate::counts::CacheCounts;
 use crate::event::Event;
 use crate::fault::Mapping;
 use crate::inode::{Extent, File, Inode, InodeId};
-use crate::page_cache::{FolioId, PageCache};
+use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
@@ -100,6 +101,7 @@ pub struct Vfs<H> {
     pub(crate) write_back: RefCell<WriteBack>,
     /// Lists of cached pages, where memory is limited.
     pub(crate) lru: Option<Box<RefCell<Lru>>>,
+    pub(crate) counts: RefCell<CacheCounts>,
     mappings: RefCell<Vec<Weak<Mapping>>>,
     bios: RefCell<Vec<Pending>>,
     free_bios: RefCell<Vec<u32>>,
@@ -119,6 +121,7 @@ impl<H: Host> Vfs<H> {
             cache: RefCell::default(),
             write_back: RefCell::new(WriteBack::new(settings, now)),
             lru: None,
+            counts: RefCell::default(),
             mappings: RefCell::default(),
             bios: RefCell::default(),
             free_bios: RefCell::default(),
@@ -139,6 +142,15 @@ impl<H: Host> Vfs<H> {
     /// A file that may be opened.
     pub fn add_inode(&self, inode: Inode) -> InodeId {
         self.cache.borrow_mut().add_inode(inode)
+    }
+
+    /// The same of a file whose pages are written to that device.
+    pub fn add_inode_on(&self, inode: Inode, device: DeviceId) -> InodeId {
+        let id = self.add_inode(inode);
+        let mut write_back = self.write_back.borrow_mut();
+        write_back.device(device);
+        write_back.inode(id).device = device;
+        id
     }
 
     /// Opens a file.
@@ -199,6 +211,9 @@ impl<H: Host> Vfs<H> {
             let cache = self.cache.borrow();
             (cache.inode_of(id), cache.index(id), cache.order(id))
         };
+        if self.cache.borrow().has(id, flag::AHEAD) {
+            self.counts.borrow_mut().readahead_wasted += 1 << order;
+        }
         self.cancel_dirty(id);
         self.lru_deleted(id);
         self.cache.borrow_mut().delete(id);

@@ -91,6 +91,7 @@ fn cost(work: &Work) -> Cost {
         seed: 1,
         record: None,
         power_loss_at: None,
+        caching: blklab_sim::Caching::default(),
     })
     .expect("the job can be simulated");
     let spent = cpu_ns() - start;

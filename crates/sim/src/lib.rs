@@ -3,8 +3,10 @@
 //! A run is a pure function of workload, machine, drive, scheduler and seed: the
 //! same input gives the same result on any machine, thread and build.
 
+mod caching;
 mod cpu;
 mod disk;
+mod file_layer;
 mod machine;
 mod process;
 mod recording;
@@ -13,6 +15,7 @@ mod simulation;
 mod system;
 mod timers;
 
+pub use caching::Caching;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
 pub use simulation::run;

@@ -8,6 +8,7 @@ use blklab_workload::fio::{Direction, Engine, Extent, JobError, JobFile, JobSpec
 use blklab_workload::trace::Format;
 use thiserror::Error;
 
+use crate::caching::Caching;
 use crate::machine::{LoopCosts, Machine};
 
 /// Why a run cannot be.
@@ -51,6 +52,17 @@ pub enum SetupError {
         at_us: u64,
         /// How it is stuck.
         why: &'static str,
+    },
+    /// A power loss under the page cache.
+    #[error(
+        "{place}: job {job}: a loss of power is simulated with direct=1 alone: what the page cache \
+         of the machine has not written goes with it"
+    )]
+    PowerLossBuffered {
+        /// File and line of the job.
+        place: String,
+        /// The job.
+        job: String,
     },
     /// What the queue does not take.
     #[error("{0}")]
@@ -126,6 +138,8 @@ pub struct Setup<'a> {
     pub record: Option<Window>,
     /// When every drive loses its power, if it does.
     pub power_loss_at: Option<Nanos>,
+    /// The memory and settings of the page cache.
+    pub caching: Caching,
 }
 
 /// Refuses a power loss that cannot be simulated.
@@ -136,6 +150,31 @@ pub(crate) fn check_power_loss(drive: &DriveSpec, at: Option<Nanos>) -> Result<(
             drive: drive.name.clone(),
         }),
     }
+}
+
+/// Refuses a power loss under jobs whose I/O goes through the page cache.
+pub(crate) fn check_buffered_power_loss(
+    job: &JobFile,
+    at: Option<Nanos>,
+) -> Result<(), SetupError> {
+    let buffered = job.jobs.iter().find(|spec| !spec.direct);
+    match buffered.filter(|_| at.is_some()) {
+        None => Ok(()),
+        Some(spec) => Err(SetupError::PowerLossBuffered {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+        }),
+    }
+}
+
+/// What to say of direct jobs beside others that use the page cache.
+pub(crate) fn mixed_note(job: &JobFile) -> Option<String> {
+    let direct = job.jobs.iter().find(|spec| spec.direct)?;
+    job.jobs.iter().find(|spec| !spec.direct)?;
+    Some(format!(
+        "{}: its direct I/O does not look at what the page cache has of the same place",
+        direct.name
+    ))
 }
 
 /// What to say where the copies of a loop device's worker cost nothing.

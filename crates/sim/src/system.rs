@@ -8,6 +8,7 @@ use blklab_elevator::SchedulerChoice;
 
 use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
+use crate::file_layer::FileLayer;
 use crate::machine::Dispatch;
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError};
@@ -24,6 +25,8 @@ pub(crate) struct System {
     /// Processes that go on in the next turn of the event loop, after drives and
     /// timers that are due.
     pub(crate) next_turn: VecDeque<usize>,
+    /// The page cache, where a job's I/O goes through it.
+    pub(crate) files: Option<Box<FileLayer>>,
     recording: Option<Recording>,
     template: DiskTemplate,
 }
@@ -52,6 +55,7 @@ impl System {
             timers: Timers::default(),
             tag_waiters: Vec::new(),
             next_turn: VecDeque::new(),
+            files: None,
             recording: setup.record.map(Recording::new),
             template: DiskTemplate {
                 spec: setup.drive.clone(),

@@ -9,6 +9,8 @@ use crate::results::{DiskStats, Results};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
+    /// The page cache above it.
+    PageCache,
     /// The block layer's queue.
     Queue,
     /// The scheduler itself.
@@ -25,6 +27,7 @@ impl Place {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
+            Place::PageCache => "page cache",
             Place::Queue => "queue",
             Place::Scheduler => "scheduler",
             Place::Drive => "drive",
@@ -123,6 +126,7 @@ pub fn facts() -> Vec<Fact> {
     facts.extend(crate::device::facts());
     facts.extend(crate::results::power_loss_facts());
     facts.extend(crate::cpu::facts());
+    facts.extend(crate::page_cache::facts());
     facts.sort_by_key(|fact| fact.place);
     facts
 }

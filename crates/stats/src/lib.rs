@@ -8,6 +8,7 @@ mod fact;
 mod hdd;
 mod histogram;
 mod job;
+mod page_cache;
 mod queue;
 mod results;
 mod sample;
@@ -27,6 +28,7 @@ pub use job::{
     CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
     LatencyPercentiles, ProcessResults,
 };
+pub use page_cache::{CacheSample, CacheStats};
 pub use queue::{
     Counter, HwQueueStats, OPERATIONS, QueueStats, RequestKind, RequestStats, SchedulerStats,
 };

@@ -6,6 +6,7 @@ use crate::cpu::{CpuSlice, CpuTimes};
 use crate::device::DeviceStats;
 use crate::fact::{Fact, Place, Unit, Value};
 use crate::job::{GroupResults, JobResults};
+use crate::page_cache::CacheStats;
 use crate::queue::{QueueStats, RequestStats, SchedulerStats, by_operation};
 use crate::slowest::Slowest;
 use crate::timeline::Timeline;
@@ -63,6 +64,8 @@ pub struct Results {
     pub cpus: Vec<CpuTimes>,
     /// What CPUs did over time; empty where that is not measured.
     pub cpu_timeline: Vec<CpuSlice>,
+    /// What the page cache did; `None` where all I/O was direct or it is not measured.
+    pub page_cache: Option<CacheStats>,
     /// Requests on their way through the block layer; `None` where they were
     /// not traced.
     pub requests: Option<RequestStats>,

@@ -40,6 +40,7 @@ const JOBS: &[(&str, &str)] = jobs![
     "disk/readahead",
     "disk/buffered",
     "disk/o-sync",
+    "disk/page-cache",
     "loop/randrw",
 ];
 

@@ -9,6 +9,7 @@ use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, Work};
 use blklab_report::{Goal, Goals, Limit};
 use blklab_sim::ReplayMode;
+use blklab_workload::fio;
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
@@ -103,6 +104,20 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "PERCENTILE", value_parser = percentile)]
     pub(crate) why: Option<f64>,
 
+    /// The machine's memory, such as 4G, where files are cached whose I/O is not direct
+    /// [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = fio::bytes)]
+    pub(crate) memory: Option<u64>,
+
+    /// The largest window of readahead, in KiB [default: 128]
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(crate) read_ahead_kb: Option<u32>,
+
+    /// A setting of the kernel's for I/O that is not direct, such as
+    /// vm.dirty_ratio=10; repeat for more
+    #[arg(long = "sysctl", value_name = "NAME=VALUE")]
+    pub(crate) sysctls: Vec<String>,
+
     /// Cut the drives' power at this time of the run and give it back at once;
     /// requests in a drive then end with EIO, and jobs go on after that only
     /// with continue_on_error
@@ -127,8 +142,13 @@ impl ModelArgs {
             drive: self.drive().to_string(),
             state: self.state,
             machine: self.machine().to_string(),
+            memory_bytes: self.memory,
+            read_ahead_kb: self.read_ahead_kb,
             ..Setting::default()
         };
+        for sysctl in &self.sysctls {
+            setting.set_sysctl("--sysctl", sysctl)?;
+        }
         for option in &self.overrides {
             setting.override_option("--override", option)?;
         }

@@ -43,6 +43,9 @@ pub(crate) mod flag {
     pub(crate) const READAHEAD: u16 = 1 << 4;
     /// It came back soon after it was evicted.
     pub(crate) const WORKINGSET: u16 = 1 << 5;
+    /// Readahead brought it, and no program has read it yet. No state of Linux's: it
+    /// is only counted.
+    pub(crate) const AHEAD: u16 = 1 << 6;
 }
 
 /// Pages that follow each other and are one in the cache.
@@ -108,6 +111,11 @@ impl PageCache {
     /// How many of its pages are here.
     pub(crate) fn cached_pages(&self, inode: InodeId) -> u64 {
         self.spaces[inode.0 as usize].cached_pages
+    }
+
+    /// How many pages of all files are here.
+    pub(crate) fn all_cached_pages(&self) -> u64 {
+        self.spaces.iter().map(|space| space.cached_pages).sum()
     }
 
     /// The folio that page `index` is in.

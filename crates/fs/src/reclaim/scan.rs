@@ -288,6 +288,7 @@ impl<H: Host> Vfs<H> {
             };
             cache.put_shadow(id, shadow);
         });
+        self.counts.borrow_mut().evicted += 1 << self.cache.borrow().order(id);
         self.delete_folio(id);
     }
 

@@ -38,6 +38,11 @@ impl<H: Host> Vfs<H> {
         };
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
             self.write_back.borrow_mut().page_dirtied(inode);
+            let dirty = self.dirty_pages_now();
+            let mut counts = self.counts.borrow_mut();
+            counts.dirtied += 1;
+            counts.dirty_max = counts.dirty_max.max(dirty);
+            drop(counts);
             self.host().with_dirtier(|dirtier| dirtier.dirtied += 1);
             self.trace(Event::Dirty { inode, index });
             self.mark_inode_dirty(inode, state::PAGES);

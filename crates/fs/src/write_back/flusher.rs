@@ -270,6 +270,7 @@ impl<H: Host> Vfs<H> {
             let written = chunk - control.pages;
             work.pages -= written;
             total += written;
+            self.counts.borrow_mut().flushed += written.cast_unsigned();
             self.host().resched().await;
             total += i64::from(self.requeue(inode, &control, before));
             let is_long = self.host().now_jiffies() > start + HZ / 10;

@@ -338,6 +338,7 @@ impl<H: Host> Vfs<H> {
             return;
         }
         self.lru_written(folio);
+        self.counts.borrow_mut().written += 1;
         let now = self.host().now_jiffies();
         let is_last = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
         let mut write_back = self.write_back.borrow_mut();

@@ -251,6 +251,9 @@ fn extra_facts(results: &Results, plus: bool) -> Value {
         "cpus": plain(&results.cpus),
         "disks": disks,
     }));
+    if let Some(cache) = &results.page_cache {
+        facts.insert("page_cache".to_string(), plain(cache));
+    }
     if plus {
         facts.insert("cpu_timeline".to_string(), plain(&results.cpu_timeline));
     }

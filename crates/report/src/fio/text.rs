@@ -7,8 +7,8 @@
 use std::fmt::{self, Write};
 
 use blklab_stats::{
-    ArmStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss, Results, Wait,
-    WaitCounts,
+    ArmStats, CacheStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss,
+    Results, Wait, WaitCounts,
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
@@ -41,6 +41,9 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
     writeln!(out, "\nDisk stats (read/write):")?;
     for disk in &results.disks {
         write_disk(out, disk, results.elapsed_ns)?;
+    }
+    if let Some(cache) = &results.page_cache {
+        write_page_cache(out, cache)?;
     }
     write_scheduler(out, results)?;
     write_drive(out, results)
@@ -342,6 +345,27 @@ fn write_disk(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resul
         queue.time_in_queue_ns / 1_000_000,
         disk_util_percent(disk, elapsed_ns)
     )
+}
+
+fn write_page_cache(out: &mut String, cache: &CacheStats) -> fmt::Result {
+    let percent = 100.0 * cache.hit_ratio().unwrap_or(0.0);
+    writeln!(out, "\nPage cache:")?;
+    writeln!(
+        out,
+        "  reads: pages={} (cached={percent:.2}%), read ahead={} (used={}, dropped unread={})",
+        cache.read_pages, cache.readahead_pages, cache.readahead_used, cache.readahead_wasted,
+    )?;
+    writeln!(
+        out,
+        "  writes: pages dirtied={}, written back={} (by the flusher={}), dirty at most={}, \
+         held back for {:.2} msec",
+        cache.dirtied_pages,
+        cache.written_pages,
+        cache.flusher_pages,
+        bytes(cache.dirty_max_bytes, Base::Iec),
+        cache.throttled_ns as f64 / 1e6,
+    )?;
+    writeln!(out, "  pages evicted={}", cache.evicted_pages)
 }
 
 fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {
@@ -650,6 +674,27 @@ mod tests {
         results.disks[0].device = DeviceStats::default();
         let text = render(&results, None);
         assert!(!text.contains("flash") && text.contains("sda: keeps no counts"));
+    }
+
+    #[test]
+    fn the_page_cache_tells_of_itself_where_there_is_one() {
+        let mut results = mixed(RECIPE);
+        assert!(!render(&results, None).contains("Page cache"));
+        results.page_cache = Some(CacheStats {
+            read_pages: 8,
+            hits: 6,
+            readahead_pages: 9,
+            dirty_max_bytes: 8192,
+            throttled_ns: 1_500_000,
+            ..CacheStats::default()
+        });
+        let text = render(&results, None);
+        for found in [
+            "reads: pages=8 (cached=75.00%), read ahead=9 ",
+            "dirty at most=8192B, held back for 1.50 msec",
+        ] {
+            assert!(text.contains(found), "{found}: {text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! next turn of the event loop, for ends of its bios and for tags.
 
 pub(crate) mod job;
+pub(crate) mod kernel_threads;
 pub(crate) mod loop_worker;
 mod recorder;
 pub(crate) mod trace;
@@ -19,6 +20,7 @@ use crate::setup::SetupError;
 use crate::system::System;
 use crate::timers::Timers;
 use job::JobProcess;
+use kernel_threads::KernelThreads;
 use trace::TraceProcess;
 
 /// A process of the simulated system.
@@ -36,9 +38,11 @@ enum Kind {
     Job(JobProcess),
     /// The one that replays a trace.
     Trace(Box<TraceProcess>),
+    /// The kernel's threads of the page cache.
+    Kernel(Box<KernelThreads>),
 }
 
-use Kind::{Job, Trace};
+use Kind::{Job, Kernel, Trace};
 
 impl From<JobProcess> for Process {
     fn from(process: JobProcess) -> Process {
@@ -58,6 +62,15 @@ impl From<TraceProcess> for Process {
     }
 }
 
+impl From<KernelThreads> for Process {
+    fn from(threads: KernelThreads) -> Process {
+        Process {
+            kind: Kernel(Box::new(threads)),
+            exit_reported: true,
+        }
+    }
+}
+
 /// What happens to a process.
 impl Process {
     /// It starts, after everything that it waited for.
@@ -65,6 +78,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.start(now, system),
             Trace(p) => p.start(now, system),
+            Kernel(p) => p.start(now, system),
         }
     }
 
@@ -74,6 +88,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_timer(now, system),
             Trace(p) => p.go_on(now, system),
+            Kernel(p) => p.on_timer(now, system),
         }
     }
 
@@ -81,8 +96,9 @@ impl Process {
     /// [`System::next_turn`].
     pub(crate) fn on_turn(&mut self, now: Nanos, system: &mut System) {
         match &mut self.kind {
-            Job(_) => {}
+            Job(p) => p.on_turn(now, system),
             Trace(p) => p.go_on(now, system),
+            Kernel(p) => p.on_turn(now, system),
         }
     }
 
@@ -92,6 +108,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_end(now, slot, status, system),
             Trace(p) => p.on_end(now, slot, status, system),
+            Kernel(_) => system.cached_bio_ended(now, slot, status),
         }
     }
 
@@ -100,6 +117,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_tag(now, (disk, ticket), system),
             Trace(p) => p.on_tag(now, (disk, ticket), system),
+            Kernel(p) => p.on_tag(now, (disk, ticket), system),
         }
     }
 
@@ -108,6 +126,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_all_tried(now, system),
             Trace(_) => {}
+            Kernel(p) => p.on_all_tried(now, system),
         }
     }
 
@@ -116,7 +135,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.stop(now, timers),
             // No job beside it could ask for that.
-            Trace(_) => {}
+            Trace(_) | Kernel(_) => {}
         }
     }
 
@@ -134,7 +153,7 @@ impl Process {
     pub(crate) fn job(&self) -> Option<&JobSpec> {
         match &self.kind {
             Job(p) => Some(p.spec()),
-            Trace(_) => None,
+            Trace(_) | Kernel(_) => None,
         }
     }
 
@@ -144,6 +163,7 @@ impl Process {
         match &self.kind {
             Job(p) => p.cpu(),
             Trace(_) => 0,
+            Kernel(p) => p.cpu(),
         }
     }
 
@@ -152,15 +172,18 @@ impl Process {
         match &self.kind {
             Job(p) => p.awaits_io(),
             Trace(_) => false,
+            // A flusher waits for no end of its own bios but by `fsync` of others.
+            Kernel(_) => false,
         }
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended. Nobody waits for the kernel's threads to end.
     #[inline]
     pub(crate) fn has_exited(&self) -> bool {
         match &self.kind {
             Job(p) => p.has_exited(),
             Trace(p) => p.has_exited(),
+            Kernel(_) => true,
         }
     }
 
@@ -175,7 +198,7 @@ impl Process {
     pub(crate) fn has_failed(&self) -> bool {
         match &self.kind {
             Job(p) => p.has_failed(),
-            Trace(_) => false,
+            Trace(_) | Kernel(_) => false,
         }
     }
 
@@ -184,7 +207,7 @@ impl Process {
         match &self.kind {
             Job(p) => Some(p.submitter()),
             // Its I/Os have those of the trace.
-            Trace(_) => None,
+            Trace(_) | Kernel(_) => None,
         }
     }
 }
@@ -197,7 +220,7 @@ impl Process {
     /// What kept it from that.
     pub(crate) fn check(&mut self) -> Result<(), SetupError> {
         match &mut self.kind {
-            Job(_) => Ok(()),
+            Job(_) | Kernel(_) => Ok(()),
             Trace(p) => p.check(),
         }
     }
@@ -207,12 +230,17 @@ impl Process {
         match &self.kind {
             Job(p) => p.notes(),
             Trace(p) => p.notes(),
+            Kernel(_) => Vec::new(),
         }
     }
 
     /// Whether its results are counted.
     pub(crate) fn is_counted(&self) -> bool {
-        self.job().is_none_or(|spec| spec.stats)
+        match &self.kind {
+            Job(p) => p.spec().stats,
+            Trace(_) => true,
+            Kernel(_) => false,
+        }
     }
 
     /// Whether its results are added to those of its group before it.
@@ -225,6 +253,7 @@ impl Process {
         match self.kind {
             Job(p) => p.into_results(weight),
             Trace(p) => p.into_results(),
+            Kernel(_) => JobResults::default(),
         }
     }
 }

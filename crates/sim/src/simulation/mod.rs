@@ -26,6 +26,7 @@ use startup::StartQueue;
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
     let mut simulation = Simulation::new(setup)?;
     simulation.system.record(Nanos::ZERO);
+    simulation.start_kernel_threads();
     simulation.start_ready();
     while simulation.advance()? {}
     simulation.into_results(setup)
@@ -162,6 +163,9 @@ impl Simulation {
         let disks = self.system.disks.iter_mut();
         disks.for_each(|d| d.reset_counters(now));
         self.system.cpus.reset(now);
+        if let Some(files) = &mut self.system.files {
+            files.reset_counters();
+        }
     }
 
     /// Every drive loses its power, and what is in it ends with an error.

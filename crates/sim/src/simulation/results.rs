@@ -47,6 +47,7 @@ impl Simulation {
             disks: self.system.disks.iter().map(|d| d.stats(now)).collect(),
             cpus,
             cpu_timeline,
+            page_cache: self.system.files.map(|files| files.stats()),
             timeline,
             notes,
             global_options,

@@ -11,14 +11,16 @@ use blklab_workload::generate::{Process as Numbered, cgroups, processes};
 use super::Simulation;
 use super::clock::Clock;
 use crate::cpu::{Affinity, CostTable};
+use crate::file_layer::FileLayer;
 use crate::machine::Costs;
 use crate::process::Process;
-use crate::process::job::{JobProcess, PlacedFiles, Plan};
+use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
+use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
-    ReplayMode, Setup, SetupError, Workload, check_fit, check_job, check_power_loss, loop_note,
-    other_scheduler_notes, trace_cost_note,
+    ReplayMode, Setup, SetupError, Workload, check_buffered_power_loss, check_fit, check_job,
+    check_power_loss, loop_note, mixed_note, other_scheduler_notes, trace_cost_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -66,6 +68,11 @@ impl StartQueue {
         self.delayed.push(false);
     }
 
+    /// A process more that waits for nothing.
+    fn add_started(&mut self) {
+        self.delayed.push(false);
+    }
+
     fn has(&self, pid: usize) -> bool {
         self.delayed[pid] || self.pending.iter().any(|p| p.pid == pid)
     }
@@ -110,6 +117,8 @@ impl Simulation {
             workers,
             notes,
         } = started;
+        // They never exit.
+        let kernel_processes = usize::from(system.files.is_some());
         Ok(Simulation {
             clock: Clock::default(),
             ramp_end: starts.ramp_end(&processes),
@@ -117,7 +126,7 @@ impl Simulation {
             costs,
             processes,
             starts,
-            exited: 0,
+            exited: kernel_processes,
             workers,
             interrupts: Interrupts::default(),
             ended: Vec::new(),
@@ -128,6 +137,13 @@ impl Simulation {
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
             notes,
         })
+    }
+
+    /// Starts the kernel's threads of the page cache.
+    pub(super) fn start_kernel_threads(&mut self) {
+        if self.system.files.is_some() {
+            self.with_process(self.processes.len() - 1, Process::start);
+        }
     }
 
     /// Starts every process that waits for nothing any more.
@@ -194,6 +210,7 @@ impl Started {
         notes.extend(other_scheduler_notes(job, scheduler));
         check_fit(job, machine, setup.drive)?;
         check_power_loss(setup.drive, setup.power_loss_at)?;
+        check_buffered_power_loss(job, setup.power_loss_at)?;
         let numbered = processes(job);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let files = PlacedFiles::new(job, &numbered, capacity_bytes)?;
@@ -212,7 +229,12 @@ impl Started {
             workers: Vec::new(),
             notes,
         };
+        if job.jobs.iter().any(|spec| !spec.direct) {
+            let layer = FileLayer::new(&setup.caching, &started.system.disks);
+            started.system.files = Some(Box::new(layer));
+        }
         started.add_processes((setup, job), &numbered, &files)?;
+        started.add_kernel_threads(machine.cpus as usize - 1);
         started.add_workers();
         let groups = cgroups(job);
         let disks = started.system.disks.iter_mut();
@@ -220,6 +242,7 @@ impl Started {
         let notes = &mut started.notes;
         notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(loop_note(setup.drive, machine));
+        notes.extend(mixed_note(job));
         if !has_cgroups && !groups.is_empty() {
             notes.push(format!(
                 "{scheduler} has no control groups: cgroup counts in Jain's index alone"
@@ -282,10 +305,27 @@ impl Started {
             let costs = self.costs.with_engine(&setup.machine.costs, &spec.engine);
             let disks = self.system.disks.len();
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
-            let process = process.in_cgroup(cgroup_of(spec, &groups));
+            let mut process = process.in_cgroup(cgroup_of(spec, &groups));
+            if let Some(layer) = self.system.files.as_deref_mut().filter(|_| !spec.direct) {
+                let disks = &self.system.disks;
+                let cached = Cached::new(pid, spec, (layer, disks), files.of_process(pid));
+                process = process.through_cache(cached);
+            }
             self.processes.push(Process::from(process));
         }
         Ok(())
+    }
+
+    /// Adds the kernel's threads of the page cache, numbered behind processes.
+    fn add_kernel_threads(&mut self, cpu: usize) {
+        let disks = self.system.disks.len();
+        if let Some(layer) = self.system.files.as_deref_mut() {
+            let pid = self.processes.len();
+            let threads = KernelThreads::new((pid, cpu), self.costs, disks, layer);
+            self.processes.push(Process::from(threads));
+            self.starts.add_started();
+            self.system.fair.add(Affinity::One);
+        }
     }
 
     /// Adds the workers of loop devices, numbered behind processes.

@@ -1,5 +1,6 @@
 //! Whole runs in virtual time, and the descriptions of machines.
 
+mod buffered;
 mod job;
 mod timeline;
 mod trace;
@@ -11,9 +12,10 @@ mod texts;
 
 use std::collections::BTreeSet;
 
+use blklab_blk::Nanos;
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Machine, Setup, SetupError, Workload, run};
+use blklab_sim::{Caching, Machine, Setup, SetupError, Workload, run};
 use blklab_stats::{Results, Window};
 use blklab_workload::fio::{self, JobFile};
 
@@ -27,15 +29,37 @@ struct On<'a> {
 
 impl On<'_> {
     fn run(self, workload: Workload<'_>, record: Option<Window>) -> Result<Results, SetupError> {
-        run(&Setup {
+        self.run_setup(workload, |setup| setup.record = record)
+    }
+
+    fn run_with(self, workload: Workload<'_>, caching: Caching) -> Result<Results, SetupError> {
+        self.run_setup(workload, |setup| setup.caching = caching)
+    }
+
+    fn lose_power(self, job: &JobFile, at: Nanos) -> Result<Results, SetupError> {
+        self.run_setup(Workload::Job(job), |setup| setup.power_loss_at = Some(at))
+    }
+
+    fn run_setup(
+        self,
+        workload: Workload<'_>,
+        change: impl FnOnce(&mut Setup<'_>),
+    ) -> Result<Results, SetupError> {
+        let machine = Machine::find(self.machine).expect("known").expect("valid");
+        let drive = registry::find(self.drive).expect("known").expect("valid");
+        let scheduler = SchedulerChoice::named(self.scheduler).expect("known");
+        let mut setup = Setup {
             workload,
-            machine: &Machine::find(self.machine).expect("known").expect("valid"),
-            drive: &registry::find(self.drive).expect("known").expect("valid"),
-            scheduler: &SchedulerChoice::named(self.scheduler).expect("known"),
+            machine: &machine,
+            drive: &drive,
+            scheduler: &scheduler,
             seed: 1,
-            record,
+            record: None,
             power_loss_at: None,
-        })
+            caching: Caching::default(),
+        };
+        change(&mut setup);
+        run(&setup)
     }
 }
 

@@ -14,7 +14,6 @@ use super::spec::*;
 /// What was adjusted that its user should know.
 #[derive(Default)]
 pub(crate) struct Adjustments {
-    pub buffered: bool,
     pub depth_capped: bool,
     pub not_time_based: bool,
 }
@@ -130,6 +129,8 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     spec.nowait = engine.nowait;
     spec.force_async_every = engine.force_async_every;
     spec.direct |= spec.atomic;
+    // What was just read is not to be dropped again.
+    spec.invalidate &= !spec.pre_read;
     spec.random_repeatable &= spec.random_seed.is_none();
     spec.think.spin_us = spec.think.spin_us.min(spec.think.pause_us);
     spec.think.blocks_given = spec.written("thinktime_blocks").is_some();
@@ -141,7 +142,6 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     let not_time_based = spec.time_based && spec.runtime_us == 0;
     spec.time_based &= !not_time_based;
     Adjustments {
-        buffered: !spec.direct && spec.engine != Engine::Null,
         depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1,
         not_time_based,
     }

@@ -30,7 +30,6 @@ pub(crate) struct Loader<'a> {
     meaningless: Vec<&'static str>,
     not_simulated: Vec<&'static str>,
     obsolete: Vec<&'static str>,
-    buffered: Vec<String>,
     pub notes: Vec<Note>,
 }
 
@@ -58,7 +57,6 @@ impl<'a> Loader<'a> {
             meaningless: Vec::new(),
             not_simulated: Vec::new(),
             obsolete: Vec::new(),
-            buffered: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -287,9 +285,6 @@ impl<'a> Loader<'a> {
         if adjustments.not_time_based {
             note("time_based needs runtime: it is left out".to_string());
         }
-        if adjustments.buffered {
-            self.buffered.push(spec.name.clone());
-        }
     }
 
     /// The whole, under the name it is reported by.
@@ -329,12 +324,6 @@ impl<'a> Loader<'a> {
 
     fn note_whole(&mut self) {
         let mut note = |text: String| self.notes.push(Note { job: None, text });
-        if !self.buffered.is_empty() {
-            note(format!(
-                "buffered I/O runs as if direct=1, the page cache is not modelled: {}",
-                self.buffered.join(", ")
-            ));
-        }
         if !self.not_simulated.is_empty() {
             note(format!(
                 "options that are not simulated and are left out: {}",

@@ -48,5 +48,19 @@ pub fn parse_str(
     loader.finish(name)
 }
 
+/// Reads an amount of data as fio does, such as `4G`.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    units::bytes(text, KIB).map_err(|fault| match fault.help.as_str() {
+        "" => fault.message,
+        help => format!("{}; {help}", fault.message),
+    })
+}
+
+/// What fio takes as a thousand (`kb_base`) where nobody says.
+const KIB: u32 = 1024;
+
 #[cfg(test)]
 mod fuzzed;

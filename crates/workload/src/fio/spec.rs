@@ -254,6 +254,48 @@ pub enum SyncMode {
     Dsync,
 }
 
+/// `sync_file_range=`: what is written back without `fsync`, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileRangeSync {
+    /// Waits for what is being written.
+    pub wait_before: bool,
+    /// Writes what is dirty.
+    pub write: bool,
+    /// Waits for that.
+    pub wait_after: bool,
+    /// After this many writes; 0: never.
+    pub every: u32,
+}
+
+impl FileRangeSync {
+    /// Reads `wait_before,write:8`; the list may be given in parts.
+    pub(crate) fn add(&mut self, text: &str) {
+        for part in text.split(',') {
+            let (word, every) = part.split_once(':').unwrap_or((part, ""));
+            match word.trim() {
+                "wait_before" => self.wait_before = true,
+                "write" => self.write = true,
+                _ => self.wait_after = true,
+            }
+            self.every = every.trim().parse().unwrap_or(self.every);
+        }
+    }
+}
+
+/// `fadvise_hint=`: what the kernel is told of how a file will be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FadviseHint {
+    /// Nothing.
+    None,
+    /// Random or sequential, as the job's pattern is.
+    #[default]
+    ByPattern,
+    /// Random.
+    Random,
+    /// Sequential.
+    Sequential,
+}
+
 /// `rate_process=`: how a rate is spread over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RateProcess {
@@ -492,6 +534,12 @@ pub struct JobSpec {
     pub serialize_overlap: bool,
     /// `direct` (or `atomic`): past the page cache.
     pub direct: bool,
+    /// `invalidate`: what is cached of a file is dropped when it is opened.
+    pub invalidate: bool,
+    /// `pre_read`: files are read into the page cache first.
+    pub pre_read: bool,
+    /// `fadvise_hint`.
+    pub fadvise_hint: FadviseHint,
     /// `atomic`.
     pub atomic: bool,
     /// `sync`.
@@ -500,6 +548,8 @@ pub struct JobSpec {
     pub fsync_every: u32,
     /// `fdatasync`: after this many writes; 0: never.
     pub fdatasync_every: u32,
+    /// `sync_file_range`.
+    pub sync_file_range: FileRangeSync,
     /// `end_fsync`.
     pub end_fsync: bool,
     /// `fsync_on_close`.

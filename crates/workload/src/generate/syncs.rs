@@ -9,6 +9,8 @@ pub enum SyncKind {
     Fsync,
     /// `fdatasync(2)`.
     Fdatasync,
+    /// `sync_file_range(2)`, which direct I/O leaves nothing to do.
+    FileRange,
 }
 
 /// Counts writes, and says when the next thing to issue is a flush.
@@ -16,6 +18,7 @@ pub enum SyncKind {
 pub struct SyncSchedule {
     fsync_every: u64,
     fdatasync_every: u64,
+    file_range_every: u64,
     writes: u64,
     just_synced: bool,
 }
@@ -26,10 +29,16 @@ impl SyncSchedule {
         let schedule = SyncSchedule {
             fsync_every: u64::from(spec.fsync_every),
             fdatasync_every: u64::from(spec.fdatasync_every),
+            file_range_every: match spec.direct {
+                true => 0,
+                false => u64::from(spec.sync_file_range.every),
+            },
             writes: 0,
             just_synced: false,
         };
-        let flushes = schedule.fsync_every > 0 || schedule.fdatasync_every > 0;
+        let flushes = schedule.fsync_every > 0
+            || schedule.fdatasync_every > 0
+            || schedule.file_range_every > 0;
         (flushes && spec.pattern.does(Direction::Write)).then_some(schedule)
     }
 
@@ -42,6 +51,8 @@ impl SyncSchedule {
             Some(SyncKind::Fsync)
         } else if is_due(self.fdatasync_every) {
             Some(SyncKind::Fdatasync)
+        } else if is_due(self.file_range_every) {
+            Some(SyncKind::FileRange)
         } else {
             None
         }

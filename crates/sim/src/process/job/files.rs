@@ -21,6 +21,8 @@ pub(crate) struct PlacedFile {
     pub(crate) size_bytes: u64,
     /// As much of it as there is.
     pub(crate) room_bytes: u64,
+    /// It is the drive itself.
+    pub(crate) is_device: bool,
 }
 
 /// The files of all processes of a job, on its drives.
@@ -52,6 +54,7 @@ impl PlacedFiles {
                         base_bytes: 0,
                         size_bytes: capacity_bytes,
                         room_bytes: capacity_bytes,
+                        is_device: true,
                     });
                     continue;
                 }
@@ -65,6 +68,7 @@ impl PlacedFiles {
                     base_bytes: next_bytes,
                     size_bytes,
                     room_bytes,
+                    is_device: false,
                 };
                 next_bytes = room_bytes
                     .checked_next_multiple_of(FILE_ALIGN_BYTES)

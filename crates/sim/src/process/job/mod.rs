@@ -5,6 +5,7 @@
 //! without waiting; the end of a bio, a tag, or a timer makes it go on. As in the
 //! block layer, what every I/O does is inlined into one another.
 
+mod cached;
 mod files;
 mod min_rate;
 mod pause;
@@ -14,7 +15,8 @@ mod scheduling;
 mod submit;
 mod threads;
 
-pub(crate) use files::PlacedFiles;
+pub(crate) use cached::Cached;
+pub(crate) use files::{PlacedFile, PlacedFiles};
 pub(crate) use plan::Plan;
 
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use submit::{io_prio, write_flags};
 use threads::AioThreads;
 
 use crate::cpu::{CostTable, Mode};
+use crate::file_layer::FIRST_SLOT;
 use crate::process::recorder::Recorder;
 use crate::system::{System, TagWaiters};
 use crate::timers::Timers;
@@ -53,6 +56,8 @@ enum TaskState {
     AwaitsCompletions(u32),
     /// It sleeps until its flush has ended.
     AwaitsFlush,
+    /// It sleeps in a call into the page cache.
+    AwaitsCall,
     /// It has ended.
     Exited,
 }
@@ -72,6 +77,8 @@ enum Phase {
     Spin(Nanos, Nanos),
     /// Between passes: nothing is issued.
     Drain,
+    /// It is in a call into the page cache.
+    Call,
 }
 
 /// What a process pauses for.
@@ -134,6 +141,10 @@ pub(crate) struct JobProcess {
     nowait: bool,
     /// Threads of its I/O engine submit for it.
     has_threads: bool,
+    /// Its I/O goes another way than from itself to the block layer.
+    has_detour: bool,
+    /// Its way into the page cache, where its I/O is not direct.
+    cached: Option<Box<Cached>>,
     write_flags: BioFlags,
     depth: u32,
     /// It takes a completion after each submission (`io_in_polling` in fio's
@@ -207,6 +218,8 @@ impl JobProcess {
             is_synchronous,
             nowait: spec.engine == Engine::IoUring || spec.nowait,
             has_threads: spec.engine == Engine::Posixaio,
+            has_detour: spec.engine == Engine::Posixaio,
+            cached: None,
             write_flags: write_flags(&spec),
             depth,
             polls: spec.batch_complete_min == 0 && spec.batch_complete_max == 0,
@@ -255,7 +268,7 @@ impl JobProcess {
     pub(crate) fn awaits_io(&self) -> bool {
         matches!(
             self.state,
-            TaskState::AwaitsCompletions(_) | TaskState::AwaitsFlush
+            TaskState::AwaitsCompletions(_) | TaskState::AwaitsFlush | TaskState::AwaitsCall
         )
     }
 
@@ -335,14 +348,19 @@ impl JobProcess {
 
     /// Its start, after everything it waited for.
     pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
+        self.phase = Phase::Drain;
+        self.open_files(now, 0, system);
+        if self.enqueue(system) {
+            self.run(now, system);
+        }
+    }
+
+    /// It has its files open, and its work begins.
+    fn begin(&mut self, now: Nanos) {
         self.recorder.start(now);
         self.plan.start(now);
         if let Some(rate) = &mut self.min_rate {
             rate.start(now + Nanos::from_micros(self.spec.ramp_us));
-        }
-        self.phase = Phase::Drain;
-        if self.enqueue(system) {
-            self.run(now, system);
         }
     }
 
@@ -377,12 +395,27 @@ impl JobProcess {
     /// The bio of an I/O ended.
     #[inline(always)]
     pub(crate) fn on_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
-        if slot == FLUSH_SLOT {
-            return self.on_flushed(now, status, system);
+        if slot >= FIRST_SLOT {
+            return self.on_other_end(now, slot, status, system);
         }
         if status == IoStatus::WouldBlock && self.spec.engine == Engine::IoUring {
             return self.punt(now, slot, system);
         }
+        self.ended(now, slot, status, system);
+    }
+
+    /// A flush has ended, or a bio of the page cache.
+    #[cold]
+    fn on_other_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
+        match slot {
+            FLUSH_SLOT => self.on_flushed(now, status, system),
+            _ => system.cached_bio_ended(now, slot, status),
+        }
+    }
+
+    /// An I/O ended.
+    #[inline(always)]
+    fn ended(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
         self.ios[slot as usize].status = status;
         self.in_flight -= 1;
         self.done.push_back(slot);

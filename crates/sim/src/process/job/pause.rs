@@ -27,6 +27,7 @@ impl JobProcess {
             Phase::Quiesce(reason) => self.quiesce(now, reason, system),
             Phase::Spin(spun, until) => self.spin(now, spun, until, system),
             Phase::Drain => self.drain(now, system),
+            Phase::Call => self.go_on_in_call(now, system),
         }
     }
 
@@ -104,6 +105,9 @@ impl JobProcess {
     #[inline(never)]
     pub(super) fn flush(&mut self, now: Nanos, kind: Option<SyncKind>, system: &mut System) {
         (self.flush_started, self.flush_kind) = (now, kind);
+        if self.cached.is_some() {
+            return self.sync_cached(now, system);
+        }
         let disk = self.plan.flush_disk();
         let bio = Bio {
             flags: BioFlags::SYNC,
@@ -121,11 +125,16 @@ impl JobProcess {
 
     #[inline(never)]
     pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, system: &mut System) {
+        self.synced(now, status);
+        self.wake_up(now, system);
+    }
+
+    /// The call for a flush is over.
+    pub(super) fn synced(&mut self, now: Nanos, status: IoStatus) {
         self.recorder
             .synced(self.flush_kind, self.flush_started, now, status);
         if status != IoStatus::Ok {
             self.fail();
         }
-        self.wake_up(now, system);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     held: Option<Direction>,
     priorities: Option<CommandPriorities>,
     files: Vec<PlacedFile>,
+    /// By file, the part that the process works on: its first byte and length.
+    parts: Vec<(u64, u64)>,
     think: ThinkTime,
     think_blocks: u64,
     /// A pause is due, after an I/O in this direction.
@@ -60,7 +62,7 @@ pub(crate) struct Plan {
     ramp: Nanos,
     runtime: Nanos,
     start_delay: Nanos,
-    last_disk: usize,
+    last_file: usize,
     stopped: bool,
 }
 
@@ -87,6 +89,9 @@ impl Plan {
             held: None,
             priorities: CommandPriorities::new(spec, &seeds),
             files: files.to_vec(),
+            parts: (layout.files.iter())
+                .map(|part| (part.offset_bytes, part.length_bytes))
+                .collect(),
             think: spec.think,
             think_blocks: 0,
             think_due: None,
@@ -100,7 +105,7 @@ impl Plan {
                 us => Nanos::from_micros(us),
             },
             start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
-            last_disk: files.first().map_or(0, |f| f.disk),
+            last_file: 0,
             stopped: false,
         })
     }
@@ -108,6 +113,11 @@ impl Plan {
     /// How many files the process has.
     pub(crate) fn files(&self) -> usize {
         self.files.len()
+    }
+
+    /// The part of a file that the process works on: its first byte and length.
+    pub(crate) fn part(&self, file: usize) -> (u64, u64) {
+        self.parts[file]
     }
 
     /// How long after everything else the process starts.
@@ -167,7 +177,7 @@ impl Plan {
         let bytes = u64::from(io.length_bytes);
         self.issued(now, io.direction, bytes);
         let file = self.files[io.file as usize];
-        self.last_disk = file.disk;
+        self.last_file = io.file as usize;
         let prio = self.priorities.as_mut();
         NextAction::Io(NextIo {
             dir: io.direction,
@@ -273,8 +283,13 @@ impl Plan {
         }
     }
 
-    /// The drive to flush: the one used last.
+    /// The file that a flush is of: the one used last.
+    pub(crate) fn last_file(&self) -> usize {
+        self.last_file
+    }
+
+    /// The drive of that file.
     pub(crate) fn flush_disk(&self) -> usize {
-        self.last_disk
+        self.files.get(self.last_file).map_or(0, |file| file.disk)
     }
 }

@@ -171,8 +171,8 @@ impl JobProcess {
     #[inline(always)]
     fn submit(&mut self, now: Nanos, slot: u32, system: &mut System) {
         let disk = self.ios[slot as usize].disk;
-        if self.has_threads {
-            return self.submit_by_thread(now, slot, system);
+        if self.has_detour && self.submit_otherwise(now, slot, system) {
+            return;
         }
         let bio = self.bio(slot, self.nowait);
         let d = &mut system.disks[disk];
@@ -191,12 +191,18 @@ impl JobProcess {
     }
 
     #[inline(never)]
-    fn sleep_for_tag(&mut self, now: Nanos, disk: usize, waiter: Waiter, system: &mut System) {
+    pub(super) fn sleep_for_tag(
+        &mut self,
+        now: Nanos,
+        disk: usize,
+        waiter: Waiter,
+        system: &mut System,
+    ) {
         self.waits_for_tag(disk, waiter, system);
         self.sleep(now, TaskState::AwaitsTag, system);
     }
 
-    fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, system: &mut System) {
+    pub(super) fn waits_for_tag(&mut self, disk: usize, waiter: Waiter, system: &mut System) {
         system.tag_waiters[disk].push(waiter.ticket, self.id);
         self.waiter = Some((disk, waiter));
     }
@@ -212,6 +218,9 @@ impl JobProcess {
 
     /// Goes on in the block layer from where it slept.
     fn resume(&mut self, now: Nanos, disk: usize, waiter: Waiter, system: &mut System) {
+        if self.phase == Phase::Call {
+            return self.resume_call(now, disk, waiter, system);
+        }
         let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
@@ -227,6 +236,10 @@ impl JobProcess {
         if let (Some(log), Some(&slot)) = (system.cpus.log(), last) {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
+        self.resumed(disk, resumed, system);
+    }
+
+    pub(super) fn resumed(&mut self, disk: usize, resumed: Submit, system: &mut System) {
         match resumed {
             Submit::Done => self.has_tag = true,
             Submit::Blocked(waiter) => self.waits_for_tag(disk, waiter, system),

@@ -11,6 +11,20 @@ use crate::disk::Disk;
 use crate::system::System;
 
 impl JobProcess {
+    /// Submits one I/O on its detour; whether it has one.
+    #[inline(never)]
+    pub(super) fn submit_otherwise(&mut self, now: Nanos, slot: u32, system: &mut System) -> bool {
+        let is_cached = self.is_cached(slot);
+        if self.has_threads {
+            self.submit_by_thread(now, slot, system);
+        } else if is_cached {
+            self.submit_cached(now, slot, system);
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// Submits one I/O of posixaio's.
     #[inline(never)]
     pub(super) fn submit_by_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
@@ -31,6 +45,9 @@ impl JobProcess {
     /// A thread of glibc's, woken for it, calls `pread` or `pwrite`.
     #[inline(never)]
     fn run_aio_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if self.is_cached(slot) {
+            return self.call_by_worker(now, slot, self.costs.context_switch, system);
+        }
         let bio = self.bio(slot, self.spec.nowait);
         let call = self.costs.context_switch + self.costs.syscall;
         let disk = self.ios[slot as usize].disk;
@@ -69,6 +86,9 @@ impl JobProcess {
         let Some((waiter, slot)) = self.workers[disk].take(ticket) else {
             return;
         };
+        if self.is_cached(slot) {
+            return self.resume_worker(now, (disk, slot), waiter, system);
+        }
         let call = self.costs.context_switch;
         let enter = |d: &mut Disk| d.queue.resume(now, None, waiter, &mut d.driver);
         self.in_worker(now, (disk, slot), (call, enter), system);

@@ -197,7 +197,12 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "fallocate"
         => Word(&["none", "native", "posix", "keep", "truncate", "0", "1"], Meaningless);
     /// What the kernel is told about accesses to come.
-    "fadvise_hint" => Word(&["0", "1", "random", "sequential"], Meaningless);
+    "fadvise_hint" = "1" => OneOf(&[
+        ("0", |job| job.spec.fadvise_hint = FadviseHint::None),
+        ("1", |job| job.spec.fadvise_hint = FadviseHint::ByPattern),
+        ("random", |job| job.spec.fadvise_hint = FadviseHint::Random),
+        ("sequential", |job| job.spec.fadvise_hint = FadviseHint::Sequential),
+    ]);
     /// fsync after this many writes; 0: never.
     "fsync" => Count(ANY, Sets(|job, n| job.spec.fsync_every = n));
     /// fdatasync after this many writes; 0: never.
@@ -208,10 +213,14 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         "use fdatasync, which flushes as often",
     );
     /// sync_file_range after this many writes.
-    "sync_file_range" => Words(&["wait_before", "write", "wait_after"], NotSimulated), Unmodelled::always(
-        "have the page cache write out and wait after so many writes",
-        "use fdatasync",
-    );
+    "sync_file_range" => Words(
+        &["wait_before", "write", "wait_after"],
+        Sets(|job, text| job.spec.sync_file_range.add(&text)),
+    ), Unmodelled::Work {
+        would: "have the page cache, where direct I/O leaves nothing, write out and wait",
+        instead: "use fdatasync",
+        applies: |spec| spec.direct && spec.sync_file_range.every > 0,
+    };
     /// Past the page cache.
     "direct" => Flag(Sets(|job, on| job.spec.direct = on));
     /// Writes are done wholly or not at all; direct, too.
@@ -426,7 +435,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Keep adjusting the depth.
     "latency_run" => Flag(Sets(|job, on| job.latency_target().keep_running = on));
     /// Drop a file's pages from the cache first.
-    "invalidate" => Flag(Meaningless);
+    "invalidate" = "1" => Flag(Sets(|job, on| job.spec.invalidate = on));
     /// How writes are opened: O_SYNC, O_DSYNC or neither.
     "sync" => OneOf(&[
         ("none", |job| job.spec.sync = SyncMode::None),
@@ -453,10 +462,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Mounted devices may be written.
     "allow_mounted_write" => Flag(Meaningless);
     /// Read files into the page cache first.
-    "pre_read" => Flag(NotSimulated), Unmodelled::always(
-        "read each file into the page cache first",
-        "leave it out: direct I/O goes to the drive all the same",
-    );
+    "pre_read" => Flag(Sets(|job, on| job.spec.pre_read = on)), Unmodelled::Work {
+        would: "read each file into the page cache first",
+        instead: "leave it out: direct I/O goes to the drive all the same",
+        applies: |spec| spec.direct && spec.pre_read,
+    };
     /// The CPUs of the job, as a mask.
     "cpumask" => Count(ANY, Sets(|job, mask| job.spec.cpus = lists::cpus_of_mask(mask)));
     /// The CPUs of the job.

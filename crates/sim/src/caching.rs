@@ -1,0 +1,167 @@
+//! How much memory there is to cache files in, and when what is dirty of it is written.
+
+use blklab_description::hint;
+use blklab_fs::write_back::Settings;
+use blklab_fs::{PAGE_BYTES, Watermarks};
+
+/// The memory and the kernel's settings for I/O that is not direct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// The largest window of readahead (`queue/read_ahead_kb`), in KiB.
+    pub read_ahead_kb: u32,
+    /// When how much is written back.
+    pub write_back: Settings,
+}
+
+/// A setting of the kernel's (`sysctl`).
+struct Sysctl {
+    name: &'static str,
+    /// Its largest value.
+    max: u64,
+    set: fn(&mut Settings, u64),
+}
+
+/// The settings that there are (Documentation/admin-guide/sysctl/vm.rst). A threshold in
+/// bytes takes the place of one in percent, and the other way around.
+const SYSCTLS: [Sysctl; 6] = [
+    Sysctl {
+        name: "vm.dirty_ratio",
+        max: 100,
+        set: |s, percent| (s.dirty_ratio, s.dirty_bytes) = (percent, 0),
+    },
+    Sysctl {
+        name: "vm.dirty_bytes",
+        max: 1 << 50,
+        set: |s, bytes| (s.dirty_bytes, s.dirty_ratio) = (bytes, 0),
+    },
+    Sysctl {
+        name: "vm.dirty_background_ratio",
+        max: 100,
+        set: |s, percent| (s.dirty_background_ratio, s.dirty_background_bytes) = (percent, 0),
+    },
+    Sysctl {
+        name: "vm.dirty_background_bytes",
+        max: 1 << 50,
+        set: |s, bytes| (s.dirty_background_bytes, s.dirty_background_ratio) = (bytes, 0),
+    },
+    Sysctl {
+        name: "vm.dirty_expire_centisecs",
+        max: 1 << 31,
+        set: |s, centisecs| s.dirty_expire_centisecs = centisecs,
+    },
+    Sysctl {
+        name: "vm.dirty_writeback_centisecs",
+        max: 1 << 31,
+        set: |s, centisecs| s.dirty_writeback_centisecs = centisecs,
+    },
+];
+
+/// The least memory: what a kernel needs to run at all.
+const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+
+/// The most: what a machine of 52 bits addresses.
+const MOST_MEMORY_BYTES: u64 = 1 << 52;
+
+/// Linux's default, in KiB (`VM_READAHEAD_PAGES`).
+const READ_AHEAD_KB: u32 = 128;
+
+/// The memory of a machine of which nothing is said. Assumed: 4 GiB.
+const MEMORY_PAGES: u64 = (4 << 30) / PAGE_BYTES;
+
+impl Default for Caching {
+    fn default() -> Caching {
+        Caching {
+            read_ahead_kb: READ_AHEAD_KB,
+            write_back: settings(MEMORY_PAGES),
+        }
+    }
+}
+
+/// Linux's defaults with so much memory. What can be dirty is all but what is kept free.
+fn settings(memory_pages: u64) -> Settings {
+    let kept_free = Watermarks::of(memory_pages).high;
+    Settings {
+        dirtyable_pages: memory_pages.saturating_sub(kept_free),
+        ..Settings::with_memory(memory_pages)
+    }
+}
+
+impl Caching {
+    /// The same with so much memory.
+    ///
+    /// # Errors
+    /// Where that is less than a kernel needs, or more than there can be.
+    pub fn with_memory(self, bytes: u64) -> Result<Caching, String> {
+        if !(LEAST_MEMORY_BYTES..=MOST_MEMORY_BYTES).contains(&bytes) {
+            return Err(format!(
+                "found {bytes} bytes, legal is {LEAST_MEMORY_BYTES} to {MOST_MEMORY_BYTES}"
+            ));
+        }
+        let sized = settings(bytes / PAGE_BYTES);
+        Ok(Caching {
+            write_back: Settings {
+                memory_pages: sized.memory_pages,
+                dirtyable_pages: sized.dirtyable_pages,
+                ..self.write_back
+            },
+            ..self
+        })
+    }
+
+    /// Sets one of the kernel's settings, such as `vm.dirty_ratio`.
+    ///
+    /// # Errors
+    /// Where there is no such setting, or it cannot be that.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(sysctl) = SYSCTLS.iter().find(|sysctl| sysctl.name == name) else {
+            let names: Vec<&str> = Caching::sysctls().collect();
+            let hint = hint(name, names.iter().copied());
+            let names = names.join(", ");
+            return Err(format!("there is no {name}{hint}; there are {names}"));
+        };
+        let number = value.trim().parse().ok();
+        let Some(number) = number.filter(|number| *number <= sysctl.max) else {
+            let max = sysctl.max;
+            return Err(format!(
+                "{name}: found {value}, legal is a whole number from 0 to {max}"
+            ));
+        };
+        (sysctl.set)(&mut self.write_back, number);
+        Ok(())
+    }
+
+    /// The names of the kernel's settings that there are.
+    pub fn sysctls() -> impl Iterator<Item = &'static str> {
+        SYSCTLS.iter().map(|sysctl| sysctl.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_in_bytes_takes_the_place_of_one_in_percent() {
+        let mut caching = Caching::default().with_memory(1 << 30).expect("legal");
+        let (percent, _) = caching.write_back.thresholds();
+        assert!((50_000..53_000).contains(&percent), "{percent}");
+        caching.set("vm.dirty_bytes", "8192").expect("legal");
+        assert_eq!(caching.write_back.thresholds().0, 2);
+        caching.set("vm.dirty_ratio", "20").expect("legal");
+        assert_eq!(caching.write_back.thresholds().0, percent);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut caching = Caching::default();
+        let error = caching.set("vm.dirty_rato", "1").unwrap_err();
+        assert!(error.starts_with("there is no vm.dirty_rato"), "{error}");
+        assert!(error.contains("vm.dirty_ratio"), "{error}");
+        let error = caching.set("vm.dirty_ratio", "101").unwrap_err();
+        assert_eq!(
+            error,
+            "vm.dirty_ratio: found 101, legal is a whole number from 0 to 100"
+        );
+        assert!(caching.with_memory(1 << 20).is_err());
+    }
+}

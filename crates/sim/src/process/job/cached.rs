@@ -1,0 +1,375 @@
+//! A process whose I/O is not direct: its calls into the page cache.
+//!
+//! One of a synchronous engine waits in the call, and so does one of libaio, in
+//! `io_submit`. For posixaio a thread calls. io_uring has tried without waiting and
+//! goes on with an I/O when what it lacks is there, as a worker would.
+
+use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
+use blklab_fs::Advice;
+use blklab_fs::write_back::SyncRange;
+use blklab_workload::fio::{Direction, Engine, FadviseHint, FileRangeSync, JobSpec, SyncMode};
+use blklab_workload::generate::SyncKind;
+
+use super::{JobProcess, Phase, PlacedFile, TaskState};
+use crate::cpu::Mode;
+use crate::disk::Disk;
+use crate::file_layer::{
+    Call, Durability, FileId, FileLayer, Progress, Submitter, TaskId, pages_of,
+};
+use crate::system::System;
+
+/// What a process is in a call for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallFor {
+    /// Opening the file of that number.
+    Open(usize),
+    /// An I/O.
+    Io(u32),
+    /// `fsync` of the file used last.
+    Sync,
+    /// The last `fsync`, of the file of that number.
+    LastSync(usize),
+}
+
+/// A process's way into the page cache.
+pub(crate) struct Cached {
+    files: Vec<FileId>,
+    /// Its own task; then, by slot, those of the workers that call for it.
+    tasks: Vec<TaskId>,
+    has_workers: bool,
+    invalidate: bool,
+    pre_read: bool,
+    advice: Option<Advice>,
+    sync: Option<Durability>,
+    call: CallFor,
+    /// The phase that it goes on with after the call.
+    after: Phase,
+}
+
+impl Cached {
+    /// The way of process `pid` into the page cache, with its files open there.
+    pub(crate) fn new(
+        pid: usize,
+        spec: &JobSpec,
+        (layer, disks): (&mut FileLayer, &[Disk]),
+        files: &[PlacedFile],
+    ) -> Cached {
+        let open = |file: &PlacedFile| {
+            let on = (file.disk, &disks[file.disk]);
+            layer.open(on, (file.base_bytes, file.room_bytes), file.is_device)
+        };
+        let files = files.iter().map(open).collect();
+        let has_workers = matches!(spec.engine, Engine::IoUring | Engine::Posixaio);
+        let workers = if has_workers { spec.io_depth.max(1) } else { 0 };
+        Cached {
+            files,
+            tasks: (0..=workers).map(|_| layer.add_caller(pid)).collect(),
+            has_workers,
+            invalidate: spec.invalidate,
+            pre_read: spec.pre_read,
+            advice: advice(spec),
+            sync: durability(spec.sync),
+            call: CallFor::Open(0),
+            after: Phase::Drain,
+        }
+    }
+}
+
+/// What fio tells the kernel of how it will use a file.
+fn advice(spec: &JobSpec) -> Option<Advice> {
+    match spec.fadvise_hint {
+        FadviseHint::None => None,
+        FadviseHint::Random => Some(Advice::Random),
+        FadviseHint::Sequential => Some(Advice::Sequential),
+        FadviseHint::ByPattern if spec.pattern.is_random() => Some(Advice::Random),
+        FadviseHint::ByPattern => Some(Advice::Sequential),
+    }
+}
+
+fn file_range(sync: FileRangeSync) -> SyncRange {
+    SyncRange {
+        wait_before: sync.wait_before,
+        write: sync.write,
+        wait_after: sync.wait_after,
+    }
+}
+
+fn durability(sync: SyncMode) -> Option<Durability> {
+    match sync {
+        SyncMode::None => None,
+        SyncMode::Dsync => Some(Durability::Data),
+        SyncMode::Sync => Some(Durability::All),
+    }
+}
+
+impl JobProcess {
+    /// The same process with its I/O through the page cache.
+    pub(crate) fn through_cache(self, cached: Cached) -> JobProcess {
+        JobProcess {
+            has_detour: true,
+            cached: Some(Box::new(cached)),
+            ..self
+        }
+    }
+
+    /// Whether an I/O goes through the page cache.
+    pub(super) fn is_cached(&self, slot: u32) -> bool {
+        self.cached.is_some() && self.ios[slot as usize].dir != Direction::Trim
+    }
+
+    /// Opens its files in the page cache, from that number on, and then begins.
+    pub(super) fn open_files(&mut self, now: Nanos, number: usize, system: &mut System) {
+        let cached = self.cached.as_ref();
+        let Some((cached, &file)) = cached.and_then(|c| Some((c, c.files.get(number)?))) else {
+            return self.begin(now);
+        };
+        let call = Call::Open {
+            file,
+            invalidate: cached.invalidate,
+            pre_read: cached.pre_read.then(|| self.plan.part(number)),
+            advice: cached.advice,
+        };
+        self.begin_call(CallFor::Open(number), call, system);
+    }
+
+    fn begin_call(&mut self, what: CallFor, call: Call, system: &mut System) {
+        let Some(cached) = &mut self.cached else {
+            return;
+        };
+        cached.call = what;
+        cached.after = self.phase;
+        system.begin_call(cached.tasks[0], call);
+        self.phase = Phase::Call;
+    }
+
+    /// The call of an I/O.
+    fn call_of(&self, slot: u32) -> Option<Call> {
+        let (cached, io) = (self.cached.as_ref()?, &self.ios[slot as usize]);
+        let (file, at, bytes) = (
+            *cached.files.get(io.file as usize)?,
+            io.sector.bytes(),
+            io.bytes,
+        );
+        Some(match io.dir {
+            Direction::Read => Call::Read { file, at, bytes },
+            _ => Call::Write {
+                file,
+                at,
+                bytes,
+                sync: cached.sync,
+            },
+        })
+    }
+
+    /// Submits one I/O through the page cache.
+    pub(super) fn submit_cached(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if self
+            .cached
+            .as_ref()
+            .is_some_and(|cached| cached.has_workers)
+        {
+            return self.call_by_worker(now, slot, Nanos::ZERO, system);
+        }
+        if let Some(call) = self.call_of(slot) {
+            self.begin_call(CallFor::Io(slot), call, system);
+            self.go_on_in_call(now, system);
+        }
+    }
+
+    /// Calls `fsync`, or `fdatasync`.
+    pub(super) fn sync_cached(&mut self, now: Nanos, system: &mut System) {
+        let (number, call_for) = match self.flush_kind {
+            Some(_) => (self.plan.last_file(), CallFor::Sync),
+            None => (0, CallFor::LastSync(0)),
+        };
+        self.sync_file(number, call_for, system);
+        self.spend(now, self.costs.syscall, Mode::System, system);
+    }
+
+    fn sync_file(&mut self, number: usize, call_for: CallFor, system: &mut System) {
+        let files = self.cached.as_ref().map(|cached| &cached.files);
+        let Some(&file) = files.and_then(|files| files.get(number)) else {
+            return;
+        };
+        let (data, all) = (Durability::Data, Durability::All);
+        let call = match self.flush_kind {
+            Some(SyncKind::Fsync) | None => Call::Sync { file, what: all },
+            Some(SyncKind::Fdatasync) => Call::Sync { file, what: data },
+            Some(SyncKind::FileRange) => {
+                let what = file_range(self.spec.sync_file_range);
+                Call::SyncRange { file, what }
+            }
+        };
+        self.begin_call(call_for, call, system);
+    }
+
+    /// Goes on in its call as far as that gets.
+    pub(super) fn go_on_in_call(&mut self, now: Nanos, system: &mut System) {
+        let Some(progress) = self.run_task(now, 0, system) else {
+            return;
+        };
+        match progress {
+            Progress::Over(status) => self.call_over(now, status, system),
+            Progress::AwaitsTag(disk, waiter) => self.sleep_for_tag(now, disk, waiter, system),
+            Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
+        }
+    }
+
+    /// Has one of its tasks go on, on its CPU.
+    fn run_task(&mut self, now: Nanos, number: usize, system: &mut System) -> Option<Progress> {
+        let task = self.cached.as_ref()?.tasks[number];
+        let (progress, spent) = system.go_on_in_call(now, task, &self.as_submitter());
+        self.spent_in_kernel(spent, system);
+        Some(progress)
+    }
+
+    fn spent_in_kernel(&mut self, spent: Nanos, system: &mut System) {
+        if spent > Nanos::ZERO {
+            self.recorder.spent(Mode::System, spent.0);
+            system.fair.account(self.id, spent);
+        }
+    }
+
+    fn as_submitter(&self) -> Submitter<'_> {
+        Submitter {
+            pid: self.id,
+            id: self.submitter(),
+            cpu: self.cpu,
+            prio: self.prio,
+            cgroup: self.cgroup,
+            costs: &self.costs,
+        }
+    }
+
+    fn call_over(&mut self, now: Nanos, status: IoStatus, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        let (call, files) = (cached.call, cached.files.len());
+        self.phase = cached.after;
+        match call {
+            CallFor::Open(number) => {
+                if status != IoStatus::Ok {
+                    self.recorder.failed(status.errno());
+                    self.fail();
+                }
+                self.open_files(now, number + 1, system);
+            }
+            CallFor::Io(slot) => {
+                self.ended(now, slot, status, system);
+                self.copy(now, slot, system);
+            }
+            CallFor::LastSync(number) if number + 1 < files => {
+                self.sync_file(number + 1, CallFor::LastSync(number + 1), system);
+            }
+            CallFor::Sync | CallFor::LastSync(_) => self.synced(now, status),
+        }
+    }
+
+    fn copy_cost(&self, slot: u32) -> Nanos {
+        let io = &self.ios[slot as usize];
+        let pages = pages_of(io.sector.bytes(), io.bytes);
+        let is_write = io.dir == Direction::Write;
+        self.costs.cached_pages(is_write, pages)
+    }
+
+    /// Its CPU copies an I/O's data to or from the page cache.
+    fn copy(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        let cost = self.copy_cost(slot);
+        if self.costs.free {
+            self.go_on_at(now + cost, system);
+        } else {
+            self.spend(now, cost, Mode::System, system);
+        }
+    }
+
+    /// The block layer lets the process try again in its call.
+    pub(super) fn resume_call(
+        &mut self,
+        now: Nanos,
+        disk: usize,
+        waiter: Waiter,
+        system: &mut System,
+    ) {
+        let Some(cached) = &self.cached else { return };
+        let waiting = (cached.tasks[0], waiter);
+        let (resumed, spent) = system.resume_in_call(now, disk, waiting, &self.as_submitter());
+        self.spent_in_kernel(spent, system);
+        self.resumed(disk, resumed, system);
+    }
+
+    /// Tasks of it were woken.
+    pub(crate) fn on_turn(&mut self, now: Nanos, system: &mut System) {
+        while let Some(task) = system.take_woken(self.id) {
+            let tasks = self.cached.as_ref().map(|cached| &cached.tasks);
+            match tasks.and_then(|tasks| tasks.iter().position(|t| *t == task)) {
+                Some(0) if self.state == TaskState::AwaitsCall => self.wake_up(now, system),
+                Some(0) | None => {}
+                Some(number) => self.go_on_in_worker(now, number as u32 - 1, system),
+            }
+        }
+    }
+}
+
+/// Workers that call for a process.
+impl JobProcess {
+    /// A worker makes the call of an I/O, which costs `call` to begin with.
+    pub(super) fn call_by_worker(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        call: Nanos,
+        system: &mut System,
+    ) {
+        let task = self
+            .cached
+            .as_ref()
+            .map(|cached| cached.tasks[slot as usize + 1]);
+        if let (Some(task), Some(what)) = (task, self.call_of(slot)) {
+            system.begin_call(task, what);
+            if !self.costs.free {
+                self.book(now, call, Mode::System, system);
+            }
+            self.go_on_in_worker(now, slot, system);
+        }
+    }
+
+    fn go_on_in_worker(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        match self.run_task(now, slot as usize + 1, system) {
+            Some(Progress::Over(status)) => {
+                // Whoever submitted copies, or one that shares its CPU.
+                if self.state == TaskState::Running {
+                    self.copy(now, slot, system);
+                } else if !self.costs.free {
+                    let cost = self.copy_cost(slot);
+                    self.book(now, cost, Mode::System, system);
+                }
+                self.ended(now, slot, status, system);
+            }
+            Some(Progress::AwaitsTag(disk, waiter)) => {
+                system.tag_waiters[disk].push(waiter.ticket, self.id);
+                self.workers[disk].push(waiter.ticket, (waiter, slot));
+            }
+            Some(Progress::Waits) | None => {}
+        }
+    }
+
+    /// The block layer lets the worker of that I/O try again.
+    pub(super) fn resume_worker(
+        &mut self,
+        now: Nanos,
+        (disk, slot): (usize, u32),
+        waiter: Waiter,
+        system: &mut System,
+    ) {
+        let Some(cached) = &self.cached else { return };
+        let waiting = (cached.tasks[slot as usize + 1], waiter);
+        let (resumed, spent) = system.resume_in_call(now, disk, waiting, &self.as_submitter());
+        self.spent_in_kernel(spent, system);
+        match resumed {
+            Submit::Done => self.go_on_in_worker(now, slot, system),
+            Submit::Blocked(waiter) => {
+                system.tag_waiters[disk].push(waiter.ticket, self.id);
+                self.workers[disk].push(waiter.ticket, (waiter, slot));
+            }
+        }
+    }
+}

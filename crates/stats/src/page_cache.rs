@@ -1,0 +1,88 @@
+//! What the page cache did.
+
+use serde::Serialize;
+
+use crate::fact::{Fact, Place, Unit, Value, ratio};
+use crate::results::Results;
+
+/// Memory at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CacheSample {
+    /// When, from the run's start on.
+    pub at_ns: u64,
+    /// What is dirty.
+    pub dirty_bytes: u64,
+    /// What is cached, dirty or not.
+    pub cached_bytes: u64,
+}
+
+macro_rules! cache_counts {
+    ($($(#[doc = $doc:literal])+ $field:ident $key:literal $unit:ident $label:literal,)+) => {
+        /// What the page cache did for the jobs of a run.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct CacheStats {
+            $($(#[doc = $doc])+ pub $field: u64,)+
+            /// Memory over time, from the run's start on, in even steps.
+            pub samples: Vec<CacheSample>,
+        }
+
+        fn counts() -> Vec<Fact> {
+            vec![$(Fact {
+                place: Place::PageCache,
+                key: $key,
+                label: $label,
+                unit: Unit::$unit,
+                meaning: concat!($($doc),+).trim_ascii(),
+                value: Value::Run(|run| Some(run.page_cache.as_ref()?.$field as f64)),
+            }),+]
+        }
+    };
+}
+
+cache_counts! {
+    /// Pages that programs read.
+    read_pages "cache_read_pages" Count "pages read",
+    /// Pages that were in memory when a program came to read them.
+    hits "cache_hits" Count "  that were cached",
+    /// Pages that a program waited for, because they were missing or still being read.
+    misses "cache_misses" Count "  that a program waited for",
+    /// Pages that readahead read, those included that a program had asked for.
+    readahead_pages "cache_readahead_pages" Count "pages read by readahead",
+    /// Pages that readahead read and a program read after that.
+    readahead_used "cache_readahead_used" Count "  that a program read then",
+    /// Pages that readahead read and that left the cache before a program read them.
+    readahead_wasted "cache_readahead_wasted" Count "  that were dropped unread",
+    /// Clean pages that were written to and became dirty.
+    dirtied_pages "cache_dirtied_pages" Count "pages dirtied",
+    /// Pages that were written back to a drive.
+    written_pages "cache_written_pages" Count "pages written back",
+    /// Pages that the flusher wrote back, as there were too many dirty ones or old ones.
+    flusher_pages "cache_flusher_pages" Count "  by the flusher",
+    /// The most memory that was dirty at once.
+    dirty_max_bytes "cache_dirty_max_bytes" Bytes "dirty memory at most",
+    /// Time for which writers were held back because too much was dirty, over all of
+    /// them.
+    throttled_ns "cache_throttled_ns" Nanoseconds "writers held back for",
+    /// Pages that were evicted because memory was short.
+    evicted_pages "cache_evicted_pages" Count "pages evicted",
+}
+
+impl CacheStats {
+    /// The share of pages that were cached when a program read them.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        ratio(self.hits as f64, self.read_pages as f64)
+    }
+}
+
+pub(crate) fn facts() -> Vec<Fact> {
+    let mut facts = vec![Fact {
+        place: Place::PageCache,
+        key: "cache_hit_ratio",
+        label: "reads answered from memory",
+        unit: Unit::Share,
+        meaning: "Share of the pages that programs read which were in memory already.",
+        value: Value::Run(|run: &Results| run.page_cache.as_ref()?.hit_ratio()),
+    }];
+    facts.extend(counts());
+    facts
+}
