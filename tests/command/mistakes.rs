@@ -467,20 +467,23 @@ fn blocks_are_those_of_the_drive() {
     let text = place.blklab(&["show", "drive", "nvme"]).ok().out;
     let text = text.replace("logical_block_bytes = 512", "logical_block_bytes = 4096");
     place.file("4kn.toml", &text);
-    let base = "[a]\nfilename=/dev/x\nrw=randrw\nnumber_ios=1\nsize=1m\n";
+    let base = "[a]\ndirect=1\nfilename=/dev/x\nrw=randrw\nnumber_ios=1\nsize=1m\n";
     for (options, place_of) in [
-        ("bs=512", "a.fio:6: bs=512"),
-        ("bs=4k,512", "a.fio:6: bs=4k,512"),
-        ("bssplit=4k/50:512/50", "a.fio:6: bssplit"),
-        ("bsrange=512-8k", "a.fio:6: bsrange"),
-        ("ba=512", "a.fio:6: ba=512"),
-        ("offset=1536", "a.fio:6: offset=1536"),
+        ("bs=512", "a.fio:7: bs=512"),
+        ("bs=4k,512", "a.fio:7: bs=4k,512"),
+        ("bssplit=4k/50:512/50", "a.fio:7: bssplit"),
+        ("bsrange=512-8k", "a.fio:7: bsrange"),
+        ("ba=512", "a.fio:7: ba=512"),
+        ("offset=1536", "a.fio:7: offset=1536"),
     ] {
         place.file("a.fio", &format!("{base}{options}\n"));
         let said = refused(&place, &["run", "a.fio", "--drive", "4kn.toml"]);
         says(&said, &[place_of, "a multiple", "4096 bytes"]);
         place.blklab(&["run", "a.fio", "--drive", "nvme"]).ok();
     }
+    // The page cache takes any size.
+    place.file("a.fio", &format!("{base}bs=512\ndirect=0\n"));
+    place.blklab(&["run", "a.fio", "--drive", "4kn.toml"]).ok();
     // Only writes are 512 bytes, and none are done.
     place.file("a.fio", &format!("{base}bs=4k,512\nrw=randread\n"));
     place.blklab(&["run", "a.fio", "--drive", "4kn.toml"]).ok();

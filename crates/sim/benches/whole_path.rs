@@ -33,6 +33,8 @@ struct Work {
     scheduler: &'static str,
     depth: u32,
     requests: u64,
+    /// Through the page cache, and not to the drive.
+    is_cached: bool,
 }
 
 impl Work {
@@ -44,15 +46,20 @@ impl Work {
         scheduler: "none",
         depth: 32,
         requests: SHORT,
+        is_cached: false,
     };
 
     fn job(&self) -> JobFile {
         let Work {
             rw, block, depth, ..
         } = self;
+        let way = match self.is_cached {
+            true => "pre_read=1\nsize=64m",
+            false => "direct=1",
+        };
         let text = format!(
-            "[t]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
-             bs={block}\nnorandommap\nnumber_ios={}\n",
+            "[t]\nfilename=/dev/x\n{way}\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
+             bs={block}\nnorandommap\nio_size=1t\nnumber_ios={}\n",
             self.requests
         );
         fio::parse_str("bench", &text, &|_| None, &|_, file| Err(file.to_string()))
@@ -67,7 +74,8 @@ impl Work {
             depth,
             ..
         } = self;
-        format!("{drive:11} {rw:9} depth {depth:3} {scheduler:12}")
+        let way = if self.is_cached { "cached" } else { scheduler };
+        format!("{drive:11} {rw:9} depth {depth:3} {way:12}")
     }
 }
 
@@ -171,6 +179,15 @@ fn main() {
             drive: "mqsim-ideal",
             rw,
             block: "4k",
+            ..Work::READS
+        });
+    }
+    for rw in ["randread", "randwrite"] {
+        show(&Work {
+            rw,
+            block: "4k",
+            depth: 1,
+            is_cached: true,
             ..Work::READS
         });
     }

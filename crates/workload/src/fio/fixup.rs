@@ -177,10 +177,7 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
         return Err(refuse(
             section,
             "bs_unaligned",
-            Fault::new(
-                "blocks that are not whole sectors need the page cache, which is not modelled",
-            )
-            .help("leave it out"),
+            Fault::new("blocks that are not whole sectors are not simulated").help("leave it out"),
         ));
     }
     let bytes_of = |extent| match extent {

@@ -1,0 +1,107 @@
+//! Jobs whose I/O is not direct, through the command.
+
+use crate::support::Place;
+
+const READ: &str = "[a]\nfilename=/dev/x\nrw=read\nbs=4k\nsize=16m\n";
+
+#[test]
+fn the_report_has_what_the_page_cache_did() {
+    let place = Place::new();
+    place.file("read.fio", READ);
+    let json = place.json(&["run", "read.fio"]);
+    let cache = &json["blklab"]["page_cache"];
+    assert_eq!(cache["read_pages"], 4096);
+    assert_eq!(cache["readahead_used"], 4096);
+    assert!(!cache["samples"].as_array().expect("samples").is_empty());
+    let text = place.blklab(&["run", "read.fio"]).ok().out;
+    assert!(text.contains("Page cache:\n  reads: pages=4096 "), "{text}");
+    place.file("direct.fio", &format!("{READ}direct=1\n"));
+    let json = place.json(&["run", "direct.fio"]);
+    assert!(json["blklab"].get("page_cache").is_none());
+}
+
+/// Document 003: readahead makes a program that reads in order many times as fast.
+#[test]
+fn readahead_and_the_kernels_settings_vary() {
+    let place = Place::new();
+    let compared = |job: &str, vary: &str, metric: &str| {
+        let args = [
+            "compare",
+            job,
+            "--drive",
+            "mx100-256",
+            "--schedulers",
+            "none",
+        ];
+        let more = ["--repeats", "1", "--vary", vary, "--output-format", "json"];
+        let out = place.blklab(&[&args[..], &more].concat()).ok().out;
+        let all: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let rows = &all["sections"][0]["directions"][0]["rows"];
+        let rows = rows.as_array().expect("rows").iter();
+        rows.map(|row| {
+            row["cells"][metric]["value"]["mean"]
+                .as_f64()
+                .expect("a figure")
+        })
+        .collect::<Vec<f64>>()
+    };
+    let metric = "bandwidth_bytes_per_s";
+    let found = compared("disk/readahead", "read_ahead_kb=128,0", metric);
+    assert!(found[0] > 10.0 * found[1], "{found:?}");
+    place.file(
+        "write.fio",
+        "[w]\nfilename=/dev/x\nrw=write\nbs=64k\nsize=256m\nend_fsync=0\n",
+    );
+    let found = compared("write.fio", "vm.dirty_bytes=16777216,1073741824", metric);
+    assert!(found[1] > 2.0 * found[0], "{found:?}");
+}
+
+/// Document 003: 172 writes a second buffered and 33.5 with O_SYNC.
+#[test]
+fn o_sync_costs_a_writer_of_small_blocks_most_of_its_speed() {
+    let place = Place::new();
+    let iops = |job: &str| {
+        let args = ["run", job, "--drive", "hdd-7200", "--scheduler", "deadline"];
+        place.json(&args)["jobs"][0]["write"]["iops"]
+            .as_f64()
+            .expect("IOPS")
+    };
+    let (buffered, synced) = (iops("disk/buffered"), iops("disk/o-sync"));
+    assert!(buffered > 4.0 * synced, "{buffered} and {synced}");
+}
+
+#[test]
+fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
+    let place = Place::new();
+    place.file("read.fio", READ);
+    for (options, says) in [
+        (
+            &["--sysctl", "vm.dirty_rato=1"][..],
+            "there is no vm.dirty_rato",
+        ),
+        (
+            &["--sysctl", "vm.dirty_ratio"],
+            "not of the form NAME=VALUE",
+        ),
+        (&["--sysctl", "vm.dirty_ratio=200"], "from 0 to 100"),
+        (&["--memory", "1M"], "legal is 16777216 to"),
+        (
+            &["--power-loss-at", "1ms"],
+            "a loss of power is simulated with direct=1",
+        ),
+    ] {
+        let args = [&["run", "read.fio"][..], options].concat();
+        let done = place.blklab(&args);
+        assert_eq!(done.status, 2, "{options:?}: {}", done.err);
+        assert!(done.err.contains(says), "{options:?}: {}", done.err);
+    }
+    for option in [
+        "--memory=4G",
+        "--read-ahead-kb=0",
+        "--sysctl=vm.dirty_ratio=1",
+    ] {
+        let host = ["compare", "read.fio", "--world", "host", option];
+        let done = place.blklab(&host);
+        assert_eq!(done.status, 2, "{option}: {}", done.err);
+    }
+}
