@@ -54,12 +54,12 @@ impl Work {
             rw, block, depth, ..
         } = self;
         let way = match self.is_cached {
-            true => "pre_read=1\nsize=64m",
+            true => "pre_read=1\nsize=64m\nio_size=1t",
             false => "direct=1",
         };
         let text = format!(
             "[t]\nfilename=/dev/x\n{way}\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
-             bs={block}\nnorandommap\nio_size=1t\nnumber_ios={}\n",
+             bs={block}\nnorandommap\nnumber_ios={}\n",
             self.requests
         );
         fio::parse_str("bench", &text, &|_| None, &|_, file| Err(file.to_string()))
