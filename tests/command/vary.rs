@@ -151,7 +151,10 @@ fn what_cannot_be_varied_is_refused_before_anything_runs() {
             &["--vary", "drive.gc.polcy=greedy"],
             &["gc.polcy", "policy"],
         ),
-        (&["--vary", "read_ahead_kb=128"], &["--world host"]),
+        (
+            &["--vary", "vm.dirty_rato=1"],
+            &["no vm.dirty_rato", "vm.dirty_ratio"],
+        ),
         (&["--vary", "iodepth"], &["KEY=VALUE"]),
     ] {
         let args = [&["compare", "mixed.fio"], options].concat();

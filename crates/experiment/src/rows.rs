@@ -205,7 +205,7 @@ mod tests {
             (None, vec![], vec!["drve=x"], "did you mean drive?"),
             (None, vec![], vec!["nomerges=3"], "from 0 to 2"),
             (None, vec![], vec!["nr_requests=-1"], "from 1 to"),
-            (None, vec![], vec!["read_ahead_kb=1"], "--world host"),
+            (None, vec![], vec!["memory=x"], "memory=x"),
             (None, vec![], vec!["bs=4k,4k"], "named twice"),
             (None, vec![], vec!["bs=4k,"], "missing"),
             (None, vec![], vec!["bs=4k", "bs=8k"], "given twice"),
@@ -216,6 +216,11 @@ mod tests {
             assert!(error.is_mistake());
             assert!(error.to_string().contains(expected), "{error}");
         }
+        let served = crate::axis::Varied::parse("read_ahead_kb=1", World::Serve);
+        let error = served
+            .err()
+            .expect("a served drive has no page cache above it");
+        assert!(error.to_string().contains("--world host"), "{error}");
     }
 
     proptest! {

@@ -242,14 +242,14 @@ fn notes_list_each_option_once() {
 #[test]
 fn options_that_would_change_the_io_are_not_called_meaningless() {
     let text = "[a]\ndirect=1\nioengine=io_uring\nfill_device=1\nfixedbufs\nregisterfiles=1\n\
-                verify_only\nverify_backlog=8\npre_read=1\ntrim_percentage=10\ntrim_backlog=8\n\
+                verify_only\nverify_backlog=8\ntrim_percentage=10\ntrim_backlog=8\n\
                 do_verify=0\n";
     let notes = parse(text).unwrap().notes;
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert_eq!(
         notes[0].text,
         "options that are not simulated and are left out: fill_device, verify_only, \
-         verify_backlog, pre_read, trim_percentage, trim_backlog, fixedbufs, registerfiles"
+         verify_backlog, trim_percentage, trim_backlog, fixedbufs, registerfiles"
     );
     assert!(notes[1].text.ends_with(": do_verify"), "{notes:?}");
     let off = "[a]\ndirect=1\nverify=0\nverify_backlog=0\ntrim_percentage=0\nfill_device=0\n";
