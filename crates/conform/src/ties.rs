@@ -104,6 +104,11 @@ impl Elevator for TieBreaker {
         false
     }
 
+    /// The same holds here.
+    fn sees_bios() -> bool {
+        true
+    }
+
     /// Merges by [`TieBreaker::request_merge`], which the scheduler's own would
     /// not ask.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {

@@ -358,9 +358,18 @@ mod tests {
             "{error}"
         );
         let pid = std::fs::read_to_string(folder.path().join("fio.pid")).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // Gone, or dead and not yet buried by init.
-        assert!(state.is_err() || state.unwrap().contains(") Z "));
+        let path = format!("/proc/{}/stat", pid.trim());
+        // Gone, or dead and not yet buried by init. A signal has been sent, and may
+        // still be on its way.
+        let is_dead = || {
+            let state = std::fs::read_to_string(&path);
+            state.map_or(true, |state| state.contains(") Z "))
+        };
+        let end = Instant::now() + GRACE;
+        while !is_dead() && Instant::now() < end {
+            std::thread::sleep(POLL);
+        }
+        assert!(is_dead());
     }
 
     #[test]
