@@ -1,0 +1,142 @@
+//! The queue's limits, and what sysfs shows of them (`mmc_alloc_disk` in
+//! `drivers/mmc/core/queue.c`, `block/blk-sysfs.c`).
+
+use std::fmt;
+
+use crate::core::{CardKind, Core};
+use crate::host::Caps;
+use crate::registers::Scr;
+
+/// Requests that the driver takes (`MMC_QUEUE_DEPTH`); a scheduler has twice as many.
+const QUEUE_DEPTH: u32 = 64;
+/// A request that takes longer is looked after.
+const IO_TIMEOUT_MS: u32 = 60_000;
+/// Wanted latency of writeback throttling on what does not turn.
+const WBT_LATENCY_US: u32 = 2000;
+/// Readahead, unless the device asks for more.
+const READ_AHEAD_KB: u32 = 128;
+/// The longest request that is made without being asked for
+/// (`BLK_DEF_MAX_SECTORS_CAP`).
+const DEFAULT_MAX_KB: u32 = 1280;
+
+/// Limits of a card's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Most bytes of a request.
+    pub max_hw_bytes: u32,
+    /// Most pieces of memory.
+    pub max_segments: u32,
+    /// Most bytes of a piece.
+    pub max_segment_bytes: u32,
+    /// Most bytes of a discard, 0 if there is none.
+    pub max_discard_bytes: u64,
+    /// What discards are best aligned to.
+    pub discard_granularity: u64,
+    /// Most bytes of a write of zeroes, 0 if there is none.
+    pub max_write_zeroes_bytes: u64,
+    /// Whether there is a cache that forgets.
+    pub write_back: bool,
+    /// Whether single writes can go past the cache.
+    pub fua: bool,
+}
+
+impl QueueLimits {
+    /// The limits that card and host set; `None` without a card.
+    pub fn of(core: &mut Core) -> Option<QueueLimits> {
+        let max_discard_sectors = u64::from(core.max_discard_sectors());
+        let spec = *core.host().spec();
+        let card = core.card()?;
+        let preferred = u64::from(card.preferred_erase_sectors);
+        let trims_to_zero = card.ext_csd.can_trim() && !card.ext_csd.erased_ones;
+        let is_mmc = card.kind == CardKind::Mmc;
+        let knows_count = match is_mmc {
+            true => card.csd.mmca_version >= 3,
+            false => card.scr.commands & Scr::CMD23 != 0,
+        };
+        let counts = spec.caps.contains(Caps::CMD23) && knows_count;
+        let fua = counts && card.ext_csd.reliable_write;
+        Some(QueueLimits {
+            max_hw_bytes: spec
+                .max_request_bytes
+                .min(spec.max_blocks.saturating_mul(512)),
+            max_segments: spec.max_segments,
+            max_segment_bytes: spec.max_segment_bytes & !511,
+            max_discard_bytes: max_discard_sectors << 9,
+            discard_granularity: match (max_discard_sectors, preferred > max_discard_sectors) {
+                (0, _) => 0,
+                (_, true) => 512,
+                (_, false) => preferred << 9,
+            },
+            max_write_zeroes_bytes: match is_mmc && trims_to_zero {
+                true => max_discard_sectors << 9,
+                false => 0,
+            },
+            write_back: fua || card.ext_csd.cache_on,
+            fua,
+        })
+    }
+
+    /// Files of `queue/`, as they are without a scheduler's own.
+    pub fn attributes(&self, scheduler: &str) -> Vec<(String, String)> {
+        let max_hw_kb = self.max_hw_bytes / 1024;
+        let max_kb = max_hw_kb.min(DEFAULT_MAX_KB);
+        let depth = match scheduler.contains("[none]") {
+            true => QUEUE_DEPTH,
+            false => 2 * QUEUE_DEPTH,
+        };
+        let cache = match self.write_back {
+            true => "write back",
+            false => "write through",
+        };
+        let discard = self.max_discard_bytes;
+        let rows: [(&str, &dyn fmt::Display); 44] = [
+            ("add_random", &0),
+            ("atomic_write_boundary_bytes", &0),
+            ("atomic_write_max_bytes", &0),
+            ("atomic_write_unit_max_bytes", &0),
+            ("atomic_write_unit_min_bytes", &0),
+            ("chunk_sectors", &0),
+            ("dax", &0),
+            ("discard_granularity", &self.discard_granularity),
+            ("discard_max_bytes", &discard),
+            ("discard_max_hw_bytes", &discard),
+            ("discard_zeroes_data", &0),
+            ("dma_alignment", &511),
+            ("fua", &u8::from(self.fua)),
+            ("hw_sector_size", &512),
+            ("io_poll", &0),
+            ("io_poll_delay", &-1),
+            ("io_timeout", &IO_TIMEOUT_MS),
+            ("iostats", &1),
+            ("logical_block_size", &512),
+            ("max_discard_segments", &1),
+            ("max_hw_sectors_kb", &max_hw_kb),
+            ("max_integrity_segments", &0),
+            ("max_sectors_kb", &max_kb),
+            ("max_segment_size", &self.max_segment_bytes),
+            ("max_segments", &self.max_segments),
+            ("minimum_io_size", &512),
+            ("nomerges", &0),
+            ("nr_requests", &depth),
+            ("nr_zones", &0),
+            ("optimal_io_size", &0),
+            ("physical_block_size", &512),
+            ("read_ahead_kb", &READ_AHEAD_KB),
+            ("rotational", &0),
+            ("rq_affinity", &1),
+            ("scheduler", &scheduler),
+            ("stable_writes", &0),
+            ("virt_boundary_mask", &0),
+            ("wbt_lat_usec", &WBT_LATENCY_US),
+            ("write_cache", &cache),
+            ("write_same_max_bytes", &0),
+            ("write_zeroes_max_bytes", &self.max_write_zeroes_bytes),
+            ("zone_append_max_bytes", &0),
+            ("zone_write_granularity", &0),
+            ("zoned", &"none"),
+        ];
+        { rows.iter() }
+            .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+            .collect()
+    }
+}

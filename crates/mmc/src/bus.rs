@@ -1,0 +1,431 @@
+//! Cards and hosts in the device model (`drivers/mmc/core/bus.c`, `host.c`,
+//! `block.c`'s probe, and the host drivers' probes).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use blklab_device_model::{
+    Action, AddedDisk, BusType, DeviceDeclaration, DeviceId, Disk, Driver, DriverDeclaration,
+    MatchId, Model, ModelError, Parent, Partition, ProbeError, Rest,
+};
+
+use crate::block::{Area, MAJOR, MINORS, Queue, QueueLimits};
+use crate::core::Core;
+use crate::host::{Host, Timing};
+
+/// Schedulers of a card's queue, the chosen one in brackets (`CONFIG_MQ_IOSCHED_` of
+/// Debian's kernel, others being modules).
+const SCHEDULER: &str = "none [mq-deadline]";
+/// Tags of the queue.
+const TAGS: u32 = 64;
+
+/// Makes what drives a controller.
+pub type MakeHost = Rc<dyn Fn() -> Box<dyn Host>>;
+
+/// A controller as a board has it: made anew whenever a driver takes it.
+#[derive(Clone)]
+pub struct Wiring {
+    /// What the driver makes of it.
+    pub host: MakeHost,
+    /// What lies on its card.
+    pub partitions: Vec<Partition>,
+}
+
+/// A host in the device model (`struct mmc_host`).
+pub struct HostDevice {
+    core: RefCell<Core>,
+    partitions: Vec<Partition>,
+    /// Its device in the class `mmc_host`.
+    device: Cell<Option<DeviceId>>,
+    led: Cell<Option<DeviceId>>,
+    wakeup: Cell<Option<DeviceId>>,
+    card: Cell<Option<DeviceId>>,
+    disks: RefCell<Vec<AddedDisk>>,
+    queues: RefCell<Vec<Queue>>,
+    rpmb: Cell<Option<DeviceId>>,
+}
+
+impl HostDevice {
+    /// The core.
+    pub fn core(&self) -> &RefCell<Core> {
+        &self.core
+    }
+
+    /// The queues of its card's areas, the user area first.
+    pub fn queues(&self) -> &RefCell<Vec<Queue>> {
+        &self.queues
+    }
+
+    fn name(&self) -> String {
+        format!("mmc{}", self.core.borrow().index())
+    }
+
+    fn card_name(&self) -> Option<String> {
+        let core = self.core.borrow();
+        let rca = core.card()?.rca;
+        Some(format!("mmc{}:{rca:04x}", core.index()))
+    }
+
+    /// What the core's work took passes for all.
+    fn spend(&self, model: &mut Model) {
+        model.spend(self.core.borrow_mut().take_elapsed_ns());
+    }
+
+    /// Looks for a card and adds it (`mmc_rescan`, `mmc_add_card`).
+    fn rescan(&self, model: &mut Model) {
+        let found = self.core.borrow_mut().rescan();
+        self.spend(model);
+        let (true, Some(name), Some(host)) = (found, self.card_name(), self.device.get()) else {
+            return;
+        };
+        let mut core = self.core.borrow_mut();
+        core.add_card();
+        let Some(card) = core.card() else { return };
+        let speed = match core.ios().timing {
+            Timing::Legacy => "",
+            _ => "high speed ",
+        };
+        model.note(format!(
+            "mmc{}: new {speed}{} at address {:04x}",
+            core.index(),
+            card.description(),
+            card.rca
+        ));
+        let mut attributes = card.attributes();
+        attributes.push(("removable".to_owned(), core.removable().to_owned()));
+        let declaration = DeviceDeclaration {
+            bus: Some(BusType::MMC.name),
+            environment: card.environment(),
+            attributes,
+            ..DeviceDeclaration::new(name, Parent::Device(host))
+        };
+        drop(core);
+        match model.add_device(declaration) {
+            Ok(device) => self.card.set(Some(device)),
+            Err(error) => model.note(error.to_string()),
+        }
+    }
+
+    /// The card goes, and its disks with it (`mmc_stop_host`).
+    fn remove_card(&self, model: &mut Model) {
+        let removed = self.core.borrow_mut().remove_card();
+        if let Some(device) = self.card.take() {
+            model.remove_device(device);
+        }
+        if let Some(card) = removed {
+            model.note(format!("{}: card {:04x} removed", self.name(), card.rca));
+        }
+        self.core.borrow_mut().stop();
+        self.spend(model);
+    }
+
+    /// Adds the disks of the card's areas (`mmc_blk_probe`).
+    fn add_disks(&self, model: &mut Model, card: DeviceId) -> Result<(), ProbeError> {
+        let failed = |error: ModelError| ProbeError::Failed(error.to_string());
+        let mut core = self.core.borrow_mut();
+        let index = core.index();
+        let areas = core.card().map(Area::all).unwrap_or_default();
+        let Some(limits) = QueueLimits::of(&mut core) else {
+            return Err(ProbeError::Failed("the card is gone".to_owned()));
+        };
+        let mut main = None;
+        for area in areas {
+            let name = format!("mmcblk{index}{}", area.suffix);
+            if area.is_rpmb {
+                let declaration = DeviceDeclaration {
+                    bus: Some(BusType::MMC_RPMB.name),
+                    ..DeviceDeclaration::new(name, Parent::Device(card))
+                };
+                self.rpmb
+                    .set(Some(model.add_device(declaration).map_err(failed)?));
+                continue;
+            }
+            let Some(queue) = Queue::new(&core, area) else {
+                return Err(ProbeError::Failed("the card reads no blocks".to_owned()));
+            };
+            let is_main = area.suffix.is_empty();
+            let disk = Disk {
+                name,
+                major: MAJOR,
+                first_minor: (index + self.queues.borrow().len() as u32) * MINORS,
+                minors: MINORS,
+                size_sectors: area.sectors,
+                read_only: queue.is_read_only() || !is_main,
+                partitions: match is_main {
+                    true => self.partitions.clone(),
+                    false => Vec::new(),
+                },
+                attributes: disk_attributes(&limits, !is_main),
+            };
+            let parent = main.unwrap_or(card);
+            let added = model.add_disk(parent, &disk).map_err(failed)?;
+            main.get_or_insert(added.device);
+            self.disks.borrow_mut().push(added);
+            self.queues.borrow_mut().push(queue);
+        }
+        Ok(())
+    }
+
+    /// Whether this is its card, or it has none any more but still disks.
+    fn disks_are_of(&self, card: DeviceId) -> bool {
+        let of_gone = self.card.get().is_none() && !self.disks.borrow().is_empty();
+        self.card.get() == Some(card) || of_gone
+    }
+
+    fn remove_disks(&self, model: &mut Model) {
+        if let Some(rpmb) = self.rpmb.take() {
+            model.remove_device(rpmb);
+        }
+        self.queues.borrow_mut().clear();
+        // Areas lie below the user area's disk and go before it.
+        for disk in self.disks.take().iter().rev() {
+            model.remove_disk(disk);
+        }
+    }
+}
+
+fn disk_attributes(limits: &QueueLimits, force_read_only: bool) -> Vec<(String, String)> {
+    let mut attributes = vec![
+        ("force_ro".to_owned(), u8::from(force_read_only).to_string()),
+        ("mq/0/cpu_list".to_owned(), "0".to_owned()),
+        ("mq/0/nr_reserved_tags".to_owned(), "0".to_owned()),
+        ("mq/0/nr_tags".to_owned(), TAGS.to_string()),
+    ];
+    let queue = limits.attributes(SCHEDULER).into_iter();
+    attributes.extend(queue.map(|(name, value)| (format!("queue/{name}"), value)));
+    attributes
+}
+
+/// All hosts, and how boards wire their controllers.
+#[derive(Default)]
+pub struct Hosts {
+    wirings: RefCell<BTreeMap<String, Wiring>>,
+    devices: RefCell<BTreeMap<DeviceId, Rc<HostDevice>>>,
+}
+
+impl Hosts {
+    /// No hosts.
+    pub fn new() -> Rc<Hosts> {
+        Rc::new(Hosts::default())
+    }
+
+    /// Says what lies behind the device of this name.
+    pub fn wire(&self, device: &str, wiring: Wiring) {
+        self.wirings.borrow_mut().insert(device.to_owned(), wiring);
+    }
+
+    /// The host with this number.
+    pub fn get(&self, index: u32) -> Option<Rc<HostDevice>> {
+        let devices = self.devices.borrow();
+        { devices.values() }
+            .find(|host| host.core.borrow().index() == index)
+            .cloned()
+    }
+
+    fn first_free_index(&self) -> u32 {
+        let devices = self.devices.borrow();
+        let taken = |index: &u32| { devices.values() }.any(|h| h.core.borrow().index() == *index);
+        (0..).find(|index| !taken(index)).unwrap_or(0)
+    }
+
+    fn of_card(&self, name: &str) -> Option<Rc<HostDevice>> {
+        let devices = self.devices.borrow();
+        { devices.values() }
+            .find(|host| host.card_name().as_deref() == Some(name))
+            .cloned()
+    }
+
+    /// Starts the core: its buses and its class (`mmc_init`).
+    ///
+    /// # Errors
+    /// Where they are there already.
+    pub fn init_core(model: &mut Model) -> Result<(), ModelError> {
+        model.register_bus(BusType::MMC)?;
+        model.register_class("mmc_host")?;
+        model.register_bus(BusType::SDIO)
+    }
+
+    /// Starts the block driver (`mmc_blk_init`).
+    ///
+    /// # Errors
+    /// Where its major is taken, or the core was not started.
+    pub fn init_block(self: &Rc<Hosts>, model: &mut Model) -> Result<(), ModelError> {
+        model.register_bus(BusType::MMC_RPMB)?;
+        model.register_blkdev(MAJOR, "mmc")?;
+        let declaration = DriverDeclaration {
+            name: "mmcblk",
+            bus: BusType::MMC.name,
+            ids: Vec::new(),
+            asynchronous: false,
+        };
+        model.register_driver(declaration, Rc::new(BlockDriver(Rc::clone(self))))
+    }
+
+    /// Registers a host driver.
+    ///
+    /// # Errors
+    /// Where its bus is not there.
+    pub fn init_host(
+        self: &Rc<Hosts>,
+        model: &mut Model,
+        kind: HostDriverKind,
+    ) -> Result<(), ModelError> {
+        let body = HostDriver {
+            hosts: Rc::clone(self),
+            kind: kind.clone(),
+        };
+        model.register_driver(kind.declaration, Rc::new(body))
+    }
+}
+
+/// The driver `mmcblk`.
+struct BlockDriver(Rc<Hosts>);
+
+impl Driver for BlockDriver {
+    fn probe(&self, model: &mut Model, device: DeviceId) -> Result<Option<Rest>, ProbeError> {
+        let name = model
+            .kobject_of(device)
+            .map(|id| model.sysfs().name(id).to_owned());
+        let host = name.and_then(|name| self.0.of_card(&name));
+        let Some(host) = host else {
+            return Err(ProbeError::Failed("the card is gone".to_owned()));
+        };
+        host.card.set(Some(device));
+        host.add_disks(model, device)?;
+        Ok(None)
+    }
+
+    fn remove(&self, model: &mut Model, device: DeviceId) {
+        let devices: Vec<Rc<HostDevice>> = self.0.devices.borrow().values().cloned().collect();
+        let host = devices.iter().find(|host| host.disks_are_of(device));
+        if let Some(host) = host {
+            host.remove_disks(model);
+        }
+    }
+}
+
+/// What host drivers differ in.
+#[derive(Clone, Debug)]
+pub struct HostDriverKind {
+    /// Name, bus and what it serves.
+    pub declaration: DriverDeclaration,
+    /// Whether the controller drives a light.
+    pub has_led: bool,
+    /// The number of the wakeup source that the device is given, if it is one.
+    pub wakeup: Option<u32>,
+}
+
+impl HostDriverKind {
+    /// SDHCI behind PCI (`sdhci-pci`).
+    pub fn sdhci_pci(wakeup: Option<u32>) -> HostDriverKind {
+        let class = blklab_device_model::PciId {
+            device: None,
+            class: Some(0x08_0500),
+            class_mask: 0xff_ff00,
+        };
+        HostDriverKind {
+            declaration: DriverDeclaration {
+                name: "sdhci-pci",
+                bus: BusType::PCI.name,
+                ids: vec![MatchId::Pci(class)],
+                asynchronous: true,
+            },
+            has_led: true,
+            wakeup,
+        }
+    }
+}
+
+/// A host driver.
+struct HostDriver {
+    hosts: Rc<Hosts>,
+    kind: HostDriverKind,
+}
+
+impl HostDriver {
+    fn add(&self, model: &mut Model, device: DeviceId) -> Result<Rc<HostDevice>, ModelError> {
+        let name = model
+            .kobject_of(device)
+            .map(|id| model.sysfs().name(id).to_owned());
+        let name = name.ok_or(ModelError::NoDevice)?;
+        let wiring = self.hosts.wirings.borrow().get(&name).cloned();
+        let wiring = wiring.ok_or(ModelError::NoDevice)?;
+        let index = self.hosts.first_free_index();
+        let wakeup = match self.kind.wakeup {
+            Some(number) => Some(model.add_device(DeviceDeclaration {
+                class: Some("wakeup"),
+                ..DeviceDeclaration::new(format!("wakeup{number}"), Parent::Virtual)
+            })?),
+            None => None,
+        };
+        let led = match self.kind.has_led {
+            true => Some(model.add_device(DeviceDeclaration {
+                class: Some("leds"),
+                ..DeviceDeclaration::new(format!("mmc{index}::"), Parent::Device(device))
+            })?),
+            false => None,
+        };
+        let host = Rc::new(HostDevice {
+            core: RefCell::new(Core::new((wiring.host)(), index)),
+            partitions: wiring.partitions,
+            device: Cell::new(None),
+            led: Cell::new(led),
+            wakeup: Cell::new(wakeup),
+            card: Cell::new(None),
+            disks: RefCell::default(),
+            queues: RefCell::default(),
+            rpmb: Cell::new(None),
+        });
+        host.core.borrow_mut().watch();
+        host.device.set(Some(model.add_device(DeviceDeclaration {
+            class: Some("mmc_host"),
+            ..DeviceDeclaration::new(format!("mmc{index}"), Parent::Device(device))
+        })?));
+        Ok(host)
+    }
+}
+
+fn trigger(name: &str) -> [(String, String); 1] {
+    [("TRIGGER".to_owned(), name.to_owned())]
+}
+
+impl Driver for HostDriver {
+    /// The host is added; its light gets a trigger, for which the probe waits, and
+    /// then a card is looked for (`mmc_add_host`).
+    fn probe(&self, model: &mut Model, device: DeviceId) -> Result<Option<Rest>, ProbeError> {
+        let host = self.add(model, device);
+        let host = host.map_err(|error| ProbeError::Failed(error.to_string()))?;
+        self.hosts
+            .devices
+            .borrow_mut()
+            .insert(device, Rc::clone(&host));
+        let rest: Rest = Box::new(move |model| {
+            if let Some(led) = host.led.get() {
+                model.send_of(led, Action::Change, &trigger(&host.name()));
+            }
+            let name = format!("mmc_rescan {}", host.name());
+            model.queue_work(0, name, move |model| host.rescan(model));
+        });
+        Ok(Some(rest))
+    }
+
+    fn remove(&self, model: &mut Model, device: DeviceId) {
+        // The card's driver has to find its host while the card goes.
+        let Some(host) = self.hosts.devices.borrow().get(&device).cloned() else {
+            return;
+        };
+        host.remove_card(model);
+        self.hosts.devices.borrow_mut().remove(&device);
+        if let Some(id) = host.device.take() {
+            model.remove_device(id);
+        }
+        if let Some(led) = host.led.take() {
+            model.send_of(led, Action::Change, &trigger("none"));
+            model.remove_device(led);
+        }
+        if let Some(wakeup) = host.wakeup.take() {
+            model.remove_device(wakeup);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! MMC and eMMC: identification, switches and bus set-up
+//! (`drivers/mmc/core/mmc.c`, `mmc_ops.c`).
+
+use super::ops::OCR_HIGH_CAPACITY;
+use super::{Card, CardKind, Core, RETRIES};
+use crate::command::{Command, CommandFlags, Error, Status, opcode};
+use crate::host::{BusMode, BusWidth, Caps, Timing};
+use crate::registers::{Cid, Csd, ExtCsd, ext_csd};
+
+/// Some caches take that long to be switched on after power was lost.
+const CACHE_ON_MS: u32 = 1600;
+/// What a write of the cache to flash may take (`MMC_CACHE_FLUSH_TIMEOUT_MS`).
+const CACHE_FLUSH_MS: u32 = 30_000;
+/// Bits of `PART_CONFIG` that say which partition is in use.
+const PARTITION_ACCESS: u8 = 7;
+/// Pauses between polls of a busy card: the first, doubled up to the last
+/// (`__mmc_poll_for_busy`, in milliseconds here).
+const BUSY_PAUSE_MS: (u64, u64) = (1, 32);
+
+impl Core {
+    /// Finds out whether an MMC is there, and sets it up (`mmc_attach_mmc`).
+    pub(super) fn attach_mmc(&mut self) -> Result<(), Error> {
+        self.set_bus_mode(BusMode::OpenDrain);
+        let ocr = self.send_op_cond(0)?;
+        let ocr = self.select_voltage(ocr & 0x00ff_ffff)?;
+        self.initialise_mmc(ocr, None)
+    }
+
+    /// Sets a card up; `old` is what is known of the card that has to be there
+    /// (`mmc_init_card`).
+    pub(super) fn initialise_mmc(&mut self, ocr: u32, old: Option<&Card>) -> Result<(), Error> {
+        self.set_bus_mode(BusMode::OpenDrain);
+        self.go_idle();
+        let answer = self.send_op_cond(ocr | OCR_HIGH_CAPACITY)?;
+        let raw_cid = self.send_cid()?;
+        let mut card = match old {
+            Some(old) if old.raw_cid != raw_cid => return Err(Error::OtherCard),
+            Some(old) => old.clone(),
+            None => Card {
+                kind: CardKind::Mmc,
+                rca: 1,
+                ocr,
+                raw_cid,
+                ..Card::default()
+            },
+        };
+        self.set_relative_address(card.rca)?;
+        self.set_bus_mode(BusMode::PushPull);
+        if old.is_none() {
+            card.raw_csd = self.send_csd(card.rca)?;
+            card.csd = Csd::of_mmc(&card.raw_csd)?;
+        }
+        self.select_card(card.rca)?;
+        if old.is_none() {
+            // Cards of before version 4 have none.
+            if card.csd.mmca_version >= 4 {
+                card.ext_csd = ExtCsd::of(&self.send_ext_csd(&card)?)?;
+            }
+            card.cid = Cid::of_mmc(&raw_cid, card.ext_csd.revision);
+            card.is_block_addressed = answer & OCR_HIGH_CAPACITY != 0;
+            card.set_mmc_erase_sectors();
+        }
+        self.switch_on_features(&mut card)?;
+        self.speed_up_mmc(&card)?;
+        self.switch_on_cache(&mut card)?;
+        self.card = Some(card);
+        Ok(())
+    }
+
+    /// What is lost with each reset: erase groups, the partition in use, and notice of
+    /// power going.
+    fn switch_on_features(&mut self, card: &mut Card) -> Result<(), Error> {
+        let time_ms = card.ext_csd.generic_switch_ms;
+        if card.ext_csd.revision >= 3 {
+            card.ext_csd.erase_group_def = self.try_switch(card, ext_csd::ERASE_GROUP_DEF, 1)?;
+            card.set_mmc_erase_sectors();
+        }
+        if card.ext_csd.part_config & PARTITION_ACCESS != 0 {
+            card.ext_csd.part_config &= !PARTITION_ACCESS;
+            let (value, time_ms) = (card.ext_csd.part_config, card.ext_csd.partition_switch_ms);
+            self.switch(card, ext_csd::PART_CONFIG, value, time_ms)?;
+        }
+        if card.ext_csd.revision >= 6 {
+            match self.switch(card, ext_csd::POWER_OFF_NOTIFICATION, 1, time_ms) {
+                Ok(()) | Err(Error::BadMessage) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // What an erase is told: trim and discard work on sectors.
+        const TRIM: u32 = 1;
+        const DISCARD: u32 = 3;
+        card.erase_arg = match (card.ext_csd.can_discard(), card.ext_csd.can_trim()) {
+            (true, _) => DISCARD,
+            (_, true) => TRIM,
+            _ => 0,
+        };
+        Ok(())
+    }
+
+    /// The fastest timing, clock and width that both sides have
+    /// (`mmc_select_timing`, `mmc_select_bus_width`).
+    fn speed_up_mmc(&mut self, card: &Card) -> Result<(), Error> {
+        let caps = self.host.spec().caps;
+        let features = card.ext_csd;
+        let fast = features.has_high_speed_52 || features.has_high_speed_26;
+        let mut hz = card.csd.max_clock_hz;
+        if fast && caps.contains(Caps::MMC_HIGHSPEED) && card.csd.mmca_version >= 4 {
+            if self.try_switch(card, ext_csd::HS_TIMING, 1)? {
+                self.set_timing(Timing::MmcHs);
+                hz = match features.has_high_speed_52 {
+                    true => 52_000_000,
+                    false => 26_000_000,
+                };
+            }
+        }
+        self.set_clock(hz);
+        if card.csd.mmca_version < 4 {
+            return Ok(());
+        }
+        let widths = [
+            (Caps::EIGHT_BIT_DATA, BusWidth::Eight, 2),
+            (Caps::FOUR_BIT_DATA, BusWidth::Four, 1),
+        ];
+        for (cap, width, value) in widths {
+            // A host with eight lines has four too.
+            if !caps.intersects(cap | Caps::EIGHT_BIT_DATA)
+                || !self.try_switch(card, ext_csd::BUS_WIDTH, value)?
+            {
+                continue;
+            }
+            self.set_bus_width(width);
+            // The width works if the card still says the same of itself.
+            if self
+                .send_ext_csd(card)
+                .and_then(|raw| ExtCsd::of(&raw))
+                .is_ok()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn switch_on_cache(&mut self, card: &mut Card) -> Result<(), Error> {
+        if card.ext_csd.cache_kib == 0 {
+            return Ok(());
+        }
+        let time_ms = card.ext_csd.generic_switch_ms.max(CACHE_ON_MS);
+        card.ext_csd.cache_on = match self.switch(card, ext_csd::CACHE_CTRL, 1, time_ms) {
+            Ok(()) => true,
+            Err(Error::BadMessage) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Whether the card took a switch that it may refuse.
+    fn try_switch(&mut self, card: &Card, index: u8, value: u8) -> Result<bool, Error> {
+        match self.switch(card, index, value, card.ext_csd.generic_switch_ms) {
+            Ok(()) => Ok(true),
+            Err(Error::BadMessage) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets a byte of EXT_CSD and waits until the card has done so (`mmc_switch`).
+    pub(super) fn switch(
+        &mut self,
+        card: &Card,
+        index: u8,
+        value: u8,
+        time_ms: u32,
+    ) -> Result<(), Error> {
+        const WRITE_BYTE: u32 = 3;
+        const NORMAL: u32 = 1;
+        self.hold_retune();
+        let arg = WRITE_BYTE << 24 | u32::from(index) << 16 | u32::from(value) << 8 | NORMAL;
+        let (command, busy) = self.busy_command(opcode::SWITCH, arg, time_ms);
+        let done = (self.wait_for_command(command, RETRIES))
+            .and_then(|_| self.wait_while_busy(card.rca, busy, time_ms))
+            .and_then(|()| self.send_status_of(card.rca, RETRIES));
+        self.release_retune();
+        match done? & Status::SWITCH_ERROR.bits() {
+            0 => Ok(()),
+            _ => Err(Error::BadMessage),
+        }
+    }
+
+    /// A command after which the card is busy, and whether the controller watches
+    /// that: not where it cannot wait that long (`mmc_prepare_busy_cmd`).
+    pub(crate) fn busy_command(&self, opcode: u8, arg: u32, time_ms: u32) -> (Command, bool) {
+        let limit_ms = self.host.spec().max_busy_timeout_ms;
+        let watches = limit_ms == 0 || time_ms <= limit_ms;
+        let flags = match watches {
+            true => CommandFlags::SPI_R1B | CommandFlags::R1B,
+            false => CommandFlags::SPI_S1 | CommandFlags::R1,
+        };
+        let command = Command {
+            busy_timeout_ms: if watches { time_ms } else { 0 },
+            ..Command::new(opcode, arg, flags)
+        };
+        (command, watches)
+    }
+
+    /// Waits until the card is no longer busy: by its data line where the controller
+    /// can tell, else by its status (`mmc_poll_for_busy`).
+    pub(super) fn wait_while_busy(
+        &mut self,
+        rca: u32,
+        host_watched: bool,
+        time_ms: u32,
+    ) -> Result<(), Error> {
+        if host_watched && self.host.spec().caps.contains(Caps::WAIT_WHILE_BUSY) {
+            return Ok(());
+        }
+        self.poll_while(time_ms, |core| match core.host.card_is_busy() {
+            Some(busy) => Ok(busy),
+            None => {
+                let status = core.send_status_of(rca, 0)?;
+                Ok(!Status::is_ready_for_data(status))
+            }
+        })
+    }
+
+    /// Asks until the answer is no, with growing pauses, for so long.
+    pub(crate) fn poll_while(
+        &mut self,
+        time_ms: u32,
+        mut is_busy: impl FnMut(&mut Core) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let (mut pause_ms, longest_ms) = BUSY_PAUSE_MS;
+        let mut waited_ms = 0;
+        while is_busy(self)? {
+            if waited_ms >= u64::from(time_ms) {
+                return Err(Error::Timeout);
+            }
+            self.delay_ms(pause_ms);
+            waited_ms += pause_ms;
+            pause_ms = (2 * pause_ms).min(longest_ms);
+        }
+        Ok(())
+    }
+
+    /// What the card has in its cache goes to flash (`mmc_flush_cache`).
+    pub(crate) fn flush_cache(&mut self) -> Result<(), Error> {
+        match self.card.clone() {
+            Some(card) if card.ext_csd.cache_on => {
+                self.switch(&card, ext_csd::FLUSH_CACHE, 1, CACHE_FLUSH_MS)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts another partition of the card in the place of its user area
+    /// (`mmc_blk_part_switch`).
+    pub(crate) fn switch_partition(&mut self, access: u8) -> Result<(), Error> {
+        let Some(mut card) = self.card.clone() else {
+            return Err(Error::NoMedium);
+        };
+        let value = card.ext_csd.part_config & !PARTITION_ACCESS | access;
+        if value == card.ext_csd.part_config || card.kind != CardKind::Mmc {
+            return Ok(());
+        }
+        let time_ms = card.ext_csd.partition_switch_ms;
+        self.switch(&card, ext_csd::PART_CONFIG, value, time_ms)?;
+        card.ext_csd.part_config = value;
+        self.card = Some(card);
+        Ok(())
+    }
+}

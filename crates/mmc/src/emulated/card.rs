@@ -1,0 +1,538 @@
+//! One card's state machine.
+
+use super::Answer;
+use crate::command::{Status, opcode};
+use crate::registers::ext_csd;
+
+/// Whose commands a card knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// SD; before version 2 there is no CMD8.
+    Sd {
+        /// Whether it knows CMD8.
+        has_if_cond: bool,
+    },
+    /// MMC and eMMC.
+    Mmc,
+}
+
+/// What a card is made as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardSpec {
+    /// Whose commands it knows.
+    pub protocol: Protocol,
+    /// Voltages that it runs at, as OCR bits.
+    pub ocr: u32,
+    /// Whether addresses are blocks.
+    pub is_block_addressed: bool,
+    /// Identity.
+    pub cid: [u32; 4],
+    /// Capacity.
+    pub csd: [u32; 4],
+    /// Version, of SD.
+    pub scr: [u32; 2],
+    /// Allocation units, of SD.
+    pub ssr: [u32; 16],
+    /// The address that it chooses, of SD.
+    pub rca: u32,
+    /// Whether it has SD high speed.
+    pub has_high_speed: bool,
+    /// EXT_CSD, of MMC.
+    pub ext_csd: Vec<u8>,
+    /// Its size in sectors.
+    pub sectors: u64,
+    /// How often it has to be asked until it has powered up.
+    pub power_up_polls: u32,
+    /// How long it is busy after a write, a switch or an erase.
+    pub busy_ns: u64,
+}
+
+/// States of a card, by the numbers that its status tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle = 0,
+    Ready = 1,
+    Identification = 2,
+    StandBy = 3,
+    Transfer = 4,
+    SendingData = 5,
+    ReceiveData = 6,
+    Programming = 7,
+}
+
+/// What the card's data lines carry next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lines {
+    Nothing,
+    /// A register.
+    Register(Vec<u8>),
+    /// Blocks from this sector on; so many, if that was told.
+    Read {
+        sector: u64,
+        left: Option<u32>,
+    },
+    /// The same to the card.
+    Write {
+        sector: u64,
+        left: Option<u32>,
+    },
+}
+
+/// A card.
+#[derive(Clone, Debug)]
+pub struct EmulatedCard {
+    spec: CardSpec,
+    state: State,
+    rca: u32,
+    /// Errors that the next status tells.
+    errors: Status,
+    app_command: bool,
+    polls: u32,
+    lines: Lines,
+    block_count: Option<u32>,
+    erase_start: Option<u64>,
+    erase_end: Option<u64>,
+    busy_ns: u64,
+    /// Blocks of the last write that got through.
+    written: u32,
+    read_total: u64,
+    written_total: u64,
+    erased_total: u64,
+}
+
+impl EmulatedCard {
+    /// A card without power.
+    pub fn new(spec: CardSpec) -> EmulatedCard {
+        EmulatedCard {
+            spec,
+            state: State::Idle,
+            rca: 0,
+            errors: Status::empty(),
+            app_command: false,
+            polls: 0,
+            lines: Lines::Nothing,
+            block_count: None,
+            erase_start: None,
+            erase_end: None,
+            busy_ns: 0,
+            written: 0,
+            read_total: 0,
+            written_total: 0,
+            erased_total: 0,
+        }
+    }
+
+    /// What it was made as.
+    pub fn spec(&self) -> &CardSpec {
+        &self.spec
+    }
+
+    /// Sectors that it was ever read, written and erased.
+    pub fn totals(&self) -> [u64; 3] {
+        [self.read_total, self.written_total, self.erased_total]
+    }
+
+    /// Power goes: all but what it holds is forgotten.
+    pub(super) fn power_off(&mut self) {
+        self.reset();
+        self.polls = 0;
+        self.busy_ns = 0;
+    }
+
+    fn reset(&mut self) {
+        self.state = State::Idle;
+        self.rca = 0;
+        self.errors = Status::empty();
+        self.app_command = false;
+        self.lines = Lines::Nothing;
+        self.block_count = None;
+        self.erase_start = None;
+        self.erase_end = None;
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, ns: u64) {
+        self.busy_ns = self.busy_ns.saturating_sub(ns);
+        if self.busy_ns == 0 && self.state == State::Programming {
+            self.state = State::Transfer;
+        }
+    }
+
+    /// Whether it holds its first data line down.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy_ns > 0
+    }
+
+    pub(super) fn busy_ns(&self) -> u64 {
+        self.busy_ns
+    }
+
+    fn become_busy(&mut self) {
+        self.busy_ns = self.spec.busy_ns;
+        self.state = match self.busy_ns {
+            0 => State::Transfer,
+            _ => State::Programming,
+        };
+    }
+
+    /// The status of a command that came in this state; errors are told once.
+    fn status(&mut self, state: State, app_command: bool) -> Answer {
+        let mut status = (state as u32) << 9 | std::mem::take(&mut self.errors).bits();
+        if !self.is_busy() {
+            status |= Status::READY_FOR_DATA.bits();
+        }
+        if app_command {
+            status |= Status::APP_CMD.bits();
+        }
+        Answer::Short(status)
+    }
+
+    /// A command and its answer.
+    pub(super) fn command(&mut self, opcode: u8, arg: u32) -> Answer {
+        let is_app = std::mem::take(&mut self.app_command);
+        let is_sd = matches!(self.spec.protocol, Protocol::Sd { .. });
+        let known = match (is_sd, is_app) {
+            (true, true) => self.sd_app_command(opcode, arg),
+            (true, false) => self.sd_command(opcode, arg),
+            (false, _) => self.mmc_command(opcode, arg),
+        };
+        // An application command that is none is taken as a plain one.
+        let known = match (known, is_sd && is_app) {
+            (None, true) => self.sd_command(opcode, arg),
+            (known, _) => known,
+        };
+        let known = known.or_else(|| self.common_command(opcode, arg));
+        known.unwrap_or_else(|| {
+            self.errors |= Status::ILLEGAL_COMMAND;
+            Answer::Silence
+        })
+    }
+
+    fn is_mine(&self, arg: u32) -> bool {
+        arg >> 16 == self.rca
+    }
+
+    /// Commands that SD and MMC share.
+    fn common_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
+        let state = self.state;
+        match (opcode, state) {
+            (opcode::GO_IDLE_STATE, _) => {
+                self.reset();
+                Some(Answer::Silence)
+            }
+            (opcode::ALL_SEND_CID, State::Ready) => {
+                self.state = State::Identification;
+                Some(Answer::Long(self.spec.cid))
+            }
+            (opcode::SEND_CSD, State::StandBy) if self.is_mine(arg) => {
+                Some(Answer::Long(self.spec.csd))
+            }
+            (opcode::SELECT_CARD, State::StandBy) if self.is_mine(arg) => {
+                self.state = State::Transfer;
+                Some(self.status(state, false))
+            }
+            (opcode::SELECT_CARD, State::Transfer) if !self.is_mine(arg) => {
+                self.state = State::StandBy;
+                Some(Answer::Silence)
+            }
+            (opcode::STOP_TRANSMISSION, State::SendingData) => {
+                self.lines = Lines::Nothing;
+                self.state = State::Transfer;
+                Some(self.status(state, false))
+            }
+            (opcode::STOP_TRANSMISSION, State::ReceiveData) => {
+                self.lines = Lines::Nothing;
+                self.become_busy();
+                Some(self.status(state, false))
+            }
+            (
+                opcode::SEND_STATUS,
+                State::StandBy
+                | State::Transfer
+                | State::SendingData
+                | State::ReceiveData
+                | State::Programming,
+            ) if self.is_mine(arg) => Some(self.status(state, false)),
+            (opcode::SET_BLOCKLEN, State::Transfer) => {
+                if arg != 512 {
+                    self.errors |= Status::BLOCK_LEN_ERROR;
+                }
+                Some(self.status(state, false))
+            }
+            (opcode::SET_BLOCK_COUNT, State::Transfer) if self.knows_block_count() => {
+                self.block_count = Some(arg & 0xffff);
+                Some(self.status(state, false))
+            }
+            (opcode::READ_SINGLE_BLOCK, State::Transfer) => Some(self.read(arg, Some(1))),
+            (opcode::READ_MULTIPLE_BLOCK, State::Transfer) => {
+                let left = self.block_count.take();
+                Some(self.read(arg, left))
+            }
+            (opcode::WRITE_BLOCK, State::Transfer) => Some(self.write(arg, Some(1))),
+            (opcode::WRITE_MULTIPLE_BLOCK, State::Transfer) => {
+                let left = self.block_count.take();
+                Some(self.write(arg, left))
+            }
+            (opcode::ERASE, State::Transfer) => Some(self.erase()),
+            _ => None,
+        }
+    }
+
+    fn knows_block_count(&self) -> bool {
+        let offered = self.spec.scr[0] & 2 != 0;
+        self.spec.protocol == Protocol::Mmc || offered
+    }
+
+    fn sd_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
+        let state = self.state;
+        match (opcode, state) {
+            (opcode::SD_SEND_IF_COND, State::Idle) => match self.spec.protocol {
+                // 2.7 to 3.6 V, and the pattern comes back.
+                Protocol::Sd { has_if_cond: true } if arg >> 8 == 1 => {
+                    Some(Answer::Short(arg & 0xfff))
+                }
+                _ => None,
+            },
+            (opcode::APP_CMD, State::Idle) if arg == 0 => {
+                self.app_command = true;
+                Some(self.status(state, true))
+            }
+            (opcode::APP_CMD, State::StandBy | State::Transfer) if self.is_mine(arg) => {
+                self.app_command = true;
+                Some(self.status(state, true))
+            }
+            (opcode::SET_RELATIVE_ADDR, State::Identification | State::StandBy) => {
+                self.rca = self.spec.rca;
+                self.state = State::StandBy;
+                let Answer::Short(status) = self.status(state, false) else {
+                    return None;
+                };
+                // R6 has some of the status' bits only.
+                let told = (status >> 8 & 0xc000) | (status >> 6 & 0x2000) | status & 0x1fff;
+                Some(Answer::Short(self.rca << 16 | told))
+            }
+            (opcode::SWITCH, State::Transfer) => {
+                self.lines = Lines::Register(self.functions(arg));
+                self.state = State::SendingData;
+                Some(self.status(state, false))
+            }
+            (opcode::SD_ERASE_WR_BLK_START, State::Transfer) => {
+                self.erase_start = self.sector(arg);
+                Some(self.status(state, false))
+            }
+            (opcode::SD_ERASE_WR_BLK_END, State::Transfer) => {
+                self.erase_end = self.sector(arg);
+                Some(self.status(state, false))
+            }
+            _ => None,
+        }
+    }
+
+    fn sd_app_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
+        let state = self.state;
+        let register = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let content: Vec<u8> = match (opcode, state) {
+            (opcode::APP_OP_COND, State::Idle) => {
+                let host = arg & 0x00ff_ff00;
+                if host == 0 {
+                    return Some(Answer::Short(self.spec.ocr));
+                }
+                return Some(Answer::Short(self.power_up(host, arg & 1 << 30 != 0)));
+            }
+            (opcode::APP_SET_BUS_WIDTH, State::Transfer) => {
+                return Some(self.status(state, true));
+            }
+            (opcode::APP_SEND_SCR, State::Transfer) => register(&self.spec.scr),
+            (opcode::APP_SD_STATUS, State::Transfer) => register(&self.spec.ssr),
+            (opcode::APP_SEND_NUM_WR_BLKS, State::Transfer) => self.written.to_be_bytes().to_vec(),
+            _ => return None,
+        };
+        self.lines = Lines::Register(content);
+        self.state = State::SendingData;
+        Some(self.status(state, true))
+    }
+
+    /// The card's voltages; it is ready once it was asked often enough, at one that
+    /// it has. A card with block addresses waits for a host that knows them.
+    fn power_up(&mut self, host: u32, knows_blocks: bool) -> u32 {
+        let usable = host & self.spec.ocr != 0 && (knows_blocks || !self.spec.is_block_addressed);
+        if !usable || self.polls < self.spec.power_up_polls {
+            self.polls += 1;
+            return self.spec.ocr;
+        }
+        self.state = State::Ready;
+        self.spec.ocr | 1 << 31 | u32::from(self.spec.is_block_addressed) << 30
+    }
+
+    fn mmc_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
+        let state = self.state;
+        match (opcode, state) {
+            (opcode::SEND_OP_COND, State::Idle) => match arg & 0x00ff_ff80 {
+                0 => Some(Answer::Short(self.spec.ocr)),
+                host => Some(Answer::Short(self.power_up(host, arg & 1 << 30 != 0))),
+            },
+            (opcode::SET_RELATIVE_ADDR, State::Identification) => {
+                self.rca = arg >> 16;
+                self.state = State::StandBy;
+                Some(self.status(state, false))
+            }
+            (opcode::SEND_EXT_CSD, State::Transfer) => {
+                self.lines = Lines::Register(self.spec.ext_csd.clone());
+                self.state = State::SendingData;
+                Some(self.status(state, false))
+            }
+            (opcode::SWITCH, State::Transfer) => {
+                self.switch((arg >> 16) as u8, (arg >> 8) as u8);
+                self.become_busy();
+                Some(self.status(state, false))
+            }
+            (opcode::ERASE_GROUP_START, State::Transfer) => {
+                self.erase_start = self.sector(arg);
+                Some(self.status(state, false))
+            }
+            (opcode::ERASE_GROUP_END, State::Transfer) => {
+                self.erase_end = self.sector(arg);
+                Some(self.status(state, false))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets a byte of EXT_CSD that can be set.
+    fn switch(&mut self, index: u8, value: u8) {
+        let byte = self.spec.ext_csd.get_mut(usize::from(index));
+        let writable = index < 192;
+        match byte {
+            // A flush is done, not kept.
+            Some(_) if index == ext_csd::FLUSH_CACHE => {}
+            Some(byte) if writable => *byte = value,
+            _ => self.errors |= Status::SWITCH_ERROR,
+        }
+    }
+
+    /// The status of SD's functions: which group 1 has, and which are set then
+    /// (SD Physical Layer 4.3.10).
+    fn functions(&self, arg: u32) -> Vec<u8> {
+        let mut status = vec![0; 64];
+        let speeds = 1 | u8::from(self.spec.has_high_speed) << 1;
+        // 1 mA, and each group has its function 0.
+        status[1] = 1;
+        for group in 0..6 {
+            status[2 + 2 * group] = 0x80;
+            status[3 + 2 * group] = 1;
+        }
+        status[13] = speeds;
+        let asked = (arg & 0xf) as u8;
+        status[16] = match asked {
+            0xf => 0,
+            function if function < 8 && speeds >> function & 1 == 1 => function,
+            _ => 0xf,
+        };
+        status
+    }
+
+    /// The sector of an address, `None` with the error noted if there is none.
+    fn sector(&mut self, address: u32) -> Option<u64> {
+        let sector = match self.spec.is_block_addressed {
+            true => u64::from(address),
+            false => {
+                if address % 512 != 0 {
+                    self.errors |= Status::ADDRESS_ERROR;
+                    return None;
+                }
+                u64::from(address >> 9)
+            }
+        };
+        if sector >= self.spec.sectors {
+            self.errors |= Status::OUT_OF_RANGE;
+            return None;
+        }
+        Some(sector)
+    }
+
+    fn read(&mut self, address: u32, left: Option<u32>) -> Answer {
+        let state = self.state;
+        if let Some(sector) = self.sector(address) {
+            self.lines = Lines::Read { sector, left };
+            self.state = State::SendingData;
+        }
+        self.status(state, false)
+    }
+
+    fn write(&mut self, address: u32, left: Option<u32>) -> Answer {
+        let state = self.state;
+        if let Some(sector) = self.sector(address) {
+            self.lines = Lines::Write { sector, left };
+            self.state = State::ReceiveData;
+            self.written = 0;
+        }
+        self.status(state, false)
+    }
+
+    fn erase(&mut self) -> Answer {
+        let state = self.state;
+        match (self.erase_start.take(), self.erase_end.take()) {
+            (Some(start), Some(end)) if start <= end => {
+                self.erased_total += end - start + 1;
+                self.become_busy();
+            }
+            (Some(_), Some(_)) => self.errors |= Status::ERASE_PARAM,
+            _ => self.errors |= Status::ERASE_SEQ_ERROR,
+        }
+        self.status(state, false)
+    }
+
+    /// A block from the card, `false` if it sends none.
+    pub(super) fn read_block(&mut self, block: &mut [u8]) -> bool {
+        match &mut self.lines {
+            Lines::Register(content) if content.len() == block.len() => {
+                block.copy_from_slice(content);
+                self.lines = Lines::Nothing;
+                self.state = State::Transfer;
+                true
+            }
+            Lines::Read { sector, left } if *sector < self.spec.sectors => {
+                block.fill(0);
+                self.read_total += 1;
+                *sector += 1;
+                if let Some(left) = left {
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        self.lines = Lines::Nothing;
+                        self.state = State::Transfer;
+                    }
+                }
+                true
+            }
+            Lines::Read { .. } => {
+                self.errors |= Status::OUT_OF_RANGE;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// A block to the card, `false` if it takes none.
+    pub(super) fn write_block(&mut self) -> bool {
+        match &mut self.lines {
+            Lines::Write { sector, left } if *sector < self.spec.sectors => {
+                self.written += 1;
+                self.written_total += 1;
+                *sector += 1;
+                if let Some(left) = left {
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        self.lines = Lines::Nothing;
+                        self.become_busy();
+                    }
+                }
+                true
+            }
+            Lines::Write { .. } => {
+                self.errors |= Status::OUT_OF_RANGE;
+                false
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Linux's MMC stack (`drivers/mmc`), with controllers and cards for it.
+//!
+//! - [`Core`] identifies cards: power, clocks, the commands up to a selected card,
+//!   its registers, timing and width of the bus; erase, status, removal.
+//! - [`block`] makes requests of what the block layer issues, and mends what went
+//!   wrong.
+//! - [`sdhci`] is a host controller, as registers and as the driver that works them.
+//! - [`emulated`] has the cards that answer.
+//!
+//! Nothing here has a clock: what takes time says how long, and whoever runs the
+//! stack counts.
+
+pub mod block;
+mod bus;
+mod command;
+mod core;
+pub mod emulated;
+mod event;
+mod host;
+pub mod registers;
+pub mod sdhci;
+mod sysfs;
+
+pub use bus::{HostDevice, HostDriverKind, Hosts, MakeHost, Wiring};
+pub use command::{Command, CommandFlags, Data, Direction, Error, Request, Status, opcode};
+pub use core::{Card, CardKind, Core};
+pub use event::Event;
+pub use host::{
+    BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, HostSpec, Ios, PowerMode, Timing,
+};

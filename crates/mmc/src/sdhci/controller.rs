@@ -1,0 +1,447 @@
+//! The controller's registers.
+
+use super::{interrupt, register};
+use crate::command::Error;
+use crate::emulated::{Answer, Slot};
+
+/// What is wired into a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerSpec {
+    /// The capabilities registers, the lower one in the lower half.
+    pub capabilities: u64,
+    /// The maximum current register.
+    pub max_current: u64,
+    /// Version of the specification: 1 is 2.00, 2 is 3.00.
+    pub version: u8,
+}
+
+/// As QEMU's `sdhci-pci` is built (`SDHC_CAPAB_REG_DEFAULT` and its siblings in
+/// `hw/sd/sdhci-internal.h`): 52 MHz, ADMA, high speed, 3.3 and 1.8 V.
+impl Default for ControllerSpec {
+    fn default() -> ControllerSpec {
+        ControllerSpec {
+            capabilities: 0x0578_34b4,
+            max_current: 0,
+            version: 1,
+        }
+    }
+}
+
+/// Present state: data runs, which way, buffer, card, data line 0.
+const DATA_INHIBIT: u32 = 1 << 1;
+const WRITE_TRANSFER_ACTIVE: u32 = 1 << 8;
+const READ_TRANSFER_ACTIVE: u32 = 1 << 9;
+const BUFFER_WRITE_ENABLE: u32 = 1 << 10;
+const BUFFER_READ_ENABLE: u32 = 1 << 11;
+const CARD_INSERTED: u32 = 1 << 16;
+const CARD_STABLE: u32 = 1 << 17;
+const WRITE_ENABLED: u32 = 1 << 19;
+const DATA_LINE_0: u32 = 1 << 20;
+
+/// Transfer mode: block count, automatic CMD12, reads, more than one block.
+const BLOCK_COUNT_ENABLE: u32 = 1 << 1;
+const AUTO_CMD12: u32 = 1 << 2;
+const READ: u32 = 1 << 4;
+const MULTI_BLOCK: u32 = 1 << 5;
+
+/// Clocks between a command and its answer, and after it (SD Physical Layer 4.12).
+const COMMAND_CLOCKS: u64 = 48 + 5 + 48 + 8;
+/// Clocks that a long answer takes more.
+const LONG_ANSWER_CLOCKS: u64 = 136 - 48;
+/// Clocks after which a missing answer is given up.
+const ANSWER_TIMEOUT_CLOCKS: u64 = 64;
+/// Clocks of a block beside its bits: start, checksum, end, and the card's answer to
+/// a write.
+const BLOCK_CLOCKS: u64 = 1 + 16 + 1 + 8;
+
+/// A transfer in progress.
+#[derive(Clone, Debug, Default)]
+struct Transfer {
+    /// Blocks that are left.
+    blocks: u32,
+    /// A block in the buffer and how much of it is still to be moved.
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+/// A controller with a socket.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    spec: ControllerSpec,
+    slot: Slot,
+    registers: [u8; 256],
+    transfer: Option<Transfer>,
+    elapsed_ns: u64,
+}
+
+impl Controller {
+    /// A controller after power-on.
+    pub fn new(spec: ControllerSpec, slot: Slot) -> Controller {
+        let mut controller = Controller {
+            spec,
+            slot,
+            registers: [0; 256],
+            transfer: None,
+            elapsed_ns: 0,
+        };
+        controller.reset();
+        controller
+    }
+
+    fn reset(&mut self) {
+        self.registers = [0; 256];
+        self.transfer = None;
+        let [low, high] = [
+            self.spec.capabilities as u32,
+            (self.spec.capabilities >> 32) as u32,
+        ];
+        self.put(register::CAPABILITIES, 4, low);
+        self.put(register::CAPABILITIES_HIGH, 4, high);
+        self.put(register::MAX_CURRENT, 4, self.spec.max_current as u32);
+        self.put(register::HOST_VERSION, 2, u32::from(self.spec.version));
+    }
+
+    /// The socket.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// The socket, to take the card out of.
+    pub fn slot_mut(&mut self) -> &mut Slot {
+        &mut self.slot
+    }
+
+    /// How long the bus was at work since this was last asked.
+    pub fn take_elapsed_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.elapsed_ns)
+    }
+
+    /// Whether the interrupt line is up.
+    pub fn interrupt(&self) -> bool {
+        let status = self.get(register::INTERRUPT_STATUS, 4);
+        status & self.get(register::INTERRUPT_SIGNAL_ENABLE, 4) != 0
+    }
+
+    fn get(&self, offset: u32, bytes: u32) -> u32 {
+        (0..bytes).rev().fold(0, |word, n| {
+            let byte = self.registers.get((offset + n) as usize);
+            word << 8 | u32::from(byte.copied().unwrap_or(0))
+        })
+    }
+
+    fn put(&mut self, offset: u32, bytes: u32, value: u32) {
+        for n in 0..bytes {
+            if let Some(byte) = self.registers.get_mut((offset + n) as usize) {
+                *byte = (value >> (8 * n)) as u8;
+            }
+        }
+    }
+
+    /// Reads a register of 1, 2 or 4 bytes.
+    pub fn read(&mut self, offset: u32, bytes: u32) -> u32 {
+        match offset {
+            register::PRESENT_STATE => self.present_state(),
+            register::BUFFER_DATA_PORT => self.read_port(bytes),
+            _ => self.get(offset, bytes),
+        }
+    }
+
+    /// Writes a register of 1, 2 or 4 bytes. Those that cannot be written stay as
+    /// they are.
+    pub fn write(&mut self, offset: u32, bytes: u32, value: u32) {
+        match offset {
+            register::INTERRUPT_STATUS => {
+                let mut status = self.get(offset, 4) & !value;
+                if status & interrupt::ALL_ERRORS == 0 {
+                    status &= !interrupt::ERROR;
+                }
+                self.put(offset, 4, status);
+            }
+            register::SOFTWARE_RESET => self.software_reset(value),
+            register::COMMAND => {
+                self.put(offset, 2, value);
+                self.command(value);
+            }
+            register::BUFFER_DATA_PORT => self.write_port(bytes, value),
+            register::POWER_CONTROL => {
+                self.put(offset, 1, value);
+                self.slot.set_power(value & 1 != 0);
+            }
+            // The clock is stable as soon as it runs.
+            register::CLOCK_CONTROL => {
+                let stable = (value & 1) << 1;
+                self.put(offset, 2, value & !2 | stable);
+            }
+            register::PRESENT_STATE
+            | register::CAPABILITIES
+            | register::CAPABILITIES_HIGH
+            | register::MAX_CURRENT
+            | register::HOST_VERSION => {}
+            _ => self.put(offset, bytes, value),
+        }
+    }
+
+    /// All of it, the command line, or the data lines.
+    fn software_reset(&mut self, which: u32) {
+        const ALL: u32 = 1;
+        const DATA: u32 = 4;
+        if which & ALL != 0 {
+            self.reset();
+        }
+        if which & DATA != 0 {
+            self.transfer = None;
+        }
+    }
+
+    fn present_state(&self) -> u32 {
+        let mut state = WRITE_ENABLED;
+        if self.slot.card().is_some() {
+            state |= CARD_INSERTED | CARD_STABLE;
+        }
+        if !self.slot.is_busy() {
+            state |= DATA_LINE_0;
+        } else {
+            state |= DATA_INHIBIT;
+        }
+        if self.transfer.is_some() {
+            state |= DATA_INHIBIT;
+            state |= match self.get(register::TRANSFER_MODE, 2) & READ {
+                0 => WRITE_TRANSFER_ACTIVE | BUFFER_WRITE_ENABLE,
+                _ => READ_TRANSFER_ACTIVE | BUFFER_READ_ENABLE,
+            };
+        }
+        state
+    }
+
+    /// The bus' clock as the divider makes it.
+    pub fn clock_hz(&self) -> u32 {
+        let control = self.get(register::CLOCK_CONTROL, 2);
+        if control & 4 == 0 {
+            return 0;
+        }
+        let high = match self.spec.version {
+            0..2 => 0,
+            _ => (control >> 6 & 3) << 8,
+        };
+        let base_hz = (self.spec.capabilities >> 8 & 0xff) as u32 * 1_000_000;
+        match control >> 8 & 0xff | high {
+            0 => base_hz,
+            divider => base_hz / (2 * divider),
+        }
+    }
+
+    fn data_lines(&self) -> u64 {
+        let control = self.get(register::HOST_CONTROL, 1);
+        match (control & 0x20, control & 2) {
+            (0x20, _) => 8,
+            (_, 2) => 4,
+            _ => 1,
+        }
+    }
+
+    fn spend_clocks(&mut self, clocks: u64) {
+        let hz = u64::from(self.clock_hz().max(1));
+        let ns = clocks.saturating_mul(1_000_000_000).div_ceil(hz);
+        self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
+        self.slot.pass(ns);
+    }
+
+    fn raise(&mut self, bits: u32) {
+        let error = match bits & interrupt::ALL_ERRORS {
+            0 => 0,
+            _ => interrupt::ERROR,
+        };
+        let enabled = self.get(register::INTERRUPT_STATUS_ENABLE, 4) | interrupt::ERROR;
+        let status = self.get(register::INTERRUPT_STATUS, 4) | (bits | error) & enabled;
+        self.put(register::INTERRUPT_STATUS, 4, status);
+    }
+
+    /// A command goes out.
+    fn command(&mut self, register_value: u32) {
+        let (opcode, kind) = ((register_value >> 8 & 0x3f) as u8, register_value & 3);
+        let has_data = register_value & 0x20 != 0;
+        let arg = self.get(register::ARGUMENT, 4);
+        if self.clock_hz() == 0 {
+            self.raise(interrupt::COMMAND_TIMEOUT);
+            return;
+        }
+        let answer = self.slot.command(opcode, arg);
+        let outcome = match (answer, kind) {
+            (Err(_), _) => interrupt::COMMAND_CRC,
+            (Ok(Answer::Silence), 0) => interrupt::COMMAND_COMPLETE,
+            (Ok(Answer::Silence), _) => interrupt::COMMAND_TIMEOUT,
+            (Ok(answer), _) => {
+                self.put_answer(answer);
+                interrupt::COMMAND_COMPLETE
+            }
+        };
+        self.spend_clocks(match (answer, kind) {
+            (Ok(Answer::Silence), 1..) => COMMAND_CLOCKS + ANSWER_TIMEOUT_CLOCKS,
+            (_, 1) => COMMAND_CLOCKS + LONG_ANSWER_CLOCKS,
+            _ => COMMAND_CLOCKS,
+        });
+        self.raise(outcome);
+        if outcome != interrupt::COMMAND_COMPLETE {
+            return;
+        }
+        if has_data {
+            self.begin_transfer();
+        } else if kind == 3 {
+            // The transfer is complete once the card lets its data line go.
+            let busy_ns = self.slot.wait_while_busy();
+            self.elapsed_ns = self.elapsed_ns.saturating_add(busy_ns);
+            self.raise(interrupt::TRANSFER_COMPLETE);
+        }
+    }
+
+    /// A long answer is kept without its last byte, the checksum.
+    fn put_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Silence => {}
+            Answer::Short(word) => self.put(register::RESPONSE, 4, word),
+            Answer::Long([a, b, c, d]) => {
+                let words = [c << 24 | d >> 8, b << 24 | c >> 8, a << 24 | b >> 8, a >> 8];
+                for (n, word) in (0..).zip(words) {
+                    self.put(register::RESPONSE + 4 * n, 4, word);
+                }
+            }
+        }
+    }
+
+    fn begin_transfer(&mut self) {
+        let mode = self.get(register::TRANSFER_MODE, 2);
+        let blocks = match (mode & MULTI_BLOCK, mode & BLOCK_COUNT_ENABLE) {
+            (0, _) | (_, 0) => 1,
+            _ => self.get(register::BLOCK_COUNT, 2),
+        };
+        self.transfer = Some(Transfer {
+            blocks,
+            ..Transfer::default()
+        });
+        match mode & READ {
+            0 => self.raise(interrupt::BUFFER_WRITE_READY),
+            _ => self.fill_buffer(),
+        }
+    }
+
+    fn block_bytes(&self) -> usize {
+        (self.get(register::BLOCK_SIZE, 2) & 0xfff) as usize
+    }
+
+    fn spend_block(&mut self) {
+        let bits = 8 * self.block_bytes() as u64;
+        let lines = self.data_lines();
+        self.spend_clocks(bits.div_ceil(lines) + BLOCK_CLOCKS);
+    }
+
+    /// Fetches the next block of a read into the buffer.
+    fn fill_buffer(&mut self) {
+        let mut block = vec![0; self.block_bytes()];
+        self.spend_block();
+        match self.slot.read_block(&mut block) {
+            Ok(()) => {
+                if let Some(transfer) = &mut self.transfer {
+                    transfer.buffer = block;
+                    transfer.at = 0;
+                }
+                self.raise(interrupt::BUFFER_READ_READY);
+            }
+            Err(error) => self.fail_transfer(error),
+        }
+    }
+
+    fn fail_transfer(&mut self, error: Error) {
+        self.transfer = None;
+        self.raise(match error {
+            Error::Crc => interrupt::DATA_CRC,
+            _ => interrupt::DATA_TIMEOUT,
+        });
+    }
+
+    /// A block has gone through; the next one, or the end.
+    fn next_block(&mut self) {
+        let Some(transfer) = &mut self.transfer else {
+            return;
+        };
+        transfer.blocks = transfer.blocks.saturating_sub(1);
+        let left = transfer.blocks;
+        self.put(register::BLOCK_COUNT, 2, left);
+        let mode = self.get(register::TRANSFER_MODE, 2);
+        match (left, mode & READ) {
+            (0, _) => {
+                self.transfer = None;
+                if mode & AUTO_CMD12 != 0 {
+                    // Its answer goes to the last word of the response.
+                    if let Ok(Answer::Short(word)) = self.slot.command(12, 0) {
+                        self.put(register::RESPONSE + 12, 4, word);
+                    }
+                }
+                self.raise(interrupt::TRANSFER_COMPLETE);
+            }
+            (_, 0) => self.raise(interrupt::BUFFER_WRITE_READY),
+            _ => self.fill_buffer(),
+        }
+    }
+
+    fn read_port(&mut self, bytes: u32) -> u32 {
+        let Some(transfer) = &mut self.transfer else {
+            return 0;
+        };
+        let word = (0..bytes as usize).rev().fold(0, |word, n| {
+            let byte = transfer.buffer.get(transfer.at + n).copied();
+            word << 8 | u32::from(byte.unwrap_or(0))
+        });
+        transfer.at += bytes as usize;
+        if transfer.at >= transfer.buffer.len() {
+            self.next_block();
+        }
+        word
+    }
+
+    fn write_port(&mut self, bytes: u32, value: u32) {
+        let size = self.block_bytes();
+        let Some(transfer) = &mut self.transfer else {
+            return;
+        };
+        let word = value.to_le_bytes();
+        transfer.buffer.extend(&word[..bytes.min(4) as usize]);
+        if transfer.buffer.len() < size {
+            return;
+        }
+        transfer.buffer.clear();
+        self.spend_block();
+        match self.slot.write_block() {
+            Ok(()) => self.next_block(),
+            Err(error) => self.fail_transfer(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_without_a_card_times_out() {
+        let mut controller = Controller::new(ControllerSpec::default(), Slot::default());
+        controller.write(register::INTERRUPT_STATUS_ENABLE, 4, u32::MAX);
+        controller.write(register::CLOCK_CONTROL, 2, 0x4005);
+        controller.write(register::ARGUMENT, 4, 0x1aa);
+        controller.write(register::COMMAND, 2, 8 << 8 | 0x1a);
+        let status = controller.read(register::INTERRUPT_STATUS, 4);
+        assert_eq!(status, interrupt::COMMAND_TIMEOUT | interrupt::ERROR);
+        controller.write(register::INTERRUPT_STATUS, 4, interrupt::COMMAND_TIMEOUT);
+        assert_eq!(controller.read(register::INTERRUPT_STATUS, 4), 0);
+    }
+
+    #[test]
+    fn registers_that_are_wired_cannot_be_written() {
+        let mut controller = Controller::new(ControllerSpec::default(), Slot::default());
+        controller.write(register::CAPABILITIES, 4, 0);
+        assert_eq!(controller.read(register::CAPABILITIES, 4), 0x0578_34b4);
+        assert_eq!(
+            controller.read(register::PRESENT_STATE, 4) & CARD_INSERTED,
+            0
+        );
+    }
+}

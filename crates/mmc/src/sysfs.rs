@@ -1,0 +1,133 @@
+//! What sysfs and debugfs show of a card and its host (`MMC_DEV_ATTR` in
+//! `drivers/mmc/core/sd.c` and `mmc.c`, `debugfs.c`).
+
+use crate::core::{Card, CardKind, Core};
+use crate::host::{Caps, PowerMode};
+use crate::registers::hex;
+
+/// The drive stage register's value where nobody set it.
+const DEFAULT_DSR: u32 = 0x404;
+
+impl Card {
+    /// Its files in sysfs.
+    pub fn attributes(&self) -> Vec<(String, String)> {
+        let Card { cid, kind, .. } = self;
+        let bytes = |sectors: u32| (u64::from(sectors) << 9).to_string();
+        let oemid = match kind {
+            CardKind::Mmc => format!("0x{:06x}", cid.oemid),
+            _ => format!("0x{:04x}", cid.oemid),
+        };
+        let mut rows = vec![
+            ("cid", hex(&self.raw_cid)),
+            ("csd", hex(&self.raw_csd)),
+            ("date", format!("{:02}/{:04}", cid.month, cid.year)),
+            ("dsr", format!("{DEFAULT_DSR:#x}")),
+            ("erase_size", bytes(self.erase_sectors)),
+            ("manfid", format!("0x{:06x}", cid.manfid)),
+            ("name", cid.name.clone()),
+            ("ocr", format!("0x{:08x}", self.ocr)),
+            ("oemid", oemid),
+            ("preferred_erase_size", bytes(self.preferred_erase_sectors)),
+            ("rca", format!("0x{:04x}", self.rca)),
+            ("serial", format!("0x{:08x}", cid.serial)),
+            ("type", kind.name().to_owned()),
+        ];
+        match kind {
+            CardKind::Sd => rows.extend([
+                ("fwrev", format!("{:#x}", cid.fwrev)),
+                ("hwrev", format!("{:#x}", cid.hwrev)),
+                ("scr", hex(&self.raw_scr)),
+                ("ssr", hex(&self.raw_ssr)),
+            ]),
+            CardKind::Mmc => rows.extend([
+                ("prv", format!("{:#x}", cid.prv)),
+                (
+                    "raw_rpmb_size_mult",
+                    format!("{:#x}", self.ext_csd.rpmb_bytes >> 17),
+                ),
+                ("rev", format!("{:#x}", self.ext_csd.revision)),
+            ]),
+            CardKind::Sdio => {}
+        }
+        { rows.into_iter() }
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// What its bus tells user space (`mmc_bus_uevent`).
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let mut told = vec![pair("MMC_TYPE", self.kind.name())];
+        if self.kind != CardKind::Sdio {
+            told.push(pair("MMC_NAME", &self.cid.name));
+            told.push(pair("MODALIAS", "mmc:block"));
+        }
+        told
+    }
+}
+
+impl Core {
+    /// The host's files in debugfs: `ios`, `clock`, the card's `status` and `state`,
+    /// `caps`, `caps2`.
+    pub fn debug_lines(&mut self) -> Vec<String> {
+        let ios = *self.ios();
+        let clock = ios.clock_hz;
+        let mut lines = vec![format!("clock:\t\t{clock} Hz")];
+        if self.host().actual_clock_hz() != 0 {
+            lines.push(format!(
+                "actual clock:\t{} Hz",
+                self.host().actual_clock_hz()
+            ));
+        }
+        let power = match ios.power_mode {
+            PowerMode::Off => "off",
+            PowerMode::Up => "up",
+            PowerMode::On => "on",
+        };
+        let width = ios.bus_width;
+        let bus_mode = ["open drain", "push-pull"][ios.bus_mode as usize - 1];
+        let select = ["don't care", "active high"][ios.chip_select as usize];
+        let timing = ["legacy", "mmc high-speed", "sd high-speed"][ios.timing as usize];
+        lines.extend([
+            format!("vdd:\t\t{} ({})", ios.vdd, volts(ios.vdd)),
+            format!("bus mode:\t{} ({bus_mode})", ios.bus_mode as u8),
+            format!("chip select:\t{} ({select})", ios.chip_select as u8),
+            format!("power mode:\t{} ({power})", ios.power_mode as u8),
+            format!("bus width:\t{} ({} bits)", width as u8, width.lines()),
+            format!("timing spec:\t{} ({timing})", ios.timing as u8),
+            "signal voltage:\t0 (3.30 V)".to_owned(),
+            "driver type:\t0 (driver type B)".to_owned(),
+            clock.to_string(),
+        ]);
+        if let Ok(status) = self.send_status(0) {
+            lines.push(format!("{status:08x}"));
+        }
+        const PRESENT: u32 = 1;
+        let state = self.card().map(|card| card.state() | PRESENT);
+        lines.extend(state.map(|state| format!("{state:#010x}")));
+        let spec = self.host().spec();
+        lines.push("== caps".to_owned());
+        lines.push(format!("{:#010x}", spec.caps.bits()));
+        lines.push("== caps2".to_owned());
+        lines.push(format!("{:#010x}", spec.caps2.bits()));
+        lines
+    }
+
+    /// Whether its card can be taken out, as sysfs shows it.
+    pub(crate) fn removable(&self) -> &'static str {
+        match self.host().spec().caps.contains(Caps::NONREMOVABLE) {
+            true => "fixed",
+            false => "removable",
+        }
+    }
+}
+
+/// The voltages that a bit of OCR stands for.
+fn volts(bit: u16) -> String {
+    let tenths = |bit: u16| format!("{}.{}", (bit + 12) / 10, (bit + 12) % 10);
+    match bit {
+        7 => "1.65 - 1.95 V".to_owned(),
+        8..24 => format!("{} ~ {} V", tenths(bit), tenths(bit + 1)),
+        _ => "invalid".to_owned(),
+    }
+}
