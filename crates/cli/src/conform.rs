@@ -17,6 +17,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
         (args.page_cache, Mode::PageCache),
         (args.write_back, Mode::WriteBack),
         (args.eviction, Mode::Eviction),
+        (args.mmc, Mode::Mmc),
         (args.whole, Mode::Whole),
     ];
     let asked = modes.iter().find(|(asked, _)| *asked);
@@ -30,6 +31,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
         Mode::PageCache => report.page_cache_agrees(),
         Mode::WriteBack => report.write_back_agrees(),
         Mode::Eviction => report.eviction_agrees(),
+        Mode::Mmc => report.mmc_agrees(),
     };
     if agrees { Ok(()) } else { Err(Failure::No) }
 }

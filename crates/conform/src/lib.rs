@@ -28,9 +28,11 @@ mod cgroups;
 mod clock;
 #[cfg(test)]
 mod damaged_traces;
+mod mmc;
 mod page_cache;
 mod recording;
 mod report;
+mod sequence;
 mod setup;
 mod tasks;
 mod ties;
@@ -42,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 use blklab_workload::trace::TraceError;
 
+pub use mmc::mmc;
 pub use page_cache::{eviction, page_cache};
 pub use report::{Difference, Report, Tally, TraceReport};
 pub use write_back::write_back;
@@ -61,6 +64,8 @@ pub enum Mode {
     Eviction,
     /// When dirty pages are written, and how writers are slowed down.
     WriteBack,
+    /// How cards are identified, and what is sent to them.
+    Mmc,
 }
 
 impl fmt::Display for Mode {
@@ -71,6 +76,7 @@ impl fmt::Display for Mode {
             Mode::PageCache => "page cache",
             Mode::WriteBack => "write-back",
             Mode::Eviction => "eviction",
+            Mode::Mmc => "memory cards",
         })
     }
 }
@@ -161,6 +167,7 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
         Mode::PageCache => page_cache(traces),
         Mode::Eviction => eviction(traces),
         Mode::WriteBack => write_back(traces),
+        Mode::Mmc => mmc(traces),
     }
 }
 

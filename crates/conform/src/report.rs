@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::Mode;
+use crate::mmc::{ATTRIBUTE, BLOCK_IO, IDENTIFICATION, UEVENT};
 use crate::page_cache::{BIO, DECISION, EVICTION, HitRatio};
 use crate::write_back::{THROTTLE, WRITTEN};
 
@@ -102,6 +103,21 @@ impl Report {
         let ratios = self.traces.iter().filter_map(|trace| trace.hit_ratio);
         let hits_agree = { ratios }.all(|ratio| ratio.points_off() <= 1.0);
         self.compared() > 0 && self.share(EVICTION) >= 95.0 && hits_agree
+    }
+
+    /// Whether cards were identified and shown as the kernel's without exception, and
+    /// 99 % of what was sent to them and came back afterwards is the kernel's.
+    pub fn mmc_agrees(&self) -> bool {
+        let whole = [IDENTIFICATION, ATTRIBUTE, UEVENT];
+        let all = whole.iter().all(|kind| self.has_all_of(kind));
+        self.compared() > 0 && all && self.share(BLOCK_IO) >= 99.0
+    }
+
+    /// Whether everything of this kind agrees, and there was something.
+    fn has_all_of(&self, kind: &str) -> bool {
+        let totals = self.totals();
+        let tally = totals.iter().find(|tally| tally.kind == kind);
+        tally.is_some_and(|tally| tally.agreed == tally.compared)
     }
 
     /// Agreements of one kind in percent, 100 where there was none.

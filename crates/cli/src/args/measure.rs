@@ -185,7 +185,7 @@ pub(crate) struct ProbeArgs {
 #[derive(Args)]
 pub(crate) struct ConformArgs {
     /// The scheduler the traces were recorded under
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["page_cache", "write_back", "eviction"])]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["page_cache", "write_back", "eviction", "mmc"])]
     pub(crate) scheduler: Option<String>,
 
     /// Check the whole block layer, not the scheduler alone
@@ -206,6 +206,11 @@ pub(crate) struct ConformArgs {
     /// within a point count as success
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "write_back", "min_percent"])]
     pub(crate) eviction: bool,
+
+    /// Check memory cards: every command from power-on, sysfs attributes and uevents; all of
+    /// identification, attributes and uevents and 99 % of the rest count as success
+    #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "write_back", "eviction", "min_percent"])]
+    pub(crate) mmc: bool,
 
     /// Agreement that counts as success with --whole, in percent
     #[arg(long, default_value_t = 99.0, value_name = "P")]

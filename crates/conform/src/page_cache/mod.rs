@@ -19,6 +19,7 @@ use blklab_fs::{Event, InodeId};
 
 use crate::ConformError;
 use crate::report::{Report, TraceReport};
+use crate::sequence::longest_common;
 use crate::{Difference, Mode};
 pub(crate) use calls::{Call, Description, RunFile, beside, read_calls};
 pub use eviction::eviction;
@@ -140,7 +141,8 @@ fn compare_steps(
     kernel: &[(Event, &Recorded)],
     ours: &[Event],
 ) {
-    let common = longest_common(kernel, ours);
+    let same = |k: usize, o: usize| kernel[k].0 == ours[o];
+    let common = longest_common(kernel.len(), ours.len(), same);
     let (mut k, mut o) = (0, 0);
     for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
         // What lies between two common steps is told pair by pair.
@@ -169,37 +171,6 @@ fn compare_steps(
         }
         (k, o) = (next_k + 1, next_o + 1);
     }
-}
-
-/// Pairs of places at which both have the same step, in order, as many as there
-/// can be.
-fn longest_common(kernel: &[(Event, &Recorded)], ours: &[Event]) -> Vec<(usize, usize)> {
-    let same = |k: usize, o: usize| kernel[k].0 == ours[o];
-    let shorter = kernel.len().min(ours.len());
-    let head = (0..shorter).take_while(|&n| same(n, n)).count();
-    let (rows, columns) = (kernel.len() - head, ours.len() - head);
-    let mut best = vec![vec![0_u32; columns + 1]; rows + 1];
-    for k in (0..rows).rev() {
-        for o in (0..columns).rev() {
-            best[k][o] = match same(head + k, head + o) {
-                true => best[k + 1][o + 1] + 1,
-                false => best[k + 1][o].max(best[k][o + 1]),
-            };
-        }
-    }
-    let mut pairs: Vec<(usize, usize)> = (0..head).map(|n| (n, n)).collect();
-    let (mut k, mut o) = (0, 0);
-    while k < rows && o < columns {
-        if same(head + k, head + o) {
-            pairs.push((head + k, head + o));
-            (k, o) = (k + 1, o + 1);
-        } else if best[k + 1][o] >= best[k][o + 1] {
-            k += 1;
-        } else {
-            o += 1;
-        }
-    }
-    pairs
 }
 
 /// What a step is counted as.

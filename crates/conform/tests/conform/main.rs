@@ -2,6 +2,7 @@
 //! repository, and all that are below the directory that
 //! `BLKLAB_KERNEL_TRACES` names.
 
+mod mmc;
 mod page_cache;
 mod recorded;
 mod write_back;

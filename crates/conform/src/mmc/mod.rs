@@ -1,0 +1,126 @@
+//! Holds the device model and the MMC stack against a recorded kernel.
+//!
+//! Given are the card's registers and size, the controller, the partition table,
+//! which requests the block layer issued and in which order they were looked at when
+//! they had run, and the moments at which the driver was taken from the controller
+//! and given back. Compared is every step of the core and the host driver with all
+//! its arguments and answers (`mmc_request_start` and the rest), the files of card,
+//! host, disk and queue in sysfs and debugfs, and every uevent.
+//!
+//! Not compared: tags, which the block layer gives, and times.
+
+mod recorded;
+mod replay;
+
+use std::path::{Path, PathBuf};
+
+use blklab_workload::trace::read_text;
+
+use crate::page_cache::beside;
+use crate::report::{Report, TraceReport};
+use crate::sequence::longest_common;
+use crate::{ConformError, Difference, Mode};
+use recorded::{Description, Recorded, Steps};
+
+/// A step before a card was added.
+pub(crate) const IDENTIFICATION: &str = "identification";
+/// Any later step.
+pub(crate) const BLOCK_IO: &str = "block I/O";
+/// A file of sysfs or debugfs.
+pub(crate) const ATTRIBUTE: &str = "attribute";
+/// A message to user space.
+pub(crate) const UEVENT: &str = "uevent";
+
+/// Compares each recorded run.
+///
+/// # Errors
+/// Where a trace or its description cannot be read.
+pub fn mmc(traces: &[PathBuf]) -> Result<Report, ConformError> {
+    if traces.is_empty() {
+        return Err(ConformError::NoTraces);
+    }
+    Ok(Report {
+        mode: Mode::Mmc,
+        scheduler: String::new(),
+        traces: traces
+            .iter()
+            .map(|path| compare(path))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn compare(path: &Path) -> Result<TraceReport, ConformError> {
+    let file = path.display().to_string();
+    let described = beside(path, ".json");
+    let description = Description::open(&described)?;
+    let steps = Steps::read(&file, &read_text(path)?)?;
+    let ours = replay::replay(&described, &description, &steps)?;
+    let mut report = TraceReport::new(file);
+    if let Some(option) = description.unknown_option() {
+        report.notes.push(format!("{option}: not modelled"));
+    }
+    compare_steps(&mut report, &steps.compared, &ours.steps);
+    for (name, kernel) in description.attributes() {
+        let shown = ours.attributes.get(&name).map_or("nothing", String::as_str);
+        report.count(ATTRIBUTE, kernel == shown, || Difference {
+            line: 0,
+            at_ns: 0,
+            kind: ATTRIBUTE,
+            kernel: kernel.clone(),
+            ours: shown.to_owned(),
+            state: vec![name.clone()],
+        });
+    }
+    let kernel: Vec<Recorded> = description.uevents();
+    compare_sequence(&mut report, &kernel, &ours.uevents, |_| UEVENT);
+    Ok(report)
+}
+
+/// Steps are of identification from each look for a card until one is added.
+fn compare_steps(report: &mut TraceReport, kernel: &[Recorded], ours: &[String]) {
+    let mut identifies = false;
+    let kinds: Vec<&'static str> = { kernel.iter() }
+        .map(|step| {
+            identifies |= step.text.starts_with("mmc_rescan");
+            let kind = if identifies { IDENTIFICATION } else { BLOCK_IO };
+            identifies &= !step.text.starts_with("mmc_add_card");
+            kind
+        })
+        .collect();
+    compare_sequence(report, kernel, ours, |at| {
+        let last = kinds.len().checked_sub(1);
+        last.map_or(IDENTIFICATION, |last| kinds[at.min(last)])
+    });
+}
+
+/// Counts what both sides have, in the longest common order, and what only one has.
+fn compare_sequence(
+    report: &mut TraceReport,
+    kernel: &[Recorded],
+    ours: &[String],
+    kind_at: impl Fn(usize) -> &'static str,
+) {
+    let same = |k: usize, o: usize| kernel[k].text == ours[o];
+    let common = longest_common(kernel.len(), ours.len(), same);
+    let (mut k, mut o) = (0, 0);
+    for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
+        for n in 0..(next_k - k).max(next_o - o) {
+            let theirs = kernel[k..next_k].get(n);
+            let our = ours[o..next_o].get(n);
+            let kind = kind_at((k + n).min(next_k));
+            let nothing = || "nothing".to_owned();
+            report.count(kind, false, || Difference {
+                line: theirs.map_or(0, |recorded| recorded.line),
+                at_ns: theirs.map_or(0, |recorded| recorded.at_ns),
+                kind,
+                kernel: theirs.map_or_else(nothing, |recorded| recorded.text.clone()),
+                ours: our.cloned().unwrap_or_else(nothing),
+                state: Vec::new(),
+            });
+        }
+        if next_k < kernel.len() {
+            report.count(kind_at(next_k), true, || unreachable!("it agrees"));
+        }
+        (k, o) = (next_k + 1, next_o + 1);
+    }
+}

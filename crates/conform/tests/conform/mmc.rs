@@ -1,0 +1,84 @@
+//! Our MMC stack against the kernel's: the traces in this repository, and all that
+//! are below the directory that `BLKLAB_MMC_TRACES` names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use blklab_conform::{Report, mmc};
+
+fn ours() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mmc-traces")
+}
+
+fn traces(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut found: Vec<PathBuf> = (entries.map(|entry| entry.unwrap().path()))
+        .filter(|path| path.to_string_lossy().ends_with(".trace.gz"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn compared(report: &Report, kind: &str) -> u64 {
+    let totals = report.totals();
+    let tally = totals.iter().find(|tally| tally.kind == kind);
+    tally.map_or(0, |tally| tally.compared)
+}
+
+#[test]
+fn cards_are_identified_shown_and_driven_as_the_kernels() {
+    let report = mmc(&traces(&ours())).unwrap();
+    assert!(report.mmc_agrees(), "{report}");
+    // Two cards, each found twice: 31 requests and 9 settings of the bus.
+    assert_eq!(compared(&report, "identification"), 284, "{report}");
+    assert_eq!(compared(&report, "block I/O"), 940, "{report}");
+    assert!(compared(&report, "attribute") > 150, "{report}");
+    assert!(compared(&report, "uevent") > 70, "{report}");
+}
+
+#[test]
+fn the_traces_elsewhere_agree() {
+    let Some(folder) = std::env::var_os("BLKLAB_MMC_TRACES") else {
+        blklab_judges::not_possible("more traces: BLKLAB_MMC_TRACES names no directory");
+        return;
+    };
+    let report = mmc(&traces(Path::new(&folder))).unwrap();
+    assert!(report.mmc_agrees(), "{report}");
+}
+
+/// A copy of a run with its description changed.
+fn changed(change: impl Fn(String) -> String) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace.gz");
+    fs::copy(ours().join("sdsc_128m.trace.gz"), &trace).unwrap();
+    let text = fs::read_to_string(ours().join("sdsc_128m.json")).unwrap();
+    fs::write(folder.path().join("run.json"), change(text)).unwrap();
+    (folder, trace)
+}
+
+/// The comparison sees what differs: another manufacturer, another clock.
+#[test]
+fn another_card_is_told_apart() {
+    let other = |text: String| text.replace("0x0000aa", "0x0000ab");
+    let (_folder, trace) = changed(other);
+    let report = mmc(&[trace]).unwrap();
+    assert!(!report.mmc_agrees());
+    assert_eq!(report.compared() - report.agreed(), 1, "{report}");
+}
+
+#[test]
+fn a_register_that_cannot_be_is_one_message() {
+    let broken = [
+        ("002600325f59", "802600325f59", "csd"),
+        ("0225000000000000", "0221000000000000", "scr"),
+        ("\"SD\"", "\"MMC\"", "type"),
+    ];
+    for (found, put, name) in broken {
+        let (_folder, trace) = changed(|text| text.replace(found, put));
+        let error = mmc(&[trace]).unwrap_err().to_string();
+        assert!(
+            error.contains("run.json: card_sysfs") && error.contains(name),
+            "{error}"
+        );
+    }
+}
