@@ -19,9 +19,14 @@ fn device() -> Option<LoopDevice> {
 
 /// Records while fio reads 500 times, with these options.
 fn record(device: &LoopDevice, place: &Place, options: &[&str]) -> Output {
-    let recorder = Command::new(env!("CARGO_BIN_EXE_blklab"))
-        .args(["record", &device.path])
-        .args(options)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blklab"));
+    command.args(["record", &device.path]).args(options);
+    while_fio_reads(device, place, &mut command)
+}
+
+/// Records with this command while fio reads 500 times.
+fn while_fio_reads(device: &LoopDevice, place: &Place, command: &mut Command) -> Output {
+    let recorder = command
         .current_dir(place.path("."))
         .stderr(Stdio::piped())
         .spawn()
@@ -48,6 +53,35 @@ fn record(device: &LoopDevice, place: &Place, options: &[&str]) -> Output {
         .args(["-INT", &recorder.id().to_string()])
         .status();
     recorder.wait_with_output().expect("it ends")
+}
+
+/// Files may grow to no more than 8 KiB, as on a disk that is full after that.
+#[test]
+fn a_full_disk_leaves_no_half_of_a_recording() {
+    let Some(device) = device() else {
+        return;
+    };
+    let place = Place::new();
+    place.file("load.trace", "an older one");
+    let limited = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
+    for (name, format) in [
+        ("load.trace", "tracefs"),
+        ("load.txt", "blkparse"),
+        ("load.blktrace.0", "blktrace"),
+    ] {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", limited, "sh", env!("CARGO_BIN_EXE_blklab"), "record"])
+            .args([&device.path, "-o", name, "--format", format]);
+        let done = while_fio_reads(&device, &place, &mut command);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{format}: {said}");
+        assert!(said.contains(&format!("{name}: cannot write: ")), "{said}");
+        assert!(!said.contains(".blklab-"), "{said}");
+        assert_eq!(place.files(), ["load.trace"], "{format}");
+    }
+    let kept = std::fs::read_to_string(place.path("load.trace"));
+    assert_eq!(kept.expect("there"), "an older one");
 }
 
 #[test]

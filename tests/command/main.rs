@@ -6,6 +6,7 @@ mod calibrate;
 mod compare;
 mod determinism;
 mod fairness;
+mod files;
 mod fio_examples;
 mod fs_images;
 mod guest;

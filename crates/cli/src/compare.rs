@@ -29,15 +29,26 @@ const RUNTIME_QUICK_US: u64 = 1_000_000;
 /// Assumed values that are tried where their number is not given.
 const ASSUMED_TRIED: usize = 3;
 
-pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
+pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
+    let mut inputs = args.work.inputs();
+    let (drive, machine) = (args.work.models.drive.clone(), args.work.models.machine.clone());
+    let question = args.work.take_question()?;
+    if args.host.world == WorldArg::Host {
+        // Those of a question are of models.
+        (args.work.models.drive, args.work.models.machine) = (drive, machine);
+    }
+    if let Some(question) = &question {
+        args.sweep.judge_by(question);
+    }
+    let args = &args;
     let (sweep, output) = (&args.sweep, args.work.output.as_deref());
-    let mut inputs = args.work.models.files();
-    inputs.extend(args.work.job.iter().map(Path::new));
+    inputs.extend(args.work.inputs());
+    inputs.extend(args.host.device.clone());
     check_outputs(sweep.html.as_deref(), output, &inputs)?;
     if args.host.world != WorldArg::Guest {
         args.guest.refuse()?;
     }
-    let comparison = match args.host.world {
+    let mut comparison = match args.host.world {
         WorldArg::Sim => {
             args.host.refuse()?;
             let find = || Work::find(&args.work.job, &args.work.fio);
@@ -57,9 +68,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
         }
         WorldArg::Host => on_host(args)?,
     };
+    let by_default = question.as_ref().map(|_| CompareFormat::Answer);
+    comparison.question = question.map(|question| question.question);
     deliver(
         &comparison,
-        sweep.output_format,
+        sweep.output_format.or(by_default).unwrap_or_default(),
         sweep.html.as_deref(),
         output,
     )
@@ -75,7 +88,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let comparison = simulated(find, &args.models, &args.pace, sweep)?;
     deliver(
         &comparison,
-        sweep.output_format,
+        sweep.output_format.unwrap_or_default(),
         sweep.html.as_deref(),
         output,
     )
@@ -466,7 +479,7 @@ pub(crate) fn judged(
 pub(crate) fn check_outputs(
     page: Option<&Path>,
     file: Option<&Path>,
-    inputs: &[&Path],
+    inputs: &[impl AsRef<Path>],
 ) -> Result<(), Failure> {
     output::check(&[("--html", page), ("--output", file)], inputs)
 }
@@ -479,10 +492,8 @@ pub(crate) fn deliver(
     file: Option<&Path>,
 ) -> Result<(), Failure> {
     let text = match format {
-        CompareFormat::Normal => {
-            let plain = file.is_some() || !std::io::stdout().is_terminal();
-            text::render_with(comparison, style(plain))
-        }
+        CompareFormat::Normal => text::render_with(comparison, style(file)),
+        CompareFormat::Answer => text::answer(comparison, style(file)),
         CompareFormat::Json => json::render(comparison),
     };
     if let Some(path) = page {
@@ -496,8 +507,8 @@ pub(crate) fn deliver(
     }
 }
 
-fn style(plain: bool) -> text::Style {
-    if plain {
+fn style(file: Option<&Path>) -> text::Style {
+    if file.is_some() || !std::io::stdout().is_terminal() {
         return text::Style::PLAIN;
     }
     text::Style {

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use blklab_description::NewFile;
 use blklab_fs::{
     Attributes, Caller, Ext2Layout, FatWidth, FileKind, FileSystem, FsError, Image, Ino,
     MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
@@ -223,10 +224,11 @@ fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
     }
     // An existing file is not emptied for one that does not exist.
     opened.file(path)?;
-    let out = File::create(file);
-    let mut out = out
-        .map_err(|error| Failure::mistake(format!("{}: cannot write: {error}", file.display())))?;
-    opened.copy_out(path, &mut out)
+    output::check(&[("FILE", Some(file))], &[opened.name])?;
+    let cannot_write = |error| Failure::mistake(format!("{}: cannot write: {error}", file.display()));
+    let mut out = NewFile::create(file).map_err(cannot_write)?;
+    opened.copy_out(path, &mut out)?;
+    out.keep().map_err(cannot_write)
 }
 
 /// Kind and permissions as ls(1) shows them.

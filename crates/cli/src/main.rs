@@ -28,11 +28,11 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Command::Compare(args) => compare::compare(&args),
+        Command::Compare(args) => compare::compare(*args),
         Command::Replay(args) => compare::replay(&args),
         Command::Record(args) => record::record(&args),
         Command::Report(args) => report::report(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => run::run(args),
         Command::Probe(args) => probe::probe(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Conform(args) => conform::conform(&args),

@@ -1,8 +1,12 @@
 //! Results go to standard output or whole into a file, never half.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use blklab_description::NewFile;
 
 use crate::failure::Failure;
 
@@ -20,7 +24,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Checks, before any work, that results have a place each: the options that
 /// name files, and what they name. None of them may replace one of the files that
 /// the command reads, its `inputs`.
-pub(crate) fn check(files: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result<(), Failure> {
+pub(crate) fn check(
+    files: &[(&str, Option<&Path>)],
+    inputs: &[impl AsRef<Path>],
+) -> Result<(), Failure> {
     let named = files
         .iter()
         .filter_map(|(option, path)| Some((option, (*path)?)));
@@ -31,7 +38,8 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result
             let why = format!("{option} needs a file, and this is a folder");
             return Err(Failure::Mistake(cannot_write(path, why)));
         }
-        if path.is_file() && inputs.iter().any(|input| is_same_file(input, path)) {
+        let is_path = |input: &Path| input.exists() && is_same_file(input, path);
+        if inputs.iter().any(|input| is_path(input.as_ref())) {
             let path = path.display();
             return Err(Failure::mistake(format!(
                 "{option} {path}: the command reads that file; give another"
@@ -39,7 +47,7 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result
         }
         // A pipe or a terminal takes one thing after the other.
         let replaces = !path.exists() || path.is_file();
-        let same = |(_, other): &&(&str, &Path)| *other == path;
+        let same = |(_, other): &&(&str, &Path)| is_same_file(other, path);
         if let (true, Some((other, _))) = (replaces, seen.iter().find(same)) {
             let path = path.display();
             return Err(Failure::mistake(format!(
@@ -51,11 +59,19 @@ pub(crate) fn check(files: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result
     Ok(())
 }
 
+/// Whether two names are of one file, which may have several, or will be.
 fn is_same_file(one: &Path, other: &Path) -> bool {
-    match (one.canonicalize(), other.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => place_of(one) == place_of(other),
     }
+}
+
+/// Where a file that is not there yet will be.
+fn place_of(path: &Path) -> (Option<PathBuf>, Option<&OsStr>) {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    (folder.ok(), path.file_name())
 }
 
 fn cannot_write(path: &Path, why: impl Display) -> String {
@@ -72,56 +88,13 @@ fn has_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What a path leads to, through symbolic links, whether that exists or not.
-fn target(path: &Path) -> PathBuf {
-    /// As many as Linux follows.
-    const LINKS_MAX: usize = 40;
-    let mut path = path.to_path_buf();
-    for _ in 0..LINKS_MAX {
-        let Ok(link) = std::fs::read_link(&path) else {
-            break;
-        };
-        path = path.parent().unwrap_or(Path::new("")).join(link);
-    }
-    path
-}
-
-/// Writes a file: it appears whole, or not at all. It keeps the rights of the one
-/// that it replaces; a link stays, and what it leads to is replaced.
+/// Writes a file: it appears whole, or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let broken = |e: std::io::Error| Failure::Broken(cannot_write(path, e));
-    let path = &target(path);
     has_folder(path)?;
-    if path.exists() && !path.is_file() {
-        // A pipe or a terminal cannot be replaced.
-        return std::fs::write(path, bytes).map_err(broken);
-    }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".blklab-");
-    set_usual_rights(&mut builder);
-    let mut file = builder
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
-    file.write_all(bytes).map_err(broken)?;
-    if let Ok(old) = path.metadata() {
-        let rights = file.as_file().set_permissions(old.permissions());
-        rights.map_err(broken)?;
-    }
-    file.persist(path).map_err(|e| broken(e.error))?;
-    Ok(())
+    let mut file = NewFile::create(path).map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
+    let written = file.write_all(bytes).and_then(|()| file.keep());
+    written.map_err(|e| Failure::Broken(cannot_write(path, e)))
 }
-
-/// Temporary files are for their owner alone; a result is for whom the umask
-/// allows.
-#[cfg(unix)]
-fn set_usual_rights(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    builder.permissions(std::fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn set_usual_rights(_: &mut tempfile::Builder<'_, '_>) {}
 
 /// Prints, or writes to a file where one is named.
 pub(crate) fn deliver(text: &str, file: Option<&Path>) -> Result<(), Failure> {

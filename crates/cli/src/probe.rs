@@ -20,7 +20,9 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         ("--output-drive", args.output_drive.as_deref()),
         ("--output", args.output.as_deref()),
     ];
-    output::check(&outputs, &[])?;
+    let inputs = [&args.device, &args.drive].into_iter().flatten();
+    let inputs: Vec<&Path> = inputs.map(Path::new).collect();
+    output::check(&outputs, &inputs)?;
     let cliff_bytes = parse_size(&args.cliff_bytes)
         .map_err(|e| Failure::mistake(format!("--cliff-bytes: {e}")))?;
     let (mut target, writes, name) = target(args)?;

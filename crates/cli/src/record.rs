@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{FormArg, RecordArgs, TraceArgs};
 use crate::failure::Failure;
+use crate::output;
 
 /// Longest recording in seconds: longer ones end by Ctrl-C.
 const SECONDS_MAX: f64 = 1e9;
@@ -30,11 +31,12 @@ fn limit(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
 /// `blklab record`.
 pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     let limit = limit(args.seconds)?;
+    let path = &args.output;
+    output::check(&[("--output", Some(path))], &[&args.device])?;
     let system = System::default();
     let disk = Disk::find(&system, &args.device)?;
     // An existing file is not emptied for a recording that cannot be made.
     tracefs::check(&system)?;
-    let path = &args.output;
     let form = match args.format {
         FormArg::Tracefs => Form::Tracefs,
         FormArg::Blkparse => Form::Blkparse,
@@ -60,6 +62,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
     let mut events =
         blklab_serve::record(control, export, &args.format).map_err(Failure::mistake)?;
     let path = &args.output;
+    let is_new = !path.exists();
     let mut file = File::create(path)
         .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
     // The server ends the recording where an event ends.
@@ -80,7 +83,13 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
         // blktrace's form has no word for what it lacks.
         _ => io::copy(&mut events, &mut file).map(|_| 0),
     };
-    let lost = copied.map_err(|e| Failure::Broken(format!("{}: {e}", path.display())))?;
+    let lost = copied.map_err(|e| {
+        if is_new {
+            // Half a recording is taken for a whole one.
+            let _ = std::fs::remove_file(path);
+        }
+        Failure::Broken(format!("{}: cannot write: {e}", path.display()))
+    })?;
     if lost > 0 {
         let path = path.display();
         eprintln!("blklab: {path}: {lost} events were lost, as they came too fast");

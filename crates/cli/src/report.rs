@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use blklab_description::read_text;
 use blklab_report::merge::{self, Part};
 
 use crate::args::ReportArgs;
@@ -14,7 +15,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let mut parts = Vec::new();
     for path in &args.files {
         let place = path.display();
-        let text = std::fs::read_to_string(path)
+        let text = read_text(path)
             .map_err(|error| Failure::mistake(format!("{place}: cannot be read: {error}")))?;
         let comparison = merge::read(&text);
         let comparison =

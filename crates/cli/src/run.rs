@@ -12,7 +12,12 @@ use crate::args::{RunArgs, RunFormat};
 use crate::failure::Failure;
 use crate::{output, progress};
 
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
+    let mut inputs = args.work.inputs();
+    // One run answers nothing, but it is of the question's job and drive.
+    args.work.take_question()?;
+    inputs.extend(args.work.inputs());
+    let args = &args;
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
     if let (None, None, Some(option)) = (page, perfetto, args.timeline.given())
         && args.work.models.why.is_none()
@@ -26,8 +31,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         ("--html", page),
         ("--output", args.work.output.as_deref()),
     ];
-    let mut inputs = args.work.models.files();
-    inputs.extend(args.work.job.iter().map(Path::new));
     output::check(&outputs, &inputs)?;
     let (results, origin) = simulate(args)?;
     let text = printed(args.output_format, &results);

@@ -6,6 +6,7 @@ use blklab_description::hint;
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
 use blklab_experiment::AXES;
+use blklab_report::Question;
 use blklab_sim::Machine;
 use blklab_workload::library;
 use clap::CommandFactory;
@@ -32,10 +33,18 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             .map(|axis| (axis.name, axis.help.to_string()))
             .collect(),
         Listed::Jobs => library::names()
-            .map(|name| (name, library::help(name).to_string()))
+            .map(|name| (name, job_help(name)))
             .collect(),
     };
     output::print(&table(&rows))
+}
+
+/// A job's question, or what it is.
+fn job_help(name: &str) -> String {
+    match Question::shipped(name) {
+        Some(Ok(question)) => question.question,
+        _ => library::help(name).to_string(),
+    }
 }
 
 fn drive_help(name: &str) -> String {
@@ -75,6 +84,11 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
         Shown::Scheduler => scheduler(name)?,
         Shown::Drive => known(name, "drive", registry::text(name), registry::names())?,
         Shown::Machine => known(name, "machine", Machine::text(name), Machine::names())?,
+        Shown::Question => {
+            let names: Vec<String> = Question::names().collect();
+            let names = names.iter().map(String::as_str);
+            known(name, "question", Question::text(name), names)?
+        }
         Shown::Job => known(name, "job", library::find(name), library::names())?,
     };
     output::print(&text)
@@ -125,12 +139,13 @@ fn known(
     name: &str,
     kind: &str,
     text: Option<&'static str>,
-    names: impl Iterator<Item = &'static str>,
+    names: impl Iterator<Item = impl AsRef<str>>,
 ) -> Result<String, Failure> {
     if let Some(text) = text {
         return Ok(text.to_string());
     }
-    let names: Vec<&str> = names.collect();
+    let names: Vec<_> = names.collect();
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     let hint = hint(name, names.iter().copied());
     let list = names.join(", ");
     Err(Failure::mistake(format!(

@@ -9,6 +9,7 @@
 mod assumed;
 mod change;
 mod entry;
+mod file;
 mod keys;
 mod reference;
 mod shipped;
@@ -31,6 +32,7 @@ pub use entry::{
     Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
     whole, word,
 };
+pub use file::{NewFile, kind_without_end, read_text};
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
 pub use table::{ReadError, Table};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::hint;
+use crate::{hint, read_text};
 
 /// The descriptions of a kind that come with the program, made by
 /// [`shipped!`](crate::shipped).
@@ -36,7 +36,7 @@ impl Shipped {
         if let Some(text) = self.text(name) {
             return Ok(text.to_string());
         }
-        std::fs::read_to_string(name).map_err(|error| {
+        read_text(Path::new(name)).map_err(|error| {
             if Path::new(name).exists() {
                 return format!("{name}: cannot read: {error}");
             }

@@ -1,8 +1,5 @@
 //! What an experiment works on: an fio job, or a block trace.
 
-use std::fs::File;
-use std::io::IsTerminal;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use blklab_description::hint;
@@ -52,12 +49,9 @@ impl Work {
                 "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
             )));
         }
-        if is_endless(path) {
-            return Err(Error::mistake(format!(
-                "{name}: a device; a job or a trace is in a file"
-            )));
-        }
-        if is_trace(path)? {
+        let kind = std::fs::metadata(path).map(|found| found.file_type());
+        let is_file = kind.is_ok_and(|kind| kind.is_file());
+        if is_file && is_trace(path)? {
             return Ok(Work::Trace(name.to_string()));
         }
         let source = JobSource::file(path).map_err(Error::mistake)?;
@@ -136,18 +130,8 @@ impl Work {
     }
 }
 
-/// Whether it is a device, of which some never end, and not a terminal.
-fn is_endless(path: &Path) -> bool {
-    let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
-    let is_device = kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device());
-    is_device && File::open(path).is_ok_and(|file| !file.is_terminal())
-}
-
 /// Whether the file is a block trace. fio's job files begin with a section.
 fn is_trace(path: &Path) -> Result<bool, Error> {
-    if path == Path::new("-") {
-        return Ok(false);
-    }
     match trace::open(path, None) {
         Ok(_) => Ok(true),
         Err(trace::TraceError::UnknownFormat { .. }) => Ok(false),

@@ -2,11 +2,11 @@
 //! tools read.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use blklab_description::NewFile;
 use blklab_workload::trace::tracefs::Dev;
 use blklab_workload::trace::{BlktraceWriter, blkparse};
 
@@ -29,7 +29,7 @@ pub enum Form {
     Blktrace,
 }
 
-type Out = BufWriter<File>;
+type Out = BufWriter<NewFile>;
 
 /// Writes a recording.
 #[derive(Debug)]
@@ -68,11 +68,11 @@ impl Recorder {
         })
     }
 
-    /// Writes what is still held back.
+    /// Writes what is still held back, and gives the files their names.
     pub fn finish(self) -> Result<(), HostError> {
         let done = match self.writer {
-            Writer::Tracefs(writer) => return writer.finish().map(drop),
-            Writer::Blkparse(mut text) => text.to.flush(),
+            Writer::Tracefs(writer) => keep(writer.finish()?),
+            Writer::Blkparse(text) => keep(text.to),
             Writer::Blktrace(files) => files.finish(),
         };
         done.map_err(|e| fault(&self.path, e))
@@ -122,8 +122,13 @@ impl Sink for Recorder {
 }
 
 fn create(path: &Path) -> Result<Out, HostError> {
-    let file = File::create(path).map_err(|e| fault(path, e))?;
+    let file = NewFile::create(path).map_err(|e| fault(path, e))?;
     Ok(BufWriter::with_capacity(1 << 18, file))
+}
+
+fn keep(out: Out) -> io::Result<()> {
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.keep()
 }
 
 fn fault(path: &Path, error: io::Error) -> HostError {
@@ -209,7 +214,7 @@ impl PerCpu {
         let drive = self.drive;
         let slot = &mut self.files[cpu];
         if slot.is_none() {
-            let file = BufWriter::with_capacity(1 << 18, File::create(name)?);
+            let file = BufWriter::with_capacity(1 << 18, NewFile::create(Path::new(&name))?);
             *slot = Some(BlktraceWriter::new(file, drive));
         }
         slot.as_mut().ok_or(io::ErrorKind::NotFound.into())
@@ -227,10 +232,14 @@ impl PerCpu {
         for cpu in 0..self.files.len() {
             self.of(cpu)?;
         }
+        let mut written = Vec::new();
         for file in self.files.into_iter().flatten() {
-            file.finish()?.flush()?;
+            let mut file = file.finish()?;
+            file.flush()?;
+            written.push(file);
         }
-        Ok(())
+        // None has its name before all of them are whole.
+        written.into_iter().try_for_each(keep)
     }
 }
 

@@ -8,6 +8,7 @@ mod comparison;
 mod fio;
 pub mod perfetto;
 mod quantity;
+mod question;
 mod render;
 #[cfg(test)]
 mod sample_run;
@@ -20,4 +21,5 @@ pub use comparison::{
     compare, failed_units, merge, too_full,
 };
 pub use fio::{json as fio_json, text as fio_text};
+pub use question::Question;
 pub use render::{html, json, text};

@@ -136,7 +136,7 @@ impl ServerSpec {
     /// file and line.
     pub fn load(path: &Path) -> Result<ServerSpec, String> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
+        let text = blklab_description::read_text(path).map_err(|e| format!("{name}: {e}"))?;
         ServerSpec::parse(&name.to_string(), &text)
     }
 

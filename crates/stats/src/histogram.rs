@@ -11,6 +11,9 @@ const MAX_NS: u64 = 1 << 40;
 /// slot never straddles two of fio's bins.
 const SLOT_BITS: u32 = 10;
 
+/// So many values are kept as a list.
+const FEW_VALUES: u64 = 512;
+
 /// fio's `FIO_IO_U_PLAT_BITS`: 64 bins to an octave.
 const FIO_BITS: u32 = 6;
 
@@ -20,11 +23,14 @@ const FIO_LAST_BIN_NS: u64 = 17_112_760_320;
 
 /// A histogram of nanoseconds with a relative error below 0.1 %.
 ///
-/// Its counts are allocated when the first value comes and grow with the
-/// longest value: a job has ten histograms and most stay empty. The layout is
-/// HdrHistogram's; the crate of that name costs twice as much a value here.
+/// Its first values are a list. When they are many, their counts become a table, which
+/// grows with the longest value: a job has ten histograms and most stay empty, and of
+/// ten thousand processes each has few values. The layout is HdrHistogram's; the crate
+/// of that name costs twice as much a value here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Histogram {
+    /// Slots with their counts, in ascending order, while `counts` is empty.
+    few: Vec<(u32, u32)>,
     /// Counts by [`slot_of`].
     counts: Vec<u64>,
     count: u64,
@@ -84,6 +90,7 @@ impl Histogram {
     /// An empty histogram; allocates nothing.
     pub const fn new() -> Histogram {
         Histogram {
+            few: Vec::new(),
             counts: Vec::new(),
             count: 0,
             sum_ns: 0,
@@ -99,7 +106,7 @@ impl Histogram {
         let slot = slot_of(ns.min(MAX_NS));
         match self.counts.get_mut(slot) {
             Some(count) => *count += 1,
-            None => self.grow_and_count(slot),
+            None => self.count_beyond(slot),
         }
         self.count += 1;
         self.sum_ns += ns as u128;
@@ -115,7 +122,7 @@ impl Histogram {
         }
         self.record(ns);
         let more = count - 1;
-        self.counts[slot_of(ns.min(MAX_NS))] += more;
+        self.add(slot_of(ns.min(MAX_NS)), more);
         self.count += more;
         self.sum_ns += ns as u128 * more as u128;
         let square = ns as u128 * ns as u128;
@@ -130,13 +137,9 @@ impl Histogram {
     pub fn of_fio(bins: &[FioBin], summary: Summary) -> Histogram {
         let mut histogram = Histogram::new();
         for bin in bins.iter().filter(|bin| bin.count > 0) {
-            let slot = slot_of(bin.value_ns.min(MAX_NS));
-            if slot >= histogram.counts.len() {
-                histogram
-                    .counts
-                    .resize((slot | ((1 << SLOT_BITS) - 1)) + 1, 0);
-            }
-            histogram.counts[slot] = histogram.counts[slot].saturating_add(bin.count);
+            histogram.make_room(slot_of(bin.value_ns.min(MAX_NS)));
+            let count = &mut histogram.counts[slot_of(bin.value_ns.min(MAX_NS))];
+            *count = count.saturating_add(bin.count);
         }
         if summary.count == 0 {
             return Histogram::new();
@@ -152,21 +155,54 @@ impl Histogram {
         histogram
     }
 
-    /// Makes room up to the end of the slot's octave: values seldom come in
-    /// ascending order, so this happens a few times in a histogram's life.
+    /// Counts a value for which the table has no room yet.
     #[cold]
-    fn grow_and_count(&mut self, slot: usize) {
-        self.counts.resize((slot | ((1 << SLOT_BITS) - 1)) + 1, 0);
-        self.counts[slot] += 1;
+    fn count_beyond(&mut self, slot: usize) {
+        if self.count >= FEW_VALUES {
+            self.make_room(slot);
+        }
+        self.add(slot, 1);
+    }
+
+    /// Makes a table of the list where there is none, with room up to the end of the
+    /// slot's octave: values seldom come in ascending order, so this happens a few times
+    /// in a histogram's life.
+    fn make_room(&mut self, slot: usize) {
+        let few = std::mem::take(&mut self.few);
+        let last = few.last().map_or(0, |(slot, _)| *slot as usize);
+        let room = (slot.max(last) | ((1 << SLOT_BITS) - 1)) + 1;
+        if self.counts.len() < room {
+            self.counts.resize(room, 0);
+        }
+        for (slot, count) in few {
+            self.counts[slot as usize] += u64::from(count);
+        }
+    }
+
+    /// Adds to the count of a slot, but not to the sums.
+    fn add(&mut self, slot: usize, count: u64) {
+        let at = self.few.partition_point(|(known, _)| (*known as usize) < slot);
+        let listed = self.few.get(at).filter(|(known, _)| *known as usize == slot);
+        let sum = listed.map_or(0, |(_, listed)| u64::from(*listed)) + count;
+        match u32::try_from(sum) {
+            Ok(sum) if self.counts.is_empty() && listed.is_some() => self.few[at].1 = sum,
+            Ok(sum) if self.counts.is_empty() => self.few.insert(at, (slot as u32, sum)),
+            _ => {
+                self.make_room(slot);
+                self.counts[slot] += count;
+            }
+        }
     }
 
     /// Adds another histogram's values.
     pub fn merge(&mut self, other: &Histogram) {
-        if self.counts.len() < other.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+        if self.is_empty() && other.counts.is_empty() {
+            self.few.clone_from(&other.few);
+        } else if let Some(last) = other.slots().map(|(slot, _)| slot).last() {
+            self.make_room(last);
+            for (slot, count) in other.slots() {
+                self.counts[slot] += count;
+            }
         }
         self.count += other.count;
         self.sum_ns += other.sum_ns;
@@ -178,8 +214,11 @@ impl Histogram {
     /// Forgets every value; keeps the room for new ones.
     pub fn clear(&mut self) {
         let mut counts = std::mem::take(&mut self.counts);
+        let mut few = std::mem::take(&mut self.few);
         counts.fill(0);
+        few.clear();
         *self = Histogram {
+            few,
             counts,
             ..Histogram::new()
         };
@@ -232,11 +271,15 @@ impl Histogram {
     /// The values counted, as pairs of (value in nanoseconds, how many), in
     /// ascending order.
     pub fn bars(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(slot, count)| (slot_end(slot), *count))
+        self.slots().map(|(slot, count)| (slot_end(slot), count))
+    }
+
+    /// The slots with values, in ascending order: of the list or of the table.
+    fn slots(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let few = self.few.iter();
+        let counts = self.counts.iter().copied().enumerate();
+        few.map(|&(slot, count)| (slot as usize, u64::from(count)))
+            .chain(counts.filter(|(_, count)| *count > 0))
     }
 
     /// The same values in fio's bins (`stat.c`: 64 to an octave).
@@ -417,7 +460,31 @@ mod tests {
         assert_eq!(Histogram::new().counts.capacity(), 0);
         let mut h = Histogram::new();
         h.merge(&Histogram::new());
-        assert_eq!(h.counts.capacity(), 0);
+        assert_eq!((h.counts.capacity(), h.few.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_list_and_a_table_tell_the_same() {
+        let value = |n: u64| (n * 7919) % 5_000_011;
+        let (mut listed, mut table) = (Histogram::new(), Histogram::new());
+        table.make_room(0);
+        for n in 0..FEW_VALUES {
+            listed.record(value(n));
+            table.record(value(n));
+        }
+        assert!(listed.counts.is_empty() && table.few.is_empty());
+        let bars = |h: &Histogram| h.bars().collect::<Vec<_>>();
+        assert_eq!(bars(&listed), bars(&table));
+        let mut merged = Histogram::new();
+        merged.merge(&listed);
+        assert_eq!(bars(&merged), bars(&listed));
+        merged.merge(&table);
+        listed.record(value(FEW_VALUES));
+        table.record(value(FEW_VALUES));
+        assert!(listed.few.is_empty());
+        assert_eq!(bars(&listed), bars(&table));
+        assert_eq!(merged.count(), 2 * FEW_VALUES);
+        assert_eq!(bars(&merged).iter().map(|bar| bar.1).sum::<u64>(), 2 * FEW_VALUES);
     }
 
     #[test]

@@ -8,6 +8,16 @@ macro_rules! jobs {
 }
 
 const JOBS: &[(&str, &str)] = jobs![
+    "questions/postgres-sata",
+    "questions/etcd-nvme",
+    "questions/desktop-copy",
+    "questions/backup-database",
+    "questions/tenants",
+    "questions/video-recorder",
+    "questions/build-server",
+    "questions/vm-host",
+    "questions/sdcard-logger",
+    "questions/kafka",
     "thesis/read",
     "thesis/write",
     "thesis/randread",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use blklab_device::State;
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, Work};
-use blklab_report::{Goal, Goals, Limit};
+use blklab_report::{Goal, Goals, Limit, Question};
 use blklab_sim::ReplayMode;
 use blklab_workload::fio;
 use blklab_workload::trace::FORMATS;
@@ -27,10 +27,20 @@ Examples:
   blklab replay load.trace --timing dependencies
       as fast as what waited for what allows";
 
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  blklab compare questions/postgres-sata
+      a question with its drive and goals: the answer in one screen
+  blklab compare my.fio --drive mx100-256 --goal 'db.read.p99'
+      an fio job of your own, judged by what you care about
+  blklab compare my.fio --vary iodepth=1,8,32 --html page.html
+      how it depends on the depth";
+
 /// What both `run` and `compare` take.
 #[derive(Args)]
 pub(crate) struct WorkArgs {
-    /// fio job files, a name from `blklab list jobs`, or one block trace
+    /// fio job files, a name from `blklab list jobs`, one block trace, or a question: a
+    /// file of a job with its drive and goals, as `blklab show question NAME` prints one
     pub(crate) job: Vec<String>,
 
     /// fio options, as on fio's own command line
@@ -46,6 +56,35 @@ pub(crate) struct WorkArgs {
     /// Write to a file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+impl WorkArgs {
+    /// The files that are read, or may be: no output replaces them.
+    pub(crate) fn inputs(&self) -> Vec<PathBuf> {
+        let mut inputs: Vec<PathBuf> = Vec::new();
+        for name in self.job.iter().chain(&self.fio).map(Path::new) {
+            inputs.push(name.to_path_buf());
+            inputs.extend(fio::included_files(name));
+        }
+        inputs.extend(self.models.files().into_iter().map(Path::to_path_buf));
+        inputs
+    }
+
+    /// The question that is asked, if any. Its job is taken in its place, and its drive
+    /// and machine where none are given.
+    pub(crate) fn take_question(&mut self) -> Result<Option<Question>, Failure> {
+        let [name] = &self.job[..] else {
+            return Ok(None);
+        };
+        let Some(question) = Question::find(name).transpose().map_err(Failure::mistake)? else {
+            return Ok(None);
+        };
+        self.job = vec![question.job.clone()];
+        let models = &mut self.models;
+        models.drive = models.drive.take().or_else(|| question.drive.clone());
+        models.machine = models.machine.take().or_else(|| question.machine.clone());
+        Ok(Some(question))
+    }
 }
 
 /// The machine where none is named.
@@ -241,7 +280,7 @@ impl PaceArgs {
         let speed = speed.unwrap_or(1.0);
         if !(SPEED_MIN..=SPEED_MAX).contains(&speed) {
             return Err(Failure::mistake(format!(
-                "--speed {speed}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
+                "--speed {speed:?}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
             )));
         }
         Ok(match replay {
@@ -266,6 +305,7 @@ pub(crate) enum Replay {
 }
 
 #[derive(Args)]
+#[command(after_help = COMPARE_EXAMPLES)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
@@ -342,9 +382,9 @@ pub(crate) struct SweepArgs {
     #[arg(long = "subject-to", value_name = "LIMIT")]
     pub(crate) limits: Vec<Limit>,
 
-    /// What to print
-    #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
-    pub(crate) output_format: CompareFormat,
+    /// What to print [default: normal, and of a question answer]
+    #[arg(long, value_enum)]
+    pub(crate) output_format: Option<CompareFormat>,
 
     /// Also write a self-contained page, with a timeline of the drive
     #[arg(long, value_name = "FILE")]
@@ -355,6 +395,14 @@ pub(crate) struct SweepArgs {
 }
 
 impl SweepArgs {
+    /// Judges by what a question is judged by, where nothing else is given.
+    pub(crate) fn judge_by(&mut self, question: &Question) {
+        if self.goals.is_empty() && self.limits.is_empty() {
+            self.goals.clone_from(&question.goals);
+            self.limits.clone_from(&question.subject_to);
+        }
+    }
+
     /// What to judge by.
     pub(crate) fn goals(&self) -> Goals {
         Goals {
@@ -416,10 +464,13 @@ pub(crate) struct ReplayArgs {
 }
 
 /// Forms of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareFormat {
-    /// A table
+    /// Tables of everything
+    #[default]
     Normal,
+    /// What was asked, what it is judged by and what to do, in one screen
+    Answer,
     /// JSON
     Json,
 }

@@ -19,6 +19,8 @@ pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs
 
 const EXAMPLES: &str = "\
 Examples:
+  blklab compare questions/postgres-sata
+      a question with its drive and goal, and its answer in one screen
   blklab compare thesis/randrw-90-10 --drive mx100-256
       four schedulers on the web server's pattern of the AC thesis
   blklab compare my.fio --schedulers none,mq-deadline --html page.html
@@ -49,7 +51,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run a job under several schedulers and tell which serves it best
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     /// Replay a block trace: what would another scheduler have done with it?
     Replay(Box<ReplayArgs>),
     /// Put comparisons, of whatever worlds, into one table and page
@@ -136,6 +138,8 @@ pub(crate) enum Shown {
     Drive,
     /// A job's text
     Job,
+    /// A question, as a model for one's own
+    Question,
     /// A machine's description
     Machine,
 }

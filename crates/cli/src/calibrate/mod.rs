@@ -5,6 +5,7 @@ mod host;
 
 use std::path::{Path, PathBuf};
 
+use blklab_description::read_text;
 use blklab_calibrate::{Model, Row, Selection, read_csv, read_fio_json};
 
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
@@ -16,9 +17,13 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let outputs = [
         ("--output-drive", args.output_drive.as_deref()),
         ("--output-machine", args.output_machine.as_deref()),
+        ("--output-rows", args.output_rows.as_deref()),
         ("--output", args.output.as_deref()),
     ];
-    let inputs: Vec<&Path> = args.results.iter().map(PathBuf::as_path).collect();
+    let mut inputs: Vec<&Path> = args.results.iter().map(PathBuf::as_path).collect();
+    let models = [&args.drive, &args.machine].into_iter().flatten();
+    inputs.extend(models.map(Path::new));
+    inputs.extend(args.host.as_deref());
     output::check(&outputs, &inputs)?;
     if let Some(device) = &args.host {
         return host::calibrate(args, device);
@@ -71,7 +76,7 @@ fn rows(args: &CalibrateArgs) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for path in &args.results {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = read_text(path)
             .map_err(|e| Failure::mistake(format!("{name}: cannot be read: {e}")))?;
         let read = match text.trim_start().starts_with('{') {
             true => read_fio_json(&name, &text, &args.scheduler),

@@ -2,7 +2,7 @@
 //! (block/blk events of include/trace/events/block.h).
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use blklab_workload::trace::tracefs::lost_line;
 
@@ -24,19 +24,19 @@ impl<W: Write> TextWriter<W> {
         let path = path.into();
         let head = "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
         to.write_all(head.as_bytes())
-            .map_err(|e| HostError::io("write the recording", &path, e))?;
+            .map_err(|e| output(&path, e))?;
         Ok(TextWriter { to, path })
     }
 
     /// Writes what is still held back.
     pub fn finish(mut self) -> Result<W, HostError> {
         let done = self.to.flush();
-        done.map_err(|e| HostError::io("write the recording", &self.path, e))?;
+        done.map_err(|e| output(&self.path, e))?;
         Ok(self.to)
     }
 
     fn done(&self, done: std::io::Result<()>) -> Result<(), HostError> {
-        done.map_err(|e| HostError::io("write the recording", &self.path, e))
+        done.map_err(|e| output(&self.path, e))
     }
 }
 
@@ -49,6 +49,13 @@ impl<W: Write + Send + 'static> Sink for TextWriter<W> {
     fn lost(&mut self, events: u64) -> Result<(), HostError> {
         let done = writeln!(self.to, "{}", lost_line(events));
         self.done(done)
+    }
+}
+
+fn output(path: &Path, source: std::io::Error) -> HostError {
+    HostError::Output {
+        path: path.to_path_buf(),
+        source,
     }
 }
 

@@ -62,6 +62,9 @@ pub struct Comparison {
     /// Whether all schedulers met the same work repeat by repeat, so that
     /// differences are taken pair by pair.
     pub paired: bool,
+    /// What was asked, where the job came with a question; the caller fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// One sentence on the whole job.
     pub headline: String,
     /// What the goals that the user named came to.

@@ -54,9 +54,47 @@ pub fn render(comparison: &Comparison) -> String {
 pub fn render_with(comparison: &Comparison, style: Style) -> String {
     let mut out = String::new();
     write_comparison(&mut out, comparison, style).expect("a string takes all");
-    // Tables pad their last column too, which is only in the way of a copy.
-    let lines: Vec<&str> = out.lines().map(str::trim_end).collect();
+    without_padding(&out)
+}
+
+/// Tables pad their last column too, which is only in the way of a copy.
+fn without_padding(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     format!("{}\n", lines.join("\n").trim_end())
+}
+
+/// The answer alone, which fits on a screen: what was asked, what it is judged by, and
+/// what to do.
+pub fn answer(comparison: &Comparison, style: Style) -> String {
+    let mut out = String::new();
+    write_answer(&mut out, comparison, style).expect("a string takes all");
+    without_padding(&out)
+}
+
+fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
+    if let Some(question) = &comparison.question {
+        writeln!(out, "{question}")?;
+    }
+    writeln!(out, "{}\n", subtitle(comparison))?;
+    match &comparison.judgement {
+        Some(judgement) => write_judgement(out, comparison, judgement, style)?,
+        None => writeln!(out, "{}\n", comparison.headline)?,
+    }
+    write_legend_and_notes(out, comparison)?;
+    match &comparison.advice {
+        Some(advice) => write_advice(out, advice),
+        None => Ok(()),
+    }
+}
+
+fn write_judgement(
+    out: &mut String,
+    comparison: &Comparison,
+    judgement: &Judgement,
+    style: Style,
+) -> fmt::Result {
+    let table = goal_table(&comparison.schedulers, judgement, style);
+    writeln!(out, "{table}\n\n{}\n", judgement.sentence)
 }
 
 fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
@@ -72,8 +110,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
         writeln!(out, "{}\n", comparison.headline)?;
     }
     if let Some(judgement) = &comparison.judgement {
-        let table = goal_table(&comparison.schedulers, judgement, style);
-        writeln!(out, "{table}\n\n{}\n", judgement.sentence)?;
+        write_judgement(out, comparison, judgement, style)?;
     }
     write_why(out, comparison, style)?;
     out.push_str(&slowest(comparison, style));

@@ -2,7 +2,10 @@
 //! replaces in an option before reading it: `${VARIABLE}`, and the keywords
 //! `$pagesize`, `$mb_memory` and `$ncpus` with their arithmetic.
 
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use blklab_description::read_text;
 
 use super::error::{Fault, JobError, Position};
 use super::units;
@@ -43,11 +46,7 @@ impl Section {
 
 /// The text of a job file; `-` is standard input.
 pub(crate) fn read(name: &str) -> Result<String, JobError> {
-    let text = match name {
-        "-" => std::io::read_to_string(std::io::stdin()),
-        name => std::fs::read_to_string(name),
-    };
-    text.map_err(|error| {
+    read_text(Path::new(name)).map_err(|error| {
         let position = Position {
             file: name.to_string(),
             line: 0,
@@ -68,9 +67,26 @@ pub(crate) fn include_file(from: &str, name: &str) -> Result<(String, String), S
         true => Path::new(name).to_path_buf(),
         false => beside,
     };
-    let text = std::fs::read_to_string(&path)
+    let text = read_text(&path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     Ok((path.display().to_string(), text))
+}
+
+/// The files that a job file includes, as far as they can be read. What is no file,
+/// such as a pipe, is not looked into.
+pub fn included_files(path: &Path) -> Vec<PathBuf> {
+    let included = RefCell::new(Vec::new());
+    let include = |from: &str, name: &str| {
+        let (file, text) = include_file(from, name)?;
+        included.borrow_mut().push(PathBuf::from(&file));
+        Ok((file, text))
+    };
+    let text = path.is_file().then(|| read_text(path));
+    if let Some(Ok(text)) = text {
+        // A mistake in the job is told when it is read to be run.
+        let _ = split(&path.display().to_string(), &text, &include);
+    }
+    included.into_inner()
 }
 
 /// Splits a job file into its sections.

@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+
+use blklab_description::kind_without_end;
 
 use super::error::{Fault, TraceError};
 use super::packed::unpacked;
@@ -10,6 +13,19 @@ use super::packed::unpacked;
 /// No trace has lines this long; a file that does is something else, and is
 /// not read into memory.
 const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Opens what can be read more than once, as a trace is: first to know its form.
+fn open_rereadable(path: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let once = kind.is_fifo().then_some("a pipe");
+    match once.or(kind_without_end(kind)) {
+        None => File::open(path),
+        Some(what) => {
+            let why = format!("{what}, and a trace is in a file");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+    }
+}
 
 /// Walks over lines and remembers where they came from.
 pub(crate) struct Lines {
@@ -24,7 +40,7 @@ impl Lines {
     /// Opens the file at `path`.
     pub(crate) fn open(path: &Path) -> Result<Lines, TraceError> {
         let file = path.display().to_string();
-        match File::open(path) {
+        match open_rereadable(path) {
             Ok(source) => Lines::new(source, file),
             Err(source) => Err(TraceError::Io {
                 file,

@@ -3,6 +3,8 @@
 //! A `filename` is a drive. Files that fio would make up names for lie on one
 //! drive together, one behind the other.
 
+use std::collections::BTreeMap;
+
 use blklab_workload::fio::{Extent, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
@@ -10,6 +12,8 @@ use crate::setup::SetupError;
 
 /// Files of one drive begin at multiples of this.
 const FILE_ALIGN_BYTES: u64 = 1 << 20;
+/// Smaller ones begin at multiples of a file system's block.
+const SMALL_FILE_ALIGN_BYTES: u64 = 4096;
 
 /// A file of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +47,7 @@ impl PlacedFiles {
             files: Vec::new(),
         };
         // Made-up files: where the next begins, and those placed by name.
-        let (mut next_bytes, mut placed) = (0u64, Vec::<(String, PlacedFile)>::new());
+        let (mut next_bytes, mut placed) = (0u64, BTreeMap::<String, PlacedFile>::new());
         for process in processes {
             let spec = &job.jobs[process.job];
             let mut files = Vec::new();
@@ -58,7 +62,7 @@ impl PlacedFiles {
                     });
                     continue;
                 }
-                if let Some((_, file)) = placed.iter().find(|(known, _)| *known == name) {
+                if let Some(file) = placed.get(&name) {
                     files.push(*file);
                     continue;
                 }
@@ -70,12 +74,16 @@ impl PlacedFiles {
                     room_bytes,
                     is_device: false,
                 };
+                let align_bytes = match room_bytes < FILE_ALIGN_BYTES {
+                    true => SMALL_FILE_ALIGN_BYTES,
+                    false => FILE_ALIGN_BYTES,
+                };
                 next_bytes = room_bytes
-                    .checked_next_multiple_of(FILE_ALIGN_BYTES)
+                    .checked_next_multiple_of(align_bytes)
                     .and_then(|size| next_bytes.checked_add(size))
                     .filter(|&end| end <= capacity_bytes.next_multiple_of(FILE_ALIGN_BYTES))
                     .ok_or_else(|| too_small(spec, capacity_bytes))?;
-                placed.push((name, file));
+                placed.insert(name, file);
                 files.push(file);
             }
             placed_files.files.push(files);

@@ -1,0 +1,232 @@
+//! Files that users name: read whole where they end, written whole or not at all.
+
+use std::fs::{File, FileType};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use tempfile::TempPath;
+
+/// More than any description, job or table of results.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+/// How long a pipe may be without anybody who writes to it.
+const WRITER_WAIT: Duration = Duration::from_secs(2);
+const WRITER_POLL: Duration = Duration::from_millis(10);
+
+/// Why a file of that kind is no text that ends, if it is none. What is typed in a
+/// terminal and what comes through a pipe ends.
+pub fn kind_without_end(kind: FileType) -> Option<&'static str> {
+    if kind.is_dir() {
+        Some("a folder")
+    } else if kind.is_char_device() || kind.is_block_device() {
+        Some("a device")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else {
+        None
+    }
+}
+
+/// The text of a file, a pipe or a terminal, or of standard input where it is `-`.
+///
+/// # Errors
+/// Where it cannot be read, is no text, never ends or is longer than any such text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    if path == Path::new("-") {
+        return bounded(io::stdin().lock(), TEXT_BYTES_MAX);
+    }
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_fifo() {
+        // Opening it does not wait for who writes to it.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let pipe = File::options().read(true).custom_flags(flags).open(path)?;
+        return bounded(Pipe::new(pipe), TEXT_BYTES_MAX);
+    }
+    // Opening some devices does something, so that only the others are opened.
+    match kind_without_end(kind) {
+        Some(what) if !(kind.is_char_device() && File::open(path)?.is_terminal()) => {
+            let why = format!("{what}, and a file with text is needed");
+            Err(io::Error::new(ErrorKind::InvalidInput, why))
+        }
+        _ => bounded(File::open(path)?, TEXT_BYTES_MAX),
+    }
+}
+
+fn bounded(source: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    source.take(bytes_max + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > bytes_max {
+        false => Ok(text),
+        true => {
+            let why = format!("longer than {} MiB", bytes_max >> 20);
+            Err(io::Error::new(ErrorKind::InvalidData, why))
+        }
+    }
+}
+
+/// A pipe, which ends when everybody who wrote to it has closed it, or nobody comes.
+struct Pipe {
+    pipe: File,
+    opened: Instant,
+    had_writer: bool,
+}
+
+impl Pipe {
+    fn new(pipe: File) -> Pipe {
+        Pipe {
+            pipe,
+            opened: Instant::now(),
+            had_writer: false,
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.pipe.read(bytes) {
+                // So it is too where nobody has come yet.
+                Ok(0) if !self.had_writer => {
+                    if self.opened.elapsed() > WRITER_WAIT {
+                        let why = "a pipe to which nobody writes";
+                        return Err(io::Error::new(ErrorKind::TimedOut, why));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.had_writer = true,
+                done => {
+                    self.had_writer = true;
+                    return done;
+                }
+            }
+            sleep(WRITER_POLL);
+        }
+    }
+}
+
+/// A file that appears whole, or not at all: under a name of its own until it is
+/// kept. A pipe or a terminal of that name is written to as it is.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    /// Its own name, and the one that it gets.
+    replaces: Option<(TempPath, PathBuf)>,
+}
+
+impl NewFile {
+    /// Begins the file that will be at `path`. It keeps the rights of the one that it
+    /// replaces; a link stays, and what it leads to is replaced.
+    ///
+    /// # Errors
+    /// Where nothing can be written there; the error names no other file.
+    pub fn create(path: &Path) -> io::Result<NewFile> {
+        let path = target(path);
+        let old = path.metadata().ok();
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            let file = File::options().write(true).open(&path)?;
+            return Ok(NewFile {
+                file,
+                replaces: None,
+            });
+        }
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let (file, own) = tempfile::Builder::new()
+            .prefix(".blklab-")
+            .permissions(usual_rights())
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            // The error names the temporary file, which tells the user nothing.
+            .map_err(|error| io::Error::from(error.kind()))?
+            .into_parts();
+        if let Some(old) = old {
+            file.set_permissions(old.permissions())?;
+        }
+        Ok(NewFile {
+            file,
+            replaces: Some((own, path)),
+        })
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// Where it cannot be had; nothing is left behind then.
+    pub fn keep(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        match self.replaces {
+            None => Ok(()),
+            Some((own, path)) => own.persist(path).map_err(|failed| failed.error),
+        }
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Temporary files are for their owner alone; a result is for whom the umask allows.
+fn usual_rights() -> std::fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::Permissions::from_mode(0o666)
+}
+
+/// What a path leads to, through symbolic links, whether that exists or not.
+fn target(path: &Path) -> PathBuf {
+    /// As many as Linux follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = std::fs::read_link(&path) else {
+            break;
+        };
+        path = path.parent().unwrap_or(Path::new("")).join(link);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_kept_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("results");
+        std::fs::write(&path, "old").expect("written");
+        let mut file = NewFile::create(&path).expect("begun");
+        file.write_all(b"new").expect("room");
+        drop(file);
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "old");
+        let names = || std::fs::read_dir(folder.path()).expect("there").count();
+        assert_eq!(names(), 1);
+        let mut file = NewFile::create(&path).expect("begun");
+        file.write_all(b"new").expect("room");
+        file.keep().expect("named");
+        assert_eq!((read_text(&path).expect("there").as_str(), names()), ("new", 1));
+    }
+
+    #[test]
+    fn errors_have_no_name_that_nobody_gave() {
+        let error = NewFile::create(Path::new("/nowhere/at/all")).expect_err("no folder");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(!error.to_string().contains("blklab"), "{error}");
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read() {
+        for (path, why) in [("/dev/zero", "a device"), ("/", "a folder")] {
+            let error = read_text(Path::new(path)).expect_err(path);
+            assert!(error.to_string().starts_with(why), "{error}");
+        }
+        let endless = bounded(io::repeat(b'x'), 1 << 20).expect_err("endless");
+        assert_eq!(endless.to_string(), "longer than 1 MiB");
+    }
+}
